@@ -1,0 +1,99 @@
+//! What a node answers when it cannot do what was asked.
+
+use crate::wire::ids::TaskId;
+use serde::{Deserialize, Serialize};
+
+/// What went wrong, for programs to tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    /// The request is not well formed or breaks a limit. Nothing was changed.
+    Invalid,
+    /// No such task is known to a majority of its replicas.
+    NotFound,
+    /// The task exists with other content, or a call id was used for something else. Nothing was changed.
+    Conflict,
+    /// A later claim has taken over, or the claim was released. Nothing was changed; stop working on the task.
+    Superseded,
+    /// The task has ended (done, dead or cancelled).
+    Ended,
+    /// The id was minted too far in the future by the node's clock; mint a new one. Nothing was changed.
+    IdFromFuture,
+    /// The caller may not do this. Nothing was changed.
+    Denied,
+    /// The node has no cluster yet, or already has one.
+    NotReady,
+    /// The queues of the node are full. Nothing was changed; try again later.
+    Overloaded,
+    /// Too few replicas could be reached. Nothing is known to have changed.
+    Unavailable,
+    /// A write timed out: it may have taken effect, or may yet. Repeat it under the same id.
+    Unknown,
+    /// The read could not reach the asked-for minimum in time.
+    Stale,
+    /// The feature is not there yet.
+    Unsupported,
+}
+
+/// When repeating the same call can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Retry {
+    /// At once, at this or another node.
+    Now,
+    /// After a pause.
+    Later,
+    /// Not at all, without a change.
+    Never,
+}
+
+/// A refusal, or an outcome that is not known.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    /// For programs.
+    pub code: ErrorCode,
+    /// For people: what happened and what to do.
+    pub message: String,
+    /// Whether repeating helps.
+    pub retry: Retry,
+    /// The task in question, so that an unknown outcome can be repeated idempotently.
+    #[serde(default)]
+    pub id: Option<TaskId>,
+}
+
+impl Error {
+    /// An error with the retry advice that fits its code.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        let retry = match code {
+            ErrorCode::Unavailable | ErrorCode::Overloaded | ErrorCode::NotReady | ErrorCode::Stale => Retry::Later,
+            ErrorCode::Unknown => Retry::Now,
+            ErrorCode::Invalid
+            | ErrorCode::NotFound
+            | ErrorCode::Conflict
+            | ErrorCode::Superseded
+            | ErrorCode::Ended
+            | ErrorCode::IdFromFuture
+            | ErrorCode::Denied
+            | ErrorCode::Unsupported => Retry::Never,
+        };
+        Error { code, message: message.into(), retry, id: None }
+    }
+
+    /// Names the task.
+    #[must_use]
+    pub fn about(mut self, id: TaskId) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    /// The request is not well formed.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::Invalid, message)
+    }
+
+    /// Too few replicas answered.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::Unavailable, message)
+    }
+}

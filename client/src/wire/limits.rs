@@ -1,0 +1,47 @@
+//! Every bound of the wire in one table.
+
+/// Largest payload of a task, result or header block.
+pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+/// Largest entry of a claim's log.
+pub const UPDATE_BYTES_MAX: usize = 64 << 10;
+/// Most entries in one claim's log.
+pub const UPDATES_MAX: u32 = 1_000;
+/// Most headers of a task.
+pub const HEADERS_MAX: usize = 64;
+/// Largest header, name and value together.
+pub const HEADER_BYTES_MAX: usize = 1 << 10;
+/// Most tasks in one batch.
+pub const BATCH_TASKS_MAX: usize = 1_000;
+/// Largest batch, all payloads together.
+pub const BATCH_BYTES_MAX: usize = 8 << 20;
+/// Tasks of a batch that share one routing tag, so that they are one partition's work.
+pub const BATCH_TAG_TASKS: usize = 100;
+/// Most tasks in one claim call.
+pub const CLAIM_TASKS_MAX: u32 = 1_000;
+/// Most queues in one claim call.
+pub const CLAIM_QUEUES_MAX: usize = 64;
+/// Payload bytes after which a claim call takes no further task.
+pub const CLAIM_BYTES_MAX: usize = 4 << 20;
+/// Shortest lease.
+pub const LEASE_MS_MIN: u64 = 100;
+/// Longest lease.
+pub const LEASE_MS_MAX: u64 = 3_600_000;
+/// Longest wait of a long poll.
+pub const WAIT_MS_MAX: u64 = 300_000;
+/// Longest delay before a task can be claimed: ten years.
+pub const DELAY_MS_MAX: u64 = 10 * 365 * 86_400_000;
+/// Most tasks in a page of a list.
+pub const LIST_PAGE_MAX: u32 = 1_000;
+/// Longest reason or worker name.
+pub const TEXT_BYTES_MAX: usize = 1 << 10;
+/// Largest body of a frame.
+pub const FRAME_BYTES_MAX: usize = 16 << 20;
+/// Requests of one session that may be under way at once.
+pub const IN_FLIGHT_MAX: usize = 4_096;
+
+const _: () = assert!(BATCH_BYTES_MAX * 2 <= FRAME_BYTES_MAX, "a batch with its names and headers fits a frame");
+const _: () = assert!(CLAIM_BYTES_MAX + PAYLOAD_BYTES_MAX + UPDATE_BYTES_MAX * 16 < FRAME_BYTES_MAX);
+const _: () = assert!(PAYLOAD_BYTES_MAX <= BATCH_BYTES_MAX);
+const _: () = assert!(HEADERS_MAX * HEADER_BYTES_MAX <= PAYLOAD_BYTES_MAX);
+const _: () = assert!(BATCH_TAG_TASKS <= BATCH_TASKS_MAX);
+const _: () = assert!(LEASE_MS_MIN < LEASE_MS_MAX);

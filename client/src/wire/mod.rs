@@ -1,0 +1,16 @@
+//! The public wire: identifiers, requests, responses, errors, frames and limits.
+//!
+//! Bodies of client frames are MessagePack with named fields, so that either side may know fields the other
+//! does not. Frame headers are fixed and numeric.
+
+pub mod codec;
+pub mod error;
+pub mod ids;
+pub mod limits;
+pub mod request;
+pub mod response;
+
+pub use error::{Error, ErrorCode, Retry};
+pub use ids::{ClaimId, ClusterId, NodeId, PartitionId, QueueName, TaskId, Token};
+pub use request::{Acks, Claim, Completion, NewTask, Request, Spec};
+pub use response::{Acked, Granted, Guarantee, Response, State, TaskView};

@@ -1,0 +1,256 @@
+//! What a client asks.
+
+use crate::wire::ids::{ClaimId, QueueName, TaskId, Token};
+use crate::wire::response::{Genesis, State};
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+/// How many replicas must have a write on disk before it is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Acks {
+    /// Any one: survives a crash, not the loss of a disk.
+    One,
+    /// A majority of the partition's cohort.
+    #[default]
+    Quorum,
+    /// Every member of the cohort.
+    All,
+}
+
+/// The immutable part of a task. A session resolves defaults and delays once, so that a repeated enqueue is the same bytes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Spec {
+    /// Queue, which is also the task type for workers.
+    pub queue: QueueName,
+    /// Opaque bytes.
+    #[serde(with = "serde_bytes")]
+    pub payload: Vec<u8>,
+    /// Higher is claimed first.
+    #[serde(default)]
+    pub priority: i32,
+    /// Not claimable before this, in milliseconds since the Unix epoch; 0 means at once.
+    #[serde(default)]
+    pub not_before_ms: u64,
+    /// Carried through to the worker: trace context, content type.
+    #[serde(default)]
+    pub headers: Vec<(String, String)>,
+    /// After this many claims that did not complete, the task is dead; 0 means no limit.
+    #[serde(default)]
+    pub attempts_max: u32,
+}
+
+/// A task to enqueue under an id that its session minted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewTask {
+    /// Minted by the session.
+    pub id: TaskId,
+    /// What it is.
+    pub spec: Spec,
+}
+
+/// One completion.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Completion {
+    /// Which task.
+    pub id: TaskId,
+    /// Under which claim.
+    pub token: Token,
+    /// Sequence number of the completion: how many updates the claim wrote before it. Absent: not checked.
+    #[serde(default)]
+    pub sequence: Option<u32>,
+    /// Opaque bytes.
+    #[serde(default)]
+    pub result: Option<ByteBuf>,
+    /// When, by the session's server time. Resolved once, so that a repeat is the same bytes.
+    pub at_ms: u64,
+}
+
+/// A claim call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// Of this call; a repeat carries the same and gets the same tasks.
+    pub claim: ClaimId,
+    /// True when the call may have been made before.
+    #[serde(default)]
+    pub repeated: bool,
+    /// Queues to take from.
+    pub queues: Vec<QueueName>,
+    /// Length of the lease.
+    pub lease_ms: u64,
+    /// How long to wait for work when there is none.
+    #[serde(default)]
+    pub wait_ms: u64,
+    /// Most tasks to take.
+    pub max: u32,
+    /// Who works, for people to read.
+    #[serde(default)]
+    pub worker: String,
+}
+
+/// What a client may ask of any node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Opens a session. Always the first request on a connection.
+    Hello {
+        /// Name of the program, for people to read.
+        name: String,
+    },
+    /// Stores tasks.
+    Enqueue {
+        /// At most [`crate::wire::limits::BATCH_TASKS_MAX`].
+        tasks: Vec<NewTask>,
+        /// Durability.
+        acks: Acks,
+    },
+    /// Adds an entry to a claim's log. Entries are numbered from 0; only the prefix without a gap is visible.
+    Update {
+        /// Task.
+        id: TaskId,
+        /// Claim.
+        token: Token,
+        /// Number of the entry.
+        sequence: u32,
+        /// Opaque bytes.
+        #[serde(with = "serde_bytes")]
+        data: Vec<u8>,
+        /// Durability.
+        acks: Acks,
+    },
+    /// Ends tasks.
+    Complete {
+        /// At most [`crate::wire::limits::BATCH_TASKS_MAX`].
+        items: Vec<Completion>,
+        /// Durability.
+        acks: Acks,
+    },
+    /// Ends a task that nobody should run any more.
+    Cancel {
+        /// Task.
+        id: TaskId,
+        /// For people.
+        #[serde(default)]
+        reason: String,
+        /// When, by the session's server time.
+        at_ms: u64,
+        /// Durability.
+        acks: Acks,
+    },
+    /// Reads a task with its log and claims.
+    Get {
+        /// Task.
+        id: TaskId,
+        /// Wait until this update of this claim is visible, or answer `stale`.
+        #[serde(default)]
+        minimum: Option<(Token, u32)>,
+        /// Wait until the latest claim's log is at least this long, or answer `stale`.
+        #[serde(default)]
+        minimum_sequence: Option<u32>,
+    },
+    /// Answers once the task has ended, or at the end of the time with its present state.
+    Wait {
+        /// Task.
+        id: TaskId,
+        /// How long.
+        timeout_ms: u64,
+    },
+    /// A page of tasks in the order of their ids.
+    List {
+        /// Only this queue.
+        queue: Option<QueueName>,
+        /// Only this state.
+        state: Option<State>,
+        /// Only ids after this one: the page's `next`.
+        after: Option<TaskId>,
+        /// Only ids that start with these characters' bits: ids from this one...
+        #[serde(default)]
+        from: Option<TaskId>,
+        /// ...to this one, both included.
+        #[serde(default)]
+        to: Option<TaskId>,
+        /// At most [`crate::wire::limits::LIST_PAGE_MAX`].
+        limit: u32,
+    },
+    /// How many tasks there are.
+    Count {
+        /// Only this queue.
+        queue: Option<QueueName>,
+        /// Only this state.
+        state: Option<State>,
+    },
+    /// Every queue with its counts.
+    Queues,
+    /// Takes tasks to work on.
+    Claim(Claim),
+    /// Prolongs claims. A lease never becomes shorter.
+    Renew {
+        /// Claims held.
+        items: Vec<(TaskId, Token)>,
+        /// Absent: each claim's own length.
+        #[serde(default)]
+        lease_ms: Option<u64>,
+    },
+    /// Gives a claim back; the task can be claimed again at once.
+    Release {
+        /// Task.
+        id: TaskId,
+        /// Claim.
+        token: Token,
+    },
+    /// Says that an attempt failed.
+    Fail {
+        /// Task.
+        id: TaskId,
+        /// Claim.
+        token: Token,
+        /// For people.
+        #[serde(default)]
+        reason: String,
+        /// Not claimable for this long.
+        #[serde(default)]
+        retry_in_ms: u64,
+        /// Never again: the task becomes `dead`.
+        #[serde(default)]
+        invalid: bool,
+    },
+    /// The members of the cluster as this node sees them.
+    Nodes,
+    /// Partitions and their preference lists.
+    Ring,
+    /// Leaders, epochs and sizes of the partitions.
+    Partitions,
+    /// The node and the cluster in short.
+    Status,
+    /// Who this node is, whether or not it has a cluster.
+    Identify,
+    /// Founds the cluster: accepted once, by a node that the record names.
+    Initialize(Box<Genesis>),
+}
+
+impl Request {
+    /// The verb, for logs and messages.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Request::Hello { .. } => "hello",
+            Request::Enqueue { .. } => "enqueue",
+            Request::Update { .. } => "update",
+            Request::Complete { .. } => "complete",
+            Request::Cancel { .. } => "cancel",
+            Request::Get { .. } => "get",
+            Request::Wait { .. } => "wait",
+            Request::List { .. } => "list",
+            Request::Count { .. } => "count",
+            Request::Queues => "queues",
+            Request::Claim(_) => "claim",
+            Request::Renew { .. } => "renew",
+            Request::Release { .. } => "release",
+            Request::Fail { .. } => "fail",
+            Request::Nodes => "nodes",
+            Request::Ring => "ring",
+            Request::Partitions => "partitions",
+            Request::Status => "status",
+            Request::Identify => "identify",
+            Request::Initialize(_) => "init",
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! What a node answers.
+
+use crate::wire::error::Error;
+use crate::wire::ids::{ClusterId, NodeId, ParseError, PartitionId, QueueName, TaskId, Token};
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+use std::fmt;
+use std::str::FromStr;
+
+/// Where a task stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Delayed.
+    Waiting,
+    /// Claimable.
+    Ready,
+    /// Held by a worker.
+    Claimed,
+    /// Completed.
+    Done,
+    /// Given up or invalid.
+    Dead,
+    /// Cancelled.
+    Cancelled,
+}
+
+impl State {
+    /// All of them, in the order of a task's life.
+    pub const ALL: [State; 6] =
+        [State::Waiting, State::Ready, State::Claimed, State::Done, State::Dead, State::Cancelled];
+
+    /// Its name on the wire and in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Waiting => "waiting",
+            State::Ready => "ready",
+            State::Claimed => "claimed",
+            State::Done => "done",
+            State::Dead => "dead",
+            State::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+impl FromStr for State {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        State::ALL.into_iter().find(|state| state.name() == text).ok_or_else(|| {
+            ParseError(format!("no such state: {text:?}; there are waiting, ready, claimed, done, dead, cancelled"))
+        })
+    }
+}
+
+/// What an acknowledged write may count on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Guarantee {
+    /// On the disks of a majority of the cohort.
+    Strict,
+    /// On fewer disks than that.
+    Sloppy,
+}
+
+/// An acknowledged write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Acked {
+    /// Task.
+    pub id: TaskId,
+    /// Replicas that had it on disk when the answer was given.
+    pub acks: u32,
+    /// Replicas of the partition.
+    pub replicas: u32,
+    /// What was reached.
+    pub guarantee: Guarantee,
+}
+
+/// A task handed to a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Granted {
+    /// Task.
+    pub id: TaskId,
+    /// Fencing token: goes with every later call and, where possible, with every outside effect.
+    pub token: Token,
+    /// Queue.
+    pub queue: QueueName,
+    /// Opaque bytes.
+    #[serde(with = "serde_bytes")]
+    pub payload: Vec<u8>,
+    /// Priority.
+    pub priority: i32,
+    /// As enqueued.
+    pub headers: Vec<(String, String)>,
+    /// How many claims this task has had, this one included.
+    pub attempt: u32,
+    /// Length of the lease. Counts from when the call was first sent.
+    pub lease_ms: u64,
+    /// Visible log entries of all claims, in the order of token and sequence.
+    pub updates: Vec<LogEntry>,
+}
+
+/// One entry of a claim's log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogEntry {
+    /// Claim.
+    pub token: Token,
+    /// Number within the claim, from 0.
+    pub sequence: u32,
+    /// Opaque bytes.
+    #[serde(with = "serde_bytes")]
+    pub data: Vec<u8>,
+}
+
+/// One claim of a task, past or present.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimView {
+    /// Claim.
+    pub token: Token,
+    /// When it was granted, by the leader's wall clock.
+    pub start_ms: u64,
+    /// When it ends or ended; absent where that is not known.
+    pub end_ms: Option<u64>,
+    /// When it was completed.
+    pub completed_ms: Option<u64>,
+    /// Who worked.
+    pub worker: String,
+}
+
+/// A task as a reader sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskView {
+    /// Task.
+    pub id: TaskId,
+    /// Where it stands.
+    pub state: State,
+    /// What was enqueued.
+    pub spec: crate::wire::request::Spec,
+    /// Its claims, oldest first.
+    pub claims: Vec<ClaimView>,
+    /// Visible log entries.
+    pub updates: Vec<LogEntry>,
+    /// Result of the completion that counts.
+    pub result: Option<ByteBuf>,
+    /// Why it was cancelled or died.
+    pub reason: Option<String>,
+    /// The completion says that log entries came before it which are not visible (yet).
+    pub log_incomplete: bool,
+    /// A client wrote two different values under one key.
+    pub conflict: bool,
+}
+
+/// A task in a list: everything but its log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page {
+    /// In the order of their ids.
+    pub tasks: Vec<TaskView>,
+    /// Ask on with this, if there may be more.
+    pub next: Option<TaskId>,
+}
+
+/// A queue's counts by state, in the order of [`State::ALL`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueCounts {
+    /// Queue.
+    pub queue: QueueName,
+    /// Tasks by state.
+    pub counts: [u64; 6],
+}
+
+/// What `hello` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The node.
+    pub node: NodeId,
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// The node's wall clock, never less than any id it has lent.
+    pub time_ms: u64,
+    /// The 40-bit minter field lent to this session.
+    pub minter: u64,
+    /// Addresses of all nodes, for failover.
+    pub addresses: Vec<String>,
+}
+
+/// A member at genesis.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Identity drawn by the node.
+    pub node: NodeId,
+    /// Incarnation of its replicas, drawn by the node.
+    pub incarnation: u64,
+    /// Where peers and clients reach it: `HOST:PORT`.
+    pub address: String,
+    /// Name in its certificate.
+    pub name: String,
+    /// Failure domain.
+    pub zone: String,
+}
+
+/// The record that founds a cluster. A node accepts one, once, and only if it names the node's own identity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Genesis {
+    /// Drawn at `cluster init`.
+    pub cluster: ClusterId,
+    /// For people.
+    pub name: String,
+    /// Number of partitions, a power of two.
+    pub partitions: u32,
+    /// Replicas of each partition.
+    pub replicas: u32,
+    /// Members, sorted by node id.
+    pub members: Vec<Member>,
+    /// For each partition its preference list, as places in `members`; the first is the preferred leader.
+    pub assignment: Vec<Vec<u16>>,
+}
+
+/// What `identify` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Identity in the data directory.
+    pub node: NodeId,
+    /// Incarnation of its replicas.
+    pub incarnation: u64,
+    /// Name in its certificate.
+    pub name: String,
+    /// Address it advertises.
+    pub address: String,
+    /// Failure domain.
+    pub zone: String,
+    /// The cluster it belongs to, if any.
+    pub genesis: Option<Box<Genesis>>,
+    /// Whether every partition of this node has a leader that it knows.
+    pub serving: bool,
+}
+
+/// A node as another node sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeView {
+    /// Node.
+    pub node: NodeId,
+    /// Name in its certificate.
+    pub name: String,
+    /// Address.
+    pub address: String,
+    /// Failure domain.
+    pub zone: String,
+    /// Heard from within the election timeout.
+    pub alive: bool,
+    /// The node that answers.
+    pub this: bool,
+    /// Partitions it leads, as far as known.
+    pub leads: u32,
+    /// Partitions it holds a replica of.
+    pub holds: u32,
+    /// Its wall clock minus the answering node's, in milliseconds, where measured.
+    pub clock_offset_ms: Option<i64>,
+    /// Round trip in microseconds, where measured.
+    pub round_trip_us: Option<u64>,
+}
+
+/// A partition as one node sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionView {
+    /// Partition.
+    pub partition: PartitionId,
+    /// Its cohort, in the order of preference.
+    pub cohort: Vec<NodeId>,
+    /// Its leader, if known.
+    pub leader: Option<NodeId>,
+    /// Epoch of that leader.
+    pub epoch: u64,
+    /// Operations of the consistent half applied here in this epoch.
+    pub applied: u64,
+    /// Tasks held here; absent if the node holds no replica.
+    pub tasks: Option<u64>,
+    /// Claims held.
+    pub claims: Option<u64>,
+    /// Root of the hash tree over the tasks.
+    pub root: Option<ByteBuf>,
+}
+
+/// A node and its cluster in short.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Cluster.
+    pub cluster: ClusterId,
+    /// For people.
+    pub name: String,
+    /// The node that answers.
+    pub node: NodeId,
+    /// Its start counter.
+    pub boot: u64,
+    /// Members, and how many of them are alive.
+    pub nodes: (u32, u32),
+    /// Partitions, and how many of them have a leader.
+    pub partitions: (u32, u32),
+    /// Tasks by state, in the order of [`State::ALL`].
+    pub counts: [u64; 6],
+    /// Counters of this node, by name.
+    pub counters: Vec<(String, u64)>,
+}
+
+/// What a node answers to a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Response {
+    /// To `hello`.
+    Welcome(Welcome),
+    /// To `enqueue` and `complete`: one per item, in order.
+    Acked(Vec<Result<Acked, Error>>),
+    /// To `update` and `cancel`.
+    AckedOne(Acked),
+    /// To `get` and `wait`.
+    Task(Box<TaskView>),
+    /// To `list`.
+    Page(Page),
+    /// To `count`.
+    Count(u64),
+    /// To `queues`.
+    Queues(Vec<QueueCounts>),
+    /// To `claim`; empty means that every reachable node was asked and there is nothing.
+    Claimed {
+        /// The tasks.
+        tasks: Vec<Granted>,
+        /// Partitions without a leader that could be asked: 0 means the answer is complete.
+        unavailable: u32,
+    },
+    /// To `renew`: one per item, in order; the length of the lease, which counts from when the call was first sent.
+    Renewed(Vec<Result<u64, Error>>),
+    /// To `release` and `fail`.
+    Done,
+    /// To `nodes`.
+    Nodes(Vec<NodeView>),
+    /// To `ring` and `partitions`.
+    Partitions(Vec<PartitionView>),
+    /// To `status`.
+    Status(Box<Status>),
+    /// To `identify`.
+    Identity(Box<Identity>),
+    /// To anything.
+    Error(Error),
+}

@@ -1,0 +1,17 @@
+//! A node of Norn.
+//!
+//! Three parts, and nothing else:
+//! - [`protocol`]: one synchronous state machine per node. `step(now, event, &mut effects)`; no IO, clock or source of
+//!   randomness in it.
+//! - [`storage`]: the write-ahead log, ordinary synchronous code over the small [`storage::disk::Disk`] trait.
+//! - `runtime` (feature `runtime`): the only place with tokio, quinn, files and clocks.
+//!
+//! The runtime and the simulator are the only two hosts of the first two parts, and run the very same code.
+
+pub mod config;
+pub mod limits;
+pub mod protocol;
+pub mod storage;
+
+#[cfg(feature = "runtime")]
+pub mod runtime;

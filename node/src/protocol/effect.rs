@@ -1,0 +1,136 @@
+//! Everything that a node can ask its host to do.
+
+use crate::protocol::event::ClientId;
+use crate::protocol::peer::PeerMessage;
+use crate::protocol::record::Record;
+use norn_client::wire::response::Genesis;
+use norn_client::wire::{NodeId, Response, TaskId, Token};
+use std::sync::Arc;
+
+/// Number of a [`Effect::Persist`]; they are handed out in order, and a [`super::event::Event::Persisted`] covers all before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Ticket(pub u64);
+
+/// Output of [`crate::protocol::Node::step`], to be carried out in order.
+///
+/// Whatever promises durability is held back in the core until `Persisted`, so a host may send and reply at once.
+#[derive(Debug, Clone)]
+pub enum Effect {
+    /// Append to the log, then make it durable, then report `Persisted`. Tickets come in ascending order.
+    Persist {
+        /// To be reported back.
+        ticket: Ticket,
+        /// In order.
+        records: Vec<Record>,
+    },
+    /// Send to a peer; may be lost when the connection breaks or its queue is full.
+    Send {
+        /// Peer.
+        to: NodeId,
+        /// Message.
+        message: PeerMessage,
+    },
+    /// Answer a client.
+    Reply {
+        /// Connection.
+        client: ClientId,
+        /// The client's number of the request.
+        number: u64,
+        /// Answer.
+        response: Response,
+    },
+    /// The node belongs to this cluster: connect to its members. Said at start and when the cluster is founded.
+    Joined {
+        /// The founding record.
+        genesis: Arc<Genesis>,
+    },
+    /// A fact for observers: logs, counters, the simulator's properties.
+    Observe(Observation),
+    /// Leadership is handed over as far as that goes; the process may end.
+    Stopped,
+    /// Something is wrong that no rule of the protocol allows. The host must stop at once and persist nothing more.
+    Halt {
+        /// What, with its evidence.
+        reason: String,
+    },
+}
+
+/// What the core did, for those who watch. Nothing depends on anybody listening.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Observation {
+    /// A replica campaigns.
+    Campaign {
+        /// Partition.
+        partition: u16,
+        /// Epoch it asks votes for.
+        epoch: u64,
+    },
+    /// A leader's installation is committed: it may grant.
+    Established {
+        /// Partition.
+        partition: u16,
+        /// Its epoch.
+        epoch: u64,
+    },
+    /// A leader no longer leads.
+    SteppedDown {
+        /// Partition.
+        partition: u16,
+        /// The epoch it led.
+        epoch: u64,
+        /// Why.
+        reason: &'static str,
+    },
+    /// A grant is committed and about to be answered.
+    Granted {
+        /// Task.
+        id: TaskId,
+        /// Token.
+        token: Token,
+    },
+    /// A grant was taken back before anybody was told of it.
+    Voided {
+        /// Task.
+        id: TaskId,
+        /// Token.
+        token: Token,
+    },
+    /// A claim ran out.
+    Expired {
+        /// Task.
+        id: TaskId,
+        /// Token.
+        token: Token,
+    },
+    /// A follower was too far behind for operations and was sent the table.
+    SnapshotSent {
+        /// Partition.
+        partition: u16,
+    },
+    /// Tasks that anti-entropy brought here.
+    Repaired {
+        /// Partition.
+        partition: u16,
+        /// How many.
+        tasks: u64,
+        /// By comparing buckets, rather than by the stream of recent changes.
+        by_buckets: bool,
+    },
+    /// A grant met a completion that its leader did not know.
+    DoneFlag {
+        /// Task.
+        id: TaskId,
+        /// Token.
+        token: Token,
+    },
+    /// A sleeping partition was woken by a replica with ready work.
+    Woken {
+        /// Partition.
+        partition: u16,
+    },
+    /// Input was refused that a correct sender would not send.
+    Refused {
+        /// What.
+        what: &'static str,
+    },
+}

@@ -1,0 +1,48 @@
+//! The core's own generator: the stream depends on the seed alone, on every platform and version.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+/// A seeded generator.
+#[derive(Debug, Clone)]
+pub struct Random(Xoshiro256PlusPlus);
+
+impl Random {
+    /// The stream of `seed`.
+    pub fn new(seed: u64) -> Self {
+        Random(Xoshiro256PlusPlus::seed_from_u64(seed))
+    }
+
+    /// A generator of its own for one concern, so that a further draw here shifts nothing there.
+    #[must_use]
+    pub fn child(&mut self) -> Random {
+        Random::new(self.next())
+    }
+
+    /// 64 random bits.
+    pub fn next(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// 128 random bits.
+    pub fn wide(&mut self) -> u128 {
+        u128::from(self.next()) << 64 | u128::from(self.next())
+    }
+
+    /// Below `bound`, which is not 0. The bias of the multiplication is below 2^-32 for the bounds in use.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        assert!(bound > 0);
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// From `low` to `high`, both included.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        assert!(low <= high);
+        low + self.below(high - low + 1)
+    }
+
+    /// True `numerator` times in `denominator`.
+    pub fn chance(&mut self, numerator: u64, denominator: u64) -> bool {
+        self.below(denominator) < numerator
+    }
+}

@@ -1,0 +1,45 @@
+//! The little that the log needs of a disk.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A failed operation. After a failed write or sync nothing may be assumed of the file: the node stops.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct DiskError {
+    /// The operation.
+    pub operation: &'static str,
+    /// The file; empty for the directory.
+    pub file: String,
+    /// The cause.
+    pub cause: Arc<str>,
+    /// The disk is full.
+    pub full: bool,
+}
+
+impl fmt::Display for DiskError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {:?}: {}", self.operation, self.file, self.cause)
+    }
+}
+
+/// One flat directory of files, synchronous. Names are plain: no separators.
+pub trait Disk {
+    /// Names of all files, sorted.
+    fn list(&self) -> Result<Vec<String>, DiskError>;
+    /// Length of a file in bytes.
+    fn length(&self, file: &str) -> Result<u64, DiskError>;
+    /// Up to `length` bytes from `offset`; fewer at the end of the file.
+    fn read(&self, file: &str, offset: u64, length: usize) -> Result<Vec<u8>, DiskError>;
+    /// Appends, creating the file if need be.
+    fn append(&mut self, file: &str, bytes: &[u8]) -> Result<(), DiskError>;
+    /// Cuts a file to a length.
+    fn truncate(&mut self, file: &str, length: u64) -> Result<(), DiskError>;
+    /// Renames, replacing the target.
+    fn rename(&mut self, from: &str, to: &str) -> Result<(), DiskError>;
+    /// Removes a file.
+    fn remove(&mut self, file: &str) -> Result<(), DiskError>;
+    /// Makes a file's bytes durable.
+    fn sync(&mut self, file: &str) -> Result<(), DiskError>;
+    /// Makes names durable.
+    fn sync_directory(&mut self) -> Result<(), DiskError>;
+}

@@ -1,0 +1,3 @@
+//! The write-ahead log: records and bytes, never the network.
+
+pub mod disk;
