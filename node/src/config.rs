@@ -1,0 +1,152 @@
+//! What can be set, with defaults and bounds.
+
+use crate::limits::LEASE_MS_MAX;
+
+/// Settings of the protocol core. All nodes of a cluster should agree on them; safety does not depend on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Between heartbeats of a pair of nodes.
+    pub heartbeat_ms: u64,
+    /// A leader not heard for between this and twice this is replaced.
+    pub election_timeout_ms: u64,
+    /// Before an unanswered replication message is sent again.
+    pub resend_ms: u64,
+    /// A request that could not be finished by then is answered `Unknown` or `Unavailable`.
+    pub request_timeout_ms: u64,
+    /// Between rounds of anti-entropy.
+    pub exchange_interval_ms: u64,
+    /// Between looks of parked claims at all leaders.
+    pub sweep_interval_ms: u64,
+    /// Bound on the difference of wall clocks that claims rely on.
+    pub clock_epsilon_ms: u64,
+    /// Bound on the rate error of monotonic clocks that claims rely on, in parts per million.
+    pub clock_drift_ppm: u64,
+    /// A node that leads although another is preferred hands over after the other was up for so long.
+    pub transfer_after_ms: u64,
+    /// A known bug to put back, so that a simulation can be seen to catch it.
+    #[cfg(feature = "mutants")]
+    pub mutant: Option<Mutant>,
+}
+
+/// Bugs that the simulator must catch.
+#[cfg(feature = "mutants")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mutant {
+    /// A vote is answered without having been written down.
+    VoteNotDurable,
+    /// A grant is answered once the leader alone has it.
+    GrantBeforeQuorum,
+    /// Merging two logs keeps only one of them.
+    MergeDropsUpdate,
+    /// A claim is dropped without telling the followers how the task ended.
+    DropWithoutRecord,
+    /// A renewal sets the lease to what was asked, even if shorter.
+    RenewalShortens,
+    /// A leader's restart within the election timeout goes unnoticed.
+    RestartUnnoticed,
+    /// A write is acknowledged before it is on disk.
+    AckBeforeDurable,
+    /// A vote ignores how old the candidate's table is.
+    VoteIgnoresViewstamp,
+    /// A leader does not heed the followers' word that a task has ended.
+    DoneFlagIgnored,
+    /// Claims expire by the wall clock alone.
+    WallClockOnly,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            heartbeat_ms: 50,
+            election_timeout_ms: 300,
+            resend_ms: 200,
+            request_timeout_ms: 5_000,
+            exchange_interval_ms: 1_000,
+            sweep_interval_ms: 2_000,
+            clock_epsilon_ms: 1_000,
+            clock_drift_ppm: 1_000,
+            transfer_after_ms: 5_000,
+            #[cfg(feature = "mutants")]
+            mutant: None,
+        }
+    }
+}
+
+/// A setting out of its bounds.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name} is {value}, allowed are {low} to {high}")]
+pub struct ConfigError {
+    /// Setting.
+    pub name: &'static str,
+    /// Its value.
+    pub value: u64,
+    /// Least.
+    pub low: u64,
+    /// Greatest.
+    pub high: u64,
+}
+
+impl Config {
+    /// Checks every bound.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let bounds = [
+            ("heartbeat_ms", self.heartbeat_ms, 5, 5_000),
+            ("election_timeout_ms", self.election_timeout_ms, self.heartbeat_ms * 3, 60_000),
+            ("resend_ms", self.resend_ms, 10, 60_000),
+            ("request_timeout_ms", self.request_timeout_ms, 100, 300_000),
+            ("exchange_interval_ms", self.exchange_interval_ms, 50, 3_600_000),
+            ("sweep_interval_ms", self.sweep_interval_ms, 50, 60_000),
+            ("clock_epsilon_ms", self.clock_epsilon_ms, 1, 600_000),
+            ("clock_drift_ppm", self.clock_drift_ppm, 1, 100_000),
+            ("transfer_after_ms", self.transfer_after_ms, 100, LEASE_MS_MAX),
+        ];
+        match bounds.into_iter().find(|(_, value, low, high)| value < low || value > high) {
+            Some((name, value, low, high)) => Err(ConfigError { name, value, low, high }),
+            None => Ok(()),
+        }
+    }
+
+    /// A length on a clock that may run fast by the allowed drift: at least `ms` of true time.
+    pub fn stretched_us(&self, ms: u64) -> u64 {
+        ms * 1_000 + ms * self.clock_drift_ppm.div_ceil(1_000) + 1
+    }
+
+    /// Whether the bug is put back. Always false in a build without test switches.
+    #[cfg(feature = "mutants")]
+    pub fn has(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+}
+
+/// Whether a known bug is put back; constant false without the test switch.
+macro_rules! mutant {
+    ($config:expr, $name:ident) => {{
+        #[cfg(feature = "mutants")]
+        {
+            $config.has($crate::config::Mutant::$name)
+        }
+        #[cfg(not(feature = "mutants"))]
+        {
+            let _ = &$config;
+            false
+        }
+    }};
+}
+pub(crate) use mutant;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_within_bounds_and_others_are_named() {
+        assert_eq!(Config::default().validate(), Ok(()));
+        let wrong = Config { election_timeout_ms: 60, ..Config::default() };
+        assert_eq!(wrong.validate().unwrap_err().name, "election_timeout_ms");
+    }
+
+    #[test]
+    fn a_stretched_length_covers_the_drift() {
+        assert!(Config::default().stretched_us(30_000) > 30_030_000);
+    }
+}

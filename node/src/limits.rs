@@ -1,0 +1,62 @@
+//! Every bound of a node in one table, with the relations among them. The wire's bounds stand in
+//! [`norn_client::wire::limits`].
+
+pub use norn_client::wire::limits::*;
+
+/// Most past claims that a task shows.
+pub const PAST_CLAIMS_MAX: usize = 64;
+/// Most nodes of a cluster.
+pub const NODES_MAX: usize = 256;
+/// Fewest and most partitions.
+pub const PARTITIONS_MIN: u32 = 1;
+/// Most partitions.
+pub const PARTITIONS_MAX: u32 = 4_096;
+/// Most replicas of a partition.
+pub const REPLICAS_MAX: u32 = 7;
+/// How far ahead of a node's wall clock an id may be minted.
+pub const ID_AHEAD_MS_MAX: u64 = 60_000;
+/// Sessions numbered, and milliseconds lent, before the log must hold a new mark.
+pub const MARK_SESSIONS: u64 = 1_024;
+/// See [`MARK_SESSIONS`].
+pub const MARK_TIME_MS: u64 = 10_000;
+/// Buckets of a partition's hash tree; a power of two.
+pub const BUCKETS: usize = 1_024;
+/// Client requests under way at one node, after which further ones are answered `Overloaded`.
+pub const REQUESTS_MAX: usize = 16_384;
+/// Bytes of payload in requests under way at one node, after which further ones are answered `Overloaded`.
+pub const REQUEST_BYTES_MAX: usize = 256 << 20;
+/// Long polls parked at one node.
+pub const WAITERS_MAX: usize = 16_384;
+/// Facts about unknown tasks that one partition keeps; more are refused.
+pub const ORPHANS_MAX: usize = 10_000;
+/// Claims in one partition's table; more grants are refused.
+pub const CELLS_MAX: usize = 100_000;
+/// Operations that a leader keeps for followers that lag; further behind, they get the table.
+pub const OPS_KEPT_MAX: usize = 4_096;
+/// Operations in one message.
+pub const OPS_PER_MESSAGE_MAX: usize = 256;
+/// Operations appended but not committed in one partition; more grants wait.
+pub const OPS_UNCOMMITTED_MAX: u64 = 1_024;
+/// Recent changes that a replica remembers for each partition; what is older is found by comparing buckets.
+pub const RECENT_CHANGES_MAX: usize = 4_096;
+/// Tasks in one message of anti-entropy.
+pub const EXCHANGE_TASKS_MAX: usize = 512;
+/// Bytes of tasks in one message of anti-entropy.
+pub const EXCHANGE_BYTES_MAX: usize = 1 << 20;
+/// Entries looked at for one page of a list.
+pub const LIST_SCAN_MAX: usize = 20_000;
+/// Bytes of tasks in one page of a list.
+pub const LIST_BYTES_MAX: usize = 1 << 20;
+/// Largest frame between nodes: a whole table of claims must fit.
+pub const PEER_FRAME_BYTES_MAX: usize = 64 << 20;
+/// Largest record body in the log.
+pub const RECORD_BYTES_MAX: usize = 64 << 20;
+/// How far one message may carry an epoch, so that a damaged one cannot exhaust them.
+pub const EPOCH_STEP_MAX: u64 = 1 << 20;
+
+const _: () = assert!(BUCKETS.is_power_of_two() && BUCKETS >= 2);
+const _: () = assert!(PARTITIONS_MAX.is_power_of_two() && PARTITIONS_MAX <= 1 << 16);
+const _: () = assert!(FRAME_BYTES_MAX <= PEER_FRAME_BYTES_MAX, "what a client sends must reach the replicas");
+const _: () = assert!(CELLS_MAX * 400 <= PEER_FRAME_BYTES_MAX, "a table of ordinary claims fits a frame");
+const _: () = assert!(PEER_FRAME_BYTES_MAX <= RECORD_BYTES_MAX, "what arrives can be logged");
+const _: () = assert!(OPS_UNCOMMITTED_MAX as usize <= OPS_KEPT_MAX);

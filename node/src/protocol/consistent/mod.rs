@@ -1,0 +1,54 @@
+//! The consistent half: elections, epochs, and the table of claims of each partition.
+//!
+//! Viewstamped state: a leader elected for an epoch installs its table on a majority, then streams operations. The
+//! highest viewstamp in a vote quorum contains every committed operation; that is the whole recovery rule.
+
+pub mod table;
+
+use norn_client::wire::NodeId;
+use serde::{Deserialize, Serialize};
+
+/// Number of a leadership of one partition. Has at most one leader, for ever.
+pub type Epoch = u64;
+
+/// A replica of a partition. Dies with its disk: a wiped node's replicas are other replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ReplicaId {
+    /// The node that holds it.
+    pub node: NodeId,
+    /// Drawn when the replica was created.
+    pub incarnation: u64,
+}
+
+/// Names a state of a table: the epoch of the last installation and the operations applied since. Equal viewstamps mean
+/// equal tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub struct Viewstamp {
+    /// Epoch whose leader installed the table.
+    pub epoch: Epoch,
+    /// Operations since.
+    pub length: u64,
+}
+
+/// Whether `present` counts more than half of `members`. Nothing else may compute a majority.
+pub fn majority(members: &[ReplicaId], mut present: impl FnMut(&ReplicaId) -> bool) -> bool {
+    assert!(!members.is_empty(), "a cohort has members");
+    2 * members.iter().filter(|member| present(member)).count() > members.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_majority_is_more_than_half_for_even_and_odd_cohorts() {
+        for size in 1..=6u128 {
+            let members: Vec<ReplicaId> =
+                (0..size).map(|node| ReplicaId { node: NodeId(node), incarnation: 1 }).collect();
+            for present in 0..=size {
+                let reached = majority(&members, |member| member.node.0 < present);
+                assert_eq!(reached, present > size / 2, "{present} of {size}");
+            }
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! The table of one partition, and the operations on it.
+//!
+//! Operations carry values, never computations, so that applying them is the same everywhere. The leader decides
+//! whether an operation is allowed before it appends it; [`Table::apply`] only checks that it still fits.
+
+use super::{Epoch, ReplicaId, Viewstamp};
+use crate::limits::PAST_CLAIMS_MAX;
+use crate::protocol::task::{PastClaim, Task};
+use norn_client::wire::{ClaimId, TaskId, Token};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_128;
+
+/// Who holds a task, or held it last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Token of the latest grant.
+    pub token: Token,
+    /// Viewstamp of the operation that granted or last renewed it.
+    pub renewed: Viewstamp,
+    /// Grants so far that count as attempts.
+    pub attempt: u32,
+    /// Who works, for people to read.
+    pub worker: Arc<str>,
+    /// The call that took it.
+    pub claim: ClaimId,
+    /// Length of the lease.
+    pub lease_ms: u64,
+    /// When it was granted, by the leader's wall clock.
+    pub granted_ms: u64,
+    /// When it ends, by the wall clock of the leader that appended the grant or renewal.
+    pub expires_ms: u64,
+    /// What became of it.
+    pub state: CellState,
+    /// Earlier claims, oldest first, at most [`PAST_CLAIMS_MAX`].
+    pub past: Vec<(Token, PastClaim)>,
+}
+
+/// What became of a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CellState {
+    /// Held, even if past its time, as long as nobody took over.
+    Held,
+    /// Given back; claimable from then on.
+    Released {
+        /// By the wall clock.
+        not_before_ms: u64,
+    },
+    /// Taken back before anybody was told.
+    Void,
+    /// The task shall not be tried again. Becomes a fact of the task through `Drop`.
+    Dead {
+        /// For people.
+        reason: Arc<str>,
+        /// When, by the leader's wall clock.
+        at_ms: u64,
+    },
+}
+
+/// A task that has ended, with the facts that every replica must know before it forgets the claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// Task.
+    pub id: TaskId,
+    /// Its ending, and its committed claims.
+    pub facts: Task,
+}
+
+/// A change of the table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Op {
+    /// Hands tasks to a worker.
+    #[serde(rename = "G")]
+    Grant {
+        /// The call that takes them.
+        claim: ClaimId,
+        /// Who works.
+        worker: Arc<str>,
+        /// Length of the lease.
+        lease_ms: u64,
+        /// Wall clock of the leader.
+        granted_ms: u64,
+        /// Tasks, with the number of each token.
+        items: Vec<(TaskId, u64)>,
+    },
+    /// Prolongs claims; nothing ever becomes shorter.
+    #[serde(rename = "R")]
+    Renew {
+        /// Task, token, new length, new end by the leader's wall clock.
+        items: Vec<(TaskId, Token, u64, u64)>,
+    },
+    /// Gives a claim back.
+    #[serde(rename = "E")]
+    Release {
+        /// Task.
+        id: TaskId,
+        /// Claim.
+        token: Token,
+        /// Claimable from then on.
+        not_before_ms: u64,
+        /// When, by the leader's wall clock.
+        at_ms: u64,
+    },
+    /// Takes back grants that nobody was told of.
+    #[serde(rename = "V")]
+    Void {
+        /// Task and token.
+        items: Vec<(TaskId, Token)>,
+    },
+    /// Gives a task up.
+    #[serde(rename = "K")]
+    Kill {
+        /// Task.
+        id: TaskId,
+        /// Claim.
+        token: Token,
+        /// For people.
+        reason: Arc<str>,
+        /// When.
+        at_ms: u64,
+    },
+    /// Forgets the claims of tasks that have ended, and tells everybody how.
+    #[serde(rename = "D")]
+    Drop {
+        /// Tasks.
+        items: Vec<Ended>,
+    },
+    /// A majority has these endings on disk: they need not travel with the table any more.
+    #[serde(rename = "C")]
+    Clear {
+        /// Everything exported by operations up to this one.
+        upto: Viewstamp,
+    },
+}
+
+/// Why an operation does not fit the table. From a correct leader this cannot happen.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("operation {at:?} does not fit the table: {why} (task {id})")]
+pub struct Misfit {
+    /// Its viewstamp.
+    pub at: Viewstamp,
+    /// Task.
+    pub id: TaskId,
+    /// Why.
+    pub why: &'static str,
+}
+
+/// Content of a partition's consistent state at one viewstamp.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Table {
+    /// Members, sorted. Fixed at genesis.
+    pub members: Vec<ReplicaId>,
+    /// Claims of tasks that have not ended.
+    pub cells: BTreeMap<TaskId, Cell>,
+    /// Endings that a majority is not yet known to have on disk, by the operation that dropped their claims.
+    pub out: BTreeMap<Viewstamp, Vec<Ended>>,
+    /// Sum of the hashes of all of the above, kept by every change.
+    digest: u128,
+}
+
+fn hash(kind: u8, value: &impl Serialize) -> u128 {
+    let mut bytes = vec![kind];
+    value.serialize(&mut rmp_serde::Serializer::new(&mut bytes)).expect("table entries always encode");
+    xxh3_128(&bytes)
+}
+
+impl Table {
+    /// The table of a new partition.
+    pub fn new(mut members: Vec<ReplicaId>) -> Table {
+        members.sort_unstable();
+        let digest = hash(0, &members);
+        Table { members, cells: BTreeMap::new(), out: BTreeMap::new(), digest }
+    }
+
+    /// The digest as kept.
+    pub fn digest(&self) -> u128 {
+        self.digest
+    }
+
+    /// The digest from scratch.
+    pub fn digest_recomputed(&self) -> u128 {
+        let cells = self.cells.iter().map(|(id, cell)| hash(1, &(id, cell)));
+        let out = self.out.iter().map(|entry| hash(2, &entry));
+        cells.chain(out).fold(hash(0, &self.members), u128::wrapping_add)
+    }
+
+    fn set_cell(&mut self, id: TaskId, cell: Option<Cell>) {
+        if let Some(cell) = &cell {
+            self.digest = self.digest.wrapping_add(hash(1, &(&id, cell)));
+        }
+        let before = match cell {
+            Some(cell) => self.cells.insert(id, cell),
+            None => self.cells.remove(&id),
+        };
+        if let Some(before) = before {
+            self.digest = self.digest.wrapping_sub(hash(1, &(&id, &before)));
+        }
+    }
+
+    /// Applies the operation that leads to viewstamp `at`; names the tasks whose cells changed. On an error the table is
+    /// of no further use.
+    pub fn apply(&mut self, op: &Op, at: Viewstamp) -> Result<Vec<TaskId>, Misfit> {
+        let misfit = |id: &TaskId, why| Misfit { at, id: *id, why };
+        match op {
+            Op::Grant { claim, worker, lease_ms, granted_ms, items } => {
+                for (id, number) in items {
+                    let token = Token { epoch: at.epoch, number: *number };
+                    let cell = self.granted(id, token, at, (*claim, worker, *lease_ms, *granted_ms));
+                    self.set_cell(*id, Some(cell.map_err(|why| misfit(id, why))?));
+                }
+                Ok(items.iter().map(|(id, _)| *id).collect())
+            }
+            Op::Renew { items } => {
+                for (id, token, lease_ms, expires_ms) in items {
+                    self.change(id, *token, |cell| {
+                        cell.renewed = at;
+                        cell.lease_ms = cell.lease_ms.max(*lease_ms);
+                        cell.expires_ms = cell.expires_ms.max(*expires_ms);
+                        cell.state == CellState::Held
+                    })
+                    .map_err(|why| misfit(id, why))?;
+                }
+                Ok(items.iter().map(|(id, ..)| *id).collect())
+            }
+            Op::Release { id, token, not_before_ms, at_ms } => {
+                self.change(id, *token, |cell| {
+                    cell.expires_ms = cell.expires_ms.min(*at_ms).max(cell.granted_ms);
+                    let held = cell.state == CellState::Held;
+                    cell.state = CellState::Released { not_before_ms: *not_before_ms };
+                    held
+                })
+                .map_err(|why| misfit(id, why))?;
+                Ok(vec![*id])
+            }
+            Op::Void { items } => {
+                for (id, token) in items {
+                    self.change(id, *token, |cell| {
+                        cell.attempt -= 1;
+                        std::mem::replace(&mut cell.state, CellState::Void) == CellState::Held
+                    })
+                    .map_err(|why| misfit(id, why))?;
+                }
+                Ok(items.iter().map(|(id, _)| *id).collect())
+            }
+            Op::Kill { id, token, reason, at_ms } => {
+                self.change(id, *token, |cell| {
+                    cell.state = CellState::Dead { reason: reason.clone(), at_ms: *at_ms };
+                    true
+                })
+                .map_err(|why| misfit(id, why))?;
+                Ok(vec![*id])
+            }
+            Op::Drop { items } => {
+                for item in items {
+                    self.set_cell(item.id, None);
+                }
+                self.digest = self.digest.wrapping_add(hash(2, &(&at, items)));
+                let twice = self.out.insert(at, items.clone());
+                assert!(twice.is_none(), "a viewstamp names one operation");
+                Ok(items.iter().map(|item| item.id).collect())
+            }
+            Op::Clear { upto } => {
+                while let Some(entry) = self.out.first_entry().filter(|entry| entry.key() <= upto) {
+                    self.digest = self.digest.wrapping_sub(hash(2, &(entry.key(), entry.get())));
+                    entry.remove();
+                }
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    /// The cell after a grant.
+    fn granted(
+        &self,
+        id: &TaskId,
+        token: Token,
+        at: Viewstamp,
+        (claim, worker, lease_ms, granted_ms): (ClaimId, &Arc<str>, u64, u64),
+    ) -> Result<Cell, &'static str> {
+        let (attempt, past) = match self.cells.get(id) {
+            None => (0, Vec::new()),
+            Some(before) => {
+                if token <= before.token {
+                    return Err("its token does not grow");
+                }
+                if matches!(before.state, CellState::Dead { .. }) {
+                    return Err("it was given up");
+                }
+                (before.attempt, before.history())
+            }
+        };
+        Ok(Cell {
+            token,
+            renewed: at,
+            attempt: attempt + 1,
+            worker: worker.clone(),
+            claim,
+            lease_ms,
+            granted_ms,
+            expires_ms: granted_ms.saturating_add(lease_ms),
+            state: CellState::Held,
+            past,
+        })
+    }
+
+    /// Changes the cell under its current token; the closure tells whether it was as expected.
+    fn change(&mut self, id: &TaskId, token: Token, apply: impl FnOnce(&mut Cell) -> bool) -> Result<(), &'static str> {
+        let Some(mut cell) = self.cells.get(id).cloned() else { return Err("there is no claim") };
+        if cell.token != token {
+            return Err("the claim has another token");
+        }
+        if !apply(&mut cell) {
+            return Err("the claim is not held");
+        }
+        self.set_cell(*id, Some(cell));
+        Ok(())
+    }
+
+    /// The highest epoch that any token or viewstamp in here names; never above the table's own.
+    pub fn epoch_max(&self) -> Epoch {
+        self.cells.values().map(|cell| cell.token.epoch.max(cell.renewed.epoch)).max().unwrap_or(0)
+    }
+}
+
+impl Cell {
+    /// All claims so far, this one included unless it was taken back, oldest first, bounded.
+    pub fn history(&self) -> Vec<(Token, PastClaim)> {
+        let mut past = self.past.clone();
+        if self.state != CellState::Void {
+            let claim =
+                PastClaim { start_ms: self.granted_ms, end_ms: self.expires_ms, worker: self.worker.as_ref().to_owned() };
+            past.push((self.token, claim));
+        }
+        let surplus = past.len().saturating_sub(PAST_CLAIMS_MAX);
+        past.drain(..surplus);
+        past
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(id: TaskId, number: u64) -> Op {
+        Op::Grant {
+            claim: ClaimId(1),
+            worker: "w".into(),
+            lease_ms: 1_000,
+            granted_ms: 5_000,
+            items: vec![(id, number)],
+        }
+    }
+
+    fn at(length: u64) -> Viewstamp {
+        Viewstamp { epoch: 1, length }
+    }
+
+    const ID: TaskId = TaskId::MIN;
+
+    #[test]
+    fn the_digest_is_kept_by_every_change() {
+        let mut table = Table::new(Vec::new());
+        let token = Token { epoch: 1, number: 1 };
+        let drop = Op::Drop { items: vec![Ended { id: ID, facts: Task::default() }] };
+        let ops = [
+            grant(ID, 1),
+            Op::Renew { items: vec![(ID, token, 2_000, 9_000)] },
+            Op::Release { id: ID, token, not_before_ms: 0, at_ms: 6_000 },
+            grant(ID, 2),
+            Op::Void { items: vec![(ID, Token { epoch: 1, number: 2 })] },
+            drop,
+            Op::Clear { upto: at(6) },
+        ];
+        for (length, op) in (1..).zip(&ops) {
+            table.apply(op, at(length)).unwrap();
+            assert_eq!(table.digest(), table.digest_recomputed(), "after {op:?}");
+        }
+        assert_eq!(table, Table::new(Vec::new()));
+    }
+
+    #[test]
+    fn a_renewal_never_shortens() {
+        let mut table = Table::new(Vec::new());
+        table.apply(&grant(ID, 1), at(1)).unwrap();
+        let token = Token { epoch: 1, number: 1 };
+        table.apply(&Op::Renew { items: vec![(ID, token, 100, 5_100)] }, at(2)).unwrap();
+        assert_eq!((table.cells[&ID].lease_ms, table.cells[&ID].expires_ms), (1_000, 6_000));
+    }
+
+    #[test]
+    fn tokens_of_a_task_grow() {
+        let mut table = Table::new(Vec::new());
+        table.apply(&grant(ID, 2), at(1)).unwrap();
+        assert!(table.clone().apply(&grant(ID, 2), at(2)).is_err());
+        assert!(table.clone().apply(&grant(ID, 1), at(2)).is_err());
+        assert!(table.apply(&grant(ID, 3), at(2)).is_ok());
+    }
+
+    #[test]
+    fn history_is_bounded_and_leaves_out_what_nobody_was_told() {
+        let mut table = Table::new(Vec::new());
+        for number in 1..=100 {
+            table.apply(&grant(ID, number), at(number)).unwrap();
+        }
+        assert_eq!(table.cells[&ID].history().len(), PAST_CLAIMS_MAX);
+        assert_eq!(table.cells[&ID].attempt, 100);
+        table.apply(&Op::Void { items: vec![(ID, Token { epoch: 1, number: 100 })] }, at(101)).unwrap();
+        assert_eq!(table.cells[&ID].history().last().unwrap().0.number, 99);
+        assert_eq!(table.cells[&ID].attempt, 99);
+    }
+}

@@ -1,0 +1,372 @@
+//! Messages between nodes of one cluster.
+//!
+//! Any of them may be lost, repeated or reordered, except where the sender's host keeps a connection, which is only the
+//! cheap common case.
+
+use crate::protocol::consistent::table::{Op, Table};
+use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
+use crate::protocol::task::Task;
+use norn_client::wire::error::Error;
+use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Request, Response, TaskId, Token};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Facts about tasks of one partition.
+pub type Items = Arc<Vec<(TaskId, Task)>>;
+
+/// Which stream a message travels on, so that bulk never stands in the way of claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// Heartbeats, elections, claims, writes.
+    Urgent,
+    /// Anti-entropy, lists, whole tables.
+    Bulk,
+}
+
+/// One message per pair of nodes and interval, whatever the number of partitions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heartbeat {
+    /// The sender's start counter: a change voids its leaderships.
+    pub boot: u64,
+    /// Number of this heartbeat, from 1 in each boot.
+    pub number: u64,
+    /// Highest number received from the receiver, in its boot.
+    pub seen: (u64, u64),
+    /// The sender's monotonic clock at sending, in microseconds.
+    pub sent_us: u64,
+    /// The receiver's `sent_us` that this answers, and how long the sender kept it.
+    pub echo_us: Option<(u64, u64)>,
+    /// The sender's wall clock at sending.
+    pub wall_ms: u64,
+    /// Nodes that the sender hears.
+    pub hears: Vec<NodeId>,
+    /// Version of the list of partitions that the sender leads.
+    pub leads_version: u64,
+    /// The list, until the receiver has shown to know this version.
+    pub leads: Option<Vec<(PartitionId, Epoch)>>,
+    /// Version of the receiver's list that the sender knows, in the receiver's boot.
+    pub leads_known: (u64, u64),
+    /// Commit positions that the receiver may not know, repeated until a heartbeat shows that it does.
+    pub commits: Vec<(PartitionId, Epoch, u64)>,
+}
+
+/// A grant whose task is known to have ended, with the evidence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DoneFlag {
+    /// Task.
+    pub id: TaskId,
+    /// Token of the grant.
+    pub token: Token,
+    /// How it ended.
+    pub ending: Task,
+}
+
+/// What a replica says to a write of one item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// On disk; the replica has the task's spec.
+    #[serde(rename = "S")]
+    Stored,
+    /// On disk; the replica does not have the task's spec.
+    #[serde(rename = "O")]
+    StoredOrphan,
+    /// Refused: other content under the same key.
+    #[serde(rename = "C")]
+    Conflict,
+    /// Refused: the id is too far in the future.
+    #[serde(rename = "F")]
+    Future,
+    /// Refused: too many facts about unknown tasks.
+    #[serde(rename = "L")]
+    Overloaded,
+}
+
+/// What a replica knows of a task, to a reader.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// Facts.
+    pub task: Task,
+    /// Its cell in the replica's table.
+    pub cell: Option<crate::protocol::consistent::table::Cell>,
+    /// Viewstamp of that table.
+    pub viewstamp: Viewstamp,
+    /// The replica leads, and everything in the cell is committed.
+    pub decided: bool,
+}
+
+/// Head of a queue at one node, over all partitions that it leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// Priority of the first task.
+    pub priority: i32,
+    /// Its id.
+    pub id: TaskId,
+    /// About how many there are.
+    pub count: u64,
+}
+
+/// Counts of one queue in one partition, by state.
+pub type StateCounts = [u64; 6];
+
+/// What one replica says about one partition to a counter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionCounts {
+    /// Partition.
+    pub partition: PartitionId,
+    /// Root of the hash tree.
+    #[serde(with = "serde_bytes")]
+    pub root: [u8; 16],
+    /// Viewstamp of the table.
+    pub viewstamp: Viewstamp,
+    /// The replica leads.
+    pub leads: bool,
+    /// Counts by queue.
+    pub queues: Vec<(QueueName, StateCounts)>,
+}
+
+/// Digests of the tasks of one bucket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BucketDigests {
+    /// Bucket.
+    pub bucket: u16,
+    /// Task and digest.
+    pub tasks: Vec<(TaskId, u128)>,
+}
+
+/// A message. Field names: `partition`, `epoch` and `viewstamp` as everywhere; `ask` is the sender's number for something
+/// that it waits for, returned in the answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PeerMessage {
+    /// See [`Heartbeat`].
+    #[serde(rename = "hb")]
+    Heartbeat(Box<Heartbeat>),
+
+    // Elections.
+    /// Would you vote?
+    #[serde(rename = "pv")]
+    PreVote { partition: PartitionId, epoch: Epoch, viewstamp: Viewstamp },
+    /// Answer to `PreVote`.
+    #[serde(rename = "pa")]
+    PreVoteAnswer { partition: PartitionId, epoch: Epoch, granted: bool, promised: Epoch, viewstamp: Viewstamp },
+    /// Vote for me.
+    #[serde(rename = "vo")]
+    Vote { partition: PartitionId, epoch: Epoch, candidate: ReplicaId, viewstamp: Viewstamp },
+    /// Answer to `Vote`; a grant is on disk.
+    #[serde(rename = "va")]
+    VoteAnswer {
+        partition: PartitionId,
+        epoch: Epoch,
+        replica: ReplicaId,
+        granted: bool,
+        promised: Epoch,
+        viewstamp: Viewstamp,
+    },
+    /// Send me your table. Neither a vote nor an acknowledgement.
+    #[serde(rename = "fe")]
+    Fetch { partition: PartitionId, viewstamp: Viewstamp },
+    /// Answer to `Fetch`.
+    #[serde(rename = "st")]
+    State { partition: PartitionId, viewstamp: Viewstamp, table: Arc<Table> },
+    /// Campaign now: your leader leaves and you are level.
+    #[serde(rename = "tr")]
+    Transfer { partition: PartitionId, epoch: Epoch },
+
+    // Replication of the table.
+    /// The table of a new epoch. Without `table`: the one at `base`, which the receiver has.
+    #[serde(rename = "in")]
+    Install {
+        partition: PartitionId,
+        epoch: Epoch,
+        base: Viewstamp,
+        table: Option<Arc<Table>>,
+        #[serde(with = "serde_bytes")]
+        digest: [u8; 16],
+    },
+    /// The table at a later viewstamp, for a follower behind the kept operations.
+    #[serde(rename = "sn")]
+    Snapshot { partition: PartitionId, viewstamp: Viewstamp, table: Arc<Table>, commit: u64 },
+    /// Operations after `first - 1`.
+    #[serde(rename = "op")]
+    Ops {
+        partition: PartitionId,
+        epoch: Epoch,
+        first: u64,
+        ops: Vec<Arc<Op>>,
+        commit: u64,
+        #[serde(with = "serde_bytes")]
+        digest: [u8; 16],
+    },
+    /// On disk up to `length`; flags for every grant in `(known commit, length]` whose task has ended here.
+    #[serde(rename = "ac")]
+    Ack {
+        partition: PartitionId,
+        epoch: Epoch,
+        replica: ReplicaId,
+        length: u64,
+        done: Vec<DoneFlag>,
+        /// Tasks granted whose spec is missing here.
+        missing: Vec<TaskId>,
+    },
+    /// Cannot follow: a higher promise, another installation, or a gap.
+    #[serde(rename = "na")]
+    Nack { partition: PartitionId, replica: ReplicaId, promised: Epoch, viewstamp: Viewstamp },
+    /// Ready work has come up in a partition that its leader may sleep on.
+    #[serde(rename = "wk")]
+    Wake { partition: PartitionId, epoch: Epoch, ids: Vec<TaskId> },
+    /// Answer to `Wake`: whether the sender leads in this epoch.
+    #[serde(rename = "ld")]
+    Led { partition: PartitionId, epoch: Epoch, leads: bool },
+
+    // The available half.
+    /// Store these facts.
+    #[serde(rename = "wr")]
+    Write { ask: u64, partition: PartitionId, items: Items },
+    /// On disk, item by item. Refusals never count.
+    #[serde(rename = "wn")]
+    Written { ask: u64, partition: PartitionId, replica: ReplicaId, outcomes: Vec<Outcome> },
+    /// What do you know of this task?
+    #[serde(rename = "rd")]
+    Read { ask: u64, partition: PartitionId, id: TaskId },
+    /// Answer to `Read`.
+    #[serde(rename = "rn")]
+    Known { ask: u64, partition: PartitionId, replica: ReplicaId, known: Box<Known> },
+    /// Counts of your partitions.
+    #[serde(rename = "cq")]
+    CountAsk { ask: u64, queue: Option<QueueName> },
+    /// Answer to `CountAsk`.
+    #[serde(rename = "ca")]
+    CountAnswer { ask: u64, partitions: Vec<PartitionCounts> },
+    /// Tasks of your partitions (or of one) after an id, in order.
+    #[serde(rename = "lq")]
+    ListAsk {
+        ask: u64,
+        partition: Option<PartitionId>,
+        queue: Option<QueueName>,
+        after: Option<TaskId>,
+        to: Option<TaskId>,
+        limit: u32,
+    },
+    /// Answer to `ListAsk`: everything up to `end`, or to the end of all where that is absent.
+    #[serde(rename = "la")]
+    ListAnswer { ask: u64, partitions: Vec<PartitionId>, tasks: Vec<(TaskId, Known)>, end: Option<TaskId> },
+
+    // Anti-entropy.
+    /// Roots of partitions that changed since both last agreed.
+    #[serde(rename = "xr")]
+    Roots { roots: Vec<(PartitionId, u128)> },
+    /// Which of them are equal here, and which are not.
+    #[serde(rename = "xd")]
+    RootsAnswer { equal: Vec<(PartitionId, u128)>, differ: Vec<PartitionId> },
+    /// Digests of what changed here lately, up to change number `upto` of `boot`.
+    #[serde(rename = "xc")]
+    Recent { partition: PartitionId, boot: u64, upto: u64, tasks: Vec<(TaskId, u128)> },
+    /// Which of them are wanted; all others up to `upto` are known.
+    #[serde(rename = "xw")]
+    Want { partition: PartitionId, boot: u64, upto: Option<u64>, ids: Vec<TaskId> },
+    /// Digests of all non-empty buckets.
+    #[serde(rename = "xb")]
+    Buckets { partition: PartitionId, digests: Vec<(u16, u128)> },
+    /// Tasks of buckets that differ.
+    #[serde(rename = "xt")]
+    BucketTasks { partition: PartitionId, buckets: Vec<BucketDigests> },
+    /// Tasks, to be merged.
+    #[serde(rename = "xi")]
+    Tasks { partition: PartitionId, items: Items, by_buckets: bool },
+
+    // Claims.
+    /// What is at the head of these queues, surely: the receiver asks its cohorts before it answers.
+    #[serde(rename = "pr")]
+    Probe { ask: u64, queues: Vec<QueueName> },
+    /// Answer to `Probe`: heads in the order of the queues, and the partitions that the answer speaks for.
+    #[serde(rename = "pb")]
+    Probed { ask: u64, heads: Vec<Option<Head>>, covered: Vec<PartitionId> },
+    /// What is ready with you in these partitions, which I lead?
+    #[serde(rename = "pl")]
+    Pull { ask: u64, queues: Vec<QueueName> },
+    /// Answer to `Pull`.
+    #[serde(rename = "pd")]
+    Pulled { ask: u64, partitions: Vec<PartitionId>, ready: Vec<(TaskId, u128)> },
+    /// Grant tasks to a worker of mine. With `recall`: only those that this call was granted before.
+    #[serde(rename = "gr")]
+    GrantAsk { ask: u64, claim: Box<Claim>, max: u32, recall: bool },
+    /// Committed grants.
+    #[serde(rename = "gd")]
+    GrantAnswer { ask: u64, claim: ClaimId, tasks: Vec<Granted> },
+    /// Workers of mine wait for these queues: tell me, `credits` times at the most, when there is work.
+    #[serde(rename = "ni")]
+    Interest { queues: Vec<(QueueName, u32)> },
+    /// There is work in this queue.
+    #[serde(rename = "av")]
+    Available { queue: QueueName, head: Option<Head> },
+    /// A client's request about claims of a partition that the receiver leads.
+    #[serde(rename = "fw")]
+    Forward { ask: u64, request: Box<Request> },
+    /// Answer to `Forward`.
+    #[serde(rename = "fa")]
+    Forwarded { ask: u64, response: Box<Result<Response, Error>> },
+}
+
+impl PeerMessage {
+    /// The stream it travels on.
+    pub fn class(&self) -> Class {
+        match self {
+            PeerMessage::State { .. }
+            | PeerMessage::ListAsk { .. }
+            | PeerMessage::ListAnswer { .. }
+            | PeerMessage::Roots { .. }
+            | PeerMessage::RootsAnswer { .. }
+            | PeerMessage::Recent { .. }
+            | PeerMessage::Want { .. }
+            | PeerMessage::Buckets { .. }
+            | PeerMessage::BucketTasks { .. }
+            | PeerMessage::Tasks { .. } => Class::Bulk,
+            _ => Class::Urgent,
+        }
+    }
+
+    /// A short name for traces and counters.
+    pub fn name(&self) -> &'static str {
+        match self {
+            PeerMessage::Heartbeat(_) => "heartbeat",
+            PeerMessage::PreVote { .. } => "pre_vote",
+            PeerMessage::PreVoteAnswer { .. } => "pre_vote_answer",
+            PeerMessage::Vote { .. } => "vote",
+            PeerMessage::VoteAnswer { .. } => "vote_answer",
+            PeerMessage::Fetch { .. } => "fetch",
+            PeerMessage::State { .. } => "state",
+            PeerMessage::Transfer { .. } => "transfer",
+            PeerMessage::Install { .. } => "install",
+            PeerMessage::Snapshot { .. } => "snapshot",
+            PeerMessage::Ops { .. } => "ops",
+            PeerMessage::Ack { .. } => "ack",
+            PeerMessage::Nack { .. } => "nack",
+            PeerMessage::Wake { .. } => "wake",
+            PeerMessage::Led { .. } => "led",
+            PeerMessage::Write { .. } => "write",
+            PeerMessage::Written { .. } => "written",
+            PeerMessage::Read { .. } => "read",
+            PeerMessage::Known { .. } => "known",
+            PeerMessage::CountAsk { .. } => "count_ask",
+            PeerMessage::CountAnswer { .. } => "count_answer",
+            PeerMessage::ListAsk { .. } => "list_ask",
+            PeerMessage::ListAnswer { .. } => "list_answer",
+            PeerMessage::Roots { .. } => "roots",
+            PeerMessage::RootsAnswer { .. } => "roots_answer",
+            PeerMessage::Recent { .. } => "recent",
+            PeerMessage::Want { .. } => "want",
+            PeerMessage::Buckets { .. } => "buckets",
+            PeerMessage::BucketTasks { .. } => "bucket_tasks",
+            PeerMessage::Tasks { .. } => "tasks",
+            PeerMessage::Probe { .. } => "probe",
+            PeerMessage::Probed { .. } => "probed",
+            PeerMessage::Pull { .. } => "pull",
+            PeerMessage::Pulled { .. } => "pulled",
+            PeerMessage::GrantAsk { .. } => "grant_ask",
+            PeerMessage::GrantAnswer { .. } => "grant_answer",
+            PeerMessage::Interest { .. } => "interest",
+            PeerMessage::Available { .. } => "available",
+            PeerMessage::Forward { .. } => "forward",
+            PeerMessage::Forwarded { .. } => "forwarded",
+        }
+    }
+}

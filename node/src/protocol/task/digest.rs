@@ -1,0 +1,55 @@
+//! Digest of a task: a sum over its facts, so that learning a fact costs that fact alone.
+//!
+//! Each fact is hashed with the task's id (xxh3, 128 bits) and the hashes are added. Equal digests mean equal facts, short
+//! of an accident; they are no proof against somebody who crafts payloads, and nothing but repair depends on them.
+
+use super::{Facts, Task};
+use norn_client::wire::TaskId;
+use serde::Serialize;
+use xxhash_rust::xxh3::xxh3_128;
+
+/// 128 bits; bottom has 0.
+pub type Digest = u128;
+
+fn fact(id: &TaskId, kind: u8, value: &impl Serialize) -> Digest {
+    let mut bytes = Vec::with_capacity(512);
+    bytes.extend_from_slice(id.as_bytes());
+    bytes.push(kind);
+    value.serialize(&mut rmp_serde::Serializer::new(&mut bytes)).expect("facts always encode");
+    xxh3_128(&bytes)
+}
+
+impl Facts {
+    fn digest(&self, id: &TaskId) -> Digest {
+        let mut sum: Digest = 0;
+        for update in &self.updates {
+            sum = sum.wrapping_add(fact(id, 2, update));
+        }
+        for completion in &self.completions {
+            sum = sum.wrapping_add(fact(id, 3, completion));
+        }
+        if let Some(cancel) = &self.cancel {
+            sum = sum.wrapping_add(fact(id, 4, cancel));
+        }
+        for claim in &self.claims {
+            sum = sum.wrapping_add(fact(id, 5, claim));
+        }
+        if self.conflict {
+            sum = sum.wrapping_add(fact(id, 6, &true));
+        }
+        sum
+    }
+}
+
+impl Task {
+    /// The digest, computed from scratch.
+    pub fn digest(&self, id: &TaskId) -> Digest {
+        let spec = self.spec.as_ref().map_or(0, |spec| fact(id, 1, spec));
+        spec.wrapping_add(self.facts.as_ref().map_or(0, |facts| facts.digest(id)))
+    }
+
+    /// The part of the digest that the later facts make, so that a task whose spec does not change need not hash it again.
+    pub fn facts_digest(&self, id: &TaskId) -> Digest {
+        self.facts.as_ref().map_or(0, |facts| facts.digest(id))
+    }
+}

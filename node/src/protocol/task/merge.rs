@@ -1,0 +1,111 @@
+//! Merge: pointwise maximum. Laws: commutative, associative, idempotent, monotone.
+//!
+//! Values under one key are ordered by content, a total order, so a client that writes two different values under
+//! one key gets the same winner everywhere and a flag that says so.
+
+use super::{Completed, Facts, Task};
+use crdts::CvRDT;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+/// What a delta holds against what is known: another value under a key of which only one may ever exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Conflict;
+
+/// Merges sorted lists; `greater` tells whether the newcomer replaces the value and may flag a conflict.
+fn merge_sorted<K: Ord, V>(into: &mut Vec<(K, V)>, from: Vec<(K, V)>, mut merge: impl FnMut(&mut V, V)) {
+    for (key, value) in from {
+        match into.binary_search_by(|(known, _)| known.cmp(&key)) {
+            Ok(place) => merge(&mut into[place].1, value),
+            Err(place) => {
+                into.reserve_exact(1);
+                into.insert(place, (key, value));
+            }
+        }
+    }
+}
+
+fn keep_greater<V: Ord>(conflict: &mut bool) -> impl FnMut(&mut V, V) + '_ {
+    move |known, value| {
+        if *known != value {
+            *conflict = true;
+            if value > *known {
+                *known = value;
+            }
+        }
+    }
+}
+
+impl Facts {
+    fn merge(&mut self, other: Facts) {
+        let mut conflict = self.conflict || other.conflict;
+        merge_sorted(&mut self.updates, other.updates, keep_greater(&mut conflict));
+        merge_sorted(&mut self.completions, other.completions, keep_greater::<Completed>(&mut conflict));
+        // Several people may cancel one task, each in their own words; that is no conflict.
+        self.cancel = self.cancel.take().max(other.cancel);
+        merge_sorted(&mut self.claims, other.claims, |known, value| {
+            if value > *known {
+                *known = value;
+            }
+        });
+        self.conflict = conflict;
+    }
+}
+
+impl CvRDT for Task {
+    type Validation = Infallible;
+
+    fn validate_merge(&self, _other: &Self) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn merge(&mut self, other: Self) {
+        let mut conflict = false;
+        match (&mut self.spec, other.spec) {
+            (Some(known), Some(spec)) if *known != spec => {
+                conflict = true;
+                if *spec > **known {
+                    *known = spec;
+                }
+            }
+            (None, Some(spec)) => self.spec = Some(spec),
+            (_, None) | (Some(_), Some(_)) => {}
+        }
+        match (&mut self.facts, other.facts) {
+            (Some(known), Some(facts)) => known.merge(*facts),
+            (none @ None, Some(facts)) => *none = Some(facts),
+            (_, None) => {}
+        }
+        if conflict {
+            self.facts.get_or_insert_default().conflict = true;
+        }
+    }
+}
+
+impl Task {
+    /// Whether a client's delta contradicts what is known. Such a delta is refused at the door; between replicas, which
+    /// may each have accepted one of two, merge decides.
+    pub fn contradicts(&self, delta: &Task) -> Result<(), Conflict> {
+        if let (Some(known), Some(spec)) = (&self.spec, &delta.spec)
+            && !Arc::ptr_eq(known, spec)
+            && known != spec
+        {
+            return Err(Conflict);
+        }
+        let (Some(known), Some(facts)) = (&self.facts, &delta.facts) else { return Ok(()) };
+        let updates = facts.updates.iter().any(|(key, data)| {
+            known.updates.binary_search_by(|(other, _)| other.cmp(key)).is_ok_and(|at| known.updates[at].1 != *data)
+        });
+        let completions = facts.completions.iter().any(|(token, completed)| {
+            known.completions.iter().any(|(other, value)| other == token && value != completed)
+        });
+        if updates || completions { Err(Conflict) } else { Ok(()) }
+    }
+
+    /// Whether merging `delta` would teach anything.
+    pub fn knows(&self, delta: &Task) -> bool {
+        let mut merged = self.clone();
+        merged.merge(delta.clone());
+        merged == *self
+    }
+}

@@ -1,0 +1,147 @@
+//! The task as a CRDT: a product of join-semilattices. Pure: no partition, no clock.
+//!
+//! A fact once known is never unlearned, so replicas may learn facts in any order, any number of times, and agree.
+//! Claims are not in here: who holds a task is decided by the consistent half, and only *past* claims arrive as
+//! information. Whether a task has ended follows from the facts alone ([`Task::ended`]), needs no spec, and can only
+//! turn true.
+
+mod digest;
+mod merge;
+#[cfg(test)]
+mod tests;
+mod view;
+
+pub use digest::Digest;
+pub use merge::Conflict;
+pub use view::visible;
+
+use norn_client::wire::request::Spec;
+use norn_client::wire::{State, Token};
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+use std::sync::Arc;
+
+/// Facts about one task; also a delta, which is just fewer facts.
+///
+/// `Default` is bottom: nothing known. What is rarely there sits behind one pointer.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Task {
+    /// What was enqueued.
+    pub spec: Option<Arc<Spec>>,
+    /// Everything that came later.
+    pub facts: Option<Box<Facts>>,
+}
+
+/// What is known of a task beyond its spec. Lists are sorted by key and hold each key once.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Facts {
+    /// Log entries by (claim, sequence).
+    pub updates: Vec<((Token, u32), ByteBuf)>,
+    /// Completions by claim.
+    pub completions: Vec<(Token, Completed)>,
+    /// Cancellation or death.
+    pub cancel: Option<Cancel>,
+    /// Past claims, for readers. Only committed grants get here.
+    pub claims: Vec<(Token, PastClaim)>,
+    /// Two different values were written under one key. Only ever turns true.
+    pub conflict: bool,
+}
+
+/// A completion under one claim.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Completed {
+    /// How many log entries the claim wrote before it.
+    pub sequence: Option<u32>,
+    /// Opaque bytes.
+    pub result: Option<ByteBuf>,
+    /// When, by the session's server time.
+    pub at_ms: u64,
+}
+
+/// Why a task ended without completion. The greatest wins where several were written.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Cancel {
+    /// Given up by the leader, rather than cancelled by a client.
+    pub dead: bool,
+    /// For people.
+    pub reason: String,
+    /// When.
+    pub at_ms: u64,
+}
+
+/// A claim that was granted, for readers.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PastClaim {
+    /// When it was granted, by the leader's wall clock.
+    pub start_ms: u64,
+    /// When its lease ended or would have ended.
+    pub end_ms: u64,
+    /// Who worked.
+    pub worker: String,
+}
+
+impl Task {
+    /// Only a spec.
+    pub fn from_spec(spec: Arc<Spec>) -> Self {
+        Task { spec: Some(spec), facts: None }
+    }
+
+    /// Only later facts.
+    pub fn from_facts(facts: Facts) -> Self {
+        Task { spec: None, facts: Some(Box::new(facts)) }
+    }
+
+    /// One log entry.
+    pub fn from_update(token: Token, sequence: u32, data: Vec<u8>) -> Self {
+        Task::from_facts(Facts { updates: vec![((token, sequence), ByteBuf::from(data))], ..Facts::default() })
+    }
+
+    /// One completion.
+    pub fn from_completion(token: Token, completed: Completed) -> Self {
+        Task::from_facts(Facts { completions: vec![(token, completed)], ..Facts::default() })
+    }
+
+    /// A cancellation or death.
+    pub fn from_cancel(cancel: Cancel) -> Self {
+        Task::from_facts(Facts { cancel: Some(cancel), ..Facts::default() })
+    }
+
+    /// Nothing is known.
+    pub fn is_bottom(&self) -> bool {
+        self.spec.is_none() && self.facts.as_ref().is_none_or(|facts| **facts == Facts::default())
+    }
+
+    /// How the task ended, if it did. Monotone: once `Some`, always `Some`; completion shows over cancellation,
+    /// cancellation over death.
+    pub fn ended(&self) -> Option<State> {
+        let facts = self.facts.as_ref()?;
+        if !facts.completions.is_empty() {
+            return Some(State::Done);
+        }
+        facts.cancel.as_ref().map(|cancel| if cancel.dead { State::Dead } else { State::Cancelled })
+    }
+
+    /// The facts that make it ended, without anything else: what a replica needs to judge alike.
+    pub fn ending(&self) -> Task {
+        let Some(facts) = &self.facts else { return Task::default() };
+        Task::from_facts(Facts {
+            completions: facts.completions.clone(),
+            cancel: facts.cancel.clone(),
+            ..Facts::default()
+        })
+    }
+
+    /// Bytes of payload and facts, for budgets.
+    pub fn size_bytes(&self) -> usize {
+        let spec = self.spec.as_ref().map_or(0, |spec| {
+            spec.payload.len() + spec.headers.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() + 64
+        });
+        let facts = self.facts.as_ref().map_or(0, |facts| {
+            let updates: usize = facts.updates.iter().map(|(_, data)| data.len() + 40).sum();
+            let completions: usize =
+                facts.completions.iter().map(|(_, done)| done.result.as_ref().map_or(0, |data| data.len()) + 56).sum();
+            updates + completions + facts.claims.len() * 64 + 64
+        });
+        spec + facts
+    }
+}

@@ -1,0 +1,133 @@
+//! The laws of the lattice, on arbitrary triples and on shuffled, repeated deltas.
+
+use super::*;
+use crdts::CvRDT;
+use norn_client::wire::{QueueName, TaskId};
+use proptest::prelude::*;
+
+fn token() -> impl Strategy<Value = Token> {
+    (1u64..3, 1u64..3).prop_map(|(epoch, number)| Token { epoch, number })
+}
+
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(0u8..3, 0..3)
+}
+
+fn spec() -> impl Strategy<Value = Spec> {
+    (bytes(), -1i32..2).prop_map(|(payload, priority)| Spec {
+        queue: QueueName::new("q").unwrap(),
+        payload,
+        priority,
+        not_before_ms: 0,
+        headers: Vec::new(),
+        attempts_max: 0,
+    })
+}
+
+fn cancel() -> impl Strategy<Value = Cancel> {
+    (any::<bool>(), "[ab]", 0u64..2).prop_map(|(dead, reason, at_ms)| Cancel { dead, reason, at_ms })
+}
+
+/// One fact, as a client or a leader would write it.
+fn delta() -> impl Strategy<Value = Task> {
+    prop_oneof![
+        spec().prop_map(|spec| Task::from_spec(Arc::new(spec))),
+        (token(), 0u32..3, bytes()).prop_map(|(token, sequence, data)| Task::from_update(token, sequence, data)),
+        (token(), proptest::option::of(0u32..3), proptest::option::of(bytes())).prop_map(
+            |(token, sequence, result)| Task::from_completion(
+                token,
+                Completed { sequence, result: result.map(ByteBuf::from), at_ms: 1 }
+            )
+        ),
+        cancel().prop_map(Task::from_cancel),
+        (token(), 0u64..2).prop_map(|(token, start_ms)| Task::from_facts(Facts {
+            claims: vec![(token, PastClaim { start_ms, end_ms: 9, worker: "w".into() })],
+            ..Facts::default()
+        })),
+    ]
+}
+
+fn task() -> impl Strategy<Value = Task> {
+    proptest::collection::vec(delta(), 0..8).prop_map(|deltas| fold(&deltas))
+}
+
+fn fold(deltas: &[Task]) -> Task {
+    deltas.iter().fold(Task::default(), |task, delta| join(&task, delta))
+}
+
+fn join(left: &Task, right: &Task) -> Task {
+    let mut merged = left.clone();
+    merged.merge(right.clone());
+    merged
+}
+
+proptest! {
+    // S9
+    #[test]
+    fn merge_is_commutative_associative_and_idempotent(a in task(), b in task(), c in task()) {
+        prop_assert_eq!(join(&a, &b), join(&b, &a));
+        prop_assert_eq!(join(&join(&a, &b), &c), join(&a, &join(&b, &c)));
+        prop_assert_eq!(join(&a, &a), a.clone());
+        prop_assert_eq!(join(&a, &Task::default()), a);
+    }
+
+    #[test]
+    fn merge_is_monotone(a in task(), b in task()) {
+        let merged = join(&a, &b);
+        prop_assert!(merged.knows(&a) && merged.knows(&b));
+        prop_assert!(a.ended().is_none() || merged.ended().is_some());
+    }
+
+    // S9, S37: whatever order deltas come in, and however often, the result is the same.
+    #[test]
+    fn shuffled_and_repeated_deltas_give_the_same_task(
+        (deltas, order) in proptest::collection::vec(delta(), 1..10).prop_flat_map(|deltas| {
+            let indices: Vec<usize> = (0..deltas.len()).chain(0..deltas.len()).collect();
+            (Just(deltas), Just(indices).prop_shuffle())
+        })
+    ) {
+        let shuffled: Vec<Task> = order.iter().map(|index| deltas[*index].clone()).collect();
+        prop_assert_eq!(fold(&shuffled), fold(&deltas));
+    }
+
+    #[test]
+    fn completion_and_updates_commute_with_enqueue(spec in spec(), later in proptest::collection::vec(delta(), 1..4)) {
+        let enqueue = Task::from_spec(Arc::new(spec));
+        let after = later.iter().fold(enqueue.clone(), |task, delta| join(&task, delta));
+        prop_assert_eq!(join(&fold(&later), &enqueue), after);
+    }
+
+    #[test]
+    fn equal_digests_mean_equal_tasks(a in task(), b in task()) {
+        let id = TaskId::new(1, 2, 3, 4);
+        prop_assert_eq!(a == b || (a.is_bottom() && b.is_bottom()), a.digest(&id) == b.digest(&id));
+    }
+
+    #[test]
+    fn what_is_not_refused_at_the_door_sets_no_conflict_flag(a in task(), b in delta()) {
+        if a.contradicts(&b).is_ok() && !a.facts.as_ref().is_some_and(|facts| facts.conflict) {
+            prop_assert!(!join(&a, &b).facts.is_some_and(|facts| facts.conflict));
+        }
+    }
+
+    // S23: only contiguous histories are visible.
+    #[test]
+    fn visible_updates_have_no_gap(a in task()) {
+        let mut next = std::collections::BTreeMap::new();
+        for entry in visible(&a) {
+            let expected = next.entry(entry.token).or_insert(0);
+            prop_assert_eq!(*expected, entry.sequence);
+            *expected += 1;
+        }
+        for (token, length) in next {
+            prop_assert_eq!(a.visible_length(token), length);
+        }
+    }
+
+    #[test]
+    fn a_task_reads_back_from_its_bytes(a in task()) {
+        let mut bytes = Vec::new();
+        a.serialize(&mut rmp_serde::Serializer::new(&mut bytes)).unwrap();
+        prop_assert_eq!(norn_client::wire::codec::decode_value::<Task>(&bytes).unwrap(), a);
+    }
+}

@@ -1,0 +1,49 @@
+//! What readers see of a task's facts.
+
+use super::{Facts, Task};
+use norn_client::wire::Token;
+use norn_client::wire::response::LogEntry;
+
+/// The visible log: per claim, the entries from 0 up to the first gap.
+pub fn visible(task: &Task) -> Vec<LogEntry> {
+    let Some(facts) = &task.facts else { return Vec::new() };
+    let mut entries = Vec::with_capacity(facts.updates.len());
+    let mut expected = (Token::default(), 0);
+    for ((token, sequence), data) in &facts.updates {
+        if expected.0 != *token {
+            expected = (*token, 0);
+        }
+        if expected.1 == *sequence {
+            expected.1 += 1;
+            entries.push(LogEntry { token: *token, sequence: *sequence, data: data.to_vec() });
+        }
+    }
+    entries
+}
+
+impl Facts {
+    /// The completion that counts: the one under the highest token.
+    pub fn winner(&self) -> Option<&(Token, super::Completed)> {
+        self.completions.last()
+    }
+}
+
+impl Task {
+    /// How many log entries of a claim are visible.
+    pub fn visible_length(&self, token: Token) -> u32 {
+        let Some(facts) = &self.facts else { return 0 };
+        let mut length = 0;
+        for ((other, sequence), _) in &facts.updates {
+            if *other == token && *sequence == length {
+                length += 1;
+            }
+        }
+        length
+    }
+
+    /// The completion that counts says that log entries came before it which are not visible here.
+    pub fn log_incomplete(&self) -> bool {
+        let Some((token, completed)) = self.facts.as_ref().and_then(|facts| facts.winner()) else { return false };
+        completed.sequence.is_some_and(|sequence| self.visible_length(*token) < sequence)
+    }
+}
