@@ -328,8 +328,11 @@ impl Cell {
     pub fn history(&self) -> Vec<(Token, PastClaim)> {
         let mut past = self.past.clone();
         if self.state != CellState::Void {
-            let claim =
-                PastClaim { start_ms: self.granted_ms, end_ms: self.expires_ms, worker: self.worker.as_ref().to_owned() };
+            let claim = PastClaim {
+                start_ms: self.granted_ms,
+                end_ms: self.expires_ms,
+                worker: self.worker.as_ref().to_owned(),
+            };
             past.push((self.token, claim));
         }
         let surplus = past.len().saturating_sub(PAST_CLAIMS_MAX);

@@ -1,0 +1,1 @@
+//! The only place with tokio, quinn, files and clocks.
