@@ -134,3 +134,22 @@ pub enum Observation {
         what: &'static str,
     },
 }
+
+impl Observation {
+    /// Name of its counter.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Observation::Campaign { .. } => "campaigns",
+            Observation::Established { .. } => "established",
+            Observation::SteppedDown { .. } => "stepped_down",
+            Observation::Granted { .. } => "granted",
+            Observation::Voided { .. } => "voided",
+            Observation::Expired { .. } => "expired",
+            Observation::SnapshotSent { .. } => "snapshots_sent",
+            Observation::Repaired { .. } => "repairs",
+            Observation::DoneFlag { .. } => "done_flags",
+            Observation::Woken { .. } => "woken",
+            Observation::Refused { .. } => "refused",
+        }
+    }
+}

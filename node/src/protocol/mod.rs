@@ -1,25 +1,52 @@
 //! One node as one synchronous state machine.
+//!
+//! [`Node::step`] is the only way in, [`Effect`] the only way out. The files below `available`, `consistent` and
+//! `membership` each handle some of the messages, as methods of [`Node`]; this file only routes.
 
-// Fields of messages are documented where the message is.
+pub mod available;
 pub mod consistent;
 pub mod effect;
 pub mod event;
+mod inspect;
+pub mod membership;
+mod mint;
+mod outbox;
+pub mod partition;
+// Fields of messages are documented where the message is.
 #[allow(missing_docs)]
 pub mod peer;
 pub mod random;
 pub mod record;
+mod recovery;
+mod requests;
+pub mod ring;
+mod status;
 pub mod task;
 pub mod time;
+pub mod timers;
 
 use crate::config::Config;
+use available::Asks;
+use consistent::broker::Broker;
+use consistent::claims::Calls;
+use consistent::grants::Grants;
+use consistent::heads::Heads;
 pub use effect::{Effect, Observation, Ticket};
 pub use event::{ClientId, Event, Principal};
-use norn_client::wire::NodeId;
+pub use inspect::ReplicaView;
+use membership::Peer;
+use mint::Mint;
 use norn_client::wire::response::Genesis;
+use norn_client::wire::{NodeId, PartitionId, TaskId};
+use outbox::Outbox;
+use partition::Partition;
 pub use peer::PeerMessage;
+use random::Random;
 pub use record::Record;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 pub use time::Now;
+use timers::{Key, Timers};
 
 /// What of a node does not come from its log.
 #[derive(Debug, Clone)]
@@ -43,32 +70,237 @@ pub struct Founding {
 /// Life: [`Node::new`], [`Node::recover`] with every record of the log in order, [`Node::start`], then
 /// [`Node::step`] with every event.
 #[derive(Debug)]
-pub struct Node {}
+pub struct Node {
+    founding: Founding,
+    config: Config,
+    me: NodeId,
+    boot: u64,
+    now: Now,
+    random: Random,
+    outbox: Outbox,
+    timers: Timers,
+    genesis: Option<Arc<Genesis>>,
+    partitions: BTreeMap<PartitionId, Partition>,
+    peers: BTreeMap<NodeId, Peer>,
+    /// Version of the set of partitions that this node leads.
+    leads_version: u64,
+    mint: Mint,
+    asks: Asks,
+    broker: Broker,
+    grants: Grants,
+    calls: Calls,
+    heads: Heads,
+    /// Partitions with operations that have not been sent yet in this step.
+    unsent: BTreeSet<PartitionId>,
+    /// Partitions whose ready work changed in this step.
+    stirred: BTreeSet<PartitionId>,
+    stopping: bool,
+    stop_deadline_us: u64,
+    halted: bool,
+}
 
 impl Node {
     /// A node before its log is replayed. Same founding, records, events and seed: same effects.
-    pub fn new(_founding: Founding, _seed: u64) -> Node {
-        Node {}
+    pub fn new(founding: Founding, seed: u64) -> Node {
+        let mut random = Random::new(seed);
+        Node {
+            config: founding.config.clone(),
+            me: founding.node,
+            boot: 0,
+            now: Now::default(),
+            outbox: Outbox::new(founding.node),
+            timers: Timers::default(),
+            genesis: None,
+            partitions: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            leads_version: 1,
+            mint: Mint::default(),
+            asks: Asks::default(),
+            broker: Broker::default(),
+            grants: Grants::default(),
+            calls: Calls::default(),
+            heads: Heads::default(),
+            unsent: BTreeSet::new(),
+            stirred: BTreeSet::new(),
+            stopping: false,
+            stop_deadline_us: 0,
+            halted: false,
+            random: random.child(),
+            founding,
+        }
     }
-
-    /// Takes in one record of the log.
-    pub fn recover(&mut self, _record: Record) -> Result<(), String> {
-        Ok(())
-    }
-
-    /// The log is replayed; the clocks say `now`.
-    pub fn start(&mut self, _now: Now, _effects: &mut Vec<Effect>) {}
 
     /// Takes in one event and says what to do, in order.
-    pub fn step(&mut self, _now: Now, _event: Event, _effects: &mut Vec<Effect>) {}
+    pub fn step(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>) {
+        assert!(now.mono_us >= self.now.mono_us, "the monotonic clock went back");
+        if self.halted {
+            return;
+        }
+        self.now = now;
+        match event {
+            Event::Peer { from, message } => self.on_peer(from, message),
+            Event::Request { client, number, principal, request } => {
+                self.on_request(client, number, &principal, request)
+            }
+            Event::ClientGone { client } => self.on_client_gone(client),
+            Event::Persisted { ticket } => self.outbox.persisted(ticket),
+            Event::Wake => self.on_wake(),
+            Event::PeerConnected { peer } => self.on_peer_connected(peer),
+            Event::Shutdown => self.on_shutdown(),
+        }
+        self.settle(effects);
+    }
 
-    /// When `step` wants `Event::Wake` at the latest, on the monotonic clock in microseconds.
+    /// When `step` wants [`Event::Wake`] at the latest, on the monotonic clock in microseconds.
     pub fn next_wake(&self) -> Option<u64> {
-        None
+        self.timers.next()
     }
 
     /// The cluster, once known.
     pub fn genesis(&self) -> Option<&Arc<Genesis>> {
-        None
+        self.genesis.as_ref()
+    }
+
+    /// Handles what the step caused within the node, then hands out the effects.
+    fn settle(&mut self, effects: &mut Vec<Effect>) {
+        loop {
+            while let Some(message) = self.outbox.next_loopback() {
+                self.on_message(self.me, message);
+            }
+            if let Some(partition) = self.unsent.pop_first() {
+                self.replicate(partition);
+            } else if let Some(partition) = self.stirred.pop_first() {
+                self.publish_heads(partition);
+            } else {
+                break;
+            }
+        }
+        self.outbox.flush(effects);
+        if self.halted {
+            // Nothing that this step decided may reach the disk or the network.
+            effects.retain(|effect| matches!(effect, Effect::Halt { .. }));
+        }
+    }
+
+    fn on_peer(&mut self, from: NodeId, message: PeerMessage) {
+        if self.peers.contains_key(&from) {
+            self.note_heard(from);
+            self.on_message(from, message);
+        } else {
+            self.outbox.observe(Observation::Refused { what: "message of a node that is no member" });
+        }
+    }
+
+    #[allow(clippy::too_many_lines, reason = "one line for each message, routing only")]
+    fn on_message(&mut self, from: NodeId, message: PeerMessage) {
+        use PeerMessage as M;
+        match message {
+            M::Heartbeat(heartbeat) => self.on_heartbeat(from, *heartbeat),
+            M::PreVote { partition, epoch, viewstamp } => self.on_pre_vote(from, partition, epoch, viewstamp),
+            M::PreVoteAnswer { partition, epoch, granted, promised, viewstamp } => {
+                self.on_pre_vote_answer(from, partition, epoch, granted, (promised, viewstamp));
+            }
+            M::Vote { partition, epoch, candidate, viewstamp } => {
+                self.on_vote(from, partition, epoch, (candidate, viewstamp))
+            }
+            M::VoteAnswer { partition, epoch, replica, granted, promised, viewstamp } => {
+                self.on_vote_answer(from, partition, epoch, (replica, granted), (promised, viewstamp));
+            }
+            M::Fetch { partition, viewstamp } => self.on_fetch(from, partition, viewstamp),
+            M::State { partition, viewstamp, table } => self.on_state(partition, viewstamp, &table),
+            M::Transfer { partition, epoch } => self.on_transfer(from, partition, epoch),
+            M::Install { partition, epoch, base, table, digest } => {
+                self.on_install(from, partition, epoch, (base, table), u128::from_be_bytes(digest));
+            }
+            M::Snapshot { partition, viewstamp, table, commit } => {
+                self.on_snapshot(from, partition, viewstamp, &table, commit)
+            }
+            M::Ops { partition, epoch, first, ops, commit, digest } => {
+                self.on_ops(from, partition, epoch, (first, ops), (commit, u128::from_be_bytes(digest)));
+            }
+            M::Ack { partition, epoch, replica, length, done, missing } => {
+                self.on_ack(from, partition, epoch, (replica, length), done, &missing);
+            }
+            M::Nack { partition, replica, promised, viewstamp } => {
+                self.on_nack(from, partition, replica, promised, viewstamp);
+            }
+            M::Wake { partition, epoch, ids } => self.on_wake_message(from, partition, epoch, ids),
+            M::Led { partition, epoch, leads } => self.on_led(from, partition, epoch, leads),
+            M::Write { ask, partition, items } => self.on_write(from, ask, partition, &items),
+            M::Written { ask, partition, replica, outcomes } => {
+                self.on_written(from, ask, partition, replica, &outcomes)
+            }
+            M::Read { ask, partition, id } => self.on_read(from, ask, partition, id),
+            M::Known { ask, partition, replica, known } => self.on_known(from, ask, partition, replica, *known),
+            M::CountAsk { ask, queue } => self.on_count_ask(from, ask, queue),
+            M::CountAnswer { ask, partitions } => self.on_count_answer(from, ask, partitions),
+            M::ListAsk { ask, partition, queue, after, to, limit } => {
+                self.on_list_ask(from, ask, (partition, queue), (after, to), limit);
+            }
+            M::ListAnswer { ask, partitions, tasks, end } => self.on_list_answer(from, ask, &partitions, tasks, end),
+            M::Roots { roots } => self.on_roots(from, &roots),
+            M::RootsAnswer { equal, differ } => self.on_roots_answer(from, &equal, &differ),
+            M::Recent { partition, boot, upto, tasks } => self.on_recent(from, partition, boot, upto, &tasks),
+            M::Want { partition, boot, upto, ids } => self.on_want(from, partition, boot, upto, &ids),
+            M::Buckets { partition, digests } => self.on_buckets(from, partition, &digests),
+            M::BucketTasks { partition, buckets } => self.on_bucket_tasks(from, partition, &buckets),
+            M::Tasks { partition, items, by_buckets } => self.on_tasks(from, partition, &items, by_buckets),
+            M::Probe { ask, queues } => self.on_probe(from, ask, queues),
+            M::Probed { ask, heads, covered } => self.on_probed(from, ask, &heads, &covered),
+            M::Pull { ask, queues } => self.on_pull(from, ask, &queues),
+            M::Pulled { ask, partitions, ready, more } => self.on_pulled(from, ask, &partitions, (&ready, more)),
+            M::GrantAsk { ask, claim, max, recall } => self.on_grant_ask(from, ask, *claim, max, recall),
+            M::GrantAnswer { ask, claim, tasks, heads } => self.on_grant_answer(from, ask, claim, tasks, &heads),
+            M::Return { items } => self.on_return(&items),
+            M::Interest { queues } => self.on_interest(from, &queues),
+            M::Available { queue, head } => self.on_available(from, &queue, head),
+            M::Forward { ask, request } => self.on_forward(from, ask, *request),
+            M::Forwarded { ask, response } => self.on_forwarded(from, ask, *response),
+        }
+    }
+
+    fn on_wake(&mut self) {
+        while let Some(key) = self.timers.pop(self.now.mono_us) {
+            match key {
+                Key::Heartbeat => self.beat(),
+                Key::Exchange => self.exchange_round(),
+                Key::Summaries => self.tell_summaries(),
+                Key::Sweep => self.sweep(),
+                Key::Stop => self.stop_if_handed_over(),
+                Key::Election(partition) => self.on_election_timer(partition),
+                Key::Resend(partition) => self.resend(partition),
+                Key::Expiry(partition) => self.expire(partition),
+                Key::Delayed(partition) => self.release_due(partition),
+                Key::Drop(partition) => self.drop_ended(partition),
+                Key::Wake(partition) => self.on_wake_unanswered(partition),
+                Key::Ask(ask) => self.on_ask_timer(ask),
+                Key::Grant(session) => self.on_grant_deadline(session),
+                Key::Claim(call) => self.on_claim_timer(call),
+                Key::Park(call) => self.on_park_end(call),
+            }
+        }
+    }
+
+    /// Something happened that no rule of the protocol allows: stop before it spreads.
+    fn halt(&mut self, reason: String) {
+        if !self.halted {
+            self.halted = true;
+            self.outbox.effect(Effect::Halt { reason });
+        }
+    }
+
+    fn partition_of(&self, id: &TaskId) -> PartitionId {
+        let genesis = self.genesis.as_ref().expect("asked only in a cluster");
+        ring::partition_of_task(id, genesis.partitions)
+    }
+
+    /// Nodes that hold a partition, in the order of preference.
+    fn cohort(&self, partition: PartitionId) -> Vec<NodeId> {
+        let genesis = self.genesis.as_ref().expect("asked only in a cluster");
+        ring::cohort(genesis, partition).into_iter().map(|replica| replica.node).collect()
+    }
+
+    fn after_ms(&self, ms: u64) -> u64 {
+        self.now.mono_after_ms(ms)
     }
 }

@@ -6,7 +6,6 @@
 use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
 use crate::protocol::task::Task;
-use norn_client::wire::error::Error;
 use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Request, Response, TaskId, Token};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -285,13 +284,17 @@ pub enum PeerMessage {
     Pull { ask: u64, queues: Vec<QueueName> },
     /// Answer to `Pull`.
     #[serde(rename = "pd")]
-    Pulled { ask: u64, partitions: Vec<PartitionId>, ready: Vec<(TaskId, u128)> },
+    Pulled { ask: u64, partitions: Vec<PartitionId>, ready: Vec<TaskId>, more: bool },
     /// Grant tasks to a worker of mine. With `recall`: only those that this call was granted before.
     #[serde(rename = "gr")]
     GrantAsk { ask: u64, claim: Box<Claim>, max: u32, recall: bool },
-    /// Committed grants.
+    /// Committed grants, each with the viewstamp of its cell, and what is left at the head of the queues.
     #[serde(rename = "gd")]
-    GrantAnswer { ask: u64, claim: ClaimId, tasks: Vec<Granted> },
+    GrantAnswer { ask: u64, claim: ClaimId, tasks: Vec<(Granted, Viewstamp)>, heads: Vec<Option<Head>> },
+    /// Grants that no client was told of, each with the viewstamp under which it was answered: take them back, unless they
+    /// were renewed or asked for again since.
+    #[serde(rename = "re")]
+    Return { items: Vec<(TaskId, Token, Viewstamp)> },
     /// Workers of mine wait for these queues: tell me, `credits` times at the most, when there is work.
     #[serde(rename = "ni")]
     Interest { queues: Vec<(QueueName, u32)> },
@@ -303,7 +306,7 @@ pub enum PeerMessage {
     Forward { ask: u64, request: Box<Request> },
     /// Answer to `Forward`.
     #[serde(rename = "fa")]
-    Forwarded { ask: u64, response: Box<Result<Response, Error>> },
+    Forwarded { ask: u64, response: Box<Response> },
 }
 
 impl PeerMessage {
@@ -363,6 +366,7 @@ impl PeerMessage {
             PeerMessage::Pulled { .. } => "pulled",
             PeerMessage::GrantAsk { .. } => "grant_ask",
             PeerMessage::GrantAnswer { .. } => "grant_answer",
+            PeerMessage::Return { .. } => "return",
             PeerMessage::Interest { .. } => "interest",
             PeerMessage::Available { .. } => "available",
             PeerMessage::Forward { .. } => "forward",

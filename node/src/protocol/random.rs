@@ -16,23 +16,23 @@ impl Random {
     /// A generator of its own for one concern, so that a further draw here shifts nothing there.
     #[must_use]
     pub fn child(&mut self) -> Random {
-        Random::new(self.next())
+        Random::new(self.bits())
     }
 
     /// 64 random bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
     /// 128 random bits.
     pub fn wide(&mut self) -> u128 {
-        u128::from(self.next()) << 64 | u128::from(self.next())
+        u128::from(self.bits()) << 64 | u128::from(self.bits())
     }
 
     /// Below `bound`, which is not 0. The bias of the multiplication is below 2^-32 for the bounds in use.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0);
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+        ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 
     /// From `low` to `high`, both included.

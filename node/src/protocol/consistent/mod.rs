@@ -3,9 +3,16 @@
 //! Viewstamped state: a leader elected for an epoch installs its table on a majority, then streams operations. The
 //! highest viewstamp in a vote quorum contains every committed operation; that is the whole recovery rule.
 
+pub mod broker;
+pub mod claims;
+pub mod election;
+pub mod grants;
+pub mod heads;
+pub mod register;
+pub mod replication;
 pub mod table;
 
-use norn_client::wire::NodeId;
+use norn_client::wire::{NodeId, TaskId, Token};
 use serde::{Deserialize, Serialize};
 
 /// Number of a leadership of one partition. Has at most one leader, for ever.
@@ -28,6 +35,32 @@ pub struct Viewstamp {
     pub epoch: Epoch,
     /// Operations since.
     pub length: u64,
+}
+
+/// What waits at a leader for an operation to commit.
+#[derive(Debug)]
+pub enum Waiting {
+    /// Tasks of a grant session.
+    Grant {
+        /// Session.
+        session: u64,
+        /// Tasks.
+        items: Vec<(TaskId, Token)>,
+        /// Granted now, rather than asked for again: may be taken back as long as nobody was told.
+        fresh: bool,
+    },
+    /// Places in a forwarded call, with the lease to answer.
+    Call {
+        /// Call.
+        call: u64,
+        /// Place and lease.
+        slots: Vec<(usize, u64)>,
+    },
+    /// A task that is given up: its end becomes a fact.
+    Kill {
+        /// Task.
+        id: TaskId,
+    },
 }
 
 /// Whether `present` counts more than half of `members`. Nothing else may compute a majority.

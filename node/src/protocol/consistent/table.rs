@@ -317,6 +317,18 @@ impl Table {
         Ok(())
     }
 
+    /// The bug of a renewal that takes what was asked even if it is shorter.
+    #[cfg(feature = "mutants")]
+    pub fn shorten(&mut self, op: &Op) {
+        let Op::Renew { items } = op else { return };
+        for (id, _, lease_ms, expires_ms) in items {
+            if let Some(mut cell) = self.cells.get(id).cloned() {
+                (cell.lease_ms, cell.expires_ms) = (*lease_ms, *expires_ms);
+                self.set_cell(*id, Some(cell));
+            }
+        }
+    }
+
     /// The highest epoch that any token or viewstamp in here names; never above the table's own.
     pub fn epoch_max(&self) -> Epoch {
         self.cells.values().map(|cell| cell.token.epoch.max(cell.renewed.epoch)).max().unwrap_or(0)

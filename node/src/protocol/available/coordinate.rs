@@ -1,0 +1,289 @@
+//! Writes: any node sends facts to all replicas of their partition and answers when enough have them on disk.
+
+use super::Ask;
+use crate::config::mutant;
+use crate::limits::{ID_AHEAD_MS_MAX, ORPHANS_MAX};
+use crate::protocol::consistent::ReplicaId;
+use crate::protocol::event::ClientId;
+use crate::protocol::peer::{Items, Outcome, PeerMessage};
+use crate::protocol::task::{Cancel, Completed, Task};
+use crate::protocol::{Node, Observation, ring};
+use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::request::Completion;
+use norn_client::wire::response::{Acked, Guarantee};
+use norn_client::wire::{Acks, NewTask, NodeId, PartitionId, Response, TaskId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Items of one partition within a write.
+#[derive(Debug)]
+struct Group {
+    items: Items,
+    /// Places in the request.
+    places: Vec<usize>,
+    cohort: Vec<ReplicaId>,
+    /// By replica, item by item.
+    answers: BTreeMap<ReplicaId, Vec<Outcome>>,
+}
+
+/// A write under way.
+#[derive(Debug)]
+pub struct WriteAsk {
+    /// Who waits.
+    pub client: ClientId,
+    number: u64,
+    acks: Acks,
+    /// Answer with one item, not with a list.
+    single: bool,
+    groups: BTreeMap<PartitionId, Group>,
+    results: Vec<Option<Result<Acked, Error>>>,
+    open: usize,
+    ids: Vec<TaskId>,
+    /// When to give up.
+    pub deadline_us: u64,
+}
+
+/// How the answers to one item add up.
+struct Tally {
+    stored: usize,
+    orphan: usize,
+    conflict: usize,
+    future: usize,
+    overloaded: usize,
+    silent: usize,
+}
+
+impl Group {
+    fn tally(&self, index: usize) -> Tally {
+        let mut tally = Tally {
+            stored: 0,
+            orphan: 0,
+            conflict: 0,
+            future: 0,
+            overloaded: 0,
+            silent: self.cohort.len() - self.answers.len(),
+        };
+        for outcomes in self.answers.values() {
+            match outcomes[index] {
+                Outcome::Stored => tally.stored += 1,
+                Outcome::StoredOrphan => tally.orphan += 1,
+                Outcome::Conflict => tally.conflict += 1,
+                Outcome::Future => tally.future += 1,
+                Outcome::Overloaded => tally.overloaded += 1,
+            }
+        }
+        tally
+    }
+
+    /// The result of one item, once it is certain.
+    fn result(&self, index: usize, acks: Acks) -> Option<Result<Acked, Error>> {
+        let id = self.items[index].0;
+        let replicas = self.cohort.len();
+        let majority = replicas / 2 + 1;
+        let needed = match acks {
+            Acks::One => 1,
+            Acks::Quorum => majority,
+            Acks::All => replicas,
+        };
+        let tally = self.tally(index);
+        let reached = tally.stored + tally.orphan;
+        if tally.orphan >= majority {
+            return Some(Err(Error::new(ErrorCode::NotFound, "no such task").about(id)));
+        }
+        if reached >= needed && tally.stored > 0 {
+            let guarantee = if reached >= majority { Guarantee::Strict } else { Guarantee::Sloppy };
+            return Some(Ok(Acked { id, acks: reached as u32, replicas: replicas as u32, guarantee }));
+        }
+        if reached + tally.silent >= needed {
+            return None;
+        }
+        let error = if tally.conflict > 0 {
+            Error::new(ErrorCode::Conflict, "this id or number was used with other content; nothing was overwritten")
+        } else if tally.future > 0 {
+            Error::new(
+                ErrorCode::IdFromFuture,
+                "the id was minted too far in the future; check the clocks, mint a new one",
+            )
+        } else if tally.overloaded > 0 {
+            Error::new(
+                ErrorCode::Overloaded,
+                "too many facts about unknown tasks are held; enqueue first, or try later",
+            )
+        } else {
+            Error::unavailable(format!("{reached} of {needed} wanted replicas have it on disk"))
+        };
+        Some(Err(error.about(id)))
+    }
+}
+
+impl Node {
+    pub(in crate::protocol) fn enqueue(&mut self, client: ClientId, number: u64, tasks: Vec<NewTask>, acks: Acks) {
+        let items = tasks.into_iter().map(|task| (task.id, Task::from_spec(Arc::new(task.spec)))).collect();
+        self.write(client, number, items, (acks, false));
+    }
+
+    pub(in crate::protocol) fn complete(&mut self, client: ClientId, number: u64, items: Vec<Completion>, acks: Acks) {
+        let completed = |item: Completion| {
+            let completed = Completed { sequence: item.sequence, result: item.result, at_ms: item.at_ms };
+            (item.id, Task::from_completion(item.token, completed))
+        };
+        self.write(client, number, items.into_iter().map(completed).collect(), (acks, false));
+    }
+
+    pub(in crate::protocol) fn cancel(
+        &mut self,
+        client: ClientId,
+        number: u64,
+        id: TaskId,
+        cancel: Cancel,
+        acks: Acks,
+    ) {
+        self.write(client, number, vec![(id, Task::from_cancel(cancel))], (acks, true));
+    }
+
+    /// Sends facts to the replicas of their partitions.
+    pub(in crate::protocol) fn write(
+        &mut self,
+        client: ClientId,
+        number: u64,
+        items: Vec<(TaskId, Task)>,
+        (acks, single): (Acks, bool),
+    ) {
+        let genesis = self.genesis.clone().expect("asked only in a cluster");
+        let ids: Vec<TaskId> = items.iter().map(|(id, _)| *id).collect();
+        let mut grouped: BTreeMap<PartitionId, Vec<(usize, (TaskId, Task))>> = BTreeMap::new();
+        for (place, item) in items.into_iter().enumerate() {
+            grouped.entry(self.partition_of(&item.0)).or_default().push((place, item));
+        }
+        let groups = grouped
+            .into_iter()
+            .map(|(partition, placed)| {
+                let cohort = ring::cohort(&genesis, partition);
+                let (places, items): (Vec<usize>, Vec<(TaskId, Task)>) = placed.into_iter().unzip();
+                (partition, Group { items: Arc::new(items), places, cohort, answers: BTreeMap::new() })
+            })
+            .collect();
+        let ask = self.asks.open(Ask::Write(WriteAsk {
+            client,
+            number,
+            acks,
+            single,
+            groups,
+            results: vec![None; ids.len()],
+            open: ids.len(),
+            ids,
+            deadline_us: self.now.mono_after_ms(self.config.request_timeout_ms),
+        }));
+        if self.asks.get(ask).is_some_and(|ask| matches!(ask, Ask::Write(write) if write.open == 0)) {
+            self.finish_write(ask);
+        } else {
+            self.send_writes(ask);
+        }
+    }
+
+    /// Sends to every replica that has not answered.
+    pub(super) fn send_writes(&mut self, ask: u64) {
+        let Some(Ask::Write(write)) = self.asks.get(ask) else { return };
+        for (partition, group) in &write.groups {
+            for replica in group.cohort.iter().filter(|replica| !group.answers.contains_key(replica)) {
+                let message = PeerMessage::Write { ask, partition: *partition, items: group.items.clone() };
+                self.outbox.send(replica.node, message);
+            }
+        }
+        self.set_ask_timer(ask);
+    }
+
+    /// At a replica: stores what it may, and answers when it is on disk.
+    pub(in crate::protocol) fn on_write(&mut self, from: NodeId, ask: u64, partition: PartitionId, items: &Items) {
+        let not_durable = mutant!(self.config, AckBeforeDurable);
+        let right = self.genesis.is_some() && items.iter().all(|(id, _)| self.partition_of(id) == partition);
+        let Some(replica) = self.partitions.get(&partition).filter(|_| right) else {
+            self.outbox.observe(Observation::Refused { what: "write to a partition that is not held here" });
+            return;
+        };
+        let own = replica.register.me;
+        let outcomes: Vec<Outcome> = items.iter().map(|(id, delta)| self.admit(partition, id, delta)).collect();
+        let stored = |outcome: &Outcome| matches!(outcome, Outcome::Stored | Outcome::StoredOrphan);
+        if outcomes.iter().all(stored) {
+            self.learn_shared(partition, items);
+        } else {
+            let admitted = items.iter().zip(&outcomes).filter(|(_, outcome)| stored(outcome));
+            self.learn(partition, admitted.map(|(item, _)| item.clone()).collect());
+        }
+        let answer = PeerMessage::Written { ask, partition, replica: own, outcomes };
+        if not_durable {
+            self.outbox.send(from, answer);
+        } else {
+            self.outbox.send_durable(from, answer);
+        }
+    }
+
+    fn admit(&self, partition: PartitionId, id: &TaskId, delta: &Task) -> Outcome {
+        let store = &self.partitions[&partition].store;
+        let known = store.task(id);
+        if known.is_some_and(|task| task.contradicts(delta).is_err()) {
+            return Outcome::Conflict;
+        }
+        if known.is_none() && id.time_ms() > self.now.wall_ms.saturating_add(ID_AHEAD_MS_MAX) {
+            return Outcome::Future;
+        }
+        if delta.spec.is_some() || known.is_some_and(|task| task.spec.is_some()) {
+            return Outcome::Stored;
+        }
+        if known.is_none() && store.index().orphans() >= ORPHANS_MAX {
+            Outcome::Overloaded
+        } else {
+            Outcome::StoredOrphan
+        }
+    }
+
+    pub(in crate::protocol) fn on_written(
+        &mut self,
+        from: NodeId,
+        ask: u64,
+        partition: PartitionId,
+        replica: ReplicaId,
+        outcomes: &[Outcome],
+    ) {
+        let Some(Ask::Write(write)) = self.asks.get_mut(ask) else { return };
+        let Some(group) = write.groups.get_mut(&partition) else { return };
+        let member = group.cohort.contains(&replica) && replica.node == from;
+        if !member || outcomes.len() != group.items.len() {
+            self.outbox.observe(Observation::Refused { what: "acknowledgement of a replica that is no member" });
+            return;
+        }
+        group.answers.entry(replica).or_insert_with(|| outcomes.to_vec());
+        for (index, place) in group.places.iter().enumerate() {
+            if write.results[*place].is_none()
+                && let Some(result) = group.result(index, write.acks)
+            {
+                write.results[*place] = Some(result);
+                write.open -= 1;
+            }
+        }
+        if write.open == 0 {
+            self.finish_write(ask);
+        }
+    }
+
+    /// Answers the client. What is undecided at the deadline may have been stored, or may yet be.
+    pub(super) fn finish_write(&mut self, ask: u64) {
+        let Some(Ask::Write(write)) = self.close_ask(ask) else { return };
+        let unknown = |id: &TaskId| {
+            let message = "too few replicas answered in time; repeat the call with the same id";
+            Error::new(ErrorCode::Unknown, message).about(*id)
+        };
+        let mut results: Vec<Result<Acked, Error>> = write
+            .results
+            .into_iter()
+            .zip(&write.ids)
+            .map(|(result, id)| result.unwrap_or_else(|| Err(unknown(id))))
+            .collect();
+        let response = match (write.single, results.pop()) {
+            (true, Some(Ok(acked))) => Response::AckedOne(acked),
+            (true, Some(Err(error))) => Response::Error(error),
+            (_, last) => Response::Acked(results.into_iter().chain(last).collect()),
+        };
+        self.outbox.reply(write.client, write.number, response);
+    }
+}

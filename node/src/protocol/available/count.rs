@@ -1,0 +1,179 @@
+//! Counts by queue and state. Every replica keeps them; where a majority of a partition's trees agree, the count of one is
+//! the count of all.
+
+use super::Ask;
+use crate::protocol::Node;
+use crate::protocol::event::ClientId;
+use crate::protocol::peer::{PartitionCounts, PeerMessage, StateCounts};
+use norn_client::wire::error::Error;
+use norn_client::wire::response::QueueCounts;
+use norn_client::wire::{NodeId, PartitionId, QueueName, Response, State};
+use std::collections::BTreeMap;
+
+/// Looks at trees that differ before the fullest replica is believed.
+const ROUNDS_MAX: u32 = 4;
+
+/// What is to be answered.
+#[derive(Debug, Clone, Copy)]
+pub enum Shape {
+    /// One number.
+    Count(Option<State>),
+    /// A list of queues.
+    Queues,
+    /// The sums by state, within the status.
+    Status,
+}
+
+/// A count under way.
+#[derive(Debug)]
+pub struct CountAsk {
+    /// Who waits.
+    pub client: ClientId,
+    number: u64,
+    queue: Option<QueueName>,
+    shape: Shape,
+    /// Latest answers by partition and node.
+    answers: BTreeMap<PartitionId, BTreeMap<NodeId, PartitionCounts>>,
+    waiting: std::collections::BTreeSet<NodeId>,
+    rounds: u32,
+    /// When to give up.
+    pub deadline_us: u64,
+}
+
+/// The counts of one partition, if enough replicas agree on its tasks; the newest table tells who is claimed.
+fn agreed(answers: &BTreeMap<NodeId, PartitionCounts>, replicas: usize, settle: bool) -> Option<&PartitionCounts> {
+    if 2 * answers.len() <= replicas {
+        return None;
+    }
+    let total = |counts: &PartitionCounts| counts.queues.iter().flat_map(|(_, counts)| counts).sum::<u64>();
+    let best = answers.values().max_by_key(|counts| {
+        let equal = answers.values().filter(|other| other.root == counts.root).count();
+        (equal, total(counts), counts.leads, counts.viewstamp)
+    })?;
+    let equal = answers.values().filter(|other| other.root == best.root).count();
+    let agreed = 2 * equal > replicas;
+    if agreed {
+        return Some(best);
+    }
+    settle.then(|| answers.values().max_by_key(|counts| (total(counts), counts.viewstamp))).flatten()
+}
+
+impl Node {
+    pub(in crate::protocol) fn count(&mut self, client: ClientId, number: u64, queue: Option<QueueName>, shape: Shape) {
+        let ask = self.asks.open(Ask::Count(CountAsk {
+            client,
+            number,
+            queue,
+            shape,
+            answers: BTreeMap::new(),
+            waiting: std::collections::BTreeSet::new(),
+            rounds: 0,
+            deadline_us: self.now.mono_after_ms(self.config.request_timeout_ms),
+        }));
+        self.ask_counts(ask);
+    }
+
+    fn ask_counts(&mut self, ask: u64) {
+        let nodes: Vec<NodeId> =
+            self.peers.keys().copied().chain([self.me]).filter(|node| self.is_alive(*node)).collect();
+        let Some(Ask::Count(count)) = self.asks.get_mut(ask) else { return };
+        count.rounds += 1;
+        count.waiting = nodes.iter().copied().collect();
+        let queue = count.queue.clone();
+        for node in nodes {
+            self.outbox.send(node, PeerMessage::CountAsk { ask, queue: queue.clone() });
+        }
+        self.set_ask_timer(ask);
+    }
+
+    pub(super) fn on_count_timer(&mut self, ask: u64, over: bool) {
+        if over {
+            self.conclude_count(ask, true);
+        } else {
+            self.ask_counts(ask);
+        }
+    }
+
+    pub(in crate::protocol) fn on_count_ask(&mut self, from: NodeId, ask: u64, queue: Option<QueueName>) {
+        let mut partitions = Vec::new();
+        for (id, replica) in &mut self.partitions {
+            let root = replica.store.root().to_be_bytes();
+            let index = replica.store.index();
+            let queues = match &queue {
+                Some(queue) => index.queue(queue).map(|index| (queue.clone(), index.counts)).into_iter().collect(),
+                None => index.queues().map(|(queue, index)| (queue.clone(), index.counts)).collect(),
+            };
+            partitions.push(PartitionCounts {
+                partition: *id,
+                root,
+                viewstamp: replica.register.viewstamp,
+                leads: replica.register.established(),
+                queues,
+            });
+        }
+        self.outbox.send(from, PeerMessage::CountAnswer { ask, partitions });
+    }
+
+    pub(in crate::protocol) fn on_count_answer(&mut self, from: NodeId, ask: u64, partitions: Vec<PartitionCounts>) {
+        let Some(Ask::Count(count)) = self.asks.get_mut(ask) else { return };
+        for counts in partitions {
+            count.answers.entry(counts.partition).or_default().insert(from, counts);
+        }
+        count.waiting.remove(&from);
+        let complete = count.waiting.is_empty();
+        if complete {
+            let settle = count.rounds >= ROUNDS_MAX;
+            self.conclude_count(ask, settle);
+        }
+    }
+
+    /// Answers if every partition is certain; with `settle`, if every partition was heard from a majority.
+    fn conclude_count(&mut self, ask: u64, settle: bool) {
+        let Some(genesis) = self.genesis.clone() else { return };
+        let now_us = self.now.mono_us;
+        let Some(Ask::Count(count)) = self.asks.get(ask) else { return };
+        let empty = BTreeMap::new();
+        let mut sum: BTreeMap<QueueName, StateCounts> = BTreeMap::new();
+        let mut unheard = 0;
+        for (partition, list) in (0..).map(PartitionId).zip(&genesis.assignment) {
+            let answers = count.answers.get(&partition).unwrap_or(&empty);
+            let Some(counts) = agreed(answers, list.len(), settle) else {
+                unheard += 1;
+                continue;
+            };
+            for (queue, counts) in &counts.queues {
+                let entry = sum.entry(queue.clone()).or_default();
+                entry.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+            }
+        }
+        let over = now_us >= count.deadline_us;
+        if unheard > 0 && !over {
+            // The timer asks again.
+            return;
+        }
+        let Some(Ask::Count(count)) = self.close_ask(ask) else { return };
+        let response = if unheard > 0 {
+            Response::Error(Error::unavailable(format!("{unheard} partitions could not be read from a majority")))
+        } else {
+            self.count_answer(sum, count.shape)
+        };
+        self.outbox.reply(count.client, count.number, response);
+    }
+
+    fn count_answer(&self, sum: BTreeMap<QueueName, StateCounts>, shape: Shape) -> Response {
+        match shape {
+            Shape::Count(Some(state)) => Response::Count(sum.values().map(|counts| counts[state as usize]).sum()),
+            Shape::Count(None) => Response::Count(sum.values().flatten().sum()),
+            Shape::Queues => {
+                Response::Queues(sum.into_iter().map(|(queue, counts)| QueueCounts { queue, counts }).collect())
+            }
+            Shape::Status => {
+                let mut total = StateCounts::default();
+                for counts in sum.values() {
+                    total.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+                }
+                Response::Status(Box::new(self.status(total).expect("asked only in a cluster")))
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Lists: pages of tasks in the order of their ids, merged from the replicas, in bounded memory.
+
+use super::Ask;
+use super::read::{combine, view};
+use crate::limits::{LIST_BYTES_MAX, LIST_SCAN_MAX};
+use crate::protocol::Node;
+use crate::protocol::event::ClientId;
+use crate::protocol::peer::{Known, PeerMessage};
+use crate::protocol::task::Task;
+use norn_client::wire::error::Error;
+use norn_client::wire::response::Page;
+use norn_client::wire::{NodeId, PartitionId, QueueName, Response, State, TaskId};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+/// What is listed.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    /// Only this queue.
+    pub queue: Option<QueueName>,
+    /// Only this state.
+    pub state: Option<State>,
+    /// Only ids after this.
+    pub after: Option<TaskId>,
+    /// Only ids up to this.
+    pub to: Option<TaskId>,
+    /// Tasks wanted.
+    pub limit: u32,
+}
+
+/// A page under way.
+#[derive(Debug)]
+pub struct ListAsk {
+    /// Who waits.
+    pub client: ClientId,
+    number: u64,
+    selection: Selection,
+    /// Tasks by node.
+    answers: BTreeMap<NodeId, Answer>,
+    /// When to give up.
+    pub deadline_us: u64,
+}
+
+#[derive(Debug)]
+struct Answer {
+    partitions: BTreeSet<PartitionId>,
+    tasks: Vec<(TaskId, Known)>,
+    /// Complete up to here.
+    end: Option<TaskId>,
+}
+
+impl Node {
+    pub(in crate::protocol) fn list(&mut self, client: ClientId, number: u64, selection: Selection) {
+        let deadline_us = self.now.mono_after_ms(self.config.request_timeout_ms);
+        let ask =
+            self.asks.open(Ask::List(ListAsk { client, number, selection, answers: BTreeMap::new(), deadline_us }));
+        self.send_list_asks(ask);
+    }
+
+    /// Asks every node that has not answered.
+    pub(super) fn send_list_asks(&mut self, ask: u64) {
+        let Some(Ask::List(list)) = self.asks.get(ask) else { return };
+        let Selection { queue, after, to, limit, .. } = list.selection.clone();
+        let nodes: Vec<NodeId> = self.peers.keys().copied().chain([self.me]).collect();
+        let silent: Vec<NodeId> = nodes.into_iter().filter(|node| !list.answers.contains_key(node)).collect();
+        for node in silent {
+            let queue = queue.clone();
+            self.outbox.send(node, PeerMessage::ListAsk { ask, partition: None, queue, after, to, limit });
+        }
+        self.set_ask_timer(ask);
+        self.conclude_list(ask);
+    }
+
+    pub(in crate::protocol) fn on_list_ask(
+        &mut self,
+        from: NodeId,
+        ask: u64,
+        (partition, queue): (Option<PartitionId>, Option<QueueName>),
+        (after, to): (Option<TaskId>, Option<TaskId>),
+        limit: u32,
+    ) {
+        let chosen = |id: &PartitionId| partition.is_none_or(|partition| partition == *id);
+        let partitions: Vec<PartitionId> = self.partitions.keys().copied().filter(chosen).collect();
+        let mut sources: Vec<_> = partitions.iter().map(|id| self.partitions[id].store.after(after)).collect();
+        let mut heads: BinaryHeap<Reverse<(TaskId, usize)>> = BinaryHeap::new();
+        let mut current: Vec<Option<(&TaskId, &Task)>> = sources.iter_mut().map(Iterator::next).collect();
+        heads
+            .extend(current.iter().enumerate().filter_map(|(source, head)| head.map(|(id, _)| Reverse((*id, source)))));
+        let (mut tasks, mut end, mut scanned, mut bytes) = (Vec::new(), None, 0, 0);
+        while let Some(Reverse((id, source))) = heads.pop() {
+            if to.is_some_and(|to| id > to) {
+                break;
+            }
+            if tasks.len() >= limit as usize || scanned >= LIST_SCAN_MAX || bytes >= LIST_BYTES_MAX {
+                break;
+            }
+            scanned += 1;
+            end = Some(id);
+            let (_, task) = current[source].take().expect("the heap holds current heads");
+            let fits = queue.as_ref().is_none_or(|queue| task.spec.as_ref().is_some_and(|spec| spec.queue == *queue));
+            if fits && let Some(known) = self.known(partitions[source], &id) {
+                bytes += known.task.size_bytes();
+                tasks.push((id, known));
+            }
+            current[source] = sources[source].next();
+            heads.extend(current[source].map(|(id, _)| Reverse((*id, source))));
+        }
+        let exhausted = heads.peek().is_none_or(|Reverse((id, _))| to.is_some_and(|to| *id > to));
+        let end = if exhausted { None } else { end };
+        self.outbox.send(from, PeerMessage::ListAnswer { ask, partitions, tasks, end });
+    }
+
+    pub(in crate::protocol) fn on_list_answer(
+        &mut self,
+        from: NodeId,
+        ask: u64,
+        partitions: &[PartitionId],
+        tasks: Vec<(TaskId, Known)>,
+        end: Option<TaskId>,
+    ) {
+        let Some(Ask::List(list)) = self.asks.get_mut(ask) else { return };
+        list.answers.insert(from, Answer { partitions: partitions.iter().copied().collect(), tasks, end });
+        self.conclude_list(ask);
+    }
+
+    /// Answers once every reachable node did, and every partition was heard from a majority.
+    fn conclude_list(&mut self, ask: u64) {
+        let Some(genesis) = self.genesis.clone() else { return };
+        let Some(Ask::List(list)) = self.asks.get(ask) else { return };
+        let alive = self.peers.keys().copied().chain([self.me]).filter(|node| self.is_alive(*node));
+        let all = alive.into_iter().all(|node| list.answers.contains_key(&node));
+        let heard = |(partition, places): (PartitionId, &Vec<u16>)| {
+            2 * list.answers.values().filter(|answer| answer.partitions.contains(&partition)).count() > places.len()
+        };
+        if !all || !(0..).map(PartitionId).zip(&genesis.assignment).all(heard) {
+            return;
+        }
+        let Some(Ask::List(list)) = self.close_ask(ask) else { return };
+        let page = merge(list.answers, &list.selection, self.now.wall_ms);
+        self.outbox.reply(list.client, list.number, Response::Page(page));
+    }
+
+    pub(super) fn list_deadline(&mut self, ask: u64) {
+        let Some(Ask::List(list)) = self.close_ask(ask) else { return };
+        let error = Error::unavailable("not every partition could be read from a majority of its replicas in time");
+        self.outbox.reply(list.client, list.number, Response::Error(error));
+    }
+}
+
+/// One page from the answers of several nodes: complete up to where the shortest of them ends.
+fn merge(answers: BTreeMap<NodeId, Answer>, selection: &Selection, wall_ms: u64) -> Page {
+    let end = answers.values().filter_map(|answer| answer.end).min();
+    let mut known: BTreeMap<TaskId, Vec<Known>> = BTreeMap::new();
+    for (id, one) in answers.into_values().flat_map(|answer| answer.tasks) {
+        if end.is_none_or(|end| id <= end) {
+            known.entry(id).or_default().push(one);
+        }
+    }
+    let mut tasks = Vec::new();
+    let mut next = end;
+    for (id, several) in known {
+        if tasks.len() >= selection.limit as usize {
+            next = tasks.last().map(|view: &norn_client::wire::TaskView| view.id);
+            break;
+        }
+        let (task, cell) = combine(several.into_iter());
+        let Some(mut view) = view(id, &task, cell.as_ref(), wall_ms) else { continue };
+        let right_queue = selection.queue.as_ref().is_none_or(|queue| view.spec.queue == *queue);
+        if right_queue && selection.state.is_none_or(|state| state == view.state) {
+            view.updates.clear();
+            tasks.push(view);
+        }
+    }
+    Page { tasks, next }
+}

@@ -1,0 +1,288 @@
+//! The available half: writes and reads at any node, and the ways in which replicas become equal.
+
+mod coordinate;
+mod count;
+mod exchange;
+mod list;
+mod read;
+
+pub use coordinate::WriteAsk;
+pub use count::{CountAsk, Shape};
+pub use exchange::Exchange;
+pub use list::{ListAsk, Selection};
+pub use read::{ReadAsk, Until};
+
+use super::event::ClientId;
+use super::record::Record;
+use super::task::Task;
+use super::timers::Key;
+use super::{Node, Observation};
+use norn_client::wire::error::Error;
+use norn_client::wire::{NodeId, PartitionId, QueueName, Request, TaskId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Boots are kept in the upper bits of question numbers, so that answers to an earlier process are told apart.
+const BOOT_SHIFT: u32 = 40;
+
+/// A renew, release or fail on its way to leaders.
+#[derive(Debug)]
+pub struct ForwardAsk {
+    /// Who waits.
+    pub client: ClientId,
+    /// Its number.
+    pub number: u64,
+    /// The request.
+    pub request: Request,
+    /// By place in the request.
+    pub results: Vec<Option<Result<u64, Error>>>,
+    /// Questions out, with the places that each is about.
+    pub parts: BTreeMap<u64, Vec<usize>>,
+    /// When to give up.
+    pub deadline_us: u64,
+}
+
+/// A probe that waits for pulls from the cohorts.
+#[derive(Debug)]
+pub struct ProbeAsk {
+    /// The broker.
+    pub to: NodeId,
+    /// Its number.
+    pub ask: u64,
+    /// Queues it asks for.
+    pub queues: Vec<QueueName>,
+    /// Peers that answered, by partition.
+    pub answered: BTreeMap<PartitionId, BTreeSet<NodeId>>,
+    /// Peers that did not.
+    pub waiting: BTreeSet<NodeId>,
+    /// When to answer with what there is.
+    pub deadline_us: u64,
+}
+
+/// Something asked of other nodes on behalf of somebody.
+#[derive(Debug)]
+pub enum Ask {
+    /// Facts to store.
+    Write(WriteAsk),
+    /// A task to read.
+    Read(ReadAsk),
+    /// Tasks to count.
+    Count(CountAsk),
+    /// A page of a list.
+    List(ListAsk),
+    /// A call about claims.
+    Forward(ForwardAsk),
+    /// A probe.
+    Probe(ProbeAsk),
+}
+
+impl Ask {
+    fn client(&self) -> Option<ClientId> {
+        match self {
+            Ask::Write(ask) => Some(ask.client),
+            Ask::Read(ask) => Some(ask.client),
+            Ask::Count(ask) => Some(ask.client),
+            Ask::List(ask) => Some(ask.client),
+            Ask::Forward(ask) => Some(ask.client),
+            Ask::Probe(_) => None,
+        }
+    }
+
+    fn deadline_us(&self) -> u64 {
+        match self {
+            Ask::Write(ask) => ask.deadline_us,
+            Ask::Read(ask) => ask.deadline_us,
+            Ask::Count(ask) => ask.deadline_us,
+            Ask::List(ask) => ask.deadline_us,
+            Ask::Forward(ask) => ask.deadline_us,
+            Ask::Probe(ask) => ask.deadline_us,
+        }
+    }
+}
+
+/// Everything asked and not yet answered.
+#[derive(Debug, Default)]
+pub struct Asks {
+    next: u64,
+    open: BTreeMap<u64, Ask>,
+    aliases: BTreeMap<u64, u64>,
+    /// Reads that wait for a task to end.
+    watchers: BTreeMap<TaskId, BTreeSet<u64>>,
+    /// State of anti-entropy with each peer.
+    pub exchange: Exchange,
+}
+
+impl Asks {
+    /// Numbers of this boot begin.
+    pub fn begin(&mut self, boot: u64) {
+        self.next = boot << BOOT_SHIFT;
+    }
+
+    /// A number never used before.
+    pub fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Begins to wait.
+    pub fn open(&mut self, ask: Ask) -> u64 {
+        let number = self.number();
+        self.open.insert(number, ask);
+        number
+    }
+
+    /// What is waited for under a number.
+    pub fn get(&self, number: u64) -> Option<&Ask> {
+        self.open.get(&number)
+    }
+
+    /// What is waited for under a number.
+    pub fn get_mut(&mut self, number: u64) -> Option<&mut Ask> {
+        self.open.get_mut(&number)
+    }
+
+    /// A second number for the same ask.
+    pub fn alias(&mut self, alias: u64, number: u64) {
+        self.aliases.insert(alias, number);
+    }
+
+    /// Resolves and forgets a second number.
+    pub fn take_alias(&mut self, alias: u64) -> Option<u64> {
+        self.aliases.remove(&alias)
+    }
+
+    /// How many are open.
+    pub fn count(&self) -> usize {
+        self.open.len()
+    }
+}
+
+impl Node {
+    /// Merges facts into this node's replica, writes them down, and sees to what follows. The caller acknowledges.
+    pub(super) fn learn(&mut self, partition: PartitionId, items: Vec<(TaskId, Task)>) -> u64 {
+        if items.is_empty() {
+            return 0;
+        }
+        self.learn_shared(partition, &Arc::new(items))
+    }
+
+    /// As [`Node::learn`], for facts that are shared with messages. Returns how many taught anything.
+    pub(super) fn learn_shared(&mut self, partition: PartitionId, items: &super::peer::Items) -> u64 {
+        let (now, config) = (self.now, self.config.clone());
+        let Some(replica) = self.partitions.get_mut(&partition) else { return 0 };
+        let mut changed = 0;
+        let mut ended = Vec::new();
+        for (id, delta) in items.iter() {
+            let learned = replica.learn(*id, delta.clone(), now, &config);
+            changed += u64::from(learned.changed);
+            if learned.ended {
+                ended.push(*id);
+            }
+        }
+        if changed > 0 {
+            self.outbox.persist(Record::Facts { partition, items: items.clone() });
+            self.stirred.insert(partition);
+            self.asks.exchange.changed(partition);
+        }
+        if !ended.is_empty() {
+            self.arm_drop(partition);
+            for id in ended {
+                self.wake_watchers(&id);
+            }
+        }
+        changed
+    }
+
+    /// Ends an ask.
+    pub(super) fn close_ask(&mut self, number: u64) -> Option<Ask> {
+        let ask = self.asks.open.remove(&number)?;
+        self.timers.cancel(Key::Ask(number));
+        match &ask {
+            Ask::Forward(forward) => {
+                for part in forward.parts.keys() {
+                    self.asks.aliases.remove(part);
+                }
+            }
+            Ask::Read(read) => {
+                if let Some(watchers) = self.asks.watchers.get_mut(&read.id) {
+                    watchers.remove(&number);
+                    if watchers.is_empty() {
+                        self.asks.watchers.remove(&read.id);
+                    }
+                }
+            }
+            Ask::Write(_) | Ask::Count(_) | Ask::List(_) | Ask::Probe(_) => {}
+        }
+        Some(ask)
+    }
+
+    /// Looks at an ask again after the resend interval, or at its deadline.
+    pub(super) fn set_ask_timer(&mut self, number: u64) {
+        let Some(ask) = self.asks.get(number) else { return };
+        let at_us = self.after_ms(self.config.resend_ms).min(ask.deadline_us());
+        self.timers.set(Key::Ask(number), at_us);
+    }
+
+    pub(super) fn on_ask_timer(&mut self, number: u64) {
+        let Some(ask) = self.asks.get(number) else { return };
+        let over = self.now.mono_us >= ask.deadline_us();
+        match ask {
+            Ask::Write(_) if over => self.finish_write(number),
+            Ask::Write(_) => self.send_writes(number),
+            Ask::Read(_) if over => self.read_deadline(number),
+            Ask::Read(_) => self.send_reads(number),
+            Ask::Count(_) => self.on_count_timer(number, over),
+            Ask::List(_) if over => self.list_deadline(number),
+            Ask::List(_) => self.send_list_asks(number),
+            Ask::Forward(_) if over => self.finish_forward(number),
+            Ask::Forward(_) => self.forward_open_parts(number),
+            Ask::Probe(_) if over => self.conclude_pulls(number),
+            Ask::Probe(_) => self.send_pulls(number),
+        }
+    }
+
+    /// Nobody waits for these answers any more. Writes go on in the replicas; only the answer is dropped.
+    pub(super) fn drop_asks_of(&mut self, client: ClientId) {
+        let gone: Vec<u64> =
+            self.asks.open.iter().filter(|(_, ask)| ask.client() == Some(client)).map(|(number, _)| *number).collect();
+        for number in gone {
+            self.close_ask(number);
+        }
+    }
+
+    fn wake_watchers(&mut self, id: &TaskId) {
+        for number in self.asks.watchers.get(id).cloned().unwrap_or_default() {
+            self.send_reads(number);
+        }
+    }
+
+    /// A follower granted a task that it does not know: it gets the facts.
+    pub(super) fn send_specs(&mut self, partition: PartitionId, to: NodeId, ids: &[TaskId]) {
+        let Some(replica) = self.partitions.get(&partition) else { return };
+        let known = |id: &TaskId| replica.store.task(id).map(|task| (*id, task.clone()));
+        let items: Vec<(TaskId, Task)> = ids.iter().filter_map(known).collect();
+        if !items.is_empty() {
+            let message = super::PeerMessage::Tasks { partition, items: Arc::new(items), by_buckets: false };
+            self.outbox.send(to, message);
+        }
+    }
+
+    /// Anti-entropy brought tasks.
+    pub(super) fn on_tasks(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        items: &super::peer::Items,
+        by_buckets: bool,
+    ) {
+        let right = items.iter().all(|(id, _)| self.partition_of(id) == partition);
+        if !right || !self.partitions.get(&partition).is_some_and(|replica| replica.cohort.contains(&from)) {
+            self.outbox.observe(Observation::Refused { what: "tasks of another partition" });
+            return;
+        }
+        let tasks = self.learn_shared(partition, items);
+        if tasks > 0 {
+            self.outbox.observe(Observation::Repaired { partition: partition.0, tasks, by_buckets });
+        }
+    }
+}

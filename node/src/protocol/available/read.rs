@@ -1,0 +1,215 @@
+//! Reads of one task: a majority of its replicas is asked, facts are merged, and the claim of the newest table counts.
+//!
+//! The newest table among a majority contains every committed operation, so a reader sees every claim that anybody was
+//! told of.
+
+use super::Ask;
+use crate::protocol::Node;
+use crate::protocol::consistent::ReplicaId;
+use crate::protocol::consistent::table::{Cell, CellState};
+use crate::protocol::event::ClientId;
+use crate::protocol::partition::index::Class;
+use crate::protocol::partition::store::classify;
+use crate::protocol::peer::{Known, PeerMessage};
+use crate::protocol::ring;
+use crate::protocol::task::{Facts, PastClaim, Task, visible};
+use crdts::CvRDT;
+use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::response::{ClaimView, TaskView};
+use norn_client::wire::{NodeId, PartitionId, Response, TaskId, Token};
+use std::collections::BTreeMap;
+
+/// What the reader wants to see before it is answered.
+#[derive(Debug, Clone, Copy)]
+pub enum Until {
+    /// Whatever there is.
+    Now,
+    /// At least so many log entries: of a claim, or of the latest one.
+    Logged(Option<Token>, u32),
+    /// The end of the task.
+    Ended,
+}
+
+/// A read under way.
+#[derive(Debug)]
+pub struct ReadAsk {
+    /// Who waits.
+    pub client: ClientId,
+    number: u64,
+    /// Task.
+    pub id: TaskId,
+    until: Until,
+    answers: BTreeMap<ReplicaId, Known>,
+    /// When to give up.
+    pub deadline_us: u64,
+}
+
+/// Facts and claim of a task as several replicas know them.
+pub(super) fn combine(answers: impl Iterator<Item = Known>) -> (Task, Option<Cell>) {
+    let mut task = Task::default();
+    let mut newest: Option<Known> = None;
+    for known in answers {
+        task.merge(known.task.clone());
+        if newest.as_ref().is_none_or(|newest| known.viewstamp > newest.viewstamp) {
+            newest = Some(known);
+        }
+    }
+    (task, newest.and_then(|known| known.cell))
+}
+
+/// What a reader is shown; `None` where nobody knows the task.
+pub(super) fn view(id: TaskId, task: &Task, cell: Option<&Cell>, wall_ms: u64) -> Option<TaskView> {
+    let spec = task.spec.as_ref()?;
+    let over = cell.is_some_and(|cell| cell.state == CellState::Held && wall_ms >= cell.expires_ms);
+    let class: Class = classify(task, cell, over, wall_ms);
+    let facts = task.facts.as_deref().cloned().unwrap_or_default();
+    let reason = facts.cancel.as_ref().map(|cancel| cancel.reason.clone()).filter(|reason| !reason.is_empty());
+    let dead = cell.and_then(|cell| match &cell.state {
+        CellState::Dead { reason, .. } => Some(reason.as_ref().to_owned()),
+        CellState::Held | CellState::Released { .. } | CellState::Void => None,
+    });
+    Some(TaskView {
+        id,
+        state: class.state()?,
+        spec: spec.as_ref().clone(),
+        claims: claims(&facts, cell),
+        updates: visible(task),
+        result: facts.winner().and_then(|(_, completed)| completed.result.clone()),
+        reason: reason.or(dead),
+        log_incomplete: task.log_incomplete(),
+        conflict: facts.conflict,
+    })
+}
+
+fn claims(facts: &Facts, cell: Option<&Cell>) -> Vec<ClaimView> {
+    let mut claims: BTreeMap<Token, Option<PastClaim>> = BTreeMap::new();
+    // A completion tells of a claim that may not have arrived yet.
+    claims.extend(facts.completions.iter().map(|(token, _)| (*token, None)));
+    claims.extend(facts.claims.iter().cloned().map(|(token, claim)| (token, Some(claim))));
+    claims.extend(cell.into_iter().flat_map(Cell::history).map(|(token, claim)| (token, Some(claim))));
+    let completed =
+        |token: &Token| facts.completions.iter().find(|(other, _)| other == token).map(|(_, done)| done.at_ms);
+    claims
+        .into_iter()
+        .map(|(token, claim)| ClaimView {
+            token,
+            start_ms: claim.as_ref().map_or(0, |claim| claim.start_ms),
+            end_ms: claim.as_ref().map(|claim| claim.end_ms),
+            completed_ms: completed(&token),
+            worker: claim.map_or_else(String::new, |claim| claim.worker),
+        })
+        .collect()
+}
+
+impl Node {
+    pub(in crate::protocol) fn read(
+        &mut self,
+        client: ClientId,
+        number: u64,
+        id: TaskId,
+        until: Until,
+        timeout_ms: u64,
+    ) {
+        let ask = self.asks.open(Ask::Read(ReadAsk {
+            client,
+            number,
+            id,
+            until,
+            answers: BTreeMap::new(),
+            deadline_us: self.now.mono_after_ms(timeout_ms),
+        }));
+        if !matches!(until, Until::Now) {
+            self.asks.watchers.entry(id).or_default().insert(ask);
+        }
+        self.send_reads(ask);
+    }
+
+    /// Asks all replicas (again).
+    pub(super) fn send_reads(&mut self, ask: u64) {
+        let Some(Ask::Read(read)) = self.asks.get(ask) else { return };
+        let id = read.id;
+        let partition = self.partition_of(&id);
+        for node in self.cohort(partition) {
+            self.outbox.send(node, PeerMessage::Read { ask, partition, id });
+        }
+        self.set_ask_timer(ask);
+    }
+
+    pub(in crate::protocol) fn on_read(&mut self, from: NodeId, ask: u64, partition: PartitionId, id: TaskId) {
+        let Some(known) = self.known(partition, &id) else { return };
+        let replica = self.partitions[&partition].register.me;
+        // What a reader is told must not vanish with the power.
+        self.outbox.send_durable(from, PeerMessage::Known { ask, partition, replica, known: Box::new(known) });
+    }
+
+    /// What this node's replica knows of a task.
+    pub(super) fn known(&self, partition: PartitionId, id: &TaskId) -> Option<Known> {
+        let replica = self.partitions.get(&partition)?;
+        let register = &replica.register;
+        Some(Known {
+            task: replica.store.task(id).cloned().unwrap_or_default(),
+            cell: register.cell(id).cloned(),
+            viewstamp: register.viewstamp,
+            decided: register.established() && register.commit == register.viewstamp.length,
+        })
+    }
+
+    pub(in crate::protocol) fn on_known(
+        &mut self,
+        from: NodeId,
+        ask: u64,
+        partition: PartitionId,
+        replica: ReplicaId,
+        known: Known,
+    ) {
+        let Some(genesis) = self.genesis.clone() else { return };
+        let cohort = ring::cohort(&genesis, partition);
+        let Some(Ask::Read(read)) = self.asks.get_mut(ask) else { return };
+        if replica.node != from || !cohort.contains(&replica) {
+            return;
+        }
+        read.answers.insert(replica, known);
+        if 2 * read.answers.len() <= cohort.len() {
+            return;
+        }
+        let (id, until) = (read.id, read.until);
+        let (task, cell) = combine(read.answers.values().cloned());
+        let seen = match until {
+            Until::Now => true,
+            Until::Logged(token, length) => {
+                let last = task.facts.as_ref().and_then(|facts| facts.updates.last()).map(|((token, _), _)| *token);
+                token.or(last).is_some_and(|token| task.visible_length(token) >= length) || length == 0
+            }
+            Until::Ended => task.ended().is_some() || task.spec.is_none(),
+        };
+        if seen {
+            let wall_ms = self.now.wall_ms;
+            self.answer_read(ask, view(id, &task, cell.as_ref(), wall_ms));
+        }
+    }
+
+    fn answer_read(&mut self, ask: u64, view: Option<TaskView>) {
+        let Some(Ask::Read(read)) = self.close_ask(ask) else { return };
+        let not_found = || Response::Error(Error::new(ErrorCode::NotFound, "no such task").about(read.id));
+        let response = view.map_or_else(not_found, |view| Response::Task(Box::new(view)));
+        self.outbox.reply(read.client, read.number, response);
+    }
+
+    /// The time is up: a wait is answered with what there is, other reads say what is missing.
+    pub(super) fn read_deadline(&mut self, ask: u64) {
+        let Some(Ask::Read(read)) = self.asks.get(ask) else { return };
+        let (client, number, id, until) = (read.client, read.number, read.id, read.until);
+        let majority = 2 * read.answers.len() > self.cohort(self.partition_of(&id)).len();
+        let (task, cell) = combine(read.answers.values().cloned());
+        if majority && matches!(until, Until::Ended) {
+            return self.answer_read(ask, view(id, &task, cell.as_ref(), self.now.wall_ms));
+        }
+        self.close_ask(ask);
+        let error = if majority {
+            Error::new(ErrorCode::Stale, "the log is not that long yet")
+        } else {
+            Error::unavailable("too few replicas of the task answered in time")
+        };
+        self.outbox.reply(client, number, Response::Error(error.about(id)));
+    }
+}

@@ -1,0 +1,584 @@
+//! The broker: a client's claim at any node, from the first question to the answer.
+//!
+//! It asks the node with the best head it knows of, then the next, until it has what was wanted. Before it says that there
+//! is nothing it asks every reachable node, and each of these first asks its cohorts (I-26). A claim that may wait then parks,
+//! and is told of new work.
+
+use super::Viewstamp;
+use crate::limits::{CLAIM_BYTES_MAX, WAITERS_MAX};
+use crate::protocol::Node;
+use crate::protocol::available::{Ask, ProbeAsk};
+use crate::protocol::event::ClientId;
+use crate::protocol::peer::{Head, PeerMessage};
+use crate::protocol::timers::Key;
+use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Response, TaskId};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Ready tasks in one answer to a `Pull`.
+const PULL_TASKS_MAX: usize = 1_024;
+/// Probes of one call before it gives up on heads that others are quicker to take.
+const PROBES_MAX: u32 = 10;
+/// Questions whose answers would be given back, remembered at the most.
+const ABANDONED_MAX: usize = 10_000;
+/// A queue asked for within this time stays interesting.
+const RECENT_MS: u64 = 10_000;
+/// Queues that one node stays interested in without anybody waiting.
+const RECENT_QUEUES_MAX: usize = 1_000;
+
+/// What a call is waiting for.
+#[derive(Debug)]
+enum Phase {
+    /// To be looked at next.
+    Idle,
+    /// A node was asked for grants.
+    Asking { ask: u64, node: NodeId, recall: bool },
+    /// Every reachable node was asked what there is.
+    Probing { ask: u64, waiting: BTreeSet<NodeId>, covered: BTreeSet<PartitionId>, found: bool, until_us: u64 },
+    /// Others were quicker; look again soon.
+    Pausing,
+    /// Waits for work.
+    Parked,
+}
+
+/// A client's claim.
+#[derive(Debug)]
+struct Call {
+    client: ClientId,
+    number: u64,
+    claim: Claim,
+    /// Grants so far, with the node that gave each.
+    got: Vec<(Granted, Viewstamp, NodeId)>,
+    phase: Phase,
+    /// Nodes that may hold grants of an earlier attempt of this call.
+    recall: BTreeSet<NodeId>,
+    /// Nodes that had nothing (more) since the last probe.
+    tried: BTreeSet<NodeId>,
+    probes: u32,
+    probed_empty: bool,
+    unavailable: u32,
+    wait_until_us: u64,
+    deadline_us: u64,
+}
+
+/// Claims under way, and what is known of other nodes' heads.
+#[derive(Debug, Default)]
+pub struct Broker {
+    next: u64,
+    calls: BTreeMap<u64, Call>,
+    asks: BTreeMap<u64, u64>,
+    parked: BTreeMap<QueueName, BTreeSet<u64>>,
+    parked_count: usize,
+    summaries: BTreeMap<QueueName, BTreeMap<NodeId, Head>>,
+    recent: BTreeMap<QueueName, u64>,
+    /// Questions whose callers are gone: what they bring is given back.
+    abandoned: BTreeSet<u64>,
+}
+
+impl Broker {
+    /// Claims under way.
+    pub fn count(&self) -> usize {
+        self.calls.len()
+    }
+
+    fn learn_head(&mut self, queue: &QueueName, node: NodeId, head: Option<Head>) {
+        match head {
+            Some(head) => {
+                self.summaries.entry(queue.clone()).or_default().insert(node, head);
+            }
+            None => {
+                if let Some(nodes) = self.summaries.get_mut(queue) {
+                    nodes.remove(&node);
+                    if nodes.is_empty() {
+                        self.summaries.remove(queue);
+                    }
+                }
+            }
+        }
+    }
+
+    fn abandon(&mut self, ask: u64) {
+        self.asks.remove(&ask);
+        self.abandoned.insert(ask);
+        if self.abandoned.len() > ABANDONED_MAX {
+            self.abandoned.pop_first();
+        }
+    }
+
+    fn park(&mut self, number: u64) {
+        let call = self.calls.get_mut(&number).expect("parks itself");
+        call.phase = Phase::Parked;
+        for queue in &call.claim.queues {
+            self.parked.entry(queue.clone()).or_default().insert(number);
+        }
+        self.parked_count += 1;
+    }
+
+    fn unpark(&mut self, number: u64) {
+        let Some(call) = self.calls.get_mut(&number).filter(|call| matches!(call.phase, Phase::Parked)) else { return };
+        call.phase = Phase::Idle;
+        for queue in &call.claim.queues {
+            if let Some(calls) = self.parked.get_mut(queue) {
+                calls.remove(&number);
+                if calls.is_empty() {
+                    self.parked.remove(queue);
+                }
+            }
+        }
+        self.parked_count -= 1;
+    }
+}
+
+impl Node {
+    /// A client claims.
+    pub(in crate::protocol) fn claim(&mut self, client: ClientId, number: u64, claim: Claim) {
+        self.broker.next += 1;
+        let call = self.broker.next;
+        let nodes = || self.peers.keys().copied().chain([self.me]).filter(|node| self.is_alive(*node));
+        let recall = if claim.repeated { nodes().collect() } else { BTreeSet::new() };
+        for queue in &claim.queues {
+            if self.broker.recent.len() < RECENT_QUEUES_MAX {
+                self.broker.recent.insert(queue.clone(), self.now.mono_us);
+            }
+        }
+        let wait_until_us = self.now.mono_after_ms(claim.wait_ms);
+        let deadline_us = self.now.mono_after_ms(claim.wait_ms + self.config.request_timeout_ms);
+        self.broker.calls.insert(
+            call,
+            Call {
+                client,
+                number,
+                claim,
+                got: Vec::new(),
+                phase: Phase::Idle,
+                recall,
+                tried: BTreeSet::new(),
+                probes: 0,
+                probed_empty: false,
+                unavailable: 0,
+                wait_until_us,
+                deadline_us,
+            },
+        );
+        self.pursue(call);
+    }
+
+    /// Decides what a call does next.
+    fn pursue(&mut self, number: u64) {
+        let now_us = self.now.mono_us;
+        let Some(call) = self.broker.calls.get_mut(&number) else { return };
+        if !matches!(call.phase, Phase::Idle) {
+            return;
+        }
+        let bytes: usize = call.got.iter().map(|(granted, ..)| granted.payload.len()).sum();
+        if call.got.len() >= call.claim.max as usize || bytes >= CLAIM_BYTES_MAX {
+            self.finish_claim(number);
+        } else if let Some(node) = call.recall.pop_first() {
+            self.ask_for_grants(number, node, true);
+        } else if let Some(node) = self.best_node(number) {
+            self.ask_for_grants(number, node, false);
+        } else {
+            let call = &self.broker.calls[&number];
+            let waits = now_us < call.wait_until_us;
+            if !call.got.is_empty() {
+                self.finish_claim(number);
+            } else if !call.probed_empty {
+                self.probe(number);
+            } else if waits && self.broker.parked_count < WAITERS_MAX {
+                self.park(number);
+            } else {
+                self.finish_claim(number);
+            }
+        }
+    }
+
+    /// The node with the best head among those not yet tried: higher priority, then older.
+    fn best_node(&self, number: u64) -> Option<NodeId> {
+        let call = &self.broker.calls[&number];
+        let own = call.claim.queues.iter().filter_map(|queue| self.head(queue)).map(|head| (head, self.me));
+        let others = call.claim.queues.iter().filter_map(|queue| self.broker.summaries.get(queue)).flatten();
+        others
+            .map(|(node, head)| (*head, *node))
+            .filter(|(_, node)| *node != self.me && self.is_alive(*node))
+            .chain(own)
+            .filter(|(_, node)| !call.tried.contains(node))
+            .min_by_key(|(head, node)| (Reverse(head.priority), head.id, *node != self.me))
+            .map(|(_, node)| node)
+    }
+
+    fn ask_for_grants(&mut self, number: u64, node: NodeId, recall: bool) {
+        let ask = self.asks.number();
+        let call = self.broker.calls.get_mut(&number).expect("under way");
+        call.phase = Phase::Asking { ask, node, recall };
+        self.broker.asks.insert(ask, number);
+        self.send_grant_ask(number);
+        self.set_claim_timer(number);
+    }
+
+    fn send_grant_ask(&mut self, number: u64) {
+        let call = &self.broker.calls[&number];
+        let Phase::Asking { ask, node, recall } = call.phase else { return };
+        // The node finds what it gave already by the call's id, and counts that too.
+        let elsewhere = call.got.iter().filter(|(_, _, giver)| *giver != node).count() as u32;
+        let max = call.claim.max.saturating_sub(elsewhere);
+        let claim = Box::new(call.claim.clone());
+        self.outbox.send(node, PeerMessage::GrantAsk { ask, claim, max, recall });
+    }
+
+    fn set_claim_timer(&mut self, number: u64) {
+        self.timers.set(Key::Claim(number), self.now.mono_after_ms(self.config.resend_ms));
+    }
+
+    pub(in crate::protocol) fn on_grant_answer(
+        &mut self,
+        from: NodeId,
+        ask: u64,
+        claim: ClaimId,
+        tasks: Vec<(Granted, Viewstamp)>,
+        heads: &[Option<Head>],
+    ) {
+        if self.broker.abandoned.remove(&ask) {
+            self.give_back(tasks);
+            return;
+        }
+        let Some(number) = self.broker.asks.remove(&ask) else { return };
+        let call = self.broker.calls.get_mut(&number).expect("asks are of calls under way");
+        assert_eq!(call.claim.claim, claim, "an answer belongs to its question");
+        let Phase::Asking { ask: asked, node, recall } = call.phase else { return };
+        if asked != ask || node != from {
+            return;
+        }
+        call.phase = Phase::Idle;
+        for (granted, renewed) in tasks {
+            call.got.retain(|(known, ..)| known.id != granted.id);
+            call.got.push((granted, renewed, from));
+        }
+        if !recall {
+            call.tried.insert(from);
+        }
+        let queues = call.claim.queues.clone();
+        for (queue, head) in queues.iter().zip(heads) {
+            self.broker.learn_head(queue, from, *head);
+        }
+        self.pursue(number);
+    }
+
+    fn give_back(&mut self, tasks: Vec<(Granted, Viewstamp)>) {
+        let mut by_leader: BTreeMap<NodeId, Vec<(TaskId, norn_client::wire::Token, Viewstamp)>> = BTreeMap::new();
+        for (granted, renewed) in tasks {
+            if let Some(leader) = self.leader_of(self.partition_of(&granted.id)) {
+                by_leader.entry(leader).or_default().push((granted.id, granted.token, renewed));
+            }
+        }
+        for (leader, items) in by_leader {
+            self.outbox.send(leader, PeerMessage::Return { items });
+        }
+    }
+
+    /// Asks every reachable node what there is.
+    fn probe(&mut self, number: u64) {
+        let ask = self.asks.number();
+        let waiting: BTreeSet<NodeId> =
+            self.peers.keys().copied().chain([self.me]).filter(|node| self.is_alive(*node)).collect();
+        let until_us = self.now.mono_after_ms(self.config.resend_ms * 6);
+        let call = self.broker.calls.get_mut(&number).expect("under way");
+        call.probes += 1;
+        call.tried.clear();
+        call.phase = Phase::Probing { ask, waiting, covered: BTreeSet::new(), found: false, until_us };
+        self.broker.asks.insert(ask, number);
+        self.send_probes(number);
+        self.set_claim_timer(number);
+    }
+
+    fn send_probes(&mut self, number: u64) {
+        let call = &self.broker.calls[&number];
+        let Phase::Probing { ask, waiting, .. } = &call.phase else { return };
+        for node in waiting {
+            self.outbox.send(*node, PeerMessage::Probe { ask: *ask, queues: call.claim.queues.clone() });
+        }
+    }
+
+    pub(in crate::protocol) fn on_probed(
+        &mut self,
+        from: NodeId,
+        ask: u64,
+        heads: &[Option<Head>],
+        partitions: &[PartitionId],
+    ) {
+        let Some(number) = self.broker.asks.get(&ask).copied() else { return };
+        let call = self.broker.calls.get_mut(&number).expect("asks are of calls under way");
+        let Phase::Probing { waiting, covered, found, .. } = &mut call.phase else { return };
+        if !waiting.remove(&from) {
+            return;
+        }
+        covered.extend(partitions);
+        *found |= heads.iter().any(Option::is_some);
+        let done = waiting.is_empty();
+        let queues = call.claim.queues.clone();
+        for (queue, head) in queues.iter().zip(heads) {
+            self.broker.learn_head(queue, from, *head);
+        }
+        if done {
+            self.conclude_probe(number);
+        }
+    }
+
+    fn conclude_probe(&mut self, number: u64) {
+        let partitions = self.genesis.as_ref().map_or(0, |genesis| genesis.partitions);
+        let call = self.broker.calls.get_mut(&number).expect("under way");
+        let Phase::Probing { ask, covered, found, .. } = &call.phase else { return };
+        let (ask, found) = (*ask, *found);
+        call.unavailable = partitions - covered.len() as u32;
+        self.broker.asks.remove(&ask);
+        // Heads that keep being taken by others are no reason to ask for ever, but neither is there nothing.
+        call.probed_empty = !found || call.probes >= PROBES_MAX;
+        if found && call.probes > 1 && !call.probed_empty {
+            call.phase = Phase::Pausing;
+            let pause_ms = 5 * u64::from(call.probes);
+            self.timers.set(Key::Claim(number), self.now.mono_after_ms(pause_ms));
+            return;
+        }
+        call.phase = Phase::Idle;
+        self.pursue(number);
+    }
+
+    pub(in crate::protocol) fn on_claim_timer(&mut self, number: u64) {
+        let now_us = self.now.mono_us;
+        let Some(call) = self.broker.calls.get_mut(&number) else { return };
+        if now_us >= call.deadline_us {
+            self.fail_claim(number);
+            return;
+        }
+        match &mut call.phase {
+            Phase::Asking { ask, node, recall } => {
+                let (ask, node, recall) = (*ask, *node, *recall);
+                if self.is_alive(node) {
+                    self.send_grant_ask(number);
+                } else {
+                    self.broker.abandon(ask);
+                    let call = self.broker.calls.get_mut(&number).expect("just seen");
+                    call.phase = Phase::Idle;
+                    if !recall {
+                        call.tried.insert(node);
+                    }
+                    self.pursue(number);
+                    return;
+                }
+            }
+            Phase::Probing { waiting, until_us, .. } => {
+                let (nodes, over) = (waiting.clone(), now_us >= *until_us);
+                let gone: BTreeSet<NodeId> = nodes.into_iter().filter(|node| !self.is_alive(*node)).collect();
+                let call = self.broker.calls.get_mut(&number).expect("just seen");
+                let Phase::Probing { waiting, .. } = &mut call.phase else { return };
+                waiting.retain(|node| !gone.contains(node));
+                if over || waiting.is_empty() {
+                    self.conclude_probe(number);
+                    return;
+                }
+                self.send_probes(number);
+            }
+            Phase::Pausing => {
+                call.phase = Phase::Idle;
+                self.pursue(number);
+                return;
+            }
+            Phase::Idle | Phase::Parked => return,
+        }
+        self.set_claim_timer(number);
+    }
+
+    /// Work may come: the nodes are told that somebody waits.
+    fn park(&mut self, number: u64) {
+        self.timers.cancel(Key::Claim(number));
+        let call = &self.broker.calls[&number];
+        let (until_us, queues) = (call.wait_until_us, call.claim.queues.clone());
+        self.timers.set(Key::Park(number), until_us);
+        self.broker.park(number);
+        self.tell_interest(&queues);
+    }
+
+    fn tell_interest(&mut self, queues: &[QueueName]) {
+        let credits = |queue: &QueueName| self.broker.parked.get(queue).map_or(0, |calls| calls.len() as u32);
+        let queues: Vec<(QueueName, u32)> = queues.iter().map(|queue| (queue.clone(), credits(queue))).collect();
+        let nodes: Vec<NodeId> = self.peers.keys().copied().chain([self.me]).collect();
+        for node in nodes {
+            self.outbox.send(node, PeerMessage::Interest { queues: queues.clone() });
+        }
+    }
+
+    pub(in crate::protocol) fn on_park_end(&mut self, number: u64) {
+        self.broker.unpark(number);
+        self.pursue(number);
+    }
+
+    /// A node has work: so many calls that wait for it look there.
+    pub(in crate::protocol) fn on_available(&mut self, from: NodeId, queue: &QueueName, head: Option<Head>) {
+        self.broker.learn_head(queue, from, head);
+        let Some(head) = head else { return };
+        let Some(parked) = self.broker.parked.get(queue) else { return };
+        let woken: Vec<u64> = parked.iter().copied().take(head.count as usize).collect();
+        for number in woken {
+            self.broker.unpark(number);
+            self.timers.cancel(Key::Park(number));
+            if let Some(call) = self.broker.calls.get_mut(&number) {
+                call.tried.clear();
+            }
+            self.pursue(number);
+        }
+    }
+
+    fn finish_claim(&mut self, number: u64) {
+        let call = self.end_claim(number);
+        let tasks: Vec<Granted> = call.got.into_iter().map(|(granted, ..)| granted).collect();
+        let unavailable = if tasks.is_empty() { call.unavailable } else { 0 };
+        self.outbox.reply(call.client, call.number, Response::Claimed { tasks, unavailable });
+    }
+
+    /// The deadline passed with questions open: what came counts, otherwise nobody knows.
+    fn fail_claim(&mut self, number: u64) {
+        let call = self.end_claim(number);
+        let response = if call.got.is_empty() {
+            Response::Error(Error::new(ErrorCode::Unavailable, "no leader answered in time"))
+        } else {
+            Response::Claimed { tasks: call.got.into_iter().map(|(granted, ..)| granted).collect(), unavailable: 0 }
+        };
+        self.outbox.reply(call.client, call.number, response);
+    }
+
+    fn end_claim(&mut self, number: u64) -> Call {
+        self.broker.unpark(number);
+        self.timers.cancel(Key::Claim(number));
+        self.timers.cancel(Key::Park(number));
+        let call = self.broker.calls.remove(&number).expect("under way");
+        match call.phase {
+            Phase::Asking { ask, .. } => self.broker.abandon(ask),
+            Phase::Probing { ask, .. } => {
+                self.broker.asks.remove(&ask);
+            }
+            Phase::Idle | Phase::Pausing | Phase::Parked => {}
+        }
+        call
+    }
+
+    /// Nobody waits for the client's claims any more: what came for them is given back.
+    pub(in crate::protocol) fn drop_claims_of(&mut self, client: ClientId) {
+        let gone: Vec<u64> =
+            self.broker.calls.iter().filter(|(_, call)| call.client == client).map(|(number, _)| *number).collect();
+        for number in gone {
+            let call = self.end_claim(number);
+            self.give_back(call.got.into_iter().map(|(granted, renewed, _)| (granted, renewed)).collect());
+        }
+    }
+
+    /// Coverage sweep: parked claims and recent queues stay known to all nodes.
+    pub(in crate::protocol) fn sweep(&mut self) {
+        self.timers.set(Key::Sweep, self.after_ms(self.config.sweep_interval_ms));
+        let oldest_us = self.now.mono_us.saturating_sub(RECENT_MS * 1_000);
+        self.broker.recent.retain(|_, used_us| *used_us >= oldest_us);
+        let mut queues: BTreeSet<QueueName> = self.broker.parked.keys().cloned().collect();
+        queues.extend(self.broker.recent.keys().cloned());
+        let queues: Vec<QueueName> = queues.into_iter().collect();
+        if !queues.is_empty() {
+            self.tell_interest(&queues);
+        }
+        self.hand_over_misplaced();
+    }
+
+    /// A broker wants to be sure: the cohorts are asked before it is answered.
+    pub(in crate::protocol) fn on_probe(&mut self, from: NodeId, ask: u64, queues: Vec<QueueName>) {
+        let waiting: BTreeSet<NodeId> = self.peers.keys().copied().filter(|node| self.is_alive(*node)).collect();
+        let own = self.asks.open(Ask::Probe(ProbeAsk {
+            to: from,
+            ask,
+            queues,
+            answered: BTreeMap::new(),
+            waiting,
+            deadline_us: self.now.mono_after_ms(self.config.resend_ms * 4),
+        }));
+        self.send_pulls(own);
+        self.conclude_pulls(own);
+    }
+
+    pub(in crate::protocol) fn send_pulls(&mut self, own: u64) {
+        let Some(Ask::Probe(state)) = self.asks.get(own) else { return };
+        for node in &state.waiting {
+            self.outbox.send(*node, PeerMessage::Pull { ask: own, queues: state.queues.clone() });
+        }
+        self.set_ask_timer(own);
+    }
+
+    /// Whether the answered peers and this node are a majority of a partition.
+    fn pulled_from_quorum(&self, state: &ProbeAsk, partition: PartitionId) -> bool {
+        let answered = state.answered.get(&partition);
+        self.partitions[&partition]
+            .register
+            .quorum(|node| node == self.me || answered.is_some_and(|nodes| nodes.contains(&node)))
+    }
+
+    /// Answers a probe once every led partition was pulled from a majority, or nobody is left to ask.
+    pub(in crate::protocol) fn conclude_pulls(&mut self, own: u64) {
+        let now_us = self.now.mono_us;
+        let Some(Ask::Probe(state)) = self.asks.get(own) else { return };
+        let led: Vec<PartitionId> = self.partitions.keys().copied().filter(|id| self.may_append(*id)).collect();
+        let covered: Vec<PartitionId> =
+            led.iter().copied().filter(|partition| self.pulled_from_quorum(state, *partition)).collect();
+        let over = state.waiting.is_empty() || now_us >= state.deadline_us;
+        if covered.len() < led.len() && !over {
+            return;
+        }
+        let Some(Ask::Probe(state)) = self.close_ask(own) else { return };
+        let heads = state.queues.iter().map(|queue| self.head(queue)).collect();
+        self.outbox.send(state.to, PeerMessage::Probed { ask: state.ask, heads, covered });
+    }
+
+    pub(in crate::protocol) fn on_pull(&mut self, from: NodeId, ask: u64, queues: &[QueueName]) {
+        let mut partitions = Vec::new();
+        let mut ready = Vec::new();
+        let follows = |replica: &&crate::protocol::Partition| {
+            replica.cohort.contains(&from) && replica.register.leading().is_none()
+        };
+        for replica in self.partitions.values().filter(follows) {
+            partitions.push(replica.id);
+            let indices = queues.iter().filter_map(|queue| replica.store.index().queue(queue));
+            ready.extend(indices.flat_map(|index| index.ready().map(|(_, id)| *id)).take(PULL_TASKS_MAX));
+        }
+        let more = ready.len() > PULL_TASKS_MAX;
+        ready.truncate(PULL_TASKS_MAX);
+        self.outbox.send(from, PeerMessage::Pulled { ask, partitions, ready, more });
+    }
+
+    pub(in crate::protocol) fn on_pulled(
+        &mut self,
+        from: NodeId,
+        ask: u64,
+        partitions: &[PartitionId],
+        (ready, more): (&[TaskId], bool),
+    ) {
+        let Some(Ask::Probe(state)) = self.asks.get(ask) else { return };
+        let queues = state.queues.clone();
+        let mut unknown: BTreeMap<PartitionId, Vec<TaskId>> = BTreeMap::new();
+        for id in ready {
+            let partition = self.partition_of(id);
+            let known = self.partitions.get(&partition).and_then(|replica| replica.store.task(id));
+            if known.is_none_or(|task| task.spec.is_none()) && self.partitions.contains_key(&partition) {
+                unknown.entry(partition).or_default().push(*id);
+            }
+        }
+        if !unknown.is_empty() {
+            // The peer is asked again once these have come.
+            for (partition, ids) in unknown {
+                self.outbox.send(from, PeerMessage::Want { partition, boot: 0, upto: None, ids });
+            }
+            self.outbox.send(from, PeerMessage::Pull { ask, queues });
+            return;
+        }
+        let Some(Ask::Probe(state)) = self.asks.get_mut(ask) else { return };
+        if state.waiting.remove(&from) && !more {
+            for partition in partitions {
+                state.answered.entry(*partition).or_default().insert(from);
+            }
+        }
+        self.conclude_pulls(ask);
+    }
+}

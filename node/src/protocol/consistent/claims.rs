@@ -1,0 +1,299 @@
+//! Renew, release and fail: at any node, which finds the leaders, and at the leader, which decides.
+
+use super::Waiting;
+use super::table::{Cell, CellState, Op};
+use crate::config::mutant;
+use crate::protocol::Node;
+use crate::protocol::available::{Ask, ForwardAsk};
+use crate::protocol::event::ClientId;
+use crate::protocol::peer::PeerMessage;
+use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::{NodeId, PartitionId, Request, Response, TaskId, Token};
+use std::collections::BTreeMap;
+
+/// A forwarded call at the leader, until all of it is committed or refused.
+#[derive(Debug)]
+struct Call {
+    to: NodeId,
+    ask: u64,
+    renewal: bool,
+    results: Vec<Option<Result<u64, Error>>>,
+}
+
+/// Forwarded calls under way at this leader.
+#[derive(Debug, Default)]
+pub struct Calls {
+    next: u64,
+    calls: BTreeMap<u64, Call>,
+}
+
+/// The tasks and tokens that a request is about.
+pub(in crate::protocol) fn subjects(request: &Request) -> Vec<(TaskId, Token)> {
+    match request {
+        Request::Renew { items, .. } => items.clone(),
+        Request::Release { id, token } | Request::Fail { id, token, .. } => vec![(*id, *token)],
+        _ => Vec::new(),
+    }
+}
+
+impl Node {
+    /// A client's renew, release or fail.
+    pub(in crate::protocol) fn forward(&mut self, client: ClientId, number: u64, request: Request) {
+        let count = subjects(&request).len();
+        let ask = self.asks.open(Ask::Forward(ForwardAsk {
+            client,
+            number,
+            request,
+            results: vec![None; count],
+            parts: BTreeMap::new(),
+            deadline_us: self.now.mono_after_ms(self.config.request_timeout_ms),
+        }));
+        self.forward_open_parts(ask);
+    }
+
+    /// Sends every part without a result to the leader of its partition, as far as that is known.
+    pub(in crate::protocol) fn forward_open_parts(&mut self, ask: u64) {
+        let Some(Ask::Forward(state)) = self.asks.get(ask) else { return };
+        let (request, open) = (state.request.clone(), state.results.iter().map(Option::is_none).collect::<Vec<_>>());
+        let subjects = subjects(&request);
+        let mut by_node: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
+        for (place, (id, _)) in subjects.iter().enumerate().filter(|(place, _)| open[*place]) {
+            if let Some(leader) = self.leader_of(self.partition_of(id)) {
+                by_node.entry(leader).or_default().push(place);
+            }
+        }
+        let mut parts = BTreeMap::new();
+        for (node, places) in by_node {
+            let part = self.asks.number();
+            let request = match &request {
+                Request::Renew { lease_ms, .. } => {
+                    Request::Renew { items: places.iter().map(|place| subjects[*place]).collect(), lease_ms: *lease_ms }
+                }
+                other => other.clone(),
+            };
+            parts.insert(part, places);
+            self.asks.alias(part, ask);
+            self.outbox.send(node, PeerMessage::Forward { ask: part, request: Box::new(request) });
+        }
+        if let Some(Ask::Forward(state)) = self.asks.get_mut(ask) {
+            state.parts.extend(parts);
+        }
+        self.set_ask_timer(ask);
+    }
+
+    pub(in crate::protocol) fn on_forwarded(&mut self, _from: NodeId, part: u64, response: Response) {
+        let Some(ask) = self.asks.take_alias(part) else { return };
+        let Some(Ask::Forward(state)) = self.asks.get_mut(ask) else { return };
+        let Some(places) = state.parts.remove(&part) else { return };
+        let results: Vec<Result<u64, Error>> = match response {
+            Response::Renewed(results) => results,
+            Response::Done => vec![Ok(0); places.len()],
+            Response::Error(error) => vec![Err(error); places.len()],
+            _ => return,
+        };
+        for (place, result) in places.into_iter().zip(results) {
+            // A leader that just moved is looked for again until the deadline.
+            let again = result.as_ref().is_err_and(|error| error.code == ErrorCode::Unavailable);
+            if !again {
+                state.results[place] = Some(result);
+            }
+        }
+        if state.results.iter().all(Option::is_some) {
+            self.finish_forward(ask);
+        }
+    }
+
+    /// Answers the client; what has no result by now is not known.
+    pub(in crate::protocol) fn finish_forward(&mut self, ask: u64) {
+        let Some(Ask::Forward(state)) = self.close_ask(ask) else { return };
+        let subjects = subjects(&state.request);
+        let results: Vec<Result<u64, Error>> = state
+            .results
+            .into_iter()
+            .zip(&subjects)
+            .map(|(result, (id, _))| {
+                let unknown = || Error::new(ErrorCode::Unknown, "the leader did not answer in time").about(*id);
+                result.unwrap_or_else(|| Err(unknown()))
+            })
+            .collect();
+        let response = if matches!(state.request, Request::Renew { .. }) {
+            Response::Renewed(results)
+        } else {
+            answer_one(results.into_iter().next())
+        };
+        self.outbox.reply(state.client, state.number, response);
+    }
+
+    /// At the leader: decides each part, appends what is allowed, and answers once that is committed.
+    pub(in crate::protocol) fn on_forward(&mut self, from: NodeId, ask: u64, request: Request) {
+        let subjects = subjects(&request);
+        if subjects.is_empty() {
+            return;
+        }
+        self.calls.next += 1;
+        let call = self.calls.next;
+        let renewal = matches!(request, Request::Renew { .. });
+        self.calls.calls.insert(call, Call { to: from, ask, renewal, results: vec![None; subjects.len()] });
+        match request {
+            Request::Renew { items, lease_ms } => self.renew(call, &items, lease_ms),
+            Request::Release { id, token } => self.release(call, id, token, 0),
+            Request::Fail { id, token, reason, retry_in_ms, invalid } => {
+                self.fail(call, (id, token), &reason, retry_in_ms, invalid);
+            }
+            _ => {}
+        }
+        self.answer_call(call);
+    }
+
+    /// The claim that a call is about, if this node leads and the token is the current one.
+    fn current(&self, id: &TaskId, token: Token) -> Result<(PartitionId, &Cell), Error> {
+        let partition = self.partition_of(id);
+        if !self.may_append(partition) {
+            return Err(Error::unavailable("the partition's leader has moved; ask again").about(*id));
+        }
+        let replica = &self.partitions[&partition];
+        let unknown = replica.store.task(id).is_none_or(|task| task.spec.is_none());
+        let Some(cell) = replica.register.cell(id) else {
+            return Err(if replica.store.ended(id) {
+                Error::new(ErrorCode::Ended, "the task has ended").about(*id)
+            } else if unknown {
+                Error::new(ErrorCode::NotFound, "no such task").about(*id)
+            } else {
+                Error::new(ErrorCode::Superseded, "the task is not claimed under this token").about(*id)
+            });
+        };
+        if cell.token != token {
+            let message = format!("token {token} is not the current one: the latest claim is {}", cell.token);
+            return Err(Error::new(ErrorCode::Superseded, message).about(*id));
+        }
+        Ok((partition, cell))
+    }
+
+    /// As [`Node::current`], and the claim is held and the task has not ended.
+    fn held(&self, id: &TaskId, token: Token) -> Result<(PartitionId, &Cell), Error> {
+        let (partition, cell) = self.current(id, token)?;
+        if self.partitions[&partition].store.ended(id) || matches!(cell.state, CellState::Dead { .. }) {
+            return Err(Error::new(ErrorCode::Ended, "the task has ended").about(*id));
+        }
+        if cell.state != CellState::Held {
+            return Err(Error::new(ErrorCode::Superseded, "the claim was given back").about(*id));
+        }
+        Ok((partition, cell))
+    }
+
+    fn renew(&mut self, call: u64, items: &[(TaskId, Token)], lease_ms: Option<u64>) {
+        let shortens = mutant!(self.config, RenewalShortens);
+        let wall_ms = self.now.wall_ms;
+        let mut by_partition: BTreeMap<PartitionId, Vec<(usize, u64)>> = BTreeMap::new();
+        for (place, (id, token)) in items.iter().enumerate() {
+            match self.held(id, *token) {
+                Ok((partition, cell)) => {
+                    let lease_ms = lease_ms.unwrap_or(0).max(cell.lease_ms);
+                    by_partition.entry(partition).or_default().push((place, lease_ms));
+                }
+                Err(error) => self.decide(call, place, Err(error)),
+            }
+        }
+        for (partition, slots) in by_partition {
+            let renewals = slots
+                .iter()
+                .map(|(place, granted_ms)| {
+                    let (id, token) = items[*place];
+                    let length_ms = lease_ms.filter(|_| shortens).unwrap_or(*granted_ms);
+                    (id, token, length_ms, wall_ms.saturating_add(length_ms))
+                })
+                .collect();
+            self.append(partition, Op::Renew { items: renewals }, Some(Waiting::Call { call, slots }));
+        }
+    }
+
+    fn release(&mut self, call: u64, id: TaskId, token: Token, retry_in_ms: u64) {
+        let released = |cell: &Cell| matches!(cell.state, CellState::Released { .. });
+        if self.current(&id, token).is_ok_and(|(_, cell)| released(cell)) {
+            // A repeated call: it was done before, perhaps by an operation that has yet to commit.
+            self.decide_after_commit(call, &id);
+            return;
+        }
+        match self.held(&id, token) {
+            Ok((partition, _)) => {
+                let not_before_ms = if retry_in_ms == 0 { 0 } else { self.now.wall_ms.saturating_add(retry_in_ms) };
+                let op = Op::Release { id, token, not_before_ms, at_ms: self.now.wall_ms };
+                self.append(partition, op, Some(Waiting::Call { call, slots: vec![(0, 0)] }));
+            }
+            Err(error) => self.decide(call, 0, Err(error)),
+        }
+    }
+
+    fn fail(&mut self, call: u64, (id, token): (TaskId, Token), reason: &str, retry_in_ms: u64, invalid: bool) {
+        let dead = |cell: &Cell| matches!(cell.state, CellState::Dead { .. });
+        if self.current(&id, token).is_ok_and(|(_, cell)| dead(cell)) {
+            self.decide_after_commit(call, &id);
+            return;
+        }
+        let attempt = match self.held(&id, token) {
+            Ok((_, cell)) => cell.attempt,
+            Err(error) if error.code == ErrorCode::Superseded => return self.release(call, id, token, retry_in_ms),
+            Err(error) => return self.decide(call, 0, Err(error)),
+        };
+        let partition = self.partition_of(&id);
+        let spec = self.partitions[&partition].store.task(&id).and_then(|task| task.spec.as_ref());
+        let attempts_max = spec.map_or(0, |spec| spec.attempts_max);
+        if invalid || (attempts_max > 0 && attempt >= attempts_max) {
+            let why = if invalid { "invalid" } else { "the last attempt failed" };
+            let reason = if reason.is_empty() { why.to_owned() } else { format!("{why}: {reason}") };
+            self.kill(partition, id, token, &reason);
+            self.decide_after_commit(call, &id);
+        } else {
+            self.release(call, id, token, retry_in_ms);
+        }
+    }
+
+    fn decide(&mut self, call: u64, place: usize, result: Result<u64, Error>) {
+        if let Some(state) = self.calls.calls.get_mut(&call) {
+            state.results[place] = Some(result);
+        }
+    }
+
+    /// Answers once everything appended so far in the task's partition is committed.
+    fn decide_after_commit(&mut self, call: u64, id: &TaskId) {
+        let partition = self.partition_of(id);
+        let register = &mut self.partitions.get_mut(&partition).expect("held there").register;
+        let (length, commit) = (register.viewstamp.length, register.commit);
+        if commit == length {
+            return self.decide(call, 0, Ok(0));
+        }
+        let leading = register.leading_mut().expect("it leads");
+        leading.waiting.push_back((length, Waiting::Call { call, slots: vec![(0, 0)] }));
+    }
+
+    pub(in crate::protocol) fn call_committed(&mut self, call: u64, slots: &[(usize, u64)]) {
+        for (place, lease_ms) in slots {
+            self.decide(call, *place, Ok(*lease_ms));
+        }
+        self.answer_call(call);
+    }
+
+    pub(in crate::protocol) fn call_given_up(&mut self, call: u64, slots: &[(usize, u64)]) {
+        for (place, _) in slots {
+            self.decide(call, *place, Err(Error::unavailable("the partition's leader has moved; ask again")));
+        }
+        self.answer_call(call);
+    }
+
+    fn answer_call(&mut self, call: u64) {
+        if !self.calls.calls.get(&call).is_some_and(|state| state.results.iter().all(Option::is_some)) {
+            return;
+        }
+        let Call { to, ask, renewal, results } = self.calls.calls.remove(&call).expect("just seen");
+        let results: Vec<Result<u64, Error>> = results.into_iter().flatten().collect();
+        let response = if renewal { Response::Renewed(results) } else { answer_one(results.into_iter().next()) };
+        self.outbox.send(to, PeerMessage::Forwarded { ask, response: Box::new(response) });
+    }
+}
+
+fn answer_one(result: Option<Result<u64, Error>>) -> Response {
+    match result {
+        Some(Err(error)) => Response::Error(error),
+        Some(Ok(_)) | None => Response::Done,
+    }
+}

@@ -1,0 +1,358 @@
+//! Elections: pre-vote, vote, fetch of newer state, hand-over. Raft's rules on viewstamps (Ongaro's thesis for the pre-vote;
+//! Viewstamped Replication for the state transfer).
+
+use super::register::{Leading, Progress, Role};
+use super::table::Table;
+use super::{Epoch, ReplicaId, Viewstamp};
+use crate::config::mutant;
+use crate::limits::EPOCH_STEP_MAX;
+use crate::protocol::peer::PeerMessage;
+use crate::protocol::record::Record;
+use crate::protocol::timers::Key;
+use crate::protocol::{Node, Observation};
+use norn_client::wire::{NodeId, PartitionId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+impl Node {
+    /// A campaign follows after a while, unless a leader shows up. Preferred replicas wait less.
+    pub(in crate::protocol) fn await_leader(&mut self, partition: PartitionId) {
+        let timeout_ms = self.config.election_timeout_ms;
+        let place = self.partitions[&partition].cohort.iter().position(|node| *node == self.me).unwrap_or(0) as u64;
+        let first_ms = if place == 0 { 0 } else { timeout_ms / 2 };
+        let wait_ms = first_ms + self.random.between(timeout_ms / 3, timeout_ms) + place * timeout_ms / 4;
+        self.timers.set(Key::Election(partition), self.now.mono_after_ms(wait_ms));
+    }
+
+    fn await_leader_again(&mut self, partition: PartitionId) {
+        let timeout_ms = self.config.election_timeout_ms;
+        let wait_ms = self.random.between(timeout_ms, 2 * timeout_ms);
+        self.timers.set(Key::Election(partition), self.now.mono_after_ms(wait_ms));
+    }
+
+    /// Whether a message may carry an epoch so high: a damaged one must not exhaust them.
+    fn plausible(&mut self, partition: PartitionId, epoch: Epoch) -> bool {
+        let Some(replica) = self.partitions.get(&partition) else {
+            self.outbox.observe(Observation::Refused { what: "message about a partition that is not held here" });
+            return false;
+        };
+        if epoch > replica.register.seen.saturating_add(EPOCH_STEP_MAX) {
+            self.outbox.observe(Observation::Refused { what: "implausible epoch" });
+            return false;
+        }
+        true
+    }
+
+    pub(in crate::protocol) fn on_election_timer(&mut self, partition: PartitionId) {
+        if self.has_leader(partition) || self.stopping {
+            return;
+        }
+        self.await_leader_again(partition);
+        let replica = self.partitions.get_mut(&partition).expect("timers are of own partitions");
+        replica.register.leader = None;
+        let register = &mut replica.register;
+        let epoch = register.promised.max(register.seen) + 1;
+        register.role = Role::PreCandidate { epoch, votes: BTreeSet::new() };
+        let viewstamp = register.viewstamp;
+        for node in replica.cohort.clone() {
+            self.outbox.send(node, PeerMessage::PreVote { partition, epoch, viewstamp });
+        }
+    }
+
+    pub(in crate::protocol) fn on_pre_vote(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        epoch: Epoch,
+        viewstamp: Viewstamp,
+    ) {
+        if !self.plausible(partition, epoch) {
+            return;
+        }
+        let led = self.has_leader(partition) && from != self.me;
+        let register = &self.partitions[&partition].register;
+        let granted = epoch > register.promised && viewstamp >= register.viewstamp && !led;
+        let (promised, viewstamp) = (register.promised, register.viewstamp);
+        self.outbox.send(from, PeerMessage::PreVoteAnswer { partition, epoch, granted, promised, viewstamp });
+    }
+
+    pub(in crate::protocol) fn on_pre_vote_answer(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        epoch: Epoch,
+        granted: bool,
+        (promised, viewstamp): (Epoch, Viewstamp),
+    ) {
+        if !self.plausible(partition, epoch.max(promised)) {
+            return;
+        }
+        let register = &mut self.partitions.get_mut(&partition).expect("plausible").register;
+        register.seen = register.seen.max(promised);
+        let Role::PreCandidate { epoch: asked, votes } = &mut register.role else { return };
+        if *asked != epoch {
+            return;
+        }
+        if granted {
+            votes.insert(from);
+            let votes = votes.clone();
+            if register.quorum(|node| votes.contains(&node)) {
+                self.campaign(partition);
+            }
+        } else if viewstamp > register.viewstamp {
+            let viewstamp = register.viewstamp;
+            self.outbox.send(from, PeerMessage::Fetch { partition, viewstamp });
+        }
+    }
+
+    /// votes for itself, and asks the others.
+    fn campaign(&mut self, partition: PartitionId) {
+        let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        let register = &mut replica.register;
+        let epoch = register.promised.max(register.seen) + 1;
+        let (candidate, viewstamp) = (register.me, register.viewstamp);
+        register.role = Role::Candidate { epoch, viewstamp, votes: BTreeMap::new() };
+        self.outbox.observe(Observation::Campaign { partition: partition.0, epoch });
+        for node in replica.cohort.clone() {
+            if node != self.me {
+                self.outbox.send(node, PeerMessage::Vote { partition, epoch, candidate, viewstamp });
+            }
+        }
+        self.vote(partition, epoch, candidate);
+    }
+
+    /// writes promise and vote down, and answers when they are on disk.
+    fn vote(&mut self, partition: PartitionId, epoch: Epoch, candidate: ReplicaId) {
+        let not_durable = mutant!(self.config, VoteNotDurable);
+        let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
+        assert!(epoch > register.promised || register.voted_for == Some(candidate), "one vote for each epoch");
+        register.promised = epoch;
+        register.seen = register.seen.max(epoch);
+        register.voted_for = Some(candidate);
+        let (replica, viewstamp) = (register.me, register.viewstamp);
+        let answer = PeerMessage::VoteAnswer { partition, epoch, replica, granted: true, promised: epoch, viewstamp };
+        if not_durable {
+            self.outbox.send(candidate.node, answer);
+        } else {
+            self.outbox.persist(Record::Vote { partition, promised: epoch, voted_for: Some(candidate) });
+            self.outbox.send_durable(candidate.node, answer);
+        }
+    }
+
+    pub(in crate::protocol) fn on_vote(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        epoch: Epoch,
+        (candidate, viewstamp): (ReplicaId, Viewstamp),
+    ) {
+        if candidate.node != from || !self.plausible(partition, epoch) {
+            return;
+        }
+        let any_age = mutant!(self.config, VoteIgnoresViewstamp);
+        let register = &mut self.partitions.get_mut(&partition).expect("plausible").register;
+        register.seen = register.seen.max(epoch);
+        let fresh = epoch > register.promised || (epoch == register.promised && register.voted_for == Some(candidate));
+        if fresh && (viewstamp >= register.viewstamp || any_age) {
+            if register.leading().is_some() {
+                self.step_down(partition, "it voted for another");
+            }
+            let register = &mut self.partitions.get_mut(&partition).expect("plausible").register;
+            register.role = Role::Follower;
+            register.leader = None;
+            self.vote(partition, epoch, candidate);
+            self.await_leader_again(partition);
+        } else {
+            let (replica, promised, viewstamp) = (register.me, register.promised, register.viewstamp);
+            let answer = PeerMessage::VoteAnswer { partition, epoch, replica, granted: false, promised, viewstamp };
+            self.outbox.send(from, answer);
+        }
+    }
+
+    pub(in crate::protocol) fn on_vote_answer(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        epoch: Epoch,
+        (replica, granted): (ReplicaId, bool),
+        (promised, viewstamp): (Epoch, Viewstamp),
+    ) {
+        if !self.plausible(partition, epoch.max(promised)) {
+            return;
+        }
+        let register = &mut self.partitions.get_mut(&partition).expect("plausible").register;
+        register.seen = register.seen.max(promised);
+        let (own, known_promise) = (register.viewstamp, register.promised);
+        let member = register.table.members.contains(&replica) && replica.node == from;
+        let Role::Candidate { epoch: asked, viewstamp: at, votes } = &mut register.role else { return };
+        if *asked != epoch || !member {
+            return;
+        }
+        if !granted {
+            if viewstamp > own {
+                self.outbox.send(from, PeerMessage::Fetch { partition, viewstamp: own });
+            }
+            return;
+        }
+        votes.insert(from, viewstamp);
+        let unchanged = *at == own && known_promise == epoch;
+        let votes = votes.clone();
+        if unchanged && register.quorum(|node| votes.contains_key(&node)) {
+            self.lead(partition, epoch, &votes);
+        }
+    }
+
+    /// names its table `(epoch, 0)` and installs it everywhere.
+    fn lead(&mut self, partition: PartitionId, epoch: Epoch, votes: &BTreeMap<NodeId, Viewstamp>) {
+        let (now, config, me) = (self.now, self.config.clone(), self.me);
+        let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        let (base, base_digest) = (replica.register.viewstamp, replica.register.table.digest());
+        assert_eq!(replica.register.promised, epoch, "a leader promised its own epoch");
+        let viewstamp = Viewstamp { epoch, length: 0 };
+        replica.install(viewstamp, None, now, &config);
+        let progress = replica
+            .cohort
+            .iter()
+            .map(|node| (*node, Progress { viewstamp: votes.get(node).copied(), ..Progress::default() }))
+            .collect();
+        replica.register.leader = None;
+        replica.register.role = Role::Leader(Box::new(Leading {
+            epoch,
+            base,
+            base_digest,
+            established: false,
+            progress,
+            ops: VecDeque::new(),
+            granted: 0,
+            flags: BTreeSet::new(),
+            waiting: VecDeque::new(),
+            quorum_us: now.mono_us,
+            transferring_until_us: 0,
+        }));
+        let own = replica.register.me;
+        let others: Vec<NodeId> = replica.cohort.iter().copied().filter(|node| *node != me).collect();
+        self.timers.cancel(Key::Election(partition));
+        self.outbox.persist(Record::Install { partition, viewstamp, table: None });
+        let ack = PeerMessage::Ack { partition, epoch, replica: own, length: 0, done: Vec::new(), missing: Vec::new() };
+        self.outbox.send_durable(me, ack);
+        for node in others {
+            self.catch_up(partition, node);
+        }
+        self.timers.set(Key::Resend(partition), self.now.mono_after_ms(self.config.resend_ms));
+        self.leads_changed();
+    }
+
+    /// Safety does not depend on it.
+    pub(in crate::protocol) fn step_down(&mut self, partition: PartitionId, reason: &'static str) {
+        let now = self.now;
+        let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        let Role::Leader(leading) = std::mem::take(&mut replica.register.role) else { return };
+        for id in replica.register.forget_lapsed() {
+            replica.reclassify(&id, now);
+        }
+        replica.to_drop.clear();
+        for key in [Key::Resend(partition), Key::Expiry(partition), Key::Drop(partition)] {
+            self.timers.cancel(key);
+        }
+        self.outbox.observe(Observation::SteppedDown { partition: partition.0, epoch: leading.epoch, reason });
+        self.unpublish_heads(partition);
+        for (_, waiting) in leading.waiting {
+            self.give_up(waiting);
+        }
+        self.leads_changed();
+        self.await_leader_again(partition);
+    }
+
+    pub(in crate::protocol) fn on_fetch(&mut self, from: NodeId, partition: PartitionId, viewstamp: Viewstamp) {
+        let Some(replica) = self.partitions.get(&partition) else { return };
+        if replica.register.viewstamp > viewstamp && replica.cohort.contains(&from) {
+            let table = Arc::new(replica.register.table.clone());
+            let viewstamp = replica.register.viewstamp;
+            self.outbox.send(from, PeerMessage::State { partition, viewstamp, table });
+        }
+    }
+
+    /// A candidate that is behind takes over the newer state, and campaigns again with it. This is no acknowledgement.
+    pub(in crate::protocol) fn on_state(&mut self, partition: PartitionId, viewstamp: Viewstamp, table: &Arc<Table>) {
+        if !self.plausible(partition, viewstamp.epoch) || !self.whole(partition, table) {
+            return;
+        }
+        let (now, config) = (self.now, self.config.clone());
+        let replica = self.partitions.get_mut(&partition).expect("plausible");
+        if replica.register.leading().is_some() || viewstamp <= replica.register.viewstamp {
+            return;
+        }
+        replica.register.role = Role::Follower;
+        replica.register.seen = replica.register.seen.max(viewstamp.epoch);
+        replica.install(viewstamp, Some(table.as_ref().clone()), now, &config);
+        self.outbox.persist(Record::Install { partition, viewstamp, table: Some(table.clone()) });
+        if !self.has_leader(partition) {
+            let soon_ms = self.random.between(1, self.config.election_timeout_ms / 4);
+            self.timers.set(Key::Election(partition), self.now.mono_after_ms(soon_ms));
+        }
+    }
+
+    /// Whether a table that came by the network is what its digest says, and of the right partition.
+    pub(in crate::protocol) fn whole(&mut self, partition: PartitionId, table: &Table) -> bool {
+        let right = self.partitions.get(&partition).is_some_and(|replica| {
+            table.members == replica.register.table.members && table.digest() == table.digest_recomputed()
+        });
+        if !right {
+            self.outbox.observe(Observation::Refused { what: "damaged table" });
+        }
+        right
+    }
+
+    /// The leader hands over: campaigns at once, without asking first.
+    pub(in crate::protocol) fn on_transfer(&mut self, from: NodeId, partition: PartitionId, epoch: Epoch) {
+        let Some(replica) = self.partitions.get(&partition) else { return };
+        let register = &replica.register;
+        let level = register.promised == epoch && register.viewstamp.epoch == epoch;
+        if level && replica.cohort.contains(&from) && register.leading().is_none() && !self.stopping {
+            self.campaign(partition);
+            self.await_leader_again(partition);
+        }
+    }
+
+    /// Hands leadership to `node` if it is level and nothing is under way. Returns whether it was asked to take over.
+    pub(in crate::protocol) fn transfer(&mut self, partition: PartitionId, node: NodeId) -> bool {
+        let until_us = self.now.mono_after_ms(self.config.election_timeout_ms);
+        let now_us = self.now.mono_us;
+        let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
+        let (length, commit) = (register.viewstamp.length, register.commit);
+        let Some(leading) = register.leading_mut() else { return false };
+        let level = leading.progress.get(&node).is_some_and(|progress| progress.matched == Some(length));
+        let quiet = leading.established && commit == length && leading.waiting.is_empty();
+        if !level || !quiet || now_us < leading.transferring_until_us {
+            return false;
+        }
+        leading.transferring_until_us = until_us;
+        let epoch = leading.epoch;
+        self.outbox.send(node, PeerMessage::Transfer { partition, epoch });
+        true
+    }
+
+    /// Leaderships that belong elsewhere go there, once the preferred node has been up for a while.
+    pub(in crate::protocol) fn hand_over_misplaced(&mut self) {
+        const AT_ONCE_MAX: usize = 16;
+        let patience_us = self.config.transfer_after_ms * 1_000;
+        let settled = |node: &NodeId| {
+            self.is_alive(*node)
+                && self.peers.get(node).is_some_and(|peer| self.now.mono_us >= peer.up_since_us + patience_us)
+        };
+        let misplaced: Vec<(PartitionId, NodeId)> = self
+            .partitions
+            .iter()
+            .filter(|(_, replica)| replica.register.established())
+            .map(|(id, replica)| (*id, replica.cohort[0]))
+            .filter(|(_, preferred)| *preferred != self.me && settled(preferred))
+            .collect();
+        let mut handed = 0;
+        for (partition, preferred) in misplaced {
+            handed += usize::from(self.transfer(partition, preferred));
+            if handed == AT_ONCE_MAX {
+                break;
+            }
+        }
+    }
+}

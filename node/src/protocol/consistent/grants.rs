@@ -1,0 +1,394 @@
+//! Grants at a leader's node: picking tasks, committing the grants, answering brokers; and the clocks of claims.
+
+use super::table::{CellState, Op};
+use super::{Viewstamp, Waiting};
+use crate::config::mutant;
+use crate::limits::{CELLS_MAX, CLAIM_BYTES_MAX, CLAIM_TASKS_MAX};
+use crate::protocol::partition::index::Class;
+use crate::protocol::peer::PeerMessage;
+use crate::protocol::task::visible;
+use crate::protocol::timers::Key;
+use crate::protocol::{Node, Observation};
+use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, TaskId, Token};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Postponement of a claim whose wall-clock end has not come, at the most.
+const EXPIRY_LOOK_MS_MAX: u64 = 1_000;
+/// Claims of ended tasks are dropped together, so many...
+const DROP_TASKS_MAX: usize = 64;
+/// ...or after so long.
+const DROP_DELAY_MS: u64 = 200;
+
+/// One broker's question, while its grants commit.
+#[derive(Debug)]
+struct Session {
+    to: NodeId,
+    ask: u64,
+    claim: ClaimId,
+    queues: Vec<QueueName>,
+    tasks: Vec<(Granted, Viewstamp)>,
+    /// Operations that have not committed.
+    pending: usize,
+    partitions: BTreeSet<PartitionId>,
+}
+
+/// Questions under way.
+#[derive(Debug, Default)]
+pub struct Grants {
+    next: u64,
+    sessions: BTreeMap<u64, Session>,
+    by_ask: BTreeMap<(NodeId, u64), u64>,
+}
+
+impl Node {
+    pub(in crate::protocol) fn on_grant_ask(&mut self, from: NodeId, ask: u64, claim: Claim, max: u32, recall: bool) {
+        // A repeated question whose first is still under way is answered by that one.
+        if self.grants.by_ask.contains_key(&(from, ask)) {
+            return;
+        }
+        let max = max.min(CLAIM_TASKS_MAX) as usize;
+        self.grants.next += 1;
+        let number = self.grants.next;
+        let session = Session {
+            to: from,
+            ask,
+            claim: claim.claim,
+            queues: claim.queues.clone(),
+            tasks: Vec::new(),
+            pending: 0,
+            partitions: BTreeSet::new(),
+        };
+        self.grants.sessions.insert(number, session);
+        self.grants.by_ask.insert((from, ask), number);
+        let recalled = self.recall(number, &claim, max);
+        if !recall && recalled < max && !self.stopping {
+            self.grant(number, &claim, max - recalled);
+        }
+        if self.grants.sessions[&number].pending == 0 {
+            self.answer_grants(number);
+        } else {
+            self.timers.set(Key::Grant(number), self.after_ms(self.config.request_timeout_ms / 2));
+        }
+    }
+
+    /// Claims that this call holds already. They are renewed, so that whoever was answered before and gives them back
+    /// unheard comes too late.
+    fn recall(&mut self, session: u64, claim: &Claim, max: usize) -> usize {
+        let led: Vec<PartitionId> = self.partitions.keys().copied().filter(|id| self.may_append(*id)).collect();
+        let mut recalled = 0;
+        for partition in led {
+            let register = &self.partitions[&partition].register;
+            let held: Vec<(TaskId, Token)> =
+                register.held_by(claim.claim).into_iter().map(|id| (id, register.table.cells[&id].token)).collect();
+            let held: Vec<_> = held.into_iter().take(max - recalled).collect();
+            if held.is_empty() {
+                continue;
+            }
+            recalled += held.len();
+            let expires_ms = self.now.wall_ms.saturating_add(claim.lease_ms);
+            let items = held.iter().map(|(id, token)| (*id, *token, claim.lease_ms, expires_ms)).collect();
+            self.wait_for(session, partition);
+            self.append(partition, Op::Renew { items }, Some(Waiting::Grant { session, items: held, fresh: false }));
+        }
+        recalled
+    }
+
+    fn wait_for(&mut self, session: u64, partition: PartitionId) {
+        let session = self.grants.sessions.get_mut(&session).expect("under way");
+        session.pending += 1;
+        session.partitions.insert(partition);
+    }
+
+    /// Takes the best tasks of all partitions led here, one operation for each partition.
+    fn grant(&mut self, session: u64, claim: &Claim, max: usize) {
+        let picked = self.pick(&claim.queues, max);
+        let worker: Arc<str> = claim.worker.as_str().into();
+        for (partition, ids) in picked {
+            let register = &mut self.partitions.get_mut(&partition).expect("picked from own partitions").register;
+            let leading = register.leading_mut().expect("picked from led partitions");
+            let epoch = leading.epoch;
+            let first = leading.granted + 1;
+            leading.granted += ids.len() as u64;
+            let items: Vec<(TaskId, u64)> = ids.into_iter().zip(first..).collect();
+            let tokens = items.iter().map(|(id, number)| (*id, Token { epoch, number: *number })).collect();
+            let op = Op::Grant {
+                claim: claim.claim,
+                worker: worker.clone(),
+                lease_ms: claim.lease_ms,
+                granted_ms: self.now.wall_ms,
+                items,
+            };
+            self.wait_for(session, partition);
+            self.append(partition, op, Some(Waiting::Grant { session, items: tokens, fresh: true }));
+        }
+    }
+
+    fn pick(&mut self, queues: &[QueueName], max: usize) -> BTreeMap<PartitionId, Vec<TaskId>> {
+        let mut picked: BTreeMap<PartitionId, Vec<TaskId>> = BTreeMap::new();
+        let mut out = BTreeSet::new();
+        let (mut count, mut bytes) = (0, 0);
+        while count < max && bytes < CLAIM_BYTES_MAX {
+            let Some(((_, id), partition)) = self.heads.best(queues, &out) else { break };
+            let full = self.partitions[&partition].register.table.cells.len() >= CELLS_MAX;
+            if full || !self.may_append(partition) {
+                out.insert(partition);
+                continue;
+            }
+            let replica = self.partitions.get_mut(&partition).expect("heads are of own partitions");
+            assert!(replica.is_ready(&id), "a published head is ready");
+            replica.store.set_class(&id, Class::Held);
+            bytes += replica.store.task(&id).map_or(0, |task| task.size_bytes());
+            count += 1;
+            picked.entry(partition).or_default().push(id);
+            self.publish_heads(partition);
+        }
+        picked
+    }
+
+    /// Operations that a session waits for are committed.
+    pub(in crate::protocol) fn committed(&mut self, partition: PartitionId, waiting: Waiting) {
+        match waiting {
+            Waiting::Grant { session, items, .. } => self.granted(partition, session, &items),
+            Waiting::Call { call, slots } => self.call_committed(call, &slots),
+            Waiting::Kill { id } => {
+                if let Some(death) = self.partitions[&partition].death(&id) {
+                    self.learn(partition, vec![(id, death)]);
+                }
+            }
+        }
+    }
+
+    /// The leader steps down: nobody will ever know whether these commit.
+    pub(in crate::protocol) fn give_up(&mut self, waiting: Waiting) {
+        match waiting {
+            Waiting::Grant { session, .. } => self.one_less(session),
+            Waiting::Call { call, slots } => self.call_given_up(call, &slots),
+            Waiting::Kill { .. } => {}
+        }
+    }
+
+    fn granted(&mut self, partition: PartitionId, session: u64, items: &[(TaskId, Token)]) {
+        if !self.grants.sessions.contains_key(&session) {
+            return;
+        }
+        for (id, token) in items {
+            let flagged = self.partitions[&partition]
+                .register
+                .leading()
+                .is_some_and(|leading| leading.flags.contains(&(*id, *token)));
+            let Some((granted, renewed)) = self.granted_task(partition, id, *token).filter(|_| !flagged) else {
+                continue;
+            };
+            self.outbox.observe(Observation::Granted { id: *id, token: *token });
+            self.grants.sessions.get_mut(&session).expect("just seen").tasks.push((granted, renewed));
+        }
+        self.one_less(session);
+    }
+
+    fn one_less(&mut self, session: u64) {
+        let Some(state) = self.grants.sessions.get_mut(&session) else { return };
+        state.pending -= 1;
+        if state.pending == 0 {
+            self.answer_grants(session);
+        }
+    }
+
+    fn granted_task(&self, partition: PartitionId, id: &TaskId, token: Token) -> Option<(Granted, Viewstamp)> {
+        let replica = &self.partitions[&partition];
+        let cell = replica.register.cell(id).filter(|cell| cell.token == token && cell.state == CellState::Held)?;
+        let task = replica.store.task(id).filter(|task| task.ended().is_none())?;
+        let spec = task.spec.as_ref()?;
+        let granted = Granted {
+            id: *id,
+            token,
+            queue: spec.queue.clone(),
+            payload: spec.payload.clone(),
+            priority: spec.priority,
+            headers: spec.headers.clone(),
+            attempt: cell.attempt,
+            lease_ms: cell.lease_ms,
+            updates: visible(task),
+        };
+        Some((granted, cell.renewed))
+    }
+
+    fn answer_grants(&mut self, session: u64) {
+        let session_state = self.grants.sessions.remove(&session).expect("answered once");
+        self.grants.by_ask.remove(&(session_state.to, session_state.ask));
+        self.timers.cancel(Key::Grant(session));
+        let Session { to, ask, claim, queues, tasks, .. } = session_state;
+        let heads = queues.iter().map(|queue| self.head(queue)).collect();
+        self.outbox.send(to, PeerMessage::GrantAnswer { ask, claim, tasks, heads });
+    }
+
+    /// The quorum is slow or gone: what was not committed is taken back, after the grant and in the same order.
+    pub(in crate::protocol) fn on_grant_deadline(&mut self, session: u64) {
+        let Some(state) = self.grants.sessions.get(&session) else { return };
+        for partition in state.partitions.clone() {
+            let register = &self.partitions[&partition].register;
+            let Some(leading) = register.leading() else { continue };
+            let uncommitted = leading.waiting.iter().filter_map(|(_, waiting)| match waiting {
+                Waiting::Grant { session: of, items, fresh: true } if *of == session => Some(items.clone()),
+                Waiting::Grant { .. } | Waiting::Call { .. } | Waiting::Kill { .. } => None,
+            });
+            let items: Vec<(TaskId, Token)> = uncommitted
+                .flatten()
+                .filter(|(id, token)| {
+                    register.cell(id).is_some_and(|cell| cell.token == *token && cell.state == CellState::Held)
+                })
+                .collect();
+            self.void(partition, items);
+        }
+        self.answer_grants(session);
+    }
+
+    fn void(&mut self, partition: PartitionId, items: Vec<(TaskId, Token)>) {
+        if items.is_empty() || !self.partitions[&partition].register.established() {
+            return;
+        }
+        for (id, token) in &items {
+            self.outbox.observe(Observation::Voided { id: *id, token: *token });
+        }
+        self.append(partition, Op::Void { items }, None);
+    }
+
+    /// A broker gives grants back that no client was told of.
+    pub(in crate::protocol) fn on_return(&mut self, items: &[(TaskId, Token, Viewstamp)]) {
+        let mut back: BTreeMap<PartitionId, Vec<(TaskId, Token)>> = BTreeMap::new();
+        for (id, token, renewed) in items {
+            let partition = self.partition_of(id);
+            let Some(replica) = self.partitions.get(&partition) else { continue };
+            let same = replica
+                .register
+                .cell(id)
+                .is_some_and(|cell| cell.token == *token && cell.renewed == *renewed && cell.state == CellState::Held);
+            if same {
+                back.entry(partition).or_default().push((*id, *token));
+            }
+        }
+        for (partition, items) in back {
+            self.void(partition, items);
+        }
+    }
+
+    /// Sets the clock for the first claim that may run out.
+    pub(in crate::protocol) fn arm_expiry(&mut self, partition: PartitionId) {
+        let register = &self.partitions[&partition].register;
+        if register.established()
+            && let Some((at_us, _)) = register.first_expiry()
+        {
+            let at_us = if mutant!(self.config, WallClockOnly) { self.after_ms(20) } else { at_us };
+            self.timers.set(Key::Expiry(partition), at_us);
+        }
+    }
+
+    /// Claims whose monotonic deadline has come, and whose end by the wall clock too, are over.
+    pub(in crate::protocol) fn expire(&mut self, partition: PartitionId) {
+        let now = self.now;
+        let wall_only = mutant!(self.config, WallClockOnly);
+        let Some(epoch) = self.partitions[&partition].register.leading().map(|leading| leading.epoch) else { return };
+        if !self.partitions[&partition].register.established() {
+            return;
+        }
+        let mut looked = 0;
+        while let Some((at_us, id)) = self.partitions[&partition].register.first_expiry() {
+            looked += 1;
+            if (at_us > now.mono_us && !wall_only) || looked > CELLS_MAX {
+                break;
+            }
+            let replica = self.partitions.get_mut(&partition).expect("just seen");
+            let cell = replica.register.cell(&id).expect("deadlines are of claims").clone();
+            // Within one leadership there is one wall clock and nothing to compare; an inherited end is another's word.
+            let inherited = cell.renewed.epoch != epoch;
+            let end_ms = cell.expires_ms + if inherited { self.config.clock_epsilon_ms } else { 0 };
+            if now.wall_ms < end_ms {
+                let wait_ms = (end_ms - now.wall_ms).clamp(1, EXPIRY_LOOK_MS_MAX);
+                replica.register.postpone_expiry(id, now.mono_after_ms(wait_ms));
+                if wall_only {
+                    break;
+                }
+                continue;
+            }
+            let token = replica.register.lapse(id);
+            self.outbox.observe(Observation::Expired { id, token });
+            let attempts_max =
+                replica.store.task(&id).and_then(|task| task.spec.as_ref()).map_or(0, |spec| spec.attempts_max);
+            if attempts_max > 0 && cell.attempt >= attempts_max {
+                self.kill(
+                    partition,
+                    id,
+                    token,
+                    &format!("its lease ran out at attempt {} of {attempts_max}", cell.attempt),
+                );
+            } else {
+                replica.reclassify(&id, now);
+                self.stirred.insert(partition);
+            }
+        }
+        self.arm_expiry(partition);
+    }
+
+    /// Gives a task up for good.
+    pub(in crate::protocol) fn kill(&mut self, partition: PartitionId, id: TaskId, token: Token, reason: &str) {
+        let op = Op::Kill { id, token, reason: reason.into(), at_ms: self.now.wall_ms };
+        self.append(partition, op, Some(Waiting::Kill { id }));
+    }
+
+    /// Delayed tasks that are due become ready.
+    pub(in crate::protocol) fn release_due(&mut self, partition: PartitionId) {
+        let now = self.now;
+        let replica = self.partitions.get_mut(&partition).expect("timers are of own partitions");
+        while let Some(id) = replica.store.index().due(now.wall_ms) {
+            replica.reclassify(&id, now);
+        }
+        self.stirred.insert(partition);
+    }
+
+    /// A new leader looks at the claims that it inherited: some of their tasks have ended, some were given up.
+    pub(in crate::protocol) fn settle_inherited(&mut self, partition: PartitionId) {
+        let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        let ended: Vec<TaskId> =
+            replica.register.table.cells.keys().copied().filter(|id| replica.store.ended(id)).collect();
+        replica.to_drop.extend(ended);
+        let dead: Vec<_> =
+            replica.register.table.cells.keys().filter_map(|id| Some((*id, replica.death(id)?))).collect();
+        self.learn(partition, dead);
+        self.arm_drop(partition);
+    }
+
+    /// Claims of ended tasks will be dropped soon, many at once.
+    pub(in crate::protocol) fn arm_drop(&mut self, partition: PartitionId) {
+        let replica = &self.partitions[&partition];
+        if replica.to_drop.is_empty() || !replica.register.established() {
+            return;
+        }
+        let wait_ms = if replica.to_drop.len() >= DROP_TASKS_MAX { 0 } else { DROP_DELAY_MS };
+        self.timers.set_earliest(Key::Drop(partition), self.after_ms(wait_ms));
+    }
+
+    /// C-2: drops the claims of ended tasks, telling every replica how they ended.
+    pub(in crate::protocol) fn drop_ended(&mut self, partition: PartitionId) {
+        if !self.may_append(partition) {
+            self.arm_drop(partition);
+            return;
+        }
+        let replica = self.partitions.get_mut(&partition).expect("timers are of own partitions");
+        let ids: Vec<TaskId> = replica.to_drop.iter().copied().take(DROP_TASKS_MAX).collect();
+        for id in &ids {
+            replica.to_drop.remove(id);
+        }
+        let ended = |id: &TaskId| Some(super::table::Ended { id: *id, facts: replica.ending(id)? });
+        let items: Vec<super::table::Ended> = ids.iter().filter_map(ended).collect();
+        let register = &replica.register;
+        let upto = Viewstamp { epoch: register.viewstamp.epoch, length: register.commit };
+        let clears = register.table.out.first_key_value().is_some_and(|(at, _)| *at <= upto);
+        if clears {
+            self.append(partition, Op::Clear { upto }, None);
+        }
+        if !items.is_empty() {
+            self.append(partition, Op::Drop { items }, None);
+        }
+        self.arm_drop(partition);
+    }
+}

@@ -1,0 +1,262 @@
+//! Heads of queues over all partitions that this node leads, and who wants to know of them.
+
+use crate::protocol::partition::index::Rank;
+use crate::protocol::peer::{Head, PeerMessage};
+use crate::protocol::timers::Key;
+use crate::protocol::{Node, Observation};
+use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Between summaries to those who are interested.
+const SUMMARIES_INTERVAL_MS: u64 = 200;
+/// A partition whose leader was silent about it for so long may be asleep.
+const QUIET_MS: u64 = 1_000;
+/// Tasks named in a `Wake`.
+const WAKE_IDS_MAX: usize = 16;
+
+/// One queue's heads.
+#[derive(Debug, Default)]
+struct QueueHeads {
+    heads: BTreeSet<(Rank, PartitionId)>,
+    ready: u64,
+    /// As last told to those who are interested.
+    told: Option<Head>,
+}
+
+/// Someone whose workers wait, or waited lately.
+#[derive(Debug, Clone, Copy)]
+struct Interest {
+    credits: u32,
+    until_us: u64,
+}
+
+/// Heads by queue, and interest by queue and node.
+#[derive(Debug, Default)]
+pub struct Heads {
+    queues: BTreeMap<QueueName, QueueHeads>,
+    interest: BTreeMap<QueueName, BTreeMap<NodeId, Interest>>,
+    /// Who was told last, so that nodes take turns.
+    turn: NodeId,
+}
+
+impl Heads {
+    fn change(
+        &mut self,
+        queue: &QueueName,
+        partition: PartitionId,
+        before: Option<(Rank, u64)>,
+        after: Option<(Rank, u64)>,
+    ) {
+        if before == after {
+            return;
+        }
+        let entry = self.queues.entry(queue.clone()).or_default();
+        if let Some((rank, count)) = before {
+            assert!(entry.heads.remove(&(rank, partition)), "a published head is there");
+            entry.ready -= count;
+        }
+        if let Some((rank, count)) = after {
+            entry.heads.insert((rank, partition));
+            entry.ready += count;
+        }
+        if entry.heads.is_empty() && entry.told.is_none() {
+            self.queues.remove(queue);
+        }
+    }
+
+    /// The best head of some queues, leaving some partitions out.
+    pub fn best(&self, queues: &[QueueName], out: &BTreeSet<PartitionId>) -> Option<(Rank, PartitionId)> {
+        let first = |queue: &QueueName| {
+            self.queues.get(queue)?.heads.iter().find(|(_, partition)| !out.contains(partition)).copied()
+        };
+        queues.iter().filter_map(first).min()
+    }
+
+    fn count(&self, queue: &QueueName) -> u64 {
+        self.queues.get(queue).map_or(0, |heads| heads.ready)
+    }
+}
+
+impl Node {
+    /// The head of a queue among the partitions that can grant now.
+    pub(in crate::protocol) fn head(&self, queue: &QueueName) -> Option<Head> {
+        let heads = self.heads.queues.get(queue)?;
+        let ((priority, id), _) = heads.heads.iter().find(|(_, partition)| self.may_append(*partition))?;
+        Some(Head { priority: priority.0, id: *id, count: self.heads.count(queue) })
+    }
+
+    /// Ready work of a partition changed: a leader publishes it, a follower sees to it that its leader is awake.
+    pub(in crate::protocol) fn publish_heads(&mut self, partition: PartitionId) {
+        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        let touched = replica.store.take_touched();
+        if let Some(due_ms) = replica.store.index().first_due_ms() {
+            let wait_ms = due_ms.saturating_sub(self.now.wall_ms).clamp(1, 1_000);
+            self.timers.set_earliest(Key::Delayed(partition), self.now.mono_after_ms(wait_ms));
+        }
+        if replica.register.established() {
+            for queue in touched {
+                self.publish_head(partition, &queue);
+            }
+        } else if !touched.is_empty() {
+            self.wake_leader(partition, &touched);
+        }
+    }
+
+    fn publish_head(&mut self, partition: PartitionId, queue: &QueueName) {
+        let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        let index = replica.store.index().queue(queue);
+        let after = index.and_then(|index| index.head().map(|rank| (rank, index.ready_count())));
+        let before = match after {
+            Some(after) => replica.published.insert(queue.clone(), after),
+            None => replica.published.remove(queue),
+        };
+        self.heads.change(queue, partition, before, after);
+        let gained = after.map_or(0, |(_, count)| count).saturating_sub(before.map_or(0, |(_, count)| count));
+        if gained > 0 {
+            self.tell_waiting(queue, gained);
+        }
+    }
+
+    /// A new leader shows everything that it has; the index is kept by every replica, so this looks at queues, not at tasks.
+    pub(in crate::protocol) fn publish_all_heads(&mut self, partition: PartitionId) {
+        let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        assert!(replica.published.is_empty());
+        replica.store.take_touched();
+        let queues: Vec<QueueName> = replica.store.index().queues().map(|(queue, _)| queue.clone()).collect();
+        for queue in queues {
+            self.publish_head(partition, &queue);
+        }
+    }
+
+    /// A leader that steps down takes its heads back.
+    pub(in crate::protocol) fn unpublish_heads(&mut self, partition: PartitionId) {
+        let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        for (queue, before) in std::mem::take(&mut replica.published) {
+            self.heads.change(&queue, partition, Some(before), None);
+        }
+    }
+
+    /// Tells as many waiting workers' nodes as there are new tasks, in turn.
+    fn tell_waiting(&mut self, queue: &QueueName, gained: u64) {
+        let now_us = self.now.mono_us;
+        let Some(interest) = self.heads.interest.get_mut(queue) else { return };
+        let mut told = BTreeSet::new();
+        for _ in 0..gained {
+            let waits = |(_, interest): &(&NodeId, &mut Interest)| interest.credits > 0 && interest.until_us > now_us;
+            let turn = self.heads.turn;
+            let mut waiting: Vec<(&NodeId, &mut Interest)> = interest.iter_mut().filter(waits).collect();
+            let Some(place) = waiting.iter().position(|(node, _)| **node > turn).or((!waiting.is_empty()).then_some(0))
+            else {
+                break;
+            };
+            let (node, interest) = &mut waiting[place];
+            interest.credits -= 1;
+            self.heads.turn = **node;
+            told.insert(**node);
+        }
+        let head = self.head(queue);
+        for node in told {
+            self.outbox.send(node, PeerMessage::Available { queue: queue.clone(), head });
+        }
+    }
+
+    pub(in crate::protocol) fn on_interest(&mut self, from: NodeId, queues: &[(QueueName, u32)]) {
+        let until_us = self.now.mono_after_ms(self.config.sweep_interval_ms * 3);
+        for (queue, credits) in queues {
+            let interest = Interest { credits: *credits, until_us };
+            self.heads.interest.entry(queue.clone()).or_default().insert(from, interest);
+            if *credits > 0
+                && let Some(head) = self.head(queue)
+            {
+                self.outbox.send(from, PeerMessage::Available { queue: queue.clone(), head: Some(head) });
+            }
+        }
+        self.timers.set_if_none(Key::Summaries, self.now.mono_after_ms(SUMMARIES_INTERVAL_MS));
+    }
+
+    /// Tells the interested about heads that changed.
+    pub(in crate::protocol) fn tell_summaries(&mut self) {
+        let now_us = self.now.mono_us;
+        self.heads.interest.retain(|_, nodes| {
+            nodes.retain(|_, interest| interest.until_us > now_us);
+            !nodes.is_empty()
+        });
+        let queues: Vec<QueueName> = self.heads.interest.keys().cloned().collect();
+        for queue in queues {
+            let head = self.head(&queue);
+            let entry = self.heads.queues.entry(queue.clone()).or_default();
+            if entry.told == head {
+                continue;
+            }
+            entry.told = head;
+            let nodes: Vec<NodeId> = self.heads.interest[&queue].keys().copied().collect();
+            for node in nodes {
+                self.outbox.send(node, PeerMessage::Available { queue: queue.clone(), head });
+            }
+        }
+        let interest = &self.heads.interest;
+        self.heads.queues.retain(|queue, heads| !heads.heads.is_empty() || interest.contains_key(queue));
+        if !self.heads.interest.is_empty() {
+            self.timers.set(Key::Summaries, self.now.mono_after_ms(SUMMARIES_INTERVAL_MS));
+        }
+    }
+
+    /// A follower has ready work in a partition that its leader was silent about: is anybody there?
+    fn wake_leader(&mut self, partition: PartitionId, queues: &BTreeSet<QueueName>) {
+        let now_us = self.now.mono_us;
+        let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        let Some(leader) = replica.register.leader else { return };
+        let quiet_us = QUIET_MS * 1_000;
+        if now_us < replica.register.heard_us + quiet_us || now_us < replica.woke_us + quiet_us {
+            return;
+        }
+        let ready =
+            |queue: &QueueName| replica.store.index().queue(queue).map(|index| index.ready().map(|(_, id)| *id));
+        let ids: Vec<TaskId> = queues.iter().filter_map(ready).flatten().take(WAKE_IDS_MAX).collect();
+        if ids.is_empty() {
+            return;
+        }
+        replica.woke_us = now_us;
+        self.outbox.send(leader.node, PeerMessage::Wake { partition, epoch: leader.epoch, ids });
+        self.timers.set(Key::Wake(partition), self.now.mono_after_ms(self.config.election_timeout_ms));
+    }
+
+    pub(in crate::protocol) fn on_wake_message(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        epoch: u64,
+        ids: Vec<TaskId>,
+    ) {
+        let Some(replica) = self.partitions.get(&partition) else { return };
+        let leads = replica.register.leading().is_some_and(|leading| leading.epoch >= epoch);
+        let unknown: Vec<TaskId> =
+            ids.into_iter().filter(|id| replica.store.task(id).is_none_or(|task| task.spec.is_none())).collect();
+        self.outbox.send(from, PeerMessage::Led { partition, epoch, leads });
+        if leads && !unknown.is_empty() {
+            self.outbox.observe(Observation::Woken { partition: partition.0 });
+            self.outbox.send(from, PeerMessage::Want { partition, boot: 0, upto: None, ids: unknown });
+        }
+    }
+
+    pub(in crate::protocol) fn on_led(&mut self, from: NodeId, partition: PartitionId, epoch: u64, leads: bool) {
+        let Some(replica) = self.partitions.get(&partition) else { return };
+        let current = replica.register.leader.is_some_and(|leader| (leader.node, leader.epoch) == (from, epoch));
+        if !current {
+            return;
+        }
+        self.timers.cancel(Key::Wake(partition));
+        if !leads {
+            self.lose_leader(partition);
+        }
+    }
+
+    /// The leader did not say that it leads.
+    pub(in crate::protocol) fn on_wake_unanswered(&mut self, partition: PartitionId) {
+        let register = &self.partitions[&partition].register;
+        let silent = self.now.mono_us >= register.heard_us + QUIET_MS * 1_000;
+        if register.leader.is_some() && register.leading().is_none() && silent {
+            self.lose_leader(partition);
+        }
+    }
+}

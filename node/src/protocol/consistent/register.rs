@@ -1,0 +1,386 @@
+//! One replica's part of the register: what it promised, its table, and the clocks of the claims in it.
+
+use super::table::{Cell, CellState, Misfit, Op, Table};
+use super::{Epoch, ReplicaId, Viewstamp, majority};
+use crate::config::Config;
+use crate::limits::OPS_KEPT_MAX;
+use crate::protocol::peer::DoneFlag;
+use crate::protocol::time::Now;
+use norn_client::wire::{ClaimId, NodeId, TaskId, Token};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// The leader that a replica follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leader {
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Its node.
+    pub node: NodeId,
+}
+
+/// What a leader knows of a follower.
+#[derive(Debug, Clone, Default)]
+pub struct Progress {
+    /// Operations of this epoch that it has on disk; `None` before it has the installation.
+    pub matched: Option<u64>,
+    /// Operations sent.
+    pub sent: u64,
+    /// Where its table stood when it last said so.
+    pub viewstamp: Option<Viewstamp>,
+    /// When something was last sent that it should acknowledge.
+    pub sent_us: u64,
+}
+
+/// State of a leader.
+#[derive(Debug)]
+pub struct Leading {
+    /// Epoch.
+    pub epoch: Epoch,
+    /// Viewstamp of the table that became `(epoch, 0)`.
+    pub base: Viewstamp,
+    /// Its digest.
+    pub base_digest: u128,
+    /// The installation is committed: answers may rest on the table.
+    pub established: bool,
+    /// By node, itself included.
+    pub progress: BTreeMap<NodeId, Progress>,
+    /// The latest operations; the last one is number `viewstamp.length`.
+    pub ops: VecDeque<Arc<Op>>,
+    /// Number of the latest grant.
+    pub granted: u64,
+    /// Grants that a follower knows to be of ended tasks.
+    pub flags: BTreeSet<(TaskId, Token)>,
+    /// What waits for operations to commit, by their number.
+    pub waiting: VecDeque<(u64, super::Waiting)>,
+    /// When a quorum was last heard.
+    pub quorum_us: u64,
+    /// Leadership is being handed over: nothing new is appended.
+    pub transferring_until_us: u64,
+}
+
+/// Role of a replica in its partition.
+#[derive(Debug, Default)]
+pub enum Role {
+    /// Follows, or waits.
+    #[default]
+    Follower,
+    /// Asks whether an election could be won.
+    PreCandidate {
+        /// Epoch it would ask for.
+        epoch: Epoch,
+        /// Who would vote.
+        votes: BTreeSet<NodeId>,
+    },
+    /// Asks for votes.
+    Candidate {
+        /// Epoch.
+        epoch: Epoch,
+        /// Viewstamp when it asked; a changed table voids the campaign.
+        viewstamp: Viewstamp,
+        /// Who voted, and where each voter's table stands.
+        votes: BTreeMap<NodeId, Viewstamp>,
+    },
+    /// Won.
+    Leader(Box<Leading>),
+}
+
+/// One replica of the register.
+#[derive(Debug)]
+pub struct Register {
+    /// This replica.
+    pub me: ReplicaId,
+    /// Durable: highest epoch voted for or followed.
+    pub promised: Epoch,
+    /// Durable: who has the vote in `promised`.
+    pub voted_for: Option<ReplicaId>,
+    /// Durable: names `table`.
+    pub viewstamp: Viewstamp,
+    /// Durable.
+    pub table: Table,
+    /// Operations of `viewstamp.epoch` known to be committed.
+    pub commit: u64,
+    /// Volatile.
+    pub role: Role,
+    /// Who leads, as far as known.
+    pub leader: Option<Leader>,
+    /// When the leader last sent something for this partition.
+    pub heard_us: u64,
+    /// Highest epoch seen anywhere, for the next campaign.
+    pub seen: Epoch,
+    /// Flags of grants above `commit`, by number of the operation.
+    pub done: BTreeMap<u64, Vec<DoneFlag>>,
+    /// Earliest end of each held claim on this process's monotonic clock.
+    deadlines: BTreeMap<TaskId, (Token, u64)>,
+    /// The same by time.
+    expiry: BTreeSet<(u64, TaskId)>,
+    /// Claims that the leader saw run out.
+    lapsed: BTreeMap<TaskId, Token>,
+    /// Claims by the call that took them.
+    by_claim: BTreeMap<ClaimId, BTreeSet<TaskId>>,
+}
+
+impl Register {
+    /// The register of a replica at genesis.
+    pub fn new(me: ReplicaId, members: Vec<ReplicaId>) -> Register {
+        assert!(members.contains(&me));
+        Register {
+            me,
+            promised: 0,
+            voted_for: None,
+            viewstamp: Viewstamp::default(),
+            table: Table::new(members),
+            commit: 0,
+            role: Role::Follower,
+            leader: None,
+            heard_us: 0,
+            seen: 0,
+            done: BTreeMap::new(),
+            deadlines: BTreeMap::new(),
+            expiry: BTreeSet::new(),
+            lapsed: BTreeMap::new(),
+            by_claim: BTreeMap::new(),
+        }
+    }
+
+    /// A task's claim.
+    pub fn cell(&self, id: &TaskId) -> Option<&Cell> {
+        self.table.cells.get(id)
+    }
+
+    /// Whether this leader saw the task's current claim run out.
+    pub fn is_lapsed(&self, id: &TaskId) -> bool {
+        self.lapsed.get(id).is_some_and(|token| self.cell(id).is_some_and(|cell| cell.token == *token))
+    }
+
+    /// The leader's state, if this replica leads.
+    pub fn leading(&self) -> Option<&Leading> {
+        match &self.role {
+            Role::Leader(leading) => Some(leading),
+            Role::Follower | Role::PreCandidate { .. } | Role::Candidate { .. } => None,
+        }
+    }
+
+    /// The leader's state, if this replica leads.
+    pub fn leading_mut(&mut self) -> Option<&mut Leading> {
+        match &mut self.role {
+            Role::Leader(leading) => Some(leading),
+            Role::Follower | Role::PreCandidate { .. } | Role::Candidate { .. } => None,
+        }
+    }
+
+    /// Leads, and the installation is committed.
+    pub fn established(&self) -> bool {
+        self.leading().is_some_and(|leading| leading.established)
+    }
+
+    /// A majority of the members.
+    pub fn quorum(&self, mut present: impl FnMut(NodeId) -> bool) -> bool {
+        majority(&self.table.members, |member| present(member.node))
+    }
+
+    /// Applies the next operation; names the tasks whose claims changed.
+    pub fn apply(&mut self, op: &Op, now: Now, config: &Config) -> Result<Vec<TaskId>, Misfit> {
+        let at = Viewstamp { epoch: self.viewstamp.epoch, length: self.viewstamp.length + 1 };
+        let touched: Vec<(TaskId, Option<ClaimId>)> = match op {
+            Op::Clear { .. } => Vec::new(),
+            Op::Drop { items } => {
+                items.iter().map(|item| (item.id, self.cell(&item.id).map(|cell| cell.claim))).collect()
+            }
+            Op::Grant { items, .. } => {
+                items.iter().map(|(id, _)| (*id, self.cell(id).map(|cell| cell.claim))).collect()
+            }
+            Op::Renew { .. } | Op::Release { .. } | Op::Void { .. } | Op::Kill { .. } => Vec::new(),
+        };
+        let changed = self.table.apply(op, at)?;
+        self.viewstamp = at;
+        #[cfg(feature = "mutants")]
+        if config.has(crate::config::Mutant::RenewalShortens) {
+            self.table.shorten(op);
+            for id in &changed {
+                self.deadlines
+                    .remove(id)
+                    .inspect(|(_, at_us)| assert!(self.expiry.remove(&(*at_us, *id)) || self.lapsed.contains_key(id)));
+            }
+        }
+        for (id, claim) in touched {
+            self.unlist(&id, claim);
+        }
+        for id in &changed {
+            self.arm(*id, now, config);
+        }
+        Ok(changed)
+    }
+
+    fn unlist(&mut self, id: &TaskId, claim: Option<ClaimId>) {
+        if let Some(claim) = claim
+            && let Some(tasks) = self.by_claim.get_mut(&claim)
+        {
+            tasks.remove(id);
+            if tasks.is_empty() {
+                self.by_claim.remove(&claim);
+            }
+        }
+    }
+
+    /// Starts or moves the local clock of a claim: never earlier than before for the same token.
+    fn arm(&mut self, id: TaskId, now: Now, config: &Config) {
+        let before = self.deadlines.remove(&id);
+        if let Some((_, at_us)) = before {
+            self.expiry.remove(&(at_us, id));
+        }
+        self.lapsed.remove(&id);
+        let Some(cell) = self.table.cells.get(&id) else { return };
+        self.by_claim.entry(cell.claim).or_default().insert(id);
+        if cell.state != CellState::Held {
+            return;
+        }
+        let fresh_us = now.mono_us.saturating_add(config.stretched_us(cell.lease_ms));
+        let at_us = match before {
+            Some((token, at_us)) if token == cell.token => at_us.max(fresh_us),
+            Some(_) | None => fresh_us,
+        };
+        self.deadlines.insert(id, (cell.token, at_us));
+        self.expiry.insert((at_us, id));
+    }
+
+    /// Replaces the table, or gives the same table a new name. Returns the tasks whose claims may have changed.
+    pub fn install(
+        &mut self,
+        viewstamp: Viewstamp,
+        table: Option<Table>,
+        now: Now,
+        config: &Config,
+    ) -> BTreeSet<TaskId> {
+        assert!(viewstamp > self.viewstamp, "a table never goes back");
+        self.viewstamp = viewstamp;
+        self.commit = 0;
+        self.done.clear();
+        let Some(table) = table else { return BTreeSet::new() };
+        let before = std::mem::replace(&mut self.table, table);
+        let same = |id: &TaskId, cell: &Cell| {
+            before.cells.get(id).is_some_and(|old| (old.token, old.renewed) == (cell.token, cell.renewed))
+        };
+        let fresh: BTreeSet<TaskId> =
+            self.table.cells.iter().filter(|(id, cell)| !same(id, cell)).map(|(id, _)| *id).collect();
+        let mut touched: BTreeSet<TaskId> = before.cells.keys().copied().collect();
+        touched.extend(self.table.cells.keys().copied());
+        self.by_claim.clear();
+        for id in &touched {
+            if fresh.contains(id) || !self.still_armed(id) {
+                self.arm(*id, now, config);
+            }
+            if let Some(cell) = self.table.cells.get(id) {
+                self.by_claim.entry(cell.claim).or_default().insert(*id);
+            }
+        }
+        touched
+    }
+
+    fn still_armed(&self, id: &TaskId) -> bool {
+        let held = self.cell(id).filter(|cell| cell.state == CellState::Held).map(|cell| cell.token);
+        self.deadlines.get(id).map(|(token, _)| *token) == held
+    }
+
+    /// After a restart no deadline is known: every claim counts from now.
+    pub fn rearm(&mut self, now: Now, config: &Config) {
+        self.deadlines.clear();
+        self.expiry.clear();
+        let ids: Vec<TaskId> = self.table.cells.keys().copied().collect();
+        for id in ids {
+            self.arm(id, now, config);
+        }
+    }
+
+    /// The first claim whose monotonic deadline has come.
+    pub fn first_expiry(&self) -> Option<(u64, TaskId)> {
+        self.expiry.first().copied()
+    }
+
+    /// Looks again at a claim later: its wall-clock end has not come.
+    pub fn postpone_expiry(&mut self, id: TaskId, at_us: u64) {
+        let (token, before_us) = self.deadlines[&id];
+        assert!(self.expiry.remove(&(before_us, id)));
+        self.expiry.insert((at_us, id));
+        self.deadlines.insert(id, (token, at_us));
+    }
+
+    /// The claim ran out by both clocks: the task can be granted again, although the cell stays until somebody takes it.
+    pub fn lapse(&mut self, id: TaskId) -> Token {
+        let (token, at_us) = self.deadlines[&id];
+        assert!(self.expiry.remove(&(at_us, id)));
+        self.lapsed.insert(id, token);
+        token
+    }
+
+    /// A leader that steps down forgets what it saw run out; its clocks go on.
+    pub fn forget_lapsed(&mut self) -> Vec<TaskId> {
+        let lapsed = std::mem::take(&mut self.lapsed);
+        for id in lapsed.keys() {
+            if let Some((_, at_us)) = self.deadlines.get(id) {
+                self.expiry.insert((*at_us, *id));
+            }
+        }
+        lapsed.into_keys().collect()
+    }
+
+    /// Claims that one call holds here.
+    pub fn held_by(&self, claim: ClaimId) -> Vec<TaskId> {
+        let held =
+            |id: &&TaskId| self.cell(id).is_some_and(|cell| cell.state == CellState::Held && cell.claim == claim);
+        self.by_claim.get(&claim).into_iter().flatten().filter(held).copied().collect()
+    }
+
+    /// Operations up to this one are committed.
+    pub fn learn_commit(&mut self, length: u64) {
+        self.commit = self.commit.max(length.min(self.viewstamp.length));
+        self.done = self.done.split_off(&(self.commit + 1));
+    }
+
+    /// Keeps an appended operation for followers.
+    pub fn keep(&mut self, op: Arc<Op>) {
+        let leading = self.leading_mut().expect("only a leader appends");
+        leading.ops.push_back(op);
+        if leading.ops.len() > OPS_KEPT_MAX {
+            leading.ops.pop_front();
+        }
+    }
+
+    /// Kept operations from number `first` on, at most `most`; `None` if that is longer ago than is kept.
+    pub fn kept_from(&self, first: u64, most: usize) -> Option<Vec<Arc<Op>>> {
+        let leading = self.leading()?;
+        let oldest = self.viewstamp.length - leading.ops.len() as u64 + 1;
+        if first < oldest {
+            return None;
+        }
+        Some(leading.ops.iter().skip((first - oldest) as usize).take(most).cloned().collect())
+    }
+
+    /// What must always hold.
+    pub fn check(&self) -> Result<(), String> {
+        if self.table.digest() != self.table.digest_recomputed() {
+            return Err("the table's digest is not that of its content".into());
+        }
+        if self.table.epoch_max() > self.viewstamp.epoch {
+            return Err("the table names an epoch above its own".into());
+        }
+        if self.viewstamp.epoch > self.seen.max(self.promised) {
+            return Err("the table is of an epoch that was never seen".into());
+        }
+        if self.commit > self.viewstamp.length {
+            return Err("more is committed than there is".into());
+        }
+        let held = self.table.cells.iter().filter(|(_, cell)| cell.state == CellState::Held);
+        let armed =
+            held.clone().all(|(id, cell)| self.deadlines.get(id).is_some_and(|(token, _)| *token == cell.token));
+        if !armed || held.count() != self.deadlines.len() {
+            return Err("not every held claim, and nothing else, has a deadline".into());
+        }
+        if let Some(leading) = self.leading()
+            && (leading.epoch != self.viewstamp.epoch || leading.epoch != self.promised)
+        {
+            return Err("it leads another epoch than it promised".into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,472 @@
+//! Replication of a partition's table: install, operations, snapshot, acknowledgements, commit.
+
+use super::table::{Op, Table};
+use super::{Epoch, ReplicaId, Viewstamp, Waiting};
+use crate::config::mutant;
+use crate::limits::{OPS_PER_MESSAGE_MAX, OPS_UNCOMMITTED_MAX};
+use crate::protocol::partition::Partition;
+use crate::protocol::peer::{DoneFlag, PeerMessage};
+use crate::protocol::record::Record;
+use crate::protocol::timers::Key;
+use crate::protocol::{Node, Observation};
+use norn_client::wire::{NodeId, PartitionId, TaskId};
+use std::sync::Arc;
+
+impl Node {
+    /// Appends an operation that the caller has found to be allowed. It is sent and acknowledged at the end of the step.
+    pub(in crate::protocol) fn append(&mut self, partition: PartitionId, op: Op, waiting: Option<Waiting>) {
+        let (now, config) = (self.now, self.config.clone());
+        let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        assert!(replica.register.established(), "only an established leader appends");
+        let after = replica.register.viewstamp;
+        if let Err(misfit) = replica.apply(&op, now, &config) {
+            self.halt(format!("{partition:?}: the leader's own {misfit}"));
+            return;
+        }
+        let op = Arc::new(op);
+        replica.register.keep(op.clone());
+        let length = replica.register.viewstamp.length;
+        let leading = replica.register.leading_mut().expect("it leads");
+        if let Some(waiting) = waiting {
+            leading.waiting.push_back((length, waiting));
+        }
+        self.outbox.persist(Record::Ops { partition, after, ops: vec![op] });
+        self.unsent.insert(partition);
+        self.stirred.insert(partition);
+        self.arm_expiry(partition);
+    }
+
+    /// Whether a leader may append more now.
+    pub(in crate::protocol) fn may_append(&self, partition: PartitionId) -> bool {
+        let Some(replica) = self.partitions.get(&partition) else { return false };
+        let register = &replica.register;
+        let idle = register.leading().is_some_and(|leading| self.now.mono_us >= leading.transferring_until_us);
+        register.established() && idle && register.viewstamp.length - register.commit < OPS_UNCOMMITTED_MAX
+    }
+
+    /// Sends what was appended in this step.
+    pub(in crate::protocol) fn replicate(&mut self, partition: PartitionId) {
+        let me = self.me;
+        let Some(replica) = self.partitions.get(&partition) else { return };
+        let register = &replica.register;
+        let Some(leading) = register.leading() else { return };
+        let (epoch, length) = (leading.epoch, register.viewstamp.length);
+        let ack =
+            PeerMessage::Ack { partition, epoch, replica: register.me, length, done: Vec::new(), missing: Vec::new() };
+        if mutant!(self.config, GrantBeforeQuorum) {
+            self.commit_to(partition, length);
+        }
+        self.outbox.send_durable(me, ack);
+        for node in self.partitions[&partition].cohort.clone() {
+            if node != me {
+                self.send_ops(partition, node);
+            }
+        }
+        self.timers.set_if_none(Key::Resend(partition), self.now.mono_after_ms(self.config.resend_ms));
+    }
+
+    /// Sends operations that a follower was not sent yet; the table where they are no longer kept.
+    fn send_ops(&mut self, partition: PartitionId, node: NodeId) {
+        let now_us = self.now.mono_us;
+        let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
+        let (length, commit, digest) = (register.viewstamp.length, register.commit, register.table.digest());
+        let Some(progress) = register.leading().and_then(|leading| leading.progress.get(&node)) else { return };
+        let Some(matched) = progress.matched else { return };
+        let window_end = matched + OPS_UNCOMMITTED_MAX;
+        let first = progress.sent + 1;
+        if first > length || first > window_end {
+            return;
+        }
+        let Some(ops) = register.kept_from(first, OPS_PER_MESSAGE_MAX) else {
+            self.send_table(partition, node);
+            return;
+        };
+        let leading = register.leading_mut().expect("it leads");
+        let epoch = leading.epoch;
+        let progress = leading.progress.get_mut(&node).expect("just seen");
+        progress.sent = first + ops.len() as u64 - 1;
+        progress.sent_us = now_us;
+        let whole = progress.sent == length;
+        // The digest is of the newest table: where operations are left for later, the follower cannot compare.
+        let digest = if whole { digest.to_be_bytes() } else { [0; 16] };
+        self.outbox.send(node, PeerMessage::Ops { partition, epoch, first, ops, commit, digest });
+        if !whole {
+            self.send_ops(partition, node);
+        }
+    }
+
+    fn send_table(&mut self, partition: PartitionId, node: NodeId) {
+        let now_us = self.now.mono_us;
+        let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
+        let (viewstamp, commit, table) = (register.viewstamp, register.commit, Arc::new(register.table.clone()));
+        let progress = register.leading_mut().and_then(|leading| leading.progress.get_mut(&node)).expect("a follower");
+        progress.sent = viewstamp.length;
+        progress.sent_us = now_us;
+        self.outbox.observe(Observation::SnapshotSent { partition: partition.0 });
+        self.outbox.send(node, PeerMessage::Snapshot { partition, viewstamp, table, commit });
+    }
+
+    /// Brings a follower into this epoch: by name where it has the table that the epoch began with, else by value.
+    pub(in crate::protocol) fn catch_up(&mut self, partition: PartitionId, node: NodeId) {
+        let now_us = self.now.mono_us;
+        let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
+        let length = register.viewstamp.length;
+        let Some(leading) = register.leading_mut() else { return };
+        let (epoch, base, digest) = (leading.epoch, leading.base, leading.base_digest.to_be_bytes());
+        let progress = leading.progress.get_mut(&node).expect("a follower");
+        // A follower that did not say where it stands most likely stands where the leader stood; one that is in the epoch
+        // already will just say so.
+        let by_name = progress.viewstamp.is_none_or(|viewstamp| viewstamp == base || viewstamp.epoch == epoch);
+        if !by_name && length > 0 {
+            self.send_table(partition, node);
+            return;
+        }
+        progress.sent = 0;
+        progress.sent_us = now_us;
+        let table = (!by_name).then(|| Arc::new(register.table.clone()));
+        self.outbox.send(node, PeerMessage::Install { partition, epoch, base, table, digest });
+    }
+
+    /// Repeats what a follower has not acknowledged.
+    pub(in crate::protocol) fn resend_to(&mut self, partition: PartitionId, node: NodeId) {
+        let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
+        let length = register.viewstamp.length;
+        let Some(progress) = register.leading_mut().and_then(|leading| leading.progress.get_mut(&node)) else { return };
+        match progress.matched {
+            None => self.catch_up(partition, node),
+            Some(matched) if matched < length => {
+                progress.sent = matched;
+                self.send_ops(partition, node);
+            }
+            Some(_) => {}
+        }
+    }
+
+    pub(in crate::protocol) fn resend(&mut self, partition: PartitionId) {
+        let (now_us, me, resend_us) = (self.now.mono_us, self.me, self.config.resend_ms * 1_000);
+        let register = &self.partitions[&partition].register;
+        let length = register.viewstamp.length;
+        let Some(leading) = register.leading() else { return };
+        let behind: Vec<(NodeId, u64)> = leading
+            .progress
+            .iter()
+            .filter(|(node, progress)| **node != me && progress.matched != Some(length))
+            .map(|(node, progress)| (*node, progress.sent_us))
+            .collect();
+        for (node, sent_us) in &behind {
+            if now_us >= sent_us + resend_us && self.is_alive(*node) {
+                self.resend_to(partition, *node);
+            }
+        }
+        if !behind.is_empty() {
+            self.timers.set(Key::Resend(partition), self.now.mono_after_ms(self.config.resend_ms));
+        }
+    }
+
+    /// Follows `epoch`: from now on nothing below is acknowledged. Refuses what is already promised away.
+    fn follow(&mut self, partition: PartitionId, leader: NodeId, epoch: Epoch) -> bool {
+        let now_us = self.now.mono_us;
+        let Some(replica) = self.partitions.get_mut(&partition) else { return false };
+        let register = &mut replica.register;
+        let (own, promised, viewstamp) = (register.me, register.promised, register.viewstamp);
+        if epoch < promised || !replica.cohort.contains(&leader) {
+            self.outbox.send(leader, PeerMessage::Nack { partition, replica: own, promised, viewstamp });
+            return false;
+        }
+        if register.leading().is_some() {
+            if register.leading().is_some_and(|leading| leading.epoch == epoch) {
+                self.halt(format!("{partition:?}: {leader} leads epoch {epoch}, and so does this node"));
+                return false;
+            }
+            self.step_down(partition, "a later epoch has a leader");
+        }
+        let register = &mut self.partitions.get_mut(&partition).expect("just seen").register;
+        register.role = super::register::Role::Follower;
+        register.leader = Some(super::register::Leader { epoch, node: leader });
+        register.heard_us = now_us;
+        if epoch > register.promised {
+            register.promised = epoch;
+            register.voted_for = None;
+            register.seen = register.seen.max(epoch);
+            self.outbox.persist(Record::Vote { partition, promised: epoch, voted_for: None });
+        }
+        self.timers.cancel(Key::Election(partition));
+        true
+    }
+
+    pub(in crate::protocol) fn on_install(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        epoch: Epoch,
+        (base, table): (Viewstamp, Option<Arc<Table>>),
+        digest: u128,
+    ) {
+        let whole = table.as_ref().is_none_or(|table| self.whole(partition, table));
+        if !whole || !self.follow(partition, from, epoch) {
+            return;
+        }
+        let (now, config) = (self.now, self.config.clone());
+        let replica = self.partitions.get_mut(&partition).expect("followed");
+        let own = replica.register.viewstamp;
+        if own.epoch >= epoch {
+            self.acknowledge(partition, from, Vec::new());
+            return;
+        }
+        if table.is_none() && own != base {
+            self.refuse(partition, from);
+            return;
+        }
+        let viewstamp = Viewstamp { epoch, length: 0 };
+        let by_value = table.is_some();
+        replica.install(viewstamp, table.as_ref().map(|table| table.as_ref().clone()), now, &config);
+        if replica.register.table.digest() != digest {
+            self.halt(format!("{partition:?}: the table at {base:?} differs from that of leader {from}"));
+            return;
+        }
+        let flags = if by_value { replica.done_flags_of_table() } else { Vec::new() };
+        self.outbox.persist(Record::Install { partition, viewstamp, table });
+        self.acknowledge(partition, from, flags);
+    }
+
+    pub(in crate::protocol) fn on_snapshot(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        viewstamp: Viewstamp,
+        table: &Arc<Table>,
+        commit: u64,
+    ) {
+        if !self.whole(partition, table) || !self.follow(partition, from, viewstamp.epoch) {
+            return;
+        }
+        let (now, config) = (self.now, self.config.clone());
+        let replica = self.partitions.get_mut(&partition).expect("followed");
+        let mut flags = Vec::new();
+        if viewstamp > replica.register.viewstamp {
+            replica.install(viewstamp, Some(table.as_ref().clone()), now, &config);
+            flags = replica.done_flags_of_table();
+            self.outbox.persist(Record::Install { partition, viewstamp, table: Some(table.clone()) });
+        }
+        self.partitions.get_mut(&partition).expect("followed").register.learn_commit(commit.min(viewstamp.length));
+        self.acknowledge(partition, from, flags);
+    }
+
+    pub(in crate::protocol) fn on_ops(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        epoch: Epoch,
+        (first, ops): (u64, Vec<Arc<Op>>),
+        (commit, digest): (u64, u128),
+    ) {
+        if !self.follow(partition, from, epoch) {
+            return;
+        }
+        let (now, config) = (self.now, self.config.clone());
+        let replica = self.partitions.get_mut(&partition).expect("followed");
+        let own = replica.register.viewstamp;
+        if own.epoch != epoch || first == 0 || first > own.length + 1 {
+            self.refuse(partition, from);
+            return;
+        }
+        let fresh: Vec<Arc<Op>> = ops.into_iter().skip((own.length + 1 - first) as usize).collect();
+        let mut missing = Vec::new();
+        for op in &fresh {
+            if let Err(misfit) = apply_as_follower(replica, op, now, &config, &mut missing) {
+                self.halt(format!("{partition:?}: leader {from}'s {misfit}"));
+                return;
+            }
+        }
+        let last = own.length + fresh.len() as u64;
+        if digest != 0 && !fresh.is_empty() && replica.register.table.digest() != digest {
+            self.halt(format!("{partition:?}: at ({epoch}, {last}) the table differs from that of leader {from}"));
+            return;
+        }
+        replica.register.learn_commit(commit);
+        if !fresh.is_empty() {
+            self.outbox.persist(Record::Ops { partition, after: own, ops: fresh });
+            self.stirred.insert(partition);
+        }
+        self.acknowledge_missing(partition, from, Vec::new(), missing);
+    }
+
+    fn refuse(&mut self, partition: PartitionId, leader: NodeId) {
+        let register = &self.partitions[&partition].register;
+        let (replica, promised, viewstamp) = (register.me, register.promised, register.viewstamp);
+        self.outbox.send(leader, PeerMessage::Nack { partition, replica, promised, viewstamp });
+    }
+
+    fn acknowledge(&mut self, partition: PartitionId, leader: NodeId, flags: Vec<DoneFlag>) {
+        self.acknowledge_missing(partition, leader, flags, Vec::new());
+    }
+
+    /// once everything is on disk. Flags above the known commit are repeated, so that a lost answer cannot hide one.
+    fn acknowledge_missing(
+        &mut self,
+        partition: PartitionId,
+        leader: NodeId,
+        flags: Vec<DoneFlag>,
+        missing: Vec<TaskId>,
+    ) {
+        let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
+        if !flags.is_empty() {
+            register.done.entry(register.viewstamp.length).or_default().extend(flags);
+        }
+        let done: Vec<DoneFlag> = register.done.values().flatten().cloned().collect();
+        let (epoch, length, replica) = (register.viewstamp.epoch, register.viewstamp.length, register.me);
+        self.outbox.send_durable(leader, PeerMessage::Ack { partition, epoch, replica, length, done, missing });
+    }
+
+    pub(in crate::protocol) fn on_ack(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        epoch: Epoch,
+        (replica, length): (ReplicaId, u64),
+        done: Vec<DoneFlag>,
+        missing: &[TaskId],
+    ) {
+        let heed = !mutant!(self.config, DoneFlagIgnored);
+        let Some(partition_state) = self.partitions.get_mut(&partition) else { return };
+        let register = &mut partition_state.register;
+        let (newest, member) = (register.viewstamp.length, register.table.members.contains(&replica));
+        let Some(leading) = register.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
+        if !member || replica.node != from || length > newest {
+            self.outbox.observe(Observation::Refused { what: "acknowledgement of what was never sent" });
+            return;
+        }
+        if heed {
+            leading.flags.extend(done.iter().map(|flag| (flag.id, flag.token)));
+        }
+        let progress = leading.progress.get_mut(&from).expect("a member");
+        let before = progress.matched;
+        progress.matched = Some(before.map_or(length, |matched| matched.max(length)));
+        progress.sent = progress.sent.max(length);
+        if heed {
+            self.learn_endings(partition, done);
+        }
+        self.send_specs(partition, from, missing);
+        self.advance(partition);
+        if from != self.me {
+            self.send_ops(partition, from);
+        }
+    }
+
+    /// Followers know that tasks have ended which the leader granted.
+    fn learn_endings(&mut self, partition: PartitionId, done: Vec<DoneFlag>) {
+        if done.is_empty() {
+            return;
+        }
+        for flag in &done {
+            self.outbox.observe(Observation::DoneFlag { id: flag.id, token: flag.token });
+        }
+        self.learn(partition, done.into_iter().map(|flag| (flag.id, flag.ending)).collect());
+    }
+
+    pub(in crate::protocol) fn on_nack(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        replica: ReplicaId,
+        promised: Epoch,
+        viewstamp: Viewstamp,
+    ) {
+        let Some(partition_state) = self.partitions.get_mut(&partition) else { return };
+        let register = &mut partition_state.register;
+        register.seen = register.seen.max(promised.min(register.seen.saturating_add(crate::limits::EPOCH_STEP_MAX)));
+        let (newest, member) = (register.viewstamp.length, register.table.members.contains(&replica));
+        let Some(leading) = register.leading_mut().filter(|_| member && replica.node == from) else { return };
+        if promised > leading.epoch {
+            self.step_down(partition, "a follower promised a later epoch");
+            return;
+        }
+        let epoch = leading.epoch;
+        let progress = leading.progress.get_mut(&from).expect("a member");
+        progress.viewstamp = Some(viewstamp);
+        if viewstamp.epoch == epoch && viewstamp.length <= newest && progress.matched.is_some() {
+            progress.sent = viewstamp.length;
+            self.send_ops(partition, from);
+        } else {
+            self.catch_up(partition, from);
+        }
+    }
+
+    /// what a quorum has on disk is committed.
+    fn advance(&mut self, partition: PartitionId) {
+        let register = &self.partitions[&partition].register;
+        let Some(leading) = register.leading() else { return };
+        let mut candidates: Vec<u64> = leading.progress.values().filter_map(|progress| progress.matched).collect();
+        candidates.sort_unstable();
+        let reached = candidates.into_iter().rev().find(|length| {
+            register
+                .quorum(|node| leading.progress.get(&node).is_some_and(|progress| progress.matched >= Some(*length)))
+        });
+        let Some(length) = reached else { return };
+        if !leading.established {
+            self.establish(partition);
+        }
+        self.commit_to(partition, length);
+    }
+
+    fn establish(&mut self, partition: PartitionId) {
+        let replica = self.partitions.get_mut(&partition).expect("it leads");
+        let leading = replica.register.leading_mut().expect("it leads");
+        leading.established = true;
+        let epoch = leading.epoch;
+        self.outbox.observe(Observation::Established { partition: partition.0, epoch });
+        self.settle_inherited(partition);
+        self.arm_expiry(partition);
+        self.publish_all_heads(partition);
+    }
+
+    /// Operations up to `length` are committed: whoever waits for them is answered.
+    fn commit_to(&mut self, partition: PartitionId, length: u64) {
+        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
+        if length <= register.commit {
+            return;
+        }
+        register.learn_commit(length);
+        let Some(leading) = register.leading_mut() else { return };
+        let epoch = leading.epoch;
+        let mut ready = Vec::new();
+        while leading.waiting.front().is_some_and(|(number, _)| *number <= length) {
+            ready.extend(leading.waiting.pop_front().map(|(_, waiting)| waiting));
+        }
+        self.tell_commit(partition, epoch, length);
+        for waiting in ready {
+            self.committed(partition, waiting);
+        }
+    }
+
+    /// The leader says by heartbeat how far it has committed.
+    pub(in crate::protocol) fn on_commit(&mut self, from: NodeId, partition: PartitionId, epoch: Epoch, commit: u64) {
+        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        let register = &mut replica.register;
+        let leads = register.leader.is_some_and(|leader| (leader.epoch, leader.node) == (epoch, from));
+        if leads && register.viewstamp.epoch == epoch {
+            register.learn_commit(commit);
+        }
+    }
+}
+
+/// C-1 and C-3: looks for grants of tasks that have ended here, or are not known here.
+fn apply_as_follower(
+    replica: &mut Partition,
+    op: &Op,
+    now: crate::protocol::Now,
+    config: &crate::config::Config,
+    missing: &mut Vec<TaskId>,
+) -> Result<(), super::table::Misfit> {
+    replica.apply(op, now, config)?;
+    let Op::Grant { items, .. } = op else { return Ok(()) };
+    let at = replica.register.viewstamp;
+    let token = |number: u64| norn_client::wire::Token { epoch: at.epoch, number };
+    let flags = replica.done_flags(items.iter().map(|(id, number)| (id, token(*number))));
+    if !flags.is_empty() {
+        replica.register.done.insert(at.length, flags);
+    }
+    let unknown = |id: &TaskId| replica.store.task(id).is_none_or(|task| task.spec.is_none());
+    missing.extend(items.iter().map(|(id, _)| *id).filter(|id| unknown(id)));
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! A look inside for checkers: what a simulator's properties are about.
+
+use super::Node;
+use super::consistent::Viewstamp;
+use super::consistent::table::Table;
+use super::task::Task;
+use norn_client::wire::{PartitionId, TaskId};
+
+/// One replica as it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaView {
+    /// Partition.
+    pub partition: PartitionId,
+    /// Highest epoch promised.
+    pub promised: u64,
+    /// Viewstamp of the table.
+    pub viewstamp: Viewstamp,
+    /// Digest of the table.
+    pub digest: u128,
+    /// Holds the leader's role.
+    pub leads: bool,
+    /// And may grant.
+    pub established: bool,
+    /// Operations known to be committed in the viewstamp's epoch.
+    pub commit: u64,
+    /// Root of the tree over the tasks.
+    pub tree_root: u128,
+    /// Number of tasks.
+    pub tasks: usize,
+}
+
+impl Node {
+    /// All replicas of this node.
+    pub fn inspect(&mut self) -> Vec<ReplicaView> {
+        self.partitions
+            .values_mut()
+            .map(|replica| {
+                let register = &replica.register;
+                ReplicaView {
+                    partition: replica.id,
+                    promised: register.promised,
+                    viewstamp: register.viewstamp,
+                    digest: register.table.digest(),
+                    leads: register.leading().is_some(),
+                    established: register.established(),
+                    commit: register.commit,
+                    tree_root: replica.store.root(),
+                    tasks: replica.store.count(),
+                }
+            })
+            .collect()
+    }
+
+    /// A task as this node's replica knows it.
+    pub fn task(&self, partition: PartitionId, id: &TaskId) -> Option<&Task> {
+        self.partitions.get(&partition)?.store.task(id)
+    }
+
+    /// All tasks of one of this node's replicas.
+    pub fn tasks(&self, partition: PartitionId) -> impl Iterator<Item = (&TaskId, &Task)> {
+        self.partitions.get(&partition).into_iter().flat_map(|replica| replica.store.after(None))
+    }
+
+    /// The table of one of this node's replicas.
+    pub fn table(&self, partition: PartitionId) -> Option<&Table> {
+        self.partitions.get(&partition).map(|replica| &replica.register.table)
+    }
+
+    /// What must hold at the end of every step; the first violation with its evidence.
+    pub fn check(&mut self) -> Result<(), String> {
+        let now = self.now;
+        for (id, replica) in &mut self.partitions {
+            replica.check(now).map_err(|violation| format!("{id:?}: {violation}"))?;
+        }
+        Ok(())
+    }
+}

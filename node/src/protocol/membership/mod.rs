@@ -1,0 +1,304 @@
+//! Who is there: heartbeats between every pair of nodes, and what they carry for all partitions together.
+//!
+//! Quiet partitions cost nothing: a heartbeat lists the partitions that its sender leads only until the receiver has shown to
+//! know the list, and commit positions only where they moved.
+
+use super::peer::{Heartbeat, PeerMessage};
+use super::timers::Key;
+use super::{Node, Observation};
+use crate::config::mutant;
+use crate::protocol::consistent::Epoch;
+use crate::protocol::consistent::register::Leader;
+use norn_client::wire::{NodeId, PartitionId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is known of another node.
+#[derive(Debug, Default)]
+pub struct Peer {
+    /// Its start counter.
+    pub boot: u64,
+    /// When it was last heard, on the own monotonic clock.
+    heard_us: Option<u64>,
+    /// Since when it has been heard without a gap.
+    pub up_since_us: u64,
+    /// Its latest heartbeat: number, its clock, when it came.
+    latest: Option<(u64, u64, u64)>,
+    /// Heartbeats sent to it in this boot.
+    sent: u64,
+    /// Nodes that it hears.
+    hears: BTreeSet<NodeId>,
+    /// Version of its list of led partitions.
+    leads_version: u64,
+    /// The list.
+    pub leads: BTreeMap<PartitionId, Epoch>,
+    /// Version of the own list that it knows.
+    leads_known: u64,
+    /// Commit positions it may not know, with the heartbeat that first told it.
+    commits: BTreeMap<PartitionId, (Epoch, u64, u64)>,
+    /// Round trip of the latest heartbeats.
+    pub round_trip_us: Option<u64>,
+    /// Its wall clock minus the own one, from the same exchange.
+    pub clock_offset_ms: Option<i64>,
+}
+
+impl Node {
+    /// Whether a node was heard within the election timeout. A node always hears itself.
+    pub(super) fn is_alive(&self, node: NodeId) -> bool {
+        node == self.me
+            || self
+                .peers
+                .get(&node)
+                .and_then(|peer| peer.heard_us)
+                .is_some_and(|heard_us| self.now.mono_us < heard_us + self.config.election_timeout_ms * 1_000)
+    }
+
+    /// Whether a node says that it hears a majority of the partition.
+    fn hears_quorum(&self, node: NodeId, partition: PartitionId) -> bool {
+        let (Some(replica), Some(peer)) = (self.partitions.get(&partition), self.peers.get(&node)) else {
+            return false;
+        };
+        replica.register.quorum(|member| member == node || peer.hears.contains(&member))
+    }
+
+    /// Whether a partition has a leader that still works.
+    pub(super) fn has_leader(&self, partition: PartitionId) -> bool {
+        let Some(replica) = self.partitions.get(&partition) else { return false };
+        if replica.register.leading().is_some() {
+            return true;
+        }
+        replica
+            .register
+            .leader
+            .is_some_and(|leader| self.is_alive(leader.node) && self.hears_quorum(leader.node, partition))
+    }
+
+    /// The node to ask about a partition's claims.
+    pub(super) fn leader_of(&self, partition: PartitionId) -> Option<NodeId> {
+        let own = self
+            .partitions
+            .get(&partition)
+            .and_then(|replica| replica.register.leading())
+            .map(|own| (own.epoch, self.me));
+        let led = |(node, peer): (&NodeId, &Peer)| peer.leads.get(&partition).map(|epoch| (*epoch, *node));
+        let others = self.peers.iter().filter(|(node, _)| self.is_alive(**node)).filter_map(led);
+        others.chain(own).max().map(|(_, node)| node)
+    }
+
+    /// Sends heartbeats, and looks who is silent.
+    pub(super) fn beat(&mut self) {
+        self.timers.set(Key::Heartbeat, self.after_ms(self.config.heartbeat_ms));
+        let hears: Vec<NodeId> = self.peers.keys().copied().filter(|node| self.is_alive(*node)).collect();
+        let peers: Vec<NodeId> = self.peers.keys().copied().collect();
+        for node in peers {
+            let heartbeat = self.heartbeat_for(node, hears.clone());
+            self.outbox.send(node, PeerMessage::Heartbeat(Box::new(heartbeat)));
+        }
+        self.look_for_silent_leaders();
+        self.step_down_without_quorum();
+    }
+
+    fn heartbeat_for(&mut self, node: NodeId, hears: Vec<NodeId>) -> Heartbeat {
+        let leads: Vec<(PartitionId, Epoch)> = self.led().collect();
+        let (now, boot, leads_version) = (self.now, self.boot, self.leads_version);
+        let peer = self.peers.get_mut(&node).expect("asked for members only");
+        peer.sent += 1;
+        let number = peer.sent;
+        let commits = peer
+            .commits
+            .iter_mut()
+            .map(|(partition, (epoch, commit, first))| {
+                *first = if *first == 0 { number } else { *first };
+                (*partition, *epoch, *commit)
+            })
+            .collect();
+        Heartbeat {
+            boot,
+            number,
+            seen: (peer.boot, peer.latest.map_or(0, |(number, ..)| number)),
+            sent_us: now.mono_us,
+            echo_us: peer.latest.map(|(_, sent_us, came_us)| (sent_us, now.mono_us - came_us)),
+            wall_ms: now.wall_ms,
+            hears,
+            leads_version,
+            leads: (peer.leads_known != leads_version).then_some(leads),
+            leads_known: (peer.boot, peer.leads_version),
+            commits,
+        }
+    }
+
+    fn led(&self) -> impl Iterator<Item = (PartitionId, Epoch)> + '_ {
+        self.partitions
+            .iter()
+            .filter_map(|(id, replica)| replica.register.leading().map(|leading| (*id, leading.epoch)))
+    }
+
+    /// The set of led partitions changed: tell everybody at the next heartbeat.
+    pub(super) fn leads_changed(&mut self) {
+        self.leads_version += 1;
+    }
+
+    /// A commit position moved: tell the followers at the next heartbeat, unless an operation does so before.
+    pub(super) fn tell_commit(&mut self, partition: PartitionId, epoch: Epoch, commit: u64) {
+        for node in self.partitions[&partition].cohort.clone() {
+            if let Some(peer) = self.peers.get_mut(&node) {
+                peer.commits.insert(partition, (epoch, commit, 0));
+            }
+        }
+    }
+
+    pub(super) fn on_heartbeat(&mut self, from: NodeId, heartbeat: Heartbeat) {
+        let now = self.now;
+        let restart_unnoticed = mutant!(self.config, RestartUnnoticed);
+        let gap_us = self.config.election_timeout_ms * 1_000;
+        let Some(peer) = self.peers.get_mut(&from) else { return };
+        if heartbeat.boot < peer.boot
+            || (heartbeat.boot == peer.boot && peer.latest.is_some_and(|(number, ..)| number >= heartbeat.number))
+        {
+            return;
+        }
+        let restarted = heartbeat.boot > peer.boot && peer.boot > 0;
+        if heartbeat.boot > peer.boot {
+            let (heard_us, leads, version) = (peer.heard_us, std::mem::take(&mut peer.leads), peer.leads_version);
+            *peer =
+                Peer { boot: heartbeat.boot, heard_us, sent: peer.sent, up_since_us: now.mono_us, ..Peer::default() };
+            if restart_unnoticed {
+                (peer.leads, peer.leads_version) = (leads, version);
+            }
+        }
+        if peer.latest.is_none_or(|(_, _, came_us)| now.mono_us > came_us + gap_us) {
+            peer.up_since_us = now.mono_us;
+        }
+        peer.heard_us = Some(now.mono_us);
+        peer.latest = Some((heartbeat.number, heartbeat.sent_us, now.mono_us));
+        peer.hears = heartbeat.hears.iter().copied().collect();
+        if let Some((sent_us, kept_us)) = heartbeat.echo_us.filter(|_| heartbeat.seen.0 == self.boot) {
+            let round_trip_us = now.mono_us.saturating_sub(sent_us).saturating_sub(kept_us);
+            peer.round_trip_us = Some(round_trip_us);
+            let offset = i128::from(heartbeat.wall_ms) + i128::from(round_trip_us / 2_000) - i128::from(now.wall_ms);
+            peer.clock_offset_ms = i64::try_from(offset).ok();
+        }
+        if heartbeat.seen.0 == self.boot {
+            peer.commits.retain(|_, (_, _, first)| *first == 0 || *first > heartbeat.seen.1);
+        }
+        peer.leads_known = if heartbeat.leads_known.0 == self.boot { heartbeat.leads_known.1 } else { 0 };
+        if restarted && !restart_unnoticed {
+            self.on_peer_restarted(from);
+        }
+        let list = heartbeat.leads.filter(|list| !(restart_unnoticed && list.is_empty()));
+        if let Some(leads) = list {
+            self.on_leads(from, heartbeat.leads_version, leads);
+        }
+        for (partition, epoch, commit) in heartbeat.commits {
+            self.on_commit(from, partition, epoch, commit);
+        }
+    }
+
+    /// A changed start counter: whatever the node led, it leads no more.
+    fn on_peer_restarted(&mut self, node: NodeId) {
+        let led_there = |replica: &super::Partition| replica.register.leader.is_some_and(|leader| leader.node == node);
+        let orphaned: Vec<PartitionId> =
+            self.partitions.iter().filter(|(_, replica)| led_there(replica)).map(|(id, _)| *id).collect();
+        for partition in orphaned {
+            self.lose_leader(partition);
+        }
+        self.exchange_anew(node);
+    }
+
+    /// A node says which partitions it leads.
+    fn on_leads(&mut self, node: NodeId, version: u64, leads: Vec<(PartitionId, Epoch)>) {
+        let leads: BTreeMap<PartitionId, Epoch> = leads.into_iter().collect();
+        let peer = self.peers.get_mut(&node).expect("the sender is a member");
+        peer.leads_version = version;
+        let before = std::mem::replace(&mut peer.leads, leads.clone());
+        for (partition, replica) in &mut self.partitions {
+            if let Some(epoch) = leads.get(partition)
+                && *epoch >= replica.register.promised
+                && replica.register.leading().is_none()
+                && replica.cohort.contains(&node)
+            {
+                replica.register.leader = Some(Leader { epoch: *epoch, node });
+                self.timers.cancel(Key::Election(*partition));
+            }
+        }
+        let dropped: Vec<PartitionId> = before.into_keys().filter(|partition| !leads.contains_key(partition)).collect();
+        let follows = |id: &PartitionId| {
+            self.partitions
+                .get(id)
+                .and_then(|replica| replica.register.leader)
+                .is_some_and(|leader| leader.node == node)
+        };
+        let lost: BTreeSet<PartitionId> = dropped.into_iter().filter(follows).collect();
+        for partition in lost {
+            self.lose_leader(partition);
+        }
+    }
+
+    /// Leaders that are silent, or do not hear their quorum, are given up.
+    fn look_for_silent_leaders(&mut self) {
+        let lost: Vec<PartitionId> = self
+            .partitions
+            .iter()
+            .filter(|(id, replica)| replica.register.leading().is_none() && self.has_lost_leader(**id))
+            .map(|(id, _)| *id)
+            .collect();
+        for partition in lost {
+            self.lose_leader(partition);
+        }
+    }
+
+    /// A silent leader is lost at once; one that hears no quorum is given the time that its own word of it needs.
+    fn has_lost_leader(&self, partition: PartitionId) -> bool {
+        let register = &self.partitions[&partition].register;
+        let patience_us = self.config.election_timeout_ms * 1_000;
+        register.leader.is_some_and(|leader| {
+            let without_quorum = !self.hears_quorum(leader.node, partition);
+            !self.is_alive(leader.node) || (without_quorum && self.now.mono_us > register.heard_us + patience_us)
+        })
+    }
+
+    /// Any message shows that its sender is there.
+    pub(super) fn note_heard(&mut self, node: NodeId) {
+        let now_us = self.now.mono_us;
+        if let Some(peer) = self.peers.get_mut(&node) {
+            peer.heard_us = Some(now_us);
+        }
+    }
+
+    /// Without a known leader, a campaign follows.
+    pub(super) fn lose_leader(&mut self, partition: PartitionId) {
+        let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        replica.register.leader = None;
+        self.await_leader(partition);
+    }
+
+    /// A leader that hears no quorum for an election timeout drops its role.
+    fn step_down_without_quorum(&mut self) {
+        let timeout_us = self.config.election_timeout_ms * 1_000;
+        let led: Vec<PartitionId> = self.led().map(|(id, _)| id).collect();
+        for id in led {
+            let quorum = self.partitions[&id].register.quorum(|node| self.is_alive(node));
+            let now_us = self.now.mono_us;
+            let leading =
+                self.partitions.get_mut(&id).and_then(|replica| replica.register.leading_mut()).expect("it leads");
+            if quorum {
+                leading.quorum_us = now_us;
+            } else if now_us >= leading.quorum_us + timeout_us {
+                self.step_down(id, "no quorum was heard");
+            }
+        }
+    }
+
+    /// The connection is new: what was sent before may be lost.
+    pub(super) fn on_peer_connected(&mut self, node: NodeId) {
+        if !self.peers.contains_key(&node) {
+            self.outbox.observe(Observation::Refused { what: "connection of a node that is no member" });
+            return;
+        }
+        let led: Vec<PartitionId> = self.led().map(|(id, _)| id).collect();
+        for id in led {
+            if self.partitions[&id].cohort.contains(&node) {
+                self.resend_to(id, node);
+            }
+        }
+    }
+}

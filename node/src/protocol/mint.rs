@@ -1,0 +1,53 @@
+//! What a session needs to mint ids: a field of its own and a time that never goes back, even if the wall clock does.
+
+use super::Node;
+use super::event::ClientId;
+use super::record::Record;
+use crate::limits::{ID_AHEAD_MS_MAX, MARK_SESSIONS, MARK_TIME_MS};
+use norn_client::wire::Response;
+use norn_client::wire::error::Error;
+use norn_client::wire::response::Welcome;
+
+/// Bits of the minter field that number sessions; the rest is the node's place in the cluster.
+const SESSION_BITS: u32 = 24;
+
+/// What was lent. The marks are on disk before anything up to them is told to anybody.
+#[derive(Debug, Default)]
+pub struct Mint {
+    time_ms: u64,
+    sessions: u64,
+    time_mark_ms: u64,
+    sessions_mark: u64,
+}
+
+impl Mint {
+    /// After a restart everything up to the marks counts as lent.
+    pub fn recover(&mut self, time_ms: u64, sessions: u64) {
+        *self = Mint { time_ms, sessions, time_mark_ms: time_ms, sessions_mark: sessions };
+    }
+}
+
+impl Node {
+    pub(super) fn hello(&mut self, client: ClientId, number: u64) {
+        let genesis = self.genesis.clone().expect("asked only in a cluster");
+        let wall_ms = self.now.wall_ms;
+        let time_ms = self.mint.time_ms.max(wall_ms);
+        if time_ms > wall_ms + ID_AHEAD_MS_MAX / 2 {
+            let message = "this node's clock is far behind the ids it has lent; ask another node, and check its clock";
+            self.outbox.reply(client, number, Response::Error(Error::unavailable(message)));
+            return;
+        }
+        self.mint.time_ms = time_ms;
+        self.mint.sessions += 1;
+        let Mint { sessions, time_mark_ms, sessions_mark, .. } = self.mint;
+        if time_ms > time_mark_ms || sessions > sessions_mark {
+            (self.mint.time_mark_ms, self.mint.sessions_mark) = (time_ms + MARK_TIME_MS, sessions + MARK_SESSIONS);
+            self.outbox.persist(Record::Mark { time_ms: self.mint.time_mark_ms, sessions: self.mint.sessions_mark });
+        }
+        let place = genesis.members.iter().position(|member| member.node == self.me).expect("a member") as u64;
+        let minter = place << SESSION_BITS | sessions & ((1 << SESSION_BITS) - 1);
+        let addresses = genesis.members.iter().map(|member| member.address.clone()).collect();
+        let welcome = Welcome { node: self.me, cluster: genesis.cluster, time_ms, minter, addresses };
+        self.outbox.reply_durable(client, number, Response::Welcome(welcome));
+    }
+}

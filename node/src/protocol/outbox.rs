@@ -1,0 +1,174 @@
+//! What a step wants done, in order, and what waits for the disk.
+
+use crate::protocol::effect::{Effect, Observation, Ticket};
+use crate::protocol::event::ClientId;
+use crate::protocol::peer::PeerMessage;
+use crate::protocol::record::Record;
+use norn_client::wire::{NodeId, Response};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Something that may leave only once the records before it are on disk.
+#[derive(Debug)]
+enum Held {
+    Message(NodeId, PeerMessage),
+    Reply(ClientId, u64, Response),
+}
+
+/// Collects the effects of a step.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    me: NodeId,
+    effects: Vec<Effect>,
+    records: Vec<Record>,
+    held: VecDeque<(Ticket, Held)>,
+    issued: Ticket,
+    durable: Ticket,
+    /// Messages of this node to itself, handled before the step ends.
+    loopback: VecDeque<PeerMessage>,
+    counters: BTreeMap<&'static str, u64>,
+}
+
+impl Outbox {
+    /// For one node.
+    pub fn new(me: NodeId) -> Outbox {
+        Outbox { me, ..Outbox::default() }
+    }
+
+    /// Writes to the log.
+    pub fn persist(&mut self, record: Record) {
+        self.records.push(record);
+    }
+
+    /// Sends at once.
+    pub fn send(&mut self, to: NodeId, message: PeerMessage) {
+        if to == self.me {
+            self.loopback.push_back(message);
+        } else {
+            self.effects.push(Effect::Send { to, message });
+        }
+    }
+
+    /// The ticket after which everything persisted so far is durable.
+    fn ticket(&self) -> Ticket {
+        if self.records.is_empty() { self.issued } else { Ticket(self.issued.0 + 1) }
+    }
+
+    /// Sends once everything persisted so far, in this step or before, is on disk.
+    pub fn send_durable(&mut self, to: NodeId, message: PeerMessage) {
+        let ticket = self.ticket();
+        if ticket <= self.durable {
+            self.send(to, message);
+        } else {
+            self.held.push_back((ticket, Held::Message(to, message)));
+        }
+    }
+
+    /// Answers a client.
+    pub fn reply(&mut self, client: ClientId, number: u64, response: Response) {
+        self.effects.push(Effect::Reply { client, number, response });
+    }
+
+    /// Answers a client once everything persisted so far is on disk.
+    pub fn reply_durable(&mut self, client: ClientId, number: u64, response: Response) {
+        let ticket = self.ticket();
+        if ticket <= self.durable {
+            self.reply(client, number, response);
+        } else {
+            self.held.push_back((ticket, Held::Reply(client, number, response)));
+        }
+    }
+
+    /// Everything up to the ticket is on disk.
+    pub fn persisted(&mut self, ticket: Ticket) {
+        assert!(ticket <= self.issued, "the host reports a ticket that was never issued");
+        self.durable = self.durable.max(ticket);
+        while self.held.front().is_some_and(|(needs, _)| *needs <= self.durable) {
+            match self.held.pop_front().expect("just looked at").1 {
+                Held::Message(to, message) => self.send(to, message),
+                Held::Reply(client, number, response) => self.reply(client, number, response),
+            }
+        }
+    }
+
+    /// Tells observers, and counts.
+    pub fn observe(&mut self, observation: Observation) {
+        *self.counters.entry(observation.name()).or_default() += 1;
+        self.effects.push(Effect::Observe(observation));
+    }
+
+    /// Says something to the host.
+    pub fn effect(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    /// Counts something.
+    pub fn count(&mut self, name: &'static str) {
+        *self.counters.entry(name).or_default() += 1;
+    }
+
+    /// The next message of this node to itself.
+    pub fn next_loopback(&mut self) -> Option<PeerMessage> {
+        self.loopback.pop_front()
+    }
+
+    /// Counters by name.
+    pub fn counters(&self) -> &BTreeMap<&'static str, u64> {
+        &self.counters
+    }
+
+    /// Ends a step.
+    pub fn flush(&mut self, effects: &mut Vec<Effect>) {
+        assert!(self.loopback.is_empty(), "a step ends with nothing left to do");
+        if !self.records.is_empty() {
+            self.issued = Ticket(self.issued.0 + 1);
+            effects.push(Effect::Persist { ticket: self.issued, records: std::mem::take(&mut self.records) });
+        }
+        effects.append(&mut self.effects);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: NodeId = NodeId(2);
+
+    fn wake() -> PeerMessage {
+        PeerMessage::Interest { queues: Vec::new() }
+    }
+
+    fn sends(effects: &[Effect]) -> usize {
+        effects.iter().filter(|effect| matches!(effect, Effect::Send { .. })).count()
+    }
+
+    #[test]
+    fn what_rests_on_the_disk_waits_for_it() {
+        let mut outbox = Outbox::new(NodeId(1));
+        let mut effects = Vec::new();
+        outbox.persist(Record::Boot { count: 1 });
+        outbox.send_durable(PEER, wake());
+        outbox.send(PEER, wake());
+        outbox.flush(&mut effects);
+        assert!(matches!(effects[0], Effect::Persist { ticket: Ticket(1), .. }));
+        assert_eq!(sends(&effects), 1);
+
+        // A later step without records still waits for the earlier ones.
+        effects.clear();
+        outbox.send_durable(PEER, wake());
+        outbox.flush(&mut effects);
+        assert_eq!(sends(&effects), 0);
+
+        outbox.persisted(Ticket(1));
+        outbox.flush(&mut effects);
+        assert_eq!(sends(&effects), 2);
+        outbox.send_durable(PEER, wake());
+        outbox.flush(&mut effects);
+        assert_eq!(sends(&effects), 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "never issued")]
+    fn a_host_that_reports_too_much_is_stopped() {
+        Outbox::new(NodeId(1)).persisted(Ticket(1));
+    }
+}

@@ -1,0 +1,153 @@
+//! Which tasks of a partition can be claimed, by queue; kept by every change, so that a claim never scans tasks.
+
+use norn_client::wire::{QueueName, State, TaskId};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Order of claiming: higher priority first, then the older id.
+pub type Rank = (Reverse<i32>, TaskId);
+
+/// Where a task stands for the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Facts without a spec.
+    Orphan,
+    /// Claimable.
+    Ready,
+    /// Claimable from a wall-clock time on.
+    Delayed(u64),
+    /// Claimed.
+    Held,
+    /// Ended.
+    Ended(State),
+}
+
+impl Class {
+    /// The state that a reader sees; an orphan has none.
+    pub fn state(self) -> Option<State> {
+        match self {
+            Class::Orphan => None,
+            Class::Ready => Some(State::Ready),
+            Class::Delayed(_) => Some(State::Waiting),
+            Class::Held => Some(State::Claimed),
+            Class::Ended(state) => Some(state),
+        }
+    }
+}
+
+/// One queue's tasks in one partition.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct QueueIndex {
+    ready: BTreeSet<Rank>,
+    /// Tasks by state.
+    pub counts: [u64; 6],
+}
+
+impl QueueIndex {
+    /// The first to claim.
+    pub fn head(&self) -> Option<Rank> {
+        self.ready.first().copied()
+    }
+
+    /// How many are claimable.
+    pub fn ready_count(&self) -> u64 {
+        self.ready.len() as u64
+    }
+
+    /// Claimable tasks in order.
+    pub fn ready(&self) -> impl Iterator<Item = &Rank> {
+        self.ready.iter()
+    }
+}
+
+/// The index of a partition.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Index {
+    queues: BTreeMap<QueueName, QueueIndex>,
+    delayed: BTreeSet<(u64, TaskId)>,
+    orphans: usize,
+}
+
+impl Index {
+    /// A task goes from one class to another; `None` where it was or will be unknown. Where it is no orphan, `place` names
+    /// its queue and priority.
+    pub fn change(
+        &mut self,
+        id: TaskId,
+        place: Option<(&QueueName, i32)>,
+        before: Option<Class>,
+        after: Option<Class>,
+    ) {
+        if before == after {
+            return;
+        }
+        if let Some(class) = before {
+            self.remove(id, place, class);
+        }
+        if let Some(class) = after {
+            self.insert(id, place, class);
+        }
+    }
+
+    fn remove(&mut self, id: TaskId, place: Option<(&QueueName, i32)>, class: Class) {
+        let (Some((queue, priority)), Some(state)) = (place, class.state()) else {
+            self.orphans -= 1;
+            return;
+        };
+        let index = self.queues.get_mut(queue).expect("a counted task's queue is indexed");
+        index.counts[state as usize] -= 1;
+        if class == Class::Ready {
+            assert!(index.ready.remove(&(Reverse(priority), id)), "a ready task is in the index");
+        }
+        if let Class::Delayed(until_ms) = class {
+            assert!(self.delayed.remove(&(until_ms, id)), "a delayed task is in the index");
+        }
+        if index.counts == [0; 6] {
+            self.queues.remove(queue);
+        }
+    }
+
+    fn insert(&mut self, id: TaskId, place: Option<(&QueueName, i32)>, class: Class) {
+        // Later facts, even an ending, may be known before the spec: such a task is in no queue yet.
+        let (Some((queue, priority)), Some(state)) = (place, class.state()) else {
+            self.orphans += 1;
+            return;
+        };
+        if !self.queues.contains_key(queue) {
+            self.queues.insert(queue.clone(), QueueIndex::default());
+        }
+        let index = self.queues.get_mut(queue).expect("just inserted");
+        index.counts[state as usize] += 1;
+        if class == Class::Ready {
+            index.ready.insert((Reverse(priority), id));
+        }
+        if let Class::Delayed(until_ms) = class {
+            self.delayed.insert((until_ms, id));
+        }
+    }
+
+    /// One queue.
+    pub fn queue(&self, queue: &QueueName) -> Option<&QueueIndex> {
+        self.queues.get(queue)
+    }
+
+    /// All queues.
+    pub fn queues(&self) -> impl Iterator<Item = (&QueueName, &QueueIndex)> {
+        self.queues.iter()
+    }
+
+    /// When the first delayed task becomes due, by the wall clock.
+    pub fn first_due_ms(&self) -> Option<u64> {
+        self.delayed.first().map(|(until_ms, _)| *until_ms)
+    }
+
+    /// The first delayed task that is due.
+    pub fn due(&self, wall_ms: u64) -> Option<TaskId> {
+        self.delayed.first().filter(|(until_ms, _)| *until_ms <= wall_ms).map(|(_, id)| *id)
+    }
+
+    /// Tasks of which only later facts are known.
+    pub fn orphans(&self) -> usize {
+        self.orphans
+    }
+}

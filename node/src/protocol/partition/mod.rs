@@ -1,0 +1,160 @@
+//! One vnode: this node's replica of one partition. The one place where the available half (tasks) meets the consistent half
+//! (claims).
+
+pub mod index;
+pub mod store;
+pub mod tree;
+
+use crate::config::{Config, mutant};
+use crate::protocol::consistent::register::Register;
+use crate::protocol::consistent::table::{CellState, Misfit, Op, Table};
+use crate::protocol::consistent::{ReplicaId, Viewstamp};
+use crate::protocol::peer::DoneFlag;
+use crate::protocol::task::{Cancel, Facts, Task};
+use crate::protocol::time::Now;
+use index::{Class, Rank};
+use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId, Token};
+use std::collections::{BTreeMap, BTreeSet};
+pub use store::{Learned, Store};
+
+/// A vnode.
+#[derive(Debug)]
+pub struct Partition {
+    /// Which partition.
+    pub id: PartitionId,
+    /// Nodes that hold it, in the order of preference.
+    pub cohort: Vec<NodeId>,
+    /// Tasks.
+    pub store: Store,
+    /// Claims.
+    pub register: Register,
+    /// Heads that the node's brokers were told of: rank and count by queue.
+    pub published: BTreeMap<QueueName, (Rank, u64)>,
+    /// Ended tasks whose claims the leader has yet to drop.
+    pub to_drop: BTreeSet<TaskId>,
+    /// When a `Wake` was last sent.
+    pub woke_us: u64,
+}
+
+impl Partition {
+    /// An empty vnode.
+    pub fn new(id: PartitionId, me: ReplicaId, preference: Vec<ReplicaId>) -> Partition {
+        Partition {
+            id,
+            cohort: preference.iter().map(|replica| replica.node).collect(),
+            store: Store::default(),
+            register: Register::new(me, preference),
+            published: BTreeMap::new(),
+            to_drop: BTreeSet::new(),
+            woke_us: 0,
+        }
+    }
+
+    /// Merges facts about a task.
+    pub fn learn(&mut self, id: TaskId, delta: Task, now: Now, config: &Config) -> Learned {
+        let delta = if mutant!(config, MergeDropsUpdate) { self.without_known_log(&id, delta) } else { delta };
+        let lapsed = self.register.is_lapsed(&id);
+        let learned = self.store.merge(id, delta, self.register.cell(&id), lapsed, now.wall_ms);
+        if learned.ended && self.register.leading().is_some() && self.register.cell(&id).is_some() {
+            self.to_drop.insert(id);
+        }
+        learned
+    }
+
+    /// The bug of a merge that keeps the log it has.
+    fn without_known_log(&self, id: &TaskId, mut delta: Task) -> Task {
+        let has_log = |task: &Task| task.facts.as_ref().is_some_and(|facts| !facts.updates.is_empty());
+        if self.store.task(id).is_some_and(has_log)
+            && let Some(facts) = &mut delta.facts
+        {
+            facts.updates.clear();
+        }
+        delta
+    }
+
+    /// Applies the next operation of the table, and what follows from it for the tasks.
+    pub fn apply(&mut self, op: &Op, now: Now, config: &Config) -> Result<(), Misfit> {
+        let changed = self.register.apply(op, now, config)?;
+        if let Op::Drop { items } = op {
+            for item in items {
+                if !mutant!(config, DropWithoutRecord) || self.register.leading().is_some() {
+                    self.learn(item.id, item.facts.clone(), now, config);
+                }
+                self.to_drop.remove(&item.id);
+            }
+        }
+        for id in changed {
+            self.reclassify(&id, now);
+        }
+        Ok(())
+    }
+
+    /// Replaces the table, and takes in the endings that travel with it.
+    pub fn install(&mut self, viewstamp: Viewstamp, table: Option<Table>, now: Now, config: &Config) {
+        let touched = self.register.install(viewstamp, table, now, config);
+        let ended: Vec<(TaskId, Task)> =
+            self.register.table.out.values().flatten().map(|ended| (ended.id, ended.facts.clone())).collect();
+        if !mutant!(config, DropWithoutRecord) {
+            for (id, facts) in ended {
+                self.learn(id, facts, now, config);
+            }
+        }
+        for id in touched {
+            self.reclassify(&id, now);
+        }
+    }
+
+    /// Finds a task's class anew.
+    pub fn reclassify(&mut self, id: &TaskId, now: Now) {
+        let lapsed = self.register.is_lapsed(id);
+        self.store.reclassify(id, self.register.cell(id), lapsed, now.wall_ms);
+    }
+
+    /// Flags for those of the claims whose tasks are known here to have ended.
+    pub fn done_flags<'a>(&self, claims: impl Iterator<Item = (&'a TaskId, Token)>) -> Vec<DoneFlag> {
+        claims
+            .filter_map(|(id, token)| {
+                let task = self.store.task(id).filter(|task| task.ended().is_some())?;
+                Some(DoneFlag { id: *id, token, ending: task.ending() })
+            })
+            .collect()
+    }
+
+    /// Flags for every claim held in the table.
+    pub fn done_flags_of_table(&self) -> Vec<DoneFlag> {
+        let held = self.register.table.cells.iter().filter(|(_, cell)| cell.state == CellState::Held);
+        self.done_flags(held.map(|(id, cell)| (id, cell.token)))
+    }
+
+    /// What a leader tells its followers about a task whose claim it drops: how it ended, and which claims it had.
+    pub fn ending(&self, id: &TaskId) -> Option<Task> {
+        let mut ending = self.store.task(id).filter(|task| task.ended().is_some())?.ending();
+        let facts = ending.facts.get_or_insert_default();
+        facts.claims = self.register.cell(id)?.history();
+        Some(ending)
+    }
+
+    /// The fact that follows from a claim that was given up; only for committed ones.
+    pub fn death(&self, id: &TaskId) -> Option<Task> {
+        let CellState::Dead { reason, at_ms } = &self.register.cell(id)?.state else { return None };
+        let cancel = Cancel { dead: true, reason: reason.as_ref().to_owned(), at_ms: *at_ms };
+        Some(Task::from_facts(Facts { cancel: Some(cancel), ..Facts::default() }))
+    }
+
+    /// What must always hold.
+    pub fn check(&mut self, now: Now) -> Result<(), String> {
+        let register = &self.register;
+        register.check()?;
+        self.store.check(|id, task| store::classify(task, register.cell(id), register.is_lapsed(id), now.wall_ms))?;
+        let dropped_unseen = |ended: &&crate::protocol::consistent::table::Ended| !self.store.ended(&ended.id);
+        match self.register.table.out.values().flatten().find(dropped_unseen) {
+            Some(ended) => Err(format!("task {}: its claim is dropped but its ending is not known", ended.id)),
+            None => Ok(()),
+        }
+    }
+
+    /// The class of a task that could be granted.
+    pub fn is_ready(&self, id: &TaskId) -> bool {
+        self.store.class(id) == Some(Class::Ready)
+    }
+}

@@ -1,0 +1,232 @@
+//! Tasks of one partition with everything that is derived from them: digests, tree, index, recent changes.
+
+use super::index::{Class, Index};
+use super::tree::{Root, Tree, bucket_of};
+use crate::limits::RECENT_CHANGES_MAX;
+use crate::protocol::consistent::table::{Cell, CellState};
+use crate::protocol::task::{Digest, Task};
+use crdts::CvRDT;
+use norn_client::wire::{QueueName, Spec, State, TaskId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// A task and what is derived from it.
+#[derive(Debug, Clone)]
+struct Entry {
+    task: Task,
+    digest: Digest,
+    class: Class,
+}
+
+/// What merging taught.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Learned {
+    /// Anything at all.
+    pub changed: bool,
+    /// The task has ended, and had not before.
+    pub ended: bool,
+}
+
+/// The tasks of one partition.
+#[derive(Debug, Default)]
+pub struct Store {
+    tasks: BTreeMap<TaskId, Entry>,
+    tree: Tree,
+    index: Index,
+    /// Changes numbered from 1 in each boot; the newest `RECENT_CHANGES_MAX` are kept.
+    recent: VecDeque<TaskId>,
+    changes: u64,
+    /// Queues whose ready tasks changed since last asked.
+    touched: BTreeSet<QueueName>,
+}
+
+/// Where a task stands, from its facts and its claim. `lapsed` says that the leader saw the claim run out.
+pub fn classify(task: &Task, cell: Option<&Cell>, lapsed: bool, wall_ms: u64) -> Class {
+    if let Some(state) = task.ended() {
+        return Class::Ended(state);
+    }
+    let Some(spec) = &task.spec else { return Class::Orphan };
+    let not_before_ms = match cell.map(|cell| &cell.state) {
+        Some(CellState::Dead { .. }) => return Class::Ended(State::Dead),
+        Some(CellState::Held) if lapsed => 0,
+        Some(CellState::Held) => return Class::Held,
+        Some(CellState::Released { not_before_ms }) => *not_before_ms,
+        Some(CellState::Void) | None => spec.not_before_ms,
+    };
+    if not_before_ms > wall_ms { Class::Delayed(not_before_ms) } else { Class::Ready }
+}
+
+impl Store {
+    /// Merges facts about a task; `cell`, `lapsed` and `wall_ms` as in [`classify`].
+    pub fn merge(&mut self, id: TaskId, delta: Task, cell: Option<&Cell>, lapsed: bool, wall_ms: u64) -> Learned {
+        if delta.is_bottom() {
+            return Learned::default();
+        }
+        let Store { tasks, index, tree, touched, .. } = self;
+        let mut before_class = None;
+        let entry = tasks.entry(id).and_modify(|entry| before_class = Some(entry.class)).or_insert_with(|| Entry {
+            task: Task::default(),
+            digest: 0,
+            class: Class::Orphan,
+        });
+        let (before_digest, had_ended) = (entry.digest, entry.task.ended().is_some());
+        let spec_before = entry.task.spec.clone();
+        let facts_before = entry.task.facts_digest(&id);
+        let spec_changes = delta.spec.is_some() && delta.spec != spec_before;
+        entry.task.merge(delta);
+        entry.digest = if spec_changes {
+            entry.task.digest(&id)
+        } else {
+            before_digest.wrapping_sub(facts_before).wrapping_add(entry.task.facts_digest(&id))
+        };
+        let class = classify(&entry.task, cell, lapsed, wall_ms);
+        entry.class = class;
+        if spec_changes || before_class != Some(class) {
+            let place = |spec: &Option<Arc<Spec>>| spec.as_ref().map(|spec| (spec.queue.clone(), spec.priority));
+            let (from, to) = (place(&spec_before), place(&entry.task.spec));
+            index.change(id, from.as_ref().map(|(queue, priority)| (queue, *priority)), before_class, None);
+            index.change(id, to.as_ref().map(|(queue, priority)| (queue, *priority)), None, Some(class));
+            touched.extend(from.into_iter().chain(to).map(|(queue, _)| queue));
+        }
+        let (ended, digest) = (entry.task.ended().is_some() && !had_ended, entry.digest);
+        if digest == before_digest {
+            return Learned::default();
+        }
+        tree.change(&id, before_digest, digest);
+        self.remember(id);
+        Learned { changed: true, ended }
+    }
+
+    fn remember(&mut self, id: TaskId) {
+        self.changes += 1;
+        self.recent.push_back(id);
+        if self.recent.len() > RECENT_CHANGES_MAX {
+            self.recent.pop_front();
+        }
+    }
+
+    /// The claim of a task, or the time, changed: finds its class anew.
+    pub fn reclassify(&mut self, id: &TaskId, cell: Option<&Cell>, lapsed: bool, wall_ms: u64) {
+        let Some(entry) = self.tasks.get(id) else { return };
+        let class = classify(&entry.task, cell, lapsed, wall_ms);
+        self.set_class(id, class);
+    }
+
+    /// Sets the class of a task for a while: a task that is about to be granted is `Held`.
+    pub fn set_class(&mut self, id: &TaskId, class: Class) {
+        let Some(entry) = self.tasks.get_mut(id) else { return };
+        let before = std::mem::replace(&mut entry.class, class);
+        if before == class {
+            return;
+        }
+        let place = entry.task.spec.as_ref().map(|spec| (&spec.queue, spec.priority));
+        self.index.change(*id, place, Some(before), Some(class));
+        if (before == Class::Ready || class == Class::Ready)
+            && let Some(spec) = &entry.task.spec
+        {
+            self.touched.insert(spec.queue.clone());
+        }
+    }
+
+    /// A task's facts.
+    pub fn task(&self, id: &TaskId) -> Option<&Task> {
+        self.tasks.get(id).map(|entry| &entry.task)
+    }
+
+    /// A task's class.
+    pub fn class(&self, id: &TaskId) -> Option<Class> {
+        self.tasks.get(id).map(|entry| entry.class)
+    }
+
+    /// A task's digest; 0 if it is unknown.
+    pub fn digest(&self, id: &TaskId) -> Digest {
+        self.tasks.get(id).map_or(0, |entry| entry.digest)
+    }
+
+    /// Whether a task is known to have ended.
+    pub fn ended(&self, id: &TaskId) -> bool {
+        self.tasks.get(id).is_some_and(|entry| entry.task.ended().is_some())
+    }
+
+    /// Number of tasks.
+    pub fn count(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Tasks after an id, in order.
+    pub fn after(&self, after: Option<TaskId>) -> impl Iterator<Item = (&TaskId, &Task)> {
+        use std::ops::Bound;
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.tasks.range((from, Bound::Unbounded)).map(|(id, entry)| (id, &entry.task))
+    }
+
+    /// The index.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Root of the hash tree.
+    pub fn root(&mut self) -> Root {
+        self.tree.root()
+    }
+
+    /// The hash tree.
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Tasks and digests of some buckets. Looks at every task: for repair only.
+    pub fn bucket_digests(&self, buckets: &BTreeSet<u16>) -> BTreeMap<u16, Vec<(TaskId, Digest)>> {
+        let mut found: BTreeMap<u16, Vec<(TaskId, Digest)>> =
+            buckets.iter().map(|bucket| (*bucket, Vec::new())).collect();
+        for (id, entry) in &self.tasks {
+            if let Some(tasks) = found.get_mut(&(bucket_of(id) as u16)) {
+                tasks.push((*id, entry.digest));
+            }
+        }
+        found
+    }
+
+    /// Number of the latest change.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Tasks changed after change number `after`, oldest first; `None` if that is longer ago than is remembered.
+    pub fn recent_after(&self, after: u64) -> Option<impl Iterator<Item = TaskId> + '_> {
+        let oldest = self.changes - self.recent.len() as u64;
+        (after >= oldest).then(|| self.recent.iter().skip((after - oldest) as usize).copied())
+    }
+
+    /// Queues whose ready tasks changed since the last call.
+    pub fn take_touched(&mut self) -> BTreeSet<QueueName> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// Everything derived is as it would be from scratch. `expected` gives a task's class.
+    pub fn check(&mut self, expected: impl Fn(&TaskId, &Task) -> Class) -> Result<(), String> {
+        let mut index = Index::default();
+        let mut tree = Tree::default();
+        for (id, entry) in &self.tasks {
+            if entry.digest != entry.task.digest(id) {
+                return Err(format!("task {id}: its digest is not that of its facts"));
+            }
+            let class = expected(id, &entry.task);
+            let due_meanwhile = matches!(entry.class, Class::Delayed(_)) && class == Class::Ready;
+            let not_due_any_more = matches!(class, Class::Delayed(_)) && entry.class == Class::Ready;
+            if entry.class != class && !due_meanwhile && !not_due_any_more {
+                return Err(format!("task {id}: it is indexed as {:?} and should be {class:?}", entry.class));
+            }
+            let place = entry.task.spec.as_ref().map(|spec| (&spec.queue, spec.priority));
+            index.change(*id, place, None, Some(entry.class));
+            tree.change(id, 0, entry.digest);
+        }
+        if index != self.index {
+            return Err("the index is not that of its tasks".into());
+        }
+        if tree.root() != self.tree.root() {
+            return Err("the tree is not that of its tasks".into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! Hash tree over the tasks of a partition: a fixed number of buckets, each the sum of its tasks' digests.
+//!
+//! A change costs one subtraction and one addition. The tree above the buckets is built when it is asked for, and only if
+//! something changed since (`merkle_light`; 1,024 leaves are a power of two, so no leaf is ever duplicated).
+
+use crate::limits::BUCKETS;
+use crate::protocol::task::Digest;
+use merkle_light::hash::Algorithm;
+use merkle_light::merkle::MerkleTree;
+use norn_client::wire::TaskId;
+use std::hash::Hasher;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+
+/// Root of the tree; all zero for an empty partition.
+pub type Root = u128;
+
+/// Hashes a pair of nodes in one go; leaves are digests already.
+struct NodeHash {
+    bytes: [u8; 64],
+    length: usize,
+}
+
+impl Default for NodeHash {
+    fn default() -> Self {
+        NodeHash { bytes: [0; 64], length: 0 }
+    }
+}
+
+impl Hasher for NodeHash {
+    fn write(&mut self, bytes: &[u8]) {
+        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+    }
+
+    fn finish(&self) -> u64 {
+        unreachable!("the tree asks for the wide hash only")
+    }
+}
+
+impl Algorithm<[u8; 16]> for NodeHash {
+    fn hash(&mut self) -> [u8; 16] {
+        xxh3_128(&self.bytes[..self.length]).to_be_bytes()
+    }
+
+    fn reset(&mut self) {
+        self.length = 0;
+    }
+
+    fn leaf(&mut self, leaf: [u8; 16]) -> [u8; 16] {
+        leaf
+    }
+
+    fn node(&mut self, left: [u8; 16], right: [u8; 16]) -> [u8; 16] {
+        self.write(&left);
+        self.write(&right);
+        Algorithm::hash(self)
+    }
+}
+
+/// The bucket of a task.
+pub fn bucket_of(id: &TaskId) -> usize {
+    (xxh3_64(id.as_bytes()) % BUCKETS as u64) as usize
+}
+
+/// The buckets, and the root as last built.
+#[derive(Debug, Default)]
+pub struct Tree {
+    /// Allocated with the first task.
+    buckets: Vec<Digest>,
+    root: Option<Root>,
+}
+
+impl Tree {
+    /// A task's digest changed.
+    pub fn change(&mut self, id: &TaskId, before: Digest, after: Digest) {
+        if before == after {
+            return;
+        }
+        if self.buckets.is_empty() {
+            self.buckets = vec![0; BUCKETS];
+        }
+        let bucket = &mut self.buckets[bucket_of(id)];
+        *bucket = bucket.wrapping_sub(before).wrapping_add(after);
+        self.root = None;
+    }
+
+    /// The root.
+    pub fn root(&mut self) -> Root {
+        if let Some(root) = self.root {
+            return root;
+        }
+        let root = if self.buckets.iter().all(|digest| *digest == 0) {
+            0
+        } else {
+            let tree: MerkleTree<[u8; 16], NodeHash> =
+                MerkleTree::from_iter(self.buckets.iter().map(|digest| digest.to_be_bytes()));
+            assert_eq!(tree.leafs(), BUCKETS);
+            u128::from_be_bytes(tree.root())
+        };
+        self.root = Some(root);
+        root
+    }
+
+    /// Digests of all buckets that are not empty.
+    pub fn buckets(&self) -> impl Iterator<Item = (u16, Digest)> + '_ {
+        self.buckets
+            .iter()
+            .enumerate()
+            .filter(|(_, digest)| **digest != 0)
+            .map(|(bucket, digest)| (bucket as u16, *digest))
+    }
+
+    /// Digest of one bucket.
+    pub fn bucket(&self, bucket: u16) -> Digest {
+        self.buckets.get(usize::from(bucket)).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u32) -> TaskId {
+        TaskId::new(1, number, 2, 3)
+    }
+
+    #[test]
+    fn the_root_depends_on_the_content_and_not_on_the_way_there() {
+        let mut one = Tree::default();
+        let mut other = Tree::default();
+        for number in 0..500u32 {
+            one.change(&id(number), 0, u128::from(number) * 7 + 1);
+            other.change(&id(499 - number), 0, 5);
+        }
+        for number in 0..500u32 {
+            other.change(&id(number), 5, u128::from(number) * 7 + 1);
+        }
+        assert_eq!(one.root(), other.root());
+        other.change(&id(3), 22, 23);
+        assert_ne!(one.root(), other.root());
+        let differing = (0..BUCKETS as u16).filter(|bucket| one.bucket(*bucket) != other.bucket(*bucket)).count();
+        assert_eq!(differing, 1);
+        other.change(&id(3), 23, 22);
+        assert_eq!(one.root(), other.root());
+    }
+
+    #[test]
+    fn an_emptied_tree_is_an_empty_tree() {
+        let mut tree = Tree::default();
+        assert_eq!(tree.root(), 0);
+        tree.change(&id(1), 0, 9);
+        assert_ne!(tree.root(), 0);
+        tree.change(&id(1), 9, 0);
+        assert_eq!((tree.root(), tree.buckets().count()), (0, 0));
+    }
+}

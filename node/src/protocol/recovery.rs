@@ -1,0 +1,126 @@
+//! From the log back to a node, and its first moments.
+
+use super::effect::Effect;
+use super::partition::Partition;
+use super::record::Record;
+use super::time::Now;
+use super::timers::Key;
+use super::{Node, membership, ring};
+use crate::protocol::consistent::ReplicaId;
+use norn_client::wire::response::Genesis;
+use norn_client::wire::{NodeId, PartitionId};
+use std::sync::Arc;
+
+impl Node {
+    /// Takes in one record of the log. An error means that the log is not one that this node wrote.
+    pub fn recover(&mut self, record: Record) -> Result<(), String> {
+        match record {
+            Record::Identity { node, incarnation } => {
+                if (node, incarnation) != (self.me, self.founding.incarnation) {
+                    return Err(format!("the log is of node {node}, not of {}", self.me));
+                }
+                Ok(())
+            }
+            Record::Boot { count } => {
+                self.boot = count;
+                Ok(())
+            }
+            Record::Genesis(genesis) => {
+                ring::validate(&genesis)?;
+                self.join(genesis);
+                Ok(())
+            }
+            Record::Mark { time_ms, sessions } => {
+                self.mint.recover(time_ms, sessions);
+                Ok(())
+            }
+            Record::Vote { partition, promised, voted_for } => {
+                let register = &mut self.partition_mut(partition)?.register;
+                register.promised = promised;
+                register.voted_for = voted_for;
+                register.seen = register.seen.max(promised);
+                Ok(())
+            }
+            Record::Install { partition, viewstamp, table } => {
+                let (now, config) = (self.now, self.config.clone());
+                let replica = self.partition_mut(partition)?;
+                if viewstamp <= replica.register.viewstamp {
+                    return Err(format!("{partition:?}: a table goes back to {viewstamp:?}"));
+                }
+                replica.register.seen = replica.register.seen.max(viewstamp.epoch);
+                replica.install(viewstamp, table.map(Arc::unwrap_or_clone), now, &config);
+                Ok(())
+            }
+            Record::Ops { partition, after, ops } => {
+                let (now, config) = (self.now, self.config.clone());
+                let replica = self.partition_mut(partition)?;
+                if after != replica.register.viewstamp {
+                    return Err(format!("{partition:?}: operations after {after:?}, the table is elsewhere"));
+                }
+                ops.iter().try_for_each(|op| replica.apply(op, now, &config)).map_err(|misfit| misfit.to_string())
+            }
+            Record::Facts { partition, items } => {
+                let (now, config) = (self.now, self.config.clone());
+                let replica = self.partition_mut(partition)?;
+                for (id, delta) in Arc::unwrap_or_clone(items) {
+                    replica.learn(id, delta, now, &config);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn partition_mut(&mut self, partition: PartitionId) -> Result<&mut Partition, String> {
+        self.partitions.get_mut(&partition).ok_or_else(|| format!("a record of {partition:?}, which is not held here"))
+    }
+
+    /// The log is replayed; the clocks say `now`.
+    pub fn start(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        self.now = now;
+        self.boot += 1;
+        self.asks.begin(self.boot);
+        self.outbox.persist(Record::Boot { count: self.boot });
+        let config = self.config.clone();
+        let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
+        for id in ids {
+            let replica = self.partitions.get_mut(&id).expect("just listed");
+            replica.register.rearm(now, &config);
+            replica.store.take_touched();
+            self.release_due(id);
+        }
+        if let Some(genesis) = self.genesis.clone() {
+            self.begin(genesis);
+        }
+        self.settle(effects);
+    }
+
+    /// Takes its place in a cluster.
+    pub(super) fn join(&mut self, genesis: Arc<Genesis>) {
+        let me = ReplicaId { node: self.me, incarnation: self.founding.incarnation };
+        for partition in (0..genesis.partitions as u16).map(PartitionId) {
+            let preference = ring::cohort(&genesis, partition);
+            if preference.contains(&me) {
+                self.partitions.insert(partition, Partition::new(partition, me, preference));
+            }
+        }
+        let others = genesis.members.iter().map(|member| member.node).filter(|node| *node != self.me);
+        self.peers = others.map(|node| (node, membership::Peer::default())).collect();
+        self.genesis = Some(genesis);
+    }
+
+    /// Sets the clocks going.
+    pub(super) fn begin(&mut self, genesis: Arc<Genesis>) {
+        self.outbox.effect(Effect::Joined { genesis });
+        self.timers.set(Key::Heartbeat, self.now.mono_us);
+        self.timers.set(Key::Exchange, self.after_ms(self.config.exchange_interval_ms));
+        self.timers.set(Key::Sweep, self.after_ms(self.config.sweep_interval_ms));
+        let peers: Vec<NodeId> = self.peers.keys().copied().collect();
+        for node in peers {
+            self.exchange_anew(node);
+        }
+        let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
+        for id in ids {
+            self.await_leader(id);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Clients' requests: checked against the limits, then handed to whoever answers them.
+
+use super::available::{Selection, Shape, Until};
+use super::event::{ClientId, Principal};
+use super::task::{Cancel, Task};
+use super::timers::Key;
+use super::{Effect, Node, ring};
+use crate::limits::*;
+use crate::protocol::record::Record;
+use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::request::{Completion, Spec};
+use norn_client::wire::response::Genesis;
+use norn_client::wire::{Claim, NewTask, NodeId, PartitionId, Request, Response};
+use std::sync::Arc;
+
+/// How long a stopping node tries to hand its leaderships over.
+const STOP_MS_MAX: u64 = 2_000;
+/// Between its looks.
+const STOP_LOOK_MS: u64 = 20;
+
+fn check(fits: bool, message: impl FnOnce() -> String) -> Result<(), Error> {
+    if fits { Ok(()) } else { Err(Error::invalid(message())) }
+}
+
+fn check_spec(spec: &Spec) -> Result<(), Error> {
+    let (bytes, headers) = (spec.payload.len(), spec.headers.len());
+    check(bytes <= PAYLOAD_BYTES_MAX, || {
+        format!("a payload of {bytes} bytes: at most {PAYLOAD_BYTES_MAX} are allowed")
+    })?;
+    check(headers <= HEADERS_MAX, || format!("{headers} headers: at most {HEADERS_MAX} are allowed"))?;
+    let longest = spec.headers.iter().map(|(name, value)| name.len() + value.len()).max().unwrap_or(0);
+    check(longest <= HEADER_BYTES_MAX, || {
+        format!("a header of {longest} bytes: at most {HEADER_BYTES_MAX} are allowed")
+    })
+}
+
+fn check_tasks(tasks: &[NewTask]) -> Result<(), Error> {
+    let count = tasks.len();
+    check((1..=BATCH_TASKS_MAX).contains(&count), || {
+        format!("{count} tasks in a batch: 1 to {BATCH_TASKS_MAX} are allowed")
+    })?;
+    let bytes: usize = tasks.iter().map(|task| task.spec.payload.len()).sum();
+    check(bytes <= BATCH_BYTES_MAX, || format!("a batch of {bytes} bytes: at most {BATCH_BYTES_MAX} are allowed"))?;
+    tasks.iter().try_for_each(|task| check_spec(&task.spec).map_err(|error| error.about(task.id)))
+}
+
+fn check_completions(items: &[Completion]) -> Result<(), Error> {
+    let count = items.len();
+    check((1..=BATCH_TASKS_MAX).contains(&count), || {
+        format!("{count} completions: 1 to {BATCH_TASKS_MAX} are allowed")
+    })?;
+    for item in items {
+        let bytes = item.result.as_ref().map_or(0, |result| result.len());
+        check(bytes <= PAYLOAD_BYTES_MAX, || {
+            format!("a result of {bytes} bytes: at most {PAYLOAD_BYTES_MAX} are allowed")
+        })
+        .map_err(|error| error.about(item.id))?;
+    }
+    Ok(())
+}
+
+fn check_lease(lease_ms: u64) -> Result<(), Error> {
+    check((LEASE_MS_MIN..=LEASE_MS_MAX).contains(&lease_ms), || {
+        format!("a lease of {lease_ms} ms: {LEASE_MS_MIN} ms to {LEASE_MS_MAX} ms are allowed")
+    })
+}
+
+fn check_text(what: &str, text: &str) -> Result<(), Error> {
+    let bytes = text.len();
+    check(bytes <= TEXT_BYTES_MAX, || format!("a {what} of {bytes} bytes: at most {TEXT_BYTES_MAX} are allowed"))
+}
+
+fn check_claim(claim: &Claim) -> Result<(), Error> {
+    let (queues, max, wait_ms) = (claim.queues.len(), claim.max, claim.wait_ms);
+    check((1..=CLAIM_QUEUES_MAX).contains(&queues), || {
+        format!("{queues} queues: 1 to {CLAIM_QUEUES_MAX} are allowed")
+    })?;
+    check((1..=CLAIM_TASKS_MAX).contains(&max), || format!("max {max}: 1 to {CLAIM_TASKS_MAX} are allowed"))?;
+    check(wait_ms <= WAIT_MS_MAX, || format!("a wait of {wait_ms} ms: at most {WAIT_MS_MAX} ms are allowed"))?;
+    check(claim.claim.0 != 0, || "a claim call needs an id".into())?;
+    check_text("worker name", &claim.worker)?;
+    check_lease(claim.lease_ms)
+}
+
+/// Refuses what breaks a limit, before anything is done.
+fn validate(request: &Request) -> Result<(), Error> {
+    match request {
+        Request::Hello { name } => check_text("name", name),
+        Request::Enqueue { tasks, .. } => check_tasks(tasks),
+        Request::Update { sequence, data, token, .. } => {
+            let bytes = data.len();
+            check(bytes <= UPDATE_BYTES_MAX, || {
+                format!("an update of {bytes} bytes: at most {UPDATE_BYTES_MAX} are allowed")
+            })?;
+            check(*sequence < UPDATES_MAX, || format!("update {sequence}: a claim can write {UPDATES_MAX}, from 0"))?;
+            check(token.number > 0, || format!("{token} is no token"))
+        }
+        Request::Complete { items, .. } => check_completions(items),
+        Request::Cancel { reason, .. } => check_text("reason", reason),
+        Request::Wait { timeout_ms, .. } => check(*timeout_ms <= WAIT_MS_MAX, || {
+            format!("a wait of {timeout_ms} ms: at most {WAIT_MS_MAX} ms are allowed")
+        }),
+        Request::List { limit, .. } => check((1..=LIST_PAGE_MAX).contains(limit), || {
+            format!("a page of {limit}: 1 to {LIST_PAGE_MAX} are allowed")
+        }),
+        Request::Claim(claim) => check_claim(claim),
+        Request::Renew { items, lease_ms } => {
+            let count = items.len();
+            check((1..=CLAIM_TASKS_MAX as usize).contains(&count), || {
+                format!("{count} renewals: 1 to {CLAIM_TASKS_MAX} are allowed")
+            })?;
+            lease_ms.map_or(Ok(()), check_lease)
+        }
+        Request::Fail { reason, retry_in_ms, .. } => {
+            check(*retry_in_ms <= DELAY_MS_MAX, || format!("a pause of {retry_in_ms} ms is too long"))?;
+            check_text("reason", reason)
+        }
+        Request::Get { .. }
+        | Request::Count { .. }
+        | Request::Queues
+        | Request::Release { .. }
+        | Request::Nodes
+        | Request::Ring
+        | Request::Partitions
+        | Request::Status
+        | Request::Identify
+        | Request::Initialize(_) => Ok(()),
+    }
+}
+
+impl Node {
+    pub(super) fn on_request(&mut self, client: ClientId, number: u64, principal: &Principal, request: Request) {
+        let admitted = validate(&request).and_then(|()| self.admit_request(&request));
+        if let Err(error) = admitted {
+            self.outbox.reply(client, number, Response::Error(error));
+            return;
+        }
+        self.outbox.count(request.verb());
+        self.route(client, number, principal, request);
+    }
+
+    /// Whether the node can take a request now.
+    fn admit_request(&self, request: &Request) -> Result<(), Error> {
+        if matches!(request, Request::Identify | Request::Initialize(_)) {
+            return Ok(());
+        }
+        if self.genesis.is_none() {
+            return Err(Error::new(ErrorCode::NotReady, "this node waits for `norn cluster init`"));
+        }
+        if self.stopping {
+            return Err(Error::new(ErrorCode::NotReady, "this node is stopping; ask another"));
+        }
+        if self.asks.count() + self.broker.count() >= REQUESTS_MAX {
+            return Err(Error::new(ErrorCode::Overloaded, "too many requests are under way at this node"));
+        }
+        Ok(())
+    }
+
+    fn route(&mut self, client: ClientId, number: u64, principal: &Principal, request: Request) {
+        match request {
+            Request::Hello { .. } => self.hello(client, number),
+            Request::Enqueue { tasks, acks } => self.enqueue(client, number, tasks, acks),
+            Request::Update { id, token, sequence, data, acks } => {
+                self.write(client, number, vec![(id, Task::from_update(token, sequence, data))], (acks, true));
+            }
+            Request::Complete { items, acks } => self.complete(client, number, items, acks),
+            Request::Cancel { id, reason, at_ms, acks } => {
+                self.cancel(client, number, id, Cancel { dead: false, reason, at_ms }, acks);
+            }
+            Request::Get { id, minimum, minimum_sequence } => {
+                let exact = minimum.map(|(token, sequence)| Until::Logged(Some(token), sequence.saturating_add(1)));
+                let until = exact.or(minimum_sequence.map(|length| Until::Logged(None, length))).unwrap_or(Until::Now);
+                self.read(client, number, id, until, self.config.request_timeout_ms);
+            }
+            Request::Wait { id, timeout_ms } => self.read(client, number, id, Until::Ended, timeout_ms.max(100)),
+            Request::List { queue, state, after, from, to, limit } => {
+                let after = after.max(from.map(before));
+                self.list(client, number, Selection { queue, state, after, to, limit });
+            }
+            Request::Count { queue, state } => self.count(client, number, queue, Shape::Count(state)),
+            Request::Queues => self.count(client, number, None, Shape::Queues),
+            Request::Status => self.count(client, number, None, Shape::Status),
+            Request::Claim(mut claim) => {
+                if claim.worker.is_empty() {
+                    claim.worker = principal.name.as_ref().to_owned();
+                }
+                self.claim(client, number, claim);
+            }
+            Request::Renew { .. } | Request::Release { .. } | Request::Fail { .. } => {
+                self.forward(client, number, request)
+            }
+            Request::Nodes => self.outbox.reply(client, number, Response::Nodes(self.node_views())),
+            Request::Ring => self.outbox.reply(client, number, Response::Partitions(self.ring_views())),
+            Request::Partitions => {
+                let views = self.partition_views();
+                self.outbox.reply(client, number, Response::Partitions(views));
+            }
+            Request::Identify => {
+                let identity = Box::new(self.identity());
+                self.outbox.reply_durable(client, number, Response::Identity(identity));
+            }
+            Request::Initialize(genesis) => self.initialize(client, number, *genesis),
+        }
+    }
+
+    /// Takes its place in a new cluster, once.
+    fn initialize(&mut self, client: ClientId, number: u64, genesis: Genesis) {
+        let result = self.accept_genesis(genesis);
+        match result {
+            Ok(()) => self.outbox.reply_durable(client, number, Response::Done),
+            Err(error) => self.outbox.reply(client, number, Response::Error(error)),
+        }
+    }
+
+    fn accept_genesis(&mut self, genesis: Genesis) -> Result<(), Error> {
+        if let Some(own) = &self.genesis {
+            return if **own == genesis {
+                Ok(())
+            } else {
+                let message = format!("this node belongs to cluster {} ({:?}) already", own.cluster, own.name);
+                Err(Error::new(ErrorCode::Conflict, message))
+            };
+        }
+        ring::validate(&genesis).map_err(Error::invalid)?;
+        let own = genesis.members.iter().find(|member| member.node == self.me);
+        if own.is_none_or(|member| member.incarnation != self.founding.incarnation) {
+            return Err(Error::new(
+                ErrorCode::Conflict,
+                "the record does not name the identity in this data directory",
+            ));
+        }
+        if own.is_some_and(|member| member.name != self.founding.name) {
+            let message =
+                format!("the record names this node otherwise than its certificate, {:?}", self.founding.name);
+            return Err(Error::new(ErrorCode::Conflict, message));
+        }
+        let genesis = Arc::new(genesis);
+        self.outbox.persist(Record::Genesis(genesis.clone()));
+        self.join(genesis.clone());
+        self.begin(genesis);
+        Ok(())
+    }
+
+    pub(super) fn on_client_gone(&mut self, client: ClientId) {
+        self.drop_asks_of(client);
+        self.drop_claims_of(client);
+    }
+
+    pub(super) fn on_shutdown(&mut self) {
+        if self.stopping {
+            return;
+        }
+        self.stopping = true;
+        self.stop_deadline_us = self.after_ms(STOP_MS_MAX);
+        self.stop_if_handed_over();
+    }
+
+    /// Hands over what it leads; says `Stopped` when nothing is left, or when it took too long.
+    pub(super) fn stop_if_handed_over(&mut self) {
+        let led: Vec<(PartitionId, Vec<NodeId>)> = self
+            .partitions
+            .values()
+            .filter(|replica| replica.register.leading().is_some())
+            .map(|replica| (replica.id, replica.cohort.clone()))
+            .collect();
+        let alone = self.peers.keys().all(|node| !self.is_alive(*node));
+        if led.is_empty() || alone || self.now.mono_us >= self.stop_deadline_us {
+            self.outbox.effect(Effect::Stopped);
+            return;
+        }
+        for (partition, cohort) in led {
+            let alive: Vec<NodeId> =
+                cohort.into_iter().filter(|node| *node != self.me && self.is_alive(*node)).collect();
+            let _ = alive.into_iter().any(|node| self.transfer(partition, node));
+        }
+        self.timers.set(Key::Stop, self.after_ms(STOP_LOOK_MS));
+    }
+}
+
+/// The id just below another.
+fn before(id: norn_client::wire::TaskId) -> norn_client::wire::TaskId {
+    let mut bytes = id.to_bytes();
+    for byte in bytes.iter_mut().rev() {
+        let (lower, borrow) = byte.overflowing_sub(1);
+        *byte = lower;
+        if !borrow {
+            return norn_client::wire::TaskId::from_bytes(bytes);
+        }
+    }
+    norn_client::wire::TaskId::MIN
+}

@@ -1,0 +1,102 @@
+//! What a node says of itself and its cluster.
+
+use super::Node;
+use super::peer::StateCounts;
+use norn_client::wire::response::{Identity, NodeView, PartitionView, Status};
+use norn_client::wire::{NodeId, PartitionId};
+use serde_bytes::ByteBuf;
+
+impl Node {
+    pub(super) fn identity(&self) -> Identity {
+        let serving = self.genesis.is_some() && self.partitions.keys().all(|id| self.leader_of(*id).is_some());
+        Identity {
+            node: self.me,
+            incarnation: self.founding.incarnation,
+            name: self.founding.name.clone(),
+            address: self.founding.address.clone(),
+            zone: self.founding.zone.clone(),
+            genesis: self.genesis.as_ref().map(|genesis| Box::new(genesis.as_ref().clone())),
+            serving,
+        }
+    }
+
+    /// Whether every partition has a leader that this node knows.
+    pub fn is_serving(&self) -> bool {
+        let Some(genesis) = &self.genesis else { return false };
+        (0..genesis.partitions as u16).all(|id| self.leader_of(PartitionId(id)).is_some())
+    }
+
+    pub(super) fn node_views(&self) -> Vec<NodeView> {
+        let Some(genesis) = &self.genesis else { return Vec::new() };
+        let led = |node: NodeId| {
+            (0..genesis.partitions as u16).filter(|id| self.leader_of(PartitionId(*id)) == Some(node)).count() as u32
+        };
+        let holds =
+            |place: usize| genesis.assignment.iter().filter(|list| list.contains(&(place as u16))).count() as u32;
+        let views = genesis.members.iter().enumerate().map(|(place, member)| {
+            let peer = self.peers.get(&member.node);
+            NodeView {
+                node: member.node,
+                name: member.name.clone(),
+                address: member.address.clone(),
+                zone: member.zone.clone(),
+                alive: self.is_alive(member.node),
+                this: member.node == self.me,
+                leads: led(member.node),
+                holds: holds(place),
+                clock_offset_ms: peer.and_then(|peer| peer.clock_offset_ms),
+                round_trip_us: peer.and_then(|peer| peer.round_trip_us),
+            }
+        });
+        views.collect()
+    }
+
+    /// Preference lists and leaders.
+    pub(super) fn ring_views(&self) -> Vec<PartitionView> {
+        let Some(genesis) = &self.genesis else { return Vec::new() };
+        (0..genesis.partitions as u16)
+            .map(PartitionId)
+            .map(|partition| PartitionView {
+                partition,
+                cohort: self.cohort(partition),
+                leader: self.leader_of(partition),
+                epoch: self.partitions.get(&partition).map_or(0, |replica| replica.register.promised),
+                applied: 0,
+                tasks: None,
+                claims: None,
+                root: None,
+            })
+            .collect()
+    }
+
+    /// The same, with what this node's replicas hold.
+    pub(super) fn partition_views(&mut self) -> Vec<PartitionView> {
+        let mut views = self.ring_views();
+        for view in &mut views {
+            if let Some(replica) = self.partitions.get_mut(&view.partition) {
+                view.epoch = replica.register.viewstamp.epoch;
+                view.applied = replica.register.viewstamp.length;
+                view.tasks = Some(replica.store.count() as u64);
+                view.claims = Some(replica.register.table.cells.len() as u64);
+                view.root = Some(ByteBuf::from(replica.store.root().to_be_bytes().to_vec()));
+            }
+        }
+        views
+    }
+
+    pub(super) fn status(&self, counts: StateCounts) -> Option<Status> {
+        let genesis = self.genesis.as_ref()?;
+        let alive = genesis.members.iter().filter(|member| self.is_alive(member.node)).count() as u32;
+        let led = (0..genesis.partitions as u16).filter(|id| self.leader_of(PartitionId(*id)).is_some()).count() as u32;
+        Some(Status {
+            cluster: genesis.cluster,
+            name: genesis.name.clone(),
+            node: self.me,
+            boot: self.boot,
+            nodes: (genesis.members.len() as u32, alive),
+            partitions: (genesis.partitions, led),
+            counts,
+            counters: self.outbox.counters().iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+        })
+    }
+}
