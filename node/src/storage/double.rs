@@ -9,7 +9,7 @@ use crate::protocol::record::Record;
 use norn_client::wire::response::Genesis;
 use norn_client::wire::{ClusterId, NodeId, PartitionId};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -120,9 +120,13 @@ impl Double {
         double
     }
 
-    /// All that a crash now may leave.
+    /// All that a crash now may leave, each state once.
     pub fn crashes(&self) -> Vec<Double> {
-        Kept::ALL.iter().flat_map(|kept| [self.crash(*kept, false), self.crash(*kept, true)]).collect()
+        let mut states = BTreeSet::new();
+        for kept in Kept::ALL {
+            states.extend([self.crash(kept, false).files(), self.crash(kept, true).files()]);
+        }
+        states.iter().map(Double::with_files).collect()
     }
 }
 

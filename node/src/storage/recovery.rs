@@ -69,7 +69,10 @@ pub enum OpenError {
         known: String,
     },
     /// The node did not accept a whole record.
-    #[error("{file} at byte {offset}: record {ordinal} is whole, but the node refuses it: {cause}")]
+    #[error(
+        "{file} at byte {offset}: record {ordinal} is whole, but the node refuses it: {cause}; keep the data directory \
+         for a report, and start the node on another one as a new member"
+    )]
     Refused {
         /// The segment.
         file: String,

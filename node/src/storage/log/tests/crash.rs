@@ -70,18 +70,16 @@ fn check(disk: &Double, config: &LogConfig, outcome: &Outcome) {
 }
 
 /// Crashes in the middle of the recovery too: opening after that must come to the same.
-fn check_crashes_of_recovery(disk: &Double, config: &LogConfig, outcome: &Outcome, thorough: bool) {
+fn check_crashes_of_recovery(disk: &Double, config: &LogConfig, outcome: &Outcome) {
     for steps in 0.. {
         let tried = Double::with_files(&disk.files());
         tried.fail_after(steps);
         let done = start_quietly(&tried, config);
-        if thorough || !done {
-            for crashed in tried.crashes() {
-                check(&crashed, config, outcome);
-            }
-        }
         if done {
             return;
+        }
+        for crashed in tried.crashes() {
+            check(&crashed, config, outcome);
         }
     }
 }
@@ -115,9 +113,9 @@ fn every_crash_leaves_a_prefix_with_all_that_was_synced() {
         let outcome = run(&disk, &SMALL, &script);
         for crashed in disk.crashes() {
             check(&Double::with_files(&crashed.files()), &SMALL, &outcome);
-            // Other bytes of the same write leave nothing new to the recovery.
-            if steps % 7 == 0 || steps < 150 {
-                check_crashes_of_recovery(&crashed, &SMALL, &outcome, false);
+            // Where in a write it ended makes little difference to that: a sample of the bytes will do.
+            if steps % 5 == 0 {
+                check_crashes_of_recovery(&crashed, &SMALL, &outcome);
             }
         }
         if outcome.finished {
