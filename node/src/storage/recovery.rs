@@ -163,13 +163,11 @@ pub(crate) fn read_identity<D: Disk>(disk: &D, alone: bool) -> Result<Option<Ide
         (Ok(_), Next::End) => damaged(&file, offset, "record 1 is missing"),
         (Ok(_), Next::Broken(fault)) => damaged(&file, offset, &describe(fault, 1)),
     };
-    let unfinished = alone
-        && length <= (HEADER_BYTES + identity_bytes_max()) as u64
-        && find_record_behind(disk, &file, offset, length, 1)?.is_none();
+    let unfinished = alone && length <= (HEADER_BYTES + identity_bytes_max()) as u64;
     if unfinished { Ok(None) } else { Err(fault) }
 }
 
-/// Longest frame of an identity: a first segment that is longer was finished.
+/// Longest frame of an identity. The shortest with any other record behind it is longer: then the segment was finished.
 fn identity_bytes_max() -> usize {
     let mut bytes = Vec::new();
     let longest = Record::Identity { node: NodeId(u128::MAX), incarnation: u64::MAX };
@@ -323,7 +321,9 @@ fn check_header(header: &Header, file: &str, node: NodeId, position: &Position) 
     } else if header.segment != position.segment {
         format!("it is that of segment {}", header.segment)
     } else if header.first_ordinal != position.next_ordinal {
-        format!("its first record is {}, and {} comes next", header.first_ordinal, position.next_ordinal)
+        let (found, next) = (header.first_ordinal, position.next_ordinal);
+        let known = format!("the segment begins with record {found}, and the one before it ends before record {next}");
+        return Err(damaged(file, 0, &known));
     } else {
         return Ok(());
     };

@@ -313,6 +313,36 @@ fn a_first_segment_that_was_never_finished_is_begun_again() {
 }
 
 #[test]
+fn no_record_fits_behind_an_identity_in_an_unfinished_segment() {
+    let mut shortest = Vec::new();
+    frame::encode(1, &Record::Identity { node: NodeId(0), incarnation: 0 }, &mut shortest).expect("small");
+    assert!(shortest.len() + FRAME_BYTES_MIN > identity_bytes_max());
+}
+
+#[test]
+fn records_missing_before_an_empty_segment_are_missed() {
+    let (mut files, records) = whole(1, 25, 200);
+    let last = last_file(&files);
+    let header = Header {
+        cluster: crate::storage::double::CLUSTER,
+        node: identity(1).node,
+        segment: files.len() as u64 + 1,
+        first_ordinal: records.len() as u64 + 1,
+    };
+    files.insert(segment::name(header.segment), header.encode().to_vec());
+    start(&files).expect("whole");
+    let bytes = files.get_mut(&last).expect("there");
+    let ends = offsets(bytes);
+    bytes.truncate(ends[ends.len() - 2]);
+    let error = refusal(&files);
+    assert!(
+        error.to_string().contains("begins with record 27, and the one before it ends before record 26"),
+        "{error}"
+    );
+    assert_advice(&error);
+}
+
+#[test]
 fn a_first_record_that_is_no_identity_is_refused() {
     let mut bytes =
         Header { cluster: ClusterId::default(), node: NodeId(1), segment: 1, first_ordinal: 1 }.encode().to_vec();
