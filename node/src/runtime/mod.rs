@@ -1,1 +1,3 @@
 //! The only place with tokio, quinn, files and clocks.
+
+pub mod disk;

@@ -1,0 +1,215 @@
+//! The disk of a running node: files of one directory, held by one process.
+
+// The core may not touch files; this is the place that does it for the core.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use crate::storage::disk::{Disk, DiskError};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// The file whose lock says who holds the directory. Not one of the disk's files.
+const LOCK: &str = "lock";
+
+/// Why a directory cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum FileDiskError {
+    /// Another process has it.
+    #[error(
+        "the data directory {} is held by {holder}: stop that process, or start this node on another directory",
+        directory.display()
+    )]
+    Held {
+        /// The directory.
+        directory: PathBuf,
+        /// Who says to hold it.
+        holder: String,
+    },
+    /// The directory cannot be created, opened or locked.
+    #[error("the data directory {} cannot be used: {error}", directory.display())]
+    Disk {
+        /// The directory.
+        directory: PathBuf,
+        /// What failed.
+        error: DiskError,
+    },
+}
+
+/// A directory of the file system. Dropping it lets go of the directory.
+#[derive(Debug)]
+pub struct FileDisk {
+    directory: PathBuf,
+    /// The directory itself, to sync names.
+    handle: File,
+    /// The file last written to, open for reading and appending.
+    active: Option<(String, File)>,
+    /// Held as long as this lives.
+    _lock: File,
+}
+
+impl FileDisk {
+    /// Opens a directory, which is created if need be, and locks it. The lock ends with the process, however that
+    /// ends, so a file that an earlier process left behind holds nobody up.
+    pub fn open(directory: &Path) -> Result<FileDisk, FileDiskError> {
+        let failed = |operation, error| FileDiskError::Disk {
+            directory: directory.into(),
+            error: failure(operation, "", &error),
+        };
+        create(directory).map_err(|error| failed("create", error))?;
+        let mut lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(directory.join(LOCK))
+            .map_err(|error| failed("open the lock of", error))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(FileDiskError::Held { directory: directory.into(), holder: holder(&mut lock) });
+            }
+            Err(TryLockError::Error(error)) => return Err(failed("lock", error)),
+        }
+        name_holder(&mut lock).map_err(|error| failed("write the lock of", error))?;
+        let handle = File::open(directory).map_err(|error| failed("open", error))?;
+        Ok(FileDisk { directory: directory.into(), handle, active: None, _lock: lock })
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        let plain = !file.is_empty() && !file.starts_with('.') && !file.contains(['/', '\\', '\0']) && file != LOCK;
+        assert!(plain, "{file:?} is no plain file name");
+        self.directory.join(file)
+    }
+
+    /// The file, open for reading and appending.
+    fn active(&mut self, file: &str, create: bool) -> io::Result<&mut File> {
+        if self.active.as_ref().is_none_or(|(name, _)| name != file) {
+            let opened = OpenOptions::new().read(true).append(true).create(create).open(self.path(file))?;
+            self.active = Some((file.into(), opened));
+        }
+        let (_, opened) = self.active.as_mut().expect("it was just opened");
+        Ok(opened)
+    }
+
+    /// Forgets the open file if it is this one.
+    fn close(&mut self, file: &str) {
+        self.active.take_if(|(name, _)| name == file);
+    }
+}
+
+/// Creates the directory and makes durable the names that this took. One that is there already may be from a process
+/// that ended before it could do the latter.
+fn create(directory: &Path) -> io::Result<()> {
+    let parent = match directory.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => return Ok(()),
+    };
+    if directory.is_dir() {
+        return match File::open(parent) {
+            Ok(parent) => parent.sync_all(),
+            // Who may not look into it did not create anything in it.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
+            Err(error) => Err(error),
+        };
+    }
+    create(parent)?;
+    match fs::create_dir(directory) {
+        // Two processes may start at once: the lock decides between them.
+        Err(error) if error.kind() != ErrorKind::AlreadyExists || !directory.is_dir() => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    File::open(parent)?.sync_all()
+}
+
+/// Writes this process into the lock.
+fn name_holder(lock: &mut File) -> io::Result<()> {
+    lock.set_len(0)?;
+    lock.write_all(format!("{}\n", std::process::id()).as_bytes())
+}
+
+/// Who wrote the lock, for people.
+fn holder(lock: &mut File) -> String {
+    let mut text = String::new();
+    match lock.take(32).read_to_string(&mut text).ok().and_then(|_| text.trim().parse::<u32>().ok()) {
+        Some(process) => format!("process {process}"),
+        None => "another process".into(),
+    }
+}
+
+fn failure(operation: &'static str, file: &str, error: &io::Error) -> DiskError {
+    let full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+    DiskError { operation, file: file.into(), cause: error.to_string().into(), full }
+}
+
+/// Reads until the buffer is full or the file ends.
+fn read_from(mut file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.reserve_exact(length.min(file.metadata()?.len().saturating_sub(offset) as usize));
+    file.seek(SeekFrom::Start(offset))?;
+    file.take(length as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+impl Disk for FileDisk {
+    fn list(&self) -> Result<Vec<String>, DiskError> {
+        let failed = |error: io::Error| failure("list", "", &error);
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.directory).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            // A name that is no text is none of ours.
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            if name != LOCK && !entry.file_type().map_err(failed)?.is_dir() {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn length(&self, file: &str) -> Result<u64, DiskError> {
+        let metadata = fs::metadata(self.path(file)).map_err(|error| failure("length", file, &error))?;
+        Ok(metadata.len())
+    }
+
+    fn read(&self, file: &str, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
+        let read = match &self.active {
+            Some((name, opened)) if name == file => read_from(opened, offset, length),
+            _ => File::open(self.path(file)).and_then(|opened| read_from(&opened, offset, length)),
+        };
+        read.map_err(|error| failure("read", file, &error))
+    }
+
+    fn append(&mut self, file: &str, bytes: &[u8]) -> Result<(), DiskError> {
+        let written = self.active(file, true).and_then(|opened| opened.write_all(bytes));
+        written.map_err(|error| failure("append", file, &error))
+    }
+
+    fn truncate(&mut self, file: &str, length: u64) -> Result<(), DiskError> {
+        let cut = self.active(file, false).and_then(|opened| opened.set_len(length));
+        cut.map_err(|error| failure("truncate", file, &error))
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> Result<(), DiskError> {
+        self.close(from);
+        self.close(to);
+        fs::rename(self.path(from), self.path(to)).map_err(|error| failure("rename", from, &error))
+    }
+
+    fn remove(&mut self, file: &str) -> Result<(), DiskError> {
+        self.close(file);
+        fs::remove_file(self.path(file)).map_err(|error| failure("remove", file, &error))
+    }
+
+    fn sync(&mut self, file: &str) -> Result<(), DiskError> {
+        let synced = self.active(file, false).and_then(|opened| opened.sync_data());
+        synced.map_err(|error| failure("sync", file, &error))
+    }
+
+    fn sync_directory(&mut self) -> Result<(), DiskError> {
+        self.handle.sync_all().map_err(|error| failure("sync", "", &error))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! The disk on a real file system, alone and below a log.
+
+use super::*;
+use crate::protocol::record::Record;
+use crate::storage::{Identity, Log, LogConfig};
+use norn_client::wire::NodeId;
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a directory")
+}
+
+#[test]
+fn files_are_written_read_cut_renamed_and_removed() {
+    let directory = directory();
+    let mut disk = FileDisk::open(&directory.path().join("new/data")).expect("created");
+    assert_eq!(disk.list().expect("listed"), Vec::<String>::new());
+    disk.append("b", b"hello").expect("written");
+    disk.append("a", b"other").expect("written");
+    disk.append("b", b" there").expect("written");
+    disk.sync("b").expect("synced");
+    disk.sync("a").expect("synced");
+    disk.sync_directory().expect("synced");
+    assert_eq!(disk.list().expect("listed"), ["a", "b"]);
+    assert_eq!(disk.length("b").expect("there"), 11);
+    for file in ["b", "a"] {
+        // Once through the open file, once through another.
+        disk.append(file, b"").expect("opened");
+        assert_eq!(disk.read("b", 6, 3).expect("read"), b"the");
+        assert_eq!(disk.read("b", 9, usize::MAX).expect("read"), b"re");
+        assert_eq!(disk.read("b", 99, 9).expect("read"), b"");
+    }
+    disk.truncate("b", 5).expect("cut");
+    disk.append("b", b"!").expect("written");
+    assert_eq!(disk.read("b", 0, 100).expect("read"), b"hello!");
+    disk.rename("b", "a").expect("renamed");
+    disk.append("a", b"?").expect("written");
+    assert_eq!(disk.read("a", 0, 100).expect("read"), b"hello!?");
+    disk.remove("a").expect("removed");
+    assert_eq!(disk.list().expect("listed"), Vec::<String>::new());
+    disk.append("a", b"anew").expect("written");
+    assert_eq!(disk.read("a", 0, 100).expect("read"), b"anew");
+}
+
+#[test]
+fn a_missing_file_is_an_error_and_is_not_created() {
+    let directory = directory();
+    let mut disk = FileDisk::open(directory.path()).expect("opened");
+    let errors = [
+        disk.length("x").expect_err("missing"),
+        disk.read("x", 0, 1).expect_err("missing"),
+        disk.truncate("x", 0).expect_err("missing"),
+        disk.sync("x").expect_err("missing"),
+        disk.remove("x").expect_err("missing"),
+        disk.rename("x", "y").expect_err("missing"),
+    ];
+    for error in errors {
+        assert_eq!((error.file.as_str(), error.full), ("x", false));
+    }
+    assert_eq!(disk.list().expect("listed"), Vec::<String>::new());
+}
+
+#[test]
+fn a_second_holder_is_told_who_is_first() {
+    let directory = directory();
+    let first = FileDisk::open(directory.path()).expect("opened");
+    let error = FileDisk::open(directory.path()).expect_err("held");
+    assert!(matches!(error, FileDiskError::Held { .. }));
+    assert!(error.to_string().contains(&format!("held by process {}", std::process::id())), "{error}");
+    drop(first);
+    FileDisk::open(directory.path()).expect("free again");
+}
+
+#[test]
+fn what_a_dead_process_left_in_the_lock_does_not_matter() {
+    let directory = directory();
+    fs::write(directory.path().join(LOCK), "4194304999 and more").expect("written");
+    let held = FileDisk::open(directory.path()).expect("opened");
+    let text = fs::read_to_string(directory.path().join(LOCK)).expect("read");
+    assert_eq!(text, format!("{}\n", std::process::id()));
+    drop(held);
+}
+
+#[test]
+fn a_path_that_is_no_directory_is_refused() {
+    let directory = directory();
+    let file = directory.path().join("file");
+    fs::write(&file, "").expect("written");
+    for path in [file.clone(), file.join("below")] {
+        let error = FileDisk::open(&path).expect_err("no directory");
+        assert!(error.to_string().contains("cannot be used"), "{error}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "no plain file name")]
+fn names_with_separators_are_a_mistake() {
+    let directory = directory();
+    let disk = FileDisk::open(directory.path()).expect("opened");
+    let _ = disk.length("../x");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_told_apart() {
+    let directory = directory();
+    let mut disk = FileDisk::open(directory.path()).expect("opened");
+    std::os::unix::fs::symlink("/dev/full", directory.path().join("x")).expect("linked");
+    let error = disk.append("x", b"1").expect_err("full");
+    assert!(error.full, "{error}");
+}
+
+fn start(directory: &Path, draw: u64) -> (Log<FileDisk>, Vec<Record>) {
+    let disk = FileDisk::open(directory).expect("opened");
+    let config = LogConfig { segment_bytes: 300 };
+    let identity = || Identity { node: NodeId(u128::from(draw)), incarnation: draw };
+    let mut log = Log::open(disk, config, identity).expect("a log");
+    let mut records = Vec::new();
+    let visit = |record| {
+        records.push(record);
+        Ok(())
+    };
+    log.replay(visit).expect("whole");
+    (log, records)
+}
+
+#[test]
+fn a_log_lives_on_it() {
+    let directory = directory();
+    let mut expected = vec![Record::Identity { node: NodeId(1), incarnation: 1 }];
+    for count in 1..30 {
+        let (mut log, records) = start(directory.path(), count);
+        assert_eq!(records, expected);
+        let record = Record::Boot { count };
+        log.append(std::slice::from_ref(&record)).expect("written");
+        log.sync().expect("synced");
+        expected.push(record);
+        let last = format!("{:016}.log", log.stats().segment);
+        drop(log);
+        // Half a frame, as if the process had been killed in a write.
+        let mut file = OpenOptions::new().append(true).open(directory.path().join(last)).expect("there");
+        file.write_all(&[0, 0, 0, 9, 1, 2, 3]).expect("written");
+    }
+    assert!(FileDisk::open(directory.path()).expect("free").list().expect("listed").len() > 2);
+}

@@ -1,0 +1,259 @@
+//! A disk for tests: bytes and names are pending until synced, and a crash keeps a chosen part of what was pending.
+//!
+//! What it stands for: appends that arrive as a prefix, possibly with the file's length ahead of its contents; names
+//! that appear only with the directory's sync; a process that ends in the middle of any write. What it leaves out:
+//! pages of one file that arrive out of order.
+
+use super::disk::{Disk, DiskError};
+use crate::protocol::record::Record;
+use norn_client::wire::response::Genesis;
+use norn_client::wire::{ClusterId, NodeId, PartitionId};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What a crash keeps of the bytes that were pending in each file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    Nothing,
+    Half,
+    Everything,
+    /// The length, but zeroes for the contents.
+    Zeroes,
+    /// Half of the contents, and zeroes for the rest.
+    HalfThenZeroes,
+}
+
+impl Kept {
+    pub const ALL: [Kept; 5] = [Kept::Nothing, Kept::Half, Kept::Everything, Kept::Zeroes, Kept::HalfThenZeroes];
+}
+
+#[derive(Debug, Clone, Default)]
+struct Content {
+    bytes: Vec<u8>,
+    durable: Vec<u8>,
+}
+
+impl Content {
+    fn after_crash(&self, kept: Kept) -> Vec<u8> {
+        let Some(pending) = self.bytes.strip_prefix(self.durable.as_slice()) else {
+            // It was cut: a file has its old length or the new one.
+            return if kept == Kept::Nothing { self.durable.clone() } else { self.bytes.clone() };
+        };
+        let (contents, zeroes) = match kept {
+            Kept::Nothing => (0, 0),
+            Kept::Half => (pending.len() / 2, 0),
+            Kept::Everything => (pending.len(), 0),
+            Kept::Zeroes => (0, pending.len()),
+            Kept::HalfThenZeroes => (pending.len() / 2, pending.len() - pending.len() / 2),
+        };
+        [&self.durable, &pending[..contents], &vec![0; zeroes]].concat()
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+struct State {
+    contents: BTreeMap<u64, Content>,
+    names: BTreeMap<String, u64>,
+    durable_names: BTreeMap<String, u64>,
+    /// Steps until everything fails: a byte appended is one, any other change is one.
+    budget: Option<u64>,
+    /// What was done, for tests of its order.
+    trace: Vec<String>,
+}
+
+/// The disk. Clones share it, so that it outlives the log that was given one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Double(Rc<RefCell<State>>);
+
+impl Double {
+    pub fn with_file(file: &str, bytes: &[u8]) -> Double {
+        let double = Double::default();
+        double.put(file, bytes);
+        double
+    }
+
+    /// Puts a durable file in place.
+    pub fn put(&self, file: &str, bytes: &[u8]) {
+        let mut state = self.0.borrow_mut();
+        let number = state.contents.len() as u64;
+        state.contents.insert(number, Content { bytes: bytes.into(), durable: bytes.into() });
+        state.names.insert(file.into(), number);
+        state.durable_names.insert(file.into(), number);
+    }
+
+    /// Every file as it is now.
+    pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        let state = self.0.borrow();
+        state.names.iter().map(|(name, number)| (name.clone(), state.contents[number].bytes.clone())).collect()
+    }
+
+    pub fn with_files(files: &BTreeMap<String, Vec<u8>>) -> Double {
+        let double = Double::default();
+        for (file, bytes) in files {
+            double.put(file, bytes);
+        }
+        double
+    }
+
+    pub fn fail_after(&self, steps: u64) {
+        self.0.borrow_mut().budget = Some(steps);
+    }
+
+    pub fn budget_left(&self) -> u64 {
+        self.0.borrow().budget.expect("a budget was set")
+    }
+
+    pub fn take_trace(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.borrow_mut().trace)
+    }
+
+    /// The disk as the next start finds it.
+    pub fn crash(&self, kept: Kept, names_kept: bool) -> Double {
+        let state = self.0.borrow();
+        let names = if names_kept { &state.names } else { &state.durable_names };
+        let double = Double::default();
+        for (file, number) in names {
+            double.put(file, &state.contents[number].after_crash(kept));
+        }
+        double
+    }
+
+    /// All that a crash now may leave, each state once.
+    pub fn crashes(&self) -> Vec<Double> {
+        let mut states = BTreeSet::new();
+        for kept in Kept::ALL {
+            states.extend([self.crash(kept, false).files(), self.crash(kept, true).files()]);
+        }
+        states.iter().map(Double::with_files).collect()
+    }
+}
+
+fn failure(operation: &'static str, file: &str, cause: &str) -> DiskError {
+    DiskError { operation, file: file.into(), cause: cause.into(), full: false }
+}
+
+impl State {
+    /// Takes up to `steps` steps; how many are left to be made.
+    fn spend(&mut self, steps: u64) -> u64 {
+        let allowed = self.budget.map_or(steps, |budget| budget.min(steps));
+        self.budget = self.budget.map(|budget| budget - allowed);
+        allowed
+    }
+
+    fn change(&mut self, operation: &'static str, file: &str) -> Result<(), DiskError> {
+        if self.spend(1) == 0 {
+            return Err(failure(operation, file, "crashed"));
+        }
+        self.trace.push(format!("{operation} {file}"));
+        Ok(())
+    }
+
+    fn number(&self, operation: &'static str, file: &str) -> Result<u64, DiskError> {
+        self.names.get(file).copied().ok_or_else(|| failure(operation, file, "there is no such file"))
+    }
+
+    fn content(&mut self, operation: &'static str, file: &str) -> Result<&mut Content, DiskError> {
+        let number = self.number(operation, file)?;
+        Ok(self.contents.get_mut(&number).expect("a name leads to a file"))
+    }
+}
+
+impl Disk for Double {
+    fn list(&self) -> Result<Vec<String>, DiskError> {
+        Ok(self.0.borrow().names.keys().cloned().collect())
+    }
+
+    fn length(&self, file: &str) -> Result<u64, DiskError> {
+        Ok(self.0.borrow_mut().content("length", file)?.bytes.len() as u64)
+    }
+
+    fn read(&self, file: &str, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
+        let mut state = self.0.borrow_mut();
+        let bytes = &state.content("read", file)?.bytes;
+        let start = (offset as usize).min(bytes.len());
+        Ok(bytes[start..bytes.len().min(start + length)].to_vec())
+    }
+
+    fn append(&mut self, file: &str, bytes: &[u8]) -> Result<(), DiskError> {
+        let mut state = self.0.borrow_mut();
+        state.change("append", file)?;
+        let number = match state.names.get(file) {
+            Some(number) => *number,
+            None => {
+                let number = state.contents.len() as u64;
+                state.names.insert(file.into(), number);
+                number
+            }
+        };
+        let written = state.spend(bytes.len() as u64) as usize;
+        state.contents.entry(number).or_default().bytes.extend_from_slice(&bytes[..written]);
+        if written == bytes.len() { Ok(()) } else { Err(failure("append", file, "crashed")) }
+    }
+
+    fn truncate(&mut self, file: &str, length: u64) -> Result<(), DiskError> {
+        let mut state = self.0.borrow_mut();
+        state.change("truncate", file)?;
+        state.content("truncate", file)?.bytes.truncate(length as usize);
+        Ok(())
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> Result<(), DiskError> {
+        let mut state = self.0.borrow_mut();
+        state.change("rename", from)?;
+        let number = state.number("rename", from)?;
+        state.names.remove(from);
+        state.names.insert(to.into(), number);
+        Ok(())
+    }
+
+    fn remove(&mut self, file: &str) -> Result<(), DiskError> {
+        let mut state = self.0.borrow_mut();
+        state.change("remove", file)?;
+        state.number("remove", file)?;
+        state.names.remove(file);
+        Ok(())
+    }
+
+    fn sync(&mut self, file: &str) -> Result<(), DiskError> {
+        let mut state = self.0.borrow_mut();
+        state.change("sync", file)?;
+        let content = state.content("sync", file)?;
+        content.durable = content.bytes.clone();
+        Ok(())
+    }
+
+    fn sync_directory(&mut self) -> Result<(), DiskError> {
+        let mut state = self.0.borrow_mut();
+        state.change("sync_directory", "")?;
+        state.durable_names = state.names.clone();
+        Ok(())
+    }
+}
+
+/// The cluster of [`genesis`].
+pub(crate) const CLUSTER: ClusterId = ClusterId(0xc1);
+
+/// A record with so many bytes and a few more.
+pub(crate) fn sized(bytes: usize) -> Record {
+    Record::Genesis(Arc::new(Genesis {
+        cluster: CLUSTER,
+        name: "n".repeat(bytes),
+        partitions: 1,
+        replicas: 1,
+        members: Vec::new(),
+        assignment: Vec::new(),
+    }))
+}
+
+/// Some record, another for every number.
+pub(crate) fn record(number: u64) -> Record {
+    match number % 5 {
+        0 => Record::Boot { count: number },
+        1 => Record::Mark { time_ms: u64::MAX - number, sessions: number },
+        2 => Record::Facts { partition: PartitionId(number as u16), items: Arc::new(Vec::new()) },
+        3 => Record::Identity { node: NodeId(u128::from(number) << 64), incarnation: number },
+        _ => sized(number as usize % 60),
+    }
+}

@@ -1,0 +1,193 @@
+//! The log as its host sees it. Crashes are in their own file.
+
+use super::*;
+use crate::storage::double::{CLUSTER, Double, Kept, record, sized};
+
+mod crash;
+
+pub(super) const SMALL: LogConfig = LogConfig { segment_bytes: 200 };
+
+pub(super) fn identity(number: u64) -> Identity {
+    Identity { node: NodeId(u128::from(number) << 100), incarnation: number }
+}
+
+fn identity_record(identity: Identity) -> Record {
+    Record::Identity { node: identity.node, incarnation: identity.incarnation }
+}
+
+/// Opens and replays; all records.
+pub(super) fn start(disk: &Double, config: LogConfig) -> Result<(Log<Double>, Vec<Record>, Replayed), OpenError> {
+    let mut log = Log::open(disk.clone(), config, || identity(99))?;
+    let mut records = Vec::new();
+    let replayed = log.replay(|record| {
+        records.push(record);
+        Ok(())
+    })?;
+    assert_eq!(replayed.records, records.len() as u64);
+    assert_eq!(replayed.segments, log.stats().segment);
+    assert_eq!(replayed.bytes, disk.files().values().map(|bytes| bytes.len() as u64).sum::<u64>());
+    assert_eq!(records[0], identity_record(log.identity()));
+    Ok((log, records, replayed))
+}
+
+/// A fresh log with the records 0 to `count`, synced.
+pub(super) fn written(count: u64) -> (Log<Double>, Double, Vec<Record>) {
+    let disk = Double::default();
+    let (mut log, mut records, _) = start(&disk, SMALL).expect("a fresh log");
+    for number in 0..count {
+        log.append(&[record(number)]).expect("written");
+        records.push(record(number));
+    }
+    log.sync().expect("synced");
+    (log, disk, records)
+}
+
+#[test]
+fn an_identity_is_drawn_once() {
+    let disk = Double::default();
+    let log = Log::open(disk.clone(), LogConfig::default(), || identity(1)).expect("a fresh log");
+    assert_eq!(log.identity(), identity(1));
+    assert_eq!(disk.take_trace(), ["append 0000000000000001.log", "sync 0000000000000001.log", "sync_directory "]);
+    let log = Log::open(disk.crash(Kept::Nothing, false), LogConfig::default(), || panic!("drawn twice"));
+    assert_eq!(log.expect("a log").identity(), identity(1));
+}
+
+#[test]
+fn records_come_back_in_order_through_many_segments() {
+    let (log, disk, records) = written(40);
+    assert!(log.stats().segment > 5);
+    let (_, read, replayed) = start(&disk, SMALL).expect("whole");
+    assert_eq!(read, records);
+    assert_eq!(replayed.cut_bytes, 0);
+}
+
+#[test]
+fn one_call_is_one_write() {
+    let disk = Double::default();
+    let (mut log, ..) = start(&disk, LogConfig::default()).expect("a fresh log");
+    disk.take_trace();
+    let before = log.stats();
+    log.append(&(0..20).map(record).collect::<Vec<_>>()).expect("written");
+    log.append(&[]).expect("nothing to write");
+    log.append(&[record(20)]).expect("written");
+    log.sync().expect("synced");
+    log.sync().expect("nothing to sync");
+    let file = "0000000000000001.log";
+    assert_eq!(disk.take_trace(), [format!("append {file}"), format!("append {file}"), format!("sync {file}")]);
+    let stats = log.stats();
+    assert_eq!((stats.appends - before.appends, stats.syncs - before.syncs), (2, 1));
+    assert_eq!(stats.bytes, disk.files()[file].len() as u64);
+}
+
+#[test]
+fn a_segment_is_durable_before_the_next_begins_and_that_before_its_records() {
+    let disk = Double::default();
+    let (mut log, ..) = start(&disk, SMALL).expect("a fresh log");
+    disk.take_trace();
+    log.append(&[sized(40), sized(100)]).expect("written");
+    let (first, second) = ("0000000000000001.log", "0000000000000002.log");
+    let order = [
+        format!("append {first}"),
+        format!("sync {first}"),
+        format!("append {second}"),
+        format!("sync {second}"),
+        "sync_directory ".into(),
+        format!("append {second}"),
+    ];
+    assert_eq!(disk.take_trace(), order);
+}
+
+#[test]
+fn a_record_larger_than_a_segment_has_one_of_its_own() {
+    let disk = Double::default();
+    let (mut log, ..) = start(&disk, SMALL).expect("a fresh log");
+    let records = [sized(1000), sized(2000), record(1)];
+    log.append(&records).expect("written");
+    log.sync().expect("synced");
+    assert_eq!(log.stats().segment, 4);
+    let (_, read, _) = start(&disk, SMALL).expect("whole");
+    assert_eq!(read[1..], records);
+}
+
+#[test]
+fn later_headers_name_the_cluster() {
+    let disk = Double::default();
+    let (mut log, ..) = start(&disk, SMALL).expect("a fresh log");
+    log.append(&[record(0), sized(150), sized(150)]).expect("written");
+    let files = disk.files();
+    let cluster = |number| Header::decode(&files[&segment::name(number)]).expect("a header").cluster;
+    assert_eq!(cluster(1), ClusterId::default());
+    assert_eq!(cluster(2), ClusterId::default(), "the genesis is in this segment, not before it");
+    assert_eq!(cluster(3), CLUSTER);
+    // After a start it is still known.
+    let (mut log, ..) = start(&disk, SMALL).expect("whole");
+    log.append(&[sized(150)]).expect("written");
+    let header = Header::decode(&disk.files()[&segment::name(4)]).expect("a header");
+    assert_eq!(header, Header { cluster: CLUSTER, node: identity(99).node, segment: 4, first_ordinal: 5 });
+}
+
+#[test]
+fn what_is_there_is_synced_before_it_is_trusted() {
+    let (_, disk, _) = written(20);
+    let last = segment::name(disk.files().len() as u64);
+    disk.take_trace();
+    Log::open(disk.clone(), SMALL, || identity(2)).expect("whole");
+    assert_eq!(disk.take_trace(), [format!("sync {last}"), "sync_directory ".into()]);
+}
+
+#[test]
+fn after_an_error_the_log_only_repeats_it() {
+    for steps in 0..4 {
+        let (mut log, disk, _) = written(1);
+        disk.fail_after(steps);
+        let error = log.append(&[record(1)]).and_then(|()| log.sync());
+        let Err(error @ LogError::Disk(_)) = error else { panic!("an error after {steps} steps") };
+        // The disk is well again, but what is on it is not known.
+        disk.fail_after(1000);
+        assert_eq!(log.append(&[record(2)]), Err(error.clone()));
+        assert_eq!(log.append(&[]), Err(error.clone()));
+        assert_eq!(log.sync(), Err(error));
+        assert_eq!(disk.budget_left(), 1000, "nothing was tried again");
+    }
+}
+
+#[test]
+fn a_failed_sync_is_not_tried_again() {
+    let (mut log, disk, _) = written(1);
+    log.append(&[record(1)]).expect("written");
+    disk.fail_after(0);
+    let error = log.sync().expect_err("the disk fails");
+    disk.fail_after(1000);
+    assert_eq!(log.sync(), Err(error));
+    assert_eq!(disk.budget_left(), 1000);
+}
+
+#[test]
+fn a_record_that_is_too_large_is_not_written() {
+    let (mut log, disk, _) = written(1);
+    let before = disk.files();
+    let error = log.append(&[record(1), sized(RECORD_BYTES_MAX)]).expect_err("too large");
+    assert!(matches!(error, LogError::RecordTooLarge { bytes } if bytes > RECORD_BYTES_MAX));
+    assert_eq!(log.append(&[record(1)]), Err(error));
+    assert_eq!(disk.files(), before);
+}
+
+#[test]
+fn the_visitor_can_refuse() {
+    let (_, disk, _) = written(3);
+    let mut log = Log::open(disk, SMALL, || identity(2)).expect("whole");
+    let mut seen = 0;
+    let error = log.replay(|_| {
+        seen += 1;
+        if seen == 3 { Err("no".into()) } else { Ok(()) }
+    });
+    let Err(OpenError::Refused { ordinal, cause, .. }) = error else { panic!("refused") };
+    assert_eq!((seen, ordinal, cause.as_str()), (3, 3, "no"));
+}
+
+#[test]
+#[should_panic(expected = "replayed before it is written to")]
+fn appending_before_the_replay_is_a_mistake() {
+    let mut log = Log::open(Double::default(), SMALL, || identity(1)).expect("a fresh log");
+    let _ = log.append(&[record(1)]);
+}

@@ -1,0 +1,178 @@
+//! Crashes at every step of a scripted run, and at every step of the recovery after it.
+//!
+//! Goal: what is read back is a prefix of what was appended, and holds all that was synced. Method: the disk fails
+//! after a number of steps, a byte or an operation each; then every state that a crash may leave is started from.
+
+use super::*;
+use proptest::prelude::*;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Append(Vec<Record>),
+    Sync,
+}
+
+/// What a run that may have ended early had done.
+#[derive(Debug, Default)]
+struct Outcome {
+    /// Set once opening was reported to have succeeded.
+    identity: Option<Identity>,
+    /// All that may be in the log, without the identity.
+    appended: Vec<Record>,
+    /// How many of these must be.
+    synced: usize,
+    finished: bool,
+}
+
+fn run(disk: &Double, config: &LogConfig, script: &[Step]) -> Outcome {
+    let mut outcome = Outcome::default();
+    let Ok(mut log) = Log::open(disk.clone(), config.clone(), || identity(1)) else { return outcome };
+    outcome.identity = Some(log.identity());
+    if log.replay(|_| Ok(())).is_err() {
+        return outcome;
+    }
+    for step in script {
+        let result = match step {
+            Step::Append(records) => {
+                outcome.appended.extend_from_slice(records);
+                log.append(records)
+            }
+            Step::Sync => log.sync(),
+        };
+        if result.is_err() {
+            return outcome;
+        }
+        if matches!(step, Step::Sync) {
+            outcome.synced = outcome.appended.len();
+        }
+    }
+    outcome.finished = true;
+    outcome
+}
+
+/// Starts from a disk, checks what is there, writes on, and starts again.
+fn check(disk: &Double, config: &LogConfig, outcome: &Outcome) {
+    let (mut log, mut records, _) = start(disk, config.clone()).expect("a crash leaves what can be mended");
+    if let Some(identity) = outcome.identity {
+        assert_eq!(log.identity(), identity, "an identity is for ever");
+    }
+    let read = &records[1..];
+    assert!(read.len() >= outcome.synced, "{} records were synced, {} are left", outcome.synced, read.len());
+    assert_eq!(read, &outcome.appended[..read.len()], "a prefix");
+    let more = [sized(120), record(1)];
+    log.append(&more).expect("written");
+    log.sync().expect("synced");
+    records.extend(more);
+    // Ordinals are checked by the reader: a gap or a repeat would be refused.
+    let (_, again, replayed) = start(&disk.crash(Kept::Nothing, false), config.clone()).expect("whole");
+    assert_eq!(again, records);
+    assert_eq!(replayed.cut_bytes, 0);
+}
+
+/// Crashes in the middle of the recovery too: opening after that must come to the same.
+fn check_crashes_of_recovery(disk: &Double, config: &LogConfig, outcome: &Outcome) {
+    for steps in 0.. {
+        let tried = Double::with_files(&disk.files());
+        tried.fail_after(steps);
+        let done = start_quietly(&tried, config);
+        if done {
+            return;
+        }
+        for crashed in tried.crashes() {
+            check(&crashed, config, outcome);
+        }
+    }
+}
+
+fn start_quietly(disk: &Double, config: &LogConfig) -> bool {
+    let Ok(mut log) = Log::open(disk.clone(), config.clone(), || identity(50)) else { return false };
+    log.replay(|_| Ok(())).is_ok()
+}
+
+fn script() -> Vec<Step> {
+    vec![
+        Step::Append(vec![Record::Boot { count: 1 }]),
+        Step::Sync,
+        Step::Append((0..4).map(record).collect()),
+        Step::Append(vec![sized(20)]),
+        Step::Sync,
+        Step::Append((5..12).map(record).collect()),
+        Step::Append(vec![record(12)]),
+        Step::Sync,
+        Step::Append(vec![sized(250)]),
+        Step::Append(vec![record(13)]),
+    ]
+}
+
+#[test]
+fn every_crash_leaves_a_prefix_with_all_that_was_synced() {
+    let script = script();
+    for steps in 0.. {
+        let disk = Double::default();
+        disk.fail_after(steps);
+        let outcome = run(&disk, &SMALL, &script);
+        for crashed in disk.crashes() {
+            check(&Double::with_files(&crashed.files()), &SMALL, &outcome);
+            // Where in a write it ended makes little difference to that: a sample of the bytes will do.
+            if steps % 5 == 0 {
+                check_crashes_of_recovery(&crashed, &SMALL, &outcome);
+            }
+        }
+        if outcome.finished {
+            assert!(disk.files().len() > 4, "the script rotates");
+            return;
+        }
+    }
+}
+
+/// The process dies but the machine lives on: nothing pending is lost, and yet nothing of it is durable until the next
+/// start has made it so.
+#[test]
+fn what_a_start_has_read_survives_a_crash_after_it() {
+    let script = script();
+    for steps in 0.. {
+        let disk = Double::default();
+        disk.fail_after(steps);
+        let finished = run(&disk, &SMALL, &script).finished;
+        disk.fail_after(u64::MAX);
+        let (log, records, _) = start(&disk, SMALL).expect("a dead process leaves what can be mended");
+        let (after, again, _) = start(&disk.crash(Kept::Nothing, false), SMALL).expect("whole");
+        assert_eq!(again, records, "after {steps} steps");
+        assert_eq!(after.identity(), log.identity());
+        if finished {
+            return;
+        }
+    }
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let append = proptest::collection::vec(0u64..400, 0..6)
+        .prop_map(|numbers| Step::Append(numbers.into_iter().map(record).collect()));
+    let large = (0usize..700).prop_map(|bytes| Step::Append(vec![sized(bytes)]));
+    proptest::collection::vec(prop_oneof![4 => append, 1 => large, 2 => Just(Step::Sync)], 0..25)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_run_survives_any_crash(
+        script in steps(),
+        segment_bytes in 0u64..1000,
+        crash_at in 0u64..4000,
+        second_crash_at in 0u64..12,
+    ) {
+        let config = LogConfig { segment_bytes };
+        let disk = Double::default();
+        disk.fail_after(crash_at);
+        let outcome = run(&disk, &config, &script);
+        for crashed in disk.crashes() {
+            let tried = Double::with_files(&crashed.files());
+            tried.fail_after(second_crash_at);
+            start_quietly(&tried, &config);
+            for twice in tried.crashes() {
+                check(&twice, &config, &outcome);
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Names, header and reader of a segment.
+
+use super::*;
+use crate::protocol::record::Record;
+use crate::storage::double::Double;
+use crate::storage::frame;
+use proptest::prelude::*;
+
+fn header() -> Header {
+    Header { cluster: ClusterId(0x0102), node: NodeId(0x0a0b << 112), segment: 3, first_ordinal: 0x1_0000 }
+}
+
+#[test]
+fn the_bytes_are_fixed() {
+    let mut golden = Vec::new();
+    golden.extend_from_slice(b"NORN-WAL");
+    golden.extend_from_slice(&[0, 1, 0, 1]);
+    golden.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2]);
+    golden.extend_from_slice(&[10, 11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    golden.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 3]);
+    golden.extend_from_slice(&[0, 0, 0, 0, 0, 1, 0, 0]);
+    golden.extend_from_slice(&[0x84, 0xf7, 0x5e, 0x8e]);
+    assert_eq!(header().encode().as_slice(), golden);
+}
+
+#[test]
+fn what_is_written_is_read() {
+    assert_eq!(Header::decode(&header().encode()), Ok(header()));
+}
+
+#[test]
+fn any_changed_or_missing_byte_of_a_header_is_noticed() {
+    let bytes = header().encode();
+    for place in 0..bytes.len() {
+        assert!(Header::decode(&bytes[..place]).is_err(), "cut to {place}");
+        for change in 1..=255 {
+            let mut changed = bytes;
+            changed[place] ^= change;
+            assert!(Header::decode(&changed).is_err(), "byte {place} changed by {change}");
+        }
+    }
+}
+
+#[test]
+fn other_versions_are_told_apart_from_damage() {
+    let mut format = header().encode();
+    format[9] = 2;
+    assert_eq!(Header::decode(&format), Err(HeaderFault::Format(2)));
+    let mut records = header().encode();
+    records[11] = 9;
+    let checksum = crc32c::crc32c(&records[..60]);
+    records[60..].copy_from_slice(&checksum.to_be_bytes());
+    assert_eq!(Header::decode(&records), Err(HeaderFault::Records(9)));
+    // A crash may leave zeroes behind the magic: that is no version.
+    let mut torn = [0; HEADER_BYTES];
+    torn[..8].copy_from_slice(&MAGIC);
+    assert!(matches!(Header::decode(&torn), Err(HeaderFault::Broken(_))));
+}
+
+#[test]
+fn names_and_numbers_belong_together() {
+    assert_eq!(name(1), "0000000000000001.log");
+    assert!(name(9) < name(10));
+    for file in ["0000000000000000.log", "1.log", "+000000000000001.log", "00000000000000001.log", "0000000000000001"] {
+        assert_eq!(number(file), None, "{file}");
+    }
+}
+
+#[test]
+fn large_records_are_read_across_windows() {
+    let sizes = [10, READ_BYTES - 80, 3, 3 * READ_BYTES, READ_BYTES, 1];
+    let mut bytes = header().encode().to_vec();
+    let records: Vec<Record> = sizes.iter().map(|size| crate::storage::double::sized(*size)).collect();
+    for (place, record) in records.iter().enumerate() {
+        frame::encode(place as u64 + 1, record, &mut bytes).expect("small");
+    }
+    let disk = Double::with_file("a.log", &bytes);
+    let mut reader = Reader::new(&disk, "a.log", bytes.len() as u64);
+    for (place, record) in records.iter().enumerate() {
+        let Next::Body(body) = reader.next(place as u64 + 1).expect("no fault") else { panic!("a body") };
+        assert_eq!(&Record::decode(body).expect("a record"), record);
+    }
+    assert_eq!(reader.next(7).expect("no fault"), Next::End);
+}
+
+#[test]
+fn a_hostile_length_costs_nothing() {
+    for length in [0, 1 << 26, (1 << 26) + 1, u32::MAX] {
+        let mut bytes = header().encode().to_vec();
+        bytes.extend_from_slice(&u32::to_be_bytes(length));
+        bytes.extend_from_slice(&[0; 28]);
+        let disk = Double::with_file("a.log", &bytes);
+        let mut reader = Reader::new(&disk, "a.log", bytes.len() as u64);
+        assert!(matches!(reader.next(1).expect("no fault"), Next::Broken(Fault::Incomplete | Fault::Length(_))));
+        assert!(reader.window.capacity() <= READ_BYTES);
+    }
+}
+
+proptest! {
+    #[test]
+    fn names_carry_any_number(value in 1..=NUMBER_MAX) {
+        prop_assert_eq!(number(&name(value)), Some(value));
+        prop_assert!(is_of_log(&name(value)));
+    }
+
+    #[test]
+    fn any_bytes_may_stand_for_a_header(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        prop_assert!(Header::decode(&bytes).is_err());
+    }
+}
