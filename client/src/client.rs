@@ -21,6 +21,7 @@
 //! # }
 //! ```
 
+mod answers;
 mod listing;
 mod options;
 #[cfg(test)]
@@ -29,12 +30,12 @@ mod tests;
 use crate::connection::{Answer, Handle, parse_address};
 use crate::session::{Call, Config, Draft};
 use crate::tls::{self, TlsError};
-use crate::wire::error::{Error, ErrorCode};
+use crate::wire::error::Error;
 use crate::wire::ids::{ClaimId, QueueName, TaskId, Token};
 use crate::wire::limits;
 use crate::wire::request::{Acks, Claim, Completion, Request};
 use crate::wire::response::{Acked, Granted, NodeView, PartitionView, QueueCounts, Response, State, Status, TaskView};
-use serde_bytes::ByteBuf;
+use answers::{acked, batches, completion, expiry, millis, one, spread, unexpected};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -173,63 +174,6 @@ impl std::fmt::Debug for Client {
 const WAIT_PER_LEASE: u32 = 4;
 /// Pause when a node answers a long poll before its time.
 const EARLY_PAUSE: Duration = Duration::from_millis(50);
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// When a lease ends for its holder.
-fn expiry(first_sent: Option<Instant>, lease_ms: u64) -> Instant {
-    let lease = Duration::from_millis(lease_ms.min(limits::LEASE_MS_MAX));
-    // An answer without a request cannot be; if it were, the lease had better be over.
-    first_sent.map_or_else(Instant::now, |sent| sent + lease - lease / 1_000)
-}
-
-fn unexpected<T>(verb: &str) -> Result<T, Error> {
-    Err(Error::new(ErrorCode::Unknown, format!("the node's answer to {verb} is of another kind")))
-}
-
-/// Cuts a list into batches that keep both limits; an item that is too large by itself gets its own batch.
-fn batches<T>(items: Vec<T>, bytes_of: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
-    let mut batches: Vec<Vec<T>> = Vec::new();
-    let mut bytes = 0;
-    for item in items {
-        let more = bytes_of(&item);
-        let fits =
-            |batch: &&mut Vec<T>| batch.len() < limits::BATCH_TASKS_MAX && bytes + more <= limits::BATCH_BYTES_MAX;
-        match batches.last_mut().filter(fits) {
-            Some(batch) => {
-                batch.push(item);
-                bytes += more;
-            }
-            None => {
-                batches.push(vec![item]);
-                bytes = more;
-            }
-        }
-    }
-    batches
-}
-
-/// Expands what a batch came to into one result for each item.
-fn spread<T>(result: Result<Vec<Result<T, Error>>, Error>, count: usize) -> Vec<Result<T, Error>> {
-    match result {
-        Ok(items) if items.len() == count => items,
-        Ok(_) => spread(unexpected("a batch"), count),
-        Err(error) => (0..count).map(|_| Err(error.clone())).collect(),
-    }
-}
-
-fn one<T>(result: Result<Vec<Result<T, Error>>, Error>) -> Result<T, Error> {
-    spread(result, 1).pop().expect("one was asked for")
-}
-
-fn acked(answer: Answer, verb: &str) -> Result<Vec<Result<Acked, Error>>, Error> {
-    match answer.result? {
-        Response::Acked(items) => Ok(items),
-        _ => unexpected(verb),
-    }
-}
 
 impl Client {
     /// Reads the certificates and opens a socket. Does not wait for a node: the first call does.
@@ -547,9 +491,4 @@ impl Client {
             _ => unexpected("status"),
         }
     }
-}
-
-fn completion(options: CompleteOptions) -> Completion {
-    let CompleteOptions { id, token, sequence, result, acks: _ } = options;
-    Completion { id, token, sequence, result: result.map(ByteBuf::from), at_ms: 0 }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::connection::testing::{Certificates, Node, Reply};
+use crate::wire::error::ErrorCode;
 use crate::wire::response::{Guarantee, Page};
 use std::sync::Mutex;
 

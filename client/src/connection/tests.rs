@@ -101,7 +101,7 @@ async fn without_a_node_the_deadline_holds_and_the_reason_is_told() {
         let node = Node::start(&certificates, |_| Reply::Silence);
         node.address()
     };
-    let client = Client::connect(certificates.config(&[address.clone()])).await.unwrap();
+    let client = Client::connect(certificates.config(&[address])).await.unwrap();
     let started = Instant::now();
     let body = Call::Request(Request::Queues);
     let error = client.call(body, Some(Duration::from_millis(300))).await.unwrap_err();

