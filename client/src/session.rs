@@ -33,6 +33,9 @@ use mint::{Mint, Random};
 use std::collections::{BTreeMap, BTreeSet};
 pub use types::{Call, CallId, Config, Draft, Input, Output};
 
+/// No wall clock shows this; a welcome that does is malformed.
+const TIME_MS_END: u64 = 1 << 56;
+
 /// A request under way, or timed out on a connection that is still open.
 #[derive(Debug)]
 struct Attempt {
@@ -198,7 +201,7 @@ impl Session {
 
     fn greeted(&mut self, endpoint: usize, response: Response) {
         match response {
-            Response::Welcome(welcome) if welcome.minter < 1 << 40 => {
+            Response::Welcome(welcome) if welcome.minter < 1 << 40 && welcome.time_ms < TIME_MS_END => {
                 self.mint.welcome(self.now_us, &welcome);
                 let state = self.links.get_mut(endpoint);
                 state.link = Link::Ready;

@@ -8,6 +8,9 @@ use crate::wire::limits;
 use crate::wire::request::{Acks, NewTask, Request};
 use crate::wire::response::{Acked, Response};
 
+/// The slowest network that is counted with: about a megabyte a second.
+const TRANSFER_BYTES_PER_MS: usize = 1 << 10;
+
 /// Where a call stands.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Stage {
@@ -194,8 +197,14 @@ impl Pending {
         }
     }
 
-    /// The request of the next attempt, and how long the node may take for it on purpose.
+    /// The request of the next attempt, and how long it may take on top of the usual: what the node waits on
+    /// purpose, and the transfer of a large call, without which it would be cut off again and again.
     pub fn attempt(&self, now_us: u64, positions: &[usize]) -> (Request, u64) {
+        let (request, wait_ms) = self.attempt_request(now_us, positions);
+        (request, wait_ms + (self.bytes / TRANSFER_BYTES_PER_MS) as u64)
+    }
+
+    fn attempt_request(&self, now_us: u64, positions: &[usize]) -> (Request, u64) {
         let Body::Settled(request) = &self.body else {
             unreachable!("a call is resolved before it is sent");
         };
@@ -226,7 +235,12 @@ impl Pending {
     pub fn absorb(&mut self, positions: &[usize], response: Response, current: bool) -> Verdict {
         let retry = |error| if current { Verdict::Retry(error) } else { Verdict::Ignore };
         let open = match (response, &mut self.items) {
-            (Response::Error(error), _) if is_retryable(&error) => return retry(error),
+            // To an early call `not_ready` says that there is a cluster already: no repeat changes that.
+            (Response::Error(error), _)
+                if is_retryable(&error) && !(self.early && error.code == ErrorCode::NotReady) =>
+            {
+                return retry(error);
+            }
             (Response::Error(error), _) => return Verdict::Done(self.refused(error)),
             (response, Items::None) => return Verdict::Done(Ok(response)),
             (Response::Acked(items), Items::Acked(slots)) if items.len() == positions.len() => {

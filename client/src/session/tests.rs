@@ -432,6 +432,41 @@ fn a_node_without_a_cluster_still_answers_early_calls() {
 }
 
 #[test]
+fn an_early_call_is_told_that_there_is_a_cluster_already() {
+    let (mut bench, number, _) = bench_sent_early();
+    let not_ready = error(ErrorCode::NotReady);
+    assert_eq!(done(&bench.answer(0, number, Response::Error(not_ready.clone()))), [(1, Err(not_ready))]);
+}
+
+fn bench_sent_early() -> (Bench, u64, Request) {
+    let mut bench = Bench::new(1);
+    bench.submit(1, Call::Request(Request::Identify), SECOND_US);
+    let outputs = bench.step(Input::Connected { endpoint: 0 });
+    let (_, number, request) = sent(&outputs)[1];
+    let request = request.clone();
+    (bench, number, request)
+}
+
+#[test]
+fn a_large_call_gets_time_for_its_transfer() {
+    let drafts = vec![Draft::new(queue(), vec![0; limits::PAYLOAD_BYTES_MAX]); 8];
+    let (mut bench, _, _) = bench_sent(1, Call::Enqueue { drafts, acks: Acks::One }, 60 * SECOND_US);
+    bench.sleep();
+    assert!((10 * SECOND_US..11 * SECOND_US).contains(&bench.now_us), "{}", bench.now_us);
+}
+
+#[test]
+fn a_malformed_welcome_is_a_failed_endpoint() {
+    for response in [welcome(u64::MAX, 1), welcome(SERVER_MS, 1 << 40), Response::Done] {
+        let mut bench = Bench::new(1);
+        bench.submit(1, enqueue(1), SECOND_US);
+        let outputs = bench.step(Input::Connected { endpoint: 0 });
+        let outputs = bench.answer(0, sent(&outputs)[0].1, response);
+        assert!(matches!(outputs[..], [Output::Disconnect { endpoint: 0 }]));
+    }
+}
+
+#[test]
 fn a_refused_hello_is_a_failed_endpoint() {
     let mut bench = Bench::new(2);
     bench.submit(1, enqueue(1), 60 * SECOND_US);

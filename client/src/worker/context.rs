@@ -108,6 +108,11 @@ impl Held {
         self.expires.send_replace(None);
     }
 
+    /// A claim that is lost stays listed until its handler is stopped, but is not renewed any more.
+    pub fn is_lost(&self) -> bool {
+        self.expires.borrow().is_none()
+    }
+
     /// Ready once the lease is lost: by the local clock, or because a node said so.
     pub async fn lost(&self) {
         let mut expires = self.expires.subscribe();

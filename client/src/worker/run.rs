@@ -112,7 +112,7 @@ impl Running {
     }
 
     fn renew_at(&self) -> Option<Instant> {
-        self.held.values().map(|held| held.renew_at()).min()
+        self.held.values().filter(|held| !held.is_lost()).map(|held| held.renew_at()).min()
     }
 
     /// Starts a claim or a renewal if it is time for it and none is under way.
@@ -129,7 +129,7 @@ impl Running {
             self.claiming = Some(Box::pin(async move { client.claim(options).await }));
         }
         if self.renewing.is_none() && self.renew_at().is_some_and(|at| at <= now) {
-            let held: Vec<Arc<Held>> = self.held.values().cloned().collect();
+            let held: Vec<Arc<Held>> = self.held.values().filter(|held| !held.is_lost()).cloned().collect();
             let client = self.worker.client.clone();
             self.renewing = Some(Box::pin(renew(client, held)));
         }
