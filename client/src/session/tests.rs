@@ -198,6 +198,36 @@ fn a_connection_that_answers_others_survives_a_slow_call_and_may_still_settle_it
 }
 
 #[test]
+fn what_one_attempt_has_settled_another_does_not_change() {
+    let (mut bench, slow, request) = bench_sent(2, enqueue(2), 20 * SECOND_US);
+    let all = ids(&request);
+    let outputs = bench.submit(2, Call::Request(Request::Queues), SECOND_US);
+    bench.answer(0, sent(&outputs)[0].1, Response::Queues(Vec::new()));
+    bench.sleep();
+    let outputs = bench.open(1);
+    let (_, again, _) = sent(&outputs)[0];
+    let first = vec![Ok(acked(all[0])), Err(error(ErrorCode::Unavailable))];
+    assert!(bench.answer(0, slow, Response::Acked(first)).is_empty(), "the newer attempt goes on");
+    let second = vec![Err(error(ErrorCode::Conflict)), Ok(acked(all[1]))];
+    let outputs = bench.answer(1, again, Response::Acked(second));
+    assert_eq!(done(&outputs), [(1, Ok(Response::Acked(vec![Ok(acked(all[0])), Ok(acked(all[1]))])))]);
+}
+
+#[test]
+fn a_late_welcome_is_taken_while_no_other_node_is_ready() {
+    let mut bench = Bench::new(2);
+    bench.submit(1, enqueue(1), 20 * SECOND_US);
+    let outputs = bench.step(Input::Connected { endpoint: 0 });
+    let hello = sent(&outputs)[0].1;
+    let refusal = Response::Error(error(ErrorCode::NotReady));
+    assert_eq!(connects(&bench.answer(0, hello, refusal)), [1]);
+    bench.step(Input::Disconnected { endpoint: 1 });
+    let (_, hello, _) = bench.sleep_until_sent();
+    bench.session.links.active = 1;
+    assert_eq!(sent(&bench.answer(0, hello, welcome(SERVER_MS, 1))).len(), 1);
+}
+
+#[test]
 fn short_deadlines_alone_lead_away_from_a_silent_node() {
     let (mut bench, _, _) = bench_sent(2, enqueue(1), SECOND_US / 10);
     assert_eq!(done(&bench.sleep()).len(), 1);
