@@ -80,6 +80,15 @@ impl ClientConfig {
 
     /// Reads `client.toml`: `addresses = [..]`, `ca`, `certificate`, `key`, and optionally `name` and
     /// `request_timeout_ms`. Relative paths are relative to the file.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), norn_client::client::ConnectError> {
+    /// use norn_client::client::{Client, ClientConfig};
+    /// let config = ClientConfig::load(std::path::Path::new(".norn/client.toml"))?;
+    /// let client = Client::connect(config).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[cfg(feature = "repl")]
     pub fn load(path: &std::path::Path) -> Result<ClientConfig, ConnectError> {
         #[derive(serde::Deserialize)]
@@ -237,6 +246,22 @@ impl Client {
     }
 
     /// Stores a task. After an `unknown` outcome, repeat it with the error's id in [`Draft::id`].
+    ///
+    /// ```no_run
+    /// # async fn example(client: norn_client::client::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use norn_client::session::Draft;
+    /// use norn_client::wire::{Acks, ErrorCode, QueueName};
+    /// let draft = Draft::new(QueueName::new("mail")?, "hello");
+    /// match client.enqueue_with(draft.clone(), Acks::All).await {
+    ///     Err(error) if error.code == ErrorCode::Unknown => {
+    ///         let again = error.id.into_iter().fold(draft, Draft::id);
+    ///         client.enqueue_with(again, Acks::All).await?
+    ///     }
+    ///     other => other?,
+    /// };
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn enqueue_with(&self, draft: Draft, acks: Acks) -> Result<Acked, Error> {
         let call = Call::Enqueue { drafts: vec![draft], acks };
         one(acked(self.answer(call, None).await, "enqueue"))
@@ -311,6 +336,16 @@ impl Client {
     }
 
     /// Prolongs a claim, by default by its own length; gives when it ends now.
+    ///
+    /// ```no_run
+    /// # async fn example(
+    /// #     client: norn_client::client::Client,
+    /// #     claimed: norn_client::client::Claimed,
+    /// # ) -> Result<(), norn_client::wire::Error> {
+    /// let expires = client.renew(claimed.granted.id, claimed.granted.token, None).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn renew(&self, id: TaskId, token: Token, lease: Option<Duration>) -> Result<Instant, Error> {
         one(Ok(self.renew_many(vec![(id, token)], lease).await))
     }

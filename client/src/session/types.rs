@@ -11,6 +11,14 @@ use crate::wire::response::Response;
 pub struct CallId(pub u64);
 
 /// A task that is to be enqueued: not yet minted, its delay not yet resolved.
+///
+/// ```
+/// use norn_client::session::Draft;
+/// use norn_client::wire::QueueName;
+/// let mail = QueueName::new("mail").unwrap();
+/// let draft = Draft::new(mail, "hello").priority(5).delay_ms(1_500).header("content-type", "text/plain");
+/// # assert_eq!(draft.spec.payload, b"hello");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
     /// Absent: the session mints one.
