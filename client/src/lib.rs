@@ -1,5 +1,18 @@
 //! Client of Norn, a distributed task queue.
 //!
 //! - [`wire`]: the public types, frames and limits that clients and nodes share.
+//! - [`session`]: the client without IO: retries, failover, deadlines, minting. The simulator runs it too.
+//! - `tls`, `connection` (feature `net`): certificates and sockets; drives a session over QUIC.
+//! - [`client`] (feature `net`): the typed async API that an application uses.
+//! - [`worker`] (feature `net`): handlers by task type.
 
+#[cfg(feature = "net")]
+pub mod client;
+#[cfg(feature = "net")]
+mod connection;
+pub mod session;
+#[cfg(feature = "net")]
+pub mod tls;
 pub mod wire;
+#[cfg(feature = "net")]
+pub mod worker;

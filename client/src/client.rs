@@ -1,0 +1,529 @@
+//! The typed async API that an application uses.
+//!
+//! ```no_run
+//! use norn_client::client::{ClaimOptions, Client, ClientConfig, CompleteOptions};
+//! use norn_client::session::Draft;
+//! use norn_client::wire::QueueName;
+//! use std::time::Duration;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = ClientConfig::new(["localhost:7400", "localhost:7401"], "ca.pem", "client.pem", "client.key");
+//! let client = Client::connect(config).await?;
+//! let mail = QueueName::new("mail")?;
+//! let task = client.enqueue(Draft::new(mail.clone(), "hello").priority(5)).await?;
+//! println!("{} is on {} disks", task.id, task.acks);
+//! let claims = client.claim(ClaimOptions::new([mail]).wait(Duration::from_secs(10))).await?;
+//! for claimed in claims.tasks {
+//!     let done = CompleteOptions::new(claimed.granted.id, claimed.granted.token).result("sent");
+//!     client.complete(done).await?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod answers;
+mod listing;
+mod options;
+#[cfg(test)]
+mod tests;
+
+use crate::connection::{Answer, Handle, parse_address};
+use crate::session::{Call, Config, Draft};
+use crate::tls::{self, TlsError};
+use crate::wire::error::Error;
+use crate::wire::ids::{ClaimId, QueueName, TaskId, Token};
+use crate::wire::limits;
+use crate::wire::request::{Acks, Claim, Completion, Request};
+use crate::wire::response::{Acked, Granted, NodeView, PartitionView, QueueCounts, Response, State, Status, TaskView};
+use answers::{acked, batches, completion, expiry, millis, one, spread, unexpected};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use listing::{ListOptions, Listing};
+pub use options::{ClaimOptions, CompleteOptions, FailOptions};
+
+/// What a client needs to reach a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// Nodes, as `HOST:PORT`. Any of them serves any call; several are for failover.
+    pub addresses: Vec<String>,
+    /// Certificate authority of the cluster, PEM.
+    pub ca: PathBuf,
+    /// This client's certificate, PEM.
+    pub certificate: PathBuf,
+    /// Its private key, PEM.
+    pub key: PathBuf,
+    /// Name of the program, for people to read in the cluster's logs.
+    pub name: String,
+    /// How long a call may take with all its retries, unless it says otherwise. 10 s by default.
+    pub request_timeout: Duration,
+}
+
+impl ClientConfig {
+    /// A configuration with the default name and timeout.
+    pub fn new<A: Into<String>>(
+        addresses: impl IntoIterator<Item = A>,
+        ca: impl Into<PathBuf>,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        ClientConfig {
+            addresses: addresses.into_iter().map(Into::into).collect(),
+            ca: ca.into(),
+            certificate: certificate.into(),
+            key: key.into(),
+            name: "norn-client".into(),
+            request_timeout: Duration::from_secs(10),
+        }
+    }
+
+    /// Reads `client.toml`: `addresses = [..]`, `ca`, `certificate`, `key`, and optionally `name` and
+    /// `request_timeout_ms`. Relative paths are relative to the file.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), norn_client::client::ConnectError> {
+    /// use norn_client::client::{Client, ClientConfig};
+    /// let config = ClientConfig::load(std::path::Path::new(".norn/client.toml"))?;
+    /// let client = Client::connect(config).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "repl")]
+    pub fn load(path: &std::path::Path) -> Result<ClientConfig, ConnectError> {
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct File {
+            addresses: Vec<String>,
+            ca: PathBuf,
+            certificate: PathBuf,
+            key: PathBuf,
+            name: Option<String>,
+            request_timeout_ms: Option<u64>,
+        }
+        let wrong = |reason: String| ConnectError::File { path: path.to_owned(), reason };
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let file: File = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        let folder = path.parent().unwrap_or(std::path::Path::new(""));
+        // Joining an absolute path gives that path.
+        let mut config = ClientConfig::new(
+            file.addresses,
+            folder.join(file.ca),
+            folder.join(file.certificate),
+            folder.join(file.key),
+        );
+        config.name = file.name.unwrap_or(config.name);
+        config.request_timeout = file.request_timeout_ms.map_or(config.request_timeout, Duration::from_millis);
+        Ok(config)
+    }
+}
+
+/// Why a client cannot be made. Whether any node answers is not known yet at that point.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// There must be at least one.
+    #[error("no address of a node is given")]
+    NoAddress,
+    /// Not of the form `HOST:PORT`.
+    #[error("{0:?} is no address; the form is HOST:PORT")]
+    Address(String),
+    /// Certificates.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The machine gives no UDP socket.
+    #[error("no UDP socket: {0}")]
+    Socket(#[from] std::io::Error),
+    /// The configuration file.
+    #[error("{path}: {reason}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// A task that this program has claimed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claimed {
+    /// The task and its fencing token.
+    pub granted: Granted,
+    /// When to have stopped, unless renewed. Counts from when the call was first sent and leaves a thousandth for
+    /// clocks of different speed, so that it comes before the cluster's own end of the lease.
+    pub expires: Instant,
+}
+
+/// What a claim call brought.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claims {
+    /// The tasks, at most as many as asked for.
+    pub tasks: Vec<Claimed>,
+    /// Partitions that could not be asked; 0 means that the answer is complete.
+    pub unavailable: u32,
+}
+
+/// A connection to a cluster. Clones share it; it ends with the last one.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    handle: Handle,
+    request_timeout: Duration,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Client").field("request_timeout", &self.shared.request_timeout).finish_non_exhaustive()
+    }
+}
+
+/// The largest part of a lease that a claim call waits in one go: a lease counts from the call's beginning.
+const WAIT_PER_LEASE: u32 = 4;
+/// Pause when a node answers a long poll before its time.
+const EARLY_PAUSE: Duration = Duration::from_millis(50);
+
+impl Client {
+    /// Reads the certificates and opens a socket. Does not wait for a node: the first call does.
+    pub async fn connect(config: ClientConfig) -> Result<Client, ConnectError> {
+        if config.addresses.is_empty() {
+            return Err(ConnectError::NoAddress);
+        }
+        let parse = |text: &String| parse_address(text).ok_or_else(|| ConnectError::Address(text.clone()));
+        let addresses = config.addresses.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+        let transport = tls::transport(tls::load(&config.ca, &config.certificate, &config.key)?)?;
+        let runtime = Arc::new(quinn::TokioRuntime);
+        let mut endpoint = quinn::Endpoint::new(quinn::EndpointConfig::default(), None, tls::socket()?, runtime)?;
+        endpoint.set_default_client_config(transport);
+        let session = Config { name: config.name, ..Config::default() };
+        let handle = Handle::start(endpoint, addresses, session, rand::random());
+        Ok(Client { shared: Arc::new(Shared { handle, request_timeout: config.request_timeout }) })
+    }
+
+    /// Makes any call. `timeout` bounds it with all its retries; absent, it is the configuration's. The time that a
+    /// `claim` or `wait` waits on purpose comes on top of it. Dropping the future abandons the call: what was sent
+    /// may still take effect.
+    ///
+    /// ```no_run
+    /// # async fn example(client: norn_client::client::Client) -> Result<(), norn_client::wire::Error> {
+    /// use norn_client::session::Call;
+    /// use norn_client::wire::Request;
+    /// let nodes = client.call(Call::Request(Request::Nodes), None).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn call(&self, body: Call, timeout: Option<Duration>) -> Result<Response, Error> {
+        self.answer(body, timeout).await.result
+    }
+
+    async fn answer(&self, body: Call, timeout: Option<Duration>) -> Answer {
+        let wait_ms = match &body {
+            Call::Request(Request::Claim(claim)) => claim.wait_ms,
+            Call::Request(Request::Wait { timeout_ms, .. }) => *timeout_ms,
+            Call::Request(_) | Call::Enqueue { .. } => 0,
+        };
+        let wait = Duration::from_millis(wait_ms.min(limits::WAIT_MS_MAX));
+        let timeout = timeout.unwrap_or(self.shared.request_timeout).saturating_add(wait);
+        // A timeout beyond what the clock can tell is cut to a year.
+        let now = Instant::now();
+        let deadline = now.checked_add(timeout).unwrap_or(now + Duration::from_secs(365 * 86_400));
+        self.shared.handle.call(body, deadline).await
+    }
+
+    async fn request(&self, request: Request) -> Result<Response, Error> {
+        self.call(Call::Request(request), None).await
+    }
+
+    /// Closes the connections and waits for the nodes to know. Open calls of all clones fail.
+    pub async fn close(&self) {
+        self.shared.handle.close().await;
+    }
+
+    /// Stores a task on a majority of its replicas.
+    pub async fn enqueue(&self, draft: Draft) -> Result<Acked, Error> {
+        self.enqueue_with(draft, Acks::Quorum).await
+    }
+
+    /// Stores a task. After an `unknown` outcome, repeat it with the error's id in [`Draft::id`].
+    ///
+    /// ```no_run
+    /// # async fn example(client: norn_client::client::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use norn_client::session::Draft;
+    /// use norn_client::wire::{Acks, ErrorCode, QueueName};
+    /// let draft = Draft::new(QueueName::new("mail")?, "hello");
+    /// match client.enqueue_with(draft.clone(), Acks::All).await {
+    ///     Err(error) if error.code == ErrorCode::Unknown => {
+    ///         let again = error.id.into_iter().fold(draft, Draft::id);
+    ///         client.enqueue_with(again, Acks::All).await?
+    ///     }
+    ///     other => other?,
+    /// };
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn enqueue_with(&self, draft: Draft, acks: Acks) -> Result<Acked, Error> {
+        let call = Call::Enqueue { drafts: vec![draft], acks };
+        one(acked(self.answer(call, None).await, "enqueue"))
+    }
+
+    /// Stores many tasks, in batches as large as allowed and one after the other; one result for each, in order.
+    ///
+    /// ```no_run
+    /// # async fn example(client: norn_client::client::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use norn_client::session::Draft;
+    /// use norn_client::wire::{Acks, QueueName};
+    /// let mail = QueueName::new("mail")?;
+    /// let drafts = (0..1000).map(|number| Draft::new(mail.clone(), format!("letter {number}"))).collect();
+    /// for result in client.enqueue_many(drafts, Acks::Quorum).await {
+    ///     result?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn enqueue_many(&self, drafts: Vec<Draft>, acks: Acks) -> Vec<Result<Acked, Error>> {
+        let mut results = Vec::with_capacity(drafts.len());
+        for drafts in batches(drafts, |draft| draft.spec.payload.len()) {
+            let count = drafts.len();
+            let answer = self.answer(Call::Enqueue { drafts, acks }, None).await;
+            results.extend(spread(acked(answer, "enqueue"), count));
+        }
+        results
+    }
+
+    /// Takes tasks to work on; waits for them as the options say.
+    ///
+    /// A lease counts from when the call was first sent. A wait that is long beside the lease is therefore made in
+    /// several calls, so that what comes late still comes with most of its lease.
+    pub async fn claim(&self, options: ClaimOptions) -> Result<Claims, Error> {
+        let (started, wait) = (Instant::now(), options.wait);
+        let wait_once_max = options.lease / WAIT_PER_LEASE;
+        loop {
+            let wait_once = wait.saturating_sub(started.elapsed()).min(wait_once_max);
+            let asked = Instant::now();
+            let claims = self.claim_once(&options, wait_once).await?;
+            let waited = started.elapsed();
+            if !claims.tasks.is_empty() || waited >= wait {
+                return Ok(claims);
+            }
+            if asked.elapsed() < wait_once / 2 {
+                tokio::time::sleep(EARLY_PAUSE.min(wait - waited)).await;
+            }
+        }
+    }
+
+    async fn claim_once(&self, options: &ClaimOptions, wait: Duration) -> Result<Claims, Error> {
+        let claim = Claim {
+            claim: ClaimId(0),
+            repeated: false,
+            queues: options.queues.clone(),
+            lease_ms: millis(options.lease),
+            wait_ms: millis(wait),
+            max: options.max,
+            worker: options.worker.clone(),
+        };
+        let answer = self.answer(Call::Request(Request::Claim(claim)), options.timeout).await;
+        match answer.result? {
+            Response::Claimed { tasks, unavailable } => {
+                let claimed = |granted: Granted| {
+                    let expires = expiry(answer.first_sent, granted.lease_ms);
+                    Claimed { granted, expires }
+                };
+                Ok(Claims { tasks: tasks.into_iter().map(claimed).collect(), unavailable })
+            }
+            _ => unexpected("claim"),
+        }
+    }
+
+    /// Prolongs a claim, by default by its own length; gives when it ends now.
+    ///
+    /// ```no_run
+    /// # async fn example(
+    /// #     client: norn_client::client::Client,
+    /// #     claimed: norn_client::client::Claimed,
+    /// # ) -> Result<(), norn_client::wire::Error> {
+    /// let expires = client.renew(claimed.granted.id, claimed.granted.token, None).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn renew(&self, id: TaskId, token: Token, lease: Option<Duration>) -> Result<Instant, Error> {
+        one(Ok(self.renew_many(vec![(id, token)], lease).await))
+    }
+
+    /// Prolongs claims; one result for each, in order.
+    pub async fn renew_many(
+        &self,
+        items: Vec<(TaskId, Token)>,
+        lease: Option<Duration>,
+    ) -> Vec<Result<Instant, Error>> {
+        self.renew_within(items, lease, None).await
+    }
+
+    pub(crate) async fn renew_within(
+        &self,
+        items: Vec<(TaskId, Token)>,
+        lease: Option<Duration>,
+        timeout: Option<Duration>,
+    ) -> Vec<Result<Instant, Error>> {
+        let mut results = Vec::with_capacity(items.len());
+        for items in batches(items, |_| 0) {
+            let count = items.len();
+            let call = Call::Request(Request::Renew { items, lease_ms: lease.map(millis) });
+            let answer = self.answer(call, timeout).await;
+            let renewed = match answer.result {
+                Ok(Response::Renewed(items)) => Ok(items),
+                Ok(_) => unexpected("renew"),
+                Err(error) => Err(error),
+            };
+            let expires = |item: Result<u64, Error>| item.map(|lease_ms| expiry(answer.first_sent, lease_ms));
+            results.extend(spread(renewed, count).into_iter().map(expires));
+        }
+        results
+    }
+
+    /// Adds an entry to a claim's log. The first has number 0, and only entries without a gap before them are
+    /// visible.
+    pub async fn update(
+        &self,
+        id: TaskId,
+        token: Token,
+        sequence: u32,
+        data: impl Into<Vec<u8>>,
+        acks: Acks,
+    ) -> Result<Acked, Error> {
+        match self.request(Request::Update { id, token, sequence, data: data.into(), acks }).await? {
+            Response::AckedOne(acked) => Ok(acked),
+            _ => unexpected("update"),
+        }
+    }
+
+    /// Ends a task as done.
+    pub async fn complete(&self, options: CompleteOptions) -> Result<Acked, Error> {
+        let acks = options.acks;
+        let call = Call::Request(Request::Complete { items: vec![completion(options)], acks });
+        one(acked(self.answer(call, None).await, "complete"))
+    }
+
+    /// Ends tasks as done, all with the same durability; one result for each, in order.
+    pub async fn complete_many(&self, options: Vec<CompleteOptions>, acks: Acks) -> Vec<Result<Acked, Error>> {
+        let mut results = Vec::with_capacity(options.len());
+        let items: Vec<Completion> = options.into_iter().map(completion).collect();
+        for items in batches(items, |item| item.result.as_ref().map_or(0, |result| result.len())) {
+            let count = items.len();
+            let answer = self.answer(Call::Request(Request::Complete { items, acks }), None).await;
+            results.extend(spread(acked(answer, "complete"), count));
+        }
+        results
+    }
+
+    /// Says that an attempt has failed: the task is claimable again after a while, or never.
+    pub async fn fail(&self, options: FailOptions) -> Result<(), Error> {
+        let FailOptions { id, token, reason, retry_in, invalid } = options;
+        let request = Request::Fail { id, token, reason, retry_in_ms: millis(retry_in), invalid };
+        match self.request(request).await? {
+            Response::Done => Ok(()),
+            _ => unexpected("fail"),
+        }
+    }
+
+    /// Gives a claim back; the task can be claimed again at once.
+    pub async fn release(&self, id: TaskId, token: Token) -> Result<(), Error> {
+        match self.request(Request::Release { id, token }).await? {
+            Response::Done => Ok(()),
+            _ => unexpected("release"),
+        }
+    }
+
+    /// Ends a task that nobody should run any more.
+    pub async fn cancel(&self, id: TaskId, reason: impl Into<String>, acks: Acks) -> Result<Acked, Error> {
+        match self.request(Request::Cancel { id, reason: reason.into(), at_ms: 0, acks }).await? {
+            Response::AckedOne(acked) => Ok(acked),
+            _ => unexpected("cancel"),
+        }
+    }
+
+    /// Reads a task with its log and claims.
+    pub async fn get(&self, id: TaskId) -> Result<TaskView, Error> {
+        self.task(Request::Get { id, minimum: None, minimum_sequence: None }).await
+    }
+
+    /// Waits until a task has ended; at the end of the time gives it as it is then.
+    pub async fn wait(&self, id: TaskId, timeout: Duration) -> Result<TaskView, Error> {
+        self.task(Request::Wait { id, timeout_ms: millis(timeout) }).await
+    }
+
+    async fn task(&self, request: Request) -> Result<TaskView, Error> {
+        let verb = request.verb();
+        match self.request(request).await? {
+            Response::Task(task) => Ok(*task),
+            _ => unexpected(verb),
+        }
+    }
+
+    /// Goes through tasks in the order of their ids, a page at a time.
+    ///
+    /// ```no_run
+    /// # async fn example(client: norn_client::client::Client) -> Result<(), norn_client::wire::Error> {
+    /// use norn_client::client::ListOptions;
+    /// use norn_client::wire::State;
+    /// let mut dead = client.list(ListOptions::new().state(State::Dead));
+    /// while let Some(task) = dead.next().await? {
+    ///     println!("{} {:?}", task.id, task.reason);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn list(&self, options: ListOptions) -> Listing {
+        Listing::new(self.clone(), options)
+    }
+
+    /// How many tasks there are, in one queue or all, in one state or all.
+    pub async fn count(&self, queue: Option<QueueName>, state: Option<State>) -> Result<u64, Error> {
+        match self.request(Request::Count { queue, state }).await? {
+            Response::Count(count) => Ok(count),
+            _ => unexpected("count"),
+        }
+    }
+
+    /// Every queue with its counts.
+    pub async fn queues(&self) -> Result<Vec<QueueCounts>, Error> {
+        match self.request(Request::Queues).await? {
+            Response::Queues(queues) => Ok(queues),
+            _ => unexpected("queues"),
+        }
+    }
+
+    /// The members of the cluster, as the answering node sees them.
+    pub async fn nodes(&self) -> Result<Vec<NodeView>, Error> {
+        match self.request(Request::Nodes).await? {
+            Response::Nodes(nodes) => Ok(nodes),
+            _ => unexpected("nodes"),
+        }
+    }
+
+    /// Partitions and their preference lists.
+    pub async fn ring(&self) -> Result<Vec<PartitionView>, Error> {
+        self.partition_views(Request::Ring).await
+    }
+
+    /// Leaders, epochs and sizes of the partitions.
+    pub async fn partitions(&self) -> Result<Vec<PartitionView>, Error> {
+        self.partition_views(Request::Partitions).await
+    }
+
+    async fn partition_views(&self, request: Request) -> Result<Vec<PartitionView>, Error> {
+        let verb = request.verb();
+        match self.request(request).await? {
+            Response::Partitions(partitions) => Ok(partitions),
+            _ => unexpected(verb),
+        }
+    }
+
+    /// The answering node and the cluster in short.
+    pub async fn status(&self) -> Result<Status, Error> {
+        match self.request(Request::Status).await? {
+            Response::Status(status) => Ok(*status),
+            _ => unexpected("status"),
+        }
+    }
+}

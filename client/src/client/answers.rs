@@ -1,0 +1,72 @@
+//! From options to requests and from answers to results.
+
+use super::CompleteOptions;
+use crate::connection::Answer;
+use crate::wire::error::{Error, ErrorCode};
+use crate::wire::limits;
+use crate::wire::request::Completion;
+use crate::wire::response::{Acked, Response};
+use serde_bytes::ByteBuf;
+use std::time::{Duration, Instant};
+
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// When a lease ends for its holder.
+pub(super) fn expiry(first_sent: Option<Instant>, lease_ms: u64) -> Instant {
+    let lease = Duration::from_millis(lease_ms.min(limits::LEASE_MS_MAX));
+    // An answer without a request cannot be; if it were, the lease had better be over.
+    first_sent.map_or_else(Instant::now, |sent| sent + lease - lease / 1_000)
+}
+
+pub(super) fn unexpected<T>(verb: &str) -> Result<T, Error> {
+    Err(Error::new(ErrorCode::Unknown, format!("the node's answer to {verb} is of another kind")))
+}
+
+/// Cuts a list into batches that keep both limits; an item that is too large by itself gets its own batch.
+pub(super) fn batches<T>(items: Vec<T>, bytes_of: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
+    let mut batches: Vec<Vec<T>> = Vec::new();
+    let mut bytes = 0;
+    for item in items {
+        let more = bytes_of(&item);
+        let fits =
+            |batch: &&mut Vec<T>| batch.len() < limits::BATCH_TASKS_MAX && bytes + more <= limits::BATCH_BYTES_MAX;
+        match batches.last_mut().filter(fits) {
+            Some(batch) => {
+                batch.push(item);
+                bytes += more;
+            }
+            None => {
+                batches.push(vec![item]);
+                bytes = more;
+            }
+        }
+    }
+    batches
+}
+
+/// Expands what a batch came to into one result for each item.
+pub(super) fn spread<T>(result: Result<Vec<Result<T, Error>>, Error>, count: usize) -> Vec<Result<T, Error>> {
+    match result {
+        Ok(items) if items.len() == count => items,
+        Ok(_) => spread(unexpected("a batch"), count),
+        Err(error) => (0..count).map(|_| Err(error.clone())).collect(),
+    }
+}
+
+pub(super) fn one<T>(result: Result<Vec<Result<T, Error>>, Error>) -> Result<T, Error> {
+    spread(result, 1).pop().expect("one was asked for")
+}
+
+pub(super) fn acked(answer: Answer, verb: &str) -> Result<Vec<Result<Acked, Error>>, Error> {
+    match answer.result? {
+        Response::Acked(items) => Ok(items),
+        _ => unexpected(verb),
+    }
+}
+
+pub(super) fn completion(options: CompleteOptions) -> Completion {
+    let CompleteOptions { id, token, sequence, result, acks: _ } = options;
+    Completion { id, token, sequence, result: result.map(ByteBuf::from), at_ms: 0 }
+}

@@ -1,0 +1,182 @@
+//! Builders of requests.
+
+use crate::wire::ids::{QueueName, TaskId, Token};
+use crate::wire::request::Acks;
+use std::time::Duration;
+
+/// What to claim.
+///
+/// ```
+/// use norn_client::client::ClaimOptions;
+/// use norn_client::wire::QueueName;
+/// use std::time::Duration;
+/// let mail = QueueName::new("mail").unwrap();
+/// let options = ClaimOptions::new([mail]).max(10).lease(Duration::from_secs(60)).wait(Duration::from_secs(5));
+/// # assert_eq!(options.max, 10);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimOptions {
+    /// Queues to take from.
+    pub queues: Vec<QueueName>,
+    /// Length of the lease; 30 s by default.
+    pub lease: Duration,
+    /// How long to wait for work when there is none; not at all by default.
+    pub wait: Duration,
+    /// Most tasks to take; 1 by default.
+    pub max: u32,
+    /// Who works, for people to read.
+    pub worker: String,
+    /// How long the call may take besides waiting; the client's by default.
+    pub timeout: Option<Duration>,
+}
+
+impl ClaimOptions {
+    /// One task of these queues, without waiting, for 30 s.
+    pub fn new(queues: impl IntoIterator<Item = QueueName>) -> Self {
+        ClaimOptions {
+            queues: queues.into_iter().collect(),
+            lease: Duration::from_secs(30),
+            wait: Duration::ZERO,
+            max: 1,
+            worker: String::new(),
+            timeout: None,
+        }
+    }
+
+    /// Length of the lease.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// How long to wait for work.
+    #[must_use]
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Most tasks to take.
+    #[must_use]
+    pub fn max(mut self, max: u32) -> Self {
+        self.max = max;
+        self
+    }
+
+    /// Who works, for people to read.
+    #[must_use]
+    pub fn worker(mut self, worker: impl Into<String>) -> Self {
+        self.worker = worker.into();
+        self
+    }
+
+    /// How long the call may take besides waiting.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+}
+
+/// A completion.
+///
+/// ```
+/// use norn_client::client::CompleteOptions;
+/// use norn_client::wire::{TaskId, Token};
+/// let options = CompleteOptions::new(TaskId::MIN, Token { epoch: 7, number: 42 }).sequence(3).result("sent");
+/// # assert_eq!(options.sequence, Some(3));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompleteOptions {
+    /// Task.
+    pub id: TaskId,
+    /// Claim.
+    pub token: Token,
+    /// How many updates the claim wrote; absent: not checked.
+    pub sequence: Option<u32>,
+    /// Opaque bytes.
+    pub result: Option<Vec<u8>>,
+    /// Durability; a majority by default.
+    pub acks: Acks,
+}
+
+impl CompleteOptions {
+    /// A completion without result.
+    pub fn new(id: TaskId, token: Token) -> Self {
+        CompleteOptions { id, token, sequence: None, result: None, acks: Acks::Quorum }
+    }
+
+    /// How many updates the claim wrote.
+    #[must_use]
+    pub fn sequence(mut self, sequence: u32) -> Self {
+        self.sequence = Some(sequence);
+        self
+    }
+
+    /// Opaque bytes for whoever reads the task.
+    #[must_use]
+    pub fn result(mut self, result: impl Into<Vec<u8>>) -> Self {
+        self.result = Some(result.into());
+        self
+    }
+
+    /// Durability.
+    #[must_use]
+    pub fn acks(mut self, acks: Acks) -> Self {
+        self.acks = acks;
+        self
+    }
+}
+
+/// A failed attempt.
+///
+/// ```
+/// use norn_client::client::FailOptions;
+/// use norn_client::wire::{TaskId, Token};
+/// use std::time::Duration;
+/// let token = Token { epoch: 7, number: 42 };
+/// let options = FailOptions::new(TaskId::MIN, token).reason("no route").retry_in(Duration::from_secs(30));
+/// # assert!(!options.invalid);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailOptions {
+    /// Task.
+    pub id: TaskId,
+    /// Claim.
+    pub token: Token,
+    /// For people.
+    pub reason: String,
+    /// Not claimable for this long; at once by default.
+    pub retry_in: Duration,
+    /// Never again: the task becomes `dead`.
+    pub invalid: bool,
+}
+
+impl FailOptions {
+    /// A failure after which the task can be claimed again at once.
+    pub fn new(id: TaskId, token: Token) -> Self {
+        FailOptions { id, token, reason: String::new(), retry_in: Duration::ZERO, invalid: false }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.reason = reason.into();
+        self
+    }
+
+    /// Not claimable for this long.
+    #[must_use]
+    pub fn retry_in(mut self, retry_in: Duration) -> Self {
+        self.retry_in = retry_in;
+        self
+    }
+
+    /// Never again.
+    #[must_use]
+    pub fn invalid(mut self) -> Self {
+        self.invalid = true;
+        self
+    }
+}

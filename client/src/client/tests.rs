@@ -1,0 +1,259 @@
+//! Goal: the typed calls mean what they say. Method: calls against a node with scripted answers.
+
+use super::*;
+use crate::connection::testing::{Certificates, Node, Reply};
+use crate::wire::error::ErrorCode;
+use crate::wire::response::{Guarantee, Page};
+use std::sync::Mutex;
+
+fn mail() -> QueueName {
+    "mail".parse().unwrap()
+}
+
+fn token() -> Token {
+    Token { epoch: 1, number: 2 }
+}
+
+fn granted(id: TaskId, lease_ms: u64) -> Granted {
+    Granted {
+        id,
+        token: token(),
+        queue: mail(),
+        payload: b"hello".to_vec(),
+        priority: 0,
+        headers: Vec::new(),
+        attempt: 1,
+        lease_ms,
+        updates: Vec::new(),
+    }
+}
+
+fn view(id: TaskId) -> TaskView {
+    TaskView {
+        id,
+        state: State::Ready,
+        spec: Draft::new(mail(), "").spec,
+        claims: Vec::new(),
+        updates: Vec::new(),
+        result: None,
+        reason: None,
+        log_incomplete: false,
+        conflict: false,
+    }
+}
+
+fn acked_item(id: TaskId) -> Result<Acked, Error> {
+    Ok(Acked { id, acks: 2, replicas: 3, guarantee: Guarantee::Strict })
+}
+
+/// Answers that fit; remembers the requests.
+async fn bench(answer: impl Fn(&Request) -> Reply + Send + 'static) -> (Client, Arc<Mutex<Vec<Request>>>, Node) {
+    let certificates = Certificates::new();
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&requests);
+    let node = Node::start(&certificates, move |request| {
+        let reply = answer(&request);
+        seen.lock().unwrap().push(request);
+        reply
+    });
+    (certificates.client(&[&node]).await, requests, node)
+}
+
+#[tokio::test]
+async fn large_batches_are_cut_and_their_results_keep_their_order() {
+    let (client, requests, _node) = bench(|request| match request {
+        Request::Enqueue { tasks, .. } => {
+            Reply::Answer(Response::Acked(tasks.iter().map(|task| acked_item(task.id)).collect()))
+        }
+        other => panic!("{other:?}"),
+    })
+    .await;
+    let drafts: Vec<Draft> = (0..2_500).map(|number| Draft::new(mail(), format!("{number}"))).collect();
+    let results = client.enqueue_many(drafts, Acks::One).await;
+    let ids: Vec<TaskId> = results.into_iter().map(|result| result.unwrap().id).collect();
+    assert!(ids.len() == 2_500 && ids.is_sorted_by(|left, right| left < right));
+    let sent: Vec<usize> = requests
+        .lock()
+        .unwrap()
+        .drain(..)
+        .map(|request| match request {
+            Request::Enqueue { tasks, .. } => tasks.len(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(sent, [1_000, 1_000, 500]);
+    let large = vec![Draft::new(mail(), vec![0; limits::PAYLOAD_BYTES_MAX]); 9];
+    assert!(client.enqueue_many(large, Acks::One).await.iter().all(Result::is_ok));
+    assert_eq!(requests.lock().unwrap().len(), 2);
+    let refused = client.enqueue(Draft::new(mail(), vec![0; limits::PAYLOAD_BYTES_MAX + 1])).await;
+    assert_eq!(refused.unwrap_err().code, ErrorCode::Invalid);
+}
+
+#[tokio::test]
+async fn leases_count_from_the_first_attempt_with_a_margin() {
+    let (client, _, _node) = bench(|request| match request {
+        Request::Claim(claim) => Reply::AnswerAfter(
+            Duration::from_millis(100),
+            Response::Claimed { tasks: vec![granted(TaskId::MIN, claim.lease_ms)], unavailable: 0 },
+        ),
+        Request::Renew { items, lease_ms } => {
+            assert_eq!((items.len(), *lease_ms), (1, None));
+            Reply::Answer(Response::Renewed(vec![Ok(10_000)]))
+        }
+        other => panic!("{other:?}"),
+    })
+    .await;
+    let before = Instant::now();
+    let options = ClaimOptions::new([mail()]).lease(Duration::from_secs(10));
+    let claims = client.claim(options).await.unwrap();
+    let lease = claims.tasks[0].expires - before;
+    assert!(Instant::now() >= before + Duration::from_millis(100));
+    assert!(lease >= Duration::from_millis(9_990) && lease < Duration::from_millis(10_085), "{lease:?}");
+    let expires = client.renew(TaskId::MIN, token(), None).await.unwrap();
+    assert!(expires > claims.tasks[0].expires && expires < Instant::now() + Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn a_wait_longer_than_the_lease_is_made_in_parts() {
+    let (client, requests, _node) = bench(|request| match request {
+        Request::Claim(claim) => Reply::AnswerAfter(
+            Duration::from_millis(claim.wait_ms),
+            Response::Claimed { tasks: Vec::new(), unavailable: 0 },
+        ),
+        other => panic!("{other:?}"),
+    })
+    .await;
+    let options = ClaimOptions::new([mail()]).lease(Duration::from_millis(400)).wait(Duration::from_millis(450)).max(3);
+    let started = Instant::now();
+    assert!(client.claim(options).await.unwrap().tasks.is_empty());
+    assert!(started.elapsed() >= Duration::from_millis(450));
+    let requests = requests.lock().unwrap();
+    let Request::Claim(first) = &requests[0] else { panic!() };
+    let Request::Claim(second) = &requests[1] else { panic!() };
+    assert!(first.wait_ms <= 100 && first.max == 3 && first.claim != second.claim && !second.repeated);
+    assert!((2..=20).contains(&requests.len()), "{}", requests.len());
+}
+
+#[tokio::test]
+async fn each_verb_sends_its_request_and_reads_its_answer() {
+    let id = TaskId::new(5, 5, 5, 5);
+    let (client, requests, _node) = bench(move |request| {
+        let one = || Response::AckedOne(acked_item(id).unwrap());
+        Reply::Answer(match request {
+            Request::Update { .. } | Request::Cancel { .. } => one(),
+            Request::Complete { items, .. } => Response::Acked(items.iter().map(|item| acked_item(item.id)).collect()),
+            Request::Fail { .. } | Request::Release { .. } => Response::Done,
+            Request::Get { id, .. } | Request::Wait { id, .. } => Response::Task(Box::new(view(*id))),
+            Request::Queues => Response::Queues(vec![QueueCounts { queue: mail(), counts: [1; 6] }]),
+            Request::Nodes => Response::Nodes(Vec::new()),
+            Request::Ring | Request::Partitions => Response::Partitions(Vec::new()),
+            other => Response::Error(Error::invalid(other.verb())),
+        })
+    })
+    .await;
+    client.update(id, token(), 3, "entry", Acks::One).await.unwrap();
+    client.complete(CompleteOptions::new(id, token()).result("sent").sequence(4).acks(Acks::All)).await.unwrap();
+    let many = vec![CompleteOptions::new(id, token()); 3];
+    assert_eq!(client.complete_many(many, Acks::One).await.len(), 3);
+    client.fail(FailOptions::new(id, token()).reason("why").retry_in(Duration::from_secs(1))).await.unwrap();
+    client.release(id, token()).await.unwrap();
+    client.cancel(id, "why", Acks::Quorum).await.unwrap();
+    assert_eq!(client.get(id).await.unwrap().id, id);
+    assert_eq!(client.wait(id, Duration::from_secs(1)).await.unwrap().id, id);
+    assert_eq!(client.queues().await.unwrap()[0].counts, [1; 6]);
+    client.nodes().await.unwrap();
+    client.ring().await.unwrap();
+    client.partitions().await.unwrap();
+    assert_eq!(client.status().await.unwrap_err().code, ErrorCode::Invalid);
+    let verbs: Vec<&str> = requests.lock().unwrap().iter().map(Request::verb).collect();
+    let expected = [
+        "update",
+        "complete",
+        "complete",
+        "fail",
+        "release",
+        "cancel",
+        "get",
+        "wait",
+        "queues",
+        "nodes",
+        "ring",
+        "partitions",
+        "status",
+    ];
+    assert_eq!(verbs, expected);
+    let requests = requests.lock().unwrap();
+    let Request::Complete { items, acks: Acks::All } = &requests[1] else { panic!("{:?}", requests[1]) };
+    let now_ms = crate::connection::testing::now_ms();
+    assert!(items[0].at_ms.abs_diff(now_ms) < 60_000 && items[0].sequence == Some(4));
+}
+
+#[tokio::test]
+async fn a_list_goes_through_all_pages() {
+    let (client, requests, _node) = bench(|request| match request {
+        Request::List { after, limit, .. } => {
+            let first = after.map_or(0, |id| id.time_ms() + 1);
+            let last = (first + u64::from(*limit)).min(25);
+            let ids = (first..last).map(|time_ms| TaskId::new(time_ms, 0, 0, 0));
+            let tasks: Vec<TaskView> = ids.map(view).collect();
+            let next = if last < 25 { tasks.last().map(|task| task.id) } else { None };
+            Reply::Answer(Response::Page(Page { tasks, next }))
+        }
+        other => panic!("{other:?}"),
+    })
+    .await;
+    let mut listing = client.list(ListOptions::new().page(10).queue(mail()));
+    let mut times = Vec::new();
+    while let Some(task) = listing.next().await.unwrap() {
+        times.push(task.id.time_ms());
+    }
+    assert!(times.into_iter().eq(0..25));
+    assert_eq!(requests.lock().unwrap().len(), 3);
+    assert_eq!(listing.next_page().await, Ok(None));
+}
+
+#[tokio::test]
+async fn an_answer_of_another_kind_is_an_error() {
+    let (client, _, _node) = bench(|_| Reply::Answer(Response::Done)).await;
+    assert_eq!(client.count(None, None).await.unwrap_err().code, ErrorCode::Unknown);
+    assert_eq!(client.enqueue(Draft::new(mail(), "")).await.unwrap_err().code, ErrorCode::Unknown);
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_configuration_is_told() {
+    let certificates = Certificates::new();
+    let good = certificates.config(&["localhost:1".into()]);
+    let fails = async |change: fn(&mut ClientConfig)| {
+        let mut config = good.clone();
+        change(&mut config);
+        Client::connect(config).await.unwrap_err().to_string()
+    };
+    assert!(fails(|config| config.addresses.clear()).await.contains("no address"));
+    assert!(fails(|config| config.addresses = vec!["localhost".into()]).await.contains("HOST:PORT"));
+    assert!(fails(|config| config.ca.push("none")).await.contains("ca.pem/none"));
+    assert!(fails(|config| config.key.clone_from(&config.ca)).await.contains("ca.pem"));
+    assert!(fails(|config| config.certificate.clone_from(&config.key)).await.contains("no certificate"));
+    assert!(fails(|config| config.key.set_file_name("node.key")).await.contains("certificate and key"));
+}
+
+#[cfg(feature = "repl")]
+#[test]
+fn a_file_of_settings_is_read_relative_to_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("client.toml");
+    let text =
+        "addresses = [\"localhost:7400\"]\nca = \"ca.pem\"\ncertificate = \"sub/client.pem\"\nkey = \"/etc/key\"\n";
+    std::fs::write(&path, text).unwrap();
+    let config = ClientConfig::load(&path).unwrap();
+    let expected = ClientConfig::new(
+        ["localhost:7400"],
+        folder.path().join("ca.pem"),
+        folder.path().join("sub/client.pem"),
+        "/etc/key",
+    );
+    assert_eq!(config, expected);
+    std::fs::write(&path, format!("{text}name = \"x\"\nrequest_timeout_ms = 50\n")).unwrap();
+    assert_eq!(ClientConfig::load(&path).unwrap().request_timeout, Duration::from_millis(50));
+    std::fs::write(&path, format!("{text}timeout = 1\n")).unwrap();
+    assert!(ClientConfig::load(&path).unwrap_err().to_string().contains("timeout"));
+}

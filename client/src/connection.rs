@@ -1,0 +1,337 @@
+//! Drives one [`Session`] over QUIC.
+//!
+//! One task owns the session: it feeds calls, answers and the clock into it and carries out what comes out. Each
+//! connection has a task of its own, with one bidirectional stream of frames. Between the two:
+//!
+//! - to the connection an outbox: bytes of whole frames, so that whatever piles up while one write is under way
+//!   leaves in the next. The session's bounds on calls and bytes bound it, and nobody waits for a slow node;
+//! - from the connection a bounded channel: while the session is busy, the connections are not read.
+
+mod link;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+use crate::session::{Call, CallId, Config, Input, Output, Session};
+use crate::wire::codec::{self, Kind};
+use crate::wire::error::{Error, ErrorCode};
+use crate::wire::response::Response;
+use link::{Address, Event, Happening, Outbox};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+pub(crate) use link::parse_address;
+
+/// Commands that may wait for the session.
+const COMMANDS_MAX: usize = 1_024;
+/// Reports of connections that may wait for the session; each is one read's worth of answers.
+const EVENTS_MAX: usize = 256;
+/// Inputs taken in one round before outputs are carried out.
+const ROUND_MAX: usize = 256;
+/// How long to wait at the end for the nodes to learn that the connections are closed.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What a call came to.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub result: Result<Response, Error>,
+    /// When the first attempt was sent: leases count from here.
+    pub first_sent: Option<Instant>,
+}
+
+impl Answer {
+    fn closed() -> Answer {
+        Answer { result: Err(Error::unavailable("the client is closed")), first_sent: None }
+    }
+}
+
+enum Command {
+    Call { id: CallId, body: Call, deadline: Instant, reply: oneshot::Sender<Answer> },
+    Close(oneshot::Sender<()>),
+}
+
+/// Calls whose futures were dropped. Never more than there are calls.
+#[derive(Default)]
+struct Abandoned {
+    calls: Mutex<Vec<CallId>>,
+    some: Notify,
+}
+
+/// The way to a session's task. The task ends when the last handle is gone.
+pub(crate) struct Handle {
+    commands: mpsc::Sender<Command>,
+    abandoned: Arc<Abandoned>,
+    call_next: AtomicU64,
+}
+
+/// Abandons a call unless it was answered.
+struct Guard<'a> {
+    abandoned: &'a Abandoned,
+    call: Option<CallId>,
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if let Some(call) = self.call {
+            self.abandoned.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call);
+            self.abandoned.some.notify_one();
+        }
+    }
+}
+
+impl Handle {
+    /// Starts the task; connections are made when there are calls.
+    pub fn start(endpoint: quinn::Endpoint, addresses: Vec<Address>, config: Config, seed: u64) -> Handle {
+        let (commands, commands_in) = mpsc::channel(COMMANDS_MAX);
+        let (events_out, events) = mpsc::channel(EVENTS_MAX);
+        let abandoned = Arc::new(Abandoned::default());
+        let driver = Driver {
+            session: Session::new(config, addresses.len(), seed),
+            started: Instant::now(),
+            links: addresses.iter().map(|_| None).collect(),
+            failures: addresses.iter().map(|_| None).collect(),
+            addresses,
+            endpoint,
+            generation_last: 0,
+            commands: commands_in,
+            events,
+            events_out,
+            abandoned: Arc::clone(&abandoned),
+            replies: BTreeMap::new(),
+            outputs: Vec::new(),
+        };
+        tokio::spawn(driver.run());
+        Handle { commands, abandoned, call_next: AtomicU64::new(1) }
+    }
+
+    /// Makes a call. Dropping the future abandons it.
+    pub async fn call(&self, body: Call, deadline: Instant) -> Answer {
+        let id = CallId(self.call_next.fetch_add(1, Ordering::Relaxed));
+        let (reply, answer) = oneshot::channel();
+        if self.commands.send(Command::Call { id, body, deadline, reply }).await.is_err() {
+            return Answer::closed();
+        }
+        let mut guard = Guard { abandoned: &self.abandoned, call: Some(id) };
+        let answer = answer.await;
+        guard.call = None;
+        answer.unwrap_or_else(|_| Answer::closed())
+    }
+
+    /// Ends the task and its connections; open calls fail.
+    pub async fn close(&self) {
+        let (reply, closed) = oneshot::channel();
+        if self.commands.send(Command::Close(reply)).await.is_ok() {
+            // An error means that the task has ended, which is what was asked for.
+            let _ = closed.await;
+        }
+    }
+}
+
+/// A connection or the attempt to make one.
+struct Link {
+    /// Tells its reports from those of earlier links to the same endpoint.
+    generation: u64,
+    outbox: Arc<Outbox>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Driver {
+    session: Session,
+    /// The zero of the session's clock.
+    started: Instant,
+    addresses: Vec<Address>,
+    endpoint: quinn::Endpoint,
+    links: Vec<Option<Link>>,
+    /// Why each endpoint failed last, until it answers again.
+    failures: Vec<Option<String>>,
+    generation_last: u64,
+    commands: mpsc::Receiver<Command>,
+    events: mpsc::Receiver<Event>,
+    events_out: mpsc::Sender<Event>,
+    abandoned: Arc<Abandoned>,
+    replies: BTreeMap<CallId, oneshot::Sender<Answer>>,
+    outputs: Vec<Output>,
+}
+
+impl Driver {
+    async fn run(mut self) {
+        let abandoned = Arc::clone(&self.abandoned);
+        let close = loop {
+            let wake_at = self.session.next_wake().map(|wake_us| self.instant(wake_us).into());
+            let wake = async {
+                match wake_at {
+                    Some(wake_at) => tokio::time::sleep_until(wake_at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let command = tokio::select! {
+                command = self.commands.recv() => match command {
+                    Some(Command::Close(reply)) => break Some(reply),
+                    Some(command) => Some(command),
+                    None => break None,
+                },
+                Some(event) = self.events.recv() => { self.event(event); None }
+                () = abandoned.some.notified() => None,
+                () = wake => { self.step(Input::Wake); None }
+            };
+            if let Some(command) = command {
+                self.command(command);
+            }
+            if let Some(reply) = self.drain() {
+                break Some(reply);
+            }
+            self.carry_out();
+        };
+        self.links.clear();
+        self.replies.clear();
+        self.endpoint.close(0u32.into(), b"closed");
+        // Whoever does not hear of it notices when the connection idles.
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.endpoint.wait_idle()).await;
+        if let Some(reply) = close {
+            let _ = reply.send(());
+        }
+    }
+
+    /// Takes what else has come in, so that its requests leave together. Gives the reply of a command to close.
+    fn drain(&mut self) -> Option<oneshot::Sender<()>> {
+        for _ in 0..ROUND_MAX {
+            match self.commands.try_recv() {
+                Ok(Command::Close(reply)) => return Some(reply),
+                Ok(command) => self.command(command),
+                Err(_) => break,
+            }
+        }
+        for _ in 0..ROUND_MAX {
+            match self.events.try_recv() {
+                Ok(event) => self.event(event),
+                Err(_) => break,
+            }
+        }
+        let calls = std::mem::take(&mut *self.abandoned.calls.lock().unwrap_or_else(PoisonError::into_inner));
+        for call in calls {
+            self.step(Input::Abandon { call });
+        }
+        None
+    }
+
+    fn command(&mut self, command: Command) {
+        let Command::Call { id, body, deadline, reply } = command else {
+            return;
+        };
+        // Abandoned before it got here: the abandonment may have been seen already.
+        if reply.is_closed() {
+            return;
+        }
+        let deadline_us = self.micros(deadline);
+        self.replies.insert(id, reply);
+        self.step(Input::Submit { call: id, body, deadline_us });
+    }
+
+    fn event(&mut self, event: Event) {
+        let Event { endpoint, generation, happening } = event;
+        if self.links[endpoint].as_ref().is_none_or(|link| link.generation != generation) {
+            return;
+        }
+        match happening {
+            Happening::Connected => self.step(Input::Connected { endpoint }),
+            Happening::Received(answers) => {
+                self.failures[endpoint] = None;
+                for (number, response) in answers {
+                    self.step(Input::Received { endpoint, number, response });
+                }
+            }
+            Happening::Disconnected(reason) => {
+                tracing::debug!(address = %self.addresses[endpoint], reason, "connection lost");
+                self.failures[endpoint] = Some(reason);
+                self.links[endpoint] = None;
+                self.step(Input::Disconnected { endpoint });
+            }
+        }
+    }
+
+    fn step(&mut self, input: Input) {
+        let now_us = self.micros(Instant::now());
+        self.session.step(now_us, input, &mut self.outputs);
+    }
+
+    fn carry_out(&mut self) {
+        let mut wake = Vec::new();
+        for output in std::mem::take(&mut self.outputs) {
+            match output {
+                Output::Connect { endpoint } => self.connect(endpoint),
+                Output::Disconnect { endpoint } => {
+                    if self.links[endpoint].take().is_some() && self.failures[endpoint].is_none() {
+                        self.failures[endpoint] = Some("no answer".into());
+                    }
+                }
+                Output::Send { endpoint, number, request } => {
+                    let Some(link) = &self.links[endpoint] else {
+                        continue;
+                    };
+                    link.outbox.fill(|bytes| codec::encode_named(bytes, Kind::Request, number, &request));
+                    if !wake.contains(&endpoint) {
+                        wake.push(endpoint);
+                    }
+                }
+                Output::Done { call, result, first_sent_us } => self.done(call, result, first_sent_us),
+            }
+        }
+        for endpoint in wake {
+            if let Some(link) = &self.links[endpoint] {
+                link.outbox.wake();
+            }
+        }
+    }
+
+    fn connect(&mut self, endpoint: usize) {
+        self.generation_last += 1;
+        let outbox = Arc::new(Outbox::default());
+        let task = link::Task {
+            endpoint,
+            generation: self.generation_last,
+            address: self.addresses[endpoint].clone(),
+            quic: self.endpoint.clone(),
+            outbox: Arc::clone(&outbox),
+            events: self.events_out.clone(),
+        };
+        let task = tokio::spawn(task.run());
+        self.links[endpoint] = Some(Link { generation: self.generation_last, outbox, task });
+    }
+
+    fn done(&mut self, call: CallId, mut result: Result<Response, Error>, first_sent_us: Option<u64>) {
+        let Some(reply) = self.replies.remove(&call) else {
+            return;
+        };
+        if let Err(error) = &mut result
+            && matches!(error.code, ErrorCode::Unavailable | ErrorCode::Unknown)
+        {
+            for (address, reason) in self.addresses.iter().zip(&self.failures) {
+                if let Some(reason) = reason {
+                    error.message = format!("{}; {address}: {reason}", error.message);
+                }
+            }
+        }
+        let first_sent = first_sent_us.map(|sent_us| self.instant(sent_us));
+        // Nobody listens any more: the call was abandoned at this moment.
+        let _ = reply.send(Answer { result, first_sent });
+    }
+
+    fn micros(&self, instant: Instant) -> u64 {
+        u64::try_from(instant.saturating_duration_since(self.started).as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn instant(&self, micros: u64) -> Instant {
+        self.started + Duration::from_micros(micros)
+    }
+}

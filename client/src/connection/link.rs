@@ -1,0 +1,212 @@
+//! One connection: name resolution, handshake, frames out and in.
+
+use crate::wire::codec::{self, FrameError, HEADER_BYTES, Kind};
+use crate::wire::limits::FRAME_BYTES_MAX;
+use crate::wire::response::Response;
+use quinn::{Connection, RecvStream, SendStream};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+
+/// When a name has several addresses, each is given this start before the next is tried beside it.
+const ADDRESS_HEAD_START: Duration = Duration::from_millis(200);
+/// Read at once.
+const CHUNK_BYTES_MAX: usize = 256 << 10;
+/// A buffer that grew beyond this for one large frame is not kept.
+const BUFFER_BYTES_KEPT: usize = 1 << 20;
+
+/// Where a node is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Address {
+    /// A name, or an IP address without brackets; also the name that the node's certificate must bear.
+    host: String,
+    port: u16,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(formatter, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(formatter, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Reads `HOST:PORT`; an IPv6 address stands in brackets.
+pub(crate) fn parse_address(text: &str) -> Option<Address> {
+    let (host, port) = text.rsplit_once(':')?;
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let host = match bare {
+        Some(host) => host,
+        None if host.contains(':') => return None,
+        None => host,
+    };
+    let port = port.parse().ok().filter(|port| *port != 0)?;
+    (!host.is_empty()).then(|| Address { host: host.to_owned(), port })
+}
+
+/// Frames that wait to be written.
+#[derive(Default)]
+pub(super) struct Outbox {
+    bytes: Mutex<Vec<u8>>,
+    some: Notify,
+}
+
+impl Outbox {
+    /// Appends; [`Outbox::wake`] when that is enough for one write.
+    pub fn fill(&self, append: impl FnOnce(&mut Vec<u8>)) {
+        append(&mut self.bytes.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub fn wake(&self) {
+        self.some.notify_one();
+    }
+
+    async fn take(&self, emptied: Vec<u8>) -> Vec<u8> {
+        assert!(emptied.is_empty());
+        let mut emptied = emptied;
+        loop {
+            {
+                let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+                if !bytes.is_empty() {
+                    std::mem::swap(&mut *bytes, &mut emptied);
+                    return emptied;
+                }
+            }
+            self.some.notified().await;
+        }
+    }
+}
+
+/// What a connection reports.
+pub(super) struct Event {
+    pub endpoint: usize,
+    pub generation: u64,
+    pub happening: Happening,
+}
+
+pub(super) enum Happening {
+    Connected,
+    /// Answers with the numbers of their requests.
+    Received(Vec<(u64, Response)>),
+    /// Why. The last report.
+    Disconnected(String),
+}
+
+/// Everything a connection's task needs.
+pub(super) struct Task {
+    pub endpoint: usize,
+    pub generation: u64,
+    pub address: Address,
+    pub quic: quinn::Endpoint,
+    pub outbox: Arc<Outbox>,
+    pub events: mpsc::Sender<Event>,
+}
+
+impl Task {
+    pub async fn run(self) {
+        let reason = match self.serve().await {
+            Ok(never) => match never {},
+            Err(reason) => reason,
+        };
+        self.report(Happening::Disconnected(reason)).await;
+    }
+
+    async fn report(&self, happening: Happening) {
+        let event = Event { endpoint: self.endpoint, generation: self.generation, happening };
+        // The session's task has ended; so will this one, as soon as it is dropped.
+        let _ = self.events.send(event).await;
+    }
+
+    async fn serve(&self) -> Result<std::convert::Infallible, String> {
+        let connection = self.connect().await?;
+        let (send, receive) = connection.open_bi().await.map_err(|error| error.to_string())?;
+        self.report(Happening::Connected).await;
+        let ended = tokio::select! {
+            reason = self.write(send) => reason,
+            reason = self.read(receive) => reason,
+        };
+        // The connection knows more about its end than a stream does, for example that a certificate was refused.
+        Err(connection.close_reason().map_or(ended, |reason| reason.to_string()))
+    }
+
+    /// Tries the addresses of the name, the later ones with some delay; the first that answers is taken.
+    async fn connect(&self) -> Result<Connection, String> {
+        let Address { host, port } = &self.address;
+        let resolved = tokio::net::lookup_host((host.as_str(), *port)).await;
+        let resolved: Vec<SocketAddr> = resolved.map_err(|error| error.to_string())?.collect();
+        let mut attempts = JoinSet::new();
+        for (place, address) in resolved.into_iter().enumerate() {
+            let (quic, host) = (self.quic.clone(), host.clone());
+            attempts.spawn(async move {
+                tokio::time::sleep(ADDRESS_HEAD_START * u32::try_from(place).unwrap_or(u32::MAX)).await;
+                let connecting = quic.connect(address, &host).map_err(|error| error.to_string())?;
+                connecting.await.map_err(|error| error.to_string())
+            });
+        }
+        let mut reason = "the name has no address".to_owned();
+        while let Some(joined) = attempts.join_next().await {
+            match joined {
+                Ok(Ok(connection)) => return Ok(connection),
+                Ok(Err(error)) => reason = error,
+                Err(error) => reason = error.to_string(),
+            }
+        }
+        Err(reason)
+    }
+
+    async fn write(&self, mut stream: SendStream) -> String {
+        let mut bytes = Vec::new();
+        loop {
+            bytes = self.outbox.take(bytes).await;
+            if let Err(error) = stream.write_all(&bytes).await {
+                return error.to_string();
+            }
+            bytes.clear();
+            bytes.shrink_to(BUFFER_BYTES_KEPT);
+        }
+    }
+
+    async fn read(&self, mut stream: RecvStream) -> String {
+        let mut buffer = Vec::new();
+        loop {
+            let chunk = match stream.read_chunk(CHUNK_BYTES_MAX, true).await {
+                Ok(Some(chunk)) => chunk,
+                Ok(None) => return "the node has closed the stream".into(),
+                Err(error) => return error.to_string(),
+            };
+            buffer.extend_from_slice(&chunk.bytes);
+            let answers = match answers(&mut buffer) {
+                Ok(answers) => answers,
+                Err(error) => return error.to_string(),
+            };
+            if !answers.is_empty() {
+                self.report(Happening::Received(answers)).await;
+            }
+        }
+    }
+}
+
+/// Takes all whole frames off the front of the buffer. What stays is less than one frame, so the buffer is bounded
+/// by the largest frame and one read.
+fn answers(buffer: &mut Vec<u8>) -> Result<Vec<(u64, Response)>, FrameError> {
+    let mut answers = Vec::new();
+    let mut start = 0;
+    while let Some((header, end)) = codec::split(&buffer[start..], FRAME_BYTES_MAX)? {
+        if header.kind != Kind::Response {
+            return Err(FrameError::Header);
+        }
+        let body = &buffer[start + HEADER_BYTES..start + end];
+        answers.push((header.request, codec::decode_body(&header, body)?));
+        start += end;
+    }
+    buffer.drain(..start);
+    if buffer.is_empty() {
+        buffer.shrink_to(BUFFER_BYTES_KEPT);
+    }
+    Ok(answers)
+}

@@ -1,0 +1,169 @@
+//! Goal: a session over real QUIC behaves as the session's own tests say, and bytes that are no frames end a
+//! connection, nothing more. Method: calls against nodes with scripted answers.
+
+use super::testing::{Certificates, Node, Reply};
+use super::{Handle, parse_address};
+use crate::client::Client;
+use crate::session::Call;
+use crate::tls;
+use crate::wire::error::{Error, ErrorCode};
+use crate::wire::request::Request;
+use crate::wire::response::Response;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+fn count(value: u64) -> Reply {
+    Reply::Answer(Response::Count(value))
+}
+
+async fn ask(client: &Client) -> Result<u64, Error> {
+    client.count(None, None).await
+}
+
+#[test]
+fn addresses_are_checked() {
+    for good in ["localhost:1", "127.0.0.1:7400", "[::1]:7400", "a.b:65535"] {
+        assert_eq!(parse_address(good).unwrap().to_string(), good);
+    }
+    for bad in ["", "localhost", "localhost:", ":7400", "localhost:0", "localhost:65536", "::1:7400", "[]:1"] {
+        assert_eq!(parse_address(bad), None, "{bad:?}");
+    }
+}
+
+#[tokio::test]
+async fn many_calls_share_one_connection() {
+    let certificates = Certificates::new();
+    let mut served = 0;
+    let node = Node::start(&certificates, move |_| {
+        served += 1;
+        count(served)
+    });
+    let client = certificates.client(&[&node]).await;
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..2_000 {
+        let client = client.clone();
+        calls.spawn(async move { ask(&client).await.unwrap() });
+    }
+    let mut answers: Vec<u64> = calls.join_all().await;
+    answers.sort_unstable();
+    assert!(answers.into_iter().eq(1..=2_000), "each call has its own answer");
+    assert_eq!(node.connections.load(Ordering::SeqCst), 1);
+    client.close().await;
+    assert_eq!(ask(&client).await.unwrap_err().code, ErrorCode::Unavailable);
+}
+
+#[tokio::test]
+async fn names_are_resolved_and_large_frames_pass_both_ways() {
+    let certificates = Certificates::new();
+    let node = Node::start(&certificates, |request| {
+        let Request::Enqueue { tasks, .. } = request else { panic!() };
+        let message = "x".repeat(tasks[0].spec.payload.len() * 4);
+        Reply::Answer(Response::Error(Error::new(ErrorCode::Conflict, message)))
+    });
+    let port = node.address().rsplit_once(':').unwrap().1.to_owned();
+    let client = Client::connect(certificates.config(&[format!("localhost:{port}")])).await.unwrap();
+    let queue = "mail".parse().unwrap();
+    let result = client.enqueue(crate::session::Draft::new(queue, vec![7; 1 << 20])).await;
+    assert_eq!(result.unwrap_err().message.len(), 4 << 20);
+}
+
+#[tokio::test]
+async fn a_node_that_closes_or_talks_nonsense_is_left_for_another() {
+    let mut frame_of_a_request = Vec::new();
+    let queues = Request::Queues;
+    super::codec::encode_named(&mut frame_of_a_request, super::Kind::Request, 2, &queues);
+    for bad in [None, Some(vec![0xff; 100]), Some(frame_of_a_request)] {
+        let certificates = Certificates::new();
+        let broken = Node::start(&certificates, move |_| bad.clone().map_or(Reply::Close, Reply::Raw));
+        let good = Node::start(&certificates, |_| count(7));
+        let client = certificates.client(&[&broken, &good]).await;
+        for _ in 0..4 {
+            assert_eq!(ask(&client).await, Ok(7));
+        }
+        assert!(broken.connections.load(Ordering::SeqCst) <= 1, "the good one is kept to");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_keeps_silent_is_left_for_another() {
+    let certificates = Certificates::new();
+    let silent = Node::start(&certificates, |_| Reply::Silence);
+    let good = Node::start(&certificates, |_| count(7));
+    let client = certificates.client(&[&silent, &good]).await;
+    assert_eq!(ask(&client).await, Ok(7));
+}
+
+#[tokio::test]
+async fn without_a_node_the_deadline_holds_and_the_reason_is_told() {
+    let certificates = Certificates::new();
+    let address = {
+        let node = Node::start(&certificates, |_| Reply::Silence);
+        node.address()
+    };
+    let client = Client::connect(certificates.config(&[address])).await.unwrap();
+    let started = Instant::now();
+    let body = Call::Request(Request::Queues);
+    let error = client.call(body, Some(Duration::from_millis(300))).await.unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(2));
+    assert_eq!(error.code, ErrorCode::Unavailable);
+}
+
+#[tokio::test]
+async fn a_client_of_another_authority_is_told_why() {
+    let (certificates, others) = (Certificates::new(), Certificates::new());
+    let node = Node::start(&certificates, |_| count(7));
+    for swap in [false, true] {
+        // Once the client refuses the node, once the node refuses the client.
+        let mut config = others.config(&[node.address()]);
+        if swap {
+            config.ca = certificates.path().join("ca.pem");
+        }
+        let client = Client::connect(config).await.unwrap();
+        let body = Call::Request(Request::Queues);
+        let error = client.call(body, Some(Duration::from_secs(1))).await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::Unavailable);
+        assert!(error.message.contains("certificate") || error.message.contains("authority"), "{}", error.message);
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_call_is_abandoned_and_its_late_answer_ignored() {
+    let certificates = Certificates::new();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let node = Node::start(&certificates, move |_| match counted.fetch_add(1, Ordering::SeqCst) {
+        0 => Reply::AnswerAfter(Duration::from_millis(200), Response::Count(1)),
+        _ => count(2),
+    });
+    let client = certificates.client(&[&node]).await;
+    assert!(tokio::time::timeout(Duration::from_millis(100), ask(&client)).await.is_err());
+    assert_eq!(ask(&client).await, Ok(2));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(ask(&client).await, Ok(2));
+    assert_eq!(calls.load(Ordering::SeqCst), 3, "nothing is repeated for nobody");
+}
+
+#[tokio::test]
+async fn the_task_ends_with_its_last_handle() {
+    let certificates = Certificates::new();
+    let load = tls::load(
+        &certificates.path().join("ca.pem"),
+        &certificates.path().join("client.pem"),
+        &certificates.path().join("client.key"),
+    );
+    let transport = tls::transport(load.unwrap()).unwrap();
+    let runtime = Arc::new(quinn::TokioRuntime);
+    let socket = tls::socket().unwrap();
+    let mut endpoint = quinn::Endpoint::new(quinn::EndpointConfig::default(), None, socket, runtime).unwrap();
+    endpoint.set_default_client_config(transport);
+    let node = Node::start(&certificates, |_| count(7));
+    let addresses = vec![parse_address(&node.address()).unwrap()];
+    let handle = Handle::start(endpoint.clone(), addresses, crate::session::Config::default(), 1);
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let answer = handle.call(Call::Request(Request::Queues), deadline).await;
+    assert!(answer.result.is_ok() && answer.first_sent.is_some());
+    assert_eq!(endpoint.open_connections(), 1);
+    drop(handle);
+    tokio::time::timeout(Duration::from_secs(2), endpoint.wait_idle()).await.unwrap();
+}

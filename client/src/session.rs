@@ -1,0 +1,487 @@
+//! Sans-IO client session: idempotent retries under one id, failover, deadlines, minting.
+//!
+//! A [`Session`] takes [`Input`]s with the time they happened at and gives [`Output`]s to carry out. It has no
+//! socket, clock, thread or source of randomness of its own, so that the simulator runs the very code that
+//! applications run. A host does nothing clever: it carries out the outputs in order, reports what happens as
+//! inputs, and calls [`Session::step`] with [`Input::Wake`] at [`Session::next_wake`].
+//!
+//! - **One endpoint at a time.** Calls go to the active endpoint until it fails, is silent for too long, or asks
+//!   for patience; then the next one becomes active. An older connection stays open while it still answers.
+//! - **Resolved once.** When a call is first sent, its ids, times and claim id are settled; every repeat carries
+//!   the same. What a repeat does is therefore what the first attempt would have done.
+//! - **One answer.** Every submitted call gets exactly one [`Output::Done`], at its deadline at the latest.
+//!   Whatever arrives after that is ignored.
+//!
+//! Numbers are of two kinds: `*_us` is the host's monotonic clock in microseconds, `*_ms` a length of time or the
+//! server's wall clock in milliseconds.
+
+mod call;
+mod links;
+mod mint;
+mod types;
+mod validate;
+
+#[cfg(test)]
+mod tests;
+
+use crate::wire::error::{Error, ErrorCode, Retry};
+use crate::wire::request::Request;
+use crate::wire::response::Response;
+use call::{Pending, Stage, Verdict};
+use links::{Link, Links};
+use mint::{Mint, Random};
+use std::collections::{BTreeMap, BTreeSet};
+pub use types::{Call, CallId, Config, Draft, Input, Output};
+
+/// No wall clock shows this; a welcome that does is malformed.
+const TIME_MS_END: u64 = 1 << 56;
+
+/// A request under way, or timed out on a connection that is still open.
+#[derive(Debug)]
+struct Attempt {
+    call: CallId,
+    endpoint: usize,
+    /// Items of the call's batch that it carries, in order; empty where the call is no batch.
+    positions: Vec<usize>,
+    /// How much the connection had received when it was sent.
+    received_before: u64,
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub struct Session {
+    config: Config,
+    now_us: u64,
+    random: Random,
+    mint: Mint,
+    links: Links,
+    calls: BTreeMap<CallId, Pending>,
+    calls_bytes: usize,
+    calls_submitted: u64,
+    /// Calls to send, by the order of their submission, so that a repeat goes before what came later.
+    queue: BTreeMap<u64, CallId>,
+    /// The same for calls that need no welcome.
+    queue_early: BTreeMap<u64, CallId>,
+    /// One entry for each call: when something must happen to it.
+    timers: BTreeSet<(u64, CallId)>,
+    attempts: BTreeMap<u64, Attempt>,
+    in_flight: usize,
+    number_last: u64,
+    outputs: Vec<Output>,
+}
+
+impl Session {
+    /// A session over `endpoints` endpoints, numbered from 0. Everything random in it comes from `seed`.
+    pub fn new(config: Config, endpoints: usize, seed: u64) -> Session {
+        assert!(endpoints > 0, "a session has at least one endpoint");
+        assert!(config.in_flight_max > 0 && config.calls_max > 0, "a session can hold a call");
+        assert!(config.reconnect_pause_ms_min > 0, "pauses are not empty");
+        assert!(config.reconnect_pause_ms_min <= config.reconnect_pause_ms_max);
+        let mut random = Random::new(seed);
+        let mint = Mint::new(&mut random);
+        let active = random.below(endpoints as u64) as usize;
+        Session {
+            config,
+            now_us: 0,
+            random,
+            mint,
+            links: Links::new(endpoints, active),
+            calls: BTreeMap::new(),
+            calls_bytes: 0,
+            calls_submitted: 0,
+            queue: BTreeMap::new(),
+            queue_early: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            attempts: BTreeMap::new(),
+            in_flight: 0,
+            number_last: 0,
+            outputs: Vec::new(),
+        }
+    }
+
+    /// Takes one input at monotonic time `now_us` and appends what is to be done to `outputs`.
+    pub fn step(&mut self, now_us: u64, input: Input, outputs: &mut Vec<Output>) {
+        self.now_us = self.now_us.max(now_us);
+        match input {
+            Input::Submit { call, body, deadline_us } => self.submit(call, body, deadline_us),
+            Input::Abandon { call } => self.give_up(call, "the call was abandoned"),
+            Input::Connected { endpoint } => self.connected(endpoint),
+            Input::Disconnected { endpoint } => self.disconnected(endpoint),
+            Input::Received { endpoint, number, response } => self.received(endpoint, number, response),
+            Input::Wake => {}
+        }
+        self.expire_links();
+        self.expire_calls();
+        self.pump();
+        outputs.append(&mut self.outputs);
+    }
+
+    /// When to call [`Session::step`] with [`Input::Wake`], unless something else happens before.
+    pub fn next_wake(&self) -> Option<u64> {
+        let call = self.timers.first().map(|(at_us, _)| *at_us);
+        let link = self.links.next_wake(!self.queue.is_empty(), !self.queue_early.is_empty());
+        call.into_iter().chain(link).min()
+    }
+
+    /// The server's wall clock, as far as this session can tell; it never goes back. `None` before a node has
+    /// said it.
+    pub fn server_time_ms(&self, now_us: u64) -> Option<u64> {
+        self.mint.server_time_ms(now_us.max(self.now_us))
+    }
+
+    fn submit(&mut self, id: CallId, body: Call, deadline_us: u64) {
+        assert!(!self.calls.contains_key(&id), "{id:?} is under way");
+        let refusal = match validate::validate(&body) {
+            Err(error) => Some(error),
+            Ok(bytes) if self.calls.len() >= self.config.calls_max => Some(overloaded(bytes)),
+            Ok(bytes) if self.calls_bytes.saturating_add(bytes) > self.config.calls_bytes_max => {
+                Some(overloaded(bytes))
+            }
+            Ok(_) if deadline_us <= self.now_us => Some(Error::unavailable("the deadline had passed before the call")),
+            Ok(bytes) => {
+                self.calls_submitted += 1;
+                self.calls_bytes += bytes;
+                let pending = Pending::new(self.calls_submitted, body, bytes, deadline_us);
+                self.timers.insert((pending.wake_us, id));
+                self.queue_of(pending.early).insert(pending.order, id);
+                self.calls.insert(id, pending);
+                None
+            }
+        };
+        if let Some(error) = refusal {
+            self.outputs.push(Output::Done { call: id, result: Err(error), first_sent_us: None });
+        }
+    }
+
+    fn connected(&mut self, endpoint: usize) {
+        match self.links.get(endpoint).link {
+            Link::Connecting { .. } => self.greet(endpoint),
+            // The session has given this attempt up in the meantime.
+            Link::Idle => self.outputs.push(Output::Disconnect { endpoint }),
+            Link::Greeting { .. } | Link::Refused | Link::Ready => {}
+        }
+    }
+
+    fn greet(&mut self, endpoint: usize) {
+        let number = self.next_number();
+        let until_us = self.after_ms(self.config.attempt_timeout_ms);
+        self.links.get_mut(endpoint).link = Link::Greeting { number, until_us };
+        let request = Request::Hello { name: self.config.name.clone() };
+        self.outputs.push(Output::Send { endpoint, number, request });
+    }
+
+    fn disconnected(&mut self, endpoint: usize) {
+        if !matches!(self.links.get(endpoint).link, Link::Idle) {
+            self.close(endpoint);
+        }
+    }
+
+    fn received(&mut self, endpoint: usize, number: u64, response: Response) {
+        let state = self.links.get_mut(endpoint);
+        if matches!(state.link, Link::Idle | Link::Connecting { .. }) {
+            return;
+        }
+        state.received += 1;
+        if matches!(state.link, Link::Greeting { number: hello, .. } if hello == number) {
+            return self.greeted(endpoint, response);
+        }
+        if self.attempts.get(&number).is_none_or(|attempt| attempt.endpoint != endpoint) {
+            return;
+        }
+        let attempt = self.attempts.remove(&number).expect("seen above");
+        let call = self.calls.get_mut(&attempt.call).expect("attempts end with their call");
+        call.numbers.retain(|open| *open != number);
+        let current = matches!(call.stage, Stage::Sent { number: sent, .. } if sent == number);
+        match call.absorb(&attempt.positions, response, current) {
+            Verdict::Done(result) => self.finish(attempt.call, result),
+            Verdict::Retry(error) => self.retry(attempt.call, endpoint, error),
+            Verdict::Ignore => {}
+        }
+    }
+
+    fn greeted(&mut self, endpoint: usize, response: Response) {
+        match response {
+            Response::Welcome(welcome) if welcome.minter < 1 << 40 && welcome.time_ms < TIME_MS_END => {
+                self.mint.welcome(self.now_us, &welcome);
+                let state = self.links.get_mut(endpoint);
+                state.link = Link::Ready;
+                state.failures = 0;
+                // Late, but better than waiting for another one.
+                if !matches!(self.links.get(self.links.active).link, Link::Ready) {
+                    self.links.active = endpoint;
+                }
+            }
+            // The node may yet become ready, and answers early calls until then: the connection is worth keeping.
+            Response::Error(error) if call::is_retryable(&error) => {
+                self.links.get_mut(endpoint).link = Link::Refused;
+                self.fail_link(endpoint);
+            }
+            _ => {
+                self.outputs.push(Output::Disconnect { endpoint });
+                self.close(endpoint);
+            }
+        }
+    }
+
+    /// A link is no more: what was under way on it goes elsewhere.
+    fn close(&mut self, endpoint: usize) {
+        self.links.get_mut(endpoint).link = Link::Idle;
+        self.fail_link(endpoint);
+        let lost: Vec<u64> = self
+            .attempts
+            .iter()
+            .filter(|(_, attempt)| attempt.endpoint == endpoint)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in lost {
+            let attempt = self.attempts.remove(&number).expect("collected above");
+            let call = self.calls.get_mut(&attempt.call).expect("attempts end with their call");
+            call.numbers.retain(|open| *open != number);
+            if matches!(call.stage, Stage::Sent { number: sent, .. } if sent == number) {
+                self.set_stage(attempt.call, Stage::Queued);
+            }
+        }
+    }
+
+    fn fail_link(&mut self, endpoint: usize) {
+        let failures = self.links.get(endpoint).failures.saturating_add(1);
+        let pause_ms = self.pause_ms(failures);
+        let retry_us = self.after_ms(pause_ms);
+        let state = self.links.get_mut(endpoint);
+        state.failures = failures;
+        state.retry_us = retry_us;
+        if endpoint == self.links.active {
+            self.links.rotate(self.now_us, true);
+        }
+    }
+
+    fn retry(&mut self, id: CallId, endpoint: usize, error: Error) {
+        let call = self.calls.get_mut(&id).expect("it was just answered");
+        call.failures = call.failures.saturating_add(1);
+        let failures = call.failures;
+        let later = error.retry == Retry::Later;
+        call.error_last = Some(error);
+        if later && endpoint == self.links.active {
+            self.links.rotate(self.now_us, true);
+        }
+        // The first repeat that may be made at once is; from the second on even those are spaced.
+        if later || failures > 1 {
+            let pause_ms = self.pause_ms(failures);
+            let until_us = self.after_ms(pause_ms);
+            self.set_stage(id, Stage::Paused { until_us });
+        } else {
+            self.set_stage(id, Stage::Queued);
+        }
+    }
+
+    fn expire_links(&mut self) {
+        for endpoint in 0..self.links.len() {
+            let (Link::Connecting { until_us } | Link::Greeting { until_us, .. }) = self.links.get(endpoint).link
+            else {
+                continue;
+            };
+            if until_us <= self.now_us {
+                self.outputs.push(Output::Disconnect { endpoint });
+                self.close(endpoint);
+            }
+        }
+    }
+
+    fn expire_calls(&mut self) {
+        while let Some((_, id)) = self.timers.first().copied().filter(|(at_us, _)| *at_us <= self.now_us) {
+            let call = self.calls.get(&id).expect("a timer belongs to a call");
+            let (stage, over) = (call.stage, call.deadline_us <= self.now_us);
+            let silent_at = match stage {
+                Stage::Sent { number, endpoint, .. } => self.is_silent(number).then_some(endpoint),
+                Stage::Queued | Stage::Paused { .. } => None,
+            };
+            match stage {
+                _ if over => {
+                    self.give_up(id, "no answer came before the deadline");
+                    // The deadline says little about the node, but where deadlines are short it is all there is
+                    // to notice a node by that does not answer.
+                    if silent_at == Some(self.links.active) {
+                        self.links.rotate(self.now_us, false);
+                    }
+                }
+                Stage::Sent { endpoint, .. } => self.attempt_expired(id, endpoint, silent_at.is_some()),
+                Stage::Paused { .. } => self.set_stage(id, Stage::Queued),
+                Stage::Queued => unreachable!("a queued call has no timer but its deadline"),
+            }
+        }
+    }
+
+    /// Whether nothing at all was received on the connection since the attempt was sent.
+    fn is_silent(&self, number: u64) -> bool {
+        let attempt = self.attempts.get(&number).expect("a sent call has an attempt");
+        attempt.received_before == self.links.get(attempt.endpoint).received
+    }
+
+    /// The node got its time; the call goes elsewhere. A connection that is silent altogether is given up.
+    fn attempt_expired(&mut self, id: CallId, endpoint: usize, silent: bool) {
+        self.set_stage(id, Stage::Queued);
+        if silent {
+            self.outputs.push(Output::Disconnect { endpoint });
+            self.close(endpoint);
+        } else if endpoint == self.links.active {
+            self.links.rotate(self.now_us, false);
+        }
+    }
+
+    /// Sends what can be sent, and sees to a connection if there is need of one.
+    fn pump(&mut self) {
+        if self.queue.is_empty() && self.queue_early.is_empty() {
+            return;
+        }
+        let endpoint = self.links.active;
+        let due = self.links.get(endpoint).retry_us <= self.now_us;
+        match self.links.get(endpoint).link {
+            Link::Idle if due => {
+                let until_us = self.after_ms(self.config.attempt_timeout_ms);
+                self.links.get_mut(endpoint).link = Link::Connecting { until_us };
+                self.outputs.push(Output::Connect { endpoint });
+            }
+            Link::Refused if due && !self.queue.is_empty() => self.greet(endpoint),
+            Link::Idle | Link::Connecting { .. } | Link::Greeting { .. } | Link::Refused | Link::Ready => {}
+        }
+        let ready = matches!(self.links.get(endpoint).link, Link::Ready);
+        if self.links.get(endpoint).is_open() {
+            while self.in_flight < self.config.in_flight_max
+                && let Some(id) = first(&self.queue_early).or_else(|| first(&self.queue).filter(|_| ready))
+            {
+                self.send(id, endpoint);
+            }
+        }
+    }
+
+    fn send(&mut self, id: CallId, endpoint: usize) {
+        let number = self.next_number();
+        let received_before = self.links.get(endpoint).received;
+        let call = self.calls.get_mut(&id).expect("queued calls exist");
+        call.resolve(self.now_us, &mut self.mint, &mut self.random);
+        let positions = call.outstanding();
+        let (request, extra_ms) = call.attempt(self.now_us, &positions);
+        call.first_sent_us.get_or_insert(self.now_us);
+        call.numbers.push(number);
+        self.attempts.insert(number, Attempt { call: id, endpoint, positions, received_before });
+        let until_us = self.after_ms(self.config.attempt_timeout_ms.saturating_add(extra_ms));
+        self.set_stage(id, Stage::Sent { number, endpoint, until_us });
+        self.outputs.push(Output::Send { endpoint, number, request });
+    }
+
+    /// Moves a call to another stage; queues, timers and counts follow. The only place that does.
+    fn set_stage(&mut self, id: CallId, stage: Stage) {
+        let call = self.calls.get_mut(&id).expect("it is under way");
+        let (before, order, early) = (call.stage, call.order, call.early);
+        assert!(self.timers.remove(&(call.wake_us, id)), "every call has a timer");
+        call.stage = stage;
+        call.wake_us = call.deadline_us.min(stage.until_us());
+        self.timers.insert((call.wake_us, id));
+        self.leave_stage(before, order, early);
+        match stage {
+            Stage::Queued => assert!(self.queue_of(early).insert(order, id).is_none()),
+            Stage::Sent { .. } => self.in_flight += 1,
+            Stage::Paused { .. } => {}
+        }
+    }
+
+    fn leave_stage(&mut self, stage: Stage, order: u64, early: bool) {
+        match stage {
+            Stage::Queued => assert!(self.queue_of(early).remove(&order).is_some()),
+            Stage::Sent { .. } => self.in_flight -= 1,
+            Stage::Paused { .. } => {}
+        }
+    }
+
+    fn give_up(&mut self, id: CallId, why: &str) {
+        if let Some(call) = self.calls.get_mut(&id) {
+            let result = call.undecided(why);
+            self.finish(id, result);
+        }
+    }
+
+    /// Ends a call: the only place that answers one that was accepted.
+    fn finish(&mut self, id: CallId, result: Result<Response, Error>) {
+        let call = self.calls.remove(&id).expect("it is under way");
+        assert!(self.timers.remove(&(call.wake_us, id)), "every call has a timer");
+        self.leave_stage(call.stage, call.order, call.early);
+        for number in call.numbers {
+            assert!(self.attempts.remove(&number).is_some(), "open attempts are listed");
+        }
+        self.calls_bytes -= call.bytes;
+        self.outputs.push(Output::Done { call: id, result, first_sent_us: call.first_sent_us });
+    }
+
+    fn queue_of(&mut self, early: bool) -> &mut BTreeMap<u64, CallId> {
+        if early { &mut self.queue_early } else { &mut self.queue }
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.number_last += 1;
+        self.number_last
+    }
+
+    fn after_ms(&self, pause_ms: u64) -> u64 {
+        self.now_us.saturating_add(pause_ms.saturating_mul(1_000))
+    }
+
+    /// Doubles with every failure up to the longest pause; half of it is jitter, so that clients do not come
+    /// back all at once.
+    fn pause_ms(&mut self, failures: u32) -> u64 {
+        assert!(failures > 0);
+        let doublings = (failures - 1).min(16);
+        let most = (self.config.reconnect_pause_ms_min << doublings).min(self.config.reconnect_pause_ms_max);
+        let least = most.div_ceil(2);
+        least + self.random.below(most - least + 1)
+    }
+}
+
+impl Session {
+    /// Checks what must always hold, and says what does not.
+    pub fn check(&self) -> Result<(), String> {
+        let mut in_flight = 0;
+        let mut queued = 0;
+        for (id, call) in &self.calls {
+            call.check().map_err(|wrong| format!("{id:?}: {wrong}"))?;
+            ensure(self.timers.contains(&(call.wake_us, *id)), || format!("{id:?} has no timer"))?;
+            let queue = if call.early { &self.queue_early } else { &self.queue };
+            let listed = queue.get(&call.order) == Some(id);
+            ensure(listed == matches!(call.stage, Stage::Queued), || format!("{id:?} and its queue disagree"))?;
+            queued += usize::from(listed);
+            if let Stage::Sent { number, endpoint, .. } = call.stage {
+                in_flight += 1;
+                let attempt = self.attempts.get(&number);
+                let known = attempt.is_some_and(|attempt| attempt.call == *id && attempt.endpoint == endpoint);
+                ensure(known, || format!("{id:?} was sent, but its attempt {number} is gone"))?;
+            }
+            let open = call.numbers.iter().all(|number| self.attempts.get(number).is_some_and(|at| at.call == *id));
+            ensure(open, || format!("{id:?} lists attempts that are not its own"))?;
+        }
+        let listed: usize = self.calls.values().map(|call| call.numbers.len()).sum();
+        let bytes: usize = self.calls.values().map(|call| call.bytes).sum();
+        ensure(listed == self.attempts.len(), || "an attempt has no call".into())?;
+        ensure(bytes == self.calls_bytes, || "bytes of the calls are miscounted".into())?;
+        ensure(self.timers.len() == self.calls.len(), || "a timer has no call".into())?;
+        ensure(self.queue.len() + self.queue_early.len() == queued, || "a queue lists calls twice".into())?;
+        ensure(in_flight == self.in_flight, || format!("{in_flight} in flight, counted {}", self.in_flight))?;
+        ensure(in_flight <= self.config.in_flight_max, || format!("{in_flight} in flight are too many"))?;
+        ensure(self.calls.len() <= self.config.calls_max, || "too many calls".into())?;
+        for (number, attempt) in &self.attempts {
+            let open = self.links.get(attempt.endpoint).is_open();
+            ensure(open, || format!("attempt {number} is on a connection that is not open"))?;
+        }
+        self.links.check()
+    }
+}
+
+fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}
+
+fn first(queue: &BTreeMap<u64, CallId>) -> Option<CallId> {
+    queue.first_key_value().map(|(_, id)| *id)
+}
+
+fn overloaded(bytes: usize) -> Error {
+    Error::new(ErrorCode::Overloaded, format!("too many calls wait in this session to take one of {bytes} bytes"))
+}

@@ -1,0 +1,362 @@
+//! One call: its body before and after it is settled, what of it is still open, and what an answer means.
+
+use super::mint::{Mint, Random};
+use super::{Call, Draft, ensure};
+use crate::wire::error::{Error, ErrorCode, Retry};
+use crate::wire::ids::{ClaimId, TaskId};
+use crate::wire::limits;
+use crate::wire::request::{Acks, NewTask, Request};
+use crate::wire::response::{Acked, Response};
+
+/// The slowest network that is counted with: about a megabyte a second.
+const TRANSFER_BYTES_PER_MS: usize = 1 << 10;
+
+/// Where a call stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Stage {
+    /// To be sent as soon as there is a connection with room.
+    Queued,
+    /// To be sent again after a pause.
+    Paused { until_us: u64 },
+    /// On its way; sent again elsewhere if there is no answer until then.
+    Sent { number: u64, endpoint: usize, until_us: u64 },
+}
+
+impl Stage {
+    pub fn until_us(self) -> u64 {
+        match self {
+            Stage::Queued => u64::MAX,
+            Stage::Paused { until_us } | Stage::Sent { until_us, .. } => until_us,
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Body {
+    /// As submitted.
+    Open(Call),
+    /// As sent; every attempt carries this, or the items of it that are still open.
+    Settled(Request),
+}
+
+/// What is known of each item of a batch.
+#[derive(Debug)]
+enum Items {
+    /// The call is no batch.
+    None,
+    Acked(Vec<Option<Result<Acked, Error>>>),
+    Renewed(Vec<Option<Result<u64, Error>>>),
+}
+
+/// What an answer means for its call.
+pub(super) enum Verdict {
+    Done(Result<Response, Error>),
+    Retry(Error),
+    Ignore,
+}
+
+#[derive(Debug)]
+pub(super) struct Pending {
+    /// Place among all calls of the session.
+    pub order: u64,
+    pub bytes: usize,
+    /// Can be sent to a node that has no cluster yet.
+    pub early: bool,
+    pub deadline_us: u64,
+    pub stage: Stage,
+    /// When something must happen to it: the deadline or the end of the stage.
+    pub wake_us: u64,
+    /// Attempts that may still be answered.
+    pub numbers: Vec<u64>,
+    pub first_sent_us: Option<u64>,
+    pub failures: u32,
+    pub error_last: Option<Error>,
+    body: Body,
+    items: Items,
+}
+
+/// Whether repeating the very same request can help.
+pub(super) fn is_retryable(error: &Error) -> bool {
+    let code = match error.code {
+        ErrorCode::Unavailable | ErrorCode::Overloaded | ErrorCode::NotReady | ErrorCode::Unknown => true,
+        ErrorCode::Invalid
+        | ErrorCode::NotFound
+        | ErrorCode::Conflict
+        | ErrorCode::Superseded
+        | ErrorCode::Ended
+        | ErrorCode::IdFromFuture
+        | ErrorCode::Denied
+        | ErrorCode::Stale
+        | ErrorCode::Unsupported => false,
+    };
+    code && error.retry != Retry::Never
+}
+
+fn is_write(request: &Request) -> bool {
+    match request {
+        Request::Enqueue { .. }
+        | Request::Update { .. }
+        | Request::Complete { .. }
+        | Request::Cancel { .. }
+        | Request::Claim(_)
+        | Request::Renew { .. }
+        | Request::Release { .. }
+        | Request::Fail { .. }
+        | Request::Initialize(_) => true,
+        Request::Hello { .. }
+        | Request::Get { .. }
+        | Request::Wait { .. }
+        | Request::List { .. }
+        | Request::Count { .. }
+        | Request::Queues
+        | Request::Nodes
+        | Request::Ring
+        | Request::Partitions
+        | Request::Status
+        | Request::Identify => false,
+    }
+}
+
+/// The tasks that a request is about, one for each item of a batch.
+fn ids(request: &Request) -> Vec<TaskId> {
+    match request {
+        Request::Enqueue { tasks, .. } => tasks.iter().map(|task| task.id).collect(),
+        Request::Complete { items, .. } => items.iter().map(|item| item.id).collect(),
+        Request::Renew { items, .. } => items.iter().map(|(id, _)| *id).collect(),
+        Request::Update { id, .. }
+        | Request::Cancel { id, .. }
+        | Request::Get { id, .. }
+        | Request::Wait { id, .. }
+        | Request::Release { id, .. }
+        | Request::Fail { id, .. } => vec![*id],
+        _ => Vec::new(),
+    }
+}
+
+impl Pending {
+    pub fn new(order: u64, body: Call, bytes: usize, deadline_us: u64) -> Self {
+        let early = matches!(&body, Call::Request(Request::Identify | Request::Initialize(_)));
+        Pending {
+            order,
+            bytes,
+            early,
+            deadline_us,
+            stage: Stage::Queued,
+            wake_us: deadline_us,
+            numbers: Vec::new(),
+            first_sent_us: None,
+            failures: 0,
+            error_last: None,
+            body: Body::Open(body),
+            items: Items::None,
+        }
+    }
+
+    /// Settles ids, times and the claim id, once.
+    pub fn resolve(&mut self, now_us: u64, mint: &mut Mint, random: &mut Random) {
+        let Body::Open(open) = &mut self.body else {
+            return;
+        };
+        let open = std::mem::replace(open, Call::Request(Request::Status));
+        let server_ms = || mint.server_time_ms(now_us).expect("calls that need the time wait for a welcome");
+        let request = match open {
+            Call::Enqueue { drafts, acks } => resolve_drafts(now_us, drafts, acks, mint, random),
+            Call::Request(Request::Complete { mut items, acks }) => {
+                items.iter_mut().filter(|item| item.at_ms == 0).for_each(|item| item.at_ms = server_ms());
+                Request::Complete { items, acks }
+            }
+            Call::Request(Request::Cancel { id, reason, at_ms: 0, acks }) => {
+                Request::Cancel { id, reason, at_ms: server_ms(), acks }
+            }
+            Call::Request(Request::Claim(mut claim)) => {
+                if claim.claim == ClaimId(0) {
+                    claim.claim = random.claim();
+                }
+                Request::Claim(claim)
+            }
+            Call::Request(request) => request,
+        };
+        self.items = match &request {
+            Request::Enqueue { tasks, .. } => Items::Acked(vec![None; tasks.len()]),
+            Request::Complete { items, .. } => Items::Acked(vec![None; items.len()]),
+            Request::Renew { items, .. } => Items::Renewed(vec![None; items.len()]),
+            _ => Items::None,
+        };
+        self.body = Body::Settled(request);
+    }
+
+    /// Places of the items that have no final answer yet.
+    pub fn outstanding(&self) -> Vec<usize> {
+        fn empty<T>(slots: &[Option<T>]) -> Vec<usize> {
+            slots.iter().enumerate().filter(|(_, slot)| slot.is_none()).map(|(place, _)| place).collect()
+        }
+        match &self.items {
+            Items::None => Vec::new(),
+            Items::Acked(slots) => empty(slots),
+            Items::Renewed(slots) => empty(slots),
+        }
+    }
+
+    /// The request of the next attempt, and how long it may take on top of the usual: what the node waits on
+    /// purpose, and the transfer of a large call, without which it would be cut off again and again.
+    pub fn attempt(&self, now_us: u64, positions: &[usize]) -> (Request, u64) {
+        let (request, wait_ms) = self.attempt_request(now_us, positions);
+        (request, wait_ms + (self.bytes / TRANSFER_BYTES_PER_MS) as u64)
+    }
+
+    fn attempt_request(&self, now_us: u64, positions: &[usize]) -> (Request, u64) {
+        let Body::Settled(request) = &self.body else {
+            unreachable!("a call is resolved before it is sent");
+        };
+        let elapsed_ms = self.first_sent_us.map_or(0, |sent_us| now_us.saturating_sub(sent_us) / 1_000);
+        match request {
+            Request::Claim(claim) => {
+                let mut claim = claim.clone();
+                claim.repeated |= self.first_sent_us.is_some();
+                claim.wait_ms = claim.wait_ms.saturating_sub(elapsed_ms);
+                let wait_ms = claim.wait_ms;
+                (Request::Claim(claim), wait_ms)
+            }
+            Request::Wait { id, timeout_ms } => {
+                let timeout_ms = timeout_ms.saturating_sub(elapsed_ms);
+                (Request::Wait { id: *id, timeout_ms }, timeout_ms)
+            }
+            Request::Enqueue { tasks, acks } => (Request::Enqueue { tasks: pick(tasks, positions), acks: *acks }, 0),
+            Request::Complete { items, acks } => (Request::Complete { items: pick(items, positions), acks: *acks }, 0),
+            Request::Renew { items, lease_ms } => {
+                (Request::Renew { items: pick(items, positions), lease_ms: *lease_ms }, 0)
+            }
+            other => (other.clone(), 0),
+        }
+    }
+
+    /// Takes an answer to the attempt that carried `positions`. An answer to an attempt that was given up counts
+    /// too if it settles something: it is the same request.
+    pub fn absorb(&mut self, positions: &[usize], response: Response, current: bool) -> Verdict {
+        let retry = |error| if current { Verdict::Retry(error) } else { Verdict::Ignore };
+        let open = match (response, &mut self.items) {
+            // To an early call `not_ready` says that there is a cluster already: no repeat changes that.
+            (Response::Error(error), _)
+                if is_retryable(&error) && !(self.early && error.code == ErrorCode::NotReady) =>
+            {
+                return retry(error);
+            }
+            (Response::Error(error), _) => return Verdict::Done(self.refused(error)),
+            (response, Items::None) => return Verdict::Done(Ok(response)),
+            (Response::Acked(items), Items::Acked(slots)) if items.len() == positions.len() => {
+                merge(slots, positions, items)
+            }
+            (Response::Renewed(items), Items::Renewed(slots)) if items.len() == positions.len() => {
+                merge(slots, positions, items)
+            }
+            _ => return Verdict::Done(self.undecided("the answer does not fit the request")),
+        };
+        match open {
+            Some(error) if !self.outstanding().is_empty() => retry(error),
+            _ if self.outstanding().is_empty() => Verdict::Done(Ok(self.take_items(|_| unreachable!("none is open")))),
+            _ => Verdict::Ignore,
+        }
+    }
+
+    /// A final refusal of everything that is still open.
+    fn refused(&mut self, error: Error) -> Result<Response, Error> {
+        let count = match &self.items {
+            Items::None => 0,
+            Items::Acked(slots) => slots.len(),
+            Items::Renewed(slots) => slots.len(),
+        };
+        if self.outstanding().len() == count { Err(error) } else { Ok(self.take_items(|_| error.clone())) }
+    }
+
+    /// The answer when nothing more will be tried: `unknown` for what may have happened, `unavailable` for what
+    /// surely has not. Each item of a batch that was sent says so for itself, so that the caller learns its ids.
+    pub fn undecided(&mut self, why: &str) -> Result<Response, Error> {
+        let write = matches!(&self.body, Body::Settled(request) if is_write(request));
+        let code = if write { ErrorCode::Unknown } else { ErrorCode::Unavailable };
+        let message = match &self.error_last {
+            Some(error) => format!("{why}; the last refusal was: {}", error.message),
+            None => why.to_owned(),
+        };
+        let error = Error::new(code, message);
+        let ids = match &self.body {
+            Body::Settled(request) => ids(request),
+            Body::Open(Call::Enqueue { drafts, .. }) => drafts.iter().filter_map(|draft| draft.id).collect(),
+            Body::Open(Call::Request(request)) => ids(request),
+        };
+        match (&self.items, ids.as_slice()) {
+            (Items::None, [id]) | (_, [id]) => Err(error.about(*id)),
+            (Items::None, _) => Err(error),
+            (Items::Acked(_) | Items::Renewed(_), ids) => {
+                let ids = ids.to_vec();
+                Ok(self.take_items(|place| error.clone().about(ids[place])))
+            }
+        }
+    }
+
+    fn take_items(&mut self, open: impl Fn(usize) -> Error) -> Response {
+        fn fill<T>(slots: Vec<Option<Result<T, Error>>>, open: impl Fn(usize) -> Error) -> Vec<Result<T, Error>> {
+            slots.into_iter().enumerate().map(|(place, slot)| slot.unwrap_or_else(|| Err(open(place)))).collect()
+        }
+        match std::mem::replace(&mut self.items, Items::None) {
+            Items::Acked(slots) => Response::Acked(fill(slots, open)),
+            Items::Renewed(slots) => Response::Renewed(fill(slots, open)),
+            Items::None => unreachable!("only batches have items"),
+        }
+    }
+
+    pub fn check(&self) -> Result<(), String> {
+        let settled = matches!(self.body, Body::Settled(_));
+        ensure(settled == self.first_sent_us.is_some(), || "settled and sent are not the same".into())?;
+        ensure(self.wake_us == self.deadline_us.min(self.stage.until_us()), || "the timer is not the stage's".into())?;
+        let batch = !matches!(self.items, Items::None);
+        ensure(!batch || !self.outstanding().is_empty(), || "everything is answered, but the call goes on".into())
+    }
+}
+
+fn pick<T: Clone>(all: &[T], positions: &[usize]) -> Vec<T> {
+    positions.iter().map(|position| all[*position].clone()).collect()
+}
+
+/// Fills in what is final; gives an error that asks for a repeat, the most patient one, if there is any.
+fn merge<T>(
+    slots: &mut [Option<Result<T, Error>>],
+    positions: &[usize],
+    items: Vec<Result<T, Error>>,
+) -> Option<Error> {
+    assert_eq!(positions.len(), items.len());
+    let mut again: Option<Error> = None;
+    for (position, item) in positions.iter().zip(items) {
+        let slot = &mut slots[*position];
+        match item {
+            _ if slot.is_some() => {}
+            Err(error) if is_retryable(&error) => {
+                if again.as_ref().is_none_or(|kept| kept.retry != Retry::Later) {
+                    again = Some(error);
+                }
+            }
+            item => *slot = Some(item),
+        }
+    }
+    again
+}
+
+fn resolve_drafts(now_us: u64, drafts: Vec<Draft>, acks: Acks, mint: &mut Mint, random: &mut Random) -> Request {
+    let server_ms = mint.server_time_ms(now_us).expect("calls that mint wait for a welcome");
+    let mut tag = 0;
+    let mut minted = 0;
+    let tasks = drafts.into_iter().map(|draft| {
+        let id = draft.id.unwrap_or_else(|| {
+            if minted % limits::BATCH_TAG_TASKS == 0 {
+                tag = random.tag();
+            }
+            minted += 1;
+            mint.mint(now_us, tag)
+        });
+        let mut spec = draft.spec;
+        if draft.delay_ms > 0 {
+            spec.not_before_ms = server_ms.saturating_add(draft.delay_ms);
+        }
+        NewTask { id, spec }
+    });
+    Request::Enqueue { tasks: tasks.collect(), acks }
+}

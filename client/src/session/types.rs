@@ -1,0 +1,203 @@
+//! What goes into a session and what comes out of it.
+
+use crate::wire::error::Error;
+use crate::wire::ids::{QueueName, TaskId};
+use crate::wire::limits;
+use crate::wire::request::{Acks, Request, Spec};
+use crate::wire::response::Response;
+
+/// Names a call within a session. The host chooses it and does not use it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+/// A task that is to be enqueued: not yet minted, its delay not yet resolved.
+///
+/// ```
+/// use norn_client::session::Draft;
+/// use norn_client::wire::QueueName;
+/// let mail = QueueName::new("mail").unwrap();
+/// let draft = Draft::new(mail, "hello").priority(5).delay_ms(1_500).header("content-type", "text/plain");
+/// # assert_eq!(draft.spec.payload, b"hello");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Draft {
+    /// Absent: the session mints one.
+    pub id: Option<TaskId>,
+    /// What the task is.
+    pub spec: Spec,
+    /// Not claimable for this long after the first attempt to enqueue it; excludes `spec.not_before_ms`.
+    pub delay_ms: u64,
+}
+
+impl Draft {
+    /// A task without delay, headers or limit of attempts, of priority 0.
+    pub fn new(queue: QueueName, payload: impl Into<Vec<u8>>) -> Self {
+        let payload = payload.into();
+        let spec = Spec { queue, payload, priority: 0, not_before_ms: 0, headers: Vec::new(), attempts_max: 0 };
+        Draft { id: None, spec, delay_ms: 0 }
+    }
+
+    /// Repeats an earlier enqueue whose outcome was unknown.
+    #[must_use]
+    pub fn id(mut self, id: TaskId) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    /// Higher is claimed first.
+    #[must_use]
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.spec.priority = priority;
+        self
+    }
+
+    /// Not claimable for this long.
+    #[must_use]
+    pub fn delay_ms(mut self, delay_ms: u64) -> Self {
+        self.delay_ms = delay_ms;
+        self
+    }
+
+    /// Not claimable before this time, in milliseconds since the Unix epoch.
+    #[must_use]
+    pub fn not_before_ms(mut self, not_before_ms: u64) -> Self {
+        self.spec.not_before_ms = not_before_ms;
+        self
+    }
+
+    /// Adds a header, which is carried through to the worker.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.spec.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// After this many claims that did not complete, the task is dead.
+    #[must_use]
+    pub fn attempts_max(mut self, attempts_max: u32) -> Self {
+        self.spec.attempts_max = attempts_max;
+        self
+    }
+}
+
+/// What an application asks of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Call {
+    /// Stores tasks. Answered with [`Response::Acked`].
+    Enqueue {
+        /// At most [`limits::BATCH_TASKS_MAX`].
+        drafts: Vec<Draft>,
+        /// Durability.
+        acks: Acks,
+    },
+    /// Anything else but `hello`, which is the session's own. A claim of id 0 and times of 0 are filled in.
+    Request(Request),
+}
+
+/// What happened.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// The application asks something.
+    Submit {
+        /// Not used before.
+        call: CallId,
+        /// What.
+        body: Call,
+        /// When the application wants an answer at the latest, on the clock given to [`Session::step`](super::Session::step).
+        deadline_us: u64,
+    },
+    /// The application is not interested any more. The call is done, as if its deadline had come.
+    Abandon {
+        /// A call; unknown and finished ones are ignored.
+        call: CallId,
+    },
+    /// An [`Output::Connect`] has succeeded.
+    Connected {
+        /// Where.
+        endpoint: usize,
+    },
+    /// An [`Output::Connect`] has failed, or a connection has ended. Not reported for an [`Output::Disconnect`].
+    Disconnected {
+        /// Where.
+        endpoint: usize,
+    },
+    /// An answer has arrived.
+    Received {
+        /// Where.
+        endpoint: usize,
+        /// Of the request with this number.
+        number: u64,
+        /// The answer.
+        response: Response,
+    },
+    /// The time of [`Session::next_wake`](super::Session::next_wake) has come. Harmless at any other time.
+    Wake,
+}
+
+/// What the host is to do.
+#[derive(Debug, Clone)]
+pub enum Output {
+    /// Connect, and report [`Input::Connected`] or [`Input::Disconnected`].
+    Connect {
+        /// Where.
+        endpoint: usize,
+    },
+    /// Drop the connection or the attempt to make one; report nothing of it any more.
+    Disconnect {
+        /// Where.
+        endpoint: usize,
+    },
+    /// Send a request on an open connection. Requests of one connection keep their order.
+    Send {
+        /// Where.
+        endpoint: usize,
+        /// Unique within the session; the answer carries it.
+        number: u64,
+        /// The request.
+        request: Request,
+    },
+    /// Tell the application.
+    Done {
+        /// Which call.
+        call: CallId,
+        /// Its answer. Batches may hold an error for each item. At the deadline the error is `unknown` for a
+        /// write that may have been sent, else `unavailable`.
+        result: Result<Response, Error>,
+        /// When the first attempt was sent: leases count from here.
+        first_sent_us: Option<u64>,
+    },
+}
+
+/// Settings of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Name of the program, for people to read.
+    pub name: String,
+    /// How long to wait for a connection, and for an answer before asking another node. The waiting time of a
+    /// `claim` or `wait` comes on top.
+    pub attempt_timeout_ms: u64,
+    /// First pause before repeating at a node that failed or asked for patience; doubles from time to time.
+    pub reconnect_pause_ms_min: u64,
+    /// Longest such pause.
+    pub reconnect_pause_ms_max: u64,
+    /// Requests under way at once.
+    pub in_flight_max: usize,
+    /// Calls held, under way or waiting; beyond it a call is answered `overloaded` at once.
+    pub calls_max: usize,
+    /// Bytes of those calls together.
+    pub calls_bytes_max: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            name: "norn-client".into(),
+            attempt_timeout_ms: 2_500,
+            reconnect_pause_ms_min: 50,
+            reconnect_pause_ms_max: 1_000,
+            in_flight_max: limits::IN_FLIGHT_MAX,
+            calls_max: limits::IN_FLIGHT_MAX * 16,
+            calls_bytes_max: limits::BATCH_BYTES_MAX * 32,
+        }
+    }
+}

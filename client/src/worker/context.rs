@@ -1,0 +1,266 @@
+//! A claim in the hands of a worker, and what of it a handler sees.
+
+use crate::client::{Claimed, Client};
+use crate::wire::error::{Error, ErrorCode, Retry};
+use crate::wire::ids::{QueueName, TaskId, Token};
+use crate::wire::limits;
+use crate::wire::request::Acks;
+use crate::wire::response::{Granted, LogEntry};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// Pause before repeating a report that the client has given up on.
+const REPORT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Whether repeating a call can help.
+pub(super) fn passes(error: &Error) -> bool {
+    error.retry != Retry::Never
+}
+
+/// Whether an error says that the claim is over.
+pub(super) fn ends_claim(error: &Error) -> bool {
+    matches!(error.code, ErrorCode::Superseded | ErrorCode::Ended | ErrorCode::NotFound)
+}
+
+/// The claim's log, as far as this claim has written it.
+#[derive(Debug, Default)]
+struct Log {
+    /// Number of the next entry.
+    next: u32,
+    /// An entry of that number whose outcome is not known: nothing else may take its number.
+    pending: Option<Vec<u8>>,
+}
+
+/// A claim held.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub id: TaskId,
+    pub token: Token,
+    lease: Duration,
+    /// When the lease ends; `None` once it is lost.
+    expires: watch::Sender<Option<Instant>>,
+    renew_at: Mutex<Instant>,
+    /// Its outcome is being reported. From here on only the report's own answer tells how that went: a renewal may
+    /// find the claim ended because the report got there first.
+    reporting: AtomicBool,
+    log: tokio::sync::Mutex<Log>,
+}
+
+impl Held {
+    pub fn new(claimed: &Claimed) -> Held {
+        let lease = Duration::from_millis(claimed.granted.lease_ms.min(limits::LEASE_MS_MAX));
+        let held = Held {
+            id: claimed.granted.id,
+            token: claimed.granted.token,
+            lease,
+            expires: watch::Sender::new(Some(claimed.expires)),
+            renew_at: Mutex::new(claimed.expires),
+            reporting: AtomicBool::new(false),
+            log: tokio::sync::Mutex::default(),
+        };
+        held.plan_renewal(claimed.expires);
+        held
+    }
+
+    /// A third of the lease after it began, so that two renewals may fail before it is lost.
+    fn plan_renewal(&self, expires: Instant) {
+        let at = expires.checked_sub(self.lease * 2 / 3).unwrap_or(expires);
+        *self.renew_at.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+
+    pub fn renew_at(&self) -> Instant {
+        *self.renew_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long a renewal may take before it is time for the next.
+    pub fn renewal_timeout(&self) -> Duration {
+        self.lease / 4
+    }
+
+    pub fn renewed(&self, result: Result<Instant, Error>) {
+        match result {
+            Ok(expires) => {
+                self.expires.send_if_modified(|held| match held {
+                    Some(before) if *before < expires => {
+                        *before = expires;
+                        true
+                    }
+                    _ => false,
+                });
+                self.plan_renewal(expires);
+            }
+            Err(error) if ends_claim(&error) && !self.reporting.load(Ordering::Acquire) => self.lose(),
+            Err(error) => {
+                tracing::debug!(id = %self.id, token = %self.token, %error, "renewal failed");
+                let pause = (self.lease / 20).min(Duration::from_secs(1));
+                *self.renew_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + pause;
+            }
+        }
+    }
+
+    pub fn report_begins(&self) {
+        self.reporting.store(true, Ordering::Release);
+    }
+
+    pub fn lose(&self) {
+        self.expires.send_replace(None);
+    }
+
+    /// A claim that is lost stays listed until its handler is stopped, but is not renewed any more.
+    pub fn is_lost(&self) -> bool {
+        self.expires.borrow().is_none()
+    }
+
+    /// Ready once the lease is lost: by the local clock, or because a node said so.
+    pub async fn lost(&self) {
+        let mut expires = self.expires.subscribe();
+        loop {
+            let Some(at) = *expires.borrow_and_update() else {
+                return;
+            };
+            tokio::select! {
+                () = tokio::time::sleep_until(at.into()) => {
+                    // A renewal may have come at this very moment; it counts only if it came before.
+                    if *expires.borrow() == Some(at) {
+                        self.lose();
+                    }
+                }
+                // The sender is in `self`, so this cannot fail.
+                _ = expires.changed() => {}
+            }
+        }
+    }
+
+    /// Writes an entry, and before it one whose outcome was left open; repeats until it is known.
+    async fn write(&self, client: &Client, data: Option<Vec<u8>>) -> Result<u32, Error> {
+        let mut log = self.log.lock().await;
+        if log.pending.is_some() {
+            self.write_pending(client, &mut log).await?;
+        }
+        if data.is_some() {
+            log.pending = data;
+            self.write_pending(client, &mut log).await?;
+        }
+        Ok(log.next)
+    }
+
+    async fn write_pending(&self, client: &Client, log: &mut Log) -> Result<(), Error> {
+        let data = log.pending.clone().expect("there is one to write");
+        loop {
+            match client.update(self.id, self.token, log.next, data.clone(), Acks::Quorum).await {
+                Ok(_) => {
+                    log.pending = None;
+                    log.next += 1;
+                    return Ok(());
+                }
+                Err(error) if passes(&error) => tokio::time::sleep(REPORT_PAUSE).await,
+                Err(error) => {
+                    // Refused: its number is still free.
+                    log.pending = None;
+                    if ends_claim(&error) {
+                        self.lose();
+                    }
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// How many entries this claim has written, once none is open.
+    pub async fn sequence(&self, client: &Client) -> Result<u32, Error> {
+        self.write(client, None).await
+    }
+}
+
+/// What a handler works with. Clones are of the same claim.
+#[derive(Debug, Clone)]
+pub struct Context {
+    pub(super) client: Client,
+    pub(super) granted: Arc<Granted>,
+    pub(super) held: Arc<Held>,
+}
+
+impl Context {
+    /// The task as it was claimed.
+    pub fn task(&self) -> &Granted {
+        &self.granted
+    }
+
+    /// Its id.
+    pub fn id(&self) -> TaskId {
+        self.granted.id
+    }
+
+    /// The fencing token: goes with every effect on the outside.
+    pub fn token(&self) -> Token {
+        self.granted.token
+    }
+
+    /// Its queue.
+    pub fn queue(&self) -> &QueueName {
+        &self.granted.queue
+    }
+
+    /// Opaque bytes, as enqueued.
+    pub fn payload(&self) -> &[u8] {
+        &self.granted.payload
+    }
+
+    /// A header, if there is one of this name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.granted.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// How many claims the task has had, this one included.
+    pub fn attempt(&self) -> u32 {
+        self.granted.attempt
+    }
+
+    /// What earlier claims logged: where to go on.
+    pub fn updates(&self) -> &[LogEntry] {
+        &self.granted.updates
+    }
+
+    /// The client, for further calls.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Adds to the claim's log, on a majority of disks; gives how many entries the claim has now. Repeats until the
+    /// outcome is known, or the lease is lost and the handler with it. An entry whose call was dropped may still
+    /// have been written, and is written before the next.
+    ///
+    /// ```no_run
+    /// # async fn example(context: norn_client::worker::Context) -> Result<(), norn_client::wire::Error> {
+    /// let done = context.updates().len();
+    /// for part in done..10 {
+    ///     // ... the work of one part ...
+    ///     context.checkpoint(format!("part {part}")).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn checkpoint(&self, data: impl Into<Vec<u8>>) -> Result<u32, Error> {
+        self.held.write(&self.client, Some(data.into())).await
+    }
+
+    /// Ready once the lease is lost. The handler's own future is dropped then; this is for what it has started
+    /// beside itself.
+    ///
+    /// ```no_run
+    /// # use norn_client::worker::{Context, Outcome};
+    /// async fn handler(context: Context) -> Outcome {
+    ///     let watch = context.clone();
+    ///     tokio::spawn(async move {
+    ///         watch.lease_lost().await;
+    ///         // ... stop an outside process ...
+    ///     });
+    ///     Outcome::Done(None)
+    /// }
+    /// ```
+    pub async fn lease_lost(&self) {
+        self.held.lost().await;
+    }
+}

@@ -1,0 +1,316 @@
+//! The worker's loop: claim, run, renew, report, drain.
+
+use super::context::{Held, passes};
+use super::{Context, Handler, Outcome, Summary, Worker};
+use crate::client::{ClaimOptions, Claimed, Claims, Client, CompleteOptions, FailOptions};
+use crate::wire::error::Error;
+use crate::wire::ids::{TaskId, Token};
+use crate::wire::limits;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::{JoinHandle, JoinSet};
+
+/// Pause after a claim call that failed or could not ask every partition and brought nothing.
+const CLAIM_PAUSE: Duration = Duration::from_millis(500);
+/// Not claimable for this long after a handler panicked.
+const PANIC_PAUSE: Duration = Duration::from_secs(1);
+/// Pause before repeating a report that the client has given up on.
+const REPORT_PAUSE: Duration = Duration::from_millis(100);
+/// How long giving back may take at the end.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How a claim ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Done,
+    Retried,
+    Invalid,
+    Lost,
+}
+
+type Key = (TaskId, Token);
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type Renewals = Vec<(Arc<Held>, Result<Instant, Error>)>;
+
+struct Running {
+    worker: Worker,
+    held: BTreeMap<Key, Arc<Held>>,
+    tasks: JoinSet<(Key, Ending)>,
+    claiming: Option<Boxed<Result<Claims, Error>>>,
+    claim_at: Instant,
+    renewing: Option<Boxed<Renewals>>,
+    releasing: JoinSet<()>,
+    /// When the drain is over, once it has begun.
+    drained_at: Option<Instant>,
+    summary: Summary,
+}
+
+/// Waits for an optional future; forever where there is none.
+async fn optional<T>(future: &mut Option<Boxed<T>>) -> T {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+pub(super) async fn run(worker: Worker, shutdown: impl Future<Output = ()>) -> Result<Summary, Error> {
+    let mut running = Running {
+        worker,
+        held: BTreeMap::new(),
+        tasks: JoinSet::new(),
+        claiming: None,
+        claim_at: Instant::now(),
+        renewing: None,
+        releasing: JoinSet::new(),
+        drained_at: None,
+        summary: Summary::default(),
+    };
+    let mut shutdown = std::pin::pin!(shutdown);
+    while !running.is_over() {
+        running.start_calls();
+        let room = running.room() > 0 && running.drained_at.is_none();
+        let claim_at = (running.claiming.is_none() && room).then_some(running.claim_at);
+        let renew_at = if running.renewing.is_none() { running.renew_at() } else { None };
+        tokio::select! {
+            () = &mut shutdown, if running.drained_at.is_none() => {
+                running.drained_at = Some(Instant::now() + running.worker.drain_timeout);
+            }
+            claims = optional(&mut running.claiming) => running.claimed(claims),
+            renewals = optional(&mut running.renewing) => running.renewed(renewals),
+            Some(ended) = running.tasks.join_next() => {
+                if let Ok((key, ending)) = ended {
+                    running.ended(key, ending);
+                }
+            }
+            Some(_) = running.releasing.join_next() => {}
+            () = sleep_until(claim_at) => {}
+            () = sleep_until(renew_at) => {}
+            () = sleep_until(running.drained_at) => break,
+        }
+    }
+    running.release_rest().await;
+    Ok(running.summary)
+}
+
+impl Running {
+    fn is_over(&self) -> bool {
+        self.drained_at.is_some() && self.tasks.is_empty() && self.claiming.is_none()
+    }
+
+    fn room(&self) -> usize {
+        self.worker.concurrency.saturating_sub(self.held.len())
+    }
+
+    fn renew_at(&self) -> Option<Instant> {
+        self.held.values().filter(|held| !held.is_lost()).map(|held| held.renew_at()).min()
+    }
+
+    /// Starts a claim or a renewal if it is time for it and none is under way.
+    fn start_calls(&mut self) {
+        let now = Instant::now();
+        let room = self.room();
+        if self.drained_at.is_none() && self.claiming.is_none() && room > 0 && self.claim_at <= now {
+            let options = ClaimOptions::new(self.worker.handlers.keys().cloned())
+                .lease(self.worker.lease)
+                .wait(self.worker.poll.min(self.worker.lease / 4))
+                .max(u32::try_from(room).unwrap_or(u32::MAX).min(limits::CLAIM_TASKS_MAX))
+                .worker(self.worker.name.clone());
+            let client = self.worker.client.clone();
+            self.claiming = Some(Box::pin(async move { client.claim(options).await }));
+        }
+        if self.renewing.is_none() && self.renew_at().is_some_and(|at| at <= now) {
+            let held: Vec<Arc<Held>> = self.held.values().filter(|held| !held.is_lost()).cloned().collect();
+            let client = self.worker.client.clone();
+            self.renewing = Some(Box::pin(renew(client, held)));
+        }
+    }
+
+    fn claimed(&mut self, claims: Result<Claims, Error>) {
+        self.claiming = None;
+        let claims = match claims {
+            Ok(claims) => claims,
+            Err(error) => {
+                tracing::warn!(%error, "claim failed");
+                self.claim_at = Instant::now() + CLAIM_PAUSE;
+                return;
+            }
+        };
+        if claims.tasks.is_empty() && claims.unavailable > 0 {
+            self.claim_at = Instant::now() + CLAIM_PAUSE;
+        }
+        for claimed in claims.tasks {
+            match self.worker.handlers.get(&claimed.granted.queue).cloned() {
+                Some(handler) if self.drained_at.is_none() => self.start(claimed, &handler),
+                // Too late, or of a queue that was not asked for.
+                _ => self.release(claimed.granted.id, claimed.granted.token),
+            }
+        }
+    }
+
+    fn start(&mut self, claimed: Claimed, handler: &Handler) {
+        let held = Arc::new(Held::new(&claimed));
+        let key = (held.id, held.token);
+        if self.held.contains_key(&key) {
+            return;
+        }
+        let client = self.worker.client.clone();
+        let context = Context { client, granted: Arc::new(claimed.granted), held: Arc::clone(&held) };
+        let handler = Arc::clone(handler);
+        self.held.insert(key, held);
+        self.tasks.spawn(async move { (key, work(context, handler).await) });
+    }
+
+    fn renewed(&mut self, renewals: Renewals) {
+        self.renewing = None;
+        for (held, result) in renewals {
+            held.renewed(result);
+        }
+    }
+
+    fn ended(&mut self, key: Key, ending: Ending) {
+        assert!(self.held.remove(&key).is_some(), "a task that runs is held");
+        match ending {
+            Ending::Done => self.summary.done += 1,
+            Ending::Retried => self.summary.retried += 1,
+            Ending::Invalid => self.summary.invalid += 1,
+            Ending::Lost => self.summary.lost += 1,
+        }
+    }
+
+    fn release(&mut self, id: TaskId, token: Token) {
+        self.summary.released += 1;
+        let client = self.worker.client.clone();
+        self.releasing.spawn(async move {
+            if let Err(error) = client.release(id, token).await {
+                tracing::debug!(%id, %token, %error, "release failed; the lease will end by itself");
+            }
+        });
+    }
+
+    /// Stops what still runs and gives it back.
+    async fn release_rest(&mut self) {
+        self.tasks.abort_all();
+        // Some may have ended by themselves in the last moment.
+        while let Some(ended) = self.tasks.join_next().await {
+            if let Ok((key, ending)) = ended {
+                self.ended(key, ending);
+            }
+        }
+        for (id, token) in std::mem::take(&mut self.held).into_keys() {
+            self.release(id, token);
+        }
+        let released = async { while self.releasing.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(RELEASE_TIMEOUT, released).await;
+    }
+}
+
+/// Renews all claims in one batch, each by its own length.
+async fn renew(client: Client, held: Vec<Arc<Held>>) -> Renewals {
+    let timeout = held.iter().map(|held| held.renewal_timeout()).min();
+    let items = held.iter().map(|held| (held.id, held.token)).collect();
+    let results = client.renew_within(items, None, timeout).await;
+    held.into_iter().zip(results).collect()
+}
+
+/// Stops a handler when nobody waits for it any more.
+struct Stop(JoinHandle<Outcome>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Runs a handler and reports its outcome, for as long as the lease is held.
+async fn work(context: Context, handler: Handler) -> Ending {
+    let held = Arc::clone(&context.held);
+    let client = context.client.clone();
+    let handled = async {
+        // A task of its own, so that a panic ends nothing else.
+        let mut handling = Stop(tokio::spawn(async move { handler(context).await }));
+        let outcome = match (&mut handling.0).await {
+            Ok(outcome) => outcome,
+            Err(error) => Outcome::RetryLater { after: PANIC_PAUSE, reason: panic_reason(error) },
+        };
+        held.report_begins();
+        report(&client, &held, outcome).await
+    };
+    tokio::select! {
+        biased;
+        () = held.lost() => {
+            tracing::info!(id = %held.id, token = %held.token, "lease lost");
+            Ending::Lost
+        }
+        ending = handled => ending,
+    }
+}
+
+fn panic_reason(error: tokio::task::JoinError) -> String {
+    let Ok(panic) = error.try_into_panic() else {
+        return "the handler was cancelled".into();
+    };
+    let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("the handler panicked: {}", said.unwrap_or("without a message"))
+}
+
+/// Cuts a text so that it can be sent, at a character's end.
+fn cut(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(limits::TEXT_BYTES_MAX));
+    text
+}
+
+/// Reports until the outcome is known.
+async fn report(client: &Client, held: &Held, outcome: Outcome) -> Ending {
+    let (id, token) = (held.id, held.token);
+    let fail = match outcome {
+        Outcome::Done(result) => match complete(client, held, result).await {
+            Ok(()) => return Ending::Done,
+            // The node will not take it; say so instead of letting the lease run out.
+            Err(error) if error.code == crate::wire::ErrorCode::Invalid => {
+                FailOptions::new(id, token).reason(cut(format!("completion refused: {error}"))).invalid()
+            }
+            Err(error) => return refused(held, &error),
+        },
+        Outcome::RetryLater { after, reason } => {
+            let after = after.min(Duration::from_millis(limits::DELAY_MS_MAX));
+            FailOptions::new(id, token).reason(cut(reason)).retry_in(after)
+        }
+        Outcome::Invalid { reason } => FailOptions::new(id, token).reason(cut(reason)).invalid(),
+    };
+    loop {
+        match client.fail(fail.clone()).await {
+            Ok(()) if fail.invalid => return Ending::Invalid,
+            Ok(()) => return Ending::Retried,
+            Err(error) if passes(&error) => tokio::time::sleep(REPORT_PAUSE).await,
+            Err(error) => return refused(held, &error),
+        }
+    }
+}
+
+async fn complete(client: &Client, held: &Held, result: Option<Vec<u8>>) -> Result<(), Error> {
+    let sequence = held.sequence(client).await?;
+    let mut options = CompleteOptions::new(held.id, held.token).sequence(sequence);
+    options.result = result;
+    loop {
+        match client.complete(options.clone()).await {
+            Ok(_) => return Ok(()),
+            Err(error) if passes(&error) => tokio::time::sleep(REPORT_PAUSE).await,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn refused(held: &Held, error: &Error) -> Ending {
+    tracing::warn!(id = %held.id, token = %held.token, %error, "outcome refused");
+    Ending::Lost
+}

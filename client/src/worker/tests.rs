@@ -1,0 +1,346 @@
+//! Goal: every promise in the worker's header. Method: handlers against a node that keeps a small table of tasks.
+
+use super::*;
+use crate::connection::testing::{Certificates, Node, Reply};
+use crate::wire::error::ErrorCode;
+use crate::wire::ids::{TaskId, Token};
+use crate::wire::request::Request;
+use crate::wire::response::{Acked, Granted, Guarantee, LogEntry, Response};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+use tokio::sync::oneshot;
+
+/// What became of a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Fate {
+    Waiting,
+    Held,
+    Done { result: Option<Vec<u8>>, sequence: Option<u32> },
+    Failed { reason: String, retry_in_ms: u64, invalid: bool },
+    Released,
+}
+
+/// The node's table.
+#[derive(Default)]
+struct Table {
+    fates: Vec<Fate>,
+    logs: Vec<Vec<Vec<u8>>>,
+    renewals: Vec<usize>,
+    claims: usize,
+    held_most: usize,
+    /// Renewals answer this.
+    refuse_renewals: Option<ErrorCode>,
+    /// Renewals are not answered at all.
+    ignore_renewals: bool,
+    /// Updates that answer `unknown` although they are written.
+    updates_unknown: usize,
+    claim_delay: Duration,
+}
+
+const QUEUES: [&str; 2] = ["mail", "print"];
+
+fn place(id: TaskId) -> usize {
+    id.time_ms() as usize
+}
+
+impl Table {
+    fn new(tasks: usize) -> Arc<Mutex<Table>> {
+        let table = Table { fates: vec![Fate::Waiting; tasks], logs: vec![Vec::new(); tasks], ..Table::default() };
+        Arc::new(Mutex::new(table))
+    }
+
+    fn acked(id: TaskId) -> Acked {
+        Acked { id, acks: 2, replicas: 3, guarantee: Guarantee::Strict }
+    }
+
+    fn grant(&mut self, max: u32, queues: &[QueueName], lease_ms: u64) -> Vec<Granted> {
+        let mut tasks = Vec::new();
+        for (index, fate) in self.fates.iter_mut().enumerate() {
+            let queue: QueueName = QUEUES[index % 2].parse().unwrap();
+            if *fate == Fate::Waiting && queues.contains(&queue) && tasks.len() < max as usize {
+                *fate = Fate::Held;
+                let token = Token { epoch: 1, number: 9 };
+                tasks.push(Granted {
+                    id: TaskId::new(index as u64, 0, 0, 0),
+                    token,
+                    queue,
+                    payload: index.to_string().into_bytes(),
+                    priority: 0,
+                    headers: vec![("kind".into(), "test".into())],
+                    attempt: 2,
+                    lease_ms,
+                    updates: vec![LogEntry {
+                        token: Token { epoch: 1, number: 8 },
+                        sequence: 0,
+                        data: b"old".to_vec(),
+                    }],
+                });
+            }
+        }
+        let held = self.fates.iter().filter(|fate| **fate == Fate::Held).count();
+        self.held_most = self.held_most.max(held);
+        tasks
+    }
+
+    fn end(&mut self, id: TaskId, fate: Fate) {
+        assert_eq!(self.fates[place(id)], Fate::Held, "only what is held ends");
+        self.fates[place(id)] = fate;
+    }
+
+    fn update(&mut self, id: TaskId, sequence: usize, data: Vec<u8>) -> Response {
+        let log = &mut self.logs[place(id)];
+        if sequence == log.len() {
+            log.push(data);
+        } else if log.get(sequence) != Some(&data) {
+            return Response::Error(Error::new(ErrorCode::Conflict, "another entry has this number"));
+        }
+        if self.updates_unknown > 0 {
+            self.updates_unknown -= 1;
+            let retry = crate::wire::Retry::Now;
+            return Response::Error(Error { retry, ..Error::new(ErrorCode::Unknown, "scripted") });
+        }
+        Response::AckedOne(Table::acked(id))
+    }
+
+    fn serve(&mut self, request: Request) -> Reply {
+        Reply::Answer(match request {
+            Request::Claim(claim) => {
+                self.claims += 1;
+                let tasks = self.grant(claim.max, &claim.queues, claim.lease_ms);
+                let delay = if tasks.is_empty() { Duration::from_millis(claim.wait_ms) } else { self.claim_delay };
+                return Reply::AnswerAfter(delay, Response::Claimed { tasks, unavailable: 0 });
+            }
+            Request::Renew { .. } if self.ignore_renewals => return Reply::Silence,
+            Request::Renew { items, .. } => {
+                self.renewals.push(items.len());
+                let refusal = self.refuse_renewals.map(|code| Error::new(code, "scripted"));
+                Response::Renewed(items.iter().map(|_| refusal.clone().map_or(Ok(LEASE_MS), Err)).collect())
+            }
+            Request::Update { id, sequence, data, .. } => self.update(id, sequence as usize, data),
+            Request::Complete { items, .. } => {
+                let mut acked = Vec::new();
+                for item in items {
+                    let result = item.result.map(serde_bytes::ByteBuf::into_vec);
+                    self.end(item.id, Fate::Done { result, sequence: item.sequence });
+                    acked.push(Ok(Table::acked(item.id)));
+                }
+                Response::Acked(acked)
+            }
+            Request::Fail { id, reason, retry_in_ms, invalid, .. } => {
+                self.end(id, Fate::Failed { reason, retry_in_ms, invalid });
+                Response::Done
+            }
+            Request::Release { id, .. } => {
+                self.end(id, Fate::Released);
+                Response::Done
+            }
+            other => panic!("{other:?}"),
+        })
+    }
+}
+
+const LEASE_MS: u64 = 600;
+
+struct Bench {
+    table: Arc<Mutex<Table>>,
+    worker: Worker,
+    _node: Node,
+    _certificates: Certificates,
+}
+
+async fn bench(table: &Arc<Mutex<Table>>) -> Bench {
+    let certificates = Certificates::new();
+    let served = Arc::clone(table);
+    let node = Node::start(&certificates, move |request| served.lock().unwrap().serve(request));
+    let client = certificates.client(&[&node]).await;
+    let worker = Worker::new(client).lease(Duration::from_millis(LEASE_MS)).poll(Duration::from_millis(50));
+    Bench { table: Arc::clone(table), worker, _node: node, _certificates: certificates }
+}
+
+/// Ready once no task waits or is held.
+async fn all_ended(table: Arc<Mutex<Table>>) {
+    let open = |table: &Mutex<Table>| {
+        table.lock().unwrap().fates.iter().any(|fate| matches!(fate, Fate::Waiting | Fate::Held))
+    };
+    while open(&table) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn after(millis: u64) {
+    tokio::time::sleep(Duration::from_millis(millis)).await;
+}
+
+#[tokio::test]
+async fn outcomes_are_reported_and_a_panic_is_one() {
+    let table = Table::new(8);
+    let bench = bench(&table).await;
+    let print = async |context: Context| {
+        assert_eq!((context.queue().as_str(), context.attempt()), ("print", 2));
+        assert_eq!((context.header("kind"), context.header("other")), (Some("test"), None));
+        match context.payload() {
+            b"1" => Outcome::RetryLater { after: Duration::from_secs(5), reason: "r".repeat(3_000) },
+            b"3" => Outcome::Invalid { reason: "bad".into() },
+            b"5" => panic!("on purpose"),
+            _ => Outcome::Done(None),
+        }
+    };
+    let mail = async |context: Context| {
+        assert_eq!(context.updates()[0].data, b"old");
+        Outcome::Done(Some(context.payload().to_vec()))
+    };
+    let worker = bench.worker.handler("mail", mail).handler("print", print).concurrency(3);
+    let summary = worker.run_until(all_ended(Arc::clone(&bench.table))).await.unwrap();
+    assert_eq!(summary, Summary { done: 5, retried: 2, invalid: 1, lost: 0, released: 0 });
+    let table = table.lock().unwrap();
+    assert_eq!(table.fates[2], Fate::Done { result: Some(b"2".to_vec()), sequence: Some(0) });
+    let Fate::Failed { reason, retry_in_ms: 5_000, invalid: false } = &table.fates[1] else { panic!() };
+    assert_eq!(reason.len(), limits::TEXT_BYTES_MAX);
+    assert!(matches!(&table.fates[3], Fate::Failed { reason, invalid: true, .. } if reason == "bad"));
+    assert!(matches!(&table.fates[5], Fate::Failed { reason, .. } if reason.contains("on purpose")));
+    assert!(table.held_most <= 3, "{} were held", table.held_most);
+}
+
+#[tokio::test]
+async fn claims_are_held_beyond_their_lease_by_renewals_in_one_batch() {
+    let table = Table::new(4);
+    let bench = bench(&table).await;
+    let slow = async |_: Context| {
+        after(LEASE_MS * 2).await;
+        Outcome::Done(None)
+    };
+    let worker = bench.worker.handler("mail", slow).handler("print", slow).concurrency(4);
+    let summary = worker.run_until(all_ended(Arc::clone(&bench.table))).await.unwrap();
+    assert_eq!(summary.done, 4);
+    let renewals = table.lock().unwrap().renewals.clone();
+    assert!((3..=12).contains(&renewals.len()) && renewals[..3] == [4; 3], "{renewals:?}");
+}
+
+#[tokio::test]
+async fn a_handler_is_stopped_when_its_lease_is_lost() {
+    struct Dropped(Arc<AtomicUsize>);
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    for refusal in [None, Some(ErrorCode::Superseded), Some(ErrorCode::Ended)] {
+        let table = Table::new(1);
+        table.lock().unwrap().ignore_renewals = refusal.is_none();
+        table.lock().unwrap().refuse_renewals = refusal;
+        let bench = bench(&table).await;
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let (lost, on_lost) = oneshot::channel();
+        let lost = Mutex::new(Some(lost));
+        let counted = Arc::clone(&dropped);
+        let handler = move |context: Context| {
+            let (guard, lost) = (Dropped(Arc::clone(&counted)), lost.lock().unwrap().take());
+            let watch = context.clone();
+            tokio::spawn(async move {
+                watch.lease_lost().await;
+                lost.map(|lost| lost.send(Instant::now()))
+            });
+            async move {
+                let _guard = guard;
+                std::future::pending().await
+            }
+        };
+        let started = Instant::now();
+        let wait = async {
+            on_lost.await.unwrap();
+            after(20).await;
+        };
+        let summary = bench.worker.handler("mail", handler).run_until(wait).await.unwrap();
+        assert_eq!(summary, Summary { lost: 1, ..Summary::default() });
+        assert_eq!(dropped.load(Ordering::SeqCst), 1);
+        let elapsed = started.elapsed();
+        match refusal {
+            None => assert!(elapsed >= Duration::from_millis(LEASE_MS * 9 / 10), "{elapsed:?}"),
+            Some(_) => assert_eq!(table.lock().unwrap().renewals, [1], "the first refusal is enough"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn checkpoints_are_numbered_and_repeated_until_known() {
+    let table = Table::new(1);
+    table.lock().unwrap().updates_unknown = 2;
+    let bench = bench(&table).await;
+    let handler = async |context: Context| {
+        assert_eq!(context.checkpoint("one").await, Ok(1));
+        // The call is dropped; the entry goes before the next all the same.
+        tokio::select! {
+            biased;
+            _ = context.checkpoint("two") => panic!("no answer can be there yet"),
+            () = std::future::ready(()) => {}
+        }
+        assert_eq!(context.checkpoint("three").await, Ok(3));
+        Outcome::Done(None)
+    };
+    let worker = bench.worker.handler("mail", handler);
+    worker.run_until(all_ended(Arc::clone(&bench.table))).await.unwrap();
+    let table = table.lock().unwrap();
+    assert_eq!(table.logs[0], [b"one".to_vec(), b"two".to_vec(), b"three".to_vec()]);
+    assert_eq!(table.fates[0], Fate::Done { result: None, sequence: Some(3) });
+}
+
+#[tokio::test]
+async fn a_shutdown_waits_for_handlers_up_to_a_bound_and_gives_the_rest_back() {
+    let table = Table::new(3);
+    let bench = bench(&table).await;
+    let quick = async |_: Context| {
+        after(200).await;
+        Outcome::Done(None)
+    };
+    let endless = async |_: Context| std::future::pending().await;
+    let worker = bench.worker.handler("mail", quick).handler("print", endless).concurrency(2);
+    let started = Instant::now();
+    let summary = worker.drain_timeout(Duration::from_millis(400)).run_until(after(100)).await.unwrap();
+    assert!((400..5_000).contains(&started.elapsed().as_millis()));
+    assert_eq!(summary, Summary { done: 1, released: 1, ..Summary::default() });
+    let fates = table.lock().unwrap().fates.clone();
+    assert_eq!((&fates[1], &fates[2]), (&Fate::Released, &Fate::Waiting), "nothing more is claimed");
+}
+
+#[tokio::test]
+async fn what_a_claim_brings_after_the_shutdown_is_given_back() {
+    let table = Table::new(1);
+    table.lock().unwrap().claim_delay = Duration::from_millis(100);
+    let bench = bench(&table).await;
+    let handler = async |_: Context| Outcome::Done(None);
+    let summary = bench.worker.handler("mail", handler).run_until(after(50)).await.unwrap();
+    assert_eq!(summary, Summary { released: 1, ..Summary::default() });
+    assert_eq!(table.lock().unwrap().fates[0], Fate::Released);
+}
+
+#[tokio::test]
+async fn a_full_worker_does_not_claim() {
+    let table = Table::new(4);
+    let bench = bench(&table).await;
+    let handler = async |_: Context| {
+        after(400).await;
+        Outcome::Done(None)
+    };
+    let worker = bench.worker.handler("mail", handler);
+    worker.run_until(after(300)).await.unwrap();
+    assert_eq!(table.lock().unwrap().claims, 1);
+}
+
+#[tokio::test]
+async fn wrong_settings_are_told() {
+    let table = Table::new(0);
+    let handler = async |_: Context| Outcome::Done(None);
+    let changes: [fn(Worker) -> Worker; 3] = [
+        |worker| worker.concurrency(0),
+        |worker| worker.lease(Duration::ZERO),
+        |worker| worker.name("n".repeat(2_000)),
+    ];
+    for change in changes {
+        let worker = bench(&table).await.worker.handler("mail", handler);
+        assert_eq!(change(worker).run_until(after(0)).await.unwrap_err().code, ErrorCode::Invalid);
+    }
+    let nameless = bench(&table).await.worker.handler("a/b/c", handler);
+    assert!(nameless.run_until(after(0)).await.unwrap_err().message.contains("a/b/c"));
+    assert!(bench(&table).await.worker.run_until(after(0)).await.is_err());
+}
