@@ -28,7 +28,7 @@ const _: () = assert!(LINE_BYTES_MAX > 6 * crate::wire::limits::PAYLOAD_BYTES_MA
 
 /// A line of the REPL.
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]
-#[command(multicall = true, disable_help_subcommand = true, help_template = HELP_TEMPLATE)]
+#[command(name = "", no_binary_name = true, disable_help_subcommand = true, help_template = HELP_TEMPLATE)]
 pub struct CommandLine {
     /// What to do
     #[command(subcommand)]
