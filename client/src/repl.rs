@@ -59,10 +59,9 @@ pub struct ReplOptions {
 /// Runs commands until the end of the input or `quit`, at a prompt if standard input is a terminal. The exit code is
 /// 0 once the input has been read to its end, whatever became of the commands: each has said so itself.
 pub async fn run(transport: impl Transport, options: ReplOptions) -> anyhow::Result<i32> {
-    let output = Output::standard(options.json);
+    let output = Output::standard(options.json).with_arrays();
     let interactive = std::io::stdin().is_terminal();
     let (input, place) = if interactive { (Input::stdin(), Place::Prompt) } else { (Input::stdin(), Place::Script) };
-    let output = if options.json { output.with_arrays() } else { output };
     let mut runner = Runner::new(transport, output, input, place);
     if interactive {
         runner.input = prompt::input(options.history.clone(), runner.recent.clone(), runner.output.color());
@@ -189,8 +188,10 @@ async fn run_verb<T: Transport>(runner: &mut Runner<T>, verb: Verb) -> Exit {
         signal = tokio::signal::ctrl_c() => signal,
     };
     let message = match interrupted {
-        Ok(()) => "interrupted; what was asked may still happen".to_owned(),
+        Ok(()) => "interrupted".to_owned(),
         Err(error) => format!("interrupts cannot be heard: {error}"),
     };
+    // Leaves the line on which the terminal shows ^C.
+    let _ = runner.output.note("");
     runner.conclude(Err(Failure::Call(Error::new(ErrorCode::Unknown, message))))
 }

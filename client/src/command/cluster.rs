@@ -166,7 +166,13 @@ impl StatusArguments {
         }
         tokio::select! {
             biased;
-            _ = tokio::signal::ctrl_c() => Ok(Exit::Done),
+            _ = tokio::signal::ctrl_c() => {
+                // Leaves the line on which the terminal shows ^C.
+                if runner.output.color() {
+                    runner.output.line("")?;
+                }
+                Ok(Exit::Done)
+            }
             failure = watch(runner, Duration::from_millis(interval_ms)) => Err(failure),
         }
     }

@@ -248,6 +248,8 @@ impl Load {
                 }
             }
         }
+        // The lines may come slowly, and their ids are wanted as they come.
+        runner.output.flush()?;
         self.line_stored = self.line;
         if !self.shown && self.started.elapsed() > PROGRESS_AFTER {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());

@@ -3,6 +3,7 @@
 use super::error::{Exit, Failure};
 use super::output::Output;
 use super::{Runner, Transport};
+use clap::builder::StyledStr;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _};
 use serde::Serialize;
@@ -27,37 +28,48 @@ pub(super) fn run<T: Transport>(arguments: &HelpArguments, runner: &mut Runner<T
 
 /// Prints a command's help, or that of one of its verbs.
 pub fn print_help(mut command: clap::Command, verb: Option<&str>, output: &mut Output) -> Result<Exit, Failure> {
-    command.build();
-    let rendered = match verb {
-        None => command.render_help(),
-        Some(verb) => match command.find_subcommand_mut(verb) {
-            Some(subcommand) => subcommand.render_help(),
-            None => return Err(Failure::Usage(format!("there is no verb {verb:?}; `help` lists them"))),
-        },
+    let Some(verb) = verb else {
+        let rendered = command.render_help();
+        return print_rendered(&rendered, output);
     };
-    let help = if output.color() { rendered.ansi().to_string() } else { rendered.to_string() };
-    match output.json() {
-        true => output.object(&HelpLine { help })?,
-        false => output.line(help.trim_end())?,
+    // The parser itself renders the help of a verb with the usage line that a person would type.
+    let mut words = vec![verb.to_owned(), "--help".to_owned()];
+    if !command.is_no_binary_name_set() {
+        words.insert(0, command.get_name().to_owned());
     }
+    match command.try_get_matches_from(words) {
+        Ok(_) => Err(Failure::Usage(format!("there is no help about {verb:?}"))),
+        Err(error) => refuse_usage(&error, output),
+    }
+}
+
+fn print_rendered(rendered: &StyledStr, output: &mut Output) -> Result<Exit, Failure> {
+    match output.json() {
+        true => output.object(&HelpLine { help: rendered.to_string() })?,
+        false => {
+            let help = if output.color() { rendered.ansi().to_string() } else { rendered.to_string() };
+            output.line(help.trim_end())?;
+        }
+    }
+    output.flush()?;
     Ok(Exit::Done)
 }
 
 /// Prints what is wrong with a command line, or the help that was asked for by a flag.
 pub fn refuse_usage(error: &clap::Error, output: &mut Output) -> Result<Exit, Failure> {
     let rendered = error.render();
-    let text = |color: bool| if color { rendered.ansi().to_string() } else { rendered.to_string() };
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        match output.json() {
-            true => output.object(&HelpLine { help: text(false) })?,
-            false => output.line(text(output.color()).trim_end())?,
-        }
-        return Ok(Exit::Done);
+        return print_rendered(&rendered, output);
     }
+    let plain = rendered.to_string();
     match output.json() {
-        true => output.failure(&Failure::Usage(summary(&text(false))))?,
-        false => output.note(text(output.color()).trim_end())?,
+        true => output.failure(&Failure::Usage(summary(&plain)))?,
+        false => {
+            let text = if output.notes_color() { rendered.ansi().to_string() } else { plain };
+            output.note(text.trim_end())?;
+        }
     }
+    output.flush()?;
     Ok(Exit::Usage)
 }
 

@@ -37,6 +37,7 @@ pub struct Output {
     notes: Box<dyn Write + Send>,
     json: bool,
     color: bool,
+    notes_color: bool,
     progress: bool,
     rows: Rows,
     /// Rows written since the last [`Output::end_rows`].
@@ -51,6 +52,7 @@ impl Output {
             notes: Box::new(notes),
             json,
             color: false,
+            notes_color: false,
             progress: false,
             rows: Rows::Lines,
             rows_written: 0,
@@ -63,6 +65,7 @@ impl Output {
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         output.color = io::stdout().is_terminal() && !plain && !json;
         output.progress = io::stderr().is_terminal();
+        output.notes_color = output.progress && !plain;
         output
     }
 
@@ -76,7 +79,7 @@ impl Output {
     /// With or without colour, whatever the terminal says.
     #[must_use]
     pub fn with_color(mut self, color: bool) -> Self {
-        self.color = color;
+        (self.color, self.notes_color) = (color, color);
         self
     }
 
@@ -100,9 +103,14 @@ impl Output {
         self.progress
     }
 
-    /// Whether a terminal shows the results.
+    /// Whether results are coloured.
     pub fn color(&self) -> bool {
         self.color
+    }
+
+    /// Whether notes and errors are coloured.
+    pub fn notes_color(&self) -> bool {
+        self.notes_color
     }
 
     /// The one result of a verb, for programs.
@@ -157,10 +165,10 @@ impl Output {
     /// An error for people, with what to do.
     pub fn error(&mut self, error: &crate::wire::Error) -> Result<(), Failure> {
         self.results.flush()?;
-        let label = self.paint(Style::Bad, "error:");
+        let label = paint(self.notes_color, Style::Bad, "error:");
         writeln!(self.notes, "{label} {}", super::text::clean(&error.message))?;
         if let Some(advice) = advice(error) {
-            writeln!(self.notes, "  {}", self.paint(Style::Faint, &advice))?;
+            writeln!(self.notes, "  {}", paint(self.notes_color, Style::Faint, &advice))?;
         }
         Ok(())
     }
@@ -202,17 +210,7 @@ impl Output {
 
     /// Colours a text, where colours are shown.
     pub fn paint(&self, style: Style, text: &str) -> String {
-        if !self.color {
-            return text.to_owned();
-        }
-        let code = match style {
-            Style::Good => "32",
-            Style::Bad => "31",
-            Style::Busy => "33",
-            Style::Bold => "1",
-            Style::Faint => "2",
-        };
-        format!("\x1b[{code}m{text}\x1b[0m")
+        paint(self.color, style, text)
     }
 
     /// Colours a state's name.
@@ -243,6 +241,20 @@ impl Output {
         serde_json::to_writer(&mut self.results, object).map_err(io::Error::from)?;
         Ok(())
     }
+}
+
+fn paint(color: bool, style: Style, text: &str) -> String {
+    if !color {
+        return text.to_owned();
+    }
+    let code = match style {
+        Style::Good => "32",
+        Style::Bad => "31",
+        Style::Busy => "33",
+        Style::Bold => "1",
+        Style::Faint => "2",
+    };
+    format!("\x1b[{code}m{text}\x1b[0m")
 }
 
 fn state_style(state: State) -> Style {

@@ -72,6 +72,9 @@ impl Source for Prompt {
             Purpose::Data => "... ",
         };
         let styled = if self.color { format!("\x1b[1m{raw}\x1b[0m") } else { raw.to_owned() };
+        if let Some(assistant) = self.editor.helper_mut() {
+            assistant.purpose = purpose;
+        }
         match self.editor.readline(&(raw, styled.as_str())) {
             Ok(line) if line.len() > bytes_max => Ok(Reading::TooLong),
             Ok(line) => {
@@ -118,6 +121,8 @@ pub(super) struct Assistant {
     files: FilenameCompleter,
     history: HistoryHinter,
     color: bool,
+    /// What is being typed: there is nothing to suggest about data.
+    purpose: Purpose,
 }
 
 /// What a word may be.
@@ -143,7 +148,14 @@ impl Assistant {
     pub(super) fn new(recent: Arc<Mutex<Recent>>, color: bool) -> Assistant {
         let mut command = CommandLine::command();
         command.build();
-        Assistant { command, recent, files: FilenameCompleter::new(), history: HistoryHinter::new(), color }
+        Assistant {
+            command,
+            recent,
+            files: FilenameCompleter::new(),
+            history: HistoryHinter::new(),
+            color,
+            purpose: Purpose::Command,
+        }
     }
 
     fn typed(line: &str) -> Option<Typed<'_>> {
@@ -244,7 +256,8 @@ impl Completer for Assistant {
     type Candidate = Pair;
 
     fn complete(&self, line: &str, position: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
-        let Some(typed) = line.get(..position).and_then(Assistant::typed) else {
+        let typed = line.get(..position).and_then(Assistant::typed);
+        let Some(typed) = typed.filter(|_| self.purpose == Purpose::Command) else {
             return Ok((position, Vec::new()));
         };
         let names_file = typed.word.starts_with('@') || typed.before.last().is_some_and(|word| word == "--file");
@@ -277,7 +290,7 @@ impl Hinter for Assistant {
     type Hint = Suggestion;
 
     fn hint(&self, line: &str, position: usize, context: &Context<'_>) -> Option<Suggestion> {
-        if position < line.len() || line.trim().is_empty() {
+        if self.purpose == Purpose::Data || position < line.len() || line.trim().is_empty() {
             return None;
         }
         if let Some(text) = self.usage(line) {

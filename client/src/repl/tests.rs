@@ -11,8 +11,7 @@ async fn transcript(
     answers: impl IntoIterator<Item = Result<Response, Error>>,
 ) -> (String, String, Vec<crate::command::Call>) {
     let (results, notes) = (Written::default(), Written::default());
-    let output = Output::new(results.clone(), notes.clone(), json);
-    let output = if json { output.with_arrays() } else { output };
+    let output = Output::new(results.clone(), notes.clone(), json).with_arrays();
     let fake = Fake::new(answers);
     let input = Input::pipe(std::io::Cursor::new(script.into()));
     let mut runner = Runner::new(&fake, output, input, Place::Script);
@@ -103,9 +102,9 @@ async fn people_read_confirmations_and_errors_end_nothing() {
 
 #[tokio::test]
 async fn one_command_may_ask_for_json_itself() {
-    let answers = [Ok(Response::Count(1)), Ok(Response::Count(2))];
-    let (printed, _, _) = transcript("count --json\ncount", false, answers).await;
-    assert_eq!(printed, "{\"count\":1}\n2\n");
+    let answers = [Ok(Response::Count(1)), Ok(Response::Queues(Vec::new())), Ok(Response::Count(2))];
+    let (printed, _, _) = transcript("count --json\nqueues --json\ncount", false, answers).await;
+    assert_eq!(printed, "{\"count\":1}\n[]\n2\n");
 }
 
 #[tokio::test]

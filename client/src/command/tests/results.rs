@@ -210,7 +210,8 @@ async fn help_knows_every_verb() {
     for verb in ["enqueue", "claim", "partitions", "status", "help"] {
         assert!(outcome.printed.contains(verb), "{}", outcome.printed);
     }
-    assert!(run("help enqueue", []).await.printed.contains("--max-attempts"));
+    let help = run("help enqueue", []).await.printed;
+    assert!(help.contains("--max-attempts") && help.contains("\nUsage: enqueue "), "{help}");
     assert!(run("enqueue --help", []).await.printed.contains("--max-attempts"));
     assert_eq!(run("help dance", []).await.exit, Exit::Usage);
     assert!(run("help --json", []).await.printed.starts_with("{\"help\":\""));
