@@ -527,3 +527,10 @@ impl Client {
         }
     }
 }
+
+#[cfg(feature = "repl")]
+impl crate::command::Transport for Client {
+    async fn call(&self, call: Call, timeout: Option<Duration>) -> Result<Response, Error> {
+        Client::call(self, call, timeout).await
+    }
+}

@@ -15,6 +15,9 @@ use norn_client::wire::{Acks, NewTask, NodeId, PartitionId, Response, TaskId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// An item and its place in the request.
+type Placed = (usize, (TaskId, Task));
+
 /// Items of one partition within a write.
 #[derive(Debug)]
 struct Group {
@@ -151,7 +154,7 @@ impl Node {
     ) {
         let genesis = self.genesis.clone().expect("asked only in a cluster");
         let ids: Vec<TaskId> = items.iter().map(|(id, _)| *id).collect();
-        let mut grouped: BTreeMap<PartitionId, Vec<(usize, (TaskId, Task))>> = BTreeMap::new();
+        let mut grouped: BTreeMap<PartitionId, Vec<Placed>> = BTreeMap::new();
         for (place, item) in items.into_iter().enumerate() {
             grouped.entry(self.partition_of(&item.0)).or_default().push((place, item));
         }

@@ -1,0 +1,298 @@
+//! The verbs of a worker: claim, renew, update, complete, fail, release.
+
+use super::enqueue::print_acked;
+use super::error::{Exit, Failure};
+use super::output::{Output, Style};
+use super::parse::{self, DataArguments};
+use super::runner::{only, unexpected};
+use super::{Runner, Transport, json, text};
+use crate::wire::limits::{PAYLOAD_BYTES_MAX, UPDATE_BYTES_MAX};
+use crate::wire::{Acks, Claim, ClaimId, Completion, Error, Granted, Request, Response, TaskId, Token};
+use clap::Args;
+use serde_bytes::ByteBuf;
+use std::path::PathBuf;
+
+/// Takes tasks to work on.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct ClaimArguments {
+    /// Queues to take from, separated by commas
+    #[arg(value_name = "QUEUE", value_delimiter = ',', required = true)]
+    pub queues: Vec<String>,
+    /// How long the tasks are held without a renewal
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, default_value = "30s")]
+    pub lease: u64,
+    /// How long to wait for a task when there is none
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, default_value = "0s")]
+    pub wait: u64,
+    /// Most tasks to take
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 1)]
+    pub max: u32,
+    /// Who works, for people to read
+    #[arg(long, value_name = "NAME", default_value = "norn")]
+    pub worker: String,
+    /// Session that serves the queues alone (not supported yet)
+    #[arg(long, value_name = "S")]
+    pub session: Option<String>,
+}
+
+impl ClaimArguments {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        if self.session.is_some() {
+            return Err(Failure::unsupported("--session"));
+        }
+        let queues = self.queues.iter().map(|queue| parse::queue(queue)).collect::<Result<Vec<_>, _>>()?;
+        queues.iter().for_each(|queue| runner.recent().see_queue(queue));
+        let claim = Claim {
+            claim: ClaimId(0),
+            repeated: false,
+            queues,
+            lease_ms: self.lease,
+            wait_ms: self.wait,
+            max: self.max,
+            worker: self.worker,
+        };
+        let sent_ms = (runner.clock)();
+        let response = runner.long_request(Request::Claim(claim), self.wait).await?;
+        let Response::Claimed { tasks, unavailable } = response else {
+            return Err(unexpected("claim"));
+        };
+        if tasks.is_empty() && unavailable > 0 {
+            let partitions = text::number(u64::from(unavailable), "partition");
+            let message = format!("nothing was found, but {partitions} could not be asked");
+            return Err(Error::unavailable(message).into());
+        }
+        for task in &tasks {
+            runner.recent().see(task.id);
+            match runner.output.json() {
+                true => runner.output.row(&json::granted(task, sent_ms))?,
+                false => print_granted(&mut runner.output, task, sent_ms, (runner.clock)())?,
+            }
+        }
+        runner.output.end_rows()?;
+        if !tasks.is_empty() {
+            return Ok(Exit::Done);
+        }
+        if !runner.output.json() {
+            runner.output.line("nothing to claim")?;
+        }
+        Ok(Exit::NothingToClaim)
+    }
+}
+
+fn print_granted(output: &mut Output, task: &Granted, sent_ms: u64, now_ms: u64) -> Result<(), Failure> {
+    let label = output.paint(Style::Good, "claimed");
+    output.line(&format!("{label} {} from {}", task.id, task.queue))?;
+    let expires_ms = sent_ms.saturating_add(task.lease_ms);
+    let ends = text::relative(now_ms, expires_ms);
+    output.line(&format!("  token     {}", output.paint(Style::Bold, &task.token.to_string())))?;
+    output.line(&format!("  lease     {}, ends {ends}", text::duration(task.lease_ms)))?;
+    output.line(&format!("  attempt   {}", task.attempt))?;
+    if task.priority != 0 {
+        output.line(&format!("  priority  {}", task.priority))?;
+    }
+    for (name, value) in &task.headers {
+        output.line(&format!("  header    {}={}", text::clean(name), text::clean(value)))?;
+    }
+    if !task.payload.is_empty() {
+        output.line(&format!("  data      {}", text::data(&task.payload)))?;
+    }
+    for entry in &task.updates {
+        output.line(&format!("  update    {} #{} {}", entry.token, entry.sequence, text::data(&entry.data)))?;
+    }
+    Ok(())
+}
+
+/// Prolongs a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct RenewArguments {
+    /// Task
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// Token of the claim
+    #[arg(value_name = "TOKEN")]
+    pub token: String,
+    /// Another length of the lease; the claim's own if left out
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms)]
+    pub lease: Option<u64>,
+}
+
+impl RenewArguments {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let token = parse::token(&self.token)?;
+        let id = runner.resolve(&self.id).await?;
+        let sent_ms = (runner.clock)();
+        let request = Request::Renew { items: vec![(id, token)], lease_ms: self.lease };
+        let Response::Renewed(results) = runner.request(request).await? else {
+            return Err(unexpected("renew"));
+        };
+        let lease_ms = only("renew", results)?;
+        let expires_ms = sent_ms.saturating_add(lease_ms);
+        if runner.output.json() {
+            runner.output.object(&json::held(id, token, Some(expires_ms)))?;
+        } else {
+            let label = runner.output.paint(Style::Good, "renewed");
+            let ends = text::relative((runner.clock)(), expires_ms);
+            runner.output.line(&format!("{label} {id} {token}, lease ends {ends}"))?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// Adds an entry to a claim's log.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct UpdateArguments {
+    /// Task
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// Token of the claim
+    #[arg(value_name = "TOKEN")]
+    pub token: String,
+    /// Number of the entry, from 0
+    #[arg(value_name = "SEQ")]
+    pub sequence: u32,
+    /// What the entry says
+    #[command(flatten)]
+    pub data: DataArguments,
+    /// Replicas that must have the entry on disk: one, quorum (the default) or all
+    #[arg(long, value_name = "ACKS", value_parser = parse::acks(), default_value = "quorum", hide_possible_values = true, hide_default_value = true)]
+    pub acks: Acks,
+}
+
+impl UpdateArguments {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let token = parse::token(&self.token)?;
+        let id = runner.resolve(&self.id).await?;
+        let data = runner.read_data(self.data.data.as_deref(), self.data.file.as_ref(), UPDATE_BYTES_MAX).await?;
+        let data = data.unwrap_or_default();
+        let request = Request::Update { id, token, sequence: self.sequence, data, acks: self.acks };
+        let Response::AckedOne(acked) = runner.request(request).await? else {
+            return Err(unexpected("update"));
+        };
+        print_acked(&mut runner.output, "updated", &acked)?;
+        Ok(Exit::Done)
+    }
+}
+
+/// Ends a task with a result.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct CompleteArguments {
+    /// Task
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// Token of the claim
+    #[arg(value_name = "TOKEN")]
+    pub token: String,
+    /// `-` reads the result from standard input
+    #[arg(value_name = "-", value_parser = ["-"], hide_possible_values = true, conflicts_with_all = ["result", "file"])]
+    pub stdin: Option<String>,
+    /// How many updates this claim has written; the completion waits for them to be visible
+    #[arg(long = "seq", value_name = "N")]
+    pub sequence: Option<u32>,
+    /// The result as text; `-` reads it from standard input, @FILE in the REPL from a file
+    #[arg(long, value_name = "DATA", allow_hyphen_values = true, conflicts_with = "file")]
+    pub result: Option<String>,
+    /// Reads the result from a file
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Tasks to enqueue with the completion (not supported yet)
+    #[arg(long, value_name = "FILE.json")]
+    pub then: Option<String>,
+    /// Replicas that must have the completion on disk: one, quorum (the default) or all
+    #[arg(long, value_name = "ACKS", value_parser = parse::acks(), default_value = "quorum", hide_possible_values = true, hide_default_value = true)]
+    pub acks: Acks,
+}
+
+impl CompleteArguments {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        if self.then.is_some() {
+            return Err(Failure::unsupported("--then"));
+        }
+        let token = parse::token(&self.token)?;
+        let id = runner.resolve(&self.id).await?;
+        let text = self.stdin.as_deref().or(self.result.as_deref());
+        let result = runner.read_data(text, self.file.as_ref(), PAYLOAD_BYTES_MAX).await?.map(ByteBuf::from);
+        let item = Completion { id, token, sequence: self.sequence, result, at_ms: 0 };
+        let Response::Acked(results) = runner.request(Request::Complete { items: vec![item], acks: self.acks }).await?
+        else {
+            return Err(unexpected("complete"));
+        };
+        let acked = only("complete", results)?;
+        print_acked(&mut runner.output, "completed", &acked)?;
+        Ok(Exit::Done)
+    }
+}
+
+/// Says that an attempt failed.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct FailArguments {
+    /// Task
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// Token of the claim
+    #[arg(value_name = "TOKEN")]
+    pub token: String,
+    /// Why, for people to read
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true, allow_hyphen_values = true)]
+    pub reason: String,
+    /// Not claimable again for this long
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, conflicts_with = "invalid")]
+    pub retry_in: Option<u64>,
+    /// Never again: the task becomes dead
+    #[arg(long)]
+    pub invalid: bool,
+}
+
+impl FailArguments {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let token = parse::token(&self.token)?;
+        let id = runner.resolve(&self.id).await?;
+        let retry_in_ms = self.retry_in.unwrap_or(0);
+        let request = Request::Fail { id, token, reason: self.reason, retry_in_ms, invalid: self.invalid };
+        let remark = match (self.invalid, retry_in_ms) {
+            (true, _) => "it is dead".to_owned(),
+            (false, 0) => "it can be claimed again".to_owned(),
+            (false, ms) => format!("it can be claimed again in {}", text::duration(ms)),
+        };
+        give_up(runner, request, "failed", &remark, id, token).await
+    }
+}
+
+/// Gives a claim back.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct ReleaseArguments {
+    /// Task
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// Token of the claim
+    #[arg(value_name = "TOKEN")]
+    pub token: String,
+}
+
+impl ReleaseArguments {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let token = parse::token(&self.token)?;
+        let id = runner.resolve(&self.id).await?;
+        give_up(runner, Request::Release { id, token }, "released", "it can be claimed again", id, token).await
+    }
+}
+
+async fn give_up<T: Transport>(
+    runner: &mut Runner<T>,
+    request: Request,
+    done: &str,
+    remark: &str,
+    id: TaskId,
+    token: Token,
+) -> Result<Exit, Failure> {
+    let verb = request.verb();
+    let Response::Done = runner.request(request).await? else {
+        return Err(unexpected(verb));
+    };
+    if runner.output.json() {
+        runner.output.object(&json::held(id, token, None))?;
+    } else {
+        let label = runner.output.paint(Style::Good, done);
+        runner.output.line(&format!("{label} {id} {token}; {remark}"))?;
+    }
+    Ok(Exit::Done)
+}

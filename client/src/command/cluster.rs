@@ -1,0 +1,230 @@
+//! The verbs that look at the cluster: nodes, ring, partitions, status.
+
+use super::error::{Exit, Failure};
+use super::output::{Output, Style};
+use super::parse;
+use super::runner::{Place, unexpected};
+use super::{Runner, Transport, json, text};
+use crate::wire::response::{NodeView, PartitionView, Status};
+use crate::wire::{NodeId, Request, Response, Retry, State};
+use clap::Args;
+use comfy_table::{Attribute, Cell, Color};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const ROOT_CHARACTERS: usize = 12;
+
+/// Lists the nodes of the cluster.
+pub(super) async fn nodes<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, Failure> {
+    let Response::Nodes(nodes) = runner.request(Request::Nodes).await? else {
+        return Err(unexpected("nodes"));
+    };
+    if runner.output.json() {
+        for node in &nodes {
+            runner.output.row(&json::node(node))?;
+        }
+        runner.output.end_rows()?;
+        return Ok(Exit::Done);
+    }
+    let titles = ["NAME", "ADDRESS", "ZONE", "STATE", "#LEADS", "#HOLDS", "#CLOCK", "#ROUND TRIP", "NODE"];
+    let mut table = runner.output.new_table(&titles);
+    for node in &nodes {
+        table.add_row(node_row(node));
+    }
+    runner.output.table(&table)?;
+    Ok(Exit::Done)
+}
+
+fn node_row(node: &NodeView) -> [Cell; 9] {
+    let state = match (node.alive, node.this) {
+        (true, true) => Cell::new("answers").fg(Color::Green),
+        (true, false) => Cell::new("alive").fg(Color::Green),
+        (false, _) => Cell::new("silent").fg(Color::Red),
+    };
+    let clock = node.clock_offset_ms.map_or("-".to_owned(), |ms| format!("{ms:+}ms"));
+    let round_trip = match node.round_trip_us {
+        None => "-".to_owned(),
+        Some(us @ 0..1_000) => format!("{us}us"),
+        Some(us) => format!("{}.{}ms", us / 1_000, us % 1_000 / 100),
+    };
+    [
+        Cell::new(text::clean(&node.name)).add_attribute(Attribute::Bold),
+        Cell::new(text::clean(&node.address)),
+        Cell::new(text::clean(&node.zone)),
+        state,
+        Cell::new(node.leads),
+        Cell::new(node.holds),
+        Cell::new(clock),
+        Cell::new(round_trip),
+        Cell::new(node.node),
+    ]
+}
+
+/// Names of the nodes, for people. A table of ids is better than no table, so a failure is none.
+async fn names<T: Transport>(runner: &Runner<T>) -> BTreeMap<NodeId, String> {
+    match runner.request(Request::Nodes).await {
+        Ok(Response::Nodes(nodes)) => nodes.into_iter().map(|node| (node.node, text::clean(&node.name))).collect(),
+        Ok(_) | Err(_) => BTreeMap::new(),
+    }
+}
+
+fn name(names: &BTreeMap<NodeId, String>, node: NodeId) -> String {
+    names.get(&node).cloned().unwrap_or_else(|| format!("{node:?}"))
+}
+
+fn cohort(names: &BTreeMap<NodeId, String>, partition: &PartitionView) -> String {
+    partition.cohort.iter().map(|node| name(names, *node)).collect::<Vec<_>>().join(" ")
+}
+
+async fn fetch<T: Transport>(runner: &Runner<T>, request: Request) -> Result<Vec<PartitionView>, Failure> {
+    let verb = request.verb();
+    match runner.request(request).await? {
+        Response::Partitions(partitions) => Ok(partitions),
+        _ => Err(unexpected(verb)),
+    }
+}
+
+/// Shows which nodes hold which partition.
+pub(super) async fn ring<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, Failure> {
+    let partitions = fetch(runner, Request::Ring).await?;
+    if runner.output.json() {
+        for partition in &partitions {
+            runner.output.row(&json::ring(partition))?;
+        }
+        runner.output.end_rows()?;
+        return Ok(Exit::Done);
+    }
+    let names = names(runner).await;
+    let mut table = runner.output.new_table(&["#PARTITION", "NODES, THE PREFERRED ONE FIRST"]);
+    for partition in &partitions {
+        table.add_row([Cell::new(partition.partition), Cell::new(cohort(&names, partition))]);
+    }
+    runner.output.table(&table)?;
+    Ok(Exit::Done)
+}
+
+/// Shows leaders, epochs and sizes of the partitions.
+pub(super) async fn partitions<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, Failure> {
+    let partitions = fetch(runner, Request::Partitions).await?;
+    if runner.output.json() {
+        for partition in &partitions {
+            runner.output.row(&json::partition(partition))?;
+        }
+        runner.output.end_rows()?;
+        return Ok(Exit::Done);
+    }
+    let names = names(runner).await;
+    let titles = ["#PARTITION", "LEADER", "#EPOCH", "#APPLIED", "#TASKS", "#CLAIMS", "ROOT", "NODES"];
+    let mut table = runner.output.new_table(&titles);
+    for partition in &partitions {
+        table.add_row(partition_row(partition, &names));
+    }
+    runner.output.table(&table)?;
+    Ok(Exit::Done)
+}
+
+fn partition_row(partition: &PartitionView, names: &BTreeMap<NodeId, String>) -> [Cell; 8] {
+    let held = |count: Option<u64>| count.map_or("-".to_owned(), |count| count.to_string());
+    let root = partition.root.as_ref().map_or("-".to_owned(), |root| json::hexadecimal(root));
+    let leader = match partition.leader {
+        Some(leader) => Cell::new(name(names, leader)),
+        None => Cell::new("none").fg(Color::Red),
+    };
+    [
+        Cell::new(partition.partition),
+        leader,
+        Cell::new(partition.epoch),
+        Cell::new(partition.applied),
+        Cell::new(held(partition.tasks)),
+        Cell::new(held(partition.claims)),
+        Cell::new(root.get(..ROOT_CHARACTERS).unwrap_or(&root)),
+        Cell::new(cohort(names, partition)),
+    ]
+}
+
+/// Shows the cluster in short.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct StatusArguments {
+    /// Shows it again and again until Ctrl-C, every second or as often as given
+    #[arg(long, value_name = "DUR", num_args = 0..=1, require_equals = true, default_missing_value = "1s",
+        value_parser = parse::duration_ms)]
+    pub watch: Option<u64>,
+}
+
+impl StatusArguments {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let Some(interval_ms) = self.watch else {
+            let status = status(runner).await?;
+            print_status(&mut runner.output, &status)?;
+            return Ok(Exit::Done);
+        };
+        if runner.place == Place::Script {
+            return Err(Failure::Usage("--watch never ends, so that no further command would be read".to_owned()));
+        }
+        if interval_ms == 0 {
+            return Err(Failure::Usage("--watch needs a time above 0".to_owned()));
+        }
+        tokio::select! {
+            biased;
+            _ = tokio::signal::ctrl_c() => {
+                // Leaves the line on which the terminal shows ^C.
+                if runner.output.color() {
+                    runner.output.line("")?;
+                }
+                Ok(Exit::Done)
+            }
+            failure = watch(runner, Duration::from_millis(interval_ms)) => Err(failure),
+        }
+    }
+}
+
+async fn status<T: Transport>(runner: &Runner<T>) -> Result<Status, Failure> {
+    match runner.request(Request::Status).await? {
+        Response::Status(status) => Ok(*status),
+        _ => Err(unexpected("status")),
+    }
+}
+
+/// Shows the status until that fails for good. A node that is away for a moment is part of the picture.
+async fn watch<T: Transport>(runner: &mut Runner<T>, interval: Duration) -> Failure {
+    loop {
+        let shown = match status(runner).await {
+            Ok(status) => runner.output.clear().and_then(|()| print_status(&mut runner.output, &status)),
+            Err(Failure::Call(error)) if error.retry != Retry::Never => {
+                runner.output.clear().and_then(|()| runner.output.failure(&Failure::Call(error)))
+            }
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = shown.and_then(|()| runner.output.flush()) {
+            return failure;
+        }
+        tokio::time::sleep(interval).await;
+    }
+}
+
+fn print_status(output: &mut Output, status: &Status) -> Result<(), Failure> {
+    if output.json() {
+        return output.object(&json::status(status));
+    }
+    let share = |output: &Output, (total, well): (u32, u32), what: &str| {
+        let text = format!("{well} of {total} {what}");
+        output.paint(if well == total { Style::Good } else { Style::Bad }, &text)
+    };
+    let name = output.paint(Style::Bold, &text::clean(&status.name));
+    output.line(&format!("cluster     {name} {}", status.cluster))?;
+    output.line(&format!("answered by {}, start {}", status.node, status.boot))?;
+    output.line(&format!("nodes       {}", share(output, status.nodes, "alive")))?;
+    output.line(&format!("partitions  {}", share(output, status.partitions, "with a leader")))?;
+    let counts: Vec<String> =
+        State::ALL.into_iter().zip(status.counts).map(|(state, count)| format!("{count} {state}")).collect();
+    output.line(&format!("tasks       {}", counts.join(", ")))?;
+    if status.counters.is_empty() {
+        return Ok(());
+    }
+    output.line("")?;
+    let mut table = output.new_table(&["COUNTER", "#VALUE"]);
+    for (name, value) in &status.counters {
+        table.add_row([Cell::new(text::clean(name)), Cell::new(value)]);
+    }
+    output.table(&table)
+}

@@ -1,0 +1,304 @@
+//! Enqueue: one task, or one per line of a file.
+
+use super::error::{Exit, Failure};
+use super::input::{Input, Reading};
+use super::output::{Output, Style};
+use super::parse::{self, Data, DataArguments};
+use super::runner::{only, open, unexpected, unreadable};
+use super::{Call, Draft, Runner, Transport, json, text};
+use crate::wire::limits::{BATCH_TASKS_MAX, PAYLOAD_BYTES_MAX};
+use crate::wire::{Acked, Acks, Error, Guarantee, Response, Spec};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::time::{Duration, Instant};
+
+/// Before this, a progress bar would only flicker.
+const PROGRESS_AFTER: Duration = Duration::from_secs(1);
+
+/// Stores a task.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct EnqueueArguments {
+    /// Queue: `queue` or `namespace/queue`
+    #[arg(value_name = "QUEUE")]
+    pub queue: String,
+    /// The task's data; nothing if left out
+    #[command(flatten)]
+    pub data: DataArguments,
+    /// Stores one task per line of the file or of standard input, leaving out empty lines
+    #[arg(long, conflicts_with = "id")]
+    pub lines: bool,
+    /// Higher is claimed first
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub priority: i32,
+    /// Not claimable for this long, for example 10s
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, conflicts_with = "at")]
+    pub delay: Option<u64>,
+    /// Not claimable before this time (RFC 3339)
+    #[arg(long, value_name = "TIME", value_parser = parse::instant_ms)]
+    pub at: Option<u64>,
+    /// After this many attempts that did not complete, the task is dead
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_attempts: Option<u32>,
+    /// The id of an earlier enqueue that is repeated
+    #[arg(long, value_name = "ID")]
+    pub id: Option<String>,
+    /// Replicas that must have the task on disk: one, quorum (the default) or all
+    #[arg(long, value_name = "ACKS", value_parser = parse::acks(), default_value = "quorum", hide_possible_values = true, hide_default_value = true)]
+    pub acks: Acks,
+    /// Handed to the worker beside the data; can be repeated
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = parse::header)]
+    pub headers: Vec<(String, String)>,
+    /// Later than these tasks (not supported yet)
+    #[arg(long, value_name = "ID,...")]
+    pub after: Option<String>,
+    /// At most one task with this key (not supported yet)
+    #[arg(long, value_name = "K")]
+    pub key: Option<String>,
+    /// Group of the task (not supported yet)
+    #[arg(long, value_name = "NAME")]
+    pub group: Option<String>,
+    /// Place in the group (not supported yet)
+    #[arg(long, value_name = "N")]
+    pub number: Option<String>,
+    /// Size of the group (not supported yet)
+    #[arg(long, value_name = "N")]
+    pub total: Option<String>,
+    /// Cancels the group's other tasks when one fails (not supported yet)
+    #[arg(long)]
+    pub fail_fast: bool,
+    /// Parent of the task (not supported yet)
+    #[arg(long, value_name = "ID")]
+    pub parent: Option<String>,
+}
+
+impl EnqueueArguments {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        self.refuse_unsupported()?;
+        let spec = self.spec()?;
+        runner.recent().see_queue(&spec.queue);
+        if self.lines {
+            return self.run_lines(spec, runner).await;
+        }
+        let data = runner.read_data(self.data.data.as_deref(), self.data.file.as_ref(), PAYLOAD_BYTES_MAX).await?;
+        let id = self.id.as_deref().map(str::parse).transpose()?;
+        let spec = Spec { payload: data.unwrap_or_default(), ..spec };
+        let drafts = vec![Draft { id, spec, delay_ms: self.delay.unwrap_or(0) }];
+        let results = store(runner, drafts, self.acks).await?;
+        let acked = only("enqueue", results)?;
+        runner.recent().see(acked.id);
+        print_acked(&mut runner.output, "enqueued", &acked)?;
+        Ok(Exit::Done)
+    }
+
+    fn refuse_unsupported(&self) -> Result<(), Failure> {
+        let flags = [
+            ("--after", self.after.is_some()),
+            ("--key", self.key.is_some()),
+            ("--group", self.group.is_some()),
+            ("--number", self.number.is_some()),
+            ("--total", self.total.is_some()),
+            ("--fail-fast", self.fail_fast),
+            ("--parent", self.parent.is_some()),
+        ];
+        match flags.into_iter().find(|(_, given)| *given) {
+            Some((flag, _)) => Err(Failure::unsupported(flag)),
+            None => Ok(()),
+        }
+    }
+
+    /// Everything but the data.
+    fn spec(&self) -> Result<Spec, Failure> {
+        Ok(Spec {
+            queue: parse::queue(&self.queue)?,
+            payload: Vec::new(),
+            priority: self.priority,
+            not_before_ms: self.at.unwrap_or(0),
+            headers: self.headers.clone(),
+            attempts_max: self.max_attempts.unwrap_or(0),
+        })
+    }
+
+    async fn run_lines<T: Transport>(&self, spec: Spec, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let (mut file, bytes) = match runner.data_source(self.data.data.as_deref(), self.data.file.as_ref()) {
+            None | Some(Data::Stdin) => (None, None),
+            Some(Data::File(path)) => (Some(open(&path)?), std::fs::metadata(&path).ok().map(|file| file.len())),
+            Some(Data::Text(_)) => {
+                return Err(Failure::Usage("--lines reads tasks from --file FILE or from standard input".to_owned()));
+            }
+        };
+        let mut load = Load::new(bytes, runner.output.progress());
+        let outcome = self.store_lines(spec, file.as_mut(), runner, &mut load).await;
+        load.bar.finish_and_clear();
+        match outcome {
+            Ok(()) => load.conclude(&mut runner.output),
+            Err(failure) => {
+                if load.stored > 0 {
+                    let stored = text::number(load.stored, "task");
+                    runner.output.note(&format!("{stored}, up to line {}, had been enqueued", load.line_stored))?;
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    async fn store_lines<T: Transport>(
+        &self,
+        spec: Spec,
+        mut file: Option<&mut Input>,
+        runner: &mut Runner<T>,
+        load: &mut Load,
+    ) -> Result<(), Failure> {
+        loop {
+            let input = file.as_deref_mut().unwrap_or(&mut runner.input);
+            let readings = input.batch(BATCH_TASKS_MAX, PAYLOAD_BYTES_MAX).await;
+            let readings = readings.map_err(|error| unreadable("the tasks", &error))?;
+            let mut drafts = Vec::with_capacity(readings.len());
+            let mut ended = None;
+            for reading in readings {
+                load.line += 1;
+                match reading {
+                    Reading::Line(line) => {
+                        load.bytes += line.len() as u64 + 1;
+                        if !line.is_empty() {
+                            let spec = Spec { payload: line, ..spec.clone() };
+                            drafts.push(Draft { id: None, spec, delay_ms: self.delay.unwrap_or(0) });
+                        }
+                    }
+                    Reading::End => ended = Some(Ok(())),
+                    Reading::Interrupted => ended = Some(Err(Failure::invalid("interrupted"))),
+                    Reading::TooLong => {
+                        let size = text::size(PAYLOAD_BYTES_MAX);
+                        ended = Some(Err(Failure::invalid(format!("line {} is longer than {size}", load.line))));
+                    }
+                }
+            }
+            if !drafts.is_empty() {
+                let results = store(runner, drafts, self.acks).await?;
+                load.take(results, runner)?;
+            }
+            if let Some(ended) = ended {
+                return ended;
+            }
+        }
+    }
+}
+
+/// A bulk enqueue under way.
+struct Load {
+    bar: ProgressBar,
+    shown: bool,
+    started: Instant,
+    /// Lines and bytes read.
+    line: u64,
+    bytes: u64,
+    /// Tasks acknowledged, and the last line they came from.
+    stored: u64,
+    line_stored: u64,
+    refused: u64,
+    first_refusal: Option<Error>,
+    exit: Exit,
+}
+
+impl Load {
+    fn new(bytes: Option<u64>, progress: bool) -> Load {
+        let bar = ProgressBar::with_draw_target(bytes, ProgressDrawTarget::hidden());
+        let template = match bytes {
+            Some(_) => "{bar:30} {percent}%  {msg}  {elapsed}, {eta} to go",
+            None => "{spinner} {msg}  {elapsed}",
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        let started = Instant::now();
+        Load {
+            bar,
+            shown: !progress,
+            started,
+            line: 0,
+            bytes: 0,
+            stored: 0,
+            line_stored: 0,
+            refused: 0,
+            first_refusal: None,
+            exit: Exit::Done,
+        }
+    }
+
+    /// Prints what came of a batch.
+    fn take<T: Transport>(
+        &mut self,
+        results: Vec<Result<Acked, Error>>,
+        runner: &mut Runner<T>,
+    ) -> Result<(), Failure> {
+        for result in results {
+            match result {
+                Ok(acked) => {
+                    self.stored += 1;
+                    if runner.output.json() {
+                        runner.output.row(&json::acked(&acked))?;
+                    }
+                }
+                Err(error) => {
+                    self.refused += 1;
+                    self.exit = self.exit.max(Exit::of(error.code));
+                    if runner.output.json() {
+                        runner.output.row(&json::error(&error))?;
+                    }
+                    self.first_refusal.get_or_insert(error);
+                }
+            }
+        }
+        // The lines may come slowly, and their ids are wanted as they come.
+        runner.output.flush()?;
+        self.line_stored = self.line;
+        if !self.shown && self.started.elapsed() > PROGRESS_AFTER {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            self.shown = true;
+        }
+        self.bar.set_position(self.bytes);
+        self.bar.set_message(text::number(self.stored, "task"));
+        Ok(())
+    }
+
+    fn conclude(self, output: &mut Output) -> Result<Exit, Failure> {
+        if output.json() {
+            output.end_rows()?;
+            return Ok(self.exit);
+        }
+        let elapsed_ms = self.started.elapsed().as_millis().max(1) as u64;
+        let rate = self.stored.saturating_mul(1_000) / elapsed_ms;
+        let label = output.paint(Style::Good, "enqueued");
+        let stored = text::number(self.stored, "task");
+        output.line(&format!("{label} {stored} in {} ({rate}/s)", text::duration(elapsed_ms)))?;
+        if let Some(error) = self.first_refusal {
+            output.note(&format!("{} refused, the first with:", text::number(self.refused, "task")))?;
+            output.error(&error)?;
+        }
+        Ok(self.exit)
+    }
+}
+
+async fn store<T: Transport>(
+    runner: &Runner<T>,
+    drafts: Vec<Draft>,
+    acks: Acks,
+) -> Result<Vec<Result<Acked, Error>>, Failure> {
+    let count = drafts.len();
+    match runner.call(Call::Enqueue { drafts, acks }).await? {
+        Response::Acked(results) if results.len() == count => Ok(results),
+        _ => Err(unexpected("enqueue")),
+    }
+}
+
+/// The confirmation of a write.
+pub(super) fn print_acked(output: &mut Output, done: &str, acked: &Acked) -> Result<(), Failure> {
+    if output.json() {
+        return output.object(&json::acked(acked));
+    }
+    let done = output.paint(Style::Good, done);
+    let guarantee = match acked.guarantee {
+        Guarantee::Strict => "strict".to_owned(),
+        Guarantee::Sloppy => output.paint(Style::Busy, "sloppy"),
+    };
+    output.line(&format!("{done} {} ({} of {} replicas, {guarantee})", acked.id, acked.acks, acked.replicas))
+}

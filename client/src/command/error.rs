@@ -1,0 +1,143 @@
+//! How a verb ends: exit codes, and failures for people and for programs.
+
+use crate::wire::{Error, ErrorCode};
+use std::io;
+
+/// How a verb ended. From better to worse, so that several results have a worst one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Exit {
+    /// It was done.
+    #[default]
+    Done,
+    /// A claim found no task.
+    NothingToClaim,
+    /// It was refused: not found, token superseded, invalid input.
+    Refused,
+    /// The command is not well formed, or asks for something that is not there yet.
+    Usage,
+    /// Too few nodes answered, or the outcome is not known.
+    Unavailable,
+}
+
+impl Exit {
+    /// The code of the process.
+    pub fn code(self) -> u8 {
+        match self {
+            Exit::Done => 0,
+            Exit::Refused => 1,
+            Exit::Usage => 2,
+            Exit::Unavailable => 3,
+            Exit::NothingToClaim => 4,
+        }
+    }
+
+    /// What an error of this kind ends in.
+    pub fn of(code: ErrorCode) -> Exit {
+        match code {
+            ErrorCode::Invalid
+            | ErrorCode::NotFound
+            | ErrorCode::Conflict
+            | ErrorCode::Superseded
+            | ErrorCode::Ended
+            | ErrorCode::IdFromFuture
+            | ErrorCode::Denied => Exit::Refused,
+            ErrorCode::Unsupported => Exit::Usage,
+            ErrorCode::NotReady
+            | ErrorCode::Overloaded
+            | ErrorCode::Unavailable
+            | ErrorCode::Unknown
+            | ErrorCode::Stale => Exit::Unavailable,
+        }
+    }
+}
+
+impl From<Exit> for std::process::ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.code().into()
+    }
+}
+
+/// Why a verb did not do what was asked.
+#[derive(Debug)]
+pub enum Failure {
+    /// A node or the session says so, or the input breaks a rule of the domain.
+    Call(Error),
+    /// The command line is not well formed.
+    Usage(String),
+    /// The result could not be written. With a broken pipe the reader has had enough.
+    Output(io::Error),
+}
+
+impl Failure {
+    /// Input that breaks a rule of the domain: exit code 1.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Failure::Call(Error::invalid(message))
+    }
+
+    /// A flag whose feature is not there yet: exit code 2.
+    pub fn unsupported(flag: &str) -> Self {
+        let message = format!("{flag} is not supported yet; nothing was done. Leave it out to go on without it");
+        Failure::Call(Error::new(ErrorCode::Unsupported, message))
+    }
+
+    /// The error as a program reads it; none if there is nobody left to read.
+    pub fn error(&self) -> Option<Error> {
+        match self {
+            Failure::Call(error) => Some(error.clone()),
+            Failure::Usage(message) => Some(Error::invalid(message.clone())),
+            Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => None,
+            Failure::Output(error) => Some(Error::invalid(format!("cannot write the result: {error}"))),
+        }
+    }
+
+    /// What it ends in.
+    pub fn exit(&self) -> Exit {
+        match self {
+            Failure::Call(error) => Exit::of(error.code),
+            Failure::Usage(_) => Exit::Usage,
+            Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
+            Failure::Output(_) => Exit::Refused,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Call(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Failure::Output(error)
+    }
+}
+
+impl From<crate::wire::ids::ParseError> for Failure {
+    fn from(error: crate::wire::ids::ParseError) -> Self {
+        Failure::invalid(error.0)
+    }
+}
+
+/// What a person can do about an error, where its message alone does not say.
+pub fn advice(error: &Error) -> Option<String> {
+    match error.code {
+        ErrorCode::Unknown => Some(match error.id {
+            Some(id) => format!("it may have taken effect; the same call for {id} is safe to repeat, `get {id}` looks"),
+            None => "it may have taken effect; the same call under the same id is safe to repeat".to_owned(),
+        }),
+        ErrorCode::Unavailable | ErrorCode::NotReady => {
+            Some("try again in a moment; `status` and `nodes` show who answers".to_owned())
+        }
+        ErrorCode::Overloaded => Some("try again in a moment, with less at once".to_owned()),
+        ErrorCode::Superseded => Some("stop working on the task; `get` shows who holds it now".to_owned()),
+        ErrorCode::Stale => Some("ask again in a moment".to_owned()),
+        ErrorCode::Invalid
+        | ErrorCode::NotFound
+        | ErrorCode::Conflict
+        | ErrorCode::Ended
+        | ErrorCode::IdFromFuture
+        | ErrorCode::Denied
+        | ErrorCode::Unsupported => None,
+    }
+}

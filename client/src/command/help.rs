@@ -1,0 +1,93 @@
+//! Help, and what is said about a command line that is not well formed.
+
+use super::error::{Exit, Failure};
+use super::output::Output;
+use super::{Runner, Transport};
+use clap::builder::StyledStr;
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory as _};
+use serde::Serialize;
+
+/// Shows the verbs, or one of them.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct HelpArguments {
+    /// The verb to explain
+    #[arg(value_name = "VERB")]
+    pub verb: Option<String>,
+}
+
+#[derive(Serialize)]
+struct HelpLine {
+    help: String,
+}
+
+pub(super) fn run<T: Transport>(arguments: &HelpArguments, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+    let command = crate::repl::CommandLine::command();
+    print_help(command, arguments.verb.as_deref(), &mut runner.output)
+}
+
+/// Prints a command's help, or that of one of its verbs.
+pub fn print_help(mut command: clap::Command, verb: Option<&str>, output: &mut Output) -> Result<Exit, Failure> {
+    let Some(verb) = verb else {
+        let rendered = command.render_help();
+        return print_rendered(&rendered, output);
+    };
+    // The parser itself renders the help of a verb with the usage line that a person would type.
+    let mut words = vec![verb.to_owned(), "--help".to_owned()];
+    if !command.is_no_binary_name_set() {
+        words.insert(0, command.get_name().to_owned());
+    }
+    match command.try_get_matches_from(words) {
+        Ok(_) => Err(Failure::Usage(format!("there is no help about {verb:?}"))),
+        Err(error) => refuse_usage(&error, output),
+    }
+}
+
+fn print_rendered(rendered: &StyledStr, output: &mut Output) -> Result<Exit, Failure> {
+    match output.json() {
+        true => output.object(&HelpLine { help: rendered.to_string() })?,
+        false => {
+            let help = if output.color() { rendered.ansi().to_string() } else { rendered.to_string() };
+            output.line(help.trim_end())?;
+        }
+    }
+    output.flush()?;
+    Ok(Exit::Done)
+}
+
+/// Prints what is wrong with a command line, or the help that was asked for by a flag.
+pub fn refuse_usage(error: &clap::Error, output: &mut Output) -> Result<Exit, Failure> {
+    let rendered = error.render();
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        return print_rendered(&rendered, output);
+    }
+    let plain = rendered.to_string();
+    match output.json() {
+        true => output.failure(&Failure::Usage(summary(&plain)))?,
+        false => {
+            let text = if output.notes_color() { rendered.ansi().to_string() } else { plain };
+            output.note(text.trim_end())?;
+        }
+    }
+    output.flush()?;
+    Ok(Exit::Usage)
+}
+
+/// The message without the usage after it, on one line.
+fn summary(text: &str) -> String {
+    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let joined = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+    joined.strip_prefix("error: ").unwrap_or(&joined).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_of_a_usage_failure_is_one_line() {
+        let text =
+            "error: the argument 'A'\ncannot be used\n\nUsage: norn get ID\n\nFor more information, try '--help'.";
+        assert_eq!(summary(text), "the argument 'A' cannot be used");
+    }
+}

@@ -1,0 +1,372 @@
+//! What programs read: one JSON object per result. Fields are always there, `null` where there is nothing to say,
+//! and keep their order.
+
+use crate::wire::response::{ClaimView, LogEntry, NodeView, PartitionView, QueueCounts, Status};
+use crate::wire::{
+    Acked, ErrorCode, Granted, Guarantee, NodeId, PartitionId, QueueName, Retry, State, TaskId, TaskView, Token,
+};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use std::borrow::Cow;
+use std::fmt::Display;
+
+fn text<T: Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+fn text_if_any<T: Display, S: Serializer>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => serializer.collect_str(value),
+        None => serializer.serialize_none(),
+    }
+}
+
+fn map<S: Serializer>(pairs: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(pairs.len()))?;
+    for (name, value) in pairs {
+        map.serialize_entry(name, value)?;
+    }
+    map.end()
+}
+
+/// Bytes as `data` and `data_encoding`.
+#[derive(Serialize)]
+struct Data<'a> {
+    data: Cow<'a, str>,
+    data_encoding: &'static str,
+}
+
+fn encode(bytes: &[u8]) -> Data<'_> {
+    match std::str::from_utf8(bytes) {
+        Ok(data) => Data { data: data.into(), data_encoding: "utf8" },
+        Err(_) => Data { data: STANDARD.encode(bytes).into(), data_encoding: "base64" },
+    }
+}
+
+/// A failure.
+#[derive(Serialize)]
+pub struct ErrorLine<'a> {
+    error: ErrorBody<'a>,
+}
+
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    code: ErrorCode,
+    message: &'a str,
+    retry: Retry,
+    #[serde(serialize_with = "text_if_any", skip_serializing_if = "Option::is_none")]
+    id: Option<TaskId>,
+}
+
+/// A failure, naming the task where there is one.
+pub fn error(error: &crate::wire::Error) -> ErrorLine<'_> {
+    let body = ErrorBody { code: error.code, message: &error.message, retry: error.retry, id: error.id };
+    ErrorLine { error: body }
+}
+
+/// An acknowledged write.
+#[derive(Serialize)]
+pub struct AckedLine {
+    #[serde(serialize_with = "text")]
+    id: TaskId,
+    acks: u32,
+    replicas: u32,
+    guarantee: Guarantee,
+}
+
+/// Of enqueue, update, complete and cancel.
+pub fn acked(acked: &Acked) -> AckedLine {
+    AckedLine { id: acked.id, acks: acked.acks, replicas: acked.replicas, guarantee: acked.guarantee }
+}
+
+/// A claim that was given up or prolonged.
+#[derive(Serialize)]
+pub struct HeldLine {
+    #[serde(serialize_with = "text")]
+    id: TaskId,
+    #[serde(serialize_with = "text")]
+    token: Token,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_expires_ms: Option<u64>,
+}
+
+/// Of renew, with the end of the lease, and of fail and release without.
+pub fn held(id: TaskId, token: Token, lease_expires_ms: Option<u64>) -> HeldLine {
+    HeldLine { id, token, lease_expires_ms }
+}
+
+/// An entry of a log.
+#[derive(Serialize)]
+pub struct UpdateLine<'a> {
+    #[serde(serialize_with = "text")]
+    token: Token,
+    sequence: u32,
+    #[serde(flatten)]
+    data: Data<'a>,
+}
+
+/// Of log, and inside tasks.
+pub fn update(entry: &LogEntry) -> UpdateLine<'_> {
+    UpdateLine { token: entry.token, sequence: entry.sequence, data: encode(&entry.data) }
+}
+
+/// A task to work on.
+#[derive(Serialize)]
+pub struct GrantedLine<'a> {
+    #[serde(serialize_with = "text")]
+    id: TaskId,
+    #[serde(serialize_with = "text")]
+    token: Token,
+    queue: &'a QueueName,
+    #[serde(flatten)]
+    data: Data<'a>,
+    priority: i32,
+    attempt: u32,
+    lease_expires_ms: u64,
+    updates: Vec<UpdateLine<'a>>,
+    #[serde(serialize_with = "map")]
+    headers: &'a [(String, String)],
+}
+
+/// Of claim. A lease counts from when the call was first sent.
+pub fn granted(task: &Granted, sent_ms: u64) -> GrantedLine<'_> {
+    GrantedLine {
+        id: task.id,
+        token: task.token,
+        queue: &task.queue,
+        data: encode(&task.payload),
+        priority: task.priority,
+        attempt: task.attempt,
+        lease_expires_ms: sent_ms.saturating_add(task.lease_ms),
+        updates: task.updates.iter().map(update).collect(),
+        headers: &task.headers,
+    }
+}
+
+#[derive(Serialize)]
+struct ClaimLine<'a> {
+    #[serde(serialize_with = "text")]
+    token: Token,
+    start_ms: u64,
+    end_ms: Option<u64>,
+    completed_ms: Option<u64>,
+    worker: &'a str,
+}
+
+fn claim(claim: &ClaimView) -> ClaimLine<'_> {
+    ClaimLine {
+        token: claim.token,
+        start_ms: claim.start_ms,
+        end_ms: claim.end_ms,
+        completed_ms: claim.completed_ms,
+        worker: &claim.worker,
+    }
+}
+
+/// A task.
+#[derive(Serialize)]
+pub struct TaskLine<'a> {
+    #[serde(serialize_with = "text")]
+    id: TaskId,
+    queue: &'a QueueName,
+    state: State,
+    priority: i32,
+    #[serde(flatten)]
+    data: Data<'a>,
+    claims: Vec<ClaimLine<'a>>,
+    updates: Vec<UpdateLine<'a>>,
+    result: Option<Cow<'a, str>>,
+    result_encoding: Option<&'static str>,
+    reason: Option<&'a str>,
+    conflict: bool,
+    log_incomplete: bool,
+    #[serde(serialize_with = "map")]
+    headers: &'a [(String, String)],
+    not_before_ms: u64,
+    max_attempts: u32,
+}
+
+/// Of get, wait and list; a list leaves the updates out.
+pub fn task(task: &TaskView) -> TaskLine<'_> {
+    let (result, result_encoding) =
+        task.result.as_ref().map(|result| encode(result)).map(|data| (data.data, data.data_encoding)).unzip();
+    TaskLine {
+        id: task.id,
+        queue: &task.spec.queue,
+        state: task.state,
+        priority: task.spec.priority,
+        data: encode(&task.spec.payload),
+        claims: task.claims.iter().map(claim).collect(),
+        updates: task.updates.iter().map(update).collect(),
+        result,
+        result_encoding,
+        reason: task.reason.as_deref(),
+        conflict: task.conflict,
+        log_incomplete: task.log_incomplete,
+        headers: &task.spec.headers,
+        not_before_ms: task.spec.not_before_ms,
+        max_attempts: task.spec.attempts_max,
+    }
+}
+
+/// A number of tasks.
+#[derive(Serialize)]
+pub struct CountLine {
+    /// How many.
+    pub count: u64,
+}
+
+/// Counts by state, each under the state's name.
+pub struct Counts<'a>(pub &'a [u64; 6]);
+
+impl Serialize for Counts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (state, count) in State::ALL.into_iter().zip(self.0) {
+            map.serialize_entry(state.name(), count)?;
+        }
+        map.end()
+    }
+}
+
+/// A queue.
+#[derive(Serialize)]
+pub struct QueueLine<'a> {
+    queue: &'a QueueName,
+    #[serde(flatten)]
+    counts: Counts<'a>,
+}
+
+/// Of queues.
+pub fn queue(queue: &QueueCounts) -> QueueLine<'_> {
+    QueueLine { queue: &queue.queue, counts: Counts(&queue.counts) }
+}
+
+/// A node.
+#[derive(Serialize)]
+pub struct NodeLine<'a> {
+    #[serde(serialize_with = "text")]
+    node: NodeId,
+    name: &'a str,
+    address: &'a str,
+    zone: &'a str,
+    alive: bool,
+    this: bool,
+    leads: u32,
+    holds: u32,
+    clock_offset_ms: Option<i64>,
+    round_trip_us: Option<u64>,
+}
+
+/// Of nodes.
+pub fn node(node: &NodeView) -> NodeLine<'_> {
+    NodeLine {
+        node: node.node,
+        name: &node.name,
+        address: &node.address,
+        zone: &node.zone,
+        alive: node.alive,
+        this: node.this,
+        leads: node.leads,
+        holds: node.holds,
+        clock_offset_ms: node.clock_offset_ms,
+        round_trip_us: node.round_trip_us,
+    }
+}
+
+/// A partition's place on the ring.
+#[derive(Serialize)]
+pub struct RingLine {
+    partition: PartitionId,
+    cohort: Vec<String>,
+}
+
+/// Of ring.
+pub fn ring(partition: &PartitionView) -> RingLine {
+    RingLine { partition: partition.partition, cohort: cohort(partition) }
+}
+
+fn cohort(partition: &PartitionView) -> Vec<String> {
+    partition.cohort.iter().map(NodeId::to_string).collect()
+}
+
+/// A partition.
+#[derive(Serialize)]
+pub struct PartitionLine {
+    partition: PartitionId,
+    cohort: Vec<String>,
+    #[serde(serialize_with = "text_if_any")]
+    leader: Option<NodeId>,
+    epoch: u64,
+    applied: u64,
+    tasks: Option<u64>,
+    claims: Option<u64>,
+    root: Option<String>,
+}
+
+/// Of partitions.
+pub fn partition(partition: &PartitionView) -> PartitionLine {
+    PartitionLine {
+        partition: partition.partition,
+        cohort: cohort(partition),
+        leader: partition.leader,
+        epoch: partition.epoch,
+        applied: partition.applied,
+        tasks: partition.tasks,
+        claims: partition.claims,
+        root: partition.root.as_ref().map(|root| hexadecimal(root)),
+    }
+}
+
+/// Bytes in hexadecimal.
+pub fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[derive(Serialize)]
+struct Share {
+    total: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alive: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    led: Option<u32>,
+}
+
+struct Counters<'a>(&'a [(String, u64)]);
+
+impl Serialize for Counters<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+/// A node and its cluster.
+#[derive(Serialize)]
+pub struct StatusLine<'a> {
+    #[serde(serialize_with = "text")]
+    cluster: crate::wire::ClusterId,
+    name: &'a str,
+    #[serde(serialize_with = "text")]
+    node: NodeId,
+    boot: u64,
+    nodes: Share,
+    partitions: Share,
+    counts: Counts<'a>,
+    counters: Counters<'a>,
+}
+
+/// Of status.
+pub fn status(status: &Status) -> StatusLine<'_> {
+    StatusLine {
+        cluster: status.cluster,
+        name: &status.name,
+        node: status.node,
+        boot: status.boot,
+        nodes: Share { total: status.nodes.0, alive: Some(status.nodes.1), led: None },
+        partitions: Share { total: status.partitions.0, alive: None, led: Some(status.partitions.1) },
+        counts: Counts(&status.counts),
+        counters: Counters(&status.counters),
+    }
+}

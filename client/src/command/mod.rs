@@ -1,0 +1,135 @@
+//! The verbs: one definition of each, for the command line and for the REPL.
+//!
+//! A verb's arguments become one or a few calls on a [`Transport`]; the answers become tables for people or JSON
+//! lines for programs.
+//!
+//! ```no_run
+//! # use norn_client::command::{Output, Transport, Verb, execute};
+//! # async fn example(transport: impl Transport) {
+//! let exit = execute(transport, Verb::Queues, Output::standard(true)).await;
+//! std::process::exit(exit.code().into());
+//! # }
+//! ```
+
+mod claims;
+mod cluster;
+mod enqueue;
+mod error;
+mod help;
+pub mod input;
+mod json;
+mod output;
+mod parse;
+mod recent;
+mod runner;
+mod tasks;
+pub mod text;
+pub(crate) mod words;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use crate::session::{Call, Draft};
+pub use claims::{ClaimArguments, CompleteArguments, FailArguments, ReleaseArguments, RenewArguments, UpdateArguments};
+pub use cluster::StatusArguments;
+pub use enqueue::EnqueueArguments;
+pub use error::{Exit, Failure};
+pub use help::{HelpArguments, print_help, refuse_usage};
+pub use input::Input;
+pub use output::Output;
+pub use parse::DataArguments;
+pub use recent::Recent;
+pub use runner::{Place, Runner};
+pub use tasks::{CancelArguments, CountArguments, GetArguments, ListArguments, LogArguments, WaitArguments};
+
+use crate::wire::{Error, Response};
+use clap::Subcommand;
+use std::future::Future;
+use std::time::Duration;
+
+/// What carries a verb's calls to the cluster.
+pub trait Transport {
+    /// Makes one call. Without a timeout the transport's own holds.
+    fn call(&self, call: Call, timeout: Option<Duration>) -> impl Future<Output = Result<Response, Error>> + Send;
+}
+
+impl<T: Transport> Transport for &T {
+    fn call(&self, call: Call, timeout: Option<Duration>) -> impl Future<Output = Result<Response, Error>> + Send {
+        T::call(self, call, timeout)
+    }
+}
+
+/// What a person or a program may ask of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum Verb {
+    /// Stores a task
+    Enqueue(EnqueueArguments),
+    /// Takes tasks to work on
+    Claim(ClaimArguments),
+    /// Prolongs a claim
+    Renew(RenewArguments),
+    /// Adds an entry to a claim's log
+    Update(UpdateArguments),
+    /// Ends a task with a result
+    Complete(CompleteArguments),
+    /// Says that an attempt failed
+    Fail(FailArguments),
+    /// Gives a claim back
+    Release(ReleaseArguments),
+    /// Ends a task that nobody should run any more
+    Cancel(CancelArguments),
+    /// Shows a task with its claims and its log
+    Get(GetArguments),
+    /// Shows a task's log
+    Log(LogArguments),
+    /// Waits until a task has ended
+    Wait(WaitArguments),
+    /// Lists tasks
+    List(ListArguments),
+    /// Counts tasks
+    Count(CountArguments),
+    /// Lists queues with their counts
+    Queues,
+    /// Lists the nodes of the cluster
+    Nodes,
+    /// Shows which nodes hold which partition
+    Ring,
+    /// Shows leaders, epochs and sizes of the partitions
+    Partitions,
+    /// Shows the cluster in short
+    Status(StatusArguments),
+    /// Shows the verbs, or one of them
+    Help(HelpArguments),
+}
+
+impl Verb {
+    /// Runs it.
+    async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        match self {
+            Verb::Enqueue(arguments) => arguments.run(runner).await,
+            Verb::Claim(arguments) => arguments.run(runner).await,
+            Verb::Renew(arguments) => arguments.run(runner).await,
+            Verb::Update(arguments) => arguments.run(runner).await,
+            Verb::Complete(arguments) => arguments.run(runner).await,
+            Verb::Fail(arguments) => arguments.run(runner).await,
+            Verb::Release(arguments) => arguments.run(runner).await,
+            Verb::Cancel(arguments) => arguments.run(runner).await,
+            Verb::Get(arguments) => arguments.run(runner).await,
+            Verb::Log(arguments) => arguments.run(runner).await,
+            Verb::Wait(arguments) => arguments.run(runner).await,
+            Verb::List(arguments) => arguments.run(runner).await,
+            Verb::Count(arguments) => arguments.run(runner).await,
+            Verb::Queues => tasks::queues(runner).await,
+            Verb::Nodes => cluster::nodes(runner).await,
+            Verb::Ring => cluster::ring(runner).await,
+            Verb::Partitions => cluster::partitions(runner).await,
+            Verb::Status(arguments) => arguments.run(runner).await,
+            Verb::Help(arguments) => help::run(&arguments, runner),
+        }
+    }
+}
+
+/// Runs one verb of the command line, reading data from standard input where it says so. Failures are printed too.
+pub async fn execute(transport: impl Transport, verb: Verb, output: Output) -> Exit {
+    Runner::new(transport, output, Input::stdin(), Place::CommandLine).run(verb).await
+}

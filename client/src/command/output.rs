@@ -1,0 +1,280 @@
+//! Where results go: tables and short lines for people, JSON lines for programs.
+
+use super::error::{Failure, advice};
+use super::json;
+use crate::wire::State;
+use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, presets};
+use serde::Serialize;
+use std::io::{self, IsTerminal, Write};
+
+/// A colour or weight on a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// It went well.
+    Good,
+    /// It failed.
+    Bad,
+    /// It is under way.
+    Busy,
+    /// What matters.
+    Bold,
+    /// Beside the point.
+    Faint,
+}
+
+/// Of the programs' results, how several stand together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rows {
+    /// One object per line.
+    Lines,
+    /// One array on one line.
+    Array,
+}
+
+/// Where results go.
+pub struct Output {
+    results: Box<dyn Write + Send>,
+    notes: Box<dyn Write + Send>,
+    json: bool,
+    color: bool,
+    notes_color: bool,
+    progress: bool,
+    rows: Rows,
+    /// Rows written since the last [`Output::end_rows`].
+    rows_written: u64,
+}
+
+impl Output {
+    /// Results on `results`, notes and errors for people on `notes`; without colour or progress.
+    pub fn new(results: impl Write + Send + 'static, notes: impl Write + Send + 'static, json: bool) -> Self {
+        Output {
+            results: Box::new(results),
+            notes: Box::new(notes),
+            json,
+            color: false,
+            notes_color: false,
+            progress: false,
+            rows: Rows::Lines,
+            rows_written: 0,
+        }
+    }
+
+    /// Standard output and error. Colour needs a terminal and no `NO_COLOR`, a progress bar a terminal.
+    pub fn standard(json: bool) -> Self {
+        let mut output = Output::new(io::BufWriter::with_capacity(64 << 10, io::stdout()), io::stderr(), json);
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        output.color = io::stdout().is_terminal() && !plain && !json;
+        output.progress = io::stderr().is_terminal();
+        output.notes_color = output.progress && !plain;
+        output
+    }
+
+    /// Puts the results of one command on one line, as an array where there may be several.
+    #[must_use]
+    pub fn with_arrays(mut self) -> Self {
+        self.rows = Rows::Array;
+        self
+    }
+
+    /// With or without colour, whatever the terminal says.
+    #[must_use]
+    pub fn with_color(mut self, color: bool) -> Self {
+        (self.color, self.notes_color) = (color, color);
+        self
+    }
+
+    /// Whether programs read.
+    pub fn json(&self) -> bool {
+        self.json
+    }
+
+    /// For programs or for people, from now on. Says what it was.
+    pub fn set_json(&mut self, json: bool) -> bool {
+        std::mem::replace(&mut self.json, json)
+    }
+
+    /// Whether several results stand in one array.
+    pub fn arrays(&self) -> bool {
+        self.rows == Rows::Array
+    }
+
+    /// Whether a progress bar can be shown.
+    pub fn progress(&self) -> bool {
+        self.progress
+    }
+
+    /// Whether results are coloured.
+    pub fn color(&self) -> bool {
+        self.color
+    }
+
+    /// Whether notes and errors are coloured.
+    pub fn notes_color(&self) -> bool {
+        self.notes_color
+    }
+
+    /// The one result of a verb, for programs.
+    pub fn object(&mut self, object: &impl Serialize) -> Result<(), Failure> {
+        debug_assert!(self.json && self.rows_written == 0);
+        self.write_json(object)?;
+        Ok(self.results.write_all(b"\n")?)
+    }
+
+    /// One of several results of a verb, for programs.
+    pub fn row(&mut self, object: &impl Serialize) -> Result<(), Failure> {
+        debug_assert!(self.json);
+        match self.rows {
+            Rows::Array => self.results.write_all(if self.rows_written == 0 { b"[" } else { b"," })?,
+            Rows::Lines => {}
+        }
+        self.write_json(object)?;
+        if self.rows == Rows::Lines {
+            self.results.write_all(b"\n")?;
+        }
+        self.rows_written += 1;
+        Ok(())
+    }
+
+    /// There are no more rows.
+    pub fn end_rows(&mut self) -> Result<(), Failure> {
+        if self.json && self.rows == Rows::Array {
+            self.results.write_all(if self.rows_written == 0 { b"[]\n" } else { b"]\n" })?;
+        }
+        self.rows_written = 0;
+        Ok(())
+    }
+
+    /// A failure. Where rows went before it, it is the last of them, so that a line stays a line.
+    pub fn failure(&mut self, failure: &Failure) -> Result<(), Failure> {
+        let Some(error) = failure.error() else {
+            return Ok(());
+        };
+        if !self.json {
+            self.rows_written = 0;
+            return self.error(&error);
+        }
+        match self.rows_written {
+            0 => self.object(&json::error(&error)),
+            _ => {
+                self.row(&json::error(&error))?;
+                self.end_rows()
+            }
+        }
+    }
+
+    /// An error for people, with what to do.
+    pub fn error(&mut self, error: &crate::wire::Error) -> Result<(), Failure> {
+        self.results.flush()?;
+        let label = paint(self.notes_color, Style::Bad, "error:");
+        writeln!(self.notes, "{label} {}", super::text::clean(&error.message))?;
+        if let Some(advice) = advice(error) {
+            writeln!(self.notes, "  {}", paint(self.notes_color, Style::Faint, &advice))?;
+        }
+        Ok(())
+    }
+
+    /// A line for people.
+    pub fn line(&mut self, text: &str) -> Result<(), Failure> {
+        debug_assert!(!self.json);
+        Ok(writeln!(self.results, "{text}")?)
+    }
+
+    /// A remark beside the results, whoever reads them.
+    pub fn note(&mut self, text: &str) -> Result<(), Failure> {
+        self.results.flush()?;
+        Ok(writeln!(self.notes, "{text}")?)
+    }
+
+    /// A table for people.
+    pub fn table(&mut self, table: &Table) -> Result<(), Failure> {
+        debug_assert!(!self.json);
+        for line in table.lines() {
+            writeln!(self.results, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+
+    /// Wipes the screen, where there is one.
+    pub fn clear(&mut self) -> Result<(), Failure> {
+        if self.color {
+            self.results.write_all(b"\x1b[H\x1b[2J")?;
+        }
+        Ok(())
+    }
+
+    /// Hands everything on to its readers.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        self.results.flush()?;
+        Ok(self.notes.flush()?)
+    }
+
+    /// Colours a text, where colours are shown.
+    pub fn paint(&self, style: Style, text: &str) -> String {
+        paint(self.color, style, text)
+    }
+
+    /// Colours a state's name.
+    pub fn state(&self, state: State) -> String {
+        self.paint(state_style(state), state.name())
+    }
+
+    /// An empty table without borders. Columns whose title begins with `#` hold numbers.
+    pub fn new_table(&self, titles: &[&str]) -> Table {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).force_no_tty();
+        if self.color {
+            table.enforce_styling();
+        }
+        let header = titles.iter().map(|title| Cell::new(title.trim_start_matches('#')).add_attribute(Attribute::Dim));
+        table.set_header(header.collect::<Vec<_>>());
+        for (index, title) in titles.iter().enumerate() {
+            let Some(column) = table.column_mut(index) else { continue };
+            column.set_padding((0, 2));
+            if title.starts_with('#') {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        table
+    }
+
+    fn write_json(&mut self, object: &impl Serialize) -> Result<(), Failure> {
+        serde_json::to_writer(&mut self.results, object).map_err(io::Error::from)?;
+        Ok(())
+    }
+}
+
+fn paint(color: bool, style: Style, text: &str) -> String {
+    if !color {
+        return text.to_owned();
+    }
+    let code = match style {
+        Style::Good => "32",
+        Style::Bad => "31",
+        Style::Busy => "33",
+        Style::Bold => "1",
+        Style::Faint => "2",
+    };
+    format!("\x1b[{code}m{text}\x1b[0m")
+}
+
+fn state_style(state: State) -> Style {
+    match state {
+        State::Done => Style::Good,
+        State::Dead => Style::Bad,
+        State::Claimed => Style::Busy,
+        State::Ready => Style::Bold,
+        State::Waiting | State::Cancelled => Style::Faint,
+    }
+}
+
+/// A state in a table.
+pub fn state_cell(state: State) -> Cell {
+    let cell = Cell::new(state.name());
+    match state_style(state) {
+        Style::Good => cell.fg(Color::Green),
+        Style::Bad => cell.fg(Color::Red),
+        Style::Busy => cell.fg(Color::Yellow),
+        Style::Bold => cell.add_attribute(Attribute::Bold),
+        Style::Faint => cell.add_attribute(Attribute::Dim),
+    }
+}

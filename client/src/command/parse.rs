@@ -1,0 +1,172 @@
+//! Texts of the command line into values.
+//!
+//! What is not well formed as a flag (a duration, a number, a state) is a usage failure and ends in exit code 2;
+//! names, ids and tokens are values of the domain and are checked later, where a wrong one ends in exit code 1.
+
+use super::error::Failure;
+use crate::wire::limits::PAYLOAD_BYTES_MAX;
+use crate::wire::{Acks, QueueName, State, Token};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use std::path::PathBuf;
+use std::time::Duration;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// A length of time: `250ms`, `10s`, `5m`, `1h`, `1h30m`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; a duration is, for example, 250ms, 10s, 5m or 1h30m"))
+}
+
+/// A duration in whole milliseconds. What is shorter than one counts as one, so that it is not lost.
+pub fn duration_ms(text: &str) -> Result<u64, String> {
+    let ms = duration(text)?.as_nanos().div_ceil(1_000_000);
+    u64::try_from(ms).map_err(|_| "the duration is too long".to_owned())
+}
+
+/// An instant in RFC 3339, in milliseconds since the Unix epoch.
+pub fn instant_ms(text: &str) -> Result<u64, String> {
+    let time = OffsetDateTime::parse(text, &Rfc3339)
+        .map_err(|error| format!("{error}; a time is, for example, 2030-01-31T09:30:00Z"))?;
+    u64::try_from(time.unix_timestamp_nanos().div_euclid(1_000_000)).map_err(|_| "the time is before 1970".to_owned())
+}
+
+/// `NAME=VALUE`.
+pub fn header(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("a header is NAME=VALUE".to_owned()),
+    }
+}
+
+/// `one`, `quorum` or `all`.
+pub fn acks() -> impl TypedValueParser<Value = Acks> {
+    PossibleValuesParser::new(["one", "quorum", "all"]).map(|text| match text.as_str() {
+        "one" => Acks::One,
+        "all" => Acks::All,
+        _ => Acks::Quorum,
+    })
+}
+
+/// A state by its name.
+pub fn state() -> impl TypedValueParser<Value = State> {
+    PossibleValuesParser::new(State::ALL.map(State::name)).try_map(|text| text.parse::<State>())
+}
+
+/// A queue's name.
+pub fn queue(text: &str) -> Result<QueueName, Failure> {
+    Ok(QueueName::new(text)?)
+}
+
+/// A queue's name, if there is one.
+pub fn queue_if_any(text: Option<&String>) -> Result<Option<QueueName>, Failure> {
+    text.map(|text| queue(text)).transpose()
+}
+
+/// A fencing token.
+pub fn token(text: &str) -> Result<Token, Failure> {
+    Ok(text.parse()?)
+}
+
+/// Bytes named on the command line.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct DataArguments {
+    /// The data as text; `-` reads it from standard input. In the REPL, @FILE reads it from a file, and quotes make
+    /// '-' and '@...' stand for themselves
+    #[arg(value_name = "DATA", conflicts_with = "file")]
+    pub data: Option<String>,
+    /// Reads the data from a file
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+}
+
+/// Where bytes come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Data {
+    /// Given in the command line.
+    Text(String),
+    /// In a file.
+    File(PathBuf),
+    /// On standard input.
+    Stdin,
+}
+
+impl Data {
+    /// Decides what an argument names. `names_files` says that `@FILE` does, as in the REPL; `literal` that a text
+    /// was quoted there and stands for itself.
+    pub fn new(
+        data: Option<&str>,
+        file: Option<&PathBuf>,
+        names_files: bool,
+        literal: impl Fn(&str) -> bool,
+    ) -> Option<Data> {
+        match (data, file) {
+            (None, None) => None,
+            (_, Some(path)) if path.as_os_str() == "-" => Some(Data::Stdin),
+            (_, Some(path)) => Some(Data::File(path.clone())),
+            (Some(text), None) if literal(text) => Some(Data::Text(text.to_owned())),
+            (Some("-"), None) => Some(Data::Stdin),
+            (Some(text), None) => match text.strip_prefix('@').filter(|path| names_files && !path.is_empty()) {
+                Some(path) => Some(Data::File(path.into())),
+                None => Some(Data::Text(text.to_owned())),
+            },
+        }
+    }
+}
+
+/// Refuses data over its bound.
+pub fn bounded(bytes: Vec<u8>, bytes_max: usize) -> Result<Vec<u8>, Failure> {
+    debug_assert!(bytes_max <= PAYLOAD_BYTES_MAX);
+    if bytes.len() > bytes_max {
+        return Err(Failure::invalid(format!("the data is larger than {bytes_max} bytes, the most that is taken")));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        let cases = [("250ms", 250), ("10s", 10_000), ("5m", 300_000), ("1h", 3_600_000), ("1h30m", 5_400_000)];
+        for (text, ms) in cases {
+            assert_eq!(duration_ms(text), Ok(ms), "{text}");
+        }
+        assert_eq!((duration_ms("0s"), duration_ms("1us")), (Ok(0), Ok(1)));
+        for bad in ["", "10", "-1s", "s", "1x", "1.5.5s", "99999999999999999999s"] {
+            assert!(duration_ms(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn instants() {
+        assert_eq!(instant_ms("1970-01-01T00:00:01.5Z"), Ok(1_500));
+        assert_eq!(instant_ms("2023-11-14T23:13:20+01:00"), Ok(1_700_000_000_000));
+        for bad in ["", "tomorrow", "2023-11-14", "1969-12-31T23:59:59Z"] {
+            assert!(instant_ms(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn headers() {
+        assert_eq!(header("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
+        assert_eq!(header("a="), Ok(("a".to_owned(), String::new())));
+        assert!(header("=b").is_err() && header("a").is_err());
+    }
+
+    #[test]
+    fn data_is_named_in_several_ways() {
+        let file = PathBuf::from("f");
+        let plain = |text: &str, names_files| Data::new(Some(text), None, names_files, |_| false);
+        assert_eq!(Data::new(None, None, true, |_| false), None);
+        assert_eq!(Data::new(None, Some(&file), false, |_| false), Some(Data::File(file.clone())));
+        assert_eq!(Data::new(None, Some(&PathBuf::from("-")), false, |_| false), Some(Data::Stdin));
+        assert_eq!(plain("-", false), Some(Data::Stdin));
+        assert_eq!(plain("@f", false), Some(Data::Text("@f".into())));
+        assert_eq!(plain("@f", true), Some(Data::File(file)));
+        assert_eq!(plain("@", true), Some(Data::Text("@".into())));
+        assert_eq!(Data::new(Some("-"), None, true, |_| true), Some(Data::Text("-".into())));
+    }
+}

@@ -1,0 +1,236 @@
+//! What verbs run on: a transport, an output, an input, and the memory of a session.
+
+use super::error::{Exit, Failure};
+use super::input::Input;
+use super::output::Output;
+use super::parse::{Data, bounded};
+use super::recent::{ID_CHARACTERS, Prefix, Recent};
+use super::{Call, Transport, Verb};
+use crate::wire::{Error, ErrorCode, Request, Response, TaskId};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Where a verb was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// As an argument of a program that ends with it.
+    CommandLine,
+    /// At a prompt, by a person.
+    Prompt,
+    /// In a file or a pipe of commands.
+    Script,
+}
+
+/// Added to the time a call may take on purpose before it counts as lost.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Most pages that are looked at for the tasks of a prefix.
+const PREFIX_PAGES_MAX: u32 = 100;
+
+/// Runs verbs.
+pub struct Runner<T> {
+    pub(crate) transport: T,
+    /// Where results go.
+    pub output: Output,
+    /// Where data on standard input and, in a script, commands come from.
+    pub input: Input,
+    /// Where the verbs are given.
+    pub place: Place,
+    /// Ids and queues of this session.
+    pub recent: Arc<Mutex<Recent>>,
+    /// Words of the present command that were quoted.
+    pub literals: BTreeSet<String>,
+    /// The wall clock, in milliseconds since the Unix epoch.
+    pub clock: fn() -> u64,
+    /// A result could not be written: nobody is there to read more.
+    pub output_lost: bool,
+}
+
+fn wall_clock_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+impl<T: Transport> Runner<T> {
+    /// A runner with an empty memory.
+    pub fn new(transport: T, output: Output, input: Input, place: Place) -> Self {
+        Runner {
+            transport,
+            output,
+            input,
+            place,
+            recent: Arc::default(),
+            literals: BTreeSet::new(),
+            clock: wall_clock_ms,
+            output_lost: false,
+        }
+    }
+
+    /// Runs a verb and prints what comes of it, be it a failure.
+    pub async fn run(&mut self, verb: Verb) -> Exit {
+        let outcome = verb.run(self).await;
+        self.conclude(outcome)
+    }
+
+    /// Prints a failure and hands everything printed on to its readers.
+    pub fn conclude(&mut self, outcome: Result<Exit, Failure>) -> Exit {
+        let exit = match outcome {
+            Ok(exit) => exit,
+            Err(failure) => {
+                let exit = failure.exit();
+                self.output_lost |= matches!(failure, Failure::Output(_));
+                exit.max(self.written(|output| output.failure(&failure)))
+            }
+        };
+        exit.max(self.written(Output::flush))
+    }
+
+    fn written(&mut self, write: impl FnOnce(&mut Output) -> Result<(), Failure>) -> Exit {
+        match write(&mut self.output) {
+            Ok(()) => Exit::Done,
+            Err(failure) => {
+                self.output_lost = true;
+                failure.exit()
+            }
+        }
+    }
+
+    /// Makes a call that a node answers at once.
+    pub(super) async fn call(&self, call: Call) -> Result<Response, Failure> {
+        answered(self.transport.call(call, None).await)
+    }
+
+    /// Makes a request that a node answers at once.
+    pub(super) async fn request(&self, request: Request) -> Result<Response, Failure> {
+        self.call(Call::Request(request)).await
+    }
+
+    /// Makes a request that a node may keep for as long as it says.
+    pub(super) async fn long_request(&self, request: Request, wait_ms: u64) -> Result<Response, Failure> {
+        let timeout = Duration::from_millis(wait_ms).saturating_add(PATIENCE);
+        answered(self.transport.call(Call::Request(request), Some(timeout)).await)
+    }
+
+    /// Ids and queues of this session.
+    pub(super) fn recent(&self) -> MutexGuard<'_, Recent> {
+        // Every state of the memory is a good one, also after a panic.
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The bytes that an argument names, if there is one.
+    pub(super) async fn read_data(
+        &mut self,
+        data: Option<&str>,
+        file: Option<&PathBuf>,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<u8>>, Failure> {
+        let bytes = match self.data_source(data, file) {
+            None => return Ok(None),
+            Some(Data::Text(text)) => text.into_bytes(),
+            Some(Data::Stdin) => {
+                let bytes = self.input.rest(bytes_max).await;
+                bytes.map_err(|error| unreadable("standard input", &error))?
+            }
+            Some(Data::File(path)) => {
+                let mut input = open(&path)?;
+                let bytes = input.rest(bytes_max).await;
+                bytes.map_err(|error| unreadable(&path.display().to_string(), &error))?
+            }
+        };
+        bounded(bytes, bytes_max).map(Some)
+    }
+
+    /// Where the bytes of an argument come from.
+    pub(super) fn data_source(&self, data: Option<&str>, file: Option<&PathBuf>) -> Option<Data> {
+        let in_repl = self.place != Place::CommandLine;
+        Data::new(data, file, in_repl, |text| self.literals.contains(text))
+    }
+
+    /// The id that a person or a program means: a whole one, or in the REPL the beginning of one.
+    pub(super) async fn resolve(&self, text: &str) -> Result<TaskId, Failure> {
+        let id = match self.place {
+            Place::Prompt | Place::Script if text.len() < ID_CHARACTERS => self.resolve_prefix(text).await?,
+            Place::Prompt | Place::Script | Place::CommandLine => text.parse()?,
+        };
+        self.recent().see(id);
+        Ok(id)
+    }
+
+    async fn resolve_prefix(&self, text: &str) -> Result<TaskId, Failure> {
+        let prefix = Prefix::new(text).map_err(Failure::invalid)?;
+        let seen: Vec<TaskId> = self.recent().ids().filter(|id| prefix.holds(*id)).take(2).collect();
+        match seen[..] {
+            [] => {}
+            [id] => return Ok(id),
+            _ => return Err(ambiguous(text, &seen)),
+        }
+        let found = self.find(prefix).await?;
+        match found[..] {
+            [] => {
+                let message = format!("no task begins with {text:?}");
+                Err(Failure::Call(Error::new(ErrorCode::NotFound, message)))
+            }
+            [id] => Ok(id),
+            _ => Err(ambiguous(text, &found)),
+        }
+    }
+
+    /// At most two stored ids that begin with a prefix.
+    async fn find(&self, prefix: Prefix) -> Result<Vec<TaskId>, Failure> {
+        let mut found = Vec::new();
+        let mut after = None;
+        for _ in 0..PREFIX_PAGES_MAX {
+            let (from, to) = (Some(prefix.from), Some(prefix.to));
+            let request = Request::List { queue: None, state: None, after, from, to, limit: 2 };
+            let Response::Page(page) = self.request(request).await? else {
+                return Err(unexpected("list"));
+            };
+            found.extend(page.tasks.iter().map(|task| task.id));
+            if found.len() >= 2 || page.next.is_none() {
+                break;
+            }
+            after = page.next;
+        }
+        found.truncate(2);
+        Ok(found)
+    }
+}
+
+/// Opens a file of data.
+pub(super) fn open(path: &Path) -> Result<Input, Failure> {
+    Input::file(path).map_err(|error| unreadable(&path.display().to_string(), &error))
+}
+
+/// Data could not be read.
+pub(super) fn unreadable(name: &str, error: &std::io::Error) -> Failure {
+    Failure::invalid(format!("cannot read {name}: {error}"))
+}
+
+/// A node answered something else than was asked.
+pub(super) fn unexpected(verb: &str) -> Failure {
+    Failure::invalid(format!("the node's answer to `{verb}` is not one to that; do both sides have the same version?"))
+}
+
+/// The results of a call on one item have one element.
+pub(super) fn only<V>(verb: &str, results: Vec<Result<V, Error>>) -> Result<V, Failure> {
+    let mut results = results.into_iter();
+    match (results.next(), results.next()) {
+        (Some(result), None) => Ok(result?),
+        _ => Err(unexpected(verb)),
+    }
+}
+
+fn answered(result: Result<Response, Error>) -> Result<Response, Failure> {
+    match result? {
+        Response::Error(error) => Err(Failure::Call(error)),
+        response => Ok(response),
+    }
+}
+
+fn ambiguous(text: &str, ids: &[TaskId]) -> Failure {
+    let ids: Vec<String> = ids.iter().map(TaskId::to_string).collect();
+    Failure::invalid(format!(
+        "{text:?} is ambiguous: {}, and perhaps more, begin so; give more characters",
+        ids.join(", ")
+    ))
+}

@@ -1,0 +1,370 @@
+//! The verbs that look at tasks: get, log, wait, list, count, queues; and cancel.
+
+use super::enqueue::print_acked;
+use super::error::{Exit, Failure};
+use super::output::{Output, state_cell};
+use super::parse;
+use super::runner::unexpected;
+use super::{Runner, Transport, json, text};
+use crate::wire::limits::{LIST_PAGE_MAX, WAIT_MS_MAX};
+use crate::wire::response::{ClaimView, LogEntry, Page};
+use crate::wire::{Acks, QueueName, Request, Response, State, TaskId, TaskView};
+use clap::Args;
+use comfy_table::Cell;
+
+/// Rows of a list for people who have not said how many they want.
+const LIST_LIMIT_DEFAULT: u64 = 100;
+/// One round of an unlimited wait.
+const WAIT_ROUND_MS: u64 = 60_000;
+const PREVIEW_CHARACTERS: usize = 40;
+
+const _: () = assert!(WAIT_ROUND_MS <= WAIT_MS_MAX);
+
+/// Shows a task with its claims and its log.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct GetArguments {
+    /// Task
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// Only once the latest claim's log has this many entries
+    #[arg(long, value_name = "N")]
+    pub min_seq: Option<u32>,
+}
+
+impl GetArguments {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let id = runner.resolve(&self.id).await?;
+        let task = get(runner, id, self.min_seq).await?;
+        print_task(runner, &task)?;
+        Ok(Exit::Done)
+    }
+}
+
+async fn get<T: Transport>(runner: &Runner<T>, id: TaskId, min_seq: Option<u32>) -> Result<TaskView, Failure> {
+    let request = Request::Get { id, minimum: None, minimum_sequence: min_seq };
+    let Response::Task(task) = runner.request(request).await? else {
+        return Err(unexpected("get"));
+    };
+    runner.recent().see_queue(&task.spec.queue);
+    Ok(*task)
+}
+
+/// Shows a task's log.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct LogArguments {
+    /// Task
+    #[arg(value_name = "ID")]
+    pub id: String,
+}
+
+impl LogArguments {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let id = runner.resolve(&self.id).await?;
+        let task = get(runner, id, None).await?;
+        if runner.output.json() {
+            for entry in &task.updates {
+                runner.output.row(&json::update(entry))?;
+            }
+            runner.output.end_rows()?;
+            return Ok(Exit::Done);
+        }
+        match task.updates.is_empty() {
+            true => runner.output.line("the log is empty")?,
+            false => print_updates(&mut runner.output, &task.updates, "")?,
+        }
+        if task.log_incomplete {
+            runner.output.line("the claim wrote more entries, which cannot be seen yet")?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// Waits until a task has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct WaitArguments {
+    /// Task
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// Shows the task as it is after this long; without it, waits until the task has ended
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms)]
+    pub timeout: Option<u64>,
+}
+
+impl WaitArguments {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let id = runner.resolve(&self.id).await?;
+        let started = tokio::time::Instant::now();
+        let left_ms = || self.timeout.map(|ms| ms.saturating_sub(started.elapsed().as_millis() as u64));
+        let task = loop {
+            let timeout_ms = left_ms().map_or(WAIT_ROUND_MS, |ms| ms.min(WAIT_MS_MAX));
+            let request = Request::Wait { id, timeout_ms };
+            let Response::Task(task) = runner.long_request(request, timeout_ms).await? else {
+                return Err(unexpected("wait"));
+            };
+            // A node that asked the full time of us has answered late enough, whatever our clock says.
+            let over = self.timeout.is_some_and(|ms| ms <= timeout_ms) || left_ms() == Some(0);
+            if has_ended(task.state) || over {
+                break task;
+            }
+        };
+        print_task(runner, &task)?;
+        if has_ended(task.state) {
+            return Ok(Exit::Done);
+        }
+        let waited = text::duration(self.timeout.unwrap_or(0));
+        runner.output.note(&format!("the task has not ended within {waited}; it is {}", task.state))?;
+        Ok(Exit::Unavailable)
+    }
+}
+
+fn has_ended(state: State) -> bool {
+    match state {
+        State::Done | State::Dead | State::Cancelled => true,
+        State::Waiting | State::Ready | State::Claimed => false,
+    }
+}
+
+/// Ends a task that nobody should run any more.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct CancelArguments {
+    /// Task
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// Why, for people to read
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true, allow_hyphen_values = true)]
+    pub reason: String,
+    /// Replicas that must have the end on disk: one, quorum (the default) or all
+    #[arg(long, value_name = "ACKS", value_parser = parse::acks(), default_value = "quorum", hide_possible_values = true, hide_default_value = true)]
+    pub acks: Acks,
+}
+
+impl CancelArguments {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let id = runner.resolve(&self.id).await?;
+        let request = Request::Cancel { id, reason: self.reason, at_ms: 0, acks: self.acks };
+        let Response::AckedOne(acked) = runner.request(request).await? else {
+            return Err(unexpected("cancel"));
+        };
+        print_acked(&mut runner.output, "cancelled", &acked)?;
+        Ok(Exit::Done)
+    }
+}
+
+/// Lists tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct ListArguments {
+    /// Only this queue
+    #[arg(value_name = "QUEUE")]
+    pub queue: Option<String>,
+    /// Only this state: waiting, ready, claimed, done, dead or cancelled
+    #[arg(long, value_name = "STATE", value_parser = parse::state(), hide_possible_values = true)]
+    pub state: Option<State>,
+    /// At most this many; for people 100 if left out, with --json all of them
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+}
+
+impl ListArguments {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let queue = parse::queue_if_any(self.queue.as_ref())?;
+        let mut left = match (self.limit, runner.output.json()) {
+            (Some(limit), _) => limit,
+            (None, true) => u64::MAX,
+            (None, false) => LIST_LIMIT_DEFAULT,
+        };
+        let mut after = None;
+        let mut listed = 0;
+        while left > 0 {
+            let page = self.page(runner, queue.clone(), after, left).await?;
+            let taken = (page.tasks.len() as u64).min(left);
+            left -= taken;
+            listed += taken;
+            print_page(runner, &page.tasks[..taken as usize])?;
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        runner.output.end_rows()?;
+        if runner.output.json() {
+            return Ok(Exit::Done);
+        }
+        if listed == 0 && after.is_none() {
+            runner.output.line("no tasks")?;
+        }
+        if after.is_some() {
+            let listed = text::number(listed, "task");
+            runner.output.line(&format!("{listed} shown, there may be more: --limit N shows more, --json all"))?;
+        }
+        Ok(Exit::Done)
+    }
+
+    async fn page<T: Transport>(
+        &self,
+        runner: &Runner<T>,
+        queue: Option<QueueName>,
+        after: Option<TaskId>,
+        left: u64,
+    ) -> Result<Page, Failure> {
+        let limit = left.min(u64::from(LIST_PAGE_MAX)) as u32;
+        let request = Request::List { queue, state: self.state, after, from: None, to: None, limit };
+        let Response::Page(page) = runner.request(request).await? else {
+            return Err(unexpected("list"));
+        };
+        // A page that leads nowhere would be asked for for ever.
+        if page.next.is_some() && page.next <= after {
+            return Err(unexpected("list"));
+        }
+        Ok(page)
+    }
+}
+
+fn print_page<T: Transport>(runner: &mut Runner<T>, tasks: &[TaskView]) -> Result<(), Failure> {
+    for task in tasks {
+        runner.recent().see(task.id);
+        runner.recent().see_queue(&task.spec.queue);
+        if runner.output.json() {
+            runner.output.row(&json::task(task))?;
+        }
+    }
+    if runner.output.json() || tasks.is_empty() {
+        return Ok(());
+    }
+    let now_ms = (runner.clock)();
+    let mut table = runner.output.new_table(&["ID", "QUEUE", "STATE", "#PRIORITY", "#CLAIMS", "ENQUEUED", "DATA"]);
+    for task in tasks {
+        table.add_row([
+            Cell::new(task.id),
+            Cell::new(&task.spec.queue),
+            state_cell(task.state),
+            Cell::new(task.spec.priority),
+            Cell::new(task.claims.len()),
+            Cell::new(text::relative(now_ms, task.id.time_ms())),
+            Cell::new(text::preview(&task.spec.payload, PREVIEW_CHARACTERS)),
+        ]);
+    }
+    runner.output.table(&table)
+}
+
+/// Counts tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct CountArguments {
+    /// Only this queue
+    #[arg(value_name = "QUEUE")]
+    pub queue: Option<String>,
+    /// Only this state: waiting, ready, claimed, done, dead or cancelled
+    #[arg(long, value_name = "STATE", value_parser = parse::state(), hide_possible_values = true)]
+    pub state: Option<State>,
+}
+
+impl CountArguments {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let queue = parse::queue_if_any(self.queue.as_ref())?;
+        let Response::Count(count) = runner.request(Request::Count { queue, state: self.state }).await? else {
+            return Err(unexpected("count"));
+        };
+        match runner.output.json() {
+            true => runner.output.object(&json::CountLine { count })?,
+            false => runner.output.line(&count.to_string())?,
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// Lists queues with their counts.
+pub(super) async fn queues<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, Failure> {
+    let Response::Queues(queues) = runner.request(Request::Queues).await? else {
+        return Err(unexpected("queues"));
+    };
+    queues.iter().for_each(|queue| runner.recent().see_queue(&queue.queue));
+    if runner.output.json() {
+        for queue in &queues {
+            runner.output.row(&json::queue(queue))?;
+        }
+        runner.output.end_rows()?;
+        return Ok(Exit::Done);
+    }
+    if queues.is_empty() {
+        runner.output.line("no queues")?;
+        return Ok(Exit::Done);
+    }
+    let titles = ["QUEUE", "#WAITING", "#READY", "#CLAIMED", "#DONE", "#DEAD", "#CANCELLED"];
+    let mut table = runner.output.new_table(&titles);
+    for queue in &queues {
+        let counts = queue.counts.iter().map(Cell::new);
+        table.add_row(std::iter::once(Cell::new(&queue.queue)).chain(counts).collect::<Vec<_>>());
+    }
+    runner.output.table(&table)?;
+    Ok(Exit::Done)
+}
+
+fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(), Failure> {
+    if runner.output.json() {
+        return runner.output.object(&json::task(task));
+    }
+    let now_ms = (runner.clock)();
+    let output = &mut runner.output;
+    let enqueued_ms = task.id.time_ms();
+    output.line(&format!("id          {}", task.id))?;
+    output.line(&format!("queue       {}", task.spec.queue))?;
+    output.line(&format!("state       {}", output.state(task.state)))?;
+    output.line(&format!("enqueued    {}, {}", text::relative(now_ms, enqueued_ms), text::instant(enqueued_ms)))?;
+    if task.spec.not_before_ms > 0 {
+        let not_before_ms = task.spec.not_before_ms;
+        let relative = text::relative(now_ms, not_before_ms);
+        output.line(&format!("not before  {relative}, {}", text::instant(not_before_ms)))?;
+    }
+    output.line(&format!("priority    {}", task.spec.priority))?;
+    if task.spec.attempts_max > 0 {
+        output.line(&format!("attempts    {} of {}", task.claims.len(), task.spec.attempts_max))?;
+    }
+    for (name, value) in &task.spec.headers {
+        output.line(&format!("header      {}={}", text::clean(name), text::clean(value)))?;
+    }
+    if !task.spec.payload.is_empty() {
+        output.line(&format!("data        {}", text::data(&task.spec.payload)))?;
+    }
+    if let Some(result) = &task.result {
+        output.line(&format!("result      {}", text::data(result)))?;
+    }
+    if let Some(reason) = &task.reason {
+        output.line(&format!("reason      {}", text::clean(reason)))?;
+    }
+    if task.conflict {
+        output.line("conflict    a client wrote two different values under one key")?;
+    }
+    if !task.claims.is_empty() {
+        output.line("claims")?;
+        print_claims(output, &task.claims, now_ms)?;
+    }
+    if !task.updates.is_empty() {
+        output.line("log")?;
+        print_updates(output, &task.updates, "  ")?;
+    }
+    if task.log_incomplete {
+        output.line("  the claim wrote more entries, which cannot be seen yet")?;
+    }
+    Ok(())
+}
+
+fn print_claims(output: &mut Output, claims: &[ClaimView], now_ms: u64) -> Result<(), Failure> {
+    let mut table = output.new_table(&["  TOKEN", "STARTED", "ENDS", "COMPLETED", "WORKER"]);
+    let relative = |ms: Option<u64>| ms.map_or("-".to_owned(), |ms| text::relative(now_ms, ms));
+    for claim in claims {
+        table.add_row([
+            Cell::new(format!("  {}", claim.token)),
+            Cell::new(relative(Some(claim.start_ms))),
+            Cell::new(relative(claim.end_ms)),
+            Cell::new(relative(claim.completed_ms)),
+            Cell::new(text::clean(&claim.worker)),
+        ]);
+    }
+    output.table(&table)
+}
+
+fn print_updates(output: &mut Output, updates: &[LogEntry], indent: &str) -> Result<(), Failure> {
+    for entry in updates {
+        output.line(&format!("{indent}{} #{}  {}", entry.token, entry.sequence, text::data(&entry.data)))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! How verbs end that do not end well, and what is meant by the beginning of an id.
+
+use super::*;
+
+async fn fails(line: &str, error: Error) -> Outcome {
+    run(line, [Err(error)]).await
+}
+
+#[tokio::test]
+async fn codes_of_errors_are_exit_codes() {
+    let cases = [
+        (ErrorCode::Invalid, 1),
+        (ErrorCode::NotFound, 1),
+        (ErrorCode::Conflict, 1),
+        (ErrorCode::Superseded, 1),
+        (ErrorCode::Ended, 1),
+        (ErrorCode::Denied, 1),
+        (ErrorCode::Unsupported, 2),
+        (ErrorCode::Unavailable, 3),
+        (ErrorCode::Overloaded, 3),
+        (ErrorCode::Unknown, 3),
+        (ErrorCode::Stale, 3),
+        (ErrorCode::NotReady, 3),
+    ];
+    for (code, exit) in cases {
+        assert_eq!(fails("count", Error::new(code, "no")).await.exit.code(), exit, "{code:?}");
+    }
+    let outcome = run("count", [Ok(Response::Error(Error::invalid("no")))]).await;
+    assert_eq!(outcome.exit, Exit::Refused);
+    assert_eq!(run("count", [Ok(Response::Done)]).await.exit, Exit::Refused);
+}
+
+#[tokio::test]
+async fn an_unknown_outcome_names_the_task() {
+    let error = || Error::new(ErrorCode::Unknown, "no answer in time").about(id(1));
+    let outcome = fails("enqueue mail x --json", error()).await;
+    assert_eq!(
+        outcome.printed,
+        format!(
+            "{{\"error\":{{\"code\":\"unknown\",\"message\":\"no answer in time\",\"retry\":\"now\",\"id\":\"{}\"}}}}\n",
+            id(1)
+        )
+    );
+    assert_eq!((outcome.exit.code(), &outcome.noted[..]), (3, ""));
+    let outcome = fails("enqueue mail x", error()).await;
+    assert_eq!(outcome.printed, "");
+    assert!(outcome.noted.starts_with("error: no answer in time\n  it may have taken effect"), "{}", outcome.noted);
+    assert!(outcome.noted.contains(&id(1).to_string()));
+}
+
+#[tokio::test]
+async fn a_refusal_of_one_item_is_the_verbs_refusal() {
+    let refused = || Error::new(ErrorCode::Superseded, "a later claim has taken over").about(id(1));
+    for (line, answer) in [
+        (format!("complete {} 7.42 --json", id(1)), Response::Acked(vec![Err(refused())])),
+        (format!("renew {} 7.42 --json", id(1)), Response::Renewed(vec![Err(refused())])),
+        ("enqueue mail x --json".to_owned(), Response::Acked(vec![Err(refused())])),
+    ] {
+        let outcome = run(&line, [Ok(answer)]).await;
+        assert!(outcome.printed.starts_with("{\"error\":{\"code\":\"superseded\""), "{}", outcome.printed);
+        assert_eq!(outcome.exit, Exit::Refused);
+    }
+}
+
+#[tokio::test]
+async fn features_that_are_not_there_are_refused() {
+    let complete = format!("complete {} 7.42 --then f.json", id(1));
+    let lines = [
+        "claim mail --session s",
+        "enqueue mail x --after y",
+        "enqueue mail x --key k",
+        "enqueue mail x --group g",
+        "enqueue mail x --number 1",
+        "enqueue mail x --total 2",
+        "enqueue mail x --fail-fast",
+        "enqueue mail x --parent p",
+        &complete,
+    ];
+    for line in lines {
+        let outcome = run(line, []).await;
+        assert_eq!((outcome.exit.code(), outcome.calls.len()), (2, 0), "{line}");
+        assert!(outcome.noted.contains("is not supported yet"), "{}", outcome.noted);
+        let outcome = run(&format!("{line} --json"), []).await;
+        assert!(outcome.printed.starts_with("{\"error\":{\"code\":\"unsupported\""), "{}", outcome.printed);
+    }
+}
+
+#[tokio::test]
+async fn values_of_the_domain_end_in_1_and_flags_in_2() {
+    let refused =
+        ["enqueue a//b x", "claim 'a b'", "get xyz", "get 0000", "count ''", "enqueue mail --file /nowhere/x"];
+    for line in refused {
+        let outcome = run(line, []).await;
+        assert_eq!((outcome.exit.code(), outcome.calls.len()), (1, 0), "{line}: {}", outcome.noted);
+    }
+    let outcome = run(&format!("renew {} 7", id(1)), []).await;
+    assert_eq!((outcome.exit.code(), outcome.calls.len()), (1, 0));
+    let usage = [
+        "enqueue",
+        "enqueue mail x y",
+        "enqueue mail x --file f",
+        "enqueue mail x --delay 1s --at 2030-01-01T00:00:00Z",
+        "enqueue mail x --delay 10",
+        "enqueue mail x --priority high",
+        "enqueue mail x --acks some",
+        "enqueue mail x --header x",
+        "enqueue mail x --lines",
+        "enqueue mail x --nonsense",
+        "claim mail --max 0",
+        "list --state gone",
+        "dance",
+        "status --watch=0s",
+    ];
+    for line in usage {
+        let outcome = run(line, []).await;
+        assert_eq!((outcome.exit.code(), outcome.calls.len()), (2, 0), "{line}: {}", outcome.noted);
+        assert!(outcome.noted.contains("error: ") && outcome.printed.is_empty(), "{line}");
+        let outcome = run(&format!("{line} --json"), []).await;
+        assert!(outcome.printed.starts_with("{\"error\":{\"code\":\"invalid\""), "{line}: {}", outcome.printed);
+        assert_eq!((outcome.printed.lines().count(), &outcome.noted[..]), (1, ""), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn data_over_its_bound_is_refused_before_it_is_sent() {
+    let large: &'static [u8] = vec![b'x'; (1 << 20) + 1].leak();
+    for line in ["enqueue mail -", "enqueue mail --lines"] {
+        let outcome = run_at(Place::CommandLine, line, large, []).await;
+        assert_eq!((outcome.exit.code(), outcome.calls.len()), (1, 0), "{line}");
+    }
+    let update = format!("update {} 7.42 0 -", id(1));
+    assert_eq!(run_at(Place::CommandLine, &update, &large[..70_000], []).await.exit, Exit::Refused);
+}
+
+#[tokio::test]
+async fn an_empty_claim_is_complete_or_a_failure() {
+    let empty = |unavailable| [Ok(Response::Claimed { tasks: Vec::new(), unavailable })];
+    let outcome = run("claim mail --json", empty(0)).await;
+    assert_eq!((outcome.exit.code(), &outcome.printed[..], &outcome.noted[..]), (4, "", ""));
+    let outcome = run("claim mail", empty(0)).await;
+    assert_eq!((outcome.exit.code(), &outcome.printed[..]), (4, "nothing to claim\n"));
+    let outcome = run("claim mail", empty(2)).await;
+    assert_eq!((outcome.exit.code(), &outcome.printed[..]), (3, ""));
+    assert!(outcome.noted.contains("2 partitions could not be asked"));
+}
+
+#[tokio::test]
+async fn a_wait_that_runs_out_shows_the_task_and_says_so() {
+    let task = Ok(Response::Task(Box::new(bare_task(1, State::Claimed))));
+    let outcome = run(&format!("wait {} --timeout 2s --json", id(1)), [task]).await;
+    assert_eq!(outcome.exit, Exit::Unavailable);
+    assert!(outcome.printed.contains("\"state\":\"claimed\""));
+    assert!(outcome.noted.contains("has not ended within 2s"));
+}
+
+#[tokio::test]
+async fn bulk_tells_how_far_it_came() {
+    let refused = Error::new(ErrorCode::Conflict, "no");
+    let answers = [Ok(Response::Acked(vec![Ok(acked(1)), Err(refused)]))];
+    let outcome = run_at(Place::CommandLine, "enqueue mail --lines --json", b"a\nb\n", answers).await;
+    assert_eq!((outcome.exit, outcome.printed.lines().count()), (Exit::Refused, 2));
+    let lines: &'static [u8] = "x\n".repeat(1_500).leak().as_bytes();
+    let answers = || [Ok(Response::Acked(vec![Ok(acked(1)); 1_000])), Err(Error::unavailable("gone"))];
+    let outcome = run_at(Place::CommandLine, "enqueue mail --lines", lines, answers()).await;
+    assert_eq!(outcome.exit, Exit::Unavailable);
+    assert!(outcome.noted.contains("1000 tasks, up to line 1000, had been enqueued"), "{}", outcome.noted);
+}
+
+#[tokio::test]
+async fn the_beginning_of_an_id_is_looked_up() {
+    let text = id(1).to_string();
+    let task = || Ok(Response::Task(Box::new(bare_task(1, State::Ready))));
+    let line = format!("get {}", &text[..12]);
+    let outcome = run_at(Place::Script, &line, b"", [page(1..2, false), task()]).await;
+    assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Done, 2), "{}", outcome.noted);
+    let Call::Request(Request::List { from: Some(from), to: Some(to), limit: 2, .. }) = &outcome.calls[0].0 else {
+        panic!("{:?}", outcome.calls);
+    };
+    assert_eq!(from.to_string(), format!("{:0<32}", &text[..12]));
+    assert_eq!(to.to_string(), format!("{:z<32}", &text[..12]));
+    let outcome = run_at(Place::Script, &line, b"", [page(1..2, true), page(2..3, false)]).await;
+    assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Refused, 2));
+    assert!(outcome.noted.contains("is ambiguous") && outcome.noted.contains(&id(2).to_string()), "{}", outcome.noted);
+    let outcome = run_at(Place::Script, &line, b"", [page(0..0, false)]).await;
+    assert!(outcome.noted.contains("no task begins with"), "{}", outcome.noted);
+    let outcome = run_at(Place::Script, "get 000", b"", []).await;
+    assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Refused, 0));
+}

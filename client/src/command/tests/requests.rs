@@ -1,0 +1,208 @@
+//! Each verb asks for what its arguments say.
+
+use super::*;
+use crate::command::Draft;
+use crate::wire::{Acks, Claim, ClaimId, Completion};
+
+fn enqueued(outcome: &Outcome) -> (Vec<Draft>, Acks) {
+    match &outcome.calls[..] {
+        [(Call::Enqueue { drafts, acks }, None)] => (drafts.clone(), *acks),
+        other => panic!("one enqueue is expected: {other:?}; {}{}", outcome.printed, outcome.noted),
+    }
+}
+
+async fn enqueue(line: &str) -> (Draft, Acks) {
+    let outcome = run(line, [Ok(Response::Acked(vec![Ok(acked(1))]))]).await;
+    assert_eq!(outcome.exit, Exit::Done, "{}", outcome.noted);
+    let (mut drafts, acks) = enqueued(&outcome);
+    (drafts.remove(0), acks)
+}
+
+async fn request(line: &str, answer: Response) -> Request {
+    let outcome = run(line, [Ok(answer)]).await;
+    assert_eq!(outcome.exit, Exit::Done, "{}", outcome.noted);
+    outcome.request()
+}
+
+#[tokio::test]
+async fn enqueue_takes_data_and_flags() {
+    let (draft, acks) = enqueue("enqueue mail hello").await;
+    assert_eq!((draft, acks), (Draft { id: None, spec: spec(b"hello"), delay_ms: 0 }, Acks::Quorum));
+    let (draft, _) = enqueue("enqueue mail").await;
+    assert_eq!(draft.spec.payload, b"");
+    let (draft, _) = enqueue("enqueue mail @literal").await;
+    assert_eq!(draft.spec.payload, b"@literal");
+    let line = format!(
+        "enqueue --priority -5 --delay 1m30s --max-attempts 3 --id {} --acks all --header a=b --header c=d mail x",
+        id(9)
+    );
+    let (draft, acks) = enqueue(&line).await;
+    let headers = vec![("a".to_owned(), "b".to_owned()), ("c".to_owned(), "d".to_owned())];
+    let spec = Spec { priority: -5, headers, attempts_max: 3, ..spec(b"x") };
+    assert_eq!((draft, acks), (Draft { id: Some(id(9)), spec, delay_ms: 90_000 }, Acks::All));
+    let (draft, _) = enqueue("enqueue mail x --at 2023-11-14T22:13:20Z").await;
+    assert_eq!((draft.spec.not_before_ms, draft.delay_ms), (1_700_000_000_000, 0));
+}
+
+#[tokio::test]
+async fn enqueue_reads_data_from_files_and_standard_input() {
+    let directory = std::env::temp_dir().join(format!("norn-command-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("data");
+    std::fs::write(&path, b"\xff\n\0").unwrap();
+    let (draft, _) = enqueue(&format!("enqueue mail --file {}", path.display())).await;
+    assert_eq!(draft.spec.payload, b"\xff\n\0");
+    let answer = || [Ok(Response::Acked(vec![Ok(acked(1))]))];
+    let outcome = run_at(Place::Script, &format!("enqueue mail @{}", path.display()), b"", answer()).await;
+    assert_eq!(enqueued(&outcome).0[0].spec.payload, b"\xff\n\0");
+    std::fs::remove_dir_all(&directory).unwrap();
+    let outcome = run_at(Place::CommandLine, "enqueue mail -", b"a\nb\n", answer()).await;
+    assert_eq!(enqueued(&outcome).0[0].spec.payload, b"a\nb\n");
+    let outcome = run_at(Place::Script, "enqueue mail '@file'", b"", answer()).await;
+    assert_eq!(enqueued(&outcome).0[0].spec.payload, b"@file");
+    let outcome = run_at(Place::Script, "enqueue mail '-'", b"rest", answer()).await;
+    assert_eq!(enqueued(&outcome).0[0].spec.payload, b"-");
+}
+
+#[tokio::test]
+async fn enqueue_lines_stores_one_task_per_line() {
+    let answer = [Ok(Response::Acked(vec![Ok(acked(1)), Ok(acked(2))]))];
+    let outcome = run_at(Place::CommandLine, "enqueue mail --lines --priority 2", b"a\n\nb b\r\n", answer).await;
+    let (drafts, _) = enqueued(&outcome);
+    let payloads: Vec<_> = drafts.iter().map(|draft| (&draft.spec.payload[..], draft.spec.priority)).collect();
+    assert_eq!(payloads, [(&b"a"[..], 2), (&b"b b"[..], 2)]);
+    assert!(outcome.printed.starts_with("enqueued 2 tasks in "), "{}", outcome.printed);
+}
+
+#[tokio::test]
+async fn enqueue_lines_goes_in_batches() {
+    let lines: &'static [u8] = "x\n".repeat(2_500).leak().as_bytes();
+    let batch = |size: usize| Ok(Response::Acked(vec![Ok(acked(1)); size]));
+    let answers = [batch(1_000), batch(1_000), batch(500)];
+    let outcome = run_at(Place::CommandLine, "enqueue mail --lines -", lines, answers).await;
+    assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Done, 3), "{}", outcome.noted);
+}
+
+#[tokio::test]
+async fn claim_names_queues_lease_and_patience() {
+    let claimed = || Response::Claimed { tasks: vec![granted()], unavailable: 0 };
+    let defaults = Claim {
+        claim: ClaimId(0),
+        repeated: false,
+        queues: vec![queue("mail")],
+        lease_ms: 30_000,
+        wait_ms: 0,
+        max: 1,
+        worker: "norn".into(),
+    };
+    assert_eq!(request("claim mail", claimed()).await, Request::Claim(defaults.clone()));
+    let outcome = run("claim mail,maps --lease 5m --wait 20s --max 9 --worker w", [Ok(claimed())]).await;
+    let queues = vec![queue("mail"), queue("maps")];
+    let claim = Claim { queues, lease_ms: 300_000, wait_ms: 20_000, max: 9, worker: "w".into(), ..defaults };
+    assert_eq!(outcome.request(), Request::Claim(claim));
+    assert!(outcome.calls[0].1 > Some(Duration::from_secs(20)), "the call outlasts the wait");
+}
+
+#[tokio::test]
+async fn verbs_of_a_worker_carry_the_token() {
+    let (id, token, acks) = (id(1), TOKEN, Acks::Quorum);
+    let at = |verb: &str, rest: &str| format!("{verb} {id} 7.42 {rest}");
+    let renewed = || Response::Renewed(vec![Ok(30_000)]);
+    let renew = |lease_ms| Request::Renew { items: vec![(id, token)], lease_ms };
+    assert_eq!(request(&at("renew", ""), renewed()).await, renew(None));
+    assert_eq!(request(&at("renew", "--lease 1s"), renewed()).await, renew(Some(1_000)));
+    assert_eq!(
+        request(&at("update", "3 half"), Response::AckedOne(acked(1))).await,
+        Request::Update { id, token, sequence: 3, data: b"half".to_vec(), acks }
+    );
+    let complete = |sequence, result: Option<&[u8]>, acks| {
+        let result = result.map(|result| ByteBuf::from(result.to_vec()));
+        Request::Complete { items: vec![Completion { id, token, sequence, result, at_ms: 0 }], acks }
+    };
+    let completed = || Response::Acked(vec![Ok(acked(1))]);
+    assert_eq!(request(&at("complete", ""), completed()).await, complete(None, None, acks));
+    let line = at("complete", "--seq 2 --result -5 --acks one");
+    assert_eq!(request(&line, completed()).await, complete(Some(2), Some(b"-5"), Acks::One));
+    for line in [at("complete", "-"), at("complete", "--result -"), at("complete", "--file -")] {
+        let outcome = run_at(Place::CommandLine, &line, b"out", [Ok(completed())]).await;
+        assert_eq!(outcome.request(), complete(None, Some(b"out"), acks));
+    }
+    assert_eq!(request(&at("release", ""), Response::Done).await, Request::Release { id, token });
+    let fail =
+        |reason: &str, retry_in_ms, invalid| Request::Fail { id, token, reason: reason.into(), retry_in_ms, invalid };
+    assert_eq!(request(&at("fail", ""), Response::Done).await, fail("", 0, false));
+    let line = at("fail", "--reason 'no luck' --retry-in 5m");
+    assert_eq!(request(&line, Response::Done).await, fail("no luck", 300_000, false));
+    assert_eq!(request(&at("fail", "--invalid"), Response::Done).await, fail("", 0, true));
+}
+
+#[tokio::test]
+async fn verbs_that_look_at_tasks() {
+    let task = || Response::Task(Box::new(bare_task(1, State::Done)));
+    let id = id(1);
+    let get = |minimum_sequence| Request::Get { id, minimum: None, minimum_sequence };
+    assert_eq!(request(&format!("get {id}"), task()).await, get(None));
+    assert_eq!(request(&format!("get {id} --min-seq 2"), task()).await, get(Some(2)));
+    assert_eq!(request(&format!("log {id}"), task()).await, get(None));
+    assert_eq!(request(&format!("wait {id}"), task()).await, Request::Wait { id, timeout_ms: 60_000 });
+    assert_eq!(request(&format!("wait {id} --timeout 5s"), task()).await, Request::Wait { id, timeout_ms: 5_000 });
+    let cancel = |reason: &str| Request::Cancel { id, reason: reason.into(), at_ms: 0, acks: Acks::Quorum };
+    let line = format!("cancel {id} --reason stop");
+    assert_eq!(request(&line, Response::AckedOne(acked(1))).await, cancel("stop"));
+    let count = |queue, state| Request::Count { queue, state };
+    assert_eq!(request("count", Response::Count(1)).await, count(None, None));
+    let line = "count mail --state ready";
+    assert_eq!(request(line, Response::Count(1)).await, count(Some(queue("mail")), Some(State::Ready)));
+    assert_eq!(request("queues", Response::Queues(queue_counts())).await, Request::Queues);
+}
+
+#[tokio::test]
+async fn an_unlimited_wait_asks_again_until_the_task_has_ended() {
+    let task = |state| Ok(Response::Task(Box::new(bare_task(1, state))));
+    let answers = [task(State::Claimed), task(State::Ready), task(State::Dead)];
+    let outcome = run(&format!("wait {}", id(1)), answers).await;
+    assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Done, 3));
+}
+
+#[tokio::test]
+async fn list_turns_pages_up_to_its_limit() {
+    let limits = |outcome: &Outcome| -> Vec<(Option<TaskId>, u32)> {
+        let of = |call: &(Call, _)| match &call.0 {
+            Call::Request(Request::List { after, limit, queue: None, state: None, from: None, to: None }) => {
+                (*after, *limit)
+            }
+            other => panic!("{other:?}"),
+        };
+        outcome.calls.iter().map(of).collect()
+    };
+    let outcome = run("list", [page(0..60, true), page(60..100, true)]).await;
+    assert_eq!(limits(&outcome), [(None, 100), (Some(id(59)), 40)]);
+    assert!(outcome.printed.contains("100 tasks shown, there may be more"), "{}", outcome.printed);
+    let outcome = run("list --limit 1200", [page(0..1_000, true), page(1_000..1_100, false)]).await;
+    assert_eq!(limits(&outcome), [(None, 1_000), (Some(id(999)), 200)]);
+    assert!(!outcome.printed.contains("there may be more"));
+    let outcome = run("list --json", [page(0..1_000, true), page(1_000..2_000, true), page(2_000..2_000, false)]).await;
+    assert_eq!(limits(&outcome), [(None, 1_000), (Some(id(999)), 1_000), (Some(id(1_999)), 1_000)]);
+    assert_eq!(outcome.printed.lines().count(), 2_000);
+    let stuck = page(0..10, true);
+    let outcome = run("list --json", [page(0..10, true), stuck]).await;
+    assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Refused, 2));
+    let outcome = run("list mail --state dead --limit 5", [page(0..0, false)]).await;
+    let list = Request::List {
+        queue: Some(queue("mail")),
+        state: Some(State::Dead),
+        after: None,
+        from: None,
+        to: None,
+        limit: 5,
+    };
+    assert_eq!((outcome.request(), &outcome.printed[..]), (list, "no tasks\n"));
+}
+
+#[tokio::test]
+async fn verbs_that_look_at_the_cluster() {
+    assert_eq!(request("nodes", Response::Nodes(nodes())).await, Request::Nodes);
+    assert_eq!(request("ring --json", Response::Partitions(partitions())).await, Request::Ring);
+    assert_eq!(request("partitions --json", Response::Partitions(partitions())).await, Request::Partitions);
+    assert_eq!(request("status", Response::Status(Box::new(status()))).await, Request::Status);
+}

@@ -1,0 +1,218 @@
+//! What is printed, to the byte: JSON is a contract with programs.
+
+use super::*;
+
+async fn printed(line: &str, answer: Response) -> String {
+    let outcome = run(line, [Ok(answer)]).await;
+    assert_eq!((outcome.exit, &outcome.noted[..]), (Exit::Done, ""));
+    outcome.printed
+}
+
+/// Golden lines name ids by their number.
+fn named(text: &str) -> String {
+    text.replace("ID1", &id(1).to_string()).replace("ID2", &id(2).to_string())
+}
+
+#[tokio::test]
+async fn json_of_writes() {
+    let acked_line = named("{\"id\":\"ID1\",\"acks\":3,\"replicas\":3,\"guarantee\":\"strict\"}\n");
+    let many = || Response::Acked(vec![Ok(acked(1))]);
+    assert_eq!(printed("enqueue mail x --json", many()).await, acked_line);
+    assert_eq!(printed(&named("complete ID1 7.42 --json"), many()).await, acked_line);
+    let one = || Response::AckedOne(acked(1));
+    assert_eq!(printed(&named("update ID1 7.42 0 x --json"), one()).await, acked_line);
+    assert_eq!(printed(&named("cancel ID1 --json"), one()).await, acked_line);
+    let held = named("{\"id\":\"ID1\",\"token\":\"7.42\"}\n");
+    assert_eq!(printed(&named("release ID1 7.42 --json"), Response::Done).await, held);
+    assert_eq!(printed(&named("fail ID1 7.42 --json"), Response::Done).await, held);
+    let renewed = named("{\"id\":\"ID1\",\"token\":\"7.42\",\"lease_expires_ms\":1700000015000}\n");
+    assert_eq!(printed(&named("renew ID1 7.42 --json"), Response::Renewed(vec![Ok(5_000)])).await, renewed);
+}
+
+#[tokio::test]
+async fn json_of_a_claim() {
+    let answer = Response::Claimed { tasks: vec![granted(), Granted { id: id(2), ..granted() }], unavailable: 0 };
+    let expected = named(concat!(
+        "{\"id\":\"ID1\",\"token\":\"7.42\",\"queue\":\"mail\",\"data\":\"hello\",\"data_encoding\":\"utf8\",",
+        "\"priority\":5,\"attempt\":2,\"lease_expires_ms\":1700000040000,",
+        "\"updates\":[{\"token\":\"6.1\",\"sequence\":0,\"data\":\"half\",\"data_encoding\":\"utf8\"}],",
+        "\"headers\":{\"trace\":\"abc\"}}\n",
+    ));
+    assert_eq!(
+        printed("claim mail --json", answer).await,
+        expected.clone() + &expected.replace(&id(1).to_string(), &id(2).to_string())
+    );
+}
+
+#[tokio::test]
+async fn json_of_tasks() {
+    let bare = named(concat!(
+        "{\"id\":\"ID1\",\"queue\":\"mail\",\"state\":\"ready\",\"priority\":0,",
+        "\"data\":\"hello\",\"data_encoding\":\"utf8\",\"claims\":[],\"updates\":[],",
+        "\"result\":null,\"result_encoding\":null,\"reason\":null,\"conflict\":false,\"log_incomplete\":false,",
+        "\"headers\":{},\"not_before_ms\":0,\"max_attempts\":0}\n",
+    ));
+    let full = named(concat!(
+        "{\"id\":\"ID1\",\"queue\":\"mail\",\"state\":\"claimed\",\"priority\":5,",
+        "\"data\":\"hello\",\"data_encoding\":\"utf8\",",
+        "\"claims\":[{\"token\":\"7.42\",\"start_ms\":1700000007000,\"end_ms\":1700000037000,",
+        "\"completed_ms\":null,\"worker\":\"w1\"}],",
+        "\"updates\":[{\"token\":\"7.42\",\"sequence\":0,\"data\":\"/w==\",\"data_encoding\":\"base64\"}],",
+        "\"result\":\"ok\",\"result_encoding\":\"utf8\",\"reason\":\"because\",\"conflict\":true,",
+        "\"log_incomplete\":true,\"headers\":{\"trace\":\"a\\u001bb\"},",
+        "\"not_before_ms\":1700000019800,\"max_attempts\":3}\n",
+    ));
+    let task = |task| Response::Task(Box::new(task));
+    assert_eq!(printed(&named("get ID1 --json"), task(bare_task(1, State::Ready))).await, bare);
+    assert_eq!(printed(&named("get ID1 --json"), task(full_task())).await, full);
+    assert_eq!(
+        printed(&named("wait ID1 --json"), task(bare_task(1, State::Done))).await,
+        bare.replace("ready", "done")
+    );
+    let second = bare.replace(&id(1).to_string(), &id(2).to_string());
+    assert_eq!(printed("list --json", page(1..3, false).unwrap()).await, bare + &second);
+    assert_eq!(
+        printed(&named("log ID1 --json"), task(full_task())).await,
+        "{\"token\":\"7.42\",\"sequence\":0,\"data\":\"/w==\",\"data_encoding\":\"base64\"}\n"
+    );
+}
+
+#[tokio::test]
+async fn json_of_counts() {
+    assert_eq!(printed("count --json", Response::Count(7)).await, "{\"count\":7}\n");
+    assert_eq!(
+        printed("queues --json", Response::Queues(queue_counts())).await,
+        concat!(
+            "{\"queue\":\"mail\",\"waiting\":1,\"ready\":2,\"claimed\":3,\"done\":4,\"dead\":5,\"cancelled\":6}\n",
+            "{\"queue\":\"team/maps\",\"waiting\":0,\"ready\":0,\"claimed\":0,\"done\":0,\"dead\":0,\"cancelled\":0}\n",
+        )
+    );
+}
+
+#[tokio::test]
+async fn json_of_the_cluster() {
+    let (one, two) = (NodeId(1).to_string(), NodeId(2).to_string());
+    let nodes = printed("nodes --json", Response::Nodes(nodes())).await;
+    let first = format!(
+        "{{\"node\":\"{one}\",\"name\":\"n1\",\"address\":\"10.0.0.1:7400\",\"zone\":\"a\",\"alive\":true,\"this\":true,\
+         \"leads\":22,\"holds\":64,\"clock_offset_ms\":null,\"round_trip_us\":null}}"
+    );
+    assert_eq!((nodes.lines().next(), nodes.lines().count()), (Some(&first[..]), 2));
+    let ring = printed("ring --json", Response::Partitions(partitions())).await;
+    let first = format!("{{\"partition\":0,\"cohort\":[\"{one}\",\"{two}\"]}}");
+    assert_eq!((ring.lines().next(), ring.lines().count()), (Some(&first[..]), 2));
+    let partitions = printed("partitions --json", Response::Partitions(partitions())).await;
+    let cohort = format!("\"cohort\":[\"{one}\",\"{two}\"]");
+    let expected = format!(
+        "{{\"partition\":0,{cohort},\"leader\":\"{one}\",\"epoch\":7,\"applied\":12,\"tasks\":4,\"claims\":1,\"root\":\"abcd\"}}\n\
+         {{\"partition\":1,{cohort},\"leader\":null,\"epoch\":7,\"applied\":12,\"tasks\":null,\"claims\":null,\"root\":null}}\n"
+    );
+    assert_eq!(partitions, expected);
+    let expected = format!(
+        "{{\"cluster\":\"{}\",\"name\":\"dev\",\"node\":\"{one}\",\"boot\":2,\"nodes\":{{\"total\":3,\"alive\":2}},\
+         \"partitions\":{{\"total\":64,\"led\":64}},\"counts\":{{\"waiting\":1,\"ready\":2,\"claimed\":3,\"done\":4,\
+         \"dead\":5,\"cancelled\":6}},\"counters\":{{\"wal_syncs\":17}}}}\n",
+        ClusterId(9)
+    );
+    assert_eq!(printed("status --json", Response::Status(Box::new(status()))).await, expected);
+}
+
+#[tokio::test]
+async fn people_read_short_confirmations() {
+    let many = || Response::Acked(vec![Ok(acked(1))]);
+    let expected = named("enqueued ID1 (3 of 3 replicas, strict)\n");
+    assert_eq!(printed("enqueue mail x", many()).await, expected);
+    assert_eq!(printed(&named("complete ID1 7.42"), many()).await, expected.replace("enqueued", "completed"));
+    let renewed = printed(&named("renew ID1 7.42"), Response::Renewed(vec![Ok(9_800)])).await;
+    assert_eq!(renewed, named("renewed ID1 7.42, lease ends in 9.8s\n"));
+    let failed = printed(&named("fail ID1 7.42 --retry-in 5m"), Response::Done).await;
+    assert_eq!(failed, named("failed ID1 7.42; it can be claimed again in 5m\n"));
+    let claimed = printed("claim mail", Response::Claimed { tasks: vec![granted()], unavailable: 0 }).await;
+    let expected = named(
+        "claimed ID1 from mail\n  token     7.42\n  lease     30s, ends in 30s\n  attempt   2\n  priority  5\n  \
+         header    trace=abc\n  data      hello\n  update    6.1 #0 half\n",
+    );
+    assert_eq!(claimed, expected);
+}
+
+#[tokio::test]
+async fn people_read_aligned_tables() {
+    let queues = printed("queues", Response::Queues(queue_counts())).await;
+    let expected = "\
+QUEUE      WAITING  READY  CLAIMED  DONE  DEAD  CANCELLED
+mail             1      2        3     4     5          6
+team/maps        0      0        0     0     0          0
+";
+    assert_eq!(queues, expected);
+    let listed = printed("list", page(1..3, false).unwrap()).await;
+    let expected = named(
+        "\
+ID                                QUEUE  STATE  PRIORITY  CLAIMS  ENQUEUED  DATA
+ID1  mail   ready         0       0  10s ago   hello
+ID2  mail   ready         0       0  10s ago   hello
+",
+    );
+    assert_eq!(listed, expected);
+    let outcome = run("partitions", [Ok(Response::Partitions(partitions())), Ok(Response::Nodes(nodes()))]).await;
+    let expected = "\
+PARTITION  LEADER  EPOCH  APPLIED  TASKS  CLAIMS  ROOT  NODES
+        0  n1          7       12      4       1  abcd  n1 n2
+        1  none        7       12      -       -  -     n1 n2
+";
+    assert_eq!(outcome.printed, expected);
+}
+
+#[tokio::test]
+async fn people_read_a_task_in_full() {
+    let text = printed(&named("get ID1"), Response::Task(Box::new(full_task()))).await;
+    let expected = named(
+        "\
+id          ID1
+queue       mail
+state       claimed
+enqueued    10s ago, 2023-11-14T22:13:20Z
+not before  in 9.8s, 2023-11-14T22:13:39.8Z
+priority    5
+attempts    1 of 3
+header      trace=a\\u{1b}b
+data        hello
+result      ok
+reason      because
+conflict    a client wrote two different values under one key
+claims
+  TOKEN  STARTED  ENDS    COMPLETED  WORKER
+  7.42   3s ago   in 27s  -          w1
+log
+  7.42 #0  base64:/w==
+  the claim wrote more entries, which cannot be seen yet
+",
+    );
+    assert_eq!(text, expected);
+}
+
+#[tokio::test]
+async fn colours_are_only_where_they_are_shown() {
+    let written = Written::default();
+    let output = Output::new(written.clone(), Written::default(), false).with_color(true);
+    let fake = Fake::new([Ok(Response::Queues(queue_counts())), page(1..2, false)]);
+    let mut runner = Runner::new(&fake, output, Input::pipe(&b""[..]), Place::CommandLine);
+    runner.clock = || NOW_MS;
+    for line in ["queues", "list"] {
+        runner.run(CommandLine::try_parse_from([line]).unwrap().verb).await;
+    }
+    assert!(written.text().contains("\x1b["));
+    assert!(!printed("queues", Response::Queues(queue_counts())).await.contains('\x1b'));
+}
+
+#[tokio::test]
+async fn help_knows_every_verb() {
+    let outcome = run("help", []).await;
+    for verb in ["enqueue", "claim", "partitions", "status", "help"] {
+        assert!(outcome.printed.contains(verb), "{}", outcome.printed);
+    }
+    let help = run("help enqueue", []).await.printed;
+    assert!(help.contains("--max-attempts") && help.contains("\nUsage: enqueue "), "{help}");
+    assert!(run("enqueue --help", []).await.printed.contains("--max-attempts"));
+    assert_eq!(run("help dance", []).await.exit, Exit::Usage);
+    assert!(run("help --json", []).await.printed.starts_with("{\"help\":\""));
+}

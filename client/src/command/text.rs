@@ -1,0 +1,147 @@
+//! Values as people read them.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+const SECOND_MS: u64 = 1_000;
+const MINUTE_MS: u64 = 60 * SECOND_MS;
+const HOUR_MS: u64 = 60 * MINUTE_MS;
+const DAY_MS: u64 = 24 * HOUR_MS;
+
+/// A length of time in at most two units.
+pub fn duration(ms: u64) -> String {
+    let two = |large: u64, large_unit: &str, small: u64, small_unit: &str| match small {
+        0 => format!("{large}{large_unit}"),
+        small => format!("{large}{large_unit} {small}{small_unit}"),
+    };
+    match ms {
+        0..SECOND_MS => format!("{ms}ms"),
+        SECOND_MS..10_000 if ms % SECOND_MS / 100 != 0 => format!("{}.{}s", ms / SECOND_MS, ms % SECOND_MS / 100),
+        SECOND_MS..MINUTE_MS => format!("{}s", ms / SECOND_MS),
+        MINUTE_MS..HOUR_MS => two(ms / MINUTE_MS, "m", ms % MINUTE_MS / SECOND_MS, "s"),
+        HOUR_MS..DAY_MS => two(ms / HOUR_MS, "h", ms % HOUR_MS / MINUTE_MS, "m"),
+        DAY_MS.. => two(ms / DAY_MS, "d", ms % DAY_MS / HOUR_MS, "h"),
+    }
+}
+
+/// An instant seen from now: `in 9.8s`, `3s ago`.
+pub fn relative(now_ms: u64, then_ms: u64) -> String {
+    match then_ms.checked_sub(now_ms) {
+        Some(0) => "now".to_owned(),
+        Some(ahead_ms) => format!("in {}", duration(ahead_ms)),
+        None => format!("{} ago", duration(now_ms - then_ms)),
+    }
+}
+
+/// An instant in RFC 3339.
+pub fn instant(ms: u64) -> String {
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000)
+        .ok()
+        .and_then(|time| time.format(&Rfc3339).ok())
+        .unwrap_or_else(|| format!("{ms} ms since 1970"))
+}
+
+/// Text of another client, with whatever could steer a terminal made visible.
+pub fn clean(text: &str) -> String {
+    if !text.chars().any(char::is_control) {
+        return text.to_owned();
+    }
+    text.chars().fold(String::with_capacity(text.len()), |mut clean, character| {
+        match character.is_control() {
+            true => clean.extend(character.escape_default()),
+            false => clean.push(character),
+        }
+        clean
+    })
+}
+
+/// Bytes in full: as text if they can be printed, else in base64.
+pub fn data(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(|character| character.is_control() && !matches!(character, '\n' | '\t')) => {
+            text.to_owned()
+        }
+        _ => format!("base64:{}", STANDARD.encode(bytes)),
+    }
+}
+
+/// Bytes in one cell of a table: the beginning if they can be printed, else their number.
+pub fn preview(bytes: &[u8], characters_max: usize) -> String {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return format!("<{}>", size(bytes.len()));
+    };
+    let mut characters = text.chars();
+    let start: String = characters.by_ref().take(characters_max).collect();
+    let more = if characters.next().is_some() { "…" } else { "" };
+    format!("{}{more}", clean(&start))
+}
+
+/// A number of bytes.
+pub fn size(bytes: usize) -> String {
+    match bytes {
+        1 => "1 byte".to_owned(),
+        0..1024 => format!("{bytes} bytes"),
+        1024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
+}
+
+/// `1 task`, `2 tasks`.
+pub fn number(count: u64, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_time_have_at_most_two_units() {
+        let cases = [
+            (0, "0ms"),
+            (250, "250ms"),
+            (1_000, "1s"),
+            (9_870, "9.8s"),
+            (30_000, "30s"),
+            (59_999, "59s"),
+            (60_000, "1m"),
+            (303_000, "5m 3s"),
+            (3_600_000, "1h"),
+            (90_000_000, "1d 1h"),
+        ];
+        for (ms, text) in cases {
+            assert_eq!(duration(ms), text);
+        }
+        assert_eq!(relative(1_000, 10_800), "in 9.8s");
+        assert_eq!(relative(4_000, 1_000), "3s ago");
+        assert_eq!(relative(5, 5), "now");
+        assert!(!duration(u64::MAX).is_empty());
+    }
+
+    #[test]
+    fn instants_are_rfc_3339() {
+        assert_eq!(instant(0), "1970-01-01T00:00:00Z");
+        assert_eq!(instant(1_700_000_000_500), "2023-11-14T22:13:20.5Z");
+        assert_eq!(instant(u64::MAX), "18446744073709551615 ms since 1970");
+    }
+
+    #[test]
+    fn nothing_that_steers_a_terminal_gets_through() {
+        assert_eq!(clean("a\x1b[31mb"), "a\\u{1b}[31mb");
+        assert_eq!(data(b"a\nb"), "a\nb");
+        assert_eq!(data(b"\x1b[2J"), "base64:G1sySg==");
+        assert_eq!(data(&[0xff, 0]), "base64:/wA=");
+        assert_eq!(preview(&[0xff, 0], 9), "<2 bytes>");
+        assert_eq!(preview(b"a\nbcdef", 4), "a\\nbc…");
+        assert_eq!(preview("ééé".as_bytes(), 3), "ééé");
+    }
+
+    #[test]
+    fn sizes_and_numbers() {
+        assert_eq!((size(1), size(17), size(1536)), ("1 byte".into(), "17 bytes".into(), "1.5 KiB".into()));
+        assert_eq!((number(1, "task"), number(0, "task")), ("1 task".into(), "0 tasks".into()));
+    }
+}

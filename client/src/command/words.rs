@@ -1,0 +1,153 @@
+//! A command line into words, as a shell would.
+//!
+//! White space separates; `'...'` is taken as it is; `"..."` knows the escapes of JSON, so that a program can
+//! write any text on one line; outside quotes a backslash takes the next character as it is.
+
+/// One word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Word {
+    /// Without its quotes.
+    pub text: String,
+    /// Its first character was quoted or escaped, so that it means nothing but itself.
+    pub literal: bool,
+}
+
+/// Splits a line.
+pub fn split(line: &str) -> Result<Vec<Word>, String> {
+    let mut words = Vec::new();
+    let mut rest = line.trim_start();
+    while !rest.is_empty() {
+        let (word, after) = take_word(rest)?;
+        words.push(word);
+        rest = after.trim_start();
+    }
+    Ok(words)
+}
+
+fn take_word(line: &str) -> Result<(Word, &str), String> {
+    let literal = line.starts_with(['\'', '"', '\\']);
+    let mut text = String::new();
+    let mut characters = line.chars();
+    loop {
+        let after = characters.as_str();
+        match characters.next() {
+            None => return Ok((Word { text, literal }, "")),
+            Some('\'') => take_single(&mut characters, &mut text)?,
+            Some('"') => take_double(&mut characters, &mut text)?,
+            Some('\\') => text.push(characters.next().ok_or("a backslash at the end of the line escapes nothing")?),
+            Some(space) if space.is_whitespace() => return Ok((Word { text, literal }, after)),
+            Some(other) => text.push(other),
+        }
+    }
+}
+
+fn take_single(characters: &mut std::str::Chars<'_>, text: &mut String) -> Result<(), String> {
+    for character in characters {
+        if character == '\'' {
+            return Ok(());
+        }
+        text.push(character);
+    }
+    Err("a single quote (') is not closed".to_owned())
+}
+
+fn take_double(characters: &mut std::str::Chars<'_>, text: &mut String) -> Result<(), String> {
+    while let Some(character) = characters.next() {
+        match character {
+            '"' => return Ok(()),
+            '\\' => match characters.next() {
+                Some('n') => text.push('\n'),
+                Some('r') => text.push('\r'),
+                Some('t') => text.push('\t'),
+                Some('b') => text.push('\u{8}'),
+                Some('f') => text.push('\u{c}'),
+                Some('u') => text.push(take_unicode(characters)?),
+                Some(same @ ('"' | '\\' | '/' | '$' | '`')) => text.push(same),
+                Some(other) => text.extend(['\\', other]),
+                None => break,
+            },
+            other => text.push(other),
+        }
+    }
+    Err("a double quote (\") is not closed".to_owned())
+}
+
+/// `XXXX` after `\u`; characters outside the basic plane are written as two of them, as in JSON.
+fn take_unicode(characters: &mut std::str::Chars<'_>) -> Result<char, String> {
+    let high = take_unit(characters)?;
+    if !(0xd800..0xdc00).contains(&high) {
+        return char::from_u32(high).ok_or_else(|| format!("\\u{high:04x} is half of a character"));
+    }
+    let low = match (characters.next(), characters.next()) {
+        (Some('\\'), Some('u')) => take_unit(characters)?,
+        _ => return Err(format!("\\u{high:04x} is half of a character")),
+    };
+    match low {
+        0xdc00..0xe000 => char::from_u32(0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00)),
+        _ => None,
+    }
+    .ok_or_else(|| format!("\\u{high:04x}\\u{low:04x} is no character"))
+}
+
+fn take_unit(characters: &mut std::str::Chars<'_>) -> Result<u32, String> {
+    let digits: String = characters.take(4).collect();
+    if digits.len() == 4 && digits.chars().all(|digit| digit.is_ascii_hexdigit()) {
+        return u32::from_str_radix(&digits, 16).map_err(|error| error.to_string());
+    }
+    Err(format!("\\u wants four hexadecimal digits, not {digits:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn texts(line: &str) -> Vec<String> {
+        split(line).expect(line).into_iter().map(|word| word.text).collect()
+    }
+
+    #[test]
+    fn words_split_as_in_a_shell() {
+        assert_eq!(texts(""), Vec::<String>::new());
+        assert_eq!(texts("  a \t b  "), ["a", "b"]);
+        assert_eq!(texts("a 'b c' \"d e\""), ["a", "b c", "d e"]);
+        assert_eq!(texts(r#"a'b'"c"\ d"#), ["abc d"]);
+        assert_eq!(texts("a '' \"\""), ["a", "", ""]);
+        assert_eq!(texts(r#"'it'"'"'s'"#), ["it's"]);
+        assert_eq!(texts(r"'a\nb'"), [r"a\nb"]);
+        assert_eq!(texts("a#b"), ["a#b"]);
+    }
+
+    #[test]
+    fn double_quotes_know_the_escapes_of_json() {
+        assert_eq!(texts(r#""a\nb\t\"\\\/""#), ["a\nb\t\"\\/"]);
+        assert_eq!(texts(r#""\u00e9 \ud83d\ude00""#), ["é 😀"]);
+        assert_eq!(texts(r#""\d""#), [r"\d"]);
+    }
+
+    #[test]
+    fn what_is_not_closed_is_refused() {
+        for bad in ["'a", "\"a", "a\\", "\"a\\", r#""\u12""#, r#""\ud800x""#, r#""\udc00""#, r#""\ud800\u0041""#] {
+            assert!(split(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn quoted_words_are_literal() {
+        let words = split(r"@a '@b' \@c a'@d' -").unwrap();
+        assert_eq!(words.iter().map(|word| word.literal).collect::<Vec<_>>(), [false, true, true, false, false]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_in_json_quotes_reads_back(text in ".*") {
+            let line = serde_json::to_string(&text).unwrap();
+            prop_assert_eq!(texts(&line), [text]);
+        }
+
+        #[test]
+        fn no_line_panics(line in ".*") {
+            let _ = split(&line);
+        }
+    }
+}

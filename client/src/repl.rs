@@ -1,0 +1,197 @@
+//! Read, run, print: the verbs at a prompt, or one per line of standard input.
+//!
+//! At a prompt there are completion, hints and a history. Without a terminal there is no prompt, and with JSON every
+//! command answers with exactly one line, in order: the door for scripts in any language.
+
+mod prompt;
+
+#[cfg(test)]
+mod tests;
+
+use crate::command::input::{Purpose, Reading};
+use crate::command::words::{Word, split};
+use crate::command::{Exit, Failure, Input, Output, Place, Runner, Transport, Verb, refuse_usage};
+use crate::wire::{Error, ErrorCode, Request, Response};
+use anyhow::Context as _;
+use clap::Parser;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Longest line of a command: room for the largest payload with every byte escaped.
+pub const LINE_BYTES_MAX: usize = 8 << 20;
+/// The queues offered for completion are no older than this.
+const QUEUES_AGE_MAX: Duration = Duration::from_secs(30);
+const QUEUES_TIMEOUT: Duration = Duration::from_secs(2);
+
+const _: () = assert!(LINE_BYTES_MAX > 6 * crate::wire::limits::PAYLOAD_BYTES_MAX);
+
+/// A line of the REPL.
+#[derive(Debug, Clone, PartialEq, Eq, Parser)]
+#[command(name = "", no_binary_name = true, disable_help_subcommand = true, help_template = HELP_TEMPLATE)]
+pub struct CommandLine {
+    /// What to do
+    #[command(subcommand)]
+    pub verb: Verb,
+    /// Answers this command with JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+const HELP_TEMPLATE: &str = "\
+{subcommands}
+
+  help VERB explains one of them; quit or Ctrl-D ends.
+  In data, - reads standard input and @FILE a file; quotes make them text.
+  The beginning of an id, 4 characters or more, stands for the id.";
+
+/// How a REPL is to behave.
+#[derive(Debug, Clone, Default)]
+pub struct ReplOptions {
+    /// Answers with JSON.
+    pub json: bool,
+    /// Where the lines of earlier sessions are kept, for a prompt.
+    pub history: Option<PathBuf>,
+    /// Said before the first prompt.
+    pub banner: Option<String>,
+}
+
+/// Runs commands until the end of the input or `quit`, at a prompt if standard input is a terminal. The exit code is
+/// 0 once the input has been read to its end, whatever became of the commands: each has said so itself.
+pub async fn run(transport: impl Transport, options: ReplOptions) -> anyhow::Result<i32> {
+    let output = Output::standard(options.json).with_arrays();
+    let interactive = std::io::stdin().is_terminal();
+    let (input, place) = if interactive { (Input::stdin(), Place::Prompt) } else { (Input::stdin(), Place::Script) };
+    let mut runner = Runner::new(transport, output, input, place);
+    if interactive {
+        runner.input = prompt::input(options.history.clone(), runner.recent.clone(), runner.output.color());
+        if let Some(banner) = options.banner.as_ref().filter(|_| !options.json) {
+            runner.output.line(banner).and_then(|()| runner.output.flush()).map_err(|failure| unwritten(&failure))?;
+        }
+    }
+    serve(&mut runner).await?;
+    Ok(0)
+}
+
+fn unwritten(failure: &Failure) -> anyhow::Error {
+    anyhow::anyhow!("cannot write to the output: {failure:?}")
+}
+
+/// Runs commands until the end of the runner's input or `quit`.
+pub async fn serve<T: Transport>(runner: &mut Runner<T>) -> anyhow::Result<()> {
+    let mut queues_seen = None;
+    while !runner.output_lost {
+        let reading = next_line(runner, &mut queues_seen).await.context("cannot read commands")?;
+        match reading {
+            Reading::End => {
+                if runner.place == Place::Prompt && !runner.output.json() {
+                    let _ = runner.output.line("").and_then(|()| runner.output.flush());
+                }
+                break;
+            }
+            Reading::Interrupted => {}
+            Reading::TooLong => {
+                runner.conclude(Err(Failure::Usage(format!("a command has at most {LINE_BYTES_MAX} bytes"))));
+            }
+            Reading::Line(bytes) => {
+                let Ok(line) = String::from_utf8(bytes) else {
+                    runner.conclude(Err(Failure::Usage("a command is UTF-8; name other data as @FILE".to_owned())));
+                    continue;
+                };
+                if obey(runner, line.trim()).await == Step::Quit {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether there is a next command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Go,
+    Quit,
+}
+
+/// Waits for a line. While a person types, the queues are fetched that completion offers.
+async fn next_line<T: Transport>(
+    runner: &mut Runner<T>,
+    queues_seen: &mut Option<Instant>,
+) -> std::io::Result<Reading> {
+    let stale = queues_seen.is_none_or(|seen| seen.elapsed() > QUEUES_AGE_MAX);
+    if runner.place != Place::Prompt || !stale {
+        return runner.input.line(Purpose::Command, LINE_BYTES_MAX).await;
+    }
+    *queues_seen = Some(Instant::now());
+    let recent = runner.recent.clone();
+    let request = crate::command::Call::Request(Request::Queues);
+    let fetch = runner.transport.call(request, Some(QUEUES_TIMEOUT));
+    let line = runner.input.line(Purpose::Command, LINE_BYTES_MAX);
+    tokio::pin!(fetch, line);
+    tokio::select! {
+        biased;
+        line = &mut line => return line,
+        queues = &mut fetch => {
+            // Without them, completion offers the queues of this session.
+            if let (Ok(Response::Queues(queues)), Ok(mut recent)) = (queues, recent.lock()) {
+                queues.iter().for_each(|queue| recent.see_queue(&queue.queue));
+            }
+        }
+    }
+    line.await
+}
+
+/// Runs one line.
+async fn obey<T: Transport>(runner: &mut Runner<T>, line: &str) -> Step {
+    if line.is_empty() || line.starts_with('#') {
+        return Step::Go;
+    }
+    let words = match split(line) {
+        Ok(words) => words,
+        Err(message) => {
+            runner.conclude(Err(Failure::Usage(message)));
+            return Step::Go;
+        }
+    };
+    if let [Word { text, .. }] = &words[..]
+        && matches!(text.as_str(), "quit" | "exit")
+    {
+        return Step::Quit;
+    }
+    runner.literals = words.iter().filter(|word| word.literal).map(|word| word.text.clone()).collect();
+    match CommandLine::try_parse_from(words.iter().map(|word| &word.text)) {
+        Ok(command) => {
+            let json_before = runner.output.set_json(command.json || runner.output.json());
+            run_verb(runner, command.verb).await;
+            runner.output.set_json(json_before);
+        }
+        Err(error) => {
+            let wants_json = words.iter().any(|word| word.text == "--json" && !word.literal);
+            let json_before = runner.output.set_json(wants_json || runner.output.json());
+            let outcome = refuse_usage(&error, &mut runner.output);
+            runner.conclude(outcome);
+            runner.output.set_json(json_before);
+        }
+    }
+    Step::Go
+}
+
+/// Runs a verb. At a prompt, Ctrl-C gives up waiting for it instead of ending everything.
+async fn run_verb<T: Transport>(runner: &mut Runner<T>, verb: Verb) -> Exit {
+    if runner.place != Place::Prompt {
+        return runner.run(verb).await;
+    }
+    let interrupted = tokio::select! {
+        biased;
+        exit = runner.run(verb) => return exit,
+        signal = tokio::signal::ctrl_c() => signal,
+    };
+    let message = match interrupted {
+        Ok(()) => "interrupted".to_owned(),
+        Err(error) => format!("interrupts cannot be heard: {error}"),
+    };
+    // Leaves the line on which the terminal shows ^C.
+    let _ = runner.output.note("");
+    runner.conclude(Err(Failure::Call(Error::new(ErrorCode::Unknown, message))))
+}

@@ -1,0 +1,359 @@
+//! The prompt: line editing, history, completion and hints.
+
+use super::CommandLine;
+use crate::command::input::{Input, Purpose, Reading, Source};
+use crate::command::{Recent, words};
+use clap::CommandFactory as _;
+use rustyline::completion::{Completer, FilenameCompleter, Pair};
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::{Hint, Hinter, HistoryHinter};
+use rustyline::history::FileHistory;
+use rustyline::validate::Validator;
+use rustyline::{CompletionType, Config, Context, Editor, Helper};
+use std::borrow::Cow;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+const HISTORY_LINES_MAX: usize = 10_000;
+const CANDIDATES_MAX: usize = 50;
+
+/// Lines that a person types.
+pub(super) fn input(history: Option<PathBuf>, recent: Arc<Mutex<Recent>>, color: bool) -> Input {
+    Input::new(move || Ok(Box::new(Prompt::new(history, recent, color).map_err(into_io)?)))
+}
+
+struct Prompt {
+    editor: Editor<Assistant, FileHistory>,
+    history: Option<PathBuf>,
+    color: bool,
+}
+
+fn into_io(error: ReadlineError) -> io::Error {
+    match error {
+        ReadlineError::Io(error) => error,
+        other => io::Error::other(other.to_string()),
+    }
+}
+
+impl Prompt {
+    fn new(history: Option<PathBuf>, recent: Arc<Mutex<Recent>>, color: bool) -> rustyline::Result<Prompt> {
+        let config = Config::builder()
+            .max_history_size(HISTORY_LINES_MAX)?
+            .history_ignore_dups(true)?
+            .history_ignore_space(true)
+            .completion_type(CompletionType::List)
+            .build();
+        let mut editor = Editor::with_config(config)?;
+        editor.set_helper(Some(Assistant::new(recent, color)));
+        if let Some(path) = &history {
+            if let Some(parent) = path.parent() {
+                let _ = std::fs::create_dir_all(parent);
+            }
+            // There is none at the first start, and a prompt without a history is still a prompt.
+            let _ = editor.load_history(path);
+        }
+        Ok(Prompt { editor, history, color })
+    }
+
+    fn remember(&mut self, line: &str) {
+        let added = self.editor.add_history_entry(line).unwrap_or(false);
+        if let Some(path) = self.history.as_ref().filter(|_| added) {
+            let _ = self.editor.append_history(path);
+        }
+    }
+}
+
+impl Source for Prompt {
+    fn line(&mut self, purpose: Purpose, bytes_max: usize) -> io::Result<Reading> {
+        let raw = match purpose {
+            Purpose::Command => "norn> ",
+            Purpose::Data => "... ",
+        };
+        let styled = if self.color { format!("\x1b[1m{raw}\x1b[0m") } else { raw.to_owned() };
+        if let Some(assistant) = self.editor.helper_mut() {
+            assistant.purpose = purpose;
+        }
+        match self.editor.readline(&(raw, styled.as_str())) {
+            Ok(line) if line.len() > bytes_max => Ok(Reading::TooLong),
+            Ok(line) => {
+                if purpose == Purpose::Command && !line.trim().is_empty() {
+                    self.remember(&line);
+                }
+                Ok(Reading::Line(line.into_bytes()))
+            }
+            Err(ReadlineError::Eof) => Ok(Reading::End),
+            Err(ReadlineError::Interrupted | ReadlineError::Signal(_)) => Ok(Reading::Interrupted),
+            Err(error) => Err(into_io(error)),
+        }
+    }
+
+    fn rest(&mut self, bytes_max: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        while bytes.len() <= bytes_max {
+            match self.line(Purpose::Data, bytes_max)? {
+                Reading::Line(line) => {
+                    bytes.extend(line);
+                    bytes.push(b'\n');
+                }
+                Reading::TooLong => return Ok(vec![0; bytes_max + 1]),
+                Reading::Interrupted => return Err(io::Error::new(io::ErrorKind::Interrupted, "given up")),
+                Reading::End => break,
+            }
+        }
+        // What one types on one line is meant without its end.
+        if bytes.iter().filter(|byte| **byte == b'\n').count() == 1 {
+            bytes.pop();
+        }
+        Ok(bytes)
+    }
+
+    fn ready(&self) -> bool {
+        false
+    }
+}
+
+/// Knows the verbs and what was seen lately.
+pub(super) struct Assistant {
+    command: clap::Command,
+    recent: Arc<Mutex<Recent>>,
+    files: FilenameCompleter,
+    history: HistoryHinter,
+    color: bool,
+    /// What is being typed: there is nothing to suggest about data.
+    purpose: Purpose,
+}
+
+/// What a word may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Slot {
+    Verb,
+    Flag,
+    Queue,
+    Id,
+    File,
+    Choice(Vec<String>),
+    Other,
+}
+
+/// The words before the cursor, the one being typed apart.
+struct Typed<'a> {
+    before: Vec<String>,
+    word: &'a str,
+    start: usize,
+}
+
+impl Assistant {
+    pub(super) fn new(recent: Arc<Mutex<Recent>>, color: bool) -> Assistant {
+        let mut command = CommandLine::command();
+        command.build();
+        Assistant {
+            command,
+            recent,
+            files: FilenameCompleter::new(),
+            history: HistoryHinter::new(),
+            color,
+            purpose: Purpose::Command,
+        }
+    }
+
+    fn typed(line: &str) -> Option<Typed<'_>> {
+        let start = line
+            .rfind(char::is_whitespace)
+            .map_or(0, |space| space + line[space..].chars().next().map_or(1, char::len_utf8));
+        let before = words::split(&line[..start]).ok()?;
+        Some(Typed { before: before.into_iter().map(|word| word.text).collect(), word: &line[start..], start })
+    }
+
+    /// What the word being typed may be.
+    fn slot(&self, typed: &Typed<'_>) -> Slot {
+        let Some((verb, arguments)) = typed.before.split_first() else {
+            return Slot::Verb;
+        };
+        let Some(command) = self.command.find_subcommand(verb) else {
+            return Slot::Other;
+        };
+        let takes_value = |word: &str| {
+            let flag = word.strip_prefix("--")?;
+            let option = command.get_opts().find(|option| option.get_long() == Some(flag))?;
+            (!option.is_require_equals_set()).then_some(option)
+        };
+        if let Some(option) = arguments.last().and_then(|word| takes_value(word)) {
+            return slot_of(option);
+        }
+        if typed.word.starts_with('-') {
+            return Slot::Flag;
+        }
+        let mut index = 0;
+        let mut previous = "";
+        for word in arguments {
+            if !word.starts_with("--") && takes_value(previous).is_none() {
+                index += 1;
+            }
+            previous = word;
+        }
+        command.get_positionals().nth(index).map_or(Slot::Other, slot_of)
+    }
+
+    /// Texts that may stand for the word being typed.
+    fn candidates(&self, typed: &Typed<'_>) -> Vec<String> {
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: Vec<String> = match self.slot(typed) {
+            Slot::Verb => {
+                let verbs = self.command.get_subcommands().map(|verb| verb.get_name().to_owned());
+                verbs.chain(["quit".to_owned()]).collect()
+            }
+            Slot::Flag => {
+                let verb = typed.before.first().and_then(|verb| self.command.find_subcommand(verb));
+                let flags = verb.into_iter().flat_map(|verb| verb.get_arguments()).filter_map(clap::Arg::get_long);
+                flags.map(|flag| format!("--{flag}")).collect()
+            }
+            Slot::Queue => {
+                let listed = typed.word.rfind(',').map_or("", |comma| &typed.word[..=comma]);
+                recent.queues().map(|queue| format!("{listed}{queue}")).collect()
+            }
+            Slot::Id => recent.ids().map(|id| id.to_string()).collect(),
+            Slot::Choice(choices) => choices,
+            Slot::File | Slot::Other => Vec::new(),
+        };
+        all.into_iter().filter(|text| text.starts_with(typed.word)).take(CANDIDATES_MAX).collect()
+    }
+
+    /// The arguments that a verb still wants.
+    fn usage(&self, line: &str) -> Option<String> {
+        let typed = Assistant::typed(line).filter(|typed| typed.word.is_empty())?;
+        let (verb, arguments) = typed.before.split_first()?;
+        if arguments.iter().any(|word| word.starts_with('-')) {
+            return None;
+        }
+        let command = self.command.find_subcommand(verb)?;
+        let wanted = command.get_positionals().skip(arguments.len()).map(|positional| {
+            let name = positional.get_value_names().and_then(|names| names.first()).map_or("", |name| name.as_str());
+            if positional.is_required_set() { name.to_owned() } else { format!("[{name}]") }
+        });
+        let wanted: Vec<String> = wanted.collect();
+        (!wanted.is_empty()).then(|| wanted.join(" "))
+    }
+}
+
+fn slot_of(argument: &clap::Arg) -> Slot {
+    let name = argument.get_value_names().and_then(|names| names.first()).map(|name| name.as_str());
+    match name {
+        Some("QUEUE") => Slot::Queue,
+        Some("ID") => Slot::Id,
+        Some("VERB") => Slot::Verb,
+        Some("FILE" | "DATA") => Slot::File,
+        Some(_) | None => {
+            let choices: Vec<String> =
+                argument.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+            if choices.is_empty() { Slot::Other } else { Slot::Choice(choices) }
+        }
+    }
+}
+
+impl Completer for Assistant {
+    type Candidate = Pair;
+
+    fn complete(&self, line: &str, position: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
+        let typed = line.get(..position).and_then(Assistant::typed);
+        let Some(typed) = typed.filter(|_| self.purpose == Purpose::Command) else {
+            return Ok((position, Vec::new()));
+        };
+        let names_file = typed.word.starts_with('@') || typed.before.last().is_some_and(|word| word == "--file");
+        if names_file && self.slot(&typed) == Slot::File {
+            return self.files.complete_path(line, position);
+        }
+        let pairs = self.candidates(&typed).into_iter();
+        let pairs = pairs.map(|text| Pair { display: text.clone(), replacement: format!("{text} ") });
+        Ok((typed.start, pairs.collect()))
+    }
+}
+
+/// A hint: the rest of an earlier line, which can be taken over, or the arguments that are still wanted.
+pub(super) struct Suggestion {
+    text: String,
+    taken_over: bool,
+}
+
+impl Hint for Suggestion {
+    fn display(&self) -> &str {
+        &self.text
+    }
+
+    fn completion(&self) -> Option<&str> {
+        self.taken_over.then_some(&self.text)
+    }
+}
+
+impl Hinter for Assistant {
+    type Hint = Suggestion;
+
+    fn hint(&self, line: &str, position: usize, context: &Context<'_>) -> Option<Suggestion> {
+        if self.purpose == Purpose::Data || position < line.len() || line.trim().is_empty() {
+            return None;
+        }
+        if let Some(text) = self.usage(line) {
+            return Some(Suggestion { text, taken_over: false });
+        }
+        self.history.hint(line, position, context).map(|text| Suggestion { text, taken_over: true })
+    }
+}
+
+impl Highlighter for Assistant {
+    fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
+        match self.color {
+            true => format!("\x1b[2m{hint}\x1b[0m").into(),
+            false => hint.into(),
+        }
+    }
+}
+
+impl Validator for Assistant {}
+
+impl Helper for Assistant {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{QueueName, TaskId};
+
+    fn assistant() -> Assistant {
+        let mut recent = Recent::default();
+        recent.see(TaskId::MIN);
+        recent.see(TaskId::MAX);
+        recent.see_queue(&QueueName::new("mail").unwrap());
+        recent.see_queue(&QueueName::new("team/maps").unwrap());
+        Assistant::new(Arc::new(Mutex::new(recent)), false)
+    }
+
+    fn offered(line: &str) -> Vec<String> {
+        assistant().candidates(&Assistant::typed(line).unwrap())
+    }
+
+    #[test]
+    fn each_place_offers_what_belongs_there() {
+        assert_eq!(offered("en"), ["enqueue"]);
+        assert_eq!(offered("help st"), ["status"]);
+        assert_eq!(offered("enqueue ma"), ["mail"]);
+        assert_eq!(offered("enqueue --priority 5 ma"), ["mail"]);
+        assert_eq!(offered("claim mail,te"), ["mail,team/maps"]);
+        assert_eq!(offered("get zz"), [TaskId::MAX.to_string()]);
+        assert_eq!(offered("list --state d"), ["done", "dead"]);
+        assert_eq!(offered("enqueue mail --acks "), ["one", "quorum", "all"]);
+        assert_eq!(offered("claim mail --le"), ["--lease"]);
+        assert_eq!(offered("enqueue mail ma"), Vec::<String>::new());
+        assert_eq!(offered("nonsense a"), Vec::<String>::new());
+        assert!(Assistant::typed("enqueue mail 'open quote ").is_none());
+    }
+
+    #[test]
+    fn hints_name_the_arguments_that_are_wanted() {
+        let assistant = assistant();
+        assert_eq!(assistant.usage("complete ").as_deref(), Some("ID TOKEN [-]"));
+        assert_eq!(assistant.usage("complete x ").as_deref(), Some("TOKEN [-]"));
+        assert_eq!(assistant.usage("enqueue ").as_deref(), Some("QUEUE [DATA]"));
+        assert_eq!(assistant.usage("queues "), None);
+        assert_eq!(assistant.usage("enqueue"), None);
+    }
+}

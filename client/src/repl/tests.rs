@@ -1,0 +1,156 @@
+//! Transcripts of a REPL that reads a pipe.
+
+use super::*;
+use crate::command::tests::{Fake, NOW_MS, TOKEN, Written, acked, bare_task, granted, id, page, queue_counts};
+use crate::wire::State;
+
+/// Runs a script and says what was printed and noted.
+async fn transcript(
+    script: impl Into<Vec<u8>>,
+    json: bool,
+    answers: impl IntoIterator<Item = Result<Response, Error>>,
+) -> (String, String, Vec<crate::command::Call>) {
+    let (results, notes) = (Written::default(), Written::default());
+    let output = Output::new(results.clone(), notes.clone(), json).with_arrays();
+    let fake = Fake::new(answers);
+    let input = Input::pipe(std::io::Cursor::new(script.into()));
+    let mut runner = Runner::new(&fake, output, input, Place::Script);
+    runner.clock = || NOW_MS;
+    serve(&mut runner).await.unwrap();
+    (results.text(), notes.text(), fake.calls().into_iter().map(|(call, _)| call).collect())
+}
+
+fn task(state: State) -> Result<Response, Error> {
+    Ok(Response::Task(Box::new(bare_task(1, state))))
+}
+
+#[tokio::test]
+async fn with_json_every_command_answers_with_one_line() {
+    let script = "\
+# a comment
+
+enqueue mail \"a\\nb\"
+claim mail
+claim mail
+claim mail
+get nonsuch
+dance
+enqueue mail 'open
+list
+log 0000
+queues
+status --watch
+count
+help
+";
+    let answers = [
+        Ok(Response::Acked(vec![Ok(acked(1))])),
+        Ok(Response::Claimed { tasks: vec![granted(), granted()], unavailable: 0 }),
+        Ok(Response::Claimed { tasks: Vec::new(), unavailable: 0 }),
+        Ok(Response::Claimed { tasks: Vec::new(), unavailable: 3 }),
+        page(0..3, false),
+        Ok(Response::Queues(queue_counts())),
+        Ok(Response::Count(5)),
+    ];
+    let (printed, noted, calls) = transcript(script, true, answers).await;
+    let lines: Vec<serde_json::Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 13, "{printed}");
+    assert_eq!(lines[0]["id"], id(1).to_string());
+    assert_eq!(lines[1].as_array().unwrap().len(), 2);
+    assert_eq!(lines[2], serde_json::json!([]));
+    assert_eq!(lines[3]["error"]["code"], "unavailable");
+    for line in &lines[4..7] {
+        assert_eq!(line["error"]["code"], "invalid", "{line}");
+    }
+    assert_eq!(lines[7].as_array().unwrap().len(), 3);
+    assert!(lines[8]["error"]["message"].as_str().unwrap().contains("ambiguous"), "{}", lines[8]);
+    assert_eq!(lines[9].as_array().unwrap().len(), 2);
+    assert_eq!(lines[10]["error"]["code"], "invalid");
+    assert_eq!(lines[11], serde_json::json!({"count": 5}));
+    assert!(lines[12]["help"].is_string());
+    assert_eq!((noted.as_str(), calls.len()), ("", 7));
+    let crate::command::Call::Enqueue { drafts, .. } = &calls[0] else { panic!() };
+    assert_eq!(drafts[0].spec.payload, b"a\nb");
+}
+
+#[tokio::test]
+async fn an_array_that_breaks_off_ends_with_the_error() {
+    let answers = [page(0..2, true), Err(Error::unavailable("gone")), Ok(Response::Count(1))];
+    let (printed, _, _) = transcript("list\ncount\n", true, answers).await;
+    let lines: Vec<serde_json::Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((lines.len(), lines[0].as_array().unwrap().len()), (2, 3));
+    assert_eq!(lines[0][2]["error"]["code"], "unavailable");
+    assert_eq!(lines[1]["count"], 1);
+}
+
+#[tokio::test]
+async fn people_read_confirmations_and_errors_end_nothing() {
+    let answers = [
+        Ok(Response::Acked(vec![Ok(acked(1))])),
+        Err(Error::new(ErrorCode::NotFound, "no such task")),
+        task(State::Ready),
+        Ok(Response::Count(1)),
+    ];
+    let id = id(1);
+    let script = format!("enqueue mail x\nget {id}\nget {}\ncount\nquit\ncount\n", &id.to_string()[..16]);
+    let (printed, noted, calls) = transcript(script, false, answers).await;
+    assert!(printed.starts_with(&format!("enqueued {id} (3 of 3 replicas, strict)\nid          {id}\n")), "{printed}");
+    assert!(printed.ends_with("\n1\n"), "{printed}");
+    assert_eq!(noted, "error: no such task\n");
+    assert_eq!(calls.len(), 4, "the id was known, and `quit` ends");
+}
+
+#[tokio::test]
+async fn one_command_may_ask_for_json_itself() {
+    let answers = [Ok(Response::Count(1)), Ok(Response::Queues(Vec::new())), Ok(Response::Count(2))];
+    let (printed, _, _) = transcript("count --json\nqueues --json\ncount", false, answers).await;
+    assert_eq!(printed, "{\"count\":1}\n[]\n2\n");
+}
+
+#[tokio::test]
+async fn a_dash_takes_the_rest_of_the_pipe() {
+    let answers = [Ok(Response::Acked(vec![Ok(acked(1))]))];
+    let (_, _, calls) = transcript("enqueue mail -\nall of this\nis data", false, answers).await;
+    let crate::command::Call::Enqueue { drafts, .. } = &calls[0] else { panic!() };
+    assert_eq!(drafts[0].spec.payload, b"all of this\nis data");
+}
+
+#[tokio::test]
+async fn lines_that_are_too_long_or_no_text_are_answered() {
+    let mut script = vec![b'x'; LINE_BYTES_MAX + 10];
+    script.extend(b"\n\xff\xfe\ncount\n");
+    let (printed, _, calls) = transcript(script, true, [Ok(Response::Count(1))]).await;
+    let lines: Vec<&str> = printed.lines().collect();
+    assert_eq!((lines.len(), calls.len()), (3, 1), "{printed}");
+    assert!(lines[0].contains("at most") && lines[1].contains("UTF-8"), "{printed}");
+    assert_eq!(lines[2], "{\"count\":1}");
+}
+
+#[tokio::test]
+async fn prefixes_of_recent_ids_need_no_lookup_unless_ambiguous() {
+    let claimed = Ok(Response::Claimed { tasks: vec![granted()], unavailable: 0 });
+    let completed = Ok(Response::Acked(vec![Ok(acked(1))]));
+    let second = Ok(Response::Acked(vec![Ok(acked(2))]));
+    let script = format!("claim mail\ncomplete 0000 {TOKEN}\nenqueue mail y\nget 0000\n");
+    let (_, noted, calls) = transcript(script, false, [claimed, completed, second]).await;
+    assert_eq!(calls.len(), 3, "{calls:?}");
+    assert!(noted.contains("\"0000\" is ambiguous"), "{noted}");
+}
+
+#[tokio::test]
+async fn a_reader_that_has_gone_ends_the_session() {
+    struct Gone;
+    impl std::io::Write for Gone {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let fake = Fake::new([Ok(Response::Count(1)), Ok(Response::Count(2))]);
+    let input = Input::pipe(&b"count\ncount\n"[..]);
+    let mut runner = Runner::new(&fake, Output::new(Gone, Written::default(), false), input, Place::Script);
+    serve(&mut runner).await.unwrap();
+    assert_eq!(fake.calls().len(), 1);
+}
