@@ -25,6 +25,9 @@ pub mod task;
 pub mod time;
 pub mod timers;
 
+#[cfg(test)]
+mod tests;
+
 use crate::config::Config;
 use available::Asks;
 use consistent::broker::Broker;

@@ -87,13 +87,12 @@ impl Node {
         heads
             .extend(current.iter().enumerate().filter_map(|(source, head)| head.map(|(id, _)| Reverse((*id, source)))));
         let (mut tasks, mut end, mut scanned, mut bytes) = (Vec::new(), None, 0, 0);
-        while let Some(Reverse((id, source))) = heads.pop() {
-            if to.is_some_and(|to| id > to) {
+        while let Some(Reverse((id, source))) = heads.peek().copied() {
+            let full = tasks.len() >= limit as usize || scanned >= LIST_SCAN_MAX || bytes >= LIST_BYTES_MAX;
+            if full || to.is_some_and(|to| id > to) {
                 break;
             }
-            if tasks.len() >= limit as usize || scanned >= LIST_SCAN_MAX || bytes >= LIST_BYTES_MAX {
-                break;
-            }
+            heads.pop();
             scanned += 1;
             end = Some(id);
             let (_, task) = current[source].take().expect("the heap holds current heads");

@@ -181,7 +181,9 @@ impl Node {
         } else {
             let call = &self.broker.calls[&number];
             let waits = now_us < call.wait_until_us;
-            if !call.got.is_empty() {
+            // Who wants many gets what all nodes have, not only what was known of; one look is enough.
+            let more = call.probes == 0 && call.claim.max > 1;
+            if !call.got.is_empty() && !more {
                 self.finish_claim(number);
             } else if !call.probed_empty {
                 self.probe(number);
