@@ -1,1 +1,35 @@
-//! x
+//! Deterministic simulator of Norn: the same protocol core, log and client session as in production, in a world of
+//! virtual time, networks that lose, processes that crash, disks that forget and clocks that err.
+//!
+//! Everything follows from the seed. A run has a safety phase, in which anything may break and the properties in
+//! `properties` must hold at every step, and a liveness phase, in which nothing breaks any more and everything must come
+//! to rest.
+
+mod adapter;
+mod clock;
+pub mod command;
+mod disk;
+mod faults;
+mod history;
+mod jobs;
+mod links;
+pub mod mutants;
+mod network;
+mod operator;
+pub mod options;
+mod process;
+mod properties;
+pub mod report;
+mod settle;
+#[allow(dead_code, missing_docs)]
+mod stand_in;
+#[cfg(test)]
+mod tests;
+pub mod trace;
+mod workload;
+mod world;
+
+pub use options::Overrides;
+pub use report::{Report, run};
+pub use trace::Keep;
+pub use world::{Counters, Violation};

@@ -1,0 +1,16 @@
+//! Everything that the simulator takes from the other crates under names of its own, in one place.
+
+pub use crate::stand_in::core::{Core, ReplicaView};
+pub use crate::stand_in::log;
+pub use crate::stand_in::ring;
+pub use crate::stand_in::session::{self, Call, CallId, Draft, Input, Output, Session};
+
+use norn_client::wire::TaskId;
+use norn_node::protocol::task::Task;
+use std::collections::BTreeMap;
+
+/// All tasks that a node holds, of all partitions.
+pub fn tasks_of(core: &Core) -> BTreeMap<TaskId, Task> {
+    let views: Vec<ReplicaView> = core.inspect();
+    views.iter().flat_map(|view| core.tasks(view.partition).map(|(id, task)| (*id, task.clone()))).collect()
+}

@@ -1,0 +1,212 @@
+//! The commands: one run, many runs, one run twice, and the hunt for mutants.
+
+use crate::mutants;
+use crate::options::Overrides;
+use crate::report::{self, Report};
+use crate::trace::Keep;
+use crate::world::Counters;
+use clap::{Parser, Subcommand};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
+
+/// Failures printed in full.
+const FAILURES_SHOWN: usize = 5;
+
+/// Runs Norn's protocol, storage and client session in a simulated world, under a seed.
+#[derive(Debug, Parser)]
+#[command(name = "cargo sim --")]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs one seed.
+    Run {
+        /// Seed.
+        seed: u64,
+        /// Prints the whole trace.
+        #[arg(long)]
+        trace: bool,
+        #[command(flatten)]
+        knobs: Box<Overrides>,
+    },
+    /// Runs many seeds.
+    Swarm {
+        /// How many.
+        count: u64,
+        /// The first.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Ends at the first failure.
+        #[arg(long)]
+        stop: bool,
+        #[command(flatten)]
+        knobs: Box<Overrides>,
+    },
+    /// Runs one seed twice and compares the traces line by line.
+    Twice {
+        /// Seed.
+        seed: u64,
+        #[command(flatten)]
+        knobs: Box<Overrides>,
+    },
+    /// Puts each known bug back and runs seeds until it is caught.
+    Mutants {
+        /// Most seeds for each.
+        #[arg(long, default_value_t = 1_000)]
+        budget: u64,
+        /// The first seed.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        #[command(flatten)]
+        knobs: Box<Overrides>,
+    },
+}
+
+/// Carries out a command; whether all was well.
+pub fn execute(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
+    match &arguments.command {
+        Command::Run { seed, trace, knobs } => run(*seed, *trace, knobs, out),
+        Command::Swarm { count, seed, stop, knobs } => swarm(*seed, *count, *stop, knobs, out),
+        Command::Twice { seed, knobs } => twice(*seed, knobs, out),
+        Command::Mutants { budget, seed, knobs } => hunt(*seed, *budget, knobs, out),
+    }
+}
+
+fn run(seed: u64, trace: bool, knobs: &Overrides, out: &mut dyn Write) -> io::Result<bool> {
+    let report = report::run(seed, knobs, if trace { Keep::All } else { Keep::Tail });
+    for line in report.options.lines() {
+        writeln!(out, "{line}")?;
+    }
+    if trace || report.violation.is_some() {
+        for line in &report.lines {
+            writeln!(out, "{line}")?;
+        }
+    }
+    counters(&report.counters, out)?;
+    writeln!(out, "{}", report.headline())?;
+    Ok(report.violation.is_none())
+}
+
+fn counters(counters: &Counters, out: &mut dyn Write) -> io::Result<()> {
+    for (name, count) in counters {
+        writeln!(out, "{count:>12}  {name}")?;
+    }
+    Ok(())
+}
+
+fn twice(seed: u64, knobs: &Overrides, out: &mut dyn Write) -> io::Result<bool> {
+    let reports = [report::run(seed, knobs, Keep::All), report::run(seed, knobs, Keep::All)];
+    let [one, other] = &reports;
+    let place = one.lines.iter().zip(&other.lines).position(|(one, other)| one != other);
+    let end = one.lines.len().min(other.lines.len());
+    if place.is_none() && one.lines.len() == other.lines.len() && one.trace_hash == other.trace_hash {
+        writeln!(out, "seed {seed}: twice the same {} lines, trace {:032x}", one.trace_count, one.trace_hash)?;
+        return Ok(true);
+    }
+    let place = place.unwrap_or(end);
+    writeln!(out, "seed {seed}: the runs differ at line {}", place + 1)?;
+    for report in &reports {
+        writeln!(out, "  {}", report.lines.get(place).map_or("(end)", String::as_str))?;
+    }
+    writeln!(out, "  again: cargo sim -- twice {seed}{}", knobs.flags())?;
+    Ok(false)
+}
+
+/// Runs seeds on all cores and hands their reports over as they come; ends early when `visit` says so.
+fn run_many(first: u64, count: u64, knobs: &Overrides, mut visit: impl FnMut(Report) -> bool) {
+    let next = AtomicU64::new(0);
+    let enough = AtomicBool::new(false);
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let (sender, reports) = mpsc::sync_channel(threads);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            let (sender, next, enough) = (sender.clone(), &next, &enough);
+            scope.spawn(move || {
+                while !enough.load(Ordering::Relaxed) {
+                    let place = next.fetch_add(1, Ordering::Relaxed);
+                    if place >= count || sender.send(report::run(first.wrapping_add(place), knobs, Keep::Tail)).is_err()
+                    {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for report in reports {
+            if !enough.load(Ordering::Relaxed) && visit(report) {
+                enough.store(true, Ordering::Relaxed);
+            }
+        }
+    });
+}
+
+fn swarm(first: u64, count: u64, stop: bool, knobs: &Overrides, out: &mut dyn Write) -> io::Result<bool> {
+    let start = Instant::now();
+    let mut total = Counters::new();
+    let mut failures: BTreeMap<String, Vec<Report>> = BTreeMap::new();
+    let (mut runs, mut time_us) = (0u64, 0u64);
+    run_many(first, count, knobs, |report| {
+        runs += 1;
+        time_us += report.time_us;
+        report::add(&mut total, &report.counters);
+        if let Some(violation) = &report.violation {
+            failures.entry(violation.property.clone()).or_default().push(report);
+        }
+        stop && !failures.is_empty()
+    });
+    counters(&total, out)?;
+    for reports in failures.values_mut() {
+        reports.sort_by_key(|report| report.seed);
+        for report in reports.iter().take(FAILURES_SHOWN) {
+            writeln!(out, "{}", report.headline())?;
+        }
+    }
+    for (property, reports) in &failures {
+        writeln!(out, "{property}: {} seeds", reports.len())?;
+    }
+    let failed: usize = failures.values().map(Vec::len).sum();
+    writeln!(
+        out,
+        "{runs} seeds from {first}, {failed} failed; {:.0} virtual seconds in {:.1} s",
+        time_us as f64 / 1e6,
+        start.elapsed().as_secs_f64()
+    )?;
+    Ok(failed == 0)
+}
+
+fn hunt(first: u64, budget: u64, knobs: &Overrides, out: &mut dyn Write) -> io::Result<bool> {
+    writeln!(out, "{:<24} {:<16} {:>6}  again", "mutant", "caught by", "seeds")?;
+    let mut survivors = 0;
+    for (name, mutant) in mutants::ALL {
+        if knobs.mutant.is_some_and(|only| only != mutant) {
+            continue;
+        }
+        let knobs = Overrides { mutant: Some(mutant), ..knobs.clone() };
+        let mut caught: Option<Report> = None;
+        run_many(first, budget, &knobs, |report| {
+            if report.violation.is_some() {
+                caught = Some(report);
+            }
+            caught.is_some()
+        });
+        match caught.as_ref().and_then(|report| Some((report, report.violation.as_ref()?))) {
+            Some((report, violation)) => {
+                let seeds = report.seed.wrapping_sub(first) + 1;
+                writeln!(out, "{name:<24} {:<16} {seeds:>6}  {}", violation.property, report.command())?;
+            }
+            None => {
+                survivors += 1;
+                writeln!(out, "{name:<24} {:<16} {budget:>6}", "SURVIVES")?;
+            }
+        }
+        out.flush()?;
+    }
+    Ok(survivors == 0)
+}

@@ -1,0 +1,208 @@
+//! What goes wrong in the safety phase, and the healing.
+//!
+//! Every kind strikes at random times around its own mean, so that kinds overlap. All faults are such that the cluster
+//! is supposed to keep its promises during them and to recover after them: a synced disk is never damaged, and claims
+//! always have one kind of clock to rely on.
+
+use crate::clock::draw_signed;
+use crate::network::Weather;
+use crate::process::draw_rate;
+use crate::world::{Event, Phase, World};
+
+/// A kind of fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// A node crashes.
+    Crash,
+    /// All nodes crash.
+    Blackout,
+    /// A node does nothing for a while.
+    Pause,
+    /// Messages stop between some.
+    Cut,
+    /// A client's connection breaks.
+    Break,
+    /// A clock jumps, or changes its rate.
+    Clock,
+}
+
+const ALL: [Fault; 6] = [Fault::Crash, Fault::Blackout, Fault::Pause, Fault::Cut, Fault::Break, Fault::Clock];
+const HOUR_US: i64 = 3_600_000_000;
+
+impl World {
+    /// The first of each kind.
+    pub fn schedule_faults(&mut self) {
+        ALL.into_iter().for_each(|fault| self.schedule_fault(fault));
+    }
+
+    fn schedule_fault(&mut self, fault: Fault) {
+        let options = &self.options;
+        let mean_ms = match fault {
+            Fault::Crash => options.crash_mean_ms,
+            Fault::Blackout => options.blackout_mean_ms,
+            Fault::Pause => options.pause_mean_ms,
+            Fault::Cut => options.cut_mean_ms,
+            Fault::Break => options.break_mean_ms,
+            Fault::Clock => options.jump_mean_ms,
+        };
+        if mean_ms > 0 {
+            let delay_us = self.randoms.faults.between(0, 2_000 * mean_ms);
+            self.schedule_in(delay_us, Event::Fault(fault));
+        }
+    }
+
+    /// A fault strikes.
+    pub fn fault(&mut self, fault: Fault) {
+        if self.healed() {
+            return;
+        }
+        self.schedule_fault(fault);
+        let node = self.randoms.faults.below(self.nodes.len() as u64) as usize;
+        match fault {
+            Fault::Crash => self.fault_crash(node),
+            Fault::Blackout => self.fault_blackout(),
+            Fault::Pause => self.fault_pause(node),
+            Fault::Cut => self.fault_cut(),
+            Fault::Break => self.fault_break(),
+            Fault::Clock => self.fault_clock(node),
+        }
+    }
+
+    fn fault_crash(&mut self, node: usize) {
+        if self.nodes[node].running.is_none() {
+            return;
+        }
+        if self.randoms.faults.chance(1, 2) {
+            self.nodes[node].effects_left = Some(self.randoms.faults.below(6));
+        } else {
+            self.crash_node(node);
+            self.schedule_restart(node);
+        }
+    }
+
+    /// A crashed node comes back after a while, or soon.
+    pub fn schedule_restart(&mut self, node: usize) {
+        let quick = self.randoms.faults.chance(self.options.quick_restart_percent, 100);
+        let longest_ms = if quick { self.options.election_timeout_ms / 2 } else { self.options.down_ms_max };
+        let delay_us = if self.healed() { 1_000 } else { self.randoms.faults.between(1_000, longest_ms * 1_000) };
+        self.schedule_in(delay_us, Event::Start { node });
+    }
+
+    fn fault_blackout(&mut self) {
+        self.count("fault: blackout");
+        for node in 0..self.nodes.len() {
+            self.crash_node(node);
+            self.schedule_restart(node);
+        }
+    }
+
+    fn fault_pause(&mut self, node: usize) {
+        let length_us = self.randoms.faults.between(1_000, self.options.pause_ms_max * 1_000);
+        if self.nodes[node].running.is_some() && self.nodes[node].paused_until_us < self.now_us {
+            self.pause_node(node, length_us);
+        }
+    }
+
+    fn fault_cut(&mut self) {
+        self.count("fault: cut");
+        let nodes = self.nodes.len();
+        let places = nodes + self.clients.len();
+        let shape = self.randoms.faults.below(5);
+        let sides: Vec<u64> = (0..places).map(|_| self.randoms.faults.below(2)).collect();
+        let lone = self.randoms.faults.below(nodes as u64) as usize;
+        let other = self.randoms.faults.below(nodes as u64) as usize;
+        for from in 0..places {
+            for to in (0..places).filter(|to| *to != from) {
+                let apart = sides[from] != sides[to];
+                let cut = match shape {
+                    // Halves, clients among them.
+                    0 => apart,
+                    // Halves with a bridge.
+                    1 => apart && from != lone && to != lone,
+                    // One node alone among the nodes.
+                    2 => (from == lone || to == lone) && from < nodes && to < nodes,
+                    // One node hears nobody, or nobody hears it.
+                    3 => (if sides[0] == 0 { from } else { to }) == lone && from < nodes && to < nodes,
+                    // One direction of one link.
+                    _ => from == lone && to == other,
+                };
+                if cut {
+                    self.network.cut(from, to);
+                }
+            }
+        }
+        self.cut_number += 1;
+        let number = self.cut_number;
+        self.line(format_args!("cut {number} shape {shape} lone {lone} other {other} sides {sides:?}"));
+        let length_us = self.randoms.faults.between(10_000, self.options.cut_ms_max * 1_000);
+        self.schedule_in(length_us, Event::Mend { number });
+    }
+
+    /// The latest cut ends, and all before it.
+    pub fn mend(&mut self, number: u64) {
+        if number != self.cut_number {
+            return;
+        }
+        self.line(format_args!("mend {number}"));
+        let nodes = self.nodes.len();
+        for (one, other) in self.network.mend() {
+            if one < nodes && other < nodes {
+                self.link(one, other);
+            }
+        }
+    }
+
+    fn fault_break(&mut self) {
+        let open = self.connections.len() as u64;
+        if open == 0 {
+            return;
+        }
+        self.count("fault: client connection");
+        let place = self.randoms.faults.below(open) as usize;
+        let number = *self.connections.keys().nth(place).expect("there are that many");
+        self.break_connection(number);
+    }
+
+    fn fault_clock(&mut self, node: usize) {
+        let now_us = self.now_us;
+        let process = &mut self.nodes[node];
+        let random = &mut self.randoms.clocks;
+        if self.options.wild_monotonic {
+            process.rate_ppm = random.between(500_000, 2_000_000);
+            process.clock.set_rate(now_us, process.rate_ppm);
+        } else if self.options.wild_wall_clock {
+            process.wall.jump(now_us, draw_signed(random, 3 * HOUR_US as u64));
+        } else {
+            let bound_us = process.wall.bound_us() as u64;
+            process.wall.jump(now_us, draw_signed(random, bound_us));
+        }
+        let (mono_us, wall_ms) = (process.clock.read_us(now_us), process.wall.read_ms(now_us));
+        self.count("fault: clock");
+        self.line(format_args!("n{node} clock {mono_us} us {wall_ms} ms"));
+    }
+
+    /// Nothing breaks any more: all nodes up, links good, clocks calm, workers well-behaved.
+    pub fn heal(&mut self) {
+        self.line(format_args!("heal"));
+        self.phase = Phase::Healed { since_us: self.now_us };
+        self.network.weather = Weather::calm();
+        self.cut_number += 1;
+        self.mend(self.cut_number);
+        for node in 0..self.nodes.len() {
+            let rate_ppm = draw_rate(&self.options, &mut self.randoms.clocks);
+            let process = &mut self.nodes[node];
+            process.effects_left = None;
+            process.rate_ppm = rate_ppm;
+            process.clock.set_rate(self.now_us, rate_ppm);
+            if self.options.wild_wall_clock {
+                // Later than any wrong clock was, so that nothing waits for hours.
+                process.wall.jump(self.now_us, 4 * HOUR_US);
+            }
+            process.paused_until_us = process.paused_until_us.min(self.now_us);
+            self.schedule_in(1, Event::NodeResume { node });
+            self.schedule_in(1_000, Event::Start { node });
+        }
+        self.heal_clients();
+        self.schedule_in(200_000, Event::Poll);
+    }
+}

@@ -1,0 +1,215 @@
+//! What happened, as the properties see it, and the state that several of them need.
+
+use crate::adapter::{Call, ReplicaView};
+use norn_client::wire::request::{Acks, Request, Spec};
+use norn_client::wire::response::{Genesis, Guarantee, Response};
+use norn_client::wire::{Error, NodeId, PartitionId, TaskId, Token};
+use norn_node::protocol::record::Record;
+use norn_node::protocol::task::Task;
+use norn_node::protocol::{Observation, Ticket};
+use std::collections::BTreeMap;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// A point of a run: later moments are greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Moment {
+    /// True time.
+    pub time_us: u64,
+    /// Order among events.
+    pub sequence: u64,
+}
+
+/// A call that has ended.
+#[derive(Debug)]
+pub struct Finished<'a> {
+    /// Client.
+    pub client: usize,
+    /// What was asked.
+    pub call: &'a Call,
+    /// When the application asked.
+    pub submitted: Moment,
+    /// The answer.
+    pub result: &'a Result<Response, Error>,
+}
+
+/// All tasks of one replica, and its state.
+#[derive(Debug, Clone)]
+pub struct Store {
+    /// Place of the node.
+    pub node: usize,
+    /// State.
+    pub view: ReplicaView,
+    /// Tasks.
+    pub tasks: BTreeMap<TaskId, Task>,
+}
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Happening<'a> {
+    /// The founding record is settled.
+    Founded,
+    /// A node has recovered from its disk and has these tasks.
+    Recovered { node: usize, tasks: &'a BTreeMap<TaskId, Task> },
+    /// A node crashed; what it had not synced may be lost.
+    Crashed { node: usize },
+    /// A node gave records to its log.
+    Appended { node: usize, ticket: Ticket, records: &'a [Record] },
+    /// Everything up to the ticket is on disk.
+    Synced { node: usize, ticket: Ticket },
+    /// A node says what it did.
+    Observed { node: usize, boot: u64, observation: &'a Observation },
+    /// A node answered a request; the answer is not yet with the client.
+    Replied { request: &'a Request, response: &'a Response },
+    /// A client put a request on the wire.
+    Sent { request: &'a Request },
+    /// A client has its answer.
+    Finished(Finished<'a>),
+    /// A worker believes to hold a task from now on until then, in true time. Also said when it believes so for longer.
+    Holds { client: usize, id: TaskId, token: Token, until_us: u64 },
+    /// A worker has stopped working on a task.
+    Stops { client: usize, id: TaskId, token: Token },
+    /// State of a replica after a step.
+    Replica { node: usize, view: &'a ReplicaView },
+    /// After healing, everything is quiet. All replicas.
+    Settled { stores: &'a [Store] },
+}
+
+/// A hash of a value's bytes.
+pub fn spec_hash(spec: &Spec) -> u64 {
+    xxh3_64(format!("{spec:?}").as_bytes())
+}
+
+/// One thing that a replica can know of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fact {
+    /// Its spec, by hash.
+    Spec(u64),
+    /// A log entry.
+    Update(Token, u32),
+    /// A completion.
+    Completion(Token),
+    /// A cancellation, or the decision that it is dead.
+    Cancel,
+}
+
+/// Everything that `task` says.
+pub fn facts_of(task: &Task) -> Vec<Fact> {
+    let mut facts: Vec<Fact> = task.spec.iter().map(|spec| Fact::Spec(spec_hash(spec))).collect();
+    if let Some(later) = &task.facts {
+        facts.extend(later.updates.iter().map(|((token, sequence), _)| Fact::Update(*token, *sequence)));
+        facts.extend(later.completions.iter().map(|(token, _)| Fact::Completion(*token)));
+        facts.extend(later.cancel.iter().map(|_| Fact::Cancel));
+    }
+    facts
+}
+
+/// The write in a request, item by item; empty for what is no write of facts.
+pub fn writes_of(request: &Request) -> Vec<(TaskId, Fact)> {
+    match request {
+        Request::Enqueue { tasks, .. } => {
+            tasks.iter().map(|task| (task.id, Fact::Spec(spec_hash(&task.spec)))).collect()
+        }
+        Request::Update { id, token, sequence, .. } => vec![(*id, Fact::Update(*token, *sequence))],
+        Request::Complete { items, .. } => items.iter().map(|item| (item.id, Fact::Completion(item.token))).collect(),
+        Request::Cancel { id, .. } => vec![(*id, Fact::Cancel)],
+        _ => Vec::new(),
+    }
+}
+
+/// The items of an answer that say yes: place in the request, acknowledgement.
+pub fn acks_of(response: &Response) -> Vec<(usize, norn_client::wire::Acked)> {
+    match response {
+        Response::Acked(items) => items
+            .iter()
+            .enumerate()
+            .filter_map(|(place, item)| item.as_ref().ok().map(|acked| (place, *acked)))
+            .collect(),
+        Response::AckedOne(acked) => vec![(0, *acked)],
+        _ => Vec::new(),
+    }
+}
+
+/// State that several properties need. It takes part in every happening before the properties see it.
+#[derive(Debug, Default)]
+pub struct History {
+    genesis: Option<Genesis>,
+    places: BTreeMap<NodeId, usize>,
+    /// Every task that was ever put on the wire.
+    pub specs: BTreeMap<TaskId, Spec>,
+    /// Facts that a client was told to be safe, and when.
+    pub strict: BTreeMap<(TaskId, Fact), Moment>,
+}
+
+impl History {
+    /// The founding record and the places of its members among the nodes.
+    pub fn found(&mut self, genesis: Genesis, places: BTreeMap<NodeId, usize>) {
+        self.genesis = Some(genesis);
+        self.places = places;
+    }
+
+    /// Partition of a task.
+    pub fn partition(&self, id: &TaskId) -> PartitionId {
+        let partitions = self.genesis.as_ref().map_or(1, |genesis| genesis.partitions);
+        crate::adapter::ring::partition_of(id.tag(), partitions)
+    }
+
+    /// Places of the nodes that hold a partition.
+    pub fn cohort(&self, partition: PartitionId) -> Vec<usize> {
+        let Some(genesis) = &self.genesis else { return Vec::new() };
+        let list = &genesis.assignment[usize::from(partition.0)];
+        let places = list.iter().map(|member| self.places[&genesis.members[usize::from(*member)].node]);
+        places.take(genesis.replicas as usize).collect()
+    }
+
+    /// Takes a happening in; an error is a client that breaks its own rules.
+    pub fn see(&mut self, moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
+        match happening {
+            Happening::Sent { request: Request::Enqueue { tasks, .. } } => {
+                for task in tasks {
+                    let before = self.specs.entry(task.id).or_insert_with(|| task.spec.clone());
+                    if *before != task.spec {
+                        return Err(format!("task {} was sent again with other content", task.id));
+                    }
+                }
+            }
+            Happening::Finished(Finished { call, result: Ok(response), .. }) => {
+                for (id, fact) in self.acknowledged(call, response) {
+                    self.strict.entry((id, fact)).or_insert(moment);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The facts that this answer promises to be on a majority's disks.
+    fn acknowledged(&self, call: &Call, response: &Response) -> Vec<(TaskId, Fact)> {
+        let strict = acks_of(response).into_iter().filter(|(_, acked)| acked.guarantee == Guarantee::Strict);
+        match call {
+            Call::Enqueue { .. } => strict
+                .filter_map(|(_, acked)| self.specs.get(&acked.id).map(|spec| (acked.id, Fact::Spec(spec_hash(spec)))))
+                .collect(),
+            Call::Request(request) => {
+                let writes = writes_of(request);
+                strict.filter_map(|(place, _)| writes.get(place).copied()).collect()
+            }
+        }
+    }
+
+    /// When the client was told that the task has ended, strictly.
+    pub fn ended(&self, id: &TaskId) -> Option<Moment> {
+        let low = (*id, Fact::Completion(Token::default()));
+        self.strict.range(low..=(*id, Fact::Cancel)).map(|(_, moment)| *moment).min()
+    }
+}
+
+/// How many disks an acknowledgement asks for.
+pub fn acks_wanted(request: &Request) -> Option<Acks> {
+    match request {
+        Request::Enqueue { acks, .. }
+        | Request::Update { acks, .. }
+        | Request::Complete { acks, .. }
+        | Request::Cancel { acks, .. } => Some(*acks),
+        _ => None,
+    }
+}

@@ -1,0 +1,234 @@
+//! What a worker does with a task that it was granted: mostly what it should.
+
+use crate::adapter::Call;
+use crate::history::Happening;
+use crate::workload::{Act, Purpose};
+use crate::world::World;
+use norn_client::wire::request::{Completion, Request};
+use norn_client::wire::response::{Granted, Response};
+use norn_client::wire::{Error, TaskId, Token};
+use std::collections::VecDeque;
+
+/// One step of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Prolongs the claim, perhaps asking for a length.
+    Renew(Option<u64>),
+    /// Writes a log entry.
+    Update,
+    /// Ends the task.
+    Complete,
+    /// The attempt failed.
+    Fail {
+        /// Not again before so long.
+        retry_in_ms: u64,
+        /// Never again.
+        invalid: bool,
+    },
+    /// Gives the claim back.
+    Release,
+    /// The whole client stops for so long.
+    Pause(u64),
+    /// The whole client is gone.
+    Vanish,
+    /// The worker just forgets the job.
+    Forget,
+}
+
+/// A task in the hands of a worker.
+#[derive(Debug)]
+pub struct Job {
+    /// Task.
+    pub id: TaskId,
+    /// Claim.
+    pub token: Token,
+    /// Until then on the client's clock it believes to hold the task.
+    stop_us: u64,
+    stopped: bool,
+    sequence: u32,
+    /// What to do, each after a while.
+    plan: VecDeque<(u64, Step)>,
+}
+
+/// The part of a lease that a worker relies on: its clock may be slow by the bound.
+fn relied_us(lease_ms: u64) -> u64 {
+    lease_ms * 1_000 - lease_ms
+}
+
+impl World {
+    /// A worker takes up a task.
+    pub fn new_job(&mut self, client: usize, task: &Granted, first_sent_us: u64) {
+        let plan = self.draw_plan(task.lease_ms);
+        let stop_us = first_sent_us + relied_us(task.lease_ms);
+        let job = Job { id: task.id, token: task.token, stop_us, stopped: false, sequence: 0, plan };
+        let state = &mut self.clients[client];
+        state.next_job += 1;
+        let number = state.next_job;
+        state.jobs.insert(number, job);
+        self.believe(client, number);
+        self.next_step(client, number);
+    }
+
+    fn draw_plan(&mut self, lease_ms: u64) -> VecDeque<(u64, Step)> {
+        let (healed, percent) = (self.healed(), self.options.misbehave_percent);
+        let random = &mut self.randoms.workload;
+        let mut plan = VecDeque::new();
+        let lease_us = lease_ms * 1_000;
+        let short_us = lease_us.min(500_000);
+        if random.chance(1, 3) {
+            for _ in 0..random.between(1, 4) {
+                plan.push_back((random.between(0, short_us / 4), Step::Update));
+            }
+        }
+        if healed || !random.chance(percent, 100) {
+            if random.chance(1, 5) {
+                plan.push_back((random.between(0, short_us / 2), Step::Renew(None)));
+            }
+            plan.push_back((random.between(0, short_us), Step::Complete));
+            return plan;
+        }
+        let while_us = random.between(0, short_us);
+        match random.below(9) {
+            0 => {
+                let (retry_in_ms, invalid) = (random.below(2) * random.between(0, 2_000), random.chance(1, 4));
+                // With wall clocks that are hours off, a pause may be hours.
+                let retry_in_ms = if self.options.wild_wall_clock { 0 } else { retry_in_ms };
+                plan.push_back((while_us, Step::Fail { retry_in_ms, invalid }));
+            }
+            1 => plan.push_back((while_us, Step::Release)),
+            2 => plan.push_back((while_us, Step::Vanish)),
+            3 => {
+                plan.push_back((while_us, Step::Pause(lease_us + random.between(0, lease_us))));
+                plan.push_back((0, Step::Complete));
+            }
+            4 => {
+                // A shorter lease is asked for, which must not shorten the one at hand.
+                plan.push_back((while_us, Step::Renew(Some(random.between(100, 200)))));
+                plan.push_back((lease_us, Step::Complete));
+            }
+            5 => {
+                for _ in 0..random.between(1, 4) {
+                    let lease_ms = random.between(self.options.lease_ms_min, self.options.lease_ms_max);
+                    plan.push_back((random.between(lease_us / 4, lease_us), Step::Renew(Some(lease_ms))));
+                }
+                plan.push_back((while_us, Step::Complete));
+            }
+            6 => plan.push_back((while_us, Step::Forget)),
+            7 => plan.push_back((lease_us * 9 / 10 + random.between(0, lease_us / 5), Step::Complete)),
+            _ => {
+                plan.push_back((lease_us + random.between(0, lease_us), Step::Update));
+                plan.push_back((while_us, Step::Complete));
+            }
+        }
+        plan
+    }
+
+    /// Tells how long the worker believes to hold its task, if it does.
+    fn believe(&mut self, client: usize, number: u64) {
+        let state = &self.clients[client];
+        let Some(job) = state.jobs.get(&number).filter(|job| !job.stopped) else { return };
+        let (id, token) = (job.id, job.token);
+        // The last instant before its clock reads the stop time counts; the stop time itself does not.
+        let until_us = state.clock.true_time_us(self.now_us, job.stop_us);
+        if until_us > self.now_us {
+            self.tell(Happening::Holds { client, id, token, until_us });
+        } else {
+            self.count("lease over before the answer");
+        }
+    }
+
+    fn stop(&mut self, client: usize, number: u64) {
+        if let Some(job) = self.clients[client].jobs.get_mut(&number).filter(|job| !job.stopped) {
+            job.stopped = true;
+            let (id, token) = (job.id, job.token);
+            self.tell(Happening::Stops { client, id, token });
+        }
+    }
+
+    fn next_step(&mut self, client: usize, number: u64) {
+        let delay_us = self.clients[client].jobs.get(&number).and_then(|job| job.plan.front()).map(|step| step.0);
+        match delay_us {
+            Some(delay_us) => self.act_in(client, delay_us, Act::Step(number)),
+            None => self.end_job(client, number),
+        }
+    }
+
+    fn end_job(&mut self, client: usize, number: u64) {
+        self.stop(client, number);
+        self.clients[client].jobs.remove(&number);
+        if self.clients[client].jobs.is_empty() {
+            let delay_us = self.randoms.workload.between(0, 50_000);
+            self.act_in(client, delay_us, Act::Claim);
+        }
+    }
+
+    /// The next step of a job.
+    pub fn job_step(&mut self, client: usize, number: u64) {
+        let healed = self.healed();
+        let acks = self.draw_acks();
+        let Some(job) = self.clients[client].jobs.get_mut(&number) else { return };
+        let (id, token, sequence) = (job.id, job.token, job.sequence);
+        let Some((_, step)) = job.plan.pop_front() else { return };
+        let request = match step {
+            Step::Renew(lease_ms) => Request::Renew { items: vec![(id, token)], lease_ms },
+            Step::Update => {
+                job.sequence += 1;
+                let data = format!("{token} entry {sequence}").into_bytes();
+                Request::Update { id, token, sequence, data, acks }
+            }
+            Step::Complete => {
+                let result = Some(format!("{token} result").into_bytes().into());
+                let items = vec![Completion { id, token, sequence: Some(sequence), result, at_ms: 0 }];
+                Request::Complete { items, acks }
+            }
+            Step::Fail { retry_in_ms, invalid } => {
+                Request::Fail { id, token, reason: "failed".into(), retry_in_ms, invalid }
+            }
+            Step::Release => Request::Release { id, token },
+            Step::Pause(_) | Step::Vanish if healed => return self.next_step(client, number),
+            Step::Pause(length_us) => {
+                self.pause_client(client, length_us);
+                return self.next_step(client, number);
+            }
+            Step::Vanish => return self.vanish(client),
+            Step::Forget => return self.end_job(client, number),
+        };
+        if matches!(step, Step::Complete | Step::Fail { .. } | Step::Release) {
+            self.stop(client, number);
+        }
+        self.submit(client, Call::Request(request), Purpose::Job(number));
+    }
+
+    /// The cluster has answered a step of a job.
+    pub fn job_answered(
+        &mut self,
+        client: usize,
+        number: u64,
+        call: &Call,
+        result: &Result<Response, Error>,
+        first_sent_us: Option<u64>,
+    ) {
+        if let (Ok(Response::Renewed(items)), Some(sent_us)) = (result, first_sent_us)
+            && let [Ok(lease_ms)] = items[..]
+            && let Some(job) = self.clients[client].jobs.get_mut(&number)
+        {
+            job.stop_us = job.stop_us.max(sent_us + relied_us(lease_ms));
+            self.count("renewed");
+            self.believe(client, number);
+        }
+        let ends =
+            matches!(call, Call::Request(Request::Complete { .. } | Request::Fail { .. } | Request::Release { .. }));
+        // An outcome that is not known is asked again, as a good worker would; a good one also heeds a refusal.
+        let refused = match result {
+            Err(_) => true,
+            Ok(Response::Renewed(items)) => items.iter().any(Result::is_err),
+            Ok(Response::Acked(items)) => items.iter().any(Result::is_err),
+            Ok(_) => false,
+        };
+        if ends || refused {
+            self.end_job(client, number);
+        } else {
+            self.next_step(client, number);
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Known bugs that can be put back, to see that the simulator catches them.
+
+use norn_node::config::Mutant;
+
+/// All of them, with their names.
+pub const ALL: [(&str, Mutant); 10] = [
+    ("vote-not-durable", Mutant::VoteNotDurable),
+    ("grant-before-quorum", Mutant::GrantBeforeQuorum),
+    ("merge-drops-update", Mutant::MergeDropsUpdate),
+    ("drop-without-record", Mutant::DropWithoutRecord),
+    ("renewal-shortens", Mutant::RenewalShortens),
+    ("restart-unnoticed", Mutant::RestartUnnoticed),
+    ("ack-before-durable", Mutant::AckBeforeDurable),
+    ("vote-ignores-viewstamp", Mutant::VoteIgnoresViewstamp),
+    ("done-flag-ignored", Mutant::DoneFlagIgnored),
+    ("wall-clock-only", Mutant::WallClockOnly),
+];
+
+/// A mutant's name.
+pub fn name(mutant: Mutant) -> &'static str {
+    ALL.iter().find(|(_, other)| *other == mutant).expect("every mutant is listed").0
+}
+
+/// The mutant of this name.
+pub fn parse(text: &str) -> Result<Mutant, String> {
+    let found = ALL.iter().find(|(name, _)| *name == text);
+    let names = || ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    found.map(|(_, mutant)| *mutant).ok_or_else(|| format!("there are {}", names()))
+}

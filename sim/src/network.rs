@@ -1,0 +1,180 @@
+//! Links between nodes: loss, duplication, delay, reordering, one-way cuts.
+//!
+//! Weaker than QUIC on purpose: any message may be lost, doubled or overtaken. It only decides when copies arrive; the
+//! world delivers them.
+
+use norn_node::protocol::random::Random;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How links behave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Weather {
+    /// Of a million messages, lost.
+    pub loss_ppm: u64,
+    /// Of a million messages, doubled.
+    pub duplicate_ppm: u64,
+    /// Least delay.
+    pub delay_us_min: u64,
+    /// Usual greatest delay.
+    pub delay_us_max: u64,
+    /// Of a million messages, much delayed.
+    pub spike_ppm: u64,
+    /// Greatest delay of those.
+    pub spike_us_max: u64,
+    /// Messages of a link keep their order.
+    pub ordered: bool,
+}
+
+impl Weather {
+    /// After healing.
+    pub fn calm() -> Self {
+        Weather {
+            loss_ppm: 0,
+            duplicate_ppm: 0,
+            delay_us_min: 100,
+            delay_us_max: 1_000,
+            spike_ppm: 0,
+            spike_us_max: 1_000,
+            ordered: true,
+        }
+    }
+
+    /// One delay.
+    pub fn delay_us(&self, random: &mut Random) -> u64 {
+        if random.chance(self.spike_ppm, 1_000_000) {
+            return random.between(self.delay_us_max, self.spike_us_max.max(self.delay_us_max));
+        }
+        random.between(self.delay_us_min, self.delay_us_max)
+    }
+}
+
+/// What became of messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Handed over.
+    pub sent: u64,
+    /// Lost on the way.
+    pub lost: u64,
+    /// Refused by a cut.
+    pub cut: u64,
+    /// Doubled.
+    pub doubled: u64,
+}
+
+/// All links. Places are nodes, or beyond them clients.
+#[derive(Debug)]
+pub struct Network {
+    random: Random,
+    /// Present behaviour.
+    pub weather: Weather,
+    cuts: BTreeSet<(usize, usize)>,
+    latest_us: BTreeMap<(usize, usize), u64>,
+    /// Counters.
+    pub counts: Counts,
+}
+
+impl Network {
+    /// Links that all work.
+    pub fn new(random: Random, weather: Weather) -> Self {
+        Network { random, weather, cuts: BTreeSet::new(), latest_us: BTreeMap::new(), counts: Counts::default() }
+    }
+
+    /// When copies of a message arrive: none if it is lost.
+    pub fn send(&mut self, now_us: u64, from: usize, to: usize) -> Vec<u64> {
+        self.counts.sent += 1;
+        // The draws do not depend on cuts, so that a cut shifts nothing else.
+        let lost = self.random.chance(self.weather.loss_ppm, 1_000_000);
+        let doubled = self.random.chance(self.weather.duplicate_ppm, 1_000_000);
+        let delays = [self.weather.delay_us(&mut self.random), self.weather.delay_us(&mut self.random)];
+        if self.is_cut(from, to) {
+            self.counts.cut += 1;
+            return Vec::new();
+        }
+        if lost {
+            self.counts.lost += 1;
+            return Vec::new();
+        }
+        self.counts.doubled += u64::from(doubled);
+        let copies = if doubled { 2 } else { 1 };
+        delays[..copies].iter().map(|delay| self.arrival(now_us + delay, from, to)).collect()
+    }
+
+    fn arrival(&mut self, at_us: u64, from: usize, to: usize) -> u64 {
+        if !self.weather.ordered {
+            return at_us;
+        }
+        let latest = self.latest_us.entry((from, to)).or_default();
+        *latest = at_us.max(*latest);
+        *latest
+    }
+
+    /// Whether nothing gets from one place to the other.
+    pub fn is_cut(&self, from: usize, to: usize) -> bool {
+        self.cuts.contains(&(from, to))
+    }
+
+    /// Cuts one direction.
+    pub fn cut(&mut self, from: usize, to: usize) {
+        self.cuts.insert((from, to));
+    }
+
+    /// Mends every cut; names the pairs that had any.
+    pub fn mend(&mut self) -> Vec<(usize, usize)> {
+        let pairs: BTreeSet<_> = self.cuts.iter().map(|(from, to)| (*from.min(to), *from.max(to))).collect();
+        self.cuts.clear();
+        pairs.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stormy() -> Weather {
+        Weather { loss_ppm: 200_000, duplicate_ppm: 100_000, spike_ppm: 10_000, ordered: false, ..Weather::calm() }
+    }
+
+    fn arrivals(network: &mut Network) -> Vec<Vec<u64>> {
+        (0..1_000).map(|number| network.send(number * 10, 0, 1)).collect()
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_arrivals() {
+        let run = |seed| arrivals(&mut Network::new(Random::new(seed), stormy()));
+        assert_eq!(run(5), run(5));
+        assert_ne!(run(5), run(6));
+    }
+
+    #[test]
+    fn messages_are_lost_doubled_and_overtaken() {
+        let mut network = Network::new(Random::new(1), stormy());
+        let times = arrivals(&mut network);
+        assert!((100..300).contains(&times.iter().filter(|copies| copies.is_empty()).count()));
+        assert!(times.iter().any(|copies| copies.len() == 2));
+        let order: Vec<u64> = times.into_iter().flatten().collect();
+        assert!(!order.is_sorted());
+    }
+
+    #[test]
+    fn a_cut_is_one_way_and_shifts_no_other_draw() {
+        let mut cut = Network::new(Random::new(9), stormy());
+        let mut whole = Network::new(Random::new(9), stormy());
+        cut.cut(0, 1);
+        assert_eq!(cut.send(0, 0, 1), Vec::<u64>::new());
+        whole.send(0, 0, 1);
+        assert!(!cut.is_cut(1, 0));
+        for now in 1..100 {
+            assert_eq!(cut.send(now, 1, 0), whole.send(now, 1, 0));
+        }
+        assert_eq!(cut.mend(), [(0, 1)]);
+        assert!(!cut.is_cut(0, 1));
+    }
+
+    #[test]
+    fn ordered_links_keep_order() {
+        let mut network = Network::new(Random::new(2), Weather { ordered: true, ..stormy() });
+        let order: Vec<u64> =
+            arrivals(&mut network).into_iter().flat_map(|copies| copies.into_iter().take(1)).collect();
+        assert!(order.is_sorted());
+    }
+}

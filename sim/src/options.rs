@@ -1,0 +1,293 @@
+//! Every knob of a run. All are drawn from the seed, so that rare mixtures occur; each can be set by a flag.
+
+use crate::mutants;
+use norn_node::config::{Config, Mutant};
+use norn_node::protocol::random::Random;
+
+macro_rules! options {
+    ($($(#[$doc:meta])* $name:ident: $kind:ty,)*) => {
+        /// The knobs of one run.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct Options {
+            $($(#[$doc])* pub $name: $kind,)*
+            /// A known bug to put back.
+            pub mutant: Option<Mutant>,
+        }
+
+        /// Knobs set by hand; the others are drawn.
+        #[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
+        pub struct Overrides {
+            $($(#[$doc])* #[arg(long, value_name = "VALUE", help_heading = "Knobs")] pub $name: Option<$kind>,)*
+            /// Puts a known bug back, by name; see `mutants`.
+            #[arg(long, value_name = "NAME", value_parser = mutants::parse)]
+            pub mutant: Option<Mutant>,
+        }
+
+        impl Overrides {
+            fn apply(&self, options: &mut Options) {
+                $(if let Some(value) = self.$name { options.$name = value; })*
+                options.mutant = self.mutant;
+            }
+
+            /// As flags, ready to paste.
+            pub fn flags(&self) -> String {
+                let mut flags = String::new();
+                $(if let Some(value) = self.$name {
+                    flags += &format!(" --{} {value}", stringify!($name).replace('_', "-"));
+                })*
+                if let Some(mutant) = self.mutant {
+                    flags += &format!(" --mutant {}", mutants::name(mutant));
+                }
+                flags
+            }
+        }
+
+        impl Options {
+            /// Every knob with its value, one per line.
+            pub fn lines(&self) -> Vec<String> {
+                let mut lines = vec![$(format!("{} = {}", stringify!($name), self.$name)),*];
+                lines.extend(self.mutant.map(|mutant| format!("mutant = {}", mutants::name(mutant))));
+                lines
+            }
+        }
+    };
+}
+
+options! {
+    /// Nodes.
+    nodes: u64,
+    /// Replicas of each partition.
+    replicas: u64,
+    /// Partitions, a power of two.
+    partitions: u64,
+    /// Clients that enqueue.
+    producers: u64,
+    /// Clients that work.
+    workers: u64,
+    /// Queues.
+    queues: u64,
+    /// Tasks to enqueue.
+    tasks: u64,
+    /// Length of the phase with faults.
+    safety_ms: u64,
+    /// Time to recover in after healing.
+    heal_limit_ms: u64,
+    /// Messages lost, in a million.
+    loss_ppm: u64,
+    /// Messages doubled, in a million.
+    duplicate_ppm: u64,
+    /// Least delay of a message.
+    delay_us_min: u64,
+    /// Usual greatest delay of a message.
+    delay_us_max: u64,
+    /// Messages much delayed, in a million.
+    spike_ppm: u64,
+    /// Greatest delay of those.
+    spike_us_max: u64,
+    /// Messages between two nodes keep their order.
+    ordered: bool,
+    /// Mean time between crashes of a node; 0 is never.
+    crash_mean_ms: u64,
+    /// Longest time that a crashed node stays down.
+    down_ms_max: u64,
+    /// Crashes that are over within the election timeout, in a hundred.
+    quick_restart_percent: u64,
+    /// Mean time between crashes of all nodes; 0 is never.
+    blackout_mean_ms: u64,
+    /// Mean time between pauses of a node; 0 is never.
+    pause_mean_ms: u64,
+    /// Longest pause.
+    pause_ms_max: u64,
+    /// Mean time between cuts of the network; 0 is never.
+    cut_mean_ms: u64,
+    /// Longest cut.
+    cut_ms_max: u64,
+    /// Mean time between broken client connections; 0 is never.
+    break_mean_ms: u64,
+    /// Mean time between jumps of a wall clock; 0 is never.
+    jump_mean_ms: u64,
+    /// Rate error of clocks within the bound, in parts per million.
+    drift_ppm: u64,
+    /// Wall clocks jump by hours; monotonic clocks are good.
+    wild_wall_clock: bool,
+    /// Monotonic clocks of nodes run at half to double speed; wall clocks are good.
+    wild_monotonic: bool,
+    /// Fastest sync.
+    sync_us_min: u64,
+    /// Usual slowest sync.
+    sync_us_max: u64,
+    /// Syncs that take up to 100 ms, in a million.
+    sync_slow_ppm: u64,
+    /// Length of a segment of the log.
+    segment_bytes: u64,
+    /// Shortest lease that workers ask.
+    lease_ms_min: u64,
+    /// Longest lease that workers ask.
+    lease_ms_max: u64,
+    /// Jobs that do not simply end with a completion, in a hundred.
+    misbehave_percent: u64,
+    /// Claims that wait, in a hundred.
+    wait_percent: u64,
+    /// Enqueued tasks that are cancelled, in a hundred.
+    cancel_percent: u64,
+    /// Enqueues that are batches, in a hundred.
+    batch_percent: u64,
+    /// Tasks that are delayed, in a hundred.
+    delay_percent: u64,
+    /// Writes with strict acknowledgement, in a hundred.
+    strict_percent: u64,
+    /// Heartbeat of the nodes.
+    heartbeat_ms: u64,
+    /// Election timeout of the nodes.
+    election_timeout_ms: u64,
+    /// Interval of anti-entropy.
+    exchange_interval_ms: u64,
+    /// The whole node is checked after one in so many steps.
+    check_every: u64,
+}
+
+/// A draw that is 0, so that the fault is off, one time in four.
+fn mean(random: &mut Random, low: u64, high: u64) -> u64 {
+    let value = random.between(low, high);
+    if random.chance(1, 4) { 0 } else { value }
+}
+
+/// A rate in a million that is often 0, often small and sometimes great.
+fn rate(random: &mut Random, high: u64) -> u64 {
+    match random.below(3) {
+        0 => 0,
+        1 => random.between(1, high / 10),
+        _ => random.between(high / 10, high),
+    }
+}
+
+impl Options {
+    /// The options of a seed.
+    pub fn draw(random: &mut Random, overrides: &Overrides) -> Options {
+        let mut options = Options::draw_nodes(random);
+        options.draw_wild(random);
+        overrides.apply(&mut options);
+        options.replicas = options.replicas.min(options.nodes);
+        options
+    }
+
+    fn draw_nodes(random: &mut Random) -> Options {
+        let nodes = [3, 3, 3, 3, 3, 3, 1, 4, 5, 5][random.below(10) as usize];
+        let replicas = if nodes == 5 && random.chance(1, 2) { 5 } else { nodes.min(3) };
+        let heartbeat_ms = random.between(20, 80);
+        Options {
+            nodes,
+            replicas,
+            partitions: 1 << random.below(4),
+            producers: random.between(1, 3),
+            workers: random.between(1, 6),
+            queues: random.between(1, 3),
+            tasks: random.between(20, 200),
+            safety_ms: random.between(8_000, 40_000),
+            heal_limit_ms: 120_000,
+            loss_ppm: rate(random, 200_000),
+            duplicate_ppm: rate(random, 100_000),
+            delay_us_min: random.between(50, 1_000),
+            delay_us_max: random.between(1_000, 20_000),
+            spike_ppm: rate(random, 20_000),
+            spike_us_max: random.between(20_000, 2_000_000),
+            ordered: random.chance(1, 3),
+            crash_mean_ms: mean(random, 1_000, 15_000),
+            down_ms_max: random.between(100, 8_000),
+            quick_restart_percent: random.between(0, 60),
+            blackout_mean_ms: if random.chance(1, 3) { random.between(5_000, 30_000) } else { 0 },
+            pause_mean_ms: mean(random, 2_000, 20_000),
+            pause_ms_max: [50, 1_000, 10_000, 30_000][random.below(4) as usize],
+            cut_mean_ms: mean(random, 1_000, 15_000),
+            cut_ms_max: random.between(200, 10_000),
+            break_mean_ms: mean(random, 300, 10_000),
+            jump_mean_ms: mean(random, 1_000, 20_000),
+            drift_ppm: 990,
+            wild_wall_clock: false,
+            wild_monotonic: false,
+            sync_us_min: 50,
+            sync_us_max: random.between(200, 5_000),
+            sync_slow_ppm: rate(random, 50_000),
+            segment_bytes: [2_000, 20_000, 200_000, 1 << 20][random.below(4) as usize],
+            lease_ms_min: random.between(200, 1_000),
+            lease_ms_max: random.between(1_000, 10_000),
+            misbehave_percent: random.between(0, 80),
+            wait_percent: random.between(0, 100),
+            cancel_percent: random.between(0, 20),
+            batch_percent: random.between(0, 40),
+            delay_percent: random.between(0, 40),
+            strict_percent: random.between(50, 100),
+            heartbeat_ms,
+            election_timeout_ms: heartbeat_ms * random.between(4, 10),
+            exchange_interval_ms: random.between(100, 2_000),
+            check_every: 1 << random.between(2, 7),
+            mutant: None,
+        }
+    }
+
+    fn draw_wild(&mut self, random: &mut Random) {
+        match random.below(10) {
+            0 => self.wild_wall_clock = true,
+            1 => self.wild_monotonic = true,
+            _ => {}
+        }
+    }
+
+    /// Settings of the nodes.
+    pub fn config(&self) -> Config {
+        Config {
+            heartbeat_ms: self.heartbeat_ms,
+            election_timeout_ms: self.election_timeout_ms,
+            exchange_interval_ms: self.exchange_interval_ms,
+            mutant: self.mutant,
+            ..Config::default()
+        }
+    }
+
+    /// A small cluster without faults, for tests.
+    #[cfg(test)]
+    pub fn quiet() -> Options {
+        let overrides = Overrides {
+            nodes: Some(3),
+            tasks: Some(30),
+            safety_ms: Some(8_000),
+            loss_ppm: Some(0),
+            crash_mean_ms: Some(0),
+            blackout_mean_ms: Some(0),
+            pause_mean_ms: Some(0),
+            cut_mean_ms: Some(0),
+            break_mean_ms: Some(0),
+            wild_wall_clock: Some(false),
+            wild_monotonic: Some(false),
+            misbehave_percent: Some(0),
+            ..Overrides::default()
+        };
+        Options::draw(&mut Random::new(1), &overrides)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_follow_from_the_seed_and_keep_the_core_s_bounds() {
+        for seed in 0..500 {
+            let draw = |overrides| Options::draw(&mut Random::new(seed), overrides);
+            let options = draw(&Overrides::default());
+            assert_eq!(options, draw(&Overrides::default()));
+            assert_eq!(options.config().validate(), Ok(()));
+            assert!(options.replicas <= options.nodes && options.partitions.is_power_of_two());
+            assert!(!(options.wild_wall_clock && options.wild_monotonic));
+        }
+    }
+
+    #[test]
+    fn an_override_changes_that_knob_alone_and_shows_as_a_flag() {
+        let overrides = Overrides { tasks: Some(7), wild_monotonic: Some(true), ..Overrides::default() };
+        let plain = Options::draw(&mut Random::new(4), &Overrides::default());
+        let options = Options::draw(&mut Random::new(4), &overrides);
+        assert_eq!(options, Options { tasks: 7, wild_monotonic: true, ..plain });
+        assert_eq!(overrides.flags(), " --tasks 7 --wild-monotonic true");
+    }
+}

@@ -1,0 +1,53 @@
+//! A grant hands out the task that was enqueued. (reliability.md 3.5, checker 1)
+
+use super::Property;
+use crate::history::{Finished, Happening, History, Moment};
+use norn_client::wire::response::Response;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Contents;
+
+impl Property for Contents {
+    fn name(&self) -> &'static str {
+        "contents"
+    }
+
+    fn see(&mut self, history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
+        let Happening::Finished(Finished { result: Ok(Response::Claimed { tasks, .. }), .. }) = happening else {
+            return Ok(());
+        };
+        for task in tasks {
+            let Some(spec) = history.specs.get(&task.id) else {
+                return Err(format!("task {} was granted but never enqueued", task.id));
+            };
+            if (&task.queue, &task.payload, task.priority) != (&spec.queue, &spec.payload, spec.priority) {
+                return Err(format!("task {} was granted with other content than enqueued", task.id));
+            }
+            if task.attempt == 0 || (spec.attempts_max > 0 && task.attempt > spec.attempts_max) {
+                return Err(format!("attempt {} of {} at task {}", task.attempt, spec.attempts_max, task.id));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::*;
+    use super::*;
+
+    #[test]
+    fn a_grant_of_something_else_is_refused() {
+        let mut bench = Bench::<Contents>::new();
+        bench.enqueued(1);
+        let now = bench.now();
+        assert!(bench.finish(claim(), now, granted(1, token(1, 1))).is_ok());
+        assert!(bench.finish(claim(), now, granted(2, token(1, 2))).is_err());
+        let mut other = granted(1, token(1, 3));
+        if let Response::Claimed { tasks, .. } = &mut other {
+            tasks[0].payload = vec![9];
+        }
+        assert!(bench.finish(claim(), now, other).is_err());
+    }
+}

@@ -1,0 +1,86 @@
+//! After healing, the replicas of each partition are equal, one of them leads, and every task has ended.
+//! (protocol.md I-12, I-23)
+
+use super::Property;
+use crate::history::{Happening, History, Moment, Store};
+use std::collections::BTreeMap;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Convergence;
+
+/// What is not yet so, if anything.
+pub fn unsettled(stores: &[Store]) -> Option<String> {
+    let mut first = BTreeMap::new();
+    let mut leaders = BTreeMap::new();
+    for store in stores {
+        let partition = store.view.partition;
+        *leaders.entry(partition).or_insert(0) += usize::from(store.view.leads && store.view.established);
+        let one: &Store = first.entry(partition).or_insert(store);
+        if one.view.tree_root != store.view.tree_root || one.tasks != store.tasks {
+            return Some(format!("partition {partition}: nodes {} and {} have different tasks", one.node, store.node));
+        }
+        if (one.view.viewstamp, one.view.digest) != (store.view.viewstamp, store.view.digest) {
+            return Some(format!(
+                "partition {partition}: node {} is at {:?}, node {} at {:?}",
+                one.node, one.view.viewstamp, store.node, store.view.viewstamp
+            ));
+        }
+        let open = store.tasks.iter().find(|(_, task)| task.spec.is_some() && task.ended().is_none());
+        if let Some((id, _)) = open {
+            return Some(format!("partition {partition}: task {id} has not ended"));
+        }
+    }
+    leaders
+        .into_iter()
+        .find(|(_, count)| *count != 1)
+        .map(|(partition, count)| format!("partition {partition} has {count} established leaders"))
+}
+
+impl Property for Convergence {
+    fn name(&self) -> &'static str {
+        "convergence"
+    }
+
+    fn see(&mut self, _history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
+        match happening {
+            Happening::Settled { stores } => unsettled(stores).map_or(Ok(()), Err),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::*;
+    use super::*;
+    use crate::adapter::ReplicaView;
+    use norn_node::protocol::task::{Cancel, Task};
+
+    fn stores() -> Vec<Store> {
+        let task = Task::from_cancel(Cancel { dead: false, reason: String::new(), at_ms: 1 });
+        let view = |leads| ReplicaView { leads, established: leads, ..ReplicaView::default() };
+        let store = |node, leads| Store { node, view: view(leads), tasks: BTreeMap::from([(id(1), task.clone())]) };
+        vec![store(0, true), store(1, false)]
+    }
+
+    fn refused(change: impl FnOnce(&mut Vec<Store>)) -> bool {
+        let mut stores = stores();
+        change(&mut stores);
+        Bench::<Convergence>::new().see(Happening::Settled { stores: &stores }).is_err()
+    }
+
+    #[test]
+    fn differing_replicas_open_tasks_and_missing_leaders_are_refused() {
+        assert!(!refused(|_| {}));
+        assert!(refused(|stores| stores[1].view.tree_root = 1));
+        assert!(refused(|stores| stores[1].view.digest = 1));
+        assert!(refused(|stores| stores[1].view.leads = true) == false, "leading alone is not established");
+        assert!(refused(|stores| stores[0].view.leads = false));
+        assert!(refused(|stores| {
+            for store in stores {
+                store.tasks.insert(id(2), Task::from_spec(std::sync::Arc::new(spec())));
+            }
+        }));
+    }
+}

@@ -1,0 +1,246 @@
+//! Nothing is acknowledged before it is on the disks it promises; what is on a disk survives a crash.
+//! (protocol.md I-6, I-11, R-5, A-1)
+//!
+//! The ghost follows the records that nodes give to their logs and the syncs that end. It takes the answer at the moment
+//! the node gives it, which is earlier than any client sees it.
+
+use super::Property;
+use crate::history::{Fact, Happening, History, Moment, acks_of, acks_wanted, facts_of, writes_of};
+use norn_client::wire::request::{Acks, Request};
+use norn_client::wire::response::{Acked, Guarantee, Response};
+use norn_client::wire::{TaskId, Token};
+use norn_node::protocol::Ticket;
+use norn_node::protocol::consistent::table::{Ended, Op, Table};
+use norn_node::protocol::record::Record;
+use norn_node::protocol::task::Task;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What one record teaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Lesson {
+    Fact(TaskId, Fact),
+    /// A grant; later tables may replace it, but it was there.
+    Grant(TaskId, Token),
+}
+
+#[derive(Debug, Default)]
+struct Ghost {
+    pending: Vec<(Ticket, Lesson)>,
+    durable: BTreeSet<Lesson>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Durability {
+    ghosts: BTreeMap<usize, Ghost>,
+}
+
+fn ended(items: &[Ended]) -> impl Iterator<Item = Lesson> + '_ {
+    items.iter().flat_map(|item| facts_of(&item.facts).into_iter().map(|fact| Lesson::Fact(item.id, fact)))
+}
+
+fn lessons_of_table(table: &Table, lessons: &mut Vec<Lesson>) {
+    lessons.extend(table.cells.iter().map(|(id, cell)| Lesson::Grant(*id, cell.token)));
+    lessons.extend(table.out.values().flat_map(|items| ended(items)));
+}
+
+fn lessons_of(record: &Record) -> Vec<Lesson> {
+    let mut lessons = Vec::new();
+    match record {
+        Record::Facts { items, .. } => {
+            for (id, task) in items.iter() {
+                lessons.extend(facts_of(task).into_iter().map(|fact| Lesson::Fact(*id, fact)));
+            }
+        }
+        Record::Ops { after, ops, .. } => {
+            for op in ops {
+                match &**op {
+                    Op::Grant { items, .. } => lessons.extend(
+                        items
+                            .iter()
+                            .map(|(id, number)| Lesson::Grant(*id, Token { epoch: after.epoch, number: *number })),
+                    ),
+                    Op::Drop { items } => lessons.extend(ended(items)),
+                    _ => {}
+                }
+            }
+        }
+        Record::Install { table: Some(table), .. } => lessons_of_table(table, &mut lessons),
+        _ => {}
+    }
+    lessons
+}
+
+impl Durability {
+    fn holders(&self, lesson: Lesson) -> BTreeSet<usize> {
+        self.ghosts.iter().filter(|(_, ghost)| ghost.durable.contains(&lesson)).map(|(node, _)| *node).collect()
+    }
+
+    fn majority(&self, history: &History, id: &TaskId, lesson: Lesson) -> Result<(), String> {
+        let (holders, cohort) = (self.holders(lesson), history.cohort(history.partition(id)));
+        let count = cohort.iter().filter(|node| holders.contains(node)).count();
+        if 2 * count > cohort.len() {
+            return Ok(());
+        }
+        Err(format!("{lesson:?} was confirmed, but of the cohort {cohort:?} only {holders:?} have it on disk"))
+    }
+
+    fn write(&self, history: &History, request: &Request, lesson: Lesson, acked: &Acked) -> Result<(), String> {
+        let count = self.holders(lesson).len();
+        if count < acked.acks as usize || count == 0 {
+            return Err(format!("{lesson:?} was confirmed with {} acks, but {count} disks have it", acked.acks));
+        }
+        if acks_wanted(request) == Some(Acks::All)
+            && acked.acks < acked.replicas
+            && acked.guarantee == Guarantee::Strict
+        {
+            // All were asked for; fewer may only be reported, never claimed.
+            self.majority(history, &acked.id, lesson)?;
+        }
+        match acked.guarantee {
+            Guarantee::Strict => self.majority(history, &acked.id, lesson),
+            Guarantee::Sloppy => Ok(()),
+        }
+    }
+
+    fn reply(&self, history: &History, request: &Request, response: &Response) -> Result<(), String> {
+        if let Response::Claimed { tasks, .. } = response {
+            for task in tasks {
+                self.majority(history, &task.id, Lesson::Grant(task.id, task.token))?;
+            }
+        }
+        let writes = writes_of(request);
+        for (place, acked) in acks_of(response) {
+            let Some((id, fact)) = writes.get(place) else {
+                return Err(format!("{} has no item {place}, but the answer has", request.verb()));
+            };
+            if *id != acked.id {
+                return Err(format!("the answer for task {id} names task {}", acked.id));
+            }
+            self.write(history, request, Lesson::Fact(*id, *fact), &acked)?;
+        }
+        Ok(())
+    }
+
+    fn recovered(&self, history: &History, node: usize, tasks: &BTreeMap<TaskId, Task>) -> Result<(), String> {
+        let Some(ghost) = self.ghosts.get(&node) else { return Ok(()) };
+        let mut known: Option<(TaskId, BTreeSet<Fact>)> = None;
+        for lesson in &ghost.durable {
+            let Lesson::Fact(id, fact) = lesson else { continue };
+            if !history.cohort(history.partition(id)).contains(&node) {
+                continue;
+            }
+            if known.as_ref().is_none_or(|(last, _)| last != id) {
+                let facts = tasks.get(id).map(facts_of).unwrap_or_default();
+                known = Some((*id, facts.into_iter().collect()));
+            }
+            if known.as_ref().is_some_and(|(_, facts)| !facts.contains(fact)) {
+                return Err(format!(
+                    "node {node} had {fact:?} of task {id} on disk and does not know it after its start"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Property for Durability {
+    fn name(&self) -> &'static str {
+        "durability"
+    }
+
+    fn see(&mut self, history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
+        match happening {
+            Happening::Appended { node, ticket, records } => {
+                let ghost = self.ghosts.entry(*node).or_default();
+                ghost.pending.extend(records.iter().flat_map(lessons_of).map(|lesson| (*ticket, lesson)));
+            }
+            Happening::Synced { node, ticket } => {
+                let ghost = self.ghosts.entry(*node).or_default();
+                let synced = ghost.pending.partition_point(|(pending, _)| pending <= ticket);
+                ghost.durable.extend(ghost.pending.drain(..synced).map(|(_, lesson)| lesson));
+            }
+            Happening::Crashed { node } => {
+                self.ghosts.entry(*node).or_default().pending.clear();
+            }
+            Happening::Replied { request, response } => return self.reply(history, request, response),
+            Happening::Recovered { node, tasks } => return self.recovered(history, *node, tasks),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::*;
+    use super::*;
+    use norn_client::wire::ClaimId;
+    use norn_client::wire::PartitionId;
+    use norn_node::protocol::consistent::Viewstamp;
+    use std::sync::Arc;
+
+    fn facts() -> Vec<Record> {
+        let task = Task::from_spec(Arc::new(spec()));
+        vec![Record::Facts { partition: PartitionId(0), items: Arc::new(vec![(id(1), task)]) }]
+    }
+
+    fn grant() -> Vec<Record> {
+        let items = vec![(id(1), 1)];
+        let op = Op::Grant { claim: ClaimId(1), worker: "w".into(), lease_ms: 1, granted_ms: 1, items };
+        let after = Viewstamp { epoch: 1, length: 0 };
+        vec![Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(op)] }]
+    }
+
+    fn store(bench: &mut Bench<Durability>, node: usize, records: &[Record], sync: bool) {
+        bench.see(Happening::Appended { node, ticket: Ticket(1), records }).unwrap();
+        if sync {
+            bench.see(Happening::Synced { node, ticket: Ticket(1) }).unwrap();
+        }
+    }
+
+    fn reply(bench: &mut Bench<Durability>, acks: u32, guarantee: Guarantee) -> Result<(), String> {
+        let response = Response::Acked(vec![Ok(acked(1, acks, guarantee))]);
+        bench.see(Happening::Replied { request: &enqueue(1), response: &response })
+    }
+
+    #[test]
+    fn an_answer_before_a_majority_has_synced_is_refused() {
+        let mut bench = Bench::new();
+        store(&mut bench, 0, &facts(), true);
+        store(&mut bench, 1, &facts(), false);
+        assert!(reply(&mut bench, 1, Guarantee::Sloppy).is_ok());
+        assert!(reply(&mut bench, 2, Guarantee::Sloppy).is_err());
+        assert!(reply(&mut bench, 1, Guarantee::Strict).is_err());
+        bench.see(Happening::Synced { node: 1, ticket: Ticket(1) }).unwrap();
+        assert!(reply(&mut bench, 2, Guarantee::Strict).is_ok());
+    }
+
+    #[test]
+    fn a_crash_takes_what_was_not_synced() {
+        let mut bench = Bench::new();
+        store(&mut bench, 0, &facts(), false);
+        bench.see(Happening::Crashed { node: 0 }).unwrap();
+        bench.see(Happening::Synced { node: 0, ticket: Ticket(1) }).unwrap();
+        assert!(reply(&mut bench, 1, Guarantee::Sloppy).is_err());
+    }
+
+    #[test]
+    fn a_grant_without_a_majority_is_refused() {
+        let mut bench = Bench::new();
+        store(&mut bench, 0, &grant(), true);
+        let answer = granted(1, token(1, 1));
+        assert!(bench.see(Happening::Replied { request: &claim(), response: &answer }).is_err());
+        store(&mut bench, 2, &grant(), true);
+        assert!(bench.see(Happening::Replied { request: &claim(), response: &answer }).is_ok());
+    }
+
+    #[test]
+    fn a_disk_that_forgets_is_noticed() {
+        let mut bench = Bench::new();
+        store(&mut bench, 0, &facts(), true);
+        let known = BTreeMap::from([(id(1), Task::from_spec(Arc::new(spec())))]);
+        assert!(bench.see(Happening::Recovered { node: 0, tasks: &known }).is_ok());
+        assert!(bench.see(Happening::Recovered { node: 0, tasks: &BTreeMap::new() }).is_err());
+    }
+}

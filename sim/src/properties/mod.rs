@@ -1,0 +1,176 @@
+//! What must hold, one file each. Those that look at one happening come first, those that keep a history last.
+//!
+//! To add one: a file with a type that implements [`Property`], a line in [`all`], and a test that shows a history it
+//! refuses.
+
+mod completion;
+mod contents;
+mod convergence;
+mod durability;
+mod exclusion;
+mod leaders;
+mod lost;
+mod nothing;
+mod tokens;
+mod viewstamps;
+
+use crate::history::{Happening, History, Moment};
+pub use convergence::unsettled;
+
+/// Something that must hold in every run.
+pub trait Property {
+    /// For reports.
+    fn name(&self) -> &'static str;
+    /// Takes in what happened; an error is the evidence that the property does not hold.
+    fn see(&mut self, history: &History, moment: Moment, happening: &Happening<'_>) -> Result<(), String>;
+}
+
+/// Every property.
+pub fn all() -> Vec<Box<dyn Property>> {
+    vec![
+        Box::<contents::Contents>::default(),
+        Box::<leaders::Leaders>::default(),
+        Box::<viewstamps::Viewstamps>::default(),
+        Box::<tokens::Tokens>::default(),
+        Box::<exclusion::Exclusion>::default(),
+        Box::<completion::Completion>::default(),
+        Box::<nothing::Nothing>::default(),
+        Box::<durability::Durability>::default(),
+        Box::<lost::Lost>::default(),
+        Box::<convergence::Convergence>::default(),
+    ]
+}
+
+/// Feeds synthetic histories to one property.
+#[cfg(test)]
+pub mod check {
+    use super::Property;
+    use crate::adapter::Call;
+    use crate::history::{Finished, Happening, History, Moment};
+    use norn_client::wire::request::{Acks, Claim, NewTask, Request, Spec};
+    use norn_client::wire::response::{Acked, Genesis, Granted, Guarantee, Member, Response};
+    use norn_client::wire::{ClaimId, ClusterId, Error, NodeId, QueueName, TaskId, Token};
+    use std::collections::BTreeMap;
+
+    /// One property with the history it sees.
+    pub struct Bench<P> {
+        pub property: P,
+        pub history: History,
+        sequence: u64,
+    }
+
+    pub fn id(number: u32) -> TaskId {
+        TaskId::new(1, number, 0, 0)
+    }
+
+    pub fn token(epoch: u64, number: u64) -> Token {
+        Token { epoch, number }
+    }
+
+    pub fn spec() -> Spec {
+        let queue = QueueName::new("q").unwrap();
+        Spec { queue, payload: vec![1], priority: 0, not_before_ms: 0, headers: Vec::new(), attempts_max: 0 }
+    }
+
+    pub fn enqueue(number: u32) -> Request {
+        Request::Enqueue { tasks: vec![NewTask { id: id(number), spec: spec() }], acks: Acks::Quorum }
+    }
+
+    pub fn cancel(number: u32) -> Request {
+        Request::Cancel { id: id(number), reason: String::new(), at_ms: 0, acks: Acks::Quorum }
+    }
+
+    pub fn acked(number: u32, acks: u32, guarantee: Guarantee) -> Acked {
+        Acked { id: id(number), acks, replicas: 3, guarantee }
+    }
+
+    pub fn granted(number: u32, token: Token) -> Response {
+        let spec = spec();
+        let task = Granted {
+            id: id(number),
+            token,
+            queue: spec.queue,
+            payload: spec.payload,
+            priority: 0,
+            headers: Vec::new(),
+            attempt: 1,
+            lease_ms: 1_000,
+            updates: Vec::new(),
+        };
+        Response::Claimed { tasks: vec![task], unavailable: 0 }
+    }
+
+    pub fn claim() -> Request {
+        Request::Claim(Claim {
+            claim: ClaimId(0),
+            repeated: false,
+            queues: vec![spec().queue],
+            lease_ms: 1_000,
+            wait_ms: 0,
+            max: 1,
+            worker: String::new(),
+        })
+    }
+
+    impl<P: Property + Default> Bench<P> {
+        /// Three nodes, one partition.
+        pub fn new() -> Self {
+            let member = |node: u128| Member {
+                node: NodeId(node),
+                incarnation: 1,
+                address: String::new(),
+                name: String::new(),
+                zone: String::new(),
+            };
+            let genesis = Genesis {
+                cluster: ClusterId(1),
+                name: String::new(),
+                partitions: 1,
+                replicas: 3,
+                members: (0..3).map(member).collect(),
+                assignment: vec![vec![0, 1, 2]],
+            };
+            let mut history = History::default();
+            history.found(genesis, (0..3).map(|place| (NodeId(place as u128), place)).collect::<BTreeMap<_, _>>());
+            Bench { property: P::default(), history, sequence: 0 }
+        }
+
+        pub fn now(&self) -> Moment {
+            Moment { time_us: self.sequence * 1_000, sequence: self.sequence }
+        }
+
+        pub fn see(&mut self, happening: Happening<'_>) -> Result<(), String> {
+            self.sequence += 1;
+            let moment = self.now();
+            self.history.see(moment, &happening)?;
+            self.property.see(&self.history, moment, &happening)
+        }
+
+        pub fn finish(&mut self, request: Request, submitted: Moment, response: Response) -> Result<(), String> {
+            self.finish_call(Call::Request(request), submitted, Ok(response))
+        }
+
+        pub fn finish_call(
+            &mut self,
+            call: Call,
+            submitted: Moment,
+            result: Result<Response, Error>,
+        ) -> Result<(), String> {
+            self.see(Happening::Finished(Finished { client: 0, call: &call, submitted, result: &result }))
+        }
+
+        /// A task is enqueued and strictly acknowledged.
+        pub fn enqueued(&mut self, number: u32) {
+            self.see(Happening::Sent { request: &enqueue(number) }).unwrap();
+            let call = Call::Enqueue { drafts: Vec::new(), acks: Acks::Quorum };
+            let response = Response::Acked(vec![Ok(acked(number, 2, Guarantee::Strict))]);
+            self.finish_call(call, self.now(), Ok(response)).unwrap();
+        }
+
+        /// A task is cancelled and the client told so, strictly.
+        pub fn cancelled(&mut self, number: u32) {
+            let response = Response::AckedOne(acked(number, 2, Guarantee::Strict));
+            self.finish(cancel(number), self.now(), response).unwrap();
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A claim invoked after a strictly acknowledged enqueue of ready work is not told "nothing" while nobody else took it.
+//! (protocol.md I-26)
+//!
+//! Judged only by tasks that nobody was granted, tried to cancel or completed at any time so far, and only by answers
+//! that speak for all partitions.
+
+use super::Property;
+use crate::adapter::Call;
+use crate::history::{Fact, Finished, Happening, History, Moment, writes_of};
+use norn_client::wire::TaskId;
+use norn_client::wire::request::Request;
+use norn_client::wire::response::Response;
+use norn_node::protocol::consistent::table::Op;
+use norn_node::protocol::record::Record;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Nothing {
+    untouched: BTreeMap<TaskId, Moment>,
+    touched: BTreeSet<TaskId>,
+}
+
+impl Nothing {
+    fn touch(&mut self, id: TaskId) {
+        self.untouched.remove(&id);
+        self.touched.insert(id);
+    }
+}
+
+impl Property for Nothing {
+    fn name(&self) -> &'static str {
+        "nothing"
+    }
+
+    fn see(&mut self, history: &History, moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
+        match happening {
+            Happening::Sent { request } if !matches!(request, Request::Enqueue { .. }) => {
+                writes_of(request).into_iter().for_each(|(id, _)| self.touch(id));
+            }
+            Happening::Appended { records, .. } => {
+                for record in *records {
+                    let Record::Ops { ops, .. } = record else { continue };
+                    for op in ops {
+                        if let Op::Grant { items, .. } = &**op {
+                            items.iter().for_each(|(id, _)| self.touch(*id));
+                        }
+                    }
+                }
+            }
+            Happening::Finished(Finished { call: Call::Enqueue { .. }, result: Ok(response), .. }) => {
+                for (_, acked) in crate::history::acks_of(response) {
+                    let ready = history.specs.get(&acked.id).is_some_and(|spec| {
+                        let fact = Fact::Spec(crate::history::spec_hash(spec));
+                        spec.not_before_ms == 0 && history.strict.contains_key(&(acked.id, fact))
+                    });
+                    if ready && !self.touched.contains(&acked.id) {
+                        self.untouched.entry(acked.id).or_insert(moment);
+                    }
+                }
+            }
+            Happening::Finished(Finished {
+                call: Call::Request(Request::Claim(claim)),
+                submitted,
+                result: Ok(Response::Claimed { tasks, unavailable: 0 }),
+                client,
+            }) if tasks.is_empty() => {
+                let there = self
+                    .untouched
+                    .iter()
+                    .find(|(id, acked)| **acked < *submitted && claim.queues.contains(&history.specs[*id].queue));
+                if let Some((id, acked)) = there {
+                    return Err(format!(
+                        "client {client} was told that there is nothing, but task {id} of partition {} was confirmed {} us \
+                         before it asked and is untouched",
+                        history.partition(id),
+                        submitted.time_us - acked.time_us
+                    ));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::*;
+    use super::*;
+
+    fn nothing(unavailable: u32) -> Response {
+        Response::Claimed { tasks: Vec::new(), unavailable }
+    }
+
+    #[test]
+    fn nothing_is_refused_while_there_is_untouched_work() {
+        let mut bench = Bench::<Nothing>::new();
+        let before = bench.now();
+        bench.enqueued(1);
+        let after = Moment { sequence: bench.now().sequence + 1, ..bench.now() };
+        assert!(bench.finish(claim(), before, nothing(0)).is_ok(), "it was asked before");
+        assert!(bench.finish(claim(), after, nothing(1)).is_ok(), "the answer is not complete");
+        assert!(bench.finish(claim(), after, nothing(0)).is_err());
+        bench.see(Happening::Sent { request: &cancel(1) }).unwrap();
+        assert!(bench.finish(claim(), after, nothing(0)).is_ok(), "somebody may have ended it");
+    }
+}

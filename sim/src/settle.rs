@@ -1,0 +1,130 @@
+//! The end of a run: waiting until all is settled, then comparing with what a client is told.
+
+use crate::adapter::Call;
+use crate::history::{Happening, Store};
+use crate::properties::unsettled;
+use crate::workload::{Act, Purpose};
+use crate::world::{Event, Phase, World};
+use norn_client::wire::request::Request;
+use norn_client::wire::response::Response;
+use norn_client::wire::{Error, TaskId};
+use std::collections::BTreeSet;
+
+/// Between looks.
+const INTERVAL_US: u64 = 250_000;
+/// Page of the final list.
+const PAGE: u32 = 50;
+
+impl World {
+    /// Looks whether all is settled; if not in time, that is a failure.
+    pub fn poll(&mut self) {
+        let Phase::Healed { since_us } = self.phase else { return };
+        let limit_us = self.options.heal_limit_ms * 1_000;
+        let late = self.now_us - since_us > limit_us;
+        let Some(reason) = self.unsettled(late) else { return self.settled() };
+        if late {
+            return self.fail("convergence", format!("{limit_us} us after healing: {reason}"));
+        }
+        self.schedule_in(INTERVAL_US, Event::Poll);
+    }
+
+    fn unsettled(&self, late: bool) -> Option<String> {
+        if !self.operator.done() {
+            return Some("the cluster is not founded".into());
+        }
+        if let Some(node) = self.nodes.iter().position(|process| process.running.is_none()) {
+            return Some(format!("node {node} is down"));
+        }
+        if let Some(client) = self.clients.iter().position(|client| !client.is_idle()) {
+            return Some(format!("client {client} still has work in hand"));
+        }
+        if !late && !self.roots_agree() {
+            return Some("replicas differ".into());
+        }
+        unsettled(&self.stores())
+    }
+
+    /// A cheap look before the thorough one.
+    fn roots_agree(&self) -> bool {
+        let views = self.nodes.iter().flat_map(|process| process.running.iter().flat_map(|run| run.core.inspect()));
+        let states: BTreeSet<_> = views.map(|view| (view.partition, view.tree_root, view.viewstamp)).collect();
+        let partitions: BTreeSet<_> = states.iter().map(|(partition, ..)| *partition).collect();
+        states.len() == partitions.len() && partitions.len() == self.options.partitions as usize
+    }
+
+    fn stores(&self) -> Vec<Store> {
+        let mut stores = Vec::new();
+        for (node, process) in self.nodes.iter().enumerate() {
+            let Some(running) = &process.running else { continue };
+            for view in running.core.inspect() {
+                let tasks = running.core.tasks(view.partition).map(|(id, task)| (*id, task.clone())).collect();
+                stores.push(Store { node, view, tasks });
+            }
+        }
+        stores
+    }
+
+    fn settled(&mut self) {
+        self.line(format_args!("settled"));
+        for node in 0..self.nodes.len() {
+            let checked = self.nodes[node].running.as_ref().map_or(Ok(()), |running| running.core.check());
+            if let Err(reason) = checked {
+                self.fail("check", format!("node {node} at the end: {reason}"));
+            }
+        }
+        let stores = self.stores();
+        self.tell(Happening::Settled { stores: &stores });
+        self.phase = Phase::Audit;
+        let auditor = self.clients.len() - 1;
+        self.audit.expected = stores
+            .iter()
+            .flat_map(|store| store.tasks.iter().filter(|(_, task)| task.spec.is_some()).map(|(id, _)| *id))
+            .collect();
+        let count = Request::Count { queue: None, state: None };
+        self.submit(auditor, Call::Request(count), Purpose::Audit);
+    }
+
+    /// Asks for a page of the final list.
+    pub fn act_audit(&mut self, client: usize, after: Option<TaskId>) {
+        let list = Request::List { queue: None, state: None, after, from: None, to: None, limit: PAGE };
+        self.submit(client, Call::Request(list), Purpose::Audit);
+    }
+
+    /// What the auditor is told.
+    pub fn audit_answered(&mut self, client: usize, call: &Call, result: &Result<Response, Error>) {
+        match result {
+            Ok(Response::Count(count)) if *count == self.audit.expected.len() as u64 => {
+                self.act_in(client, 1, Act::Audit(None));
+            }
+            Ok(Response::Page(page)) => {
+                self.audit.listed.extend(page.tasks.iter().map(|task| task.id));
+                match page.next {
+                    Some(next) => self.act_in(client, 1, Act::Audit(Some(next))),
+                    None => self.audit_ends(),
+                }
+            }
+            other => {
+                let expected = self.audit.expected.len();
+                self.fail("audit", format!("{call:?} with {expected} tasks is answered {other:?}"));
+            }
+        }
+    }
+
+    fn audit_ends(&mut self) {
+        let listed: BTreeSet<TaskId> = self.audit.listed.iter().copied().collect();
+        if !self.audit.listed.is_sorted() || listed.len() != self.audit.listed.len() {
+            self.fail("audit", "the list is not in the order of ids, each once".into());
+        }
+        if let Some(id) = listed.symmetric_difference(&self.audit.expected).next() {
+            self.fail("audit", format!("task {id} is listed but not there, or there but not listed"));
+        }
+        self.phase = Phase::Done;
+    }
+}
+
+/// What the final look compares.
+#[derive(Debug, Default)]
+pub struct Audit {
+    expected: BTreeSet<TaskId>,
+    listed: Vec<TaskId>,
+}

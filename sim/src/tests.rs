@@ -1,0 +1,39 @@
+//! Whole runs.
+
+use crate::options::Overrides;
+use crate::report::run;
+use crate::trace::Keep;
+
+fn small() -> Overrides {
+    Overrides { tasks: Some(20), safety_ms: Some(5_000), ..Overrides::default() }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    for seed in 1..4 {
+        let [one, other] = [run(seed, &small(), Keep::All), run(seed, &small(), Keep::All)];
+        assert!(one.trace_count > 100);
+        assert_eq!(one.lines, other.lines, "seed {seed}");
+        assert_eq!(one.trace_hash, other.trace_hash);
+    }
+    assert_ne!(run(1, &small(), Keep::Tail).trace_hash, run(2, &small(), Keep::Tail).trace_hash);
+}
+
+#[test]
+fn every_property_holds_for_some_seeds() {
+    for seed in 1..20 {
+        let report = run(seed, &small(), Keep::Tail);
+        assert_eq!(report.violation, None, "{}", report.headline());
+    }
+}
+
+#[test]
+fn a_failure_names_the_command_that_shows_it_again() {
+    let report = run(5, &Overrides { heal_limit_ms: Some(0), ..small() }, Keep::Tail);
+    let headline = report.headline();
+    assert!(headline.contains("`convergence` does not hold"), "{headline}");
+    assert!(
+        headline.contains("cargo sim -- run 5 --tasks 20 --safety-ms 5000 --heal-limit-ms 0 --trace"),
+        "{headline}"
+    );
+}

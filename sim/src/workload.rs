@@ -1,0 +1,417 @@
+//! Clients: applications with a real session each. Producers enqueue, cancel and read; workers claim.
+//!
+//! What a worker does with a task it was granted is in `jobs`; connections are in `links`.
+
+use crate::adapter::{Call, CallId, Draft, Input, Output, Session, session};
+use crate::clock::Monotonic;
+use crate::history::{Finished, Happening, Moment, acks_of};
+use crate::jobs::Job;
+use crate::links::Link;
+use crate::process::draw_rate;
+use crate::world::{Event, World};
+use norn_client::wire::request::{Acks, Claim, Request};
+use norn_client::wire::response::{Guarantee, Response};
+use norn_client::wire::{ClaimId, Error, QueueName, TaskId};
+use std::collections::{BTreeMap, VecDeque};
+
+/// What an application does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Act {
+    /// Enqueues something.
+    Enqueue,
+    /// Cancels a task.
+    Cancel(TaskId),
+    /// Reads something.
+    Read(TaskId),
+    /// Asks for work.
+    Claim,
+    /// Goes on with a job.
+    Step(u64),
+    /// Counts and lists everything.
+    Audit(Option<TaskId>),
+}
+
+/// What kind of application it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Enqueues.
+    Producer,
+    /// Works.
+    Worker,
+    /// Looks at everything once all is settled.
+    Auditor,
+}
+
+/// Why a call was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// For its own sake.
+    Plain,
+    /// For a job.
+    Job(u64),
+    /// To compare with what is there.
+    Audit,
+}
+
+struct Pending {
+    call: Call,
+    submitted: Moment,
+    purpose: Purpose,
+}
+
+/// A client.
+pub struct Client {
+    /// Its kind.
+    pub kind: Kind,
+    /// Counts its sessions: one that vanished is followed by another.
+    pub generation: u64,
+    /// Its clock, which counts pauses.
+    pub clock: Monotonic,
+    /// Its links by endpoint.
+    pub links: BTreeMap<usize, Link>,
+    /// It does nothing until then.
+    pub paused_until_us: u64,
+    /// Work in hand.
+    pub jobs: BTreeMap<u64, Job>,
+    /// Number of the latest job.
+    pub next_job: u64,
+    /// Number of the latest call.
+    pub next_call: u64,
+    session: Session,
+    inbox: VecDeque<Input>,
+    wake_us: Option<u64>,
+    calls: BTreeMap<CallId, Pending>,
+}
+
+impl Client {
+    /// Nothing of it that writes is under way.
+    pub fn is_idle(&self) -> bool {
+        let reads = |pending: &Pending| match &pending.call {
+            Call::Enqueue { .. } => false,
+            Call::Request(request) => crate::history::writes_of(request).is_empty(),
+        };
+        self.jobs.is_empty() && self.calls.values().all(reads)
+    }
+}
+
+impl World {
+    /// All producers and workers, and an auditor who waits for the end.
+    pub fn populate_clients(&mut self) {
+        let producers = (0..self.options.producers).map(|_| Kind::Producer);
+        let workers = (0..self.options.workers).map(|_| Kind::Worker);
+        let kinds: Vec<Kind> = producers.chain(workers).chain([Kind::Auditor]).collect();
+        for (client, kind) in kinds.into_iter().enumerate() {
+            let session = self.new_session();
+            let rate_ppm = draw_rate(&self.options, &mut self.randoms.clocks);
+            let reading_us = self.randoms.clocks.between(0, 1_000_000_000);
+            self.clients.push(Client {
+                kind,
+                generation: 1,
+                clock: Monotonic::new(0, reading_us, rate_ppm),
+                links: BTreeMap::new(),
+                paused_until_us: 0,
+                jobs: BTreeMap::new(),
+                next_job: 0,
+                next_call: 0,
+                session,
+                inbox: VecDeque::new(),
+                wake_us: None,
+                calls: BTreeMap::new(),
+            });
+            let delay_us = self.randoms.workload.between(0, 2_000_000);
+            match kind {
+                Kind::Producer => self.act_in(client, delay_us, Act::Enqueue),
+                Kind::Worker => self.act_in(client, delay_us, Act::Claim),
+                Kind::Auditor => {}
+            }
+        }
+    }
+
+    fn new_session(&mut self) -> Session {
+        Session::new(session::Config::default(), self.options.nodes as usize, self.randoms.identity.next())
+    }
+
+    /// Schedules what a client does, if its session is still the same by then.
+    pub fn act_in(&mut self, client: usize, delay_us: u64, act: Act) {
+        let generation = self.clients[client].generation;
+        self.schedule_in(delay_us, Event::Act { client, generation, act });
+    }
+
+    /// A client does something, now or when its pause is over.
+    pub fn act(&mut self, client: usize, generation: u64, act: Act) {
+        let state = &self.clients[client];
+        if state.generation != generation {
+            return;
+        }
+        if state.paused_until_us > self.now_us {
+            let at_us = state.paused_until_us + 1;
+            return self.schedule(at_us, Event::Act { client, generation, act });
+        }
+        match act {
+            Act::Enqueue => self.act_enqueue(client),
+            Act::Cancel(id) => {
+                let acks = self.draw_acks();
+                let reason = "not needed".to_owned();
+                self.submit(client, Call::Request(Request::Cancel { id, reason, at_ms: 0, acks }), Purpose::Plain);
+            }
+            Act::Read(id) => self.act_read(client, id),
+            Act::Claim => self.act_claim(client),
+            Act::Step(job) => self.job_step(client, job),
+            Act::Audit(after) => self.act_audit(client, after),
+        }
+    }
+
+    /// The durability that a write asks for.
+    pub fn draw_acks(&mut self) -> Acks {
+        let random = &mut self.randoms.workload;
+        if !random.chance(self.options.strict_percent, 100) {
+            return Acks::One;
+        }
+        if random.chance(1, 10) { Acks::All } else { Acks::Quorum }
+    }
+
+    fn draw_queue(&mut self) -> QueueName {
+        let number = self.randoms.workload.below(self.options.queues);
+        QueueName::new(&format!("queue-{number}")).expect("a good name")
+    }
+
+    fn act_enqueue(&mut self, client: usize) {
+        let done = *self.counters.get("tasks enqueued").unwrap_or(&0);
+        if self.healed() || done >= self.options.tasks {
+            return;
+        }
+        let batch = self.randoms.workload.chance(self.options.batch_percent, 100);
+        let size = if batch { self.randoms.workload.between(2, 20).min(self.options.tasks - done).max(1) } else { 1 };
+        let drafts: Vec<Draft> = (0..size).map(|number| self.draw_draft(done + number)).collect();
+        *self.counters.entry("tasks enqueued".into()).or_default() += size;
+        let acks = self.draw_acks();
+        self.submit(client, Call::Enqueue { drafts, acks }, Purpose::Plain);
+        let calls = self.options.tasks / (1 + self.options.batch_percent / 10) / self.options.producers;
+        let pause_us = self.options.safety_ms * 1_000 / calls.max(1);
+        let delay_us = self.randoms.workload.between(0, 2 * pause_us);
+        self.act_in(client, delay_us, Act::Enqueue);
+    }
+
+    fn draw_draft(&mut self, number: u64) -> Draft {
+        let queue = self.draw_queue();
+        let random = &mut self.randoms.workload;
+        let attempts_max = if random.chance(1, 10) { random.between(1, 5) as u32 } else { 0 };
+        let mut draft =
+            Draft::new(queue, format!("task {number}")).priority(random.below(4) as i32 - 1).attempts_max(attempts_max);
+        // With wall clocks that are hours off, a delay may be hours.
+        if random.chance(self.options.delay_percent, 100) && !self.options.wild_wall_clock {
+            draft = draft.delay_ms(random.between(1, 5_000));
+        }
+        draft
+    }
+
+    fn act_read(&mut self, client: usize, id: TaskId) {
+        let queue = self.draw_queue();
+        let request = match self.randoms.workload.below(8) {
+            0 => Request::Wait { id, timeout_ms: self.randoms.workload.between(1, 3_000) },
+            1 => Request::Count { queue: Some(queue), state: None },
+            2 => Request::List { queue: Some(queue), state: None, after: None, from: None, to: None, limit: 10 },
+            3 => Request::Queues,
+            4 => Request::Partitions,
+            _ => Request::Get { id, minimum: None, minimum_sequence: None },
+        };
+        self.submit(client, Call::Request(request), Purpose::Plain);
+    }
+
+    fn act_claim(&mut self, client: usize) {
+        let mut queues = vec![self.draw_queue()];
+        let second = self.draw_queue();
+        let healed = self.healed();
+        let random = &mut self.randoms.workload;
+        if healed {
+            queues = (0..self.options.queues)
+                .map(|number| QueueName::new(&format!("queue-{number}")).expect("a good name"))
+                .collect();
+        } else if random.chance(1, 3) && second != queues[0] {
+            queues.push(second);
+        }
+        let wait = random.chance(self.options.wait_percent, 100);
+        let claim = Claim {
+            claim: ClaimId(0),
+            repeated: false,
+            queues,
+            lease_ms: random.between(self.options.lease_ms_min, self.options.lease_ms_max),
+            wait_ms: if wait { random.between(1, 3_000) } else { 0 },
+            max: if random.chance(1, 4) { random.between(2, 5) as u32 } else { 1 },
+            worker: format!("worker-{client}"),
+        };
+        self.submit(client, Call::Request(Request::Claim(claim)), Purpose::Plain);
+    }
+
+    /// Gives a call to the client's session.
+    pub fn submit(&mut self, client: usize, call: Call, purpose: Purpose) {
+        let (id, submitted) = (self.next_call(client), self.moment());
+        let length_us = match &call {
+            Call::Request(Request::Claim(claim)) => 8_000_000 + claim.wait_ms * 1_000,
+            _ => self.randoms.workload.between(1_000_000, 20_000_000),
+        };
+        let state = &mut self.clients[client];
+        let deadline_us = state.clock.read_us(self.now_us) + length_us;
+        state.calls.insert(id, Pending { call: call.clone(), submitted, purpose });
+        self.give_client(client, Input::Submit { call: id, body: call, deadline_us });
+    }
+
+    /// Hands an input to a session, now or when its pause is over.
+    pub fn give_client(&mut self, client: usize, input: Input) {
+        let state = &mut self.clients[client];
+        if state.paused_until_us > self.now_us {
+            return state.inbox.push_back(input);
+        }
+        let mut outputs = Vec::new();
+        state.session.step(state.clock.read_us(self.now_us), input, &mut outputs);
+        if let Err(reason) = state.session.check() {
+            self.fail("check", format!("session of client {client}: {reason}"));
+        }
+        for output in outputs {
+            match output {
+                Output::Done { call, result, first_sent_us } => self.done(client, call, result, first_sent_us),
+                output => {
+                    if let Output::Send { request, .. } = &output {
+                        self.tell(Happening::Sent { request });
+                    }
+                    self.link_output(client, output);
+                }
+            }
+        }
+        self.schedule_client_wake(client);
+    }
+
+    fn schedule_client_wake(&mut self, client: usize) {
+        let now_us = self.now_us;
+        let state = &mut self.clients[client];
+        let Some(wake_us) = state.session.next_wake() else { return };
+        let at_us = state.clock.true_time_us(now_us, wake_us).max(now_us + 1);
+        if state.wake_us.is_some_and(|scheduled| scheduled > now_us && scheduled <= at_us) {
+            return;
+        }
+        state.wake_us = Some(at_us);
+        let generation = state.generation;
+        self.schedule(at_us, Event::ClientWake { client, generation });
+    }
+
+    /// The time that the session asked for, or asked for earlier.
+    pub fn client_wake(&mut self, client: usize, generation: u64) {
+        let now_us = self.now_us;
+        let state = &mut self.clients[client];
+        if state.generation != generation || state.paused_until_us > now_us {
+            return;
+        }
+        state.wake_us = state.wake_us.filter(|at_us| *at_us > now_us);
+        if state.session.next_wake().is_some_and(|wake_us| wake_us <= state.clock.read_us(now_us)) {
+            self.give_client(client, Input::Wake);
+        } else {
+            self.schedule_client_wake(client);
+        }
+    }
+
+    /// A client stops for a while, application and session; its clock goes on.
+    pub fn pause_client(&mut self, client: usize, length_us: u64) {
+        self.count("fault: client pause");
+        let generation = self.clients[client].generation;
+        self.clients[client].paused_until_us = self.now_us + length_us;
+        self.schedule_in(length_us, Event::ClientResume { client, generation });
+    }
+
+    /// A paused client works off what has come in meanwhile.
+    pub fn resume_client(&mut self, client: usize, generation: u64) {
+        let state = &mut self.clients[client];
+        if state.generation != generation || state.paused_until_us > self.now_us {
+            return;
+        }
+        state.paused_until_us = 0;
+        while let Some(input) = self.clients[client].inbox.pop_front() {
+            self.give_client(client, input);
+        }
+        self.give_client(client, Input::Wake);
+    }
+
+    /// The client's process is gone with its session; another one appears.
+    pub fn vanish(&mut self, client: usize) {
+        self.count("fault: client vanishes");
+        self.line(format_args!("c{client} vanishes"));
+        let links: Vec<u64> = self.clients[client].links.values().map(|link| link.attempt).collect();
+        links.into_iter().for_each(|attempt| self.break_connection(attempt));
+        for job in std::mem::take(&mut self.clients[client].jobs).into_values() {
+            self.tell(Happening::Stops { client, id: job.id, token: job.token });
+        }
+        let session = self.new_session();
+        let state = &mut self.clients[client];
+        state.generation += 1;
+        state.session = session;
+        state.links.clear();
+        state.inbox.clear();
+        state.calls.clear();
+        state.wake_us = None;
+        let delay_us = self.randoms.workload.between(1_000, 500_000);
+        self.act_in(client, delay_us, Act::Claim);
+    }
+
+    fn done(&mut self, client: usize, id: CallId, result: Result<Response, Error>, first_sent_us: Option<u64>) {
+        let Some(pending) = self.clients[client].calls.remove(&id) else {
+            return self.fail("answers", format!("the session of client {client} answers {id:?} twice"));
+        };
+        let Pending { call, submitted, purpose } = pending;
+        self.line(format_args!("c{client} done {} {result:?}", id.0));
+        self.count(match &result {
+            Ok(_) => "calls answered",
+            Err(_) => "calls failed",
+        });
+        self.tell(Happening::Finished(Finished { client, call: &call, submitted, result: &result }));
+        match (&call, purpose) {
+            (_, Purpose::Job(job)) => self.job_answered(client, job, &call, &result, first_sent_us),
+            (_, Purpose::Audit) => self.audit_answered(client, &call, &result),
+            (Call::Enqueue { .. }, Purpose::Plain) => self.enqueued(client, &result),
+            (Call::Request(Request::Claim(_)), Purpose::Plain) => self.claimed(client, result, first_sent_us),
+            (Call::Request(_), Purpose::Plain) => {}
+        }
+    }
+
+    fn enqueued(&mut self, client: usize, result: &Result<Response, Error>) {
+        let Ok(response) = result else { return };
+        for (_, acked) in acks_of(response) {
+            self.count(match acked.guarantee {
+                Guarantee::Strict => "enqueued strictly",
+                Guarantee::Sloppy => "enqueued sloppily",
+            });
+            let random = &mut self.randoms.workload;
+            let delay_us = random.between(1_000, 3_000_000);
+            if random.chance(self.options.cancel_percent, 100) {
+                self.act_in(client, delay_us, Act::Cancel(acked.id));
+            }
+            if self.randoms.workload.chance(1, 5) {
+                self.act_in(client, delay_us * 2, Act::Read(acked.id));
+            }
+        }
+    }
+
+    fn claimed(&mut self, client: usize, result: Result<Response, Error>, first_sent_us: Option<u64>) {
+        let tasks = match result {
+            Ok(Response::Claimed { tasks, .. }) => tasks,
+            Ok(_) | Err(_) => Vec::new(),
+        };
+        if tasks.is_empty() {
+            let delay_us = self.randoms.workload.between(10_000, 300_000);
+            return self.act_in(client, delay_us, Act::Claim);
+        }
+        let first_sent_us = first_sent_us.expect("what was answered was sent");
+        for task in &tasks {
+            self.count("tasks granted");
+            self.new_job(client, task, first_sent_us);
+        }
+    }
+
+    /// Paused clients go on.
+    pub fn heal_clients(&mut self) {
+        for client in 0..self.clients.len() {
+            let state = &mut self.clients[client];
+            state.paused_until_us = state.paused_until_us.min(self.now_us);
+            let generation = state.generation;
+            self.schedule_in(1, Event::ClientResume { client, generation });
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! The world: true time, the queue of what is to come, and everything that takes part.
+//!
+//! Events are ordered by time, then by the order in which they were scheduled. Whatever is random comes from a
+//! generator of its own concern, so that a further draw in one place shifts nothing elsewhere.
+
+use crate::adapter::CallId;
+use crate::faults::Fault;
+use crate::history::{Happening, History, Moment};
+use crate::network::{Network, Weather};
+use crate::operator::Operator;
+use crate::options::Options;
+use crate::process::Process;
+use crate::properties::{self, Property};
+use crate::settle::Audit;
+use crate::trace::{Keep, Trace};
+use crate::workload::{Act, Client};
+use norn_node::protocol::Ticket;
+use norn_node::protocol::random::Random;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::fmt;
+use std::rc::Rc;
+
+/// Events after which a run counts as a storm.
+const EVENTS_MAX: u64 = 6_000_000;
+
+/// Something that will happen.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// A message of one node reaches another.
+    Peer { from: usize, to: usize, bytes: Rc<[u8]> },
+    /// The link of two nodes comes up, unless one has been started again since.
+    PeerUp { nodes: [usize; 2], boots: [u64; 2] },
+    /// A request reaches its node.
+    Request { connection: u64, bytes: Rc<[u8]> },
+    /// An answer reaches its client.
+    Response { connection: u64, bytes: Rc<[u8]> },
+    /// An attempt to connect succeeds or fails.
+    Connect { client: usize, attempt: u64 },
+    /// A connection attempt is reported as failed, or a connection as broken.
+    Disconnected { client: usize, attempt: u64 },
+    /// A node learns that a client is gone.
+    ClientGone { node: usize, boot: u64, connection: u64 },
+    /// A connection breaks.
+    Break { connection: u64 },
+    /// A sync ends.
+    Synced { node: usize, boot: u64, ticket: Ticket },
+    /// A node wants to be woken.
+    NodeWake { node: usize, boot: u64 },
+    /// A node starts.
+    Start { node: usize },
+    /// A paused node goes on.
+    NodeResume { node: usize },
+    /// A session wants to be woken.
+    ClientWake { client: usize, generation: u64 },
+    /// A paused client goes on.
+    ClientResume { client: usize, generation: u64 },
+    /// A client's application does something.
+    Act { client: usize, generation: u64, act: Act },
+    /// A fault strikes.
+    Fault(Fault),
+    /// Cuts of the network are mended.
+    Mend { number: u64 },
+    /// The operator looks after a node.
+    Operate { node: usize },
+    /// The faults end.
+    Heal,
+    /// A look whether all is settled.
+    Poll,
+}
+
+#[derive(Debug)]
+struct Entry {
+    time_us: u64,
+    sequence: u64,
+    event: Event,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.time_us, self.sequence).cmp(&(other.time_us, other.sequence))
+    }
+}
+
+/// Which part of the run it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Anything may break.
+    Safety,
+    /// Nothing breaks any more.
+    Healed {
+        /// Since then.
+        since_us: u64,
+    },
+    /// Settled; a client compares what it is told with what is there.
+    Audit,
+    /// Over.
+    Done,
+}
+
+/// A property that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub property: String,
+    /// Evidence.
+    pub message: String,
+    /// When.
+    pub time_us: u64,
+}
+
+/// Generators, one per concern.
+#[derive(Debug)]
+pub struct Randoms {
+    /// Clocks of nodes and clients.
+    pub clocks: Random,
+    /// What applications do.
+    pub workload: Random,
+    /// Faults.
+    pub faults: Random,
+    /// Syncs, and what crashes leave.
+    pub disk: Random,
+    /// Links of clients.
+    pub links: Random,
+    /// Seeds and identities of processes.
+    pub identity: Random,
+}
+
+/// Counters by name.
+pub type Counters = BTreeMap<String, u64>;
+
+/// A connection of a client to a node.
+#[derive(Debug)]
+pub struct Connection {
+    /// Client.
+    pub client: usize,
+    /// Node.
+    pub node: usize,
+    /// Process of the node.
+    pub boot: u64,
+    /// Latest arrival at the node and at the client, for order.
+    pub latest_us: [u64; 2],
+}
+
+/// See the module.
+pub struct World {
+    /// Knobs.
+    pub options: Options,
+    /// True time.
+    pub now_us: u64,
+    /// Part of the run.
+    pub phase: Phase,
+    /// Generators.
+    pub randoms: Randoms,
+    /// Links between nodes.
+    pub network: Network,
+    /// Nodes.
+    pub nodes: Vec<Process>,
+    /// Clients.
+    pub clients: Vec<Client>,
+    /// Open connections of clients.
+    pub connections: BTreeMap<u64, Connection>,
+    /// Who founds the cluster.
+    pub operator: Operator,
+    /// What happened so far.
+    pub history: History,
+    /// Counters.
+    pub counters: Counters,
+    /// Text.
+    pub trace: Trace,
+    /// The first property that did not hold.
+    pub violation: Option<Violation>,
+    /// Number of the latest cut.
+    pub cut_number: u64,
+    /// The final look.
+    pub audit: Audit,
+    properties: Vec<Box<dyn Property>>,
+    queue: BinaryHeap<Reverse<Entry>>,
+    sequence: u64,
+    events: u64,
+}
+
+impl World {
+    /// The world of a seed, before anything happened.
+    pub fn new(mut random: Random, options: Options, keep: Keep) -> World {
+        let weather = Weather {
+            loss_ppm: options.loss_ppm,
+            duplicate_ppm: options.duplicate_ppm,
+            delay_us_min: options.delay_us_min,
+            delay_us_max: options.delay_us_max,
+            spike_ppm: options.spike_ppm,
+            spike_us_max: options.spike_us_max,
+            ordered: options.ordered,
+        };
+        let network = Network::new(random.child(), weather);
+        let randoms = Randoms {
+            clocks: random.child(),
+            workload: random.child(),
+            faults: random.child(),
+            disk: random.child(),
+            links: random.child(),
+            identity: random.child(),
+        };
+        let mut world = World {
+            operator: Operator::new(options.nodes as usize, random.wide()),
+            options,
+            now_us: 0,
+            phase: Phase::Safety,
+            randoms,
+            network,
+            nodes: Vec::new(),
+            clients: Vec::new(),
+            connections: BTreeMap::new(),
+            history: History::default(),
+            counters: Counters::new(),
+            trace: Trace::new(keep),
+            violation: None,
+            cut_number: 0,
+            audit: Audit::default(),
+            properties: properties::all(),
+            queue: BinaryHeap::new(),
+            sequence: 0,
+            events: 0,
+        };
+        world.populate();
+        world
+    }
+
+    fn populate(&mut self) {
+        for node in 0..self.options.nodes as usize {
+            let process = Process::new(&self.options, &mut self.randoms.clocks);
+            self.nodes.push(process);
+            self.schedule(self.randoms.identity.clone().between(0, 1_000), Event::Start { node });
+            self.schedule(10_000, Event::Operate { node });
+        }
+        self.populate_clients();
+        self.schedule_faults();
+        self.schedule(self.options.safety_ms * 1_000, Event::Heal);
+    }
+
+    /// Runs to the end or to the first violation.
+    pub fn run(&mut self) {
+        while self.violation.is_none() && self.phase != Phase::Done {
+            let Some(Reverse(entry)) = self.queue.pop() else {
+                self.fail("liveness", "nothing is left to happen".into());
+                break;
+            };
+            assert!(entry.time_us >= self.now_us, "time never goes back");
+            self.now_us = entry.time_us;
+            self.events += 1;
+            if self.events > EVENTS_MAX {
+                self.fail("storm", format!("more than {EVENTS_MAX} events"));
+                break;
+            }
+            self.handle(entry.event);
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Peer { from, to, bytes } => self.peer_arrives(from, to, &bytes),
+            Event::PeerUp { nodes, boots } => self.peer_up(nodes, boots),
+            Event::Request { connection, bytes } => self.request_arrives(connection, &bytes),
+            Event::Response { connection, bytes } => self.response_arrives(connection, &bytes),
+            Event::Connect { client, attempt } => self.connect_arrives(client, attempt),
+            Event::Disconnected { client, attempt } => self.disconnected(client, attempt),
+            Event::ClientGone { node, boot, connection } => self.client_gone(node, boot, connection),
+            Event::Break { connection } => self.break_connection(connection),
+            Event::Synced { node, boot, ticket } => self.synced(node, boot, ticket),
+            Event::NodeWake { node, boot } => self.node_wake(node, boot),
+            Event::Start { node } => self.start_node(node),
+            Event::NodeResume { node } => self.resume_node(node),
+            Event::ClientWake { client, generation } => self.client_wake(client, generation),
+            Event::ClientResume { client, generation } => self.resume_client(client, generation),
+            Event::Act { client, generation, act } => self.act(client, generation, act),
+            Event::Fault(fault) => self.fault(fault),
+            Event::Mend { number } => self.mend(number),
+            Event::Operate { node } => self.operate(node),
+            Event::Heal => self.heal(),
+            Event::Poll => self.poll(),
+        }
+    }
+
+    /// Puts an event into the queue.
+    pub fn schedule(&mut self, time_us: u64, event: Event) {
+        self.sequence += 1;
+        let entry = Entry { time_us: time_us.max(self.now_us), sequence: self.sequence, event };
+        self.queue.push(Reverse(entry));
+    }
+
+    /// Puts an event into the queue, so long from now.
+    pub fn schedule_in(&mut self, delay_us: u64, event: Event) {
+        self.schedule(self.now_us.saturating_add(delay_us), event);
+    }
+
+    /// The present moment; greater than every one before.
+    pub fn moment(&mut self) -> Moment {
+        self.sequence += 1;
+        Moment { time_us: self.now_us, sequence: self.sequence }
+    }
+
+    /// Tells history and properties.
+    pub fn tell(&mut self, happening: Happening<'_>) {
+        let moment = self.moment();
+        if let Err(message) = self.history.see(moment, &happening) {
+            self.fail("history", message);
+        }
+        for place in 0..self.properties.len() {
+            if let Err(message) = self.properties[place].see(&self.history, moment, &happening) {
+                let name = self.properties[place].name();
+                self.fail(name, message);
+            }
+        }
+    }
+
+    /// Something does not hold. The first counts.
+    pub fn fail(&mut self, property: &str, message: String) {
+        self.line(format_args!("VIOLATION {property}: {message}"));
+        if self.violation.is_none() {
+            self.violation = Some(Violation { property: property.to_owned(), message, time_us: self.now_us });
+        }
+    }
+
+    /// Writes a line of the trace.
+    pub fn line(&mut self, text: fmt::Arguments<'_>) {
+        self.trace.line(self.now_us, text);
+    }
+
+    /// Counts something.
+    pub fn count(&mut self, name: &str) {
+        match self.counters.get_mut(name) {
+            Some(count) => *count += 1,
+            None => {
+                self.counters.insert(name.to_owned(), 1);
+            }
+        }
+    }
+
+    /// Nothing breaks any more.
+    pub fn healed(&self) -> bool {
+        self.phase != Phase::Safety
+    }
+
+    /// A call id that this client has not used.
+    pub fn next_call(&mut self, client: usize) -> CallId {
+        let client = &mut self.clients[client];
+        client.next_call += 1;
+        CallId(client.next_call)
+    }
+}
