@@ -1,9 +1,8 @@
 //! Everything that the simulator takes from the other crates under names of its own, in one place.
 
-pub use crate::stand_in::core::{Core, ReplicaView};
-pub use crate::stand_in::log;
-pub use crate::stand_in::ring;
-pub use crate::stand_in::session::{self, Call, CallId, Draft, Input, Output, Session};
+pub use norn_client::session::{self, Call, CallId, Draft, Input, Output, Session};
+pub use norn_node::protocol::{Node as Core, ReplicaView, ring};
+pub use norn_node::storage::log;
 
 use norn_client::wire::TaskId;
 use norn_node::protocol::task::Task;

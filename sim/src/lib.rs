@@ -21,8 +21,6 @@ mod process;
 mod properties;
 pub mod report;
 mod settle;
-#[allow(dead_code, missing_docs)]
-mod stand_in;
 #[cfg(test)]
 mod tests;
 pub mod trace;

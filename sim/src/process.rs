@@ -145,7 +145,7 @@ impl World {
         if self.now_us > 10_000 && self.now_us - process.crashed_us < self.options.election_timeout_ms * 1_000 {
             self.count("restart within timeout");
         }
-        let seed = self.randoms.identity.next();
+        let seed = self.randoms.identity.bits();
         match self.recover(node, disk, seed) {
             Err(reason) => self.fail("recovery", format!("node {node} does not start: {reason}")),
             Ok(running) => {
@@ -159,7 +159,7 @@ impl World {
     fn recover(&mut self, node: usize, disk: SimDisk, seed: u64) -> Result<Running, String> {
         let config = log::LogConfig { segment_bytes: self.options.segment_bytes };
         let random = &mut self.randoms.identity;
-        let draw = || log::Identity { node: NodeId(random.wide()), incarnation: random.next() };
+        let draw = || log::Identity { node: NodeId(random.wide()), incarnation: random.bits() };
         let mut log = log::Log::open(disk, config, draw).map_err(|error| error.to_string())?;
         let identity = log.identity();
         if self.nodes[node].identity.is_some_and(|known| known.node != identity.node) && self.operator.knows(node) {

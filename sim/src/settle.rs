@@ -47,7 +47,7 @@ impl World {
     /// A cheap look before the thorough one.
     fn roots_agree(&self) -> bool {
         let views = self.nodes.iter().flat_map(|process| process.running.iter().flat_map(|run| run.core.inspect()));
-        let states: BTreeSet<_> = views.map(|view| (view.partition, view.tree_root, view.viewstamp)).collect();
+        let states: BTreeSet<_> = views.map(|view| (view.partition, view.content, view.viewstamp)).collect();
         let partitions: BTreeSet<_> = states.iter().map(|(partition, ..)| *partition).collect();
         states.len() == partitions.len() && partitions.len() == self.options.partitions as usize
     }

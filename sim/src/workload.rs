@@ -128,7 +128,7 @@ impl World {
     }
 
     fn new_session(&mut self) -> Session {
-        Session::new(session::Config::default(), self.options.nodes as usize, self.randoms.identity.next())
+        Session::new(session::Config::default(), self.options.nodes as usize, self.randoms.identity.bits())
     }
 
     /// Schedules what a client does, if its session is still the same by then.

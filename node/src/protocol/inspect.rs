@@ -7,7 +7,7 @@ use super::task::Task;
 use norn_client::wire::{PartitionId, TaskId};
 
 /// One replica as it stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReplicaView {
     /// Partition.
     pub partition: PartitionId,
@@ -23,17 +23,17 @@ pub struct ReplicaView {
     pub established: bool,
     /// Operations known to be committed in the viewstamp's epoch.
     pub commit: u64,
-    /// Root of the tree over the tasks.
-    pub tree_root: u128,
+    /// Digest of all tasks together.
+    pub content: u128,
     /// Number of tasks.
     pub tasks: usize,
 }
 
 impl Node {
     /// All replicas of this node.
-    pub fn inspect(&mut self) -> Vec<ReplicaView> {
+    pub fn inspect(&self) -> Vec<ReplicaView> {
         self.partitions
-            .values_mut()
+            .values()
             .map(|replica| {
                 let register = &replica.register;
                 ReplicaView {
@@ -44,7 +44,7 @@ impl Node {
                     leads: register.leading().is_some(),
                     established: register.established(),
                     commit: register.commit,
-                    tree_root: replica.store.root(),
+                    content: replica.store.tree().sum(),
                     tasks: replica.store.count(),
                 }
             })
@@ -67,9 +67,9 @@ impl Node {
     }
 
     /// What must hold at the end of every step; the first violation with its evidence.
-    pub fn check(&mut self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
         let now = self.now;
-        for (id, replica) in &mut self.partitions {
+        for (id, replica) in &self.partitions {
             replica.check(now).map_err(|violation| format!("{id:?}: {violation}"))?;
         }
         Ok(())

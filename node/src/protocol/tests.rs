@@ -4,7 +4,7 @@
 use super::*;
 use crate::protocol::event::ClientId;
 use norn_client::wire::request::Spec;
-use norn_client::wire::response::{Member, Welcome};
+use norn_client::wire::response::Member;
 use norn_client::wire::{
     Acks, Claim, ClaimId, ClusterId, Completion, ErrorCode, NewTask, QueueName, Request, Response, State, Token,
 };
@@ -445,7 +445,7 @@ fn a_follower_that_was_away_becomes_equal_without_any_client() {
     });
     cluster.advance(3_000);
     let roots: Vec<Vec<u128>> =
-        cluster.nodes.iter_mut().map(|node| node.inspect().into_iter().map(|view| view.tree_root).collect()).collect();
+        cluster.nodes.iter().map(|node| node.partitions.values().map(|replica| replica.store.root()).collect()).collect();
     assert_eq!(roots[0], roots[1]);
     assert_eq!(roots[0], roots[2]);
 }

@@ -17,7 +17,7 @@ pub fn unsettled(stores: &[Store]) -> Option<String> {
         let partition = store.view.partition;
         *leaders.entry(partition).or_insert(0) += usize::from(store.view.leads && store.view.established);
         let one: &Store = first.entry(partition).or_insert(store);
-        if one.view.tree_root != store.view.tree_root || one.tasks != store.tasks {
+        if one.view.content != store.view.content || one.tasks != store.tasks {
             return Some(format!("partition {partition}: nodes {} and {} have different tasks", one.node, store.node));
         }
         if (one.view.viewstamp, one.view.digest) != (store.view.viewstamp, store.view.digest) {
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn differing_replicas_open_tasks_and_missing_leaders_are_refused() {
         assert!(!refused(|_| {}));
-        assert!(refused(|stores| stores[1].view.tree_root = 1));
+        assert!(refused(|stores| stores[1].view.content = 1));
         assert!(refused(|stores| stores[1].view.digest = 1));
         assert!(refused(|stores| stores[1].view.leads = true) == false, "leading alone is not established");
         assert!(refused(|stores| stores[0].view.leads = false));

@@ -142,7 +142,7 @@ impl Partition {
     }
 
     /// What must always hold.
-    pub fn check(&mut self, now: Now) -> Result<(), String> {
+    pub fn check(&self, now: Now) -> Result<(), String> {
         let register = &self.register;
         register.check()?;
         self.store.check(|id, task| store::classify(task, register.cell(id), register.is_lapsed(id), now.wall_ms))?;

@@ -166,7 +166,7 @@ impl Store {
     }
 
     /// Root of the hash tree.
-    pub fn root(&mut self) -> Root {
+    pub fn root(&self) -> Root {
         self.tree.root()
     }
 
@@ -204,7 +204,7 @@ impl Store {
     }
 
     /// Everything derived is as it would be from scratch. `expected` gives a task's class.
-    pub fn check(&mut self, expected: impl Fn(&TaskId, &Task) -> Class) -> Result<(), String> {
+    pub fn check(&self, expected: impl Fn(&TaskId, &Task) -> Class) -> Result<(), String> {
         let mut index = Index::default();
         let mut tree = Tree::default();
         for (id, entry) in &self.tasks {

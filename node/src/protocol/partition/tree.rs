@@ -8,6 +8,7 @@ use crate::protocol::task::Digest;
 use merkle_light::hash::Algorithm;
 use merkle_light::merkle::MerkleTree;
 use norn_client::wire::TaskId;
+use std::cell::Cell;
 use std::hash::Hasher;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
@@ -67,7 +68,9 @@ pub fn bucket_of(id: &TaskId) -> usize {
 pub struct Tree {
     /// Allocated with the first task.
     buckets: Vec<Digest>,
-    root: Option<Root>,
+    /// Sum of all buckets.
+    sum: Digest,
+    root: Cell<Option<Root>>,
 }
 
 impl Tree {
@@ -81,12 +84,13 @@ impl Tree {
         }
         let bucket = &mut self.buckets[bucket_of(id)];
         *bucket = bucket.wrapping_sub(before).wrapping_add(after);
-        self.root = None;
+        self.sum = self.sum.wrapping_sub(before).wrapping_add(after);
+        self.root.set(None);
     }
 
     /// The root.
-    pub fn root(&mut self) -> Root {
-        if let Some(root) = self.root {
+    pub fn root(&self) -> Root {
+        if let Some(root) = self.root.get() {
             return root;
         }
         let root = if self.buckets.iter().all(|digest| *digest == 0) {
@@ -97,8 +101,13 @@ impl Tree {
             assert_eq!(tree.leafs(), BUCKETS);
             u128::from_be_bytes(tree.root())
         };
-        self.root = Some(root);
+        self.root.set(Some(root));
         root
+    }
+
+    /// Digest of all tasks together, without building the tree.
+    pub fn sum(&self) -> Digest {
+        self.sum
     }
 
     /// Digests of all buckets that are not empty.
