@@ -16,6 +16,8 @@ pub struct Operator {
     cluster: ClusterId,
     told: Vec<Option<Identity>>,
     founded: Vec<bool>,
+    /// Whether the next question to a node is the founding record, rather than who it is.
+    offers: Vec<bool>,
     genesis: Option<Genesis>,
     number: u64,
 }
@@ -24,7 +26,14 @@ impl Operator {
     /// Knows nothing yet.
     pub fn new(nodes: usize, cluster: u128) -> Self {
         let told = vec![None; nodes];
-        Operator { cluster: ClusterId(cluster), told, founded: vec![false; nodes], genesis: None, number: 0 }
+        Operator {
+            cluster: ClusterId(cluster),
+            told,
+            founded: vec![false; nodes],
+            offers: vec![false; nodes],
+            genesis: None,
+            number: 0,
+        }
     }
 
     /// The node has told who it is.
@@ -58,9 +67,10 @@ impl World {
         let number = self.operator.number;
         let known = self.operator.told[node].is_some();
         let request = match &self.operator.genesis {
-            Some(genesis) if known && number.is_multiple_of(2) => Request::Initialize(Box::new(genesis.clone())),
+            Some(genesis) if known && self.operator.offers[node] => Request::Initialize(Box::new(genesis.clone())),
             _ => Request::Identify,
         };
+        self.operator.offers[node] = !self.operator.offers[node];
         self.ask_node(node, OPERATOR - node as u64, number, request);
         self.schedule_in(INTERVAL_US + number, Event::Operate { node });
     }

@@ -195,7 +195,8 @@ impl World {
         let Some(running) = &mut self.nodes[node].running else { return };
         running.core.start(now, &mut effects);
         let (tasks, checked) = (adapter::tasks_of(&running.core), running.core.check());
-        self.tell(Happening::Recovered { node, tasks: &tasks });
+        let claims = adapter::claims_of(&running.core);
+        self.tell(Happening::Recovered { node, tasks: &tasks, claims: &claims });
         if let Err(reason) = checked {
             self.fail("check", format!("node {node} after its start: {reason}"));
         }

@@ -35,7 +35,7 @@ pub struct Spec {
     /// Carried through to the worker: trace context, content type.
     #[serde(default)]
     pub headers: Vec<(String, String)>,
-    /// After this many claims that did not complete, the task is dead; 0 means no limit.
+    /// After this many claims that failed or ran out, the task is dead; 0 means no limit.
     #[serde(default)]
     pub attempts_max: u32,
 }
@@ -190,7 +190,7 @@ pub enum Request {
         #[serde(default)]
         lease_ms: Option<u64>,
     },
-    /// Gives a claim back; the task can be claimed again at once.
+    /// Gives a claim back; the task can be claimed again at once. This does not count as an attempt.
     Release {
         /// Task.
         id: TaskId,

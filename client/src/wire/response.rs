@@ -98,7 +98,7 @@ pub struct Granted {
     pub priority: i32,
     /// As enqueued.
     pub headers: Vec<(String, String)>,
-    /// How many claims this task has had, this one included.
+    /// Attempts so far: claims that failed or ran out, and this one. A claim that was handed back is no attempt.
     pub attempt: u32,
     /// Length of the lease. Counts from when the call was first sent.
     pub lease_ms: u64,

@@ -444,8 +444,11 @@ fn a_follower_that_was_away_becomes_equal_without_any_client() {
         roots(0) == roots(2)
     });
     cluster.advance(3_000);
-    let roots: Vec<Vec<u128>> =
-        cluster.nodes.iter().map(|node| node.partitions.values().map(|replica| replica.store.root()).collect()).collect();
+    let roots: Vec<Vec<u128>> = cluster
+        .nodes
+        .iter()
+        .map(|node| node.partitions.values().map(|replica| replica.store.root()).collect())
+        .collect();
     assert_eq!(roots[0], roots[1]);
     assert_eq!(roots[0], roots[2]);
 }

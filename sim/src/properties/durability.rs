@@ -164,7 +164,14 @@ impl Property for Durability {
                 self.ghosts.entry(*node).or_default().pending.clear();
             }
             Happening::Replied { request, response } => return self.reply(history, request, response),
-            Happening::Recovered { node, tasks } => return self.recovered(history, *node, tasks),
+            Happening::Recovered { node, tasks, claims } => {
+                self.recovered(history, *node, tasks)?;
+                // What outlived a crash without having been synced is synced before it is trusted.
+                let facts =
+                    tasks.iter().flat_map(|(id, task)| facts_of(task).into_iter().map(|fact| Lesson::Fact(*id, fact)));
+                let grants = claims.iter().map(|(id, token)| Lesson::Grant(*id, *token));
+                self.ghosts.entry(*node).or_default().durable.extend(facts.chain(grants));
+            }
             _ => {}
         }
         Ok(())
@@ -240,7 +247,7 @@ mod tests {
         let mut bench = Bench::new();
         store(&mut bench, 0, &facts(), true);
         let known = BTreeMap::from([(id(1), Task::from_spec(Arc::new(spec())))]);
-        assert!(bench.see(Happening::Recovered { node: 0, tasks: &known }).is_ok());
-        assert!(bench.see(Happening::Recovered { node: 0, tasks: &BTreeMap::new() }).is_err());
+        assert!(bench.see(Happening::Recovered { node: 0, tasks: &known, claims: &[] }).is_ok());
+        assert!(bench.see(Happening::Recovered { node: 0, tasks: &BTreeMap::new(), claims: &[] }).is_err());
     }
 }

@@ -136,7 +136,7 @@ impl Node {
         self.calls.calls.insert(call, Call { to: from, ask, renewal, results: vec![None; subjects.len()] });
         match request {
             Request::Renew { items, lease_ms } => self.renew(call, &items, lease_ms),
-            Request::Release { id, token } => self.release(call, id, token, 0),
+            Request::Release { id, token } => self.release(call, (id, token), 0, false),
             Request::Fail { id, token, reason, retry_in_ms, invalid } => {
                 self.fail(call, (id, token), &reason, retry_in_ms, invalid);
             }
@@ -207,7 +207,7 @@ impl Node {
         }
     }
 
-    fn release(&mut self, call: u64, id: TaskId, token: Token, retry_in_ms: u64) {
+    fn release(&mut self, call: u64, (id, token): (TaskId, Token), retry_in_ms: u64, failed: bool) {
         let released = |cell: &Cell| matches!(cell.state, CellState::Released { .. });
         if self.current(&id, token).is_ok_and(|(_, cell)| released(cell)) {
             // A repeated call: it was done before, perhaps by an operation that has yet to commit.
@@ -217,7 +217,7 @@ impl Node {
         match self.held(&id, token) {
             Ok((partition, _)) => {
                 let not_before_ms = if retry_in_ms == 0 { 0 } else { self.now.wall_ms.saturating_add(retry_in_ms) };
-                let op = Op::Release { id, token, not_before_ms, at_ms: self.now.wall_ms };
+                let op = Op::Release { id, token, not_before_ms, at_ms: self.now.wall_ms, failed };
                 self.append(partition, op, Some(Waiting::Call { call, slots: vec![(0, 0)] }));
             }
             Err(error) => self.decide(call, 0, Err(error)),
@@ -232,7 +232,9 @@ impl Node {
         }
         let attempt = match self.held(&id, token) {
             Ok((_, cell)) => cell.attempt,
-            Err(error) if error.code == ErrorCode::Superseded => return self.release(call, id, token, retry_in_ms),
+            Err(error) if error.code == ErrorCode::Superseded => {
+                return self.release(call, (id, token), retry_in_ms, true);
+            }
             Err(error) => return self.decide(call, 0, Err(error)),
         };
         let partition = self.partition_of(&id);
@@ -244,7 +246,7 @@ impl Node {
             self.kill(partition, id, token, &reason);
             self.decide_after_commit(call, &id);
         } else {
-            self.release(call, id, token, retry_in_ms);
+            self.release(call, (id, token), retry_in_ms, true);
         }
     }
 

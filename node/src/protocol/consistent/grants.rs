@@ -125,6 +125,10 @@ impl Node {
     }
 
     fn pick(&mut self, queues: &[QueueName], max: usize) -> BTreeMap<PartitionId, Vec<TaskId>> {
+        // What changed earlier in this step is not published yet.
+        while let Some(partition) = self.stirred.pop_first() {
+            self.publish_heads(partition);
+        }
         let mut picked: BTreeMap<PartitionId, Vec<TaskId>> = BTreeMap::new();
         let mut out = BTreeSet::new();
         let (mut count, mut bytes) = (0, 0);
@@ -147,9 +151,9 @@ impl Node {
     }
 
     /// Operations that a session waits for are committed.
-    pub(in crate::protocol) fn committed(&mut self, partition: PartitionId, waiting: Waiting) {
+    pub(in crate::protocol) fn committed(&mut self, partition: PartitionId, at: Viewstamp, waiting: Waiting) {
         match waiting {
-            Waiting::Grant { session, items, .. } => self.granted(partition, session, &items),
+            Waiting::Grant { session, items, .. } => self.granted(partition, at, session, &items),
             Waiting::Call { call, slots } => self.call_committed(call, &slots),
             Waiting::Kill { id } => {
                 if let Some(death) = self.partitions[&partition].death(&id) {
@@ -168,7 +172,7 @@ impl Node {
         }
     }
 
-    fn granted(&mut self, partition: PartitionId, session: u64, items: &[(TaskId, Token)]) {
+    fn granted(&mut self, partition: PartitionId, at: Viewstamp, session: u64, items: &[(TaskId, Token)]) {
         if !self.grants.sessions.contains_key(&session) {
             return;
         }
@@ -177,11 +181,9 @@ impl Node {
                 .register
                 .leading()
                 .is_some_and(|leading| leading.flags.contains(&(*id, *token)));
-            let Some((granted, renewed)) = self.granted_task(partition, id, *token).filter(|_| !flagged) else {
-                continue;
-            };
+            let Some(granted) = self.granted_task(partition, id, *token).filter(|_| !flagged) else { continue };
             self.outbox.observe(Observation::Granted { id: *id, token: *token });
-            self.grants.sessions.get_mut(&session).expect("just seen").tasks.push((granted, renewed));
+            self.grants.sessions.get_mut(&session).expect("just seen").tasks.push((granted, at));
         }
         self.one_less(session);
     }
@@ -194,12 +196,12 @@ impl Node {
         }
     }
 
-    fn granted_task(&self, partition: PartitionId, id: &TaskId, token: Token) -> Option<(Granted, Viewstamp)> {
+    fn granted_task(&self, partition: PartitionId, id: &TaskId, token: Token) -> Option<Granted> {
         let replica = &self.partitions[&partition];
         let cell = replica.register.cell(id).filter(|cell| cell.token == token && cell.state == CellState::Held)?;
         let task = replica.store.task(id).filter(|task| task.ended().is_none())?;
         let spec = task.spec.as_ref()?;
-        let granted = Granted {
+        Some(Granted {
             id: *id,
             token,
             queue: spec.queue.clone(),
@@ -209,8 +211,7 @@ impl Node {
             attempt: cell.attempt,
             lease_ms: cell.lease_ms,
             updates: visible(task),
-        };
-        Some((granted, cell.renewed))
+        })
     }
 
     fn answer_grants(&mut self, session: u64) {
@@ -228,15 +229,21 @@ impl Node {
         for partition in state.partitions.clone() {
             let register = &self.partitions[&partition].register;
             let Some(leading) = register.leading() else { continue };
-            let uncommitted = leading.waiting.iter().filter_map(|(_, waiting)| match waiting {
-                Waiting::Grant { session: of, items, fresh: true } if *of == session => Some(items.clone()),
+            let epoch = leading.epoch;
+            let own = leading.waiting.iter().filter_map(|(length, waiting)| match waiting {
+                Waiting::Grant { session: of, items, fresh: true } if *of == session => Some((*length, items)),
                 Waiting::Grant { .. } | Waiting::Call { .. } | Waiting::Kill { .. } => None,
             });
-            let items: Vec<(TaskId, Token)> = uncommitted
-                .flatten()
-                .filter(|(id, token)| {
-                    register.cell(id).is_some_and(|cell| cell.token == *token && cell.state == CellState::Held)
+            // Whoever asked for a grant again has renewed it: then it is another session's to answer.
+            let untold = |(id, token): &&(TaskId, Token), length| {
+                register.cell(id).is_some_and(|cell| {
+                    let same = cell.token == *token && cell.renewed == Viewstamp { epoch, length };
+                    same && cell.state == CellState::Held
                 })
+            };
+            let items: Vec<(TaskId, Token)> = own
+                .flat_map(|(length, items)| items.iter().filter(move |item| untold(item, length)))
+                .copied()
                 .collect();
             self.void(partition, items);
         }

@@ -431,11 +431,11 @@ impl Node {
         let epoch = leading.epoch;
         let mut ready = Vec::new();
         while leading.waiting.front().is_some_and(|(number, _)| *number <= length) {
-            ready.extend(leading.waiting.pop_front().map(|(_, waiting)| waiting));
+            ready.extend(leading.waiting.pop_front());
         }
         self.tell_commit(partition, epoch, length);
-        for waiting in ready {
-            self.committed(partition, waiting);
+        for (length, waiting) in ready {
+            self.committed(partition, Viewstamp { epoch, length }, waiting);
         }
     }
 

@@ -19,7 +19,7 @@ pub struct Cell {
     pub token: Token,
     /// Viewstamp of the operation that granted or last renewed it.
     pub renewed: Viewstamp,
-    /// Grants so far that count as attempts.
+    /// Attempts so far: claims that failed or ran out, and the present one.
     pub attempt: u32,
     /// Who works, for people to read.
     pub worker: Arc<str>,
@@ -101,6 +101,8 @@ pub enum Op {
         not_before_ms: u64,
         /// When, by the leader's wall clock.
         at_ms: u64,
+        /// The attempt failed; a claim that is merely handed back is no attempt.
+        failed: bool,
     },
     /// Takes back grants that nobody was told of.
     #[serde(rename = "V")]
@@ -223,10 +225,11 @@ impl Table {
                 }
                 Ok(items.iter().map(|(id, ..)| *id).collect())
             }
-            Op::Release { id, token, not_before_ms, at_ms } => {
+            Op::Release { id, token, not_before_ms, at_ms, failed } => {
                 self.change(id, *token, |cell| {
                     cell.expires_ms = cell.expires_ms.min(*at_ms).max(cell.granted_ms);
                     let held = cell.state == CellState::Held;
+                    cell.attempt -= u32::from(!failed);
                     cell.state = CellState::Released { not_before_ms: *not_before_ms };
                     held
                 })
@@ -381,7 +384,7 @@ mod tests {
         let ops = [
             grant(ID, 1),
             Op::Renew { items: vec![(ID, token, 2_000, 9_000)] },
-            Op::Release { id: ID, token, not_before_ms: 0, at_ms: 6_000 },
+            Op::Release { id: ID, token, not_before_ms: 0, at_ms: 6_000, failed: true },
             grant(ID, 2),
             Op::Void { items: vec![(ID, Token { epoch: 1, number: 2 })] },
             drop,
