@@ -288,9 +288,10 @@ pub enum PeerMessage {
     /// Grant tasks to a worker of mine. With `recall`: only those that this call was granted before.
     #[serde(rename = "gr")]
     GrantAsk { ask: u64, claim: Box<Claim>, max: u32, recall: bool },
-    /// Committed grants, each with the viewstamp of its cell, and what is left at the head of the queues.
+    /// Committed grants, and what is left at the head of the queues. A grant made for this very question comes with its
+    /// viewstamp and may be given back; one that was found again may be in somebody's hands already.
     #[serde(rename = "gd")]
-    GrantAnswer { ask: u64, claim: ClaimId, tasks: Vec<(Granted, Viewstamp)>, heads: Vec<Option<Head>> },
+    GrantAnswer { ask: u64, claim: ClaimId, tasks: Vec<(Granted, Option<Viewstamp>)>, heads: Vec<Option<Head>> },
     /// Grants that no client was told of, each with the viewstamp under which it was answered: take them back, unless they
     /// were renewed or asked for again since.
     #[serde(rename = "re")]

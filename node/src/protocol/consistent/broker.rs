@@ -49,7 +49,7 @@ struct Call {
     number: u64,
     claim: Claim,
     /// Grants so far, with the node that gave each.
-    got: Vec<(Granted, Viewstamp, NodeId)>,
+    got: Vec<(Granted, Option<Viewstamp>, NodeId)>,
     phase: Phase,
     /// Nodes that may hold grants of an earlier attempt of this call.
     recall: BTreeSet<NodeId>,
@@ -237,7 +237,7 @@ impl Node {
         from: NodeId,
         ask: u64,
         claim: ClaimId,
-        tasks: Vec<(Granted, Viewstamp)>,
+        tasks: Vec<(Granted, Option<Viewstamp>)>,
         heads: &[Option<Head>],
     ) {
         if self.broker.abandoned.remove(&ask) {
@@ -266,9 +266,10 @@ impl Node {
         self.pursue(number);
     }
 
-    fn give_back(&mut self, tasks: Vec<(Granted, Viewstamp)>) {
+    /// Gives back what was granted for nobody. What was only found again stays: another node may have answered with it.
+    fn give_back(&mut self, tasks: Vec<(Granted, Option<Viewstamp>)>) {
         let mut by_leader: BTreeMap<NodeId, Vec<(TaskId, norn_client::wire::Token, Viewstamp)>> = BTreeMap::new();
-        for (granted, renewed) in tasks {
+        for (granted, renewed) in tasks.into_iter().filter_map(|(granted, fresh)| Some((granted, fresh?))) {
             if let Some(leader) = self.leader_of(self.partition_of(&granted.id)) {
                 by_leader.entry(leader).or_default().push((granted.id, granted.token, renewed));
             }

@@ -27,7 +27,7 @@ struct Session {
     ask: u64,
     claim: ClaimId,
     queues: Vec<QueueName>,
-    tasks: Vec<(Granted, Viewstamp)>,
+    tasks: Vec<(Granted, Option<Viewstamp>)>,
     /// Operations that have not committed.
     pending: usize,
     partitions: BTreeSet<PartitionId>,
@@ -153,7 +153,7 @@ impl Node {
     /// Operations that a session waits for are committed.
     pub(in crate::protocol) fn committed(&mut self, partition: PartitionId, at: Viewstamp, waiting: Waiting) {
         match waiting {
-            Waiting::Grant { session, items, .. } => self.granted(partition, at, session, &items),
+            Waiting::Grant { session, items, fresh } => self.granted(partition, fresh.then_some(at), session, &items),
             Waiting::Call { call, slots } => self.call_committed(call, &slots),
             Waiting::Kill { id } => {
                 if let Some(death) = self.partitions[&partition].death(&id) {
@@ -172,7 +172,7 @@ impl Node {
         }
     }
 
-    fn granted(&mut self, partition: PartitionId, at: Viewstamp, session: u64, items: &[(TaskId, Token)]) {
+    fn granted(&mut self, partition: PartitionId, fresh: Option<Viewstamp>, session: u64, items: &[(TaskId, Token)]) {
         if !self.grants.sessions.contains_key(&session) {
             return;
         }
@@ -183,7 +183,7 @@ impl Node {
                 .is_some_and(|leading| leading.flags.contains(&(*id, *token)));
             let Some(granted) = self.granted_task(partition, id, *token).filter(|_| !flagged) else { continue };
             self.outbox.observe(Observation::Granted { id: *id, token: *token });
-            self.grants.sessions.get_mut(&session).expect("just seen").tasks.push((granted, at));
+            self.grants.sessions.get_mut(&session).expect("just seen").tasks.push((granted, fresh));
         }
         self.one_less(session);
     }
