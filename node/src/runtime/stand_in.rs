@@ -1,0 +1,178 @@
+//! Doubles of parts that are written elsewhere, to be replaced by them.
+#![allow(missing_docs)]
+
+use crate::protocol::{Effect, Event, Founding, Now, Record, Ticket};
+use norn_client::wire::response::{Genesis, Identity as NodeIdentity, Member};
+use norn_client::wire::{Error, ErrorCode, NodeId, Request, Response};
+use std::collections::VecDeque;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+// storage::Log, runtime::disk::FileDisk
+
+#[derive(Debug)]
+pub struct FileDisk(PathBuf);
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct OpenError(pub String);
+
+impl FileDisk {
+    pub fn open(path: &Path) -> Result<FileDisk, OpenError> {
+        fs::create_dir_all(path).map_err(|error| OpenError(error.to_string()))?;
+        Ok(FileDisk(path.to_owned()))
+    }
+}
+
+#[derive(Debug)]
+pub struct LogConfig {
+    pub segment_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Identity {
+    pub node: NodeId,
+    pub incarnation: u64,
+}
+
+#[derive(Debug)]
+pub struct Replayed {
+    pub records: u64,
+}
+
+#[derive(Debug)]
+pub struct Log {
+    file: fs::File,
+    records: VecDeque<Record>,
+    identity: Identity,
+}
+
+impl Log {
+    pub fn open(disk: FileDisk, _: LogConfig, draw: impl FnOnce() -> Identity) -> Result<Log, OpenError> {
+        let failed = |error: std::io::Error| OpenError(error.to_string());
+        let path = disk.0.join("log");
+        let bytes = fs::read(&path).unwrap_or_default();
+        let mut file = fs::OpenOptions::new().create(true).append(true).open(path).map_err(failed)?;
+        let mut records = VecDeque::new();
+        let mut rest = &bytes[..];
+        while let Some((head, tail)) = rest.split_first_chunk::<4>() {
+            let (body, after) = tail.split_at(u32::from_be_bytes(*head) as usize);
+            records.push_back(Record::decode(body).map_err(|error| OpenError(error.to_string()))?);
+            rest = after;
+        }
+        let identity = match records.pop_front() {
+            Some(Record::Identity { node, incarnation }) => Identity { node, incarnation },
+            _ => {
+                let drawn = draw();
+                let record = Record::Identity { node: drawn.node, incarnation: drawn.incarnation };
+                write_record(&mut file, &record).map_err(failed)?;
+                drawn
+            }
+        };
+        Ok(Log { file, records, identity })
+    }
+
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    pub fn replay(&mut self, mut visit: impl FnMut(Record) -> Result<(), String>) -> Result<Replayed, OpenError> {
+        let records = self.records.len() as u64;
+        self.records.drain(..).try_for_each(&mut visit).map_err(OpenError)?;
+        Ok(Replayed { records })
+    }
+
+    pub fn append(&mut self, records: &[Record]) -> Result<(), OpenError> {
+        records
+            .iter()
+            .try_for_each(|record| write_record(&mut self.file, record))
+            .map_err(|error| OpenError(error.to_string()))
+    }
+
+    pub fn sync(&mut self) -> Result<(), OpenError> {
+        self.file.sync_data().map_err(|error| OpenError(error.to_string()))
+    }
+}
+
+fn write_record(file: &mut fs::File, record: &Record) -> std::io::Result<()> {
+    let mut body = Vec::new();
+    record.encode(&mut body);
+    file.write_all(&(body.len() as u32).to_be_bytes())?;
+    file.write_all(&body)
+}
+
+// protocol::ring::assign
+
+pub fn assign(members: &[Member], partitions: u32, replicas: u32) -> Vec<Vec<u16>> {
+    let count = members.len() as u32;
+    (0..partitions).map(|partition| (0..replicas).map(|place| ((partition + place) % count) as u16).collect()).collect()
+}
+
+// protocol::Node
+
+#[derive(Debug)]
+pub struct Node {
+    founding: Founding,
+    genesis: Option<Arc<Genesis>>,
+    tickets: u64,
+}
+
+impl Node {
+    pub fn new(founding: Founding, _seed: u64) -> Node {
+        Node { founding, genesis: None, tickets: 0 }
+    }
+
+    pub fn recover(&mut self, record: Record) -> Result<(), String> {
+        if let Record::Genesis(genesis) = record {
+            self.genesis = Some(genesis);
+        }
+        Ok(())
+    }
+
+    pub fn start(&mut self, _now: Now, effects: &mut Vec<Effect>) {
+        if let Some(genesis) = self.genesis.clone() {
+            effects.push(Effect::Joined { genesis });
+        }
+    }
+
+    pub fn step(&mut self, _now: Now, event: Event, effects: &mut Vec<Effect>) {
+        match event {
+            Event::Shutdown => effects.push(Effect::Stopped),
+            Event::Request { client, number, request, .. } => {
+                let response = match request {
+                    Request::Identify => Response::Identity(Box::new(self.identity())),
+                    Request::Initialize(genesis) => {
+                        let genesis = Arc::new(*genesis);
+                        self.genesis = Some(Arc::clone(&genesis));
+                        self.tickets += 1;
+                        let records = vec![Record::Genesis(Arc::clone(&genesis))];
+                        effects.push(Effect::Persist { ticket: Ticket(self.tickets), records });
+                        effects.push(Effect::Joined { genesis });
+                        Response::Done
+                    }
+                    other => Response::Error(Error::new(ErrorCode::Unsupported, other.verb())),
+                };
+                effects.push(Effect::Reply { client, number, response });
+            }
+            _ => {}
+        }
+    }
+
+    pub fn next_wake(&self) -> Option<u64> {
+        None
+    }
+
+    fn identity(&self) -> NodeIdentity {
+        NodeIdentity {
+            node: self.founding.node,
+            incarnation: self.founding.incarnation,
+            name: self.founding.name.clone(),
+            address: self.founding.address.clone(),
+            zone: self.founding.zone.clone(),
+            genesis: self.genesis.as_ref().map(|genesis| Box::new((**genesis).clone())),
+            serving: self.genesis.is_some(),
+        }
+    }
+}
