@@ -176,3 +176,35 @@ impl Node {
         }
     }
 }
+
+// norn_client::{client, command, repl}
+
+pub mod client {
+    use std::process::ExitCode;
+    use tokio::io::{AsyncBufReadExt, BufReader};
+
+    #[derive(Debug, clap::Subcommand)]
+    pub enum Verb {
+        /// The node and the cluster in short.
+        Status {
+            /// Again and again.
+            #[arg(long)]
+            watch: bool,
+        },
+    }
+
+    pub fn execute(verb: Verb, place: &str) -> Result<ExitCode, String> {
+        Err(format!("{verb:?} at {place}"))
+    }
+
+    pub async fn repl(_place: &str, _json: bool) -> Result<ExitCode, String> {
+        let mut lines = BufReader::new(tokio::io::stdin()).lines();
+        while let Some(line) = lines.next_line().await.map_err(|error| error.to_string())? {
+            if line.trim() == "quit" {
+                break;
+            }
+            eprintln!("not there yet: {line}");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
