@@ -33,6 +33,13 @@ pub enum Internal {
         /// Peer.
         peer: NodeId,
     },
+    /// A peer has opened its own link to this node.
+    PeerHeard {
+        /// Peer.
+        peer: NodeId,
+        /// Drawn at each start of its process.
+        process: u64,
+    },
     /// The log is durable up to here.
     Persisted {
         /// Highest ticket.
@@ -174,6 +181,7 @@ impl Running {
                 self.driver.metrics.add(Counter::PeerConnected, 1);
                 Event::PeerConnected { peer }
             }
+            Internal::PeerHeard { peer, process } => return self.driver.peers.heard(peer, process),
             Internal::Persisted { ticket } => Event::Persisted { ticket },
             Internal::Shutdown => Event::Shutdown,
         };

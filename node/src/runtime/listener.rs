@@ -58,21 +58,20 @@ pub struct Listener {
     connections: Arc<Semaphore>,
     clients: Arc<Semaphore>,
     refusals: Refusals,
-    /// Lives as long as any stream still has answers to write.
-    writing: mpsc::Sender<()>,
+    /// Streams that may still have answers to write.
+    writers: watch::Sender<usize>,
 }
 
 impl Listener {
-    /// A listener, and what tells when the last answer is written.
+    /// A listener that accepts nothing yet.
     pub fn new(
         node: NodeId,
         inputs: Inputs,
         genesis: watch::Receiver<Option<Arc<Genesis>>>,
         metrics: Arc<Metrics>,
         bounds: ListenerBounds,
-    ) -> (Arc<Self>, mpsc::Receiver<()>) {
-        let (writing, written) = mpsc::channel(1);
-        let listener = Listener {
+    ) -> Arc<Self> {
+        Arc::new(Listener {
             node,
             inputs,
             genesis,
@@ -83,9 +82,15 @@ impl Listener {
             connections: Arc::new(Semaphore::new(bounds.connections_max + 2 * NODES_MAX)),
             clients: Arc::new(Semaphore::new(bounds.connections_max)),
             refusals: Refusals::default(),
-            writing,
-        };
-        (Arc::new(listener), written)
+            writers: watch::Sender::new(0),
+        })
+    }
+
+    /// Once the driver has stopped: waits until every answer is with its client.
+    pub async fn written(&self) {
+        let mut writers = self.writers.subscribe();
+        // It cannot fail while the sender is at hand.
+        let _ = writers.wait_for(|count| *count == 0).await;
     }
 
     /// Accepts until the endpoint is closed.
@@ -198,6 +203,10 @@ impl Listener {
             return self.refuse(connection, code, &format!("hello of {}: {reason}", principal.name));
         }
         frames.set_limit(PEER_FRAME_BYTES_MAX);
+        let heard = Internal::PeerHeard { peer: hello.from, process: hello.process };
+        if self.inputs.internal.send(heard).await.is_err() {
+            return;
+        }
         loop {
             let message: PeerMessage = match frames.next().await {
                 Ok(Some((header, body))) => match expect_body(Kind::Peer, &header, body) {
@@ -262,7 +271,7 @@ impl Listener {
             connection: connection.clone(),
             send,
             in_flight: Arc::clone(&in_flight),
-            _writing: self.writing.clone(),
+            _writing: Writing::begin(&self.writers),
         };
         tokio::spawn(writer.run(answers));
         // Only the driver keeps the queue of answers open: when it stops, the writer writes out what is there and ends.
@@ -349,7 +358,23 @@ struct AnswerWriter {
     connection: Connection,
     send: SendStream,
     in_flight: Arc<Semaphore>,
-    _writing: mpsc::Sender<()>,
+    _writing: Writing,
+}
+
+/// Counts a writer for as long as it lives.
+struct Writing(watch::Sender<usize>);
+
+impl Writing {
+    fn begin(writers: &watch::Sender<usize>) -> Self {
+        writers.send_modify(|count| *count += 1);
+        Writing(writers.clone())
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
 }
 
 impl AnswerWriter {

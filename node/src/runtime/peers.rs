@@ -48,6 +48,8 @@ pub struct PeerHello {
     pub to: NodeId,
     /// What the stream is for: true for bulk.
     pub bulk: bool,
+    /// Drawn at each start of the sender's process.
+    pub process: u64,
 }
 
 /// Bounds and times of links.
@@ -63,6 +65,16 @@ pub struct LinkBounds {
 struct Link {
     urgent: mpsc::Sender<PeerMessage>,
     bulk: mpsc::Sender<PeerMessage>,
+    heard: watch::Sender<Option<u64>>,
+}
+
+/// Who speaks on all links of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Speaker {
+    /// Identity in the data directory.
+    pub node: NodeId,
+    /// Drawn at each start of the process.
+    pub process: u64,
 }
 
 /// All links of a node.
@@ -70,7 +82,7 @@ struct Link {
 pub struct Peers {
     endpoint: Endpoint,
     config: ClientConfig,
-    node: NodeId,
+    speaker: Speaker,
     bounds: LinkBounds,
     internal: mpsc::Sender<Internal>,
     metrics: Arc<Metrics>,
@@ -84,37 +96,46 @@ impl Peers {
     pub fn new(
         endpoint: Endpoint,
         config: ClientConfig,
-        node: NodeId,
+        speaker: Speaker,
         bounds: LinkBounds,
         internal: mpsc::Sender<Internal>,
         metrics: Arc<Metrics>,
     ) -> Self {
         let (links, tasks) = (HashMap::new(), JoinSet::new());
         let stopping = watch::Sender::new(false);
-        Peers { endpoint, config, node, bounds, internal, metrics, links, stopping, tasks }
+        Peers { endpoint, config, speaker, bounds, internal, metrics, links, stopping, tasks }
     }
 
     /// Starts links to all members that have none. Must be called within the async runtime.
     pub fn join(&mut self, genesis: &Genesis) {
         for member in &genesis.members {
-            if member.node == self.node || self.links.contains_key(&member.node) {
+            if member.node == self.speaker.node || self.links.contains_key(&member.node) {
                 continue;
             }
             let (urgent, urgent_queue) = mpsc::channel(self.bounds.queue_max);
             let (bulk, bulk_queue) = mpsc::channel(self.bounds.queue_max);
-            self.links.insert(member.node, Link { urgent, bulk });
+            let (heard, hears) = watch::channel(None);
+            self.links.insert(member.node, Link { urgent, bulk, heard });
             let task = LinkTask {
                 endpoint: self.endpoint.clone(),
                 config: self.config.clone(),
                 member: member.clone(),
                 cluster: genesis.cluster,
-                node: self.node,
+                speaker: self.speaker,
                 connect_timeout: self.bounds.connect_timeout,
                 internal: self.internal.clone(),
                 stopping: self.stopping.subscribe(),
                 metrics: Arc::clone(&self.metrics),
             };
-            self.tasks.spawn(task.run(urgent_queue, bulk_queue));
+            self.tasks.spawn(task.run(urgent_queue, bulk_queue, hears));
+        }
+    }
+
+    /// A peer has connected to this node: it can be reached right now, and if its process is a new one, the link to the
+    /// old one leads nowhere. Without this word that would show only when the link has been silent for too long.
+    pub fn heard(&mut self, peer: NodeId, process: u64) {
+        if let Some(link) = self.links.get(&peer) {
+            link.heard.send_replace(Some(process));
         }
     }
 
@@ -148,7 +169,7 @@ struct LinkTask {
     config: ClientConfig,
     member: Member,
     cluster: ClusterId,
-    node: NodeId,
+    speaker: Speaker,
     connect_timeout: Duration,
     internal: mpsc::Sender<Internal>,
     stopping: watch::Receiver<bool>,
@@ -159,18 +180,26 @@ struct LinkTask {
 enum LinkEnd {
     /// The node stops.
     Stopped,
-    /// It broke, and is worth another try.
+    /// It broke, and is worth another try after a pause.
     Broken(String),
+    /// The peer has just shown that it is there, as another process: try again at once.
+    Restarted,
 }
 
 impl LinkTask {
-    async fn run(self, mut urgent: mpsc::Receiver<PeerMessage>, mut bulk: mpsc::Receiver<PeerMessage>) {
+    async fn run(
+        self,
+        mut urgent: mpsc::Receiver<PeerMessage>,
+        mut bulk: mpsc::Receiver<PeerMessage>,
+        mut heard: watch::Receiver<Option<u64>>,
+    ) {
         let mut pause = BACKOFF_MIN;
         let mut last_reason = String::new();
         loop {
             let started = tokio::time::Instant::now();
-            let reason = match self.serve(&mut urgent, &mut bulk).await {
+            let reason = match self.serve(&mut urgent, &mut bulk, &mut heard).await {
                 LinkEnd::Stopped => return,
+                LinkEnd::Restarted => continue,
                 LinkEnd::Broken(reason) => reason,
             };
             if started.elapsed() >= GOOD_LINK {
@@ -186,6 +215,7 @@ impl LinkTask {
             // Jitter keeps nodes that lost each other at one moment from meeting in lockstep.
             tokio::select! {
                 () = tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))) => {}
+                Ok(()) = heard.changed() => {}
                 () = self.stopping() => return,
             }
             pause = (pause * 2).min(BACKOFF_MAX);
@@ -198,9 +228,16 @@ impl LinkTask {
     }
 
     /// One life of the link.
-    async fn serve(&self, urgent: &mut mpsc::Receiver<PeerMessage>, bulk: &mut mpsc::Receiver<PeerMessage>) -> LinkEnd {
+    async fn serve(
+        &self,
+        urgent: &mut mpsc::Receiver<PeerMessage>,
+        bulk: &mut mpsc::Receiver<PeerMessage>,
+        heard: &mut watch::Receiver<Option<u64>>,
+    ) -> LinkEnd {
         let connected = tokio::select! {
             connected = tokio::time::timeout(self.connect_timeout, self.connect()) => connected,
+            // Its first packets may have met nobody; waiting for their repetition takes longer than a new attempt.
+            Ok(()) = heard.changed() => return LinkEnd::Restarted,
             () = self.stopping() => return LinkEnd::Stopped,
         };
         let (connection, urgent_stream, bulk_stream) = match connected {
@@ -221,6 +258,7 @@ impl LinkTask {
         let end = tokio::select! {
             // The peer never writes on this link; it only closes it, with its reason.
             reason = connection.closed() => LinkEnd::Broken(reason.to_string()),
+            () = restarted(heard) => LinkEnd::Restarted,
             written = async { tokio::try_join!(
                 write_messages(urgent_stream, urgent, &self.metrics),
                 write_messages(bulk_stream, bulk, &self.metrics),
@@ -252,9 +290,10 @@ impl LinkTask {
             version: PROTOCOL_VERSION,
             features: FEATURES,
             cluster: self.cluster,
-            from: self.node,
+            from: self.speaker.node,
             to: self.member.node,
             bulk: class == Class::Bulk,
+            process: self.speaker.process,
         };
         if class == Class::Urgent {
             stream.set_priority(1).map_err(|error| error.to_string())?;
@@ -263,6 +302,19 @@ impl LinkTask {
         encode_named(&mut bytes, Kind::PeerHello, 0, &hello);
         stream.write_all(&bytes).await.map_err(|error| error.to_string())?;
         Ok(stream)
+    }
+}
+
+/// Waits until the peer is heard of as another process than before.
+async fn restarted(heard: &mut watch::Receiver<Option<u64>>) {
+    loop {
+        let before = *heard.borrow_and_update();
+        if heard.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+        if before.is_some() && before != *heard.borrow() {
+            return;
+        }
     }
 }
 

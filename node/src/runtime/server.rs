@@ -5,12 +5,12 @@ use crate::runtime::clock::Clock;
 use crate::runtime::driver::{Driver, External, Inputs, Internal};
 use crate::runtime::listener::{CLIENT_FIRST, Listener};
 use crate::runtime::metrics::Metrics;
-use crate::runtime::peers::Peers;
+use crate::runtime::peers::{Peers, Speaker};
 use crate::runtime::settings::Settings;
 use crate::runtime::stand_in::{FileDisk, Identity, Log, LogConfig, Node};
 use crate::runtime::store::{Journal, Store};
 use crate::runtime::tls::{Credentials, TlsError};
-use crate::runtime::transport::{CloseCode, client_config, endpoint, resolve, server_config};
+use crate::runtime::transport::{CloseCode, endpoint, peer_config, resolve, server_config};
 use norn_client::wire::response::Identity as NodeIdentity;
 use norn_client::wire::{NodeId, Request, Response};
 use quinn::Endpoint;
@@ -26,6 +26,8 @@ use tokio::task::JoinHandle;
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long last answers may take on their way.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long connections may take to close.
+const GOOD_BYE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Between looks at whether the node serves.
 const READY_INTERVAL: Duration = Duration::from_millis(20);
 /// Between reports of all counters in the log.
@@ -83,7 +85,7 @@ pub struct Server {
     accepting: JoinHandle<()>,
     reporting: JoinHandle<()>,
     metrics: Arc<Metrics>,
-    written: mpsc::Receiver<()>,
+    listener: Arc<Listener>,
     /// Numbers that the host itself uses as a client: below those of the listener.
     host_client_next: AtomicU64,
 }
@@ -126,8 +128,8 @@ impl Server {
         let (genesis, genesis_seen) = watch::channel(None);
         let peers = Peers::new(
             endpoint.clone(),
-            client_config(&credentials)?,
-            identity,
+            peer_config(&credentials)?,
+            Speaker { node: identity, process: rand::random() },
             settings.links,
             inputs.internal.clone(),
             Arc::clone(&metrics),
@@ -142,20 +144,19 @@ impl Server {
             internal: internal_queue,
             external: external_queue,
         };
-        let (listener, written) =
-            Listener::new(identity, inputs.clone(), genesis_seen, Arc::clone(&metrics), settings.listener);
+        let listener = Listener::new(identity, inputs.clone(), genesis_seen, Arc::clone(&metrics), settings.listener);
         let reports = Arc::clone(&metrics);
         Ok(Server {
             address,
             identity,
             name: settings.name.into(),
             driver: tokio::spawn(driver.run()),
-            accepting: tokio::spawn(listener.run(endpoint.clone())),
+            accepting: tokio::spawn(Arc::clone(&listener).run(endpoint.clone())),
             reporting: tokio::spawn(async move { reports.report_every(REPORT_INTERVAL).await }),
             endpoint,
             inputs,
             metrics,
-            written,
+            listener,
             host_client_next: AtomicU64::new(1),
         })
     }
@@ -231,10 +232,12 @@ impl Server {
         self.driver.abort();
         self.reporting.abort();
         self.accepting.abort();
-        // The listener's own end goes with its task and connections; answers under way hold the others.
-        let _ = tokio::time::timeout(LAST_ANSWERS_TIMEOUT, self.written.recv()).await;
+        if tokio::time::timeout(LAST_ANSWERS_TIMEOUT, self.listener.written()).await.is_err() {
+            tracing::debug!("some client did not take its last answers in time");
+        }
         self.endpoint.close(CloseCode::Stopping.into(), b"the node stops");
-        let _ = tokio::time::timeout(LAST_ANSWERS_TIMEOUT, self.endpoint.wait_idle()).await;
+        // The good-byes go out at once; what takes longer is waiting for late packets.
+        let _ = tokio::time::timeout(GOOD_BYE_TIMEOUT, self.endpoint.wait_idle()).await;
     }
 }
 

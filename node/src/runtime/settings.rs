@@ -80,7 +80,7 @@ pub const DEFINITIONS: &[Definition] = &[
     number("client_queue_max", 16, 1 << 20, "1024", "requests read and not yet taken by the node"),
     number("event_queue_max", 64, 1 << 20, "4096", "messages of peers read and not yet taken by the node"),
     number("peer_queue_max", 64, 1 << 20, "8192", "messages waiting for one stream to a peer; more are dropped"),
-    number("connect_timeout_ms", 100, 60_000, "2000", "how long an attempt to connect to a peer may take"),
+    number("connect_timeout_ms", 100, 60_000, "1000", "how long an attempt to connect to a peer may take"),
     number("connections_max", 4, 65_536, "1024", "connections of clients"),
     number("frame_timeout_ms", 100, 600_000, "30000", "from the first to the last byte of a frame"),
     number("frame_memory_bytes", 128 << 20, 64 << 30, "268435456", "memory for large frames while they are read"),

@@ -12,6 +12,12 @@ use std::time::Duration;
 pub const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 /// A connection that has been silent for this long is gone.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same for links between nodes, which are never silent for long.
+pub const PEER_IDLE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Round trip assumed before one was measured: three of them pass before a lost first packet is repeated.
+const INITIAL_ROUND_TRIP: Duration = Duration::from_millis(100);
+/// Between signs of life on a link between nodes.
+const PEER_KEEP_ALIVE: Duration = Duration::from_millis(500);
 /// Between signs of life on a silent connection.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// Streams that a client may have open on one connection. One is enough: it is multiplexed.
@@ -50,12 +56,13 @@ impl From<CloseCode> for VarInt {
     }
 }
 
-fn transport() -> Arc<TransportConfig> {
+fn transport(idle_timeout: Duration, keep_alive: Duration) -> Arc<TransportConfig> {
     let mut transport = TransportConfig::default();
-    let idle_ms = u32::try_from(IDLE_TIMEOUT.as_millis()).expect("seconds");
+    let idle_ms = u32::try_from(idle_timeout.as_millis()).expect("seconds");
     transport
         .max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(idle_ms))))
-        .keep_alive_interval(Some(KEEP_ALIVE))
+        .keep_alive_interval(Some(keep_alive))
+        .initial_rtt(INITIAL_ROUND_TRIP)
         .max_concurrent_bidi_streams(VarInt::from_u32(CLIENT_STREAMS_MAX))
         .max_concurrent_uni_streams(VarInt::from_u32(PEER_STREAMS_MAX))
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))
@@ -69,14 +76,21 @@ fn transport() -> Arc<TransportConfig> {
 pub fn server_config(credentials: &Credentials) -> Result<ServerConfig, TlsError> {
     let mut config = ServerConfig::with_crypto(credentials.server_crypto()?);
     // Nodes and their clients do not wander between networks.
-    config.migration(false).transport_config(transport());
+    config.migration(false).transport_config(transport(IDLE_TIMEOUT, KEEP_ALIVE));
     Ok(config)
 }
 
-/// Settings of connections that go out.
+/// Settings of a client's connections.
 pub fn client_config(credentials: &Credentials) -> Result<ClientConfig, TlsError> {
     let mut config = ClientConfig::new(credentials.client_crypto()?);
-    config.transport_config(transport());
+    config.transport_config(transport(IDLE_TIMEOUT, KEEP_ALIVE));
+    Ok(config)
+}
+
+/// Settings of links to peers.
+pub fn peer_config(credentials: &Credentials) -> Result<ClientConfig, TlsError> {
+    let mut config = ClientConfig::new(credentials.client_crypto()?);
+    config.transport_config(transport(PEER_IDLE_TIMEOUT, PEER_KEEP_ALIVE));
     Ok(config)
 }
 
