@@ -80,7 +80,9 @@ pub fn run(command: Command, global: Global) -> Outcome {
 
 async fn init(peers: &[String], wish: &Wish, certificates: &Path, json: bool) -> Outcome {
     let caller = Caller::new(&Credentials::load(&find_client(certificates)?)?, CALL_TIMEOUT)?;
-    let founded = found(&caller, peers, wish).await?;
+    let founded = found(&caller, peers, wish).await;
+    caller.close().await;
+    let founded = founded?;
     let genesis = &founded.genesis;
     if json {
         let node = |member: &norn_client::wire::response::Member| serde_json::json!({ "node": member.node.to_string(), "name": member.name, "address": member.address });

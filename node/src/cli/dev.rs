@@ -269,6 +269,7 @@ async fn serve(
             // While it starts, a node that ends is a failure; later it is what the person wants to see.
             Some(ended) = ends.recv() => Err(not_started(&ended)),
         }?;
+        caller.close().await;
         introduce(layout, shape, children);
         if no_repl {
             say("ready")?;

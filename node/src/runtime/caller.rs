@@ -12,6 +12,9 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+/// How long connections may take to close.
+const GOOD_BYE_TIMEOUT: Duration = Duration::from_millis(100);
+
 /// Why a call has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
@@ -51,6 +54,13 @@ impl Caller {
         // Hosts without IPv6 are common; it is missed only when an address needs it.
         let v6 = endpoint(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)), None).ok();
         Ok(Caller { v4, v6, config: client_config(credentials)?, timeout })
+    }
+
+    /// Lets the last good-byes go out, so that nodes need not find out by themselves that nobody is there any more.
+    pub async fn close(&self) {
+        for endpoint in [Some(&self.v4), self.v6.as_ref()].into_iter().flatten() {
+            let _ = tokio::time::timeout(GOOD_BYE_TIMEOUT, endpoint.wait_idle()).await;
+        }
     }
 
     /// One call on a connection of its own.

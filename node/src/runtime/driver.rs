@@ -1,6 +1,7 @@
 //! Owns the node: hands it events, carries out its effects, sleeps until it wants to wake.
 
 use crate::protocol::{ClientId, Effect, Event, PeerMessage, Principal, Ticket};
+use crate::runtime::answers::AnswerSender;
 use crate::runtime::clock::Clock;
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::runtime::peers::Peers;
@@ -14,9 +15,6 @@ use tokio::sync::{mpsc, watch};
 
 /// Events that are carried out before the effects' consequences are looked at again.
 const EVENTS_PER_TURN_MAX: usize = 256;
-
-/// Answers on their way to one client. Bounded by the requests that the client may have under way.
-pub type Replies = mpsc::UnboundedSender<(u64, Response)>;
 
 /// What keeps the cluster going. Never held back: its queue is read first.
 #[derive(Debug)]
@@ -57,7 +55,7 @@ pub enum External {
         /// Its number.
         client: ClientId,
         /// Where its answers go.
-        replies: Replies,
+        replies: AnswerSender,
     },
     /// A request, authorized.
     Request {
@@ -109,7 +107,9 @@ pub struct Driver {
 
 struct Running {
     driver: Driver,
-    clients: HashMap<ClientId, Replies>,
+    clients: HashMap<ClientId, AnswerSender>,
+    /// Clients that were let go, to be told to the node.
+    gone: Vec<ClientId>,
     effects: Vec<Effect>,
     stopped: bool,
     waits: bool,
@@ -118,8 +118,14 @@ struct Running {
 impl Driver {
     /// Runs until the node has stopped or nobody feeds it any more; gives back the store, to be closed.
     pub async fn run(self) -> Store {
-        let mut running =
-            Running { driver: self, clients: HashMap::new(), effects: Vec::new(), stopped: false, waits: false };
+        let mut running = Running {
+            driver: self,
+            clients: HashMap::new(),
+            gone: Vec::new(),
+            effects: Vec::new(),
+            stopped: false,
+            waits: false,
+        };
         let now = running.driver.clock.now();
         running.driver.node.start(now, &mut running.effects);
         running.carry_out();
@@ -165,6 +171,14 @@ impl Running {
             }
             let Ok(input) = self.driver.external.try_recv() else { break };
             self.take_external(input);
+        }
+        while let Some(client) = self.gone.pop() {
+            self.step(Event::ClientGone { client });
+        }
+        // A flood must not keep the node from its own deadlines.
+        let now_us = self.driver.clock.now().mono_us;
+        if self.driver.node.next_wake().is_some_and(|at_us| at_us <= now_us) {
+            self.step(Event::Wake);
         }
         // The queues are rarely empty under load, and other tasks share this thread.
         tokio::task::yield_now().await;
@@ -242,8 +256,12 @@ impl Running {
             status.counters.extend(self.driver.metrics.snapshot());
         }
         // A client that left does not hear; the core learns of it through `ClientGone`.
-        if let Some(replies) = self.clients.get(&client) {
-            let _ = replies.send((number, response));
+        if let Some(replies) = self.clients.get(&client)
+            && replies.send(number, response).is_err()
+        {
+            tracing::warn!(client = client.0, "a client does not read its answers and is let go");
+            self.clients.remove(&client);
+            self.gone.push(client);
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::limits::{FRAME_BYTES_MAX, IN_FLIGHT_MAX, NODES_MAX, PEER_FRAME_BYTES_MAX};
 use crate::protocol::{ClientId, PeerMessage, Principal};
+use crate::runtime::answers::{AnswerReceiver, WeakAnswerSender, answers};
 use crate::runtime::authorize::authorize;
 use crate::runtime::driver::{External, Inputs, Internal};
 use crate::runtime::frames::{Budget, FrameReader, ReadError};
@@ -19,7 +20,7 @@ use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 /// How long a handshake may take.
@@ -172,7 +173,12 @@ impl Listener {
 
     fn refuse(&self, connection: &Connection, code: CloseCode, reason: &str) {
         connection.close(code.into(), reason.as_bytes());
-        self.refusals.log(&format!("connection of {}: {reason}", connection.remote_address()));
+        let line = format!("connection of {}: {reason}", connection.remote_address());
+        match code {
+            // While a cluster is being founded some members know of it before others.
+            CloseCode::NotYet => tracing::debug!(reason = line, "refused"),
+            _ => self.refusals.log(&line),
+        }
     }
 
     fn refuse_read(&self, connection: &Connection, error: &ReadError) {
@@ -233,7 +239,7 @@ impl Listener {
         }
         let genesis = self.genesis.borrow().clone();
         let Some(genesis) = genesis else {
-            return Err((CloseCode::Cluster, "this node has no cluster yet".to_owned()));
+            return Err((CloseCode::NotYet, "this node has no cluster yet".to_owned()));
         };
         if hello.cluster != genesis.cluster {
             let reason = format!("cluster {}, this node belongs to {}", hello.cluster, genesis.cluster);
@@ -261,7 +267,7 @@ impl Listener {
 
     async fn serve_client(&self, connection: &Connection, principal: Principal, send: SendStream, receive: RecvStream) {
         let client = ClientId(self.client_next.fetch_add(1, Ordering::Relaxed));
-        let (replies, answers) = mpsc::unbounded_channel();
+        let (replies, answers) = answers();
         let opened = External::Opened { client, replies: replies.clone() };
         if self.inputs.external.send(opened).await.is_err() {
             return;
@@ -333,7 +339,7 @@ impl Listener {
 struct ClientStream {
     client: ClientId,
     principal: Principal,
-    replies: mpsc::WeakUnboundedSender<(u64, Response)>,
+    replies: WeakAnswerSender,
     in_flight: Arc<Semaphore>,
 }
 
@@ -341,7 +347,7 @@ impl ClientStream {
     /// Answers without asking the core. With the writer gone there is nobody to hear it.
     fn answer(&self, number: u64, error: Error) {
         if let Some(replies) = self.replies.upgrade() {
-            let _ = replies.send((number, Response::Error(error)));
+            let _ = replies.send(number, Response::Error(error));
         }
     }
 }
@@ -379,13 +385,13 @@ impl Drop for Writing {
 
 impl AnswerWriter {
     /// Writes answers in the order in which they come; everything that waits goes out in one write.
-    async fn run(mut self, mut answers: mpsc::UnboundedReceiver<(u64, Response)>) {
+    async fn run(mut self, mut answers: AnswerReceiver) {
         let mut bytes = Vec::with_capacity(4 << 10);
         while let Some((number, response)) = answers.recv().await {
             let mut count = 1;
             append_answer(&mut bytes, number, &response);
             while bytes.len() < WRITE_BYTES
-                && let Ok((number, response)) = answers.try_recv()
+                && let Some((number, response)) = answers.try_recv()
             {
                 append_answer(&mut bytes, number, &response);
                 count += 1;

@@ -113,7 +113,6 @@ impl Metrics {
         };
         self.add(counter, amount);
         match observation {
-            Observation::Refused { what } => tracing::warn!(what, "refused input"),
             // One for each task: far too many for the log of a busy node.
             Observation::Granted { .. } => tracing::trace!(?observation, "observed"),
             _ => tracing::debug!(?observation, "observed"),

@@ -12,6 +12,7 @@
     reason = "files, threads and clocks belong here; the bans are the core's"
 )]
 
+pub mod answers;
 pub mod authorize;
 pub mod caller;
 pub mod certificates;

@@ -1,6 +1,7 @@
 //! A running node: log, core, listener and links, wired together.
 
 use crate::protocol::{ClientId, Founding, Principal, Record};
+use crate::runtime::answers::answers;
 use crate::runtime::clock::Clock;
 use crate::runtime::driver::{Driver, External, Inputs, Internal};
 use crate::runtime::listener::{CLIENT_FIRST, Listener};
@@ -193,7 +194,7 @@ impl Server {
 
     /// Asks the node who it is until the answer is good, the way a client would.
     async fn watch<T>(&self, mut judge: impl FnMut(&NodeIdentity) -> Option<T>) -> Option<T> {
-        let (replies, mut answers) = mpsc::unbounded_channel();
+        let (replies, mut answers) = answers();
         let external = &self.inputs.external;
         let client = ClientId(self.host_client_next.fetch_add(1, Ordering::Relaxed));
         assert!(client.0 < CLIENT_FIRST, "the host asks a few times only");

@@ -228,7 +228,7 @@ async fn a_peer_must_be_who_it_claims_to_be() {
         stream.write_all(&bytes).await.unwrap();
         close_code(&connection).await
     };
-    assert_eq!(refused(Role::Node, "n2", &good).await, CloseCode::Cluster as u64, "there is no cluster yet");
+    assert_eq!(refused(Role::Node, "n2", &good).await, CloseCode::NotYet as u64, "there is no cluster yet");
 
     let founding = genesis(&[(&me, &me.address), (&other, "127.0.0.1:9")]);
     let init = Request::Initialize(Box::new(founding));

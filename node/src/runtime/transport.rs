@@ -42,12 +42,14 @@ pub enum CloseCode {
     Frame = 2,
     /// The certificate does not say who this is, or the hello claims to be somebody else.
     Identity = 3,
-    /// The node has no cluster yet, or another one.
+    /// The node belongs to another cluster.
     Cluster = 4,
     /// Too many connections.
     Busy = 5,
     /// The other side does not read its answers, or does not finish its frames.
     Slow = 6,
+    /// The node has no cluster yet; try again.
+    NotYet = 7,
 }
 
 impl From<CloseCode> for VarInt {
