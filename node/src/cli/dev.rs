@@ -16,7 +16,7 @@ use norn_node::runtime::caller::Caller;
 use norn_node::runtime::certificates::{CertificateFiles, Role, create, create_authority};
 use norn_node::runtime::tls::Credentials;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, IsTerminal};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -275,12 +275,22 @@ async fn serve(
             say("ready")?;
             return std::future::pending().await;
         }
-        verbs::repl_at(&verbs::Place::File(layout.client_file()), global.json).await
+        verbs::repl_at(&verbs::Place::File(layout.client_file()), global, None).await
+    };
+    // At a prompt an interrupt is for the command that runs, and the REPL hears it.
+    let prompt = !no_repl && io::stdin().is_terminal();
+    let interrupted = async {
+        loop {
+            interrupt.recv().await;
+            if !prompt {
+                return;
+            }
+        }
     };
     tokio::select! {
         outcome = work => outcome,
         _ = terminate.recv() => Ok(ExitCode::SUCCESS),
-        _ = interrupt.recv() => Ok(ExitCode::SUCCESS),
+        () = interrupted => Ok(ExitCode::SUCCESS),
     }
 }
 

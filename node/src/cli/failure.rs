@@ -6,6 +6,7 @@ use norn_node::runtime::caller::CallError;
 use norn_node::runtime::certificates::CertificateError;
 use norn_node::runtime::server::StartError;
 use norn_node::runtime::settings::SettingsError;
+use norn_node::runtime::stand_in::client::ConnectError;
 use norn_node::runtime::tls::TlsError;
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -60,7 +61,7 @@ macro_rules! refused {
     };
 }
 
-refused!(CertificateError, StartError, TlsError, std::io::Error);
+refused!(CertificateError, ConnectError, StartError, TlsError, std::io::Error);
 
 impl From<SettingsError> for Failure {
     fn from(error: SettingsError) -> Self {

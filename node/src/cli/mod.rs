@@ -16,10 +16,16 @@ mod verbs;
 
 use clap::{Args, Parser, Subcommand};
 use failure::{Failure, Outcome};
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+
+/// What `norn log inspect|verify|repair` is called in the parser.
+const LOG_GROUP: &str = "write-ahead-log";
+/// Commands of that group.
+const LOG_COMMANDS: [&str; 3] = ["inspect", "verify", "repair"];
 
 /// Norn, a distributed task queue.
 #[derive(Debug, Parser)]
@@ -60,9 +66,9 @@ enum Command {
     /// Founds a cluster and looks after it.
     #[command(subcommand)]
     Cluster(cluster::Command),
-    /// Looks at a node's write-ahead log, offline.
-    #[command(subcommand)]
-    Log(LogCommand),
+    /// Looks at a node's write-ahead log, offline: `norn log inspect DIR`.
+    #[command(subcommand, name = LOG_GROUP)]
+    WriteAheadLog(LogCommand),
     /// Reads commands and runs them.
     Repl,
     #[command(flatten)]
@@ -90,19 +96,36 @@ enum LogCommand {
 
 /// Parses the command line and runs it.
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let global = arguments.global;
+    let words = separate_logs(std::env::args_os().collect());
+    let json = words.iter().any(|word| word == "--json");
+    let Arguments { global, command } = match Arguments::try_parse_from(words) {
+        Ok(arguments) => arguments,
+        Err(error) => return verbs::refuse(&error, json),
+    };
     let json = global.json;
-    let outcome = match arguments.command {
+    let outcome = match command {
         Command::Start(options) => start::run(options, global),
         Command::Dev(options) => dev::run(options, global),
         Command::Cert(command) => cert::run(command, global),
         Command::Cluster(command) => cluster::run(command, global),
-        Command::Log(command) => Err(log_command(&command)),
+        Command::WriteAheadLog(command) => Err(log_command(&command)),
         Command::Repl => verbs::repl(global),
         Command::Verb(verb) => verbs::run(verb, global),
     };
     failure::finish(outcome, json)
+}
+
+/// `log` is both a verb (`log ID`) and a group (`log inspect DIR`). No id is called like a command of the group, so the
+/// word after it tells them apart.
+fn separate_logs(mut words: Vec<OsString>) -> Vec<OsString> {
+    let first = words.iter().skip(1).position(|word| word != "--json").map(|place| place + 1);
+    if let Some(place) = first
+        && words[place] == "log"
+        && words.get(place + 1).is_some_and(|next| LOG_COMMANDS.iter().any(|command| next == command))
+    {
+        words[place] = LOG_GROUP.into();
+    }
+    words
 }
 
 fn log_command(command: &LogCommand) -> Failure {
@@ -132,4 +155,28 @@ fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Fail
     // A thread that waits for a line from the terminal would hold a plain drop up.
     runtime.shutdown_background();
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_log_of_a_task_and_the_log_of_a_node_are_told_apart() {
+        let separate = |line: &str| {
+            let words = separate_logs(line.split(' ').map(OsString::from).collect());
+            words.into_iter().map(|word| word.into_string().expect("text")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(separate("norn log inspect d"), "norn write-ahead-log inspect d");
+        assert_eq!(separate("norn --json log repair d"), "norn --json write-ahead-log repair d");
+        for other in ["norn", "norn log", "norn log 06abc", "norn enqueue log inspect", "norn --json"] {
+            assert_eq!(separate(other), other);
+        }
+    }
 }

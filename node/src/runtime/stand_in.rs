@@ -180,31 +180,156 @@ impl Node {
 // norn_client::{client, command, repl}
 
 pub mod client {
-    use std::process::ExitCode;
+    use clap::{Args, Subcommand};
+    use norn_client::wire::{Error, ErrorCode, Response};
+    use std::path::{Path, PathBuf};
+    use std::time::Duration;
     use tokio::io::{AsyncBufReadExt, BufReader};
 
-    #[derive(Debug, clap::Subcommand)]
+    #[derive(Debug, Clone)]
+    pub struct ClientConfig {
+        pub addresses: Vec<String>,
+        pub ca: PathBuf,
+        pub certificate: PathBuf,
+        pub key: PathBuf,
+        pub name: String,
+        pub request_timeout: Duration,
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    pub struct ConnectError(pub String);
+
+    impl ClientConfig {
+        pub fn new<A: Into<String>>(
+            addresses: impl IntoIterator<Item = A>,
+            ca: impl Into<PathBuf>,
+            certificate: impl Into<PathBuf>,
+            key: impl Into<PathBuf>,
+        ) -> Self {
+            ClientConfig {
+                addresses: addresses.into_iter().map(Into::into).collect(),
+                ca: ca.into(),
+                certificate: certificate.into(),
+                key: key.into(),
+                name: String::new(),
+                request_timeout: Duration::from_secs(10),
+            }
+        }
+
+        pub fn load(path: &Path) -> Result<Self, ConnectError> {
+            Ok(ClientConfig::new(Vec::<String>::new(), path, path, path))
+        }
+    }
+
+    #[derive(Debug, Clone)]
+    pub struct Client;
+
+    impl Client {
+        pub async fn connect(_: ClientConfig) -> Result<Client, ConnectError> {
+            Ok(Client)
+        }
+
+        pub async fn call(&self, _: Call, _: Option<Duration>) -> Result<Response, Error> {
+            Err(Error::new(ErrorCode::Unsupported, "no client"))
+        }
+
+        pub async fn close(&self) {}
+    }
+
+    #[derive(Debug)]
+    pub struct Call;
+
+    pub trait Transport {
+        fn call(&self, call: Call, timeout: Option<Duration>) -> impl Future<Output = Result<Response, Error>> + Send;
+    }
+
+    impl<T: Transport> Transport for &T {
+        fn call(&self, call: Call, timeout: Option<Duration>) -> impl Future<Output = Result<Response, Error>> + Send {
+            T::call(self, call, timeout)
+        }
+    }
+
+    #[derive(Debug, Clone, Args)]
+    pub struct HelpArguments {
+        pub verb: Option<String>,
+    }
+
+    #[derive(Debug, Clone, Args)]
+    pub struct StatusArguments {
+        /// Again and again.
+        #[arg(long)]
+        pub watch: bool,
+    }
+
+    #[derive(Debug, Clone, Subcommand)]
     pub enum Verb {
-        /// The node and the cluster in short.
-        Status {
-            /// Again and again.
-            #[arg(long)]
-            watch: bool,
-        },
+        /// The node and the cluster in short
+        Status(StatusArguments),
+        /// Shows the verbs, or one of them
+        Help(HelpArguments),
     }
 
-    pub fn execute(verb: Verb, place: &str) -> Result<ExitCode, String> {
-        Err(format!("{verb:?} at {place}"))
+    #[derive(Debug, Clone, Copy)]
+    pub enum Exit {
+        Done,
+        Usage,
     }
 
-    pub async fn repl(_place: &str, _json: bool) -> Result<ExitCode, String> {
+    impl From<Exit> for std::process::ExitCode {
+        fn from(exit: Exit) -> Self {
+            (exit as u8 * 2).into()
+        }
+    }
+
+    #[derive(Debug)]
+    pub struct Failure(pub String);
+
+    impl Failure {
+        pub fn exit(&self) -> Exit {
+            Exit::Usage
+        }
+    }
+
+    #[derive(Debug)]
+    pub struct Output;
+
+    impl Output {
+        pub fn standard(_json: bool) -> Self {
+            Output
+        }
+    }
+
+    pub fn print_help(mut command: clap::Command, _: Option<&str>, _: &mut Output) -> Result<Exit, Failure> {
+        command.print_help().map_err(|error| Failure(error.to_string()))?;
+        Ok(Exit::Done)
+    }
+
+    pub fn refuse_usage(error: &clap::Error, _: &mut Output) -> Result<Exit, Failure> {
+        eprintln!("{error}");
+        Ok(if error.use_stderr() { Exit::Usage } else { Exit::Done })
+    }
+
+    pub async fn execute(transport: impl Transport, verb: Verb, _: Output) -> Exit {
+        eprintln!("{verb:?}: {:?}", transport.call(Call, None).await);
+        Exit::Usage
+    }
+
+    #[derive(Debug, Default)]
+    pub struct ReplOptions {
+        pub json: bool,
+        pub history: Option<PathBuf>,
+        pub banner: Option<String>,
+    }
+
+    pub async fn run(transport: impl Transport, _: ReplOptions) -> Result<i32, std::io::Error> {
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
-        while let Some(line) = lines.next_line().await.map_err(|error| error.to_string())? {
+        while let Some(line) = lines.next_line().await? {
             if line.trim() == "quit" {
                 break;
             }
-            eprintln!("not there yet: {line}");
+            eprintln!("{line}: {:?}", transport.call(Call, None).await);
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(0)
     }
 }
