@@ -54,11 +54,7 @@ pub enum Command {
         address: String,
     },
     /// The cluster in short.
-    Status {
-        /// Again and again.
-        #[arg(long)]
-        watch: bool,
-    },
+    Status(verbs::StatusArguments),
 }
 
 /// Does it.
@@ -68,7 +64,7 @@ pub fn run(command: Command, global: Global) -> Outcome {
             let directory = global.certs.clone().ok_or_else(|| Failure::usage("--certs DIR must be given"))?;
             block_on(init(&peers, &Wish { name, partitions, replicas }, &directory, global.json))
         }
-        Command::Status { watch } => verbs::status(watch, global),
+        Command::Status(arguments) => verbs::status(arguments, global),
         Command::Add { address } => Err(Failure::not_there_yet(&format!("norn cluster add {address}"))),
         Command::Drain { node } => Err(Failure::not_there_yet(&format!("norn cluster drain {node}"))),
         Command::Remove { node } => Err(Failure::not_there_yet(&format!("norn cluster remove {node}"))),

@@ -6,15 +6,15 @@ use clap::CommandFactory;
 use norn_client::wire::{Error, Response};
 use norn_node::runtime::certificates::{CertificateFiles, find_client};
 use norn_node::runtime::stand_in::client::{
-    Call, Client, ClientConfig, Exit, Output, ReplOptions, StatusArguments, Transport, execute, print_help,
-    refuse_usage, run as run_repl,
+    Call, Client, ClientConfig, Exit, Output, ReplOptions, Transport, execute, print_help, refuse_usage,
+    run as run_repl,
 };
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-pub use norn_node::runtime::stand_in::client::Verb;
+pub use norn_node::runtime::stand_in::client::{StatusArguments, Verb};
 
 /// Name of this program in the cluster's logs.
 const CLIENT_NAME: &str = "norn";
@@ -115,8 +115,8 @@ pub fn refuse(error: &clap::Error, json: bool) -> ExitCode {
 }
 
 /// `norn cluster status` is the verb `status`.
-pub fn status(watch: bool, global: Global) -> Outcome {
-    run(Verb::Status(StatusArguments { watch }), global)
+pub fn status(arguments: StatusArguments, global: Global) -> Outcome {
+    run(Verb::Status(arguments), global)
 }
 
 /// `norn repl`.
