@@ -1,3 +1,33 @@
 //! The only place with tokio, quinn, files and clocks.
+//!
+//! ```text
+//! QUIC -> listener -> driver -> Node::step -> effects -> store (log thread)
+//!                                                    -> peers (one connection, two streams each)
+//!                                                    -> client streams
+//! ```
+//! A host does nothing clever: it hands events in, carries effects out, and sleeps until `next_wake`.
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "files, threads and clocks belong here; the bans are the core's"
+)]
 
+pub mod answers;
+pub mod authorize;
+pub mod caller;
+pub mod certificates;
+pub mod clock;
 pub mod disk;
+pub mod driver;
+pub mod frames;
+pub mod listener;
+pub mod metrics;
+pub mod peers;
+pub mod server;
+pub mod settings;
+pub mod store;
+pub mod tls;
+pub mod transport;
+
+#[cfg(test)]
+mod tests;

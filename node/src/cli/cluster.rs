@@ -1,0 +1,103 @@
+//! `norn cluster`: founding and, later, changing membership.
+
+use super::failure::{Failure, Outcome};
+use super::founding::{Wish, found};
+use super::{Global, block_on, say, verbs};
+use clap::Subcommand;
+use norn_node::runtime::caller::Caller;
+use norn_node::runtime::certificates::find_client;
+use norn_node::runtime::tls::Credentials;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long one node may take to answer.
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What to do with the cluster.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Founds a cluster of nodes that run and wait. Once, from any machine; may be repeated.
+    Init {
+        /// All nodes.
+        #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', required = true)]
+        peers: Vec<String>,
+        /// Name of the cluster, for people.
+        #[arg(long)]
+        name: Option<String>,
+        /// Number of partitions, a power of two [default: 256].
+        #[arg(long)]
+        partitions: Option<u32>,
+        /// Replicas of each partition [default: 3, or the number of nodes if that is less].
+        #[arg(long)]
+        replicas: Option<u32>,
+    },
+    /// Adds a node.
+    Add {
+        /// Where the new node listens.
+        address: String,
+    },
+    /// Moves everything off a node.
+    Drain {
+        /// Name or id.
+        node: String,
+    },
+    /// Takes a drained node out.
+    Remove {
+        /// Name or id.
+        node: String,
+    },
+    /// Puts a new node in the place of a lost one.
+    Replace {
+        /// Name or id of the lost one.
+        node: String,
+        /// Where the new one listens.
+        address: String,
+    },
+    /// The cluster in short.
+    Status(verbs::StatusArguments),
+}
+
+/// Does it.
+pub fn run(command: Command, global: Global) -> Outcome {
+    match command {
+        Command::Init { peers, name, partitions, replicas } => {
+            let directory = global.certs.clone().ok_or_else(|| Failure::usage("--certs DIR must be given"))?;
+            block_on(init(&peers, &Wish { name, partitions, replicas }, &directory, global.json))
+        }
+        Command::Status(arguments) => verbs::status(arguments, global),
+        Command::Add { address } => Err(Failure::not_there_yet(&format!("norn cluster add {address}"))),
+        Command::Drain { node } => Err(Failure::not_there_yet(&format!("norn cluster drain {node}"))),
+        Command::Remove { node } => Err(Failure::not_there_yet(&format!("norn cluster remove {node}"))),
+        Command::Replace { node, address } => {
+            Err(Failure::not_there_yet(&format!("norn cluster replace {node} {address}")))
+        }
+    }
+}
+
+async fn init(peers: &[String], wish: &Wish, certificates: &Path, json: bool) -> Outcome {
+    let caller = Caller::new(&Credentials::load(&find_client(certificates)?)?, CALL_TIMEOUT)?;
+    let founded = found(&caller, peers, wish).await;
+    caller.close().await;
+    let founded = founded?;
+    let genesis = &founded.genesis;
+    if json {
+        let node = |member: &norn_client::wire::response::Member| serde_json::json!({ "node": member.node.to_string(), "name": member.name, "address": member.address });
+        let nodes: Vec<_> = genesis.members.iter().map(node).collect();
+        let summary = serde_json::json!({
+            "cluster": genesis.cluster.to_string(),
+            "name": genesis.name,
+            "partitions": genesis.partitions,
+            "replicas": genesis.replicas,
+            "already": founded.already,
+            "nodes": nodes,
+        });
+        return say(&summary.to_string());
+    }
+    let did = if founded.already { "already initialised as" } else { "initialised" };
+    say(&format!("{did} cluster {} ({})", genesis.name, genesis.cluster))?;
+    say(&format!("{} partitions, {} replicas each, on", genesis.partitions, genesis.replicas))?;
+    for member in &genesis.members {
+        say(&format!("  {:<12} {:<24} {}", member.name, member.address, member.node))?;
+    }
+    Ok(std::process::ExitCode::SUCCESS)
+}

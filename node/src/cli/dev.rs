@@ -1,0 +1,317 @@
+//! `norn dev`: a whole cluster on this machine, from nothing, with a REPL.
+//!
+//! ```text
+//! .norn/client.toml    how clients find the cluster
+//! .norn/certs/         authority, nodes and the client `dev`
+//! .norn/n1/ ...        data directories
+//! .norn/n1.log ...     what the nodes say
+//! ```
+
+use super::children::{Children, Ended, Plan};
+use super::failure::{Failure, Outcome};
+use super::founding::{Wish, found};
+use super::{Global, block_on, say, verbs};
+use clap::Args;
+use norn_node::runtime::caller::Caller;
+use norn_node::runtime::certificates::{CertificateFiles, Role, create, create_authority};
+use norn_node::runtime::tls::Credentials;
+use std::fs::{self, File};
+use std::io::{self, IsTerminal};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// Nodes unless said otherwise.
+const NODES_DEFAULT: u16 = 3;
+/// First port unless said otherwise.
+const BASE_PORT_DEFAULT: u16 = 7400;
+/// Most nodes that one machine is asked to run.
+const NODES_MAX: u16 = 32;
+/// How long one node may take to answer.
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
+/// Lines of a node's log that are shown when it does not start.
+const LAST_LINES: usize = 5;
+/// Name of the client whose certificate is made.
+const CLIENT_NAME: &str = "dev";
+
+/// Flags.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Number of nodes [default: 3, or as before].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=i64::from(NODES_MAX)))]
+    nodes: Option<u16>,
+    /// Directory for everything.
+    #[arg(long, value_name = "DIR", default_value = ".norn")]
+    data: PathBuf,
+    /// Port of the first node; the others follow [default: 7400, or as before].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1024..=65_000))]
+    base_port: Option<u16>,
+    /// Forgets what was there before.
+    #[arg(long)]
+    fresh: bool,
+    /// Serves in the foreground until SIGINT or SIGTERM; one line `ready` on stdout once it serves.
+    #[arg(long)]
+    no_repl: bool,
+}
+
+/// A directory of a development cluster.
+#[derive(Debug)]
+struct Layout {
+    directory: PathBuf,
+}
+
+impl Layout {
+    fn client_file(&self) -> PathBuf {
+        self.directory.join("client.toml")
+    }
+
+    fn lock_file(&self) -> PathBuf {
+        self.directory.join("lock")
+    }
+
+    fn certificates(&self) -> PathBuf {
+        self.directory.join("certs")
+    }
+
+    fn data(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn log(&self, name: &str) -> PathBuf {
+        self.directory.join(format!("{name}.log"))
+    }
+}
+
+/// What runs where.
+#[derive(Debug, PartialEq, Eq)]
+struct Shape {
+    nodes: u16,
+    base_port: u16,
+}
+
+impl Shape {
+    fn names(&self) -> Vec<String> {
+        (1..=self.nodes).map(|number| format!("n{number}")).collect()
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        (0..self.nodes).map(|index| format!("127.0.0.1:{}", self.base_port + index)).collect()
+    }
+}
+
+/// Runs a cluster until the person has had enough.
+pub fn run(options: Options, global: Global) -> Outcome {
+    let layout = Layout { directory: options.data.clone() };
+    let _lock = take_directory(&layout, options.fresh)?;
+    let shape = choose_shape(&options, known_addresses(&layout)?)?;
+    check_ports(&shape)?;
+    make_files(&layout, &shape)?;
+    let (children, mut ends) = Children::start(&plans(&layout, &shape))?;
+    let outcome = block_on(serve(&layout, &shape, &children, &mut ends, options.no_repl, &global));
+    children.stop();
+    outcome
+}
+
+/// Makes sure that the directory is ours alone, and empty if that is wanted.
+fn take_directory(layout: &Layout, fresh: bool) -> Result<File, Failure> {
+    let place = layout.directory.display();
+    let at = |error: io::Error| Failure::refused(format!("{place}: {error}"));
+    fs::create_dir_all(&layout.directory).map_err(at)?;
+    let lock_name = layout.lock_file();
+    let others = || -> io::Result<Vec<PathBuf>> {
+        let entries = fs::read_dir(&layout.directory)?.map(|entry| entry.map(|entry| entry.path()));
+        entries.filter(|path| !path.as_ref().is_ok_and(|path| *path == lock_name)).collect()
+    };
+    if !layout.client_file().is_file() && !others().map_err(at)?.is_empty() {
+        return Err(Failure::refused(format!(
+            "{place} is neither empty nor a directory of `norn dev` (it has no client.toml); \
+             nothing was touched, choose another with --data"
+        )));
+    }
+    let lock = File::options().create(true).truncate(false).write(true).open(&lock_name).map_err(at)?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(fs::TryLockError::WouldBlock) => {
+            return Err(Failure::refused(format!("another `norn dev` runs in {place}; stop it, or choose --data")));
+        }
+        Err(fs::TryLockError::Error(error)) => return Err(at(error)),
+    }
+    if fresh {
+        let client_file = layout.client_file();
+        // The file by which the directory is known goes last, so that an interrupted wipe can be repeated.
+        let mut paths = others().map_err(at)?;
+        paths.sort_by_key(|path| *path == client_file);
+        for path in paths {
+            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            removed.map_err(at)?;
+        }
+    }
+    Ok(lock)
+}
+
+/// Addresses of the cluster that was here before.
+fn known_addresses(layout: &Layout) -> Result<Option<Vec<String>>, Failure> {
+    let file = layout.client_file();
+    let text = match fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Failure::refused(format!("{}: {error}", file.display()))),
+    };
+    let wrong = |why: &str| Failure::refused(format!("{}: {why}; `--fresh` starts over", file.display()));
+    let table: toml::Table = text.parse().map_err(|_| wrong("it is not readable"))?;
+    let addresses = table.get("addresses").and_then(toml::Value::as_array).ok_or_else(|| wrong("no addresses"))?;
+    let texts = addresses.iter().map(|address| address.as_str().map(str::to_owned));
+    texts.collect::<Option<Vec<String>>>().map(Some).ok_or_else(|| wrong("addresses are texts"))
+}
+
+/// What was asked for, else what was there before, else the default. A cluster that is there keeps its shape.
+fn choose_shape(options: &Options, known: Option<Vec<String>>) -> Result<Shape, Failure> {
+    let Some(known) = known else {
+        let nodes = options.nodes.unwrap_or(NODES_DEFAULT);
+        return Ok(Shape { nodes, base_port: options.base_port.unwrap_or(BASE_PORT_DEFAULT) });
+    };
+    let port = known.first().and_then(|address| address.rsplit_once(':')).and_then(|(_, port)| port.parse().ok());
+    let before = Shape {
+        nodes: u16::try_from(known.len()).unwrap_or(0),
+        base_port: port.ok_or_else(|| Failure::refused("client.toml names no port; `--fresh` starts over"))?,
+    };
+    let wanted = Shape {
+        nodes: options.nodes.unwrap_or(before.nodes),
+        base_port: options.base_port.unwrap_or(before.base_port),
+    };
+    if wanted != before || known != before.addresses() {
+        return Err(Failure::refused(format!(
+            "the cluster in {} has {} nodes from port {} on, and changing that is not there yet; \
+             leave --nodes and --base-port out, or start over with --fresh",
+            options.data.display(),
+            before.nodes,
+            before.base_port
+        )));
+    }
+    Ok(before)
+}
+
+/// Finds out before anything starts, and says it better than three logs would.
+fn check_ports(shape: &Shape) -> Result<(), Failure> {
+    for port in (0..shape.nodes).map(|index| shape.base_port + index) {
+        if let Err(error) = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)) {
+            let why = match error.kind() {
+                io::ErrorKind::AddrInUse => "is in use already".to_owned(),
+                _ => error.to_string(),
+            };
+            return Err(Failure::refused(format!("port {port} {why}; choose others with --base-port")));
+        }
+    }
+    Ok(())
+}
+
+/// Certificates and client.toml, as far as they are missing.
+fn make_files(layout: &Layout, shape: &Shape) -> Result<(), Failure> {
+    let quoted: Vec<String> = shape.addresses().iter().map(|address| format!("{address:?}")).collect();
+    let text = format!(
+        "# Written by `norn dev`. Paths are relative to this file.\n\
+         addresses = [{}]\nca = \"certs/ca.crt\"\n\
+         certificate = \"certs/client-{CLIENT_NAME}.crt\"\nkey = \"certs/client-{CLIENT_NAME}.key\"\n",
+        quoted.join(", ")
+    );
+    // First of all: it marks the directory as ours.
+    let half = layout.directory.join("client.toml.new");
+    fs::write(&half, text)?;
+    fs::rename(&half, layout.client_file())?;
+    let directory = layout.certificates();
+    if !directory.join("ca.crt").exists() {
+        create_authority(&directory)?;
+    }
+    let hosts = ["127.0.0.1".to_owned(), "localhost".to_owned()];
+    for name in shape.names() {
+        if !CertificateFiles::of(&directory, Role::Node, &name).certificate.exists() {
+            create(&directory, Role::Node, &name, &hosts)?;
+        }
+    }
+    if !CertificateFiles::of(&directory, Role::Client, CLIENT_NAME).certificate.exists() {
+        create(&directory, Role::Client, CLIENT_NAME, &[])?;
+    }
+    Ok(())
+}
+
+fn plans(layout: &Layout, shape: &Shape) -> Vec<Plan> {
+    let plan = |(name, address): (String, String)| {
+        let mut arguments = vec!["start".into(), "--data".into(), layout.data(&name).into_os_string()];
+        arguments.extend(["--certs".into(), layout.certificates().into_os_string()]);
+        for (flag, value) in [("--name", &name), ("--listen", &address), ("--advertise", &address)] {
+            arguments.extend([flag.into(), value.into()]);
+        }
+        Plan { log: layout.log(&name), name, arguments }
+    };
+    shape.names().into_iter().zip(shape.addresses()).map(plan).collect()
+}
+
+async fn serve(
+    layout: &Layout,
+    shape: &Shape,
+    children: &Children,
+    ends: &mut mpsc::UnboundedReceiver<Ended>,
+    no_repl: bool,
+    global: &Global,
+) -> Outcome {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let files = CertificateFiles::of(&layout.certificates(), Role::Client, CLIENT_NAME);
+    let caller = Caller::new(&Credentials::load(&files)?, CALL_TIMEOUT)?;
+    let addresses = shape.addresses();
+    let wish = Wish { name: Some("dev".to_owned()), ..Wish::default() };
+    let work = async {
+        tokio::select! {
+            founded = found(&caller, &addresses, &wish) => founded.map(|_| ()),
+            // While it starts, a node that ends is a failure; later it is what the person wants to see.
+            Some(ended) = ends.recv() => Err(not_started(&ended)),
+        }?;
+        caller.close().await;
+        introduce(layout, shape, children);
+        if no_repl {
+            say("ready")?;
+            return std::future::pending().await;
+        }
+        verbs::repl_at(&verbs::Place::File(layout.client_file()), global, None).await
+    };
+    // At a prompt an interrupt is for the command that runs, and the REPL hears it.
+    let prompt = !no_repl && io::stdin().is_terminal();
+    let interrupted = async {
+        loop {
+            interrupt.recv().await;
+            if !prompt {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        outcome = work => outcome,
+        _ = terminate.recv() => Ok(ExitCode::SUCCESS),
+        () = interrupted => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn not_started(ended: &Ended) -> Failure {
+    let text = fs::read_to_string(&ended.log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n  ");
+    let log = ended.log.display();
+    Failure::refused(format!("{} does not start ({}). The end of {log}:\n  {last}", ended.name, ended.how))
+}
+
+/// A few lines about what runs, on stderr: stdout belongs to answers.
+fn introduce(layout: &Layout, shape: &Shape, children: &Children) {
+    eprintln!("A cluster of {} runs on this machine:", if shape.nodes == 1 { "one node" } else { "several nodes" });
+    for ((name, address), process) in shape.names().iter().zip(shape.addresses()).zip(children.processes()) {
+        let process = process.map_or_else(|| "down".to_owned(), |process| process.to_string());
+        eprintln!("  {name:<4} {address:<16} process {process:<8} data {}", layout.data(name).display());
+    }
+    let here = layout.directory == Path::new(".norn");
+    let prefix = if here { String::new() } else { format!("NORN_CLIENT={} ", layout.client_file().display()) };
+    eprintln!("From a second terminal: {prefix}norn enqueue mail hello");
+    eprintln!("To see a node fail: kill -9 one of the processes above; it comes back after a second.");
+    eprintln!("Logs are in {}/n*.log.", layout.directory.display());
+}

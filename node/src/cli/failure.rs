@@ -1,0 +1,103 @@
+//! How a command fails: for people on stderr, for programs as JSON, and as an exit code.
+
+use super::say;
+use norn_client::wire::{Error, ErrorCode, Retry};
+use norn_node::runtime::caller::CallError;
+use norn_node::runtime::certificates::CertificateError;
+use norn_node::runtime::server::StartError;
+use norn_node::runtime::settings::SettingsError;
+use norn_client::client::ConnectError;
+use norn_node::runtime::tls::TlsError;
+use std::fmt::Display;
+use std::process::ExitCode;
+
+/// What a command ends in.
+pub type Outcome = Result<ExitCode, Failure>;
+
+/// Why a command did not do what was asked.
+#[derive(Debug)]
+pub struct Failure {
+    error: Error,
+    exit: u8,
+}
+
+impl Failure {
+    /// Refused: exit code 1.
+    pub fn refused(message: impl Into<String>) -> Self {
+        Failure { error: Error::invalid(message), exit: 1 }
+    }
+
+    /// The command line makes no sense: exit code 2.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Failure { error: Error::invalid(message), exit: 2 }
+    }
+
+    /// Nobody answers: exit code 3.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Failure { error: Error::unavailable(message), exit: 3 }
+    }
+
+    /// A promise of the interface that is not kept yet.
+    pub fn not_there_yet(what: &str) -> Self {
+        let error = Error::new(ErrorCode::Unsupported, format!("{what} is not there yet; nothing was done"));
+        Failure { error, exit: 2 }
+    }
+
+    /// The same, with what was being done before it.
+    #[must_use]
+    pub fn during(mut self, what: impl Display) -> Self {
+        self.error.message = format!("{what}: {}", self.error.message);
+        self
+    }
+}
+
+macro_rules! refused {
+    ($($error:ty),+) => {
+        $(impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Failure::refused(error.to_string())
+            }
+        })+
+    };
+}
+
+refused!(CertificateError, ConnectError, StartError, TlsError, std::io::Error);
+
+impl From<SettingsError> for Failure {
+    fn from(error: SettingsError) -> Self {
+        Failure::usage(error.to_string())
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Refused(error) => {
+                let exit = match (error.code, error.retry) {
+                    (ErrorCode::Unknown, _) | (_, Retry::Later) => 3,
+                    _ => 1,
+                };
+                Failure { error, exit }
+            }
+            CallError::Tls(error) => error.into(),
+            other => Failure::unavailable(other.to_string()),
+        }
+    }
+}
+
+/// Tells how the command ended.
+pub fn finish(outcome: Outcome, json: bool) -> ExitCode {
+    let failure = match outcome {
+        Ok(code) => return code,
+        Err(failure) => failure,
+    };
+    if json {
+        let Error { code, message, retry, .. } = &failure.error;
+        let shown = serde_json::json!({ "error": { "code": code, "message": message, "retry": retry } });
+        // With stdout gone the exit code still tells.
+        let _ = say(&shown.to_string());
+    } else {
+        eprintln!("norn: {}", failure.error.message);
+    }
+    ExitCode::from(failure.exit)
+}

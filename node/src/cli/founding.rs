@@ -1,0 +1,223 @@
+//! Founds a cluster: asks the nodes who they are, draws the founding record, gives it to all of them.
+//!
+//! Every step can be repeated: nodes that have the record already are recognised, and the rest is completed.
+
+use super::failure::Failure;
+use norn_client::wire::response::{Genesis, Identity, Member};
+use norn_client::wire::{ClusterId, Request};
+use norn_node::limits::{NODES_MAX, PARTITIONS_MAX, REPLICAS_MAX};
+use norn_node::runtime::caller::{CallError, Caller};
+use norn_node::protocol::ring::assign;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// How long nodes that are just starting are waited for.
+const IDENTIFY_PATIENCE: Duration = Duration::from_secs(15);
+/// How long the new cluster may take until every node serves.
+const SERVING_PATIENCE: Duration = Duration::from_secs(30);
+/// Between questions to one node.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+/// Partitions unless said otherwise.
+const PARTITIONS_DEFAULT: u32 = 256;
+/// Replicas unless said otherwise.
+const REPLICAS_DEFAULT: u32 = 3;
+
+/// What is wanted. Absent: the default, or whatever an existing cluster has.
+#[derive(Debug, Clone, Default)]
+pub struct Wish {
+    /// Name for people.
+    pub name: Option<String>,
+    /// Number of partitions.
+    pub partitions: Option<u32>,
+    /// Replicas of each.
+    pub replicas: Option<u32>,
+}
+
+/// The cluster as it is now.
+#[derive(Debug)]
+pub struct Founded {
+    /// Its founding record.
+    pub genesis: Genesis,
+    /// Every node had the record before.
+    pub already: bool,
+}
+
+/// Founds a cluster of exactly these nodes, completes one that was founded in part, or finds that it is all done.
+pub async fn found(caller: &Caller, peers: &[String], wish: &Wish) -> Result<Founded, Failure> {
+    check_peers(peers)?;
+    let mut identities = Vec::new();
+    for peer in peers {
+        identities.push(identify(caller, peer).await.map_err(|failure| failure.during(peer))?);
+    }
+    check_distinct(peers, &identities)?;
+    let existing = identities.iter().find_map(|identity| identity.genesis.clone());
+    let genesis = match existing {
+        Some(genesis) => {
+            check_existing(&genesis, peers, &identities, wish)?;
+            *genesis
+        }
+        None => draw(&identities, wish)?,
+    };
+    let already = identities.iter().all(|identity| identity.genesis.is_some());
+    for (peer, identity) in peers.iter().zip(&identities) {
+        if identity.genesis.is_none() {
+            initialize(caller, peer, &genesis).await.map_err(|failure| failure.during(peer))?;
+        }
+    }
+    wait_until_serving(caller, peers).await?;
+    Ok(Founded { genesis, already })
+}
+
+fn check_peers(peers: &[String]) -> Result<(), Failure> {
+    let distinct: BTreeSet<&String> = peers.iter().collect();
+    if peers.is_empty() || peers.len() > NODES_MAX {
+        return Err(Failure::usage(format!("--peers wants 1 to {NODES_MAX} addresses")));
+    }
+    if distinct.len() != peers.len() {
+        return Err(Failure::usage("--peers names an address twice"));
+    }
+    Ok(())
+}
+
+/// Asks a node who it is, with patience for one that is just starting.
+pub async fn identify(caller: &Caller, peer: &str) -> Result<Identity, Failure> {
+    let deadline = Instant::now() + IDENTIFY_PATIENCE;
+    loop {
+        match caller.identify(peer).await {
+            Ok(identity) => return Ok(identity),
+            Err(error @ (CallError::Tls(_) | CallError::Refused(_) | CallError::Nonsense(_))) => {
+                return Err(error.into());
+            }
+            Err(error) if Instant::now() >= deadline => return Err(error.into()),
+            // Certificates that do not fit will not fit later either.
+            Err(CallError::Connection(reason)) if reason.contains("certificate") => {
+                return Err(Failure::refused(reason));
+            }
+            Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
+        }
+    }
+}
+
+fn check_distinct(peers: &[String], identities: &[Identity]) -> Result<(), Failure> {
+    for (index, identity) in identities.iter().enumerate() {
+        for (other_index, other) in identities.iter().enumerate().take(index) {
+            let pair = format!("{} and {}", peers[other_index], peers[index]);
+            if identity.node == other.node {
+                return Err(Failure::refused(format!("{pair} are one node, {}", identity.node)));
+            }
+            if identity.name == other.name {
+                let name = &identity.name;
+                return Err(Failure::refused(format!("{pair} both are called {name}: names must differ")));
+            }
+            if identity.address == other.address {
+                let address = &identity.address;
+                return Err(Failure::refused(format!("{pair} both advertise {address}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_existing(genesis: &Genesis, peers: &[String], identities: &[Identity], wish: &Wish) -> Result<(), Failure> {
+    for (peer, identity) in peers.iter().zip(identities) {
+        if let Some(other) = &identity.genesis
+            && **other != *genesis
+        {
+            let (cluster, name) = (other.cluster, &other.name);
+            return Err(Failure::refused(format!("{peer} belongs to another cluster, {name} ({cluster})")));
+        }
+    }
+    let place = format!("cluster {} ({})", genesis.name, genesis.cluster);
+    for (peer, identity) in peers.iter().zip(identities) {
+        let member = genesis.members.iter().find(|member| member.node == identity.node);
+        if member.is_none_or(|member| member.incarnation != identity.incarnation) {
+            return Err(Failure::refused(format!("{peer} is no member of {place}, to which others of these belong")));
+        }
+    }
+    if genesis.members.len() != identities.len() {
+        let members: Vec<&str> = genesis.members.iter().map(|member| member.address.as_str()).collect();
+        return Err(Failure::refused(format!("{place} has other members as well: {}", members.join(", "))));
+    }
+    let differs = wish.name.as_ref().is_some_and(|name| *name != genesis.name)
+        || wish.partitions.is_some_and(|partitions| partitions != genesis.partitions)
+        || wish.replicas.is_some_and(|replicas| replicas != genesis.replicas);
+    if differs {
+        let (partitions, replicas) = (genesis.partitions, genesis.replicas);
+        return Err(Failure::refused(format!(
+            "these nodes already are {place} with {partitions} partitions and {replicas} replicas, not as asked for"
+        )));
+    }
+    Ok(())
+}
+
+fn draw(identities: &[Identity], wish: &Wish) -> Result<Genesis, Failure> {
+    let partitions = wish.partitions.unwrap_or(PARTITIONS_DEFAULT);
+    if !partitions.is_power_of_two() || partitions > PARTITIONS_MAX {
+        let message = format!("--partitions is a power of two up to {PARTITIONS_MAX}, not {partitions}");
+        return Err(Failure::usage(message));
+    }
+    let nodes = u32::try_from(identities.len()).unwrap_or(u32::MAX);
+    let replicas = wish.replicas.unwrap_or(REPLICAS_DEFAULT.min(nodes));
+    if !(1..=REPLICAS_MAX.min(nodes)).contains(&replicas) {
+        return Err(Failure::usage(format!(
+            "--replicas is 1 to {REPLICAS_MAX} and not more than the {nodes} nodes there are, not {replicas}"
+        )));
+    }
+    let mut members: Vec<Member> = identities
+        .iter()
+        .map(|identity| Member {
+            node: identity.node,
+            incarnation: identity.incarnation,
+            address: identity.address.clone(),
+            name: identity.name.clone(),
+            zone: identity.zone.clone(),
+        })
+        .collect();
+    members.sort_by_key(|member| member.node);
+    let assignment = assign(&members, partitions, replicas);
+    assert_eq!(assignment.len(), partitions as usize, "every partition has a place");
+    let name = wish.name.clone().unwrap_or_else(|| "norn".to_owned());
+    Ok(Genesis { cluster: ClusterId(rand::random()), name, partitions, replicas, members, assignment })
+}
+
+async fn initialize(caller: &Caller, peer: &str, genesis: &Genesis) -> Result<(), Failure> {
+    let deadline = Instant::now() + IDENTIFY_PATIENCE;
+    loop {
+        let reason = match caller.call(peer, &Request::Initialize(Box::new(genesis.clone()))).await {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        // The record may have arrived though its answer was lost, or somebody else was faster.
+        match caller.identify(peer).await {
+            Ok(Identity { genesis: Some(found), .. }) if *found == *genesis => return Ok(()),
+            Ok(Identity { genesis: Some(found), .. }) => {
+                let (name, cluster) = (&found.name, found.cluster);
+                return Err(Failure::refused(format!("it was put into another cluster, {name} ({cluster})")));
+            }
+            _ => {}
+        }
+        if matches!(reason, CallError::Refused(_)) || Instant::now() >= deadline {
+            return Err(reason.into());
+        }
+        tokio::time::sleep(RETRY_INTERVAL).await;
+    }
+}
+
+/// Waits until every node has a leader for each of its partitions.
+pub async fn wait_until_serving(caller: &Caller, peers: &[String]) -> Result<(), Failure> {
+    let deadline = Instant::now() + SERVING_PATIENCE;
+    for peer in peers {
+        loop {
+            let seen = match caller.identify(peer).await {
+                Ok(identity) if identity.serving => break,
+                Ok(_) => "some of its partitions have no leader".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            if Instant::now() >= deadline {
+                return Err(Failure::unavailable(format!("{peer} does not serve within {SERVING_PATIENCE:?}: {seen}")));
+            }
+            tokio::time::sleep(RETRY_INTERVAL).await;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! The command line. One file per group of commands; the client verbs come from the client crate.
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "files, threads and clocks belong here; the bans are the core's"
+)]
+
+mod cert;
+mod children;
+mod cluster;
+mod dev;
+mod failure;
+mod founding;
+mod start;
+mod verbs;
+
+use clap::{Args, Parser, Subcommand};
+use failure::{Failure, Outcome};
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// What `norn log inspect|verify|repair` is called in the parser.
+const LOG_GROUP: &str = "write-ahead-log";
+/// Commands of that group.
+const LOG_COMMANDS: [&str; 3] = ["inspect", "verify", "repair"];
+
+/// Norn, a distributed task queue.
+#[derive(Debug, Parser)]
+#[command(name = "norn", version, disable_help_subcommand = true)]
+struct Arguments {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Flags that every command understands.
+#[derive(Debug, Clone, Args)]
+pub struct Global {
+    /// Addresses of nodes.
+    #[arg(long, global = true, value_name = "HOST:PORT,...", value_delimiter = ',', help_heading = "Connection")]
+    connect: Vec<String>,
+    /// Directory with certificates: ca.crt and node-NAME or client-NAME, .crt and .key.
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Connection")]
+    certs: Option<PathBuf>,
+    /// One JSON object per line on stdout, and nothing else.
+    #[arg(long, global = true)]
+    json: bool,
+    /// How long a call may take, for example `10s`.
+    #[arg(long, global = true, value_name = "DUR", value_parser = humantime::parse_duration, help_heading = "Connection")]
+    timeout: Option<Duration>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs a cluster on this machine, with everything it needs, and opens the REPL.
+    Dev(dev::Options),
+    /// Runs a node.
+    Start(start::Options),
+    /// Makes certificates.
+    #[command(subcommand)]
+    Cert(cert::Command),
+    /// Founds a cluster and looks after it.
+    #[command(subcommand)]
+    Cluster(cluster::Command),
+    /// Looks at a node's write-ahead log, offline: `norn log inspect DIR`.
+    #[command(subcommand, name = LOG_GROUP)]
+    WriteAheadLog(LogCommand),
+    /// Reads commands and runs them.
+    Repl,
+    #[command(flatten)]
+    Verb(verbs::Verb),
+}
+
+#[derive(Debug, Subcommand)]
+enum LogCommand {
+    /// Shows what is in the log.
+    Inspect {
+        /// Data directory.
+        directory: PathBuf,
+    },
+    /// Checks every record.
+    Verify {
+        /// Data directory.
+        directory: PathBuf,
+    },
+    /// Cuts damage off.
+    Repair {
+        /// Data directory.
+        directory: PathBuf,
+    },
+}
+
+/// Parses the command line and runs it.
+pub fn main() -> ExitCode {
+    let words = separate_logs(std::env::args_os().collect());
+    let json = words.iter().any(|word| word == "--json");
+    let Arguments { global, command } = match Arguments::try_parse_from(words) {
+        Ok(arguments) => arguments,
+        Err(error) => return verbs::refuse(&error, json),
+    };
+    let json = global.json;
+    let outcome = match command {
+        Command::Start(options) => start::run(options, global),
+        Command::Dev(options) => dev::run(options, global),
+        Command::Cert(command) => cert::run(command, global),
+        Command::Cluster(command) => cluster::run(command, global),
+        Command::WriteAheadLog(command) => Err(log_command(&command)),
+        Command::Repl => verbs::repl(global),
+        Command::Verb(verb) => verbs::run(verb, global),
+    };
+    failure::finish(outcome, json)
+}
+
+/// `log` is both a verb (`log ID`) and a group (`log inspect DIR`). No id is called like a command of the group, so the
+/// word after it tells them apart.
+fn separate_logs(mut words: Vec<OsString>) -> Vec<OsString> {
+    let first = words.iter().skip(1).position(|word| word != "--json").map(|place| place + 1);
+    if let Some(place) = first
+        && words[place] == "log"
+        && words.get(place + 1).is_some_and(|next| LOG_COMMANDS.iter().any(|command| next == command))
+    {
+        words[place] = LOG_GROUP.into();
+    }
+    words
+}
+
+fn log_command(command: &LogCommand) -> Failure {
+    let (verb, directory) = match command {
+        LogCommand::Inspect { directory } => ("inspect", directory),
+        LogCommand::Verify { directory } => ("verify", directory),
+        LogCommand::Repair { directory } => ("repair", directory),
+    };
+    Failure::not_there_yet(&format!("norn log {verb} {}", directory.display()))
+}
+
+/// Writes a line to stdout at once, for whoever waits for it.
+fn say(line: &str) -> Outcome {
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{line}").and_then(|()| out.flush()) {
+        // Whoever read our output has had enough; that is no failure of ours.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(Failure::refused(format!("cannot write to stdout: {error}"))),
+        Ok(()) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// A small async runtime for commands that talk to nodes.
+fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let result = runtime.block_on(work);
+    // A thread that waits for a line from the terminal would hold a plain drop up.
+    runtime.shutdown_background();
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_log_of_a_task_and_the_log_of_a_node_are_told_apart() {
+        let separate = |line: &str| {
+            let words = separate_logs(line.split(' ').map(OsString::from).collect());
+            words.into_iter().map(|word| word.into_string().expect("text")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(separate("norn log inspect d"), "norn write-ahead-log inspect d");
+        assert_eq!(separate("norn --json log repair d"), "norn --json write-ahead-log repair d");
+        for other in ["norn", "norn log", "norn log 06abc", "norn enqueue log inspect", "norn --json"] {
+            assert_eq!(separate(other), other);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! `norn start`: runs one node.
+
+use super::failure::{Failure, Outcome};
+use super::{Global, say};
+use clap::Args;
+use norn_node::runtime::server::{Readiness, Server};
+use norn_node::runtime::settings::{Effective, Settings};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// Flags. Every setting also has an environment variable and a line in the file; see `--print-config`.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Directory of the write-ahead log; an empty one draws its identity.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// TOML file with settings.
+    #[arg(long, value_name = "FILE", env = "NORN_CONFIG")]
+    config: Option<PathBuf>,
+    /// Address and UDP port to bind.
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<String>,
+    /// Where others reach this node, if not at the address bound.
+    #[arg(long, value_name = "HOST:PORT")]
+    advertise: Option<String>,
+    /// Members of a cluster to join.
+    #[arg(long, value_name = "HOST:PORT,...")]
+    join: Option<String>,
+    /// Failure domain: replicas are spread over zones.
+    #[arg(long, value_name = "NAME")]
+    zone: Option<String>,
+    /// Which node-NAME.crt of the certificates.
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// What is logged: a level, or directives such as `info,norn_node=debug`.
+    #[arg(long, value_name = "FILTER")]
+    log: Option<String>,
+    /// `text` or `json`.
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+    /// Any other setting.
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    settings: Vec<String>,
+    /// Prints the effective settings with where each came from, and ends.
+    #[arg(long)]
+    print_config: bool,
+    /// Ends with the process of this number, which has started this one.
+    #[arg(long, value_name = "PID", hide = true)]
+    die_with_parent: Option<i32>,
+}
+
+impl Options {
+    fn flags(&self, global: &Global) -> Result<Vec<(String, String)>, Failure> {
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let named = [
+            ("data", path(&self.data)),
+            ("certs", path(&global.certs)),
+            ("listen", self.listen.clone()),
+            ("advertise", self.advertise.clone()),
+            ("zone", self.zone.clone()),
+            ("name", self.name.clone()),
+            ("log", self.log.clone()),
+            ("log_format", self.log_format.clone()),
+        ];
+        let mut flags: Vec<(String, String)> =
+            named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+        for setting in &self.settings {
+            let (name, value) = setting
+                .split_once('=')
+                .ok_or_else(|| Failure::usage(format!("--set wants NAME=VALUE, not {setting:?}")))?;
+            flags.push((name.trim().to_owned(), value.trim().to_owned()));
+        }
+        Ok(flags)
+    }
+}
+
+/// Runs a node until it is told to stop.
+pub fn run(options: Options, global: Global) -> Outcome {
+    if options.join.is_some() {
+        return Err(Failure::not_there_yet("joining a running cluster (--join)"));
+    }
+    if let Some(parent) = options.die_with_parent {
+        die_with(parent)?;
+    }
+    let flags = options.flags(&global)?.into_iter();
+    // A variable that is no text cannot be a setting.
+    let environment =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let effective = Effective::gather(options.config.as_deref(), environment, flags)?;
+    if options.print_config {
+        return say(effective.print().trim_end());
+    }
+    let settings = effective.settings()?;
+    init_logging(effective.text("log"), effective.text("log_format"))?;
+    let threads = effective.threads();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+    let outcome = runtime.block_on(serve(settings));
+    // What still runs has nothing to lose: log and answers are written.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Asks the system to send SIGTERM when the parent ends, and makes sure that it has not ended already.
+fn die_with(parent: i32) -> Result<(), Failure> {
+    set_parent_process_death_signal(Some(Signal::TERM)).map_err(std::io::Error::from)?;
+    if getppid() == Pid::from_raw(parent) {
+        return Ok(());
+    }
+    Err(Failure::refused("the process that started this node is gone"))
+}
+
+fn init_logging(filter: &str, format: &str) -> Result<(), Failure> {
+    let filter = EnvFilter::try_new(filter).map_err(|error| Failure::usage(format!("log: {error}")))?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        "text" => builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
+        "json" => builder.json().init(),
+        other => return Err(Failure::usage(format!("log_format is `text` or `json`, not {other:?}"))),
+    }
+    Ok(())
+}
+
+async fn serve(settings: Settings) -> Outcome {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let data = settings.data.clone();
+    let name = settings.name.clone();
+    let server = Server::start(settings).await?;
+    tracing::info!(%name, address = %server.address(), node = %server.identity(), data = %data.display(), "listening");
+    let readiness = async {
+        match server.ready().await {
+            Some(Readiness::AwaitsCluster) => {
+                eprintln!("norn: {name} has no cluster yet and waits for `norn cluster init`");
+                say("ready")
+            }
+            Some(Readiness::Serving) => say("ready"),
+            None => Err(Failure::unavailable("the node has stopped")),
+        }
+    };
+    tokio::select! {
+        ready = readiness => {
+            ready?;
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        }
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("stopping");
+    tokio::select! {
+        () = server.shutdown() => {
+            tracing::info!("stopped");
+            Ok(ExitCode::SUCCESS)
+        }
+        // Whoever asks twice is in a hurry; the log makes that as safe as a crash.
+        _ = terminate.recv() => Err(Failure::refused("stopped without handing over")),
+        _ = interrupt.recv() => Err(Failure::refused("stopped without handing over")),
+    }
+}

@@ -1,0 +1,170 @@
+//! Client verbs and the REPL: finds the cluster and hands over to the client crate.
+
+use super::failure::{Failure, Outcome};
+use super::{Arguments, Global, block_on};
+use clap::CommandFactory;
+use norn_client::wire::{Error, Response};
+use norn_node::runtime::certificates::{CertificateFiles, find_client};
+use norn_client::client::{Client, ClientConfig};
+use norn_client::command::{Exit, Output, Transport, execute, print_help, refuse_usage};
+use norn_client::repl::{ReplOptions, run as run_repl};
+use norn_client::session::Call;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+pub use norn_client::command::{StatusArguments, Verb};
+
+/// Name of this program in the cluster's logs.
+const CLIENT_NAME: &str = "norn";
+/// File in the home directory with the lines of earlier sessions.
+const HISTORY_FILE: &str = ".norn_history";
+
+/// Where the cluster is and how this side shows who it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A file of addresses and certificates.
+    File(PathBuf),
+    /// Both said on the command line.
+    Said(Vec<String>, CertificateFiles),
+}
+
+impl Place {
+    /// `--connect` and `--certs`, else `$NORN_CLIENT`, else `.norn/client.toml` in the working directory.
+    pub fn find(global: &Global, variable: Option<OsString>, working: &Path) -> Result<Self, Failure> {
+        match (global.connect.is_empty(), &global.certs) {
+            (false, Some(certificates)) => {
+                return Ok(Place::Said(global.connect.clone(), find_client(certificates)?));
+            }
+            (false, None) => return Err(Failure::usage("--connect needs --certs DIR as well")),
+            (true, Some(_)) => return Err(Failure::usage("--certs needs --connect HOST:PORT,... as well")),
+            (true, None) => {}
+        }
+        if let Some(variable) = variable.filter(|value| !value.is_empty()) {
+            let file = PathBuf::from(variable);
+            if file.is_file() {
+                return Ok(Place::File(file));
+            }
+            return Err(Failure::usage(format!("NORN_CLIENT names {}, which is no file", file.display())));
+        }
+        let file = working.join(".norn").join("client.toml");
+        if file.is_file() {
+            return Ok(Place::File(file));
+        }
+        Err(Failure::usage(
+            "no cluster to talk to: start one here with `norn dev`, or say --connect HOST:PORT,... --certs DIR, \
+             or set NORN_CLIENT to a client.toml",
+        ))
+    }
+
+    fn config(&self, timeout: Option<Duration>) -> Result<ClientConfig, Failure> {
+        let mut config = match self {
+            Place::File(file) => ClientConfig::load(file)?,
+            Place::Said(addresses, files) => {
+                ClientConfig::new(addresses.clone(), &files.authority, &files.certificate, &files.key)
+            }
+        };
+        config.name = CLIENT_NAME.to_owned();
+        config.request_timeout = timeout.unwrap_or(config.request_timeout);
+        Ok(config)
+    }
+}
+
+/// Carries calls of verbs over a client.
+struct Carrier(Client);
+
+impl Transport for Carrier {
+    async fn call(&self, call: Call, timeout: Option<Duration>) -> Result<Response, Error> {
+        self.0.call(call, timeout).await
+    }
+}
+
+async fn connect(place: &Place, global: &Global) -> Result<Carrier, Failure> {
+    Ok(Carrier(Client::connect(place.config(global.timeout)?).await?))
+}
+
+fn discover(global: &Global) -> Result<Place, Failure> {
+    Place::find(global, std::env::var_os("NORN_CLIENT"), Path::new(""))
+}
+
+/// Runs one verb.
+pub fn run(verb: Verb, global: Global) -> Outcome {
+    if let Verb::Help(help) = &verb {
+        return Ok(help_about(help.verb.as_deref(), global.json));
+    }
+    let place = discover(&global)?;
+    block_on(async move {
+        let carrier = connect(&place, &global).await?;
+        let exit = execute(&carrier, verb, Output::standard(global.json)).await;
+        carrier.0.close().await;
+        Ok(exit.into())
+    })
+}
+
+/// Help about the whole program, not only the verbs of the REPL. Needs no cluster.
+fn help_about(verb: Option<&str>, json: bool) -> ExitCode {
+    let shown = print_help(Arguments::command(), verb, &mut Output::standard(json));
+    shown.unwrap_or_else(|failure| failure.exit()).into()
+}
+
+/// Prints what is wrong with a command line, or the help that a flag asks for.
+pub fn refuse(error: &clap::Error, json: bool) -> ExitCode {
+    let told: Exit = refuse_usage(error, &mut Output::standard(json)).unwrap_or_else(|failure| failure.exit());
+    told.into()
+}
+
+/// `norn cluster status` is the verb `status`.
+pub fn status(arguments: StatusArguments, global: Global) -> Outcome {
+    run(Verb::Status(arguments), global)
+}
+
+/// `norn repl`.
+pub fn repl(global: Global) -> Outcome {
+    let place = discover(&global)?;
+    block_on(async move { repl_at(&place, &global, None).await })
+}
+
+/// Reads commands for the cluster at a place until the end of the input.
+pub async fn repl_at(place: &Place, global: &Global, banner: Option<String>) -> Outcome {
+    let carrier = connect(place, global).await?;
+    let history = std::env::home_dir().map(|home| home.join(HISTORY_FILE));
+    let ended = run_repl(&carrier, ReplOptions { json: global.json, history, banner }).await;
+    carrier.0.close().await;
+    let code = ended.map_err(|error| Failure::refused(error.to_string()))?;
+    Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn global(connect: &[&str], certificates: Option<&Path>) -> Global {
+        let connect = connect.iter().map(|address| (*address).to_owned()).collect();
+        Global { connect, certs: certificates.map(Path::to_owned), json: false, timeout: None }
+    }
+
+    #[test]
+    fn flags_come_before_the_variable_and_the_variable_before_the_directory() {
+        use norn_node::runtime::certificates::{Role, create, create_authority};
+        let directory = tempfile::tempdir().unwrap();
+        let here = directory.path();
+        let none = global(&[], None);
+        assert!(Place::find(&none, None, here).is_err());
+        std::fs::create_dir(here.join(".norn")).unwrap();
+        let default = here.join(".norn").join("client.toml");
+        std::fs::write(&default, "").unwrap();
+        assert_eq!(Place::find(&none, None, here).unwrap(), Place::File(default.clone()));
+        let other = here.join("other.toml");
+        assert!(Place::find(&none, Some(other.clone().into()), here).is_err(), "a wrong variable is not passed over");
+        std::fs::write(&other, "").unwrap();
+        assert_eq!(Place::find(&none, Some(other.clone().into()), here).unwrap(), Place::File(other.clone()));
+
+        create_authority(here).unwrap();
+        let files = create(here, Role::Client, "c", &[]).unwrap();
+        let said = Place::find(&global(&["h:1"], Some(here)), Some(other.into()), here).unwrap();
+        assert_eq!(said, Place::Said(vec!["h:1".to_owned()], files));
+        assert!(Place::find(&global(&["h:1"], None), None, here).is_err());
+        assert!(Place::find(&global(&[], Some(here)), None, here).is_err());
+    }
+}

@@ -1,0 +1,162 @@
+//! Answers on their way to one client.
+//!
+//! Their number is bounded by the requests that a client may have under way; their bytes are bounded here: a client that
+//! asks for much and reads nothing is let go before it fills the node's memory.
+
+use norn_client::wire::Response;
+use norn_client::wire::response::TaskView;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::mpsc;
+
+/// Bytes that may wait for one client, roughly.
+pub const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// More waits than the client may leave unread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Overflow;
+
+type Answer = (u64, Response);
+
+/// Takes answers. While one exists, the receiver waits for more.
+#[derive(Debug, Clone)]
+pub struct AnswerSender {
+    sender: mpsc::UnboundedSender<Answer>,
+    waiting_bytes: Arc<AtomicUsize>,
+}
+
+/// Takes answers as long as somebody else keeps the queue open.
+#[derive(Debug, Clone)]
+pub struct WeakAnswerSender {
+    sender: mpsc::WeakUnboundedSender<Answer>,
+    waiting_bytes: Arc<AtomicUsize>,
+}
+
+/// Gives them out in order.
+#[derive(Debug)]
+pub struct AnswerReceiver {
+    receiver: mpsc::UnboundedReceiver<Answer>,
+    waiting_bytes: Arc<AtomicUsize>,
+}
+
+/// A queue of answers.
+pub fn answers() -> (AnswerSender, AnswerReceiver) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let waiting_bytes = Arc::<AtomicUsize>::default();
+    (AnswerSender { sender, waiting_bytes: Arc::clone(&waiting_bytes) }, AnswerReceiver { receiver, waiting_bytes })
+}
+
+impl AnswerSender {
+    /// Queues an answer. Without a receiver there is nobody to hear it, which is no error.
+    pub fn send(&self, number: u64, response: Response) -> Result<(), Overflow> {
+        let weight = weight_bytes(&response);
+        if self.waiting_bytes.fetch_add(weight, Ordering::Relaxed) + weight > ANSWER_BYTES_MAX {
+            return Err(Overflow);
+        }
+        let _ = self.sender.send((number, response));
+        Ok(())
+    }
+
+    /// One that does not keep the queue open.
+    pub fn downgrade(&self) -> WeakAnswerSender {
+        WeakAnswerSender { sender: self.sender.downgrade(), waiting_bytes: Arc::clone(&self.waiting_bytes) }
+    }
+}
+
+impl WeakAnswerSender {
+    /// A strong one, if the queue is still open.
+    pub fn upgrade(&self) -> Option<AnswerSender> {
+        let sender = self.sender.upgrade()?;
+        Some(AnswerSender { sender, waiting_bytes: Arc::clone(&self.waiting_bytes) })
+    }
+}
+
+impl AnswerReceiver {
+    /// The next answer, or nothing once the queue is closed.
+    pub async fn recv(&mut self) -> Option<Answer> {
+        let answer = self.receiver.recv().await?;
+        Some(self.taken(answer))
+    }
+
+    /// The next answer if one is there.
+    pub fn try_recv(&mut self) -> Option<Answer> {
+        let answer = self.receiver.try_recv().ok()?;
+        Some(self.taken(answer))
+    }
+
+    fn taken(&self, answer: Answer) -> Answer {
+        self.waiting_bytes.fetch_sub(weight_bytes(&answer.1), Ordering::Relaxed);
+        answer
+    }
+}
+
+/// Bytes of memory that an answer holds, roughly: only what can be large is counted.
+fn weight_bytes(response: &Response) -> usize {
+    let base = 256;
+    let task = |task: &TaskView| {
+        let result = task.result.as_ref().map_or(0, |result| result.len());
+        base + task.spec.payload.len() + result + task.updates.iter().map(|entry| entry.data.len() + 64).sum::<usize>()
+    };
+    base + match response {
+        Response::Task(view) => task(view),
+        Response::Page(page) => page.tasks.iter().map(task).sum(),
+        Response::Claimed { tasks, .. } => tasks
+            .iter()
+            .map(|granted| {
+                let updates = granted.updates.iter().map(|entry| entry.data.len() + 64);
+                base + granted.payload.len() + updates.sum::<usize>()
+            })
+            .sum(),
+        Response::Acked(items) => items.len() * 128,
+        Response::Renewed(items) => items.len() * 128,
+        Response::Queues(queues) => queues.len() * base,
+        Response::Nodes(nodes) => nodes.len() * base,
+        Response::Partitions(partitions) => partitions.len() * base,
+        Response::Status(status) => status.counters.len() * 64,
+        Response::Identity(identity) => {
+            identity.genesis.as_ref().map_or(0, |genesis| genesis.assignment.len() * 64 + genesis.members.len() * base)
+        }
+        Response::Welcome(_) | Response::AckedOne(_) | Response::Count(_) | Response::Done | Response::Error(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use norn_client::wire::response::{Granted, Page};
+    use norn_client::wire::{QueueName, TaskId, Token};
+
+    fn large() -> Response {
+        let granted = Granted {
+            id: TaskId::MIN,
+            token: Token::default(),
+            queue: QueueName::new("q").unwrap(),
+            payload: vec![0; 1 << 20],
+            priority: 0,
+            headers: Vec::new(),
+            attempt: 1,
+            lease_ms: 1,
+            updates: Vec::new(),
+        };
+        Response::Claimed { tasks: vec![granted], unavailable: 0 }
+    }
+
+    #[tokio::test]
+    async fn what_is_read_makes_room_for_more() {
+        let (sender, mut receiver) = answers();
+        let fits = (0..).take_while(|number| sender.send(*number, large()).is_ok()).count();
+        assert!((200..=256).contains(&fits), "{fits}");
+        let (weak, waiting_bytes) = (sender.downgrade(), Arc::clone(&receiver.waiting_bytes));
+        drop(sender);
+        for number in 0..fits as u64 {
+            assert_eq!(receiver.recv().await.unwrap().0, number);
+        }
+        assert!(weak.upgrade().is_none() && receiver.recv().await.is_none());
+        assert!(waiting_bytes.load(Ordering::Relaxed) <= weight_bytes(&large()), "only the refused one is left");
+    }
+
+    #[test]
+    fn an_empty_answer_weighs_something() {
+        assert!(weight_bytes(&Response::Page(Page { tasks: Vec::new(), next: None })) > 0);
+    }
+}

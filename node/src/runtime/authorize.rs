@@ -1,0 +1,36 @@
+//! The one place that decides who may ask what.
+
+use crate::protocol::Principal;
+use norn_client::wire::{Error, ErrorCode, Request};
+
+/// Whether `principal` may make this request. Called for every request of every client before the core sees it.
+///
+/// Today every certificate of the cluster's authority may use every verb. Finer rules belong here and nowhere else:
+/// the principal's name comes from its certificate, and the request names its queues and tasks. A rule that needs the
+/// queue of a task known only by id must be asked again where the task is read.
+pub fn authorize(principal: &Principal, request: &Request) -> Result<(), Error> {
+    if principal.name.is_empty() {
+        return Err(Error::new(ErrorCode::Denied, "the certificate names nobody"));
+    }
+    match request {
+        Request::Identify | Request::Initialize(_) => Ok(()),
+        Request::Hello { .. }
+        | Request::Enqueue { .. }
+        | Request::Update { .. }
+        | Request::Complete { .. }
+        | Request::Cancel { .. }
+        | Request::Get { .. }
+        | Request::Wait { .. }
+        | Request::List { .. }
+        | Request::Count { .. }
+        | Request::Queues
+        | Request::Claim(_)
+        | Request::Renew { .. }
+        | Request::Release { .. }
+        | Request::Fail { .. }
+        | Request::Nodes
+        | Request::Ring
+        | Request::Partitions
+        | Request::Status => Ok(()),
+    }
+}

@@ -1,0 +1,116 @@
+//! Single calls to a node at a known address, without a session: what founding a cluster and looking at a node need.
+
+use crate::runtime::frames::{Budget, FrameReader};
+use crate::runtime::tls::{Credentials, TlsError};
+use crate::runtime::transport::{CloseCode, client_config, endpoint, resolve};
+use norn_client::wire::codec::{Kind, decode_body, encode_named};
+use norn_client::wire::limits::FRAME_BYTES_MAX;
+use norn_client::wire::response::Identity;
+use norn_client::wire::{Error, Request, Response};
+use quinn::{ClientConfig, Endpoint};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+/// How long connections may take to close.
+const GOOD_BYE_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Why a call has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The own certificates are of no use.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// No socket.
+    #[error("socket: {0}")]
+    Socket(#[from] io::Error),
+    /// No connection, or it broke.
+    #[error("{0}")]
+    Connection(String),
+    /// No answer in time.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    /// The node's answer is a refusal.
+    #[error(transparent)]
+    Refused(#[from] Error),
+    /// The answer is to another question.
+    #[error("the answer makes no sense: {0}")]
+    Nonsense(String),
+}
+
+/// Calls nodes.
+#[derive(Debug)]
+pub struct Caller {
+    v4: Endpoint,
+    v6: Option<Endpoint>,
+    config: ClientConfig,
+    timeout: Duration,
+}
+
+impl Caller {
+    /// A caller that waits for each answer at most so long. Must be made within the async runtime.
+    pub fn new(credentials: &Credentials, timeout: Duration) -> Result<Self, CallError> {
+        let v4 = endpoint(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)), None)?;
+        // Hosts without IPv6 are common; it is missed only when an address needs it.
+        let v6 = endpoint(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)), None).ok();
+        Ok(Caller { v4, v6, config: client_config(credentials)?, timeout })
+    }
+
+    /// Lets the last good-byes go out, so that nodes need not find out by themselves that nobody is there any more.
+    pub async fn close(&self) {
+        for endpoint in [Some(&self.v4), self.v6.as_ref()].into_iter().flatten() {
+            let _ = tokio::time::timeout(GOOD_BYE_TIMEOUT, endpoint.wait_idle()).await;
+        }
+    }
+
+    /// One call on a connection of its own.
+    pub async fn call(&self, address: &str, request: &Request) -> Result<Response, CallError> {
+        let answer = tokio::time::timeout(self.timeout, self.call_patiently(address, request)).await;
+        match answer.map_err(|_| CallError::Timeout(self.timeout))?? {
+            Response::Error(error) => Err(error.into()),
+            response => Ok(response),
+        }
+    }
+
+    /// Who answers at an address.
+    pub async fn identify(&self, address: &str) -> Result<Identity, CallError> {
+        match self.call(address, &Request::Identify).await? {
+            Response::Identity(identity) => Ok(*identity),
+            other => Err(CallError::Nonsense(format!("{other:?}"))),
+        }
+    }
+
+    async fn call_patiently(&self, address: &str, request: &Request) -> Result<Response, CallError> {
+        let text = |error: &dyn std::fmt::Display| CallError::Connection(error.to_string());
+        let (host, _) = address.rsplit_once(':').ok_or_else(|| text(&format!("{address:?} is not HOST:PORT")))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let target = resolve(address).await?;
+        let endpoint = match &self.v6 {
+            Some(v6) if target.is_ipv6() => v6,
+            _ => &self.v4,
+        };
+        let connecting = endpoint.connect_with(self.config.clone(), target, host).map_err(|error| text(&error))?;
+        let connection = connecting.await.map_err(|error| text(&error))?;
+        let (mut send, receive) = connection.open_bi().await.map_err(|error| text(&error))?;
+        let mut bytes = Vec::new();
+        encode_named(&mut bytes, Kind::Request, 1, request);
+        send.write_all(&bytes).await.map_err(|error| text(&error))?;
+        let mut frames = FrameReader::new(receive, FRAME_BYTES_MAX, self.timeout, Budget::new(2 * FRAME_BYTES_MAX));
+        let response = match frames.next().await {
+            Ok(Some((header, body))) if header.kind == Kind::Response => {
+                decode_body(&header, body).map_err(|error| CallError::Nonsense(error.to_string()))?
+            }
+            Ok(Some(_)) => return Err(CallError::Nonsense("it is no response".to_owned())),
+            Ok(None) => return Err(text(&"the node closed the stream")),
+            // The connection knows why the stream broke.
+            Err(error) => {
+                return Err(match connection.close_reason() {
+                    Some(reason) => text(&reason),
+                    None => text(&error),
+                });
+            }
+        };
+        connection.close(CloseCode::Stopping.into(), b"");
+        Ok(response)
+    }
+}

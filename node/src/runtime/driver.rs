@@ -1,0 +1,267 @@
+//! Owns the node: hands it events, carries out its effects, sleeps until it wants to wake.
+
+use crate::protocol::{ClientId, Effect, Event, PeerMessage, Principal, Ticket};
+use crate::runtime::answers::AnswerSender;
+use crate::runtime::clock::Clock;
+use crate::runtime::metrics::{Counter, Metrics};
+use crate::runtime::peers::Peers;
+use crate::protocol::Node;
+use crate::runtime::store::{Store, fatal};
+use norn_client::wire::response::Genesis;
+use norn_client::wire::{NodeId, Request, Response};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::{mpsc, watch};
+
+/// Events that are carried out before the effects' consequences are looked at again.
+const EVENTS_PER_TURN_MAX: usize = 256;
+
+/// What keeps the cluster going. Never held back: its queue is read first.
+#[derive(Debug)]
+pub enum Internal {
+    /// A message of a verified peer.
+    Peer {
+        /// Sender.
+        from: NodeId,
+        /// Message.
+        message: PeerMessage,
+    },
+    /// A link to a peer came up.
+    PeerConnected {
+        /// Peer.
+        peer: NodeId,
+    },
+    /// A peer has opened its own link to this node.
+    PeerHeard {
+        /// Peer.
+        peer: NodeId,
+        /// Drawn at each start of its process.
+        process: u64,
+    },
+    /// The log is durable up to here.
+    Persisted {
+        /// Highest ticket.
+        ticket: Ticket,
+    },
+    /// Hand over and stop.
+    Shutdown,
+}
+
+/// What clients want. Held back while the log is behind.
+#[derive(Debug)]
+pub enum External {
+    /// A client stream is open.
+    Opened {
+        /// Its number.
+        client: ClientId,
+        /// Where its answers go.
+        replies: AnswerSender,
+    },
+    /// A request, authorized.
+    Request {
+        /// Stream.
+        client: ClientId,
+        /// The client's number for it.
+        number: u64,
+        /// Who asks.
+        principal: Principal,
+        /// What.
+        request: Request,
+    },
+    /// The stream is closed.
+    Gone {
+        /// Its number.
+        client: ClientId,
+    },
+}
+
+/// Ends of the driver's queues for those that feed it.
+#[derive(Debug, Clone)]
+pub struct Inputs {
+    /// From peers and the log.
+    pub internal: mpsc::Sender<Internal>,
+    /// From clients.
+    pub external: mpsc::Sender<External>,
+}
+
+/// The driver before it runs.
+#[derive(Debug)]
+pub struct Driver {
+    /// The node, replayed and not started.
+    pub node: Node,
+    /// Both clocks.
+    pub clock: Clock,
+    /// The log's thread.
+    pub store: Store,
+    /// Links to the other members.
+    pub peers: Peers,
+    /// Where the cluster is told once it is known.
+    pub genesis: watch::Sender<Option<Arc<Genesis>>>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// From peers and the log.
+    pub internal: mpsc::Receiver<Internal>,
+    /// From clients.
+    pub external: mpsc::Receiver<External>,
+}
+
+struct Running {
+    driver: Driver,
+    clients: HashMap<ClientId, AnswerSender>,
+    /// Clients that were let go, to be told to the node.
+    gone: Vec<ClientId>,
+    effects: Vec<Effect>,
+    stopped: bool,
+    waits: bool,
+}
+
+impl Driver {
+    /// Runs until the node has stopped or nobody feeds it any more; gives back the store, to be closed.
+    pub async fn run(self) -> Store {
+        let mut running = Running {
+            driver: self,
+            clients: HashMap::new(),
+            gone: Vec::new(),
+            effects: Vec::new(),
+            stopped: false,
+            waits: false,
+        };
+        let now = running.driver.clock.now();
+        running.driver.node.start(now, &mut running.effects);
+        running.carry_out();
+        while !running.stopped && running.turn().await {}
+        running.driver.peers.stop().await;
+        running.driver.store
+    }
+}
+
+impl Running {
+    /// Waits for something to happen, and deals with it and with what else is there. False when nobody is left to feed
+    /// the node.
+    async fn turn(&mut self) -> bool {
+        let full = self.driver.store.is_full();
+        if full && !self.waits {
+            self.driver.metrics.add(Counter::LogWaits, 1);
+        }
+        self.waits = full;
+        let wake = self.driver.node.next_wake().map(|at_us| self.driver.clock.instant(at_us));
+        let sleep = async {
+            match wake {
+                Some(instant) => tokio::time::sleep_until(instant.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            input = self.driver.internal.recv() => match input {
+                Some(input) => self.take_internal(input),
+                None => return false,
+            },
+            () = sleep => self.step(Event::Wake),
+            // While the log is behind, a sync is under way, and its end comes in above.
+            Some(input) = self.driver.external.recv(), if !full => self.take_external(input),
+        }
+        for _ in 0..EVENTS_PER_TURN_MAX {
+            let Ok(input) = self.driver.internal.try_recv() else { break };
+            self.take_internal(input);
+        }
+        for _ in 0..EVENTS_PER_TURN_MAX {
+            if self.stopped || self.driver.store.is_full() {
+                break;
+            }
+            let Ok(input) = self.driver.external.try_recv() else { break };
+            self.take_external(input);
+        }
+        while let Some(client) = self.gone.pop() {
+            self.step(Event::ClientGone { client });
+        }
+        // A flood must not keep the node from its own deadlines.
+        let now_us = self.driver.clock.now().mono_us;
+        if self.driver.node.next_wake().is_some_and(|at_us| at_us <= now_us) {
+            self.step(Event::Wake);
+        }
+        // The queues are rarely empty under load, and other tasks share this thread.
+        tokio::task::yield_now().await;
+        true
+    }
+
+    fn take_internal(&mut self, input: Internal) {
+        let event = match input {
+            Internal::Peer { from, message } => {
+                self.driver.metrics.add(Counter::PeerReceived, 1);
+                Event::Peer { from, message }
+            }
+            Internal::PeerConnected { peer } => {
+                self.driver.metrics.add(Counter::PeerConnected, 1);
+                Event::PeerConnected { peer }
+            }
+            Internal::PeerHeard { peer, process } => return self.driver.peers.heard(peer, process),
+            Internal::Persisted { ticket } => Event::Persisted { ticket },
+            Internal::Shutdown => Event::Shutdown,
+        };
+        self.step(event);
+    }
+
+    fn take_external(&mut self, input: External) {
+        match input {
+            External::Opened { client, replies } => {
+                let before = self.clients.insert(client, replies);
+                assert!(before.is_none(), "numbers of clients are never reused");
+            }
+            External::Request { client, number, principal, request } => {
+                self.driver.metrics.add(Counter::Requests, 1);
+                self.step(Event::Request { client, number, principal, request });
+            }
+            External::Gone { client } => {
+                if self.clients.remove(&client).is_some() {
+                    self.step(Event::ClientGone { client });
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        if self.stopped {
+            return;
+        }
+        self.driver.metrics.add(Counter::Events, 1);
+        let now = self.driver.clock.now();
+        self.driver.node.step(now, event, &mut self.effects);
+        self.carry_out();
+    }
+
+    fn carry_out(&mut self) {
+        let mut effects = std::mem::take(&mut self.effects);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Persist { ticket, records } => self.driver.store.persist(ticket, records),
+                Effect::Send { to, message } => self.driver.peers.send(to, message),
+                Effect::Reply { client, number, response } => self.reply(client, number, response),
+                Effect::Joined { genesis } => {
+                    tracing::info!(cluster = %genesis.cluster, members = genesis.members.len(), "belongs to a cluster");
+                    self.driver.peers.join(&genesis);
+                    self.driver.genesis.send_replace(Some(genesis));
+                }
+                Effect::Observe(observation) => self.driver.metrics.observe(&observation),
+                Effect::Stopped => self.stopped = true,
+                Effect::Halt { reason } => fatal(&reason),
+            }
+        }
+        // The allocation serves the next step.
+        self.effects = effects;
+    }
+
+    fn reply(&mut self, client: ClientId, number: u64, mut response: Response) {
+        if let Response::Status(status) = &mut response {
+            status.counters.extend(self.driver.metrics.snapshot());
+        }
+        // A client that left does not hear; the core learns of it through `ClientGone`.
+        if let Some(replies) = self.clients.get(&client)
+            && replies.send(number, response).is_err()
+        {
+            tracing::warn!(client = client.0, "a client does not read its answers and is let go");
+            self.clients.remove(&client);
+            self.gone.push(client);
+        }
+    }
+}

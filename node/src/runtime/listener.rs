@@ -1,0 +1,444 @@
+//! Connections that come in: clients and peers.
+//!
+//! A bidirectional stream carries requests and answers, a unidirectional one the messages of a peer after its hello.
+//! Whoever sends anything else loses the connection and learns why.
+
+use crate::limits::{FRAME_BYTES_MAX, IN_FLIGHT_MAX, NODES_MAX, PEER_FRAME_BYTES_MAX};
+use crate::protocol::{ClientId, PeerMessage, Principal};
+use crate::runtime::answers::{AnswerReceiver, WeakAnswerSender, answers};
+use crate::runtime::authorize::authorize;
+use crate::runtime::driver::{External, Inputs, Internal};
+use crate::runtime::frames::{Budget, FrameReader, ReadError};
+use crate::runtime::metrics::{Counter, Metrics};
+use crate::runtime::peers::PeerHello;
+use crate::runtime::tls;
+use crate::runtime::transport::CloseCode;
+use norn_client::wire::codec::{FrameError, HEADER_BYTES, Header, Kind, PROTOCOL_VERSION, decode_body, encode_named};
+use norn_client::wire::response::Genesis;
+use norn_client::wire::{Error, ErrorCode, NodeId, Request, Response};
+use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+/// How long a handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a client may leave its answers unread.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Bytes that are written at once.
+const WRITE_BYTES: usize = 256 << 10;
+/// First number of clients; lower ones are the host's own.
+pub const CLIENT_FIRST: u64 = 16;
+/// Log lines about refusals: one in this time, with the number of those left out.
+const REFUSALS_LOGGED_EVERY: Duration = Duration::from_secs(1);
+
+/// Bounds of what comes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListenerBounds {
+    /// Connections of clients.
+    pub connections_max: usize,
+    /// From the first to the last byte of a frame, and from a stream's opening to its first frame.
+    pub frame_timeout: Duration,
+    /// Memory for large frames that are being read.
+    pub frame_memory_bytes: usize,
+}
+
+/// What all connections share.
+#[derive(Debug)]
+pub struct Listener {
+    node: NodeId,
+    inputs: Inputs,
+    genesis: watch::Receiver<Option<Arc<Genesis>>>,
+    metrics: Arc<Metrics>,
+    bounds: ListenerBounds,
+    budget: Budget,
+    client_next: AtomicU64,
+    /// All connections, whoever they are from; peers find room even when clients have used up theirs.
+    connections: Arc<Semaphore>,
+    clients: Arc<Semaphore>,
+    refusals: Refusals,
+    /// Streams that may still have answers to write.
+    writers: watch::Sender<usize>,
+}
+
+impl Listener {
+    /// A listener that accepts nothing yet.
+    pub fn new(
+        node: NodeId,
+        inputs: Inputs,
+        genesis: watch::Receiver<Option<Arc<Genesis>>>,
+        metrics: Arc<Metrics>,
+        bounds: ListenerBounds,
+    ) -> Arc<Self> {
+        Arc::new(Listener {
+            node,
+            inputs,
+            genesis,
+            metrics,
+            bounds,
+            budget: Budget::new(bounds.frame_memory_bytes),
+            client_next: AtomicU64::new(CLIENT_FIRST),
+            connections: Arc::new(Semaphore::new(bounds.connections_max + 2 * NODES_MAX)),
+            clients: Arc::new(Semaphore::new(bounds.connections_max)),
+            refusals: Refusals::default(),
+            writers: watch::Sender::new(0),
+        })
+    }
+
+    /// Once the driver has stopped: waits until every answer is with its client.
+    pub async fn written(&self) {
+        let mut writers = self.writers.subscribe();
+        // It cannot fail while the sender is at hand.
+        let _ = writers.wait_for(|count| *count == 0).await;
+    }
+
+    /// Accepts until the endpoint is closed.
+    pub async fn run(self: Arc<Self>, endpoint: Endpoint) {
+        while let Some(incoming) = endpoint.accept().await {
+            let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
+                self.metrics.add(Counter::ConnectionsRefused, 1);
+                incoming.refuse();
+                continue;
+            };
+            // Under pressure a caller first proves that its address is its own; that costs it one round trip.
+            let pressed = self.connections.available_permits() < self.bounds.connections_max / 2;
+            if pressed && !incoming.remote_address_validated() && incoming.may_retry() {
+                let _ = incoming.retry();
+                continue;
+            }
+            let listener = Arc::clone(&self);
+            tokio::spawn(async move {
+                listener.serve(incoming).await;
+                drop(permit);
+            });
+        }
+    }
+
+    async fn serve(self: Arc<Self>, incoming: Incoming) {
+        let address = incoming.remote_address();
+        let connection = match tokio::time::timeout(HANDSHAKE_TIMEOUT, incoming).await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(error)) => {
+                self.metrics.add(Counter::ConnectionsRefused, 1);
+                return self.refusals.log(&format!("handshake with {address}: {error}"));
+            }
+            Err(_) => return self.refusals.log(&format!("handshake with {address} took too long")),
+        };
+        let principal = match tls::principal(&connection) {
+            Ok(principal) => principal,
+            Err(error) => {
+                self.metrics.add(Counter::ConnectionsRefused, 1);
+                return self.refuse(&connection, CloseCode::Identity, &error.to_string());
+            }
+        };
+        let permit = Arc::clone(&self.clients).try_acquire_owned();
+        if permit.is_err() && !principal.node {
+            self.metrics.add(Counter::ConnectionsRefused, 1);
+            return self.refuse(&connection, CloseCode::Busy, "too many connections");
+        }
+        tracing::debug!(name = %principal.name, node = principal.node, %address, "connection");
+        // A peer's link needs no client's place; a node's certificate may also be used by a client.
+        let place = if principal.node { None } else { permit.ok() };
+        self.serve_streams(&connection, &principal).await;
+        drop(place);
+    }
+
+    /// Serves the streams of a connection until it ends; dropping the set ends what is left of them.
+    async fn serve_streams(self: &Arc<Self>, connection: &Connection, principal: &Principal) {
+        let mut streams = JoinSet::new();
+        loop {
+            let listener = Arc::clone(self);
+            let (connection, principal) = (connection.clone(), principal.clone());
+            tokio::select! {
+                stream = connection.accept_bi() => {
+                    let Ok((send, receive)) = stream else { break };
+                    streams.spawn(async move { listener.serve_client(&connection, principal, send, receive).await });
+                }
+                stream = connection.accept_uni() => {
+                    let Ok(receive) = stream else { break };
+                    streams.spawn(async move { listener.serve_peer(&connection, &principal, receive).await });
+                }
+                Some(ended) = streams.join_next() => {
+                    if let Err(error) = ended && error.is_panic() {
+                        connection.close(CloseCode::Frame.into(), b"internal error");
+                    }
+                }
+            }
+        }
+        // Streams notice the end by themselves, and tell the driver that their clients are gone.
+        while streams.join_next().await.is_some() {}
+    }
+
+    fn refuse(&self, connection: &Connection, code: CloseCode, reason: &str) {
+        connection.close(code.into(), reason.as_bytes());
+        let line = format!("connection of {}: {reason}", connection.remote_address());
+        match code {
+            // While a cluster is being founded some members know of it before others.
+            CloseCode::NotYet => tracing::debug!(reason = line, "refused"),
+            _ => self.refusals.log(&line),
+        }
+    }
+
+    fn refuse_read(&self, connection: &Connection, error: &ReadError) {
+        let code = match error {
+            // The other side left; there is nobody to tell.
+            ReadError::Stream(_) | ReadError::Torn => return,
+            ReadError::Frame(_) => CloseCode::Frame,
+            ReadError::Slow(_) => CloseCode::Slow,
+        };
+        self.metrics.add(Counter::FramesRefused, 1);
+        self.refuse(connection, code, &error.to_string());
+    }
+
+    // Peers.
+
+    async fn serve_peer(&self, connection: &Connection, principal: &Principal, receive: RecvStream) {
+        let mut frames = self.reader(receive);
+        let hello: PeerHello = match frames.first().await {
+            Ok(Some((header, body))) => match expect_body(Kind::PeerHello, &header, body) {
+                Ok(hello) => hello,
+                Err(error) => return self.refuse_read(connection, &ReadError::Frame(error)),
+            },
+            Ok(None) => return,
+            Err(error) => return self.refuse_read(connection, &error),
+        };
+        if let Err((code, reason)) = self.check_hello(principal, &hello) {
+            self.metrics.add(Counter::ConnectionsRefused, 1);
+            return self.refuse(connection, code, &format!("hello of {}: {reason}", principal.name));
+        }
+        frames.set_limit(PEER_FRAME_BYTES_MAX);
+        let heard = Internal::PeerHeard { peer: hello.from, process: hello.process };
+        if self.inputs.internal.send(heard).await.is_err() {
+            return;
+        }
+        loop {
+            let message: PeerMessage = match frames.next().await {
+                Ok(Some((header, body))) => match expect_body(Kind::Peer, &header, body) {
+                    Ok(message) => message,
+                    Err(error) => return self.refuse_read(connection, &ReadError::Frame(error)),
+                },
+                Ok(None) => return,
+                Err(error) => return self.refuse_read(connection, &error),
+            };
+            // A full queue holds the stream up, and QUIC holds up the sender.
+            if self.inputs.internal.send(Internal::Peer { from: hello.from, message }).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn check_hello(&self, principal: &Principal, hello: &PeerHello) -> Result<(), (CloseCode, String)> {
+        if !principal.node {
+            return Err((CloseCode::Identity, "a client's certificate does not make a peer".to_owned()));
+        }
+        if hello.version != PROTOCOL_VERSION {
+            let reason = format!("protocol version {}, this node speaks {PROTOCOL_VERSION}", hello.version);
+            return Err((CloseCode::Frame, reason));
+        }
+        let genesis = self.genesis.borrow().clone();
+        let Some(genesis) = genesis else {
+            return Err((CloseCode::NotYet, "this node has no cluster yet".to_owned()));
+        };
+        if hello.cluster != genesis.cluster {
+            let reason = format!("cluster {}, this node belongs to {}", hello.cluster, genesis.cluster);
+            return Err((CloseCode::Cluster, reason));
+        }
+        if hello.to != self.node {
+            return Err((CloseCode::Identity, format!("it is for node {}, this is {}", hello.to, self.node)));
+        }
+        let member = genesis.members.iter().find(|member| member.node == hello.from);
+        match member {
+            Some(member) if member.name.as_str() == &*principal.name => Ok(()),
+            Some(member) => {
+                let reason = format!("node {} is {}, the certificate says otherwise", hello.from, member.name);
+                Err((CloseCode::Identity, reason))
+            }
+            None => Err((CloseCode::Identity, format!("node {} is no member", hello.from))),
+        }
+    }
+
+    fn reader(&self, receive: RecvStream) -> FrameReader<RecvStream> {
+        FrameReader::new(receive, FRAME_BYTES_MAX, self.bounds.frame_timeout, self.budget.clone())
+    }
+
+    // Clients.
+
+    async fn serve_client(&self, connection: &Connection, principal: Principal, send: SendStream, receive: RecvStream) {
+        let client = ClientId(self.client_next.fetch_add(1, Ordering::Relaxed));
+        let (replies, answers) = answers();
+        let opened = External::Opened { client, replies: replies.clone() };
+        if self.inputs.external.send(opened).await.is_err() {
+            return;
+        }
+        let in_flight = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
+        let writer = AnswerWriter {
+            connection: connection.clone(),
+            send,
+            in_flight: Arc::clone(&in_flight),
+            _writing: Writing::begin(&self.writers),
+        };
+        tokio::spawn(writer.run(answers));
+        // Only the driver keeps the queue of answers open: when it stops, the writer writes out what is there and ends.
+        let stream = ClientStream { client, principal, replies: replies.downgrade(), in_flight };
+        drop(replies);
+        match self.read_requests(&stream, receive).await {
+            Ok(()) => {
+                // The client has no more to ask; it may still wait for answers.
+                let all = u32::try_from(IN_FLIGHT_MAX).expect("a few thousand");
+                tokio::select! {
+                    _ = stream.in_flight.acquire_many(all) => {}
+                    _ = connection.closed() => {}
+                }
+            }
+            Err(error) => self.refuse_read(connection, &error),
+        }
+        // The driver drops its end on this, and the writer ends.
+        let _ = self.inputs.external.send(External::Gone { client }).await;
+    }
+
+    /// Reads requests until the stream ends.
+    async fn read_requests(&self, stream: &ClientStream, receive: RecvStream) -> Result<(), ReadError> {
+        let mut frames = self.reader(receive);
+        let mut first = true;
+        loop {
+            // Not reading on is what holds the client up: QUIC's windows fill.
+            let Ok(permit) = stream.in_flight.acquire().await else { return Ok(()) };
+            permit.forget();
+            let next = if std::mem::take(&mut first) { frames.first().await } else { frames.next().await };
+            let Some((header, body)) = next? else {
+                stream.in_flight.add_permits(1);
+                return Ok(());
+            };
+            let number = header.request;
+            let request: Request = match expect_body(Kind::Request, &header, body) {
+                Ok(request) => request,
+                // A whole and intact frame: a newer client may ask for what this node does not know.
+                Err(FrameError::Body(reason)) => {
+                    self.metrics.add(Counter::FramesRefused, 1);
+                    let message = format!("the node does not understand the request: {reason}");
+                    stream.answer(number, Error::new(ErrorCode::Unsupported, message));
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            if let Err(error) = authorize(&stream.principal, &request) {
+                stream.answer(number, error);
+                continue;
+            }
+            let (client, principal) = (stream.client, stream.principal.clone());
+            let input = External::Request { client, number, principal, request };
+            if self.inputs.external.send(input).await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+struct ClientStream {
+    client: ClientId,
+    principal: Principal,
+    replies: WeakAnswerSender,
+    in_flight: Arc<Semaphore>,
+}
+
+impl ClientStream {
+    /// Answers without asking the core. With the writer gone there is nobody to hear it.
+    fn answer(&self, number: u64, error: Error) {
+        if let Some(replies) = self.replies.upgrade() {
+            let _ = replies.send(number, Response::Error(error));
+        }
+    }
+}
+
+/// A body of the kind that belongs here.
+fn expect_body<T: serde::de::DeserializeOwned>(kind: Kind, header: &Header, body: &[u8]) -> Result<T, FrameError> {
+    if header.kind != kind {
+        return Err(FrameError::Header);
+    }
+    decode_body(header, body)
+}
+
+struct AnswerWriter {
+    connection: Connection,
+    send: SendStream,
+    in_flight: Arc<Semaphore>,
+    _writing: Writing,
+}
+
+/// Counts a writer for as long as it lives.
+struct Writing(watch::Sender<usize>);
+
+impl Writing {
+    fn begin(writers: &watch::Sender<usize>) -> Self {
+        writers.send_modify(|count| *count += 1);
+        Writing(writers.clone())
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+impl AnswerWriter {
+    /// Writes answers in the order in which they come; everything that waits goes out in one write.
+    async fn run(mut self, mut answers: AnswerReceiver) {
+        let mut bytes = Vec::with_capacity(4 << 10);
+        while let Some((number, response)) = answers.recv().await {
+            let mut count = 1;
+            append_answer(&mut bytes, number, &response);
+            while bytes.len() < WRITE_BYTES
+                && let Some((number, response)) = answers.try_recv()
+            {
+                append_answer(&mut bytes, number, &response);
+                count += 1;
+            }
+            match tokio::time::timeout(WRITE_TIMEOUT, self.send.write_all(&bytes)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return,
+                Err(_) => return self.connection.close(CloseCode::Slow.into(), b"answers are not read"),
+            }
+            self.in_flight.add_permits(count);
+            bytes.clear();
+            bytes.shrink_to(2 * WRITE_BYTES);
+        }
+        // Nothing more to come; wait until the client has it all, as far as it is there.
+        if self.send.finish().is_ok() {
+            let _ = tokio::time::timeout(WRITE_TIMEOUT, self.send.stopped()).await;
+        }
+    }
+}
+
+fn append_answer(bytes: &mut Vec<u8>, number: u64, response: &Response) {
+    let start = bytes.len();
+    encode_named(bytes, Kind::Response, number, response);
+    if bytes.len() - start > FRAME_BYTES_MAX + HEADER_BYTES {
+        bytes.truncate(start);
+        let error = Error::invalid("the answer is larger than a frame; ask for less at once");
+        encode_named(bytes, Kind::Response, number, &Response::Error(error));
+    }
+}
+
+/// Logs refusals, but not as fast as anybody on the network likes.
+#[derive(Debug, Default)]
+struct Refusals {
+    last: std::sync::Mutex<Option<std::time::Instant>>,
+    left_out: AtomicU64,
+}
+
+impl Refusals {
+    fn log(&self, reason: &str) {
+        let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if last.is_some_and(|last| last.elapsed() < REFUSALS_LOGGED_EVERY) {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        *last = Some(std::time::Instant::now());
+        drop(last);
+        let left_out = self.left_out.swap(0, Ordering::Relaxed);
+        tracing::warn!(reason, left_out, "refused");
+    }
+}

@@ -1,0 +1,141 @@
+//! Counters of a node's host and core, for `status` and the log.
+
+use crate::protocol::Observation;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)+) => {
+        /// What is counted.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Counter {
+            $($(#[$doc])* $name,)+
+        }
+
+        impl Counter {
+            /// All of them.
+            pub const ALL: &[Counter] = &[$(Counter::$name,)+];
+
+            /// Its name in `status`.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Counter::$name => $text,)+
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Campaigns begun.
+    Campaigns = "campaigns",
+    /// Leaderships established.
+    Established = "established",
+    /// Leaderships ended.
+    SteppedDown = "stepped_down",
+    /// Grants answered.
+    Granted = "granted",
+    /// Grants taken back before anybody knew.
+    Voided = "voided",
+    /// Claims that ran out.
+    Expired = "expired",
+    /// Whole tables sent to followers.
+    Snapshots = "snapshots_sent",
+    /// Tasks that anti-entropy brought.
+    Repaired = "repaired",
+    /// Grants that met a completion.
+    DoneFlags = "done_flags",
+    /// Partitions woken.
+    Woken = "woken",
+    /// Input that a correct sender would not send.
+    Refused = "input_refused",
+    /// Events handed to the core.
+    Events = "events",
+    /// Requests of clients.
+    Requests = "requests",
+    /// Syncs of the log.
+    LogSyncs = "log_syncs",
+    /// Batches appended to the log.
+    LogBatches = "log_batches",
+    /// Times that clients had to wait for the log.
+    LogWaits = "log_waits",
+    /// Messages to peers.
+    PeerSent = "peer_messages_sent",
+    /// Messages dropped because a peer's queue was full or the link was down.
+    PeerDropped = "peer_messages_dropped",
+    /// Messages from peers.
+    PeerReceived = "peer_messages_received",
+    /// Links to peers that came up.
+    PeerConnected = "peer_links_up",
+    /// Connections refused: no name, wrong peer, or too many.
+    ConnectionsRefused = "connections_refused",
+    /// Connections ended because what they sent is no frame.
+    FramesRefused = "frames_refused",
+}
+
+/// Counters that every part of the runtime adds to.
+#[derive(Debug)]
+pub struct Metrics {
+    counts: [AtomicU64; Counter::ALL.len()],
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics { counts: [const { AtomicU64::new(0) }; Counter::ALL.len()] }
+    }
+}
+
+impl Metrics {
+    /// Adds to a counter.
+    pub fn add(&self, counter: Counter, amount: u64) {
+        self.counts[counter as usize].fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// A counter's value.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.counts[counter as usize].load(Ordering::Relaxed)
+    }
+
+    /// Counts and logs what the core observed.
+    pub fn observe(&self, observation: &Observation) {
+        let (counter, amount) = match observation {
+            Observation::Campaign { .. } => (Counter::Campaigns, 1),
+            Observation::Established { .. } => (Counter::Established, 1),
+            Observation::SteppedDown { .. } => (Counter::SteppedDown, 1),
+            Observation::Granted { .. } => (Counter::Granted, 1),
+            Observation::Voided { .. } => (Counter::Voided, 1),
+            Observation::Expired { .. } => (Counter::Expired, 1),
+            Observation::SnapshotSent { .. } => (Counter::Snapshots, 1),
+            Observation::Repaired { tasks, .. } => (Counter::Repaired, *tasks),
+            Observation::DoneFlag { .. } => (Counter::DoneFlags, 1),
+            Observation::Woken { .. } => (Counter::Woken, 1),
+            Observation::Refused { .. } => (Counter::Refused, 1),
+        };
+        self.add(counter, amount);
+        match observation {
+            // One for each task: far too many for the log of a busy node.
+            Observation::Granted { .. } => tracing::trace!(?observation, "observed"),
+            _ => tracing::debug!(?observation, "observed"),
+        }
+    }
+
+    /// All counters that are not zero, by name.
+    pub fn snapshot(&self) -> Vec<(String, u64)> {
+        let named = Counter::ALL.iter().map(|counter| (counter.name().to_owned(), self.get(*counter)));
+        named.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Writes all counters to the log at level debug, again and again.
+    pub async fn report_every(&self, interval: Duration) {
+        let mut ticks = tokio::time::interval(interval);
+        ticks.tick().await;
+        loop {
+            ticks.tick().await;
+            if tracing::enabled!(tracing::Level::DEBUG) {
+                let counts: Vec<String> =
+                    self.snapshot().into_iter().map(|(name, count)| format!("{name}={count}")).collect();
+                tracing::debug!(counters = counts.join(" "), "counters");
+            }
+        }
+    }
+}

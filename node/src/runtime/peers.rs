@@ -1,0 +1,353 @@
+//! Links to the other members: one connection each, one stream per class, coalesced writes.
+//!
+//! A link carries what this node sends; what a peer sends comes over the peer's own link and the listener.
+
+use crate::limits::PEER_FRAME_BYTES_MAX;
+use crate::protocol::PeerMessage;
+use crate::protocol::peer::Class;
+use crate::runtime::certificates::NODE_SUFFIX;
+use crate::runtime::driver::Internal;
+use crate::runtime::metrics::{Counter, Metrics};
+use crate::runtime::transport::{CloseCode, resolve};
+use norn_client::wire::codec::{HEADER_BYTES, Kind, PROTOCOL_VERSION, encode_compact, encode_named};
+use norn_client::wire::response::{Genesis, Member};
+use norn_client::wire::{ClusterId, NodeId};
+use quinn::{ClientConfig, Connection, Endpoint, SendStream};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+/// Optional abilities of this version, one bit each. Both sides use what both have; unknown bits are ignored.
+pub const FEATURES: u64 = 0;
+/// Shortest pause before a link is tried again.
+const BACKOFF_MIN: Duration = Duration::from_millis(50);
+/// Longest pause before a link is tried again.
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// A link that lasted this long was a good one: the next pause is short again.
+const GOOD_LINK: Duration = Duration::from_secs(2);
+/// How long the last messages may take at the end.
+const STOP_TIMEOUT: Duration = Duration::from_millis(500);
+/// Bytes that are written at once.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// First frame of a peer's stream. Fields are named on the wire, so that later versions may add some.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerHello {
+    /// Version of the frames and bodies that follow.
+    pub version: u8,
+    /// Abilities of the sender.
+    pub features: u64,
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Who speaks.
+    pub from: NodeId,
+    /// Who is meant: an address may have passed to another node.
+    pub to: NodeId,
+    /// What the stream is for: true for bulk.
+    pub bulk: bool,
+    /// Drawn at each start of the sender's process.
+    pub process: u64,
+}
+
+/// Bounds and times of links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkBounds {
+    /// Messages that may wait for one stream.
+    pub queue_max: usize,
+    /// How long an attempt to connect may take.
+    pub connect_timeout: Duration,
+}
+
+#[derive(Debug)]
+struct Link {
+    urgent: mpsc::Sender<PeerMessage>,
+    bulk: mpsc::Sender<PeerMessage>,
+    heard: watch::Sender<Option<u64>>,
+}
+
+/// Who speaks on all links of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Speaker {
+    /// Identity in the data directory.
+    pub node: NodeId,
+    /// Drawn at each start of the process.
+    pub process: u64,
+}
+
+/// All links of a node.
+#[derive(Debug)]
+pub struct Peers {
+    endpoint: Endpoint,
+    config: ClientConfig,
+    speaker: Speaker,
+    bounds: LinkBounds,
+    internal: mpsc::Sender<Internal>,
+    metrics: Arc<Metrics>,
+    links: HashMap<NodeId, Link>,
+    stopping: watch::Sender<bool>,
+    tasks: JoinSet<()>,
+}
+
+impl Peers {
+    /// No links yet.
+    pub fn new(
+        endpoint: Endpoint,
+        config: ClientConfig,
+        speaker: Speaker,
+        bounds: LinkBounds,
+        internal: mpsc::Sender<Internal>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let (links, tasks) = (HashMap::new(), JoinSet::new());
+        let stopping = watch::Sender::new(false);
+        Peers { endpoint, config, speaker, bounds, internal, metrics, links, stopping, tasks }
+    }
+
+    /// Starts links to all members that have none. Must be called within the async runtime.
+    pub fn join(&mut self, genesis: &Genesis) {
+        for member in &genesis.members {
+            if member.node == self.speaker.node || self.links.contains_key(&member.node) {
+                continue;
+            }
+            let (urgent, urgent_queue) = mpsc::channel(self.bounds.queue_max);
+            let (bulk, bulk_queue) = mpsc::channel(self.bounds.queue_max);
+            let (heard, hears) = watch::channel(None);
+            self.links.insert(member.node, Link { urgent, bulk, heard });
+            let task = LinkTask {
+                endpoint: self.endpoint.clone(),
+                config: self.config.clone(),
+                member: member.clone(),
+                cluster: genesis.cluster,
+                speaker: self.speaker,
+                connect_timeout: self.bounds.connect_timeout,
+                internal: self.internal.clone(),
+                stopping: self.stopping.subscribe(),
+                metrics: Arc::clone(&self.metrics),
+            };
+            self.tasks.spawn(task.run(urgent_queue, bulk_queue, hears));
+        }
+    }
+
+    /// A peer has connected to this node: it can be reached right now, and if its process is a new one, the link to the
+    /// old one leads nowhere. Without this word that would show only when the link has been silent for too long.
+    pub fn heard(&mut self, peer: NodeId, process: u64) {
+        if let Some(link) = self.links.get(&peer) {
+            link.heard.send_replace(Some(process));
+        }
+    }
+
+    /// Queues a message, or drops it when the queue is full: the protocol repeats what matters.
+    pub fn send(&mut self, to: NodeId, message: PeerMessage) {
+        let Some(link) = self.links.get(&to) else {
+            self.metrics.add(Counter::PeerDropped, 1);
+            return;
+        };
+        let queue = match message.class() {
+            Class::Urgent => &link.urgent,
+            Class::Bulk => &link.bulk,
+        };
+        let counter = if queue.try_send(message).is_ok() { Counter::PeerSent } else { Counter::PeerDropped };
+        self.metrics.add(counter, 1);
+    }
+
+    /// Writes out what waits on links that are up, for a moment at most, and ends all of them.
+    pub async fn stop(mut self) {
+        self.links.clear();
+        self.stopping.send_replace(true);
+        let written = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(STOP_TIMEOUT, written).await.is_err() {
+            tracing::debug!("some peer did not take the last messages in time");
+        }
+    }
+}
+
+struct LinkTask {
+    endpoint: Endpoint,
+    config: ClientConfig,
+    member: Member,
+    cluster: ClusterId,
+    speaker: Speaker,
+    connect_timeout: Duration,
+    internal: mpsc::Sender<Internal>,
+    stopping: watch::Receiver<bool>,
+    metrics: Arc<Metrics>,
+}
+
+/// Why a link ended.
+enum LinkEnd {
+    /// The node stops.
+    Stopped,
+    /// It broke, and is worth another try after a pause.
+    Broken(String),
+    /// The peer has just shown that it is there, as another process: try again at once.
+    Restarted,
+}
+
+impl LinkTask {
+    async fn run(
+        self,
+        mut urgent: mpsc::Receiver<PeerMessage>,
+        mut bulk: mpsc::Receiver<PeerMessage>,
+        mut heard: watch::Receiver<Option<u64>>,
+    ) {
+        let mut pause = BACKOFF_MIN;
+        let mut last_reason = String::new();
+        loop {
+            let started = tokio::time::Instant::now();
+            let reason = match self.serve(&mut urgent, &mut bulk, &mut heard).await {
+                LinkEnd::Stopped => return,
+                LinkEnd::Restarted => continue,
+                LinkEnd::Broken(reason) => reason,
+            };
+            if started.elapsed() >= GOOD_LINK {
+                pause = BACKOFF_MIN;
+            }
+            // A peer that is down is tried once a second; one line for each different reason is enough.
+            if reason == last_reason {
+                tracing::debug!(peer = %self.member.name, %reason, "no link to peer");
+            } else {
+                tracing::info!(peer = %self.member.name, address = %self.member.address, %reason, "no link to peer");
+                last_reason = reason;
+            }
+            // Jitter keeps nodes that lost each other at one moment from meeting in lockstep.
+            tokio::select! {
+                () = tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))) => {}
+                Ok(()) = heard.changed() => {}
+                () = self.stopping() => return,
+            }
+            pause = (pause * 2).min(BACKOFF_MAX);
+        }
+    }
+
+    async fn stopping(&self) {
+        // An error means that the sender is gone, which is an end as well.
+        let _ = self.stopping.clone().wait_for(|stopping| *stopping).await;
+    }
+
+    /// One life of the link.
+    async fn serve(
+        &self,
+        urgent: &mut mpsc::Receiver<PeerMessage>,
+        bulk: &mut mpsc::Receiver<PeerMessage>,
+        heard: &mut watch::Receiver<Option<u64>>,
+    ) -> LinkEnd {
+        let connected = tokio::select! {
+            connected = tokio::time::timeout(self.connect_timeout, self.connect()) => connected,
+            // Its first packets may have met nobody; waiting for their repetition takes longer than a new attempt.
+            Ok(()) = heard.changed() => return LinkEnd::Restarted,
+            () = self.stopping() => return LinkEnd::Stopped,
+        };
+        let (connection, urgent_stream, bulk_stream) = match connected {
+            Ok(Ok(open)) => open,
+            Ok(Err(reason)) => return LinkEnd::Broken(reason),
+            Err(_) => return LinkEnd::Broken("no answer in time".to_owned()),
+        };
+        // What was queued while there was no link is stale by now, and the core is told that it may be lost.
+        for queue in [&mut *urgent, &mut *bulk] {
+            while queue.try_recv().is_ok() {
+                self.metrics.add(Counter::PeerDropped, 1);
+            }
+        }
+        tracing::debug!(peer = %self.member.name, "link to peer is up");
+        if self.internal.send(Internal::PeerConnected { peer: self.member.node }).await.is_err() {
+            return LinkEnd::Stopped;
+        }
+        let end = tokio::select! {
+            // The peer never writes on this link; it only closes it, with its reason.
+            reason = connection.closed() => LinkEnd::Broken(reason.to_string()),
+            () = restarted(heard) => LinkEnd::Restarted,
+            written = async { tokio::try_join!(
+                write_messages(urgent_stream, urgent, &self.metrics),
+                write_messages(bulk_stream, bulk, &self.metrics),
+            ) } => match written {
+                Ok(((), ())) => LinkEnd::Stopped,
+                Err(error) => LinkEnd::Broken(error),
+            },
+        };
+        connection.close(CloseCode::Stopping.into(), b"link ended");
+        end
+    }
+
+    async fn connect(&self) -> Result<(Connection, SendStream, SendStream), String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let address = resolve(&self.member.address).await.map_err(|error| text(&error))?;
+        // The name, not the host: whoever answers there must be the very member, wherever it runs.
+        let name = format!("{}{NODE_SUFFIX}", self.member.name);
+        let connecting =
+            self.endpoint.connect_with(self.config.clone(), address, &name).map_err(|error| text(&error))?;
+        let connection = connecting.await.map_err(|error| text(&error))?;
+        let urgent = self.open(&connection, Class::Urgent).await?;
+        let bulk = self.open(&connection, Class::Bulk).await?;
+        Ok((connection, urgent, bulk))
+    }
+
+    async fn open(&self, connection: &Connection, class: Class) -> Result<SendStream, String> {
+        let mut stream = connection.open_uni().await.map_err(|error| error.to_string())?;
+        let hello = PeerHello {
+            version: PROTOCOL_VERSION,
+            features: FEATURES,
+            cluster: self.cluster,
+            from: self.speaker.node,
+            to: self.member.node,
+            bulk: class == Class::Bulk,
+            process: self.speaker.process,
+        };
+        if class == Class::Urgent {
+            stream.set_priority(1).map_err(|error| error.to_string())?;
+        }
+        let mut bytes = Vec::new();
+        encode_named(&mut bytes, Kind::PeerHello, 0, &hello);
+        stream.write_all(&bytes).await.map_err(|error| error.to_string())?;
+        Ok(stream)
+    }
+}
+
+/// Waits until the peer is heard of as another process than before.
+async fn restarted(heard: &mut watch::Receiver<Option<u64>>) {
+    loop {
+        let before = *heard.borrow_and_update();
+        if heard.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+        if before.is_some() && before != *heard.borrow() {
+            return;
+        }
+    }
+}
+
+/// Writes messages until the queue is closed and empty. Everything that waits goes out in one write.
+async fn write_messages(
+    mut stream: SendStream,
+    queue: &mut mpsc::Receiver<PeerMessage>,
+    metrics: &Metrics,
+) -> Result<(), String> {
+    let mut bytes = Vec::with_capacity(4 << 10);
+    while let Some(first) = queue.recv().await {
+        append(&mut bytes, &first, metrics);
+        while bytes.len() < WRITE_BYTES
+            && let Ok(message) = queue.try_recv()
+        {
+            append(&mut bytes, &message, metrics);
+        }
+        stream.write_all(&bytes).await.map_err(|error| error.to_string())?;
+        bytes.clear();
+        bytes.shrink_to(2 * WRITE_BYTES);
+    }
+    // At the end the peer's acknowledgement is waited for: a hand-over is worth nothing in this side's buffers.
+    stream.finish().map_err(|error| error.to_string())?;
+    stream.stopped().await.map(|_| ()).map_err(|error| error.to_string())
+}
+
+fn append(bytes: &mut Vec<u8>, message: &PeerMessage, metrics: &Metrics) {
+    let start = bytes.len();
+    encode_compact(bytes, Kind::Peer, 0, message);
+    // The receiver would take it for an attack and close the link.
+    if bytes.len() - start > PEER_FRAME_BYTES_MAX + HEADER_BYTES {
+        tracing::error!(message = message.name(), bytes = bytes.len() - start, "message is too large for a frame");
+        metrics.add(Counter::PeerDropped, 1);
+        bytes.truncate(start);
+    }
+}

@@ -1,0 +1,291 @@
+//! A running node: log, core, listener and links, wired together.
+
+use crate::protocol::{ClientId, Founding, Principal, Record};
+use crate::runtime::answers::answers;
+use crate::runtime::clock::Clock;
+use crate::runtime::driver::{Driver, External, Inputs, Internal};
+use crate::runtime::listener::{CLIENT_FIRST, Listener};
+use crate::runtime::metrics::Metrics;
+use crate::runtime::peers::{Peers, Speaker};
+use crate::runtime::settings::Settings;
+use crate::protocol::Node;
+use crate::runtime::disk::FileDisk;
+use crate::storage::{Identity, Log, LogConfig};
+use crate::runtime::store::{Journal, Store};
+use crate::runtime::tls::{Credentials, TlsError};
+use crate::runtime::transport::{CloseCode, endpoint, peer_config, resolve, server_config};
+use norn_client::wire::response::Identity as NodeIdentity;
+use norn_client::wire::{NodeId, Request, Response};
+use quinn::Endpoint;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+/// How long handing over leadership may take.
+const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long last answers may take on their way.
+const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long connections may take to close.
+const GOOD_BYE_TIMEOUT: Duration = Duration::from_millis(100);
+/// Between looks at whether the node serves.
+const READY_INTERVAL: Duration = Duration::from_millis(20);
+/// Between reports of all counters in the log.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Why a node could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Certificates.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The certificate file is called after another node than the certificate names.
+    #[error("the certificate of node {file:?} names {certificate}")]
+    Name {
+        /// By its file.
+        file: String,
+        /// By its content.
+        certificate: String,
+    },
+    /// The address is taken.
+    #[error("{0} is in use already: another node may be running there; choose another with --listen")]
+    AddressInUse(SocketAddr),
+    /// The address cannot be bound or is no address.
+    #[error("cannot listen on {0}: {1}")]
+    Listen(String, io::Error),
+    /// Others cannot reach a wildcard.
+    #[error("{0} is no address that others can reach; say which is with --advertise HOST:PORT")]
+    Advertise(SocketAddr),
+    /// The log.
+    #[error("log in {0}: {1}")]
+    Log(String, String),
+    /// A thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+}
+
+/// What a node that is up can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readiness {
+    /// Every partition it holds has a leader that it knows.
+    Serving,
+    /// It has no cluster and waits for one.
+    AwaitsCluster,
+}
+
+/// A running node.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    identity: NodeId,
+    endpoint: Endpoint,
+    inputs: Inputs,
+    name: Arc<str>,
+    driver: JoinHandle<Store>,
+    accepting: JoinHandle<()>,
+    reporting: JoinHandle<()>,
+    metrics: Arc<Metrics>,
+    listener: Arc<Listener>,
+    /// Numbers that the host itself uses as a client: below those of the listener.
+    host_client_next: AtomicU64,
+}
+
+struct LogJournal(Log<FileDisk>);
+
+impl Journal for LogJournal {
+    fn append(&mut self, records: &[Record]) -> Result<(), String> {
+        self.0.append(records).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    fn sync(&mut self) -> Result<(), String> {
+        self.0.sync().map(|_| ()).map_err(|error| error.to_string())
+    }
+}
+
+impl Server {
+    /// Binds the address, replays the log, and starts the node.
+    pub async fn start(settings: Settings) -> Result<Server, StartError> {
+        let credentials = Credentials::load(&settings.certificates)?;
+        check_certificate(&credentials, &settings.name)?;
+        let (endpoint, address) = bind(&settings.listen, &credentials).await?;
+        let advertised = match &settings.advertise {
+            Some(advertised) => advertised.clone(),
+            None if address.ip().is_unspecified() => return Err(StartError::Advertise(address)),
+            None => address.to_string(),
+        };
+        let (node, log, identity) = open(&settings, advertised).await?;
+        let metrics = Arc::new(Metrics::default());
+        let (internal, internal_queue) = mpsc::channel(settings.event_queue_max);
+        let (external, external_queue) = mpsc::channel(settings.client_queue_max);
+        let inputs = Inputs { internal, external };
+        let persisted = inputs.internal.clone();
+        let report = move |ticket| {
+            // Without a driver the process is about to end, and nobody waits for this.
+            let _ = persisted.blocking_send(Internal::Persisted { ticket });
+        };
+        let store =
+            Store::start(LogJournal(log), settings.store, Arc::clone(&metrics), report).map_err(StartError::Thread)?;
+        let (genesis, genesis_seen) = watch::channel(None);
+        let peers = Peers::new(
+            endpoint.clone(),
+            peer_config(&credentials)?,
+            Speaker { node: identity, process: rand::random() },
+            settings.links,
+            inputs.internal.clone(),
+            Arc::clone(&metrics),
+        );
+        let driver = Driver {
+            node,
+            clock: Clock::start(),
+            store,
+            peers,
+            genesis,
+            metrics: Arc::clone(&metrics),
+            internal: internal_queue,
+            external: external_queue,
+        };
+        let listener = Listener::new(identity, inputs.clone(), genesis_seen, Arc::clone(&metrics), settings.listener);
+        let reports = Arc::clone(&metrics);
+        Ok(Server {
+            address,
+            identity,
+            name: settings.name.into(),
+            driver: tokio::spawn(driver.run()),
+            accepting: tokio::spawn(Arc::clone(&listener).run(endpoint.clone())),
+            reporting: tokio::spawn(async move { reports.report_every(REPORT_INTERVAL).await }),
+            endpoint,
+            inputs,
+            metrics,
+            listener,
+            host_client_next: AtomicU64::new(1),
+        })
+    }
+
+    /// The address bound.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Identity in the data directory.
+    pub fn identity(&self) -> NodeId {
+        self.identity
+    }
+
+    /// Counters.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Waits until the node serves, or until it is clear that it has no cluster. Absent: the node has stopped.
+    pub async fn ready(&self) -> Option<Readiness> {
+        self.watch(|identity| match (&identity.genesis, identity.serving) {
+            (None, _) => Some(Readiness::AwaitsCluster),
+            (Some(_), true) => Some(Readiness::Serving),
+            (Some(_), false) => None,
+        })
+        .await
+    }
+
+    /// Waits until the node has a cluster and serves. False: the node has stopped.
+    pub async fn serving(&self) -> bool {
+        self.watch(|identity| (identity.genesis.is_some() && identity.serving).then_some(())).await.is_some()
+    }
+
+    /// Asks the node who it is until the answer is good, the way a client would.
+    async fn watch<T>(&self, mut judge: impl FnMut(&NodeIdentity) -> Option<T>) -> Option<T> {
+        let (replies, mut answers) = answers();
+        let external = &self.inputs.external;
+        let client = ClientId(self.host_client_next.fetch_add(1, Ordering::Relaxed));
+        assert!(client.0 < CLIENT_FIRST, "the host asks a few times only");
+        external.send(External::Opened { client, replies }).await.ok()?;
+        let mut judged = None;
+        while judged.is_none() {
+            let principal = Principal { name: Arc::clone(&self.name), node: true };
+            let request = External::Request { client, number: 1, principal, request: Request::Identify };
+            external.send(request).await.ok()?;
+            let (_, response) = answers.recv().await?;
+            if let Response::Identity(identity) = response {
+                judged = judge(&identity);
+            }
+            if judged.is_none() {
+                tokio::time::sleep(READY_INTERVAL).await;
+            }
+        }
+        external.send(External::Gone { client }).await.ok()?;
+        judged
+    }
+
+    /// Hands over leadership, writes out log and answers, closes the endpoint.
+    pub async fn shutdown(mut self) {
+        let asked = self.inputs.internal.send(Internal::Shutdown).await;
+        let stopped = tokio::time::timeout(HAND_OVER_TIMEOUT, &mut self.driver).await;
+        match (asked, stopped) {
+            (_, Ok(Ok(store))) => {
+                if let Err(error) = tokio::task::spawn_blocking(move || store.close()).await {
+                    tracing::error!(%error, "the log was not closed");
+                }
+            }
+            (_, Ok(Err(error))) => tracing::error!(%error, "the node ended badly"),
+            // Nothing acknowledged is lost by that: the others elect new leaders, as after a crash.
+            (_, Err(_)) => tracing::warn!("handing over took too long; leaving without"),
+        }
+        self.driver.abort();
+        self.reporting.abort();
+        self.accepting.abort();
+        if tokio::time::timeout(LAST_ANSWERS_TIMEOUT, self.listener.written()).await.is_err() {
+            tracing::debug!("some client did not take its last answers in time");
+        }
+        self.endpoint.close(CloseCode::Stopping.into(), b"the node stops");
+        // The good-byes go out at once; what takes longer is waiting for late packets.
+        let _ = tokio::time::timeout(GOOD_BYE_TIMEOUT, self.endpoint.wait_idle()).await;
+    }
+}
+
+fn check_certificate(credentials: &Credentials, name: &str) -> Result<(), StartError> {
+    let principal = credentials.principal()?;
+    if principal.node && &*principal.name == name {
+        return Ok(());
+    }
+    let kind = if principal.node { "node" } else { "client" };
+    Err(StartError::Name { file: name.to_owned(), certificate: format!("{kind} {:?}", principal.name) })
+}
+
+async fn bind(listen: &str, credentials: &Credentials) -> Result<(Endpoint, SocketAddr), StartError> {
+    let failed = |error| StartError::Listen(listen.to_owned(), error);
+    let address = resolve(listen).await.map_err(failed)?;
+    let config = server_config(credentials)?;
+    let endpoint = endpoint(address, Some(config)).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => StartError::AddressInUse(address),
+        _ => failed(error),
+    })?;
+    let bound = endpoint.local_addr().map_err(failed)?;
+    Ok((endpoint, bound))
+}
+
+/// Opens and replays the log, which may take a while, away from the async threads.
+async fn open(settings: &Settings, address: String) -> Result<(Node, Log<FileDisk>, NodeId), StartError> {
+    let place = settings.data.display().to_string();
+    let failed = move |error: &dyn std::fmt::Display| StartError::Log(place.clone(), error.to_string());
+    let (data, segment_bytes) = (settings.data.clone(), settings.segment_bytes);
+    let (config, name, zone) = (settings.core.clone(), settings.name.clone(), settings.zone.clone());
+    let work = move || -> Result<(Node, Log<FileDisk>, NodeId), StartError> {
+        let started = std::time::Instant::now();
+        let disk = FileDisk::open(&data).map_err(|error| failed(&error))?;
+        let draw = || Identity { node: NodeId(rand::random()), incarnation: rand::random() };
+        let mut log = Log::open(disk, LogConfig { segment_bytes }, draw).map_err(|error| failed(&error))?;
+        let identity = log.identity();
+        let founding = Founding { config, node: identity.node, incarnation: identity.incarnation, name, address, zone };
+        let mut node = Node::new(founding, rand::random());
+        let replayed = log.replay(|record| node.recover(record)).map_err(|error| failed(&error))?;
+        let elapsed_ms = started.elapsed().as_millis();
+        tracing::info!(node = %identity.node, ?replayed, elapsed_ms, "log replayed");
+        Ok((node, log, identity.node))
+    };
+    match tokio::task::spawn_blocking(work).await {
+        Ok(opened) => opened,
+        Err(error) => Err(StartError::Log(settings.data.display().to_string(), error.to_string())),
+    }
+}

@@ -1,0 +1,396 @@
+//! Settings of a node: defaults, a TOML file, `NORN_*` environment variables and flags, the later winning.
+//!
+//! [`DEFINITIONS`] is the only list of settings: names, limits, defaults, descriptions.
+
+use crate::config::{Config, ConfigError};
+use crate::runtime::certificates::{CertificateError, CertificateFiles, find_node};
+use crate::runtime::listener::ListenerBounds;
+use crate::runtime::peers::LinkBounds;
+use crate::runtime::store::StoreBounds;
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What a setting's value must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Any text.
+    Text,
+    /// A whole number within limits, both included.
+    Number(u64, u64),
+}
+
+/// One setting.
+#[derive(Debug, Clone, Copy)]
+pub struct Definition {
+    /// Name in the file; the environment variable is `NORN_` and the name in capitals.
+    pub name: &'static str,
+    /// What is allowed.
+    pub form: Form,
+    /// Default as text. Empty: none, or found out at start as the description says.
+    pub default: &'static str,
+    /// What it is for.
+    pub about: &'static str,
+}
+
+const fn text(name: &'static str, default: &'static str, about: &'static str) -> Definition {
+    Definition { name, form: Form::Text, default, about }
+}
+
+const fn number(name: &'static str, low: u64, high: u64, default: &'static str, about: &'static str) -> Definition {
+    Definition { name, form: Form::Number(low, high), default, about }
+}
+
+/// Every setting of a node.
+pub const DEFINITIONS: &[Definition] = &[
+    text("data", "", "directory of the write-ahead log; drawn an identity when empty"),
+    text("certs", "", "directory with ca.crt, node-NAME.crt and node-NAME.key"),
+    text("name", "", "which node-NAME.crt; by default the only one, else the one named as the data directory"),
+    text("listen", "127.0.0.1:7400", "address and UDP port to bind"),
+    text("advertise", "", "HOST:PORT where others reach this node; by default the address bound"),
+    text("zone", "", "failure domain: replicas are spread over zones"),
+    text("log", "info", "what is logged: a level, or directives such as `info,norn_node=debug`"),
+    text("log_format", "text", "`text` or `json`"),
+    number("threads", 0, 1_024, "0", "threads for the network and the node; 0 is half the cores"),
+    number("heartbeat_ms", 5, 5_000, "50", "between heartbeats of a pair of nodes"),
+    number(
+        "election_timeout_ms",
+        15,
+        60_000,
+        "300",
+        "a leader unheard for up to twice this is replaced; 3 heartbeats at least",
+    ),
+    number("resend_ms", 10, 60_000, "200", "before an unanswered replication message is repeated"),
+    number("request_timeout_ms", 100, 300_000, "5000", "after which a request is answered `unknown` or `unavailable`"),
+    number("exchange_interval_ms", 50, 3_600_000, "1000", "between rounds of anti-entropy"),
+    number("sweep_interval_ms", 50, 60_000, "2000", "between looks of parked claims at all leaders"),
+    number("clock_epsilon_ms", 1, 600_000, "1000", "bound on the difference of wall clocks"),
+    number("clock_drift_ppm", 1, 100_000, "1000", "bound on the rate error of monotonic clocks"),
+    number(
+        "transfer_after_ms",
+        100,
+        3_600_000,
+        "5000",
+        "a preferred leader must be up so long to be handed its partitions",
+    ),
+    number("segment_bytes", 1 << 20, 4 << 30, "67108864", "size at which a segment of the log is full"),
+    number("log_batches_max", 16, 1 << 20, "4096", "batches waiting for the disk at which clients must wait"),
+    number("log_bytes_max", 1 << 20, 16 << 30, "134217728", "bytes waiting for the disk at which clients must wait"),
+    number("client_queue_max", 16, 1 << 20, "1024", "requests read and not yet taken by the node"),
+    number("event_queue_max", 64, 1 << 20, "4096", "messages of peers read and not yet taken by the node"),
+    number("peer_queue_max", 64, 1 << 20, "8192", "messages waiting for one stream to a peer; more are dropped"),
+    number("connect_timeout_ms", 100, 60_000, "1000", "how long an attempt to connect to a peer may take"),
+    number("connections_max", 4, 65_536, "1024", "connections of clients"),
+    number("frame_timeout_ms", 100, 600_000, "30000", "from the first to the last byte of a frame"),
+    number("frame_memory_bytes", 128 << 20, 64 << 30, "268435456", "memory for large frames while they are read"),
+];
+
+/// Where a value came from. The later wins.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// Nobody said anything.
+    Default,
+    /// The file.
+    File(PathBuf),
+    /// An environment variable.
+    Environment(String),
+    /// A flag.
+    Flag,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Default => formatter.write_str("default"),
+            Source::File(file) => write!(formatter, "file {}", file.display()),
+            Source::Environment(variable) => write!(formatter, "environment {variable}"),
+            Source::Flag => formatter.write_str("flag"),
+        }
+    }
+}
+
+/// Why settings cannot be used. Nothing was started.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// The file could not be read.
+    #[error("{file}: {1}", file = .0.display())]
+    File(PathBuf, String),
+    /// No such setting.
+    #[error("{origin}: there is no setting {name:?}{hint}")]
+    Unknown {
+        /// What was said.
+        name: String,
+        /// Where.
+        origin: Source,
+        /// What may have been meant.
+        hint: String,
+    },
+    /// Not a number, or out of its limits.
+    #[error("{name} ({origin}): {value:?} is not {wanted}")]
+    Value {
+        /// Setting.
+        name: &'static str,
+        /// Where it was said.
+        origin: Source,
+        /// What was said.
+        value: String,
+        /// What is allowed.
+        wanted: String,
+    },
+    /// Must be given.
+    #[error("{0} must be given: --{0}, NORN_{upper}, or {0:?} in the file", upper = .0.to_uppercase())]
+    Missing(&'static str),
+    /// Values that do not fit together.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// No certificate.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+}
+
+/// Effective values with where each came from.
+#[derive(Debug, Clone)]
+pub struct Effective {
+    values: BTreeMap<&'static str, (String, Source)>,
+}
+
+impl Effective {
+    /// Puts the sources together. `environment` is all of it; what does not start with `NORN_` is passed over.
+    pub fn gather(
+        file: Option<&Path>,
+        environment: impl Iterator<Item = (String, String)>,
+        flags: impl Iterator<Item = (String, String)>,
+    ) -> Result<Self, SettingsError> {
+        let mut effective = Effective { values: BTreeMap::new() };
+        for definition in DEFINITIONS {
+            effective.values.insert(definition.name, (definition.default.to_owned(), Source::Default));
+        }
+        if let Some(file) = file {
+            effective.read_file(file)?;
+        }
+        for (variable, value) in environment {
+            let name = variable.strip_prefix("NORN_").map(str::to_lowercase);
+            // Other programs of the family have variables too, so an unknown one is no error here.
+            if let Some(definition) = name.and_then(|name| find(&name)) {
+                effective.set(definition.name, value, Source::Environment(variable))?;
+            }
+        }
+        for (name, value) in flags {
+            effective.set(&name, value, Source::Flag)?;
+        }
+        Ok(effective)
+    }
+
+    fn read_file(&mut self, file: &Path) -> Result<(), SettingsError> {
+        let failed = |error: String| SettingsError::File(file.to_owned(), error);
+        let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| failed(error.to_string()))?;
+        for (name, value) in table {
+            let value = match value {
+                toml::Value::String(text) => text,
+                toml::Value::Integer(number) => number.to_string(),
+                other => return Err(failed(format!("{name}: a text or a whole number is wanted, not {other}"))),
+            };
+            self.set(&name, value, Source::File(file.to_owned()))?;
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, name: &str, value: String, origin: Source) -> Result<(), SettingsError> {
+        let Some(definition) = find(name) else {
+            let close = DEFINITIONS.iter().find(|definition| {
+                definition.name.starts_with(name) || name.starts_with(definition.name) || definition.name.contains(name)
+            });
+            let hint = close.map_or_else(String::new, |close| format!("; is {:?} meant?", close.name));
+            return Err(SettingsError::Unknown { name: name.to_owned(), origin, hint });
+        };
+        if let Form::Number(low, high) = definition.form
+            && !value.parse::<u64>().is_ok_and(|number| (low..=high).contains(&number))
+        {
+            let wanted = format!("a whole number from {low} to {high}");
+            return Err(SettingsError::Value { name: definition.name, origin, value, wanted });
+        }
+        self.values.insert(definition.name, (value, origin));
+        Ok(())
+    }
+
+    /// A text. Every name comes from [`DEFINITIONS`].
+    pub fn text(&self, name: &'static str) -> &str {
+        &self.values.get(name).expect("the setting is defined").0
+    }
+
+    fn number(&self, name: &'static str) -> u64 {
+        self.text(name).parse().expect("numbers were checked when they were set")
+    }
+
+    fn count(&self, name: &'static str) -> usize {
+        usize::try_from(self.number(name)).unwrap_or(usize::MAX)
+    }
+
+    fn milliseconds(&self, name: &'static str) -> Duration {
+        Duration::from_millis(self.number(name))
+    }
+
+    /// A file that says the same, with where each value came from.
+    pub fn print(&self) -> String {
+        let mut out = String::new();
+        for definition in DEFINITIONS {
+            let (value, source) = &self.values[definition.name];
+            let limits = match definition.form {
+                Form::Text => String::new(),
+                Form::Number(low, high) => format!(", {low} to {high}"),
+            };
+            let shown = match definition.form {
+                Form::Text => toml::Value::String(value.clone()).to_string(),
+                Form::Number(..) => value.clone(),
+            };
+            writeln!(out, "# {} (default {:?}{limits})", definition.about, definition.default)
+                .and_then(|()| writeln!(out, "{} = {shown}  # {source}", definition.name))
+                .expect("a string takes everything");
+        }
+        out
+    }
+
+    /// Checks everything and finds the certificates.
+    pub fn settings(&self) -> Result<Settings, SettingsError> {
+        for name in ["data", "certs"] {
+            if self.text(name).is_empty() {
+                return Err(SettingsError::Missing(name));
+            }
+        }
+        let data = PathBuf::from(self.text("data"));
+        let asked = Some(self.text("name")).filter(|name| !name.is_empty());
+        let (name, certificates) = find_node(Path::new(self.text("certs")), asked, &data)?;
+        let advertise = Some(self.text("advertise").to_owned()).filter(|address| !address.is_empty());
+        Ok(Settings {
+            data,
+            name,
+            certificates,
+            listen: self.text("listen").to_owned(),
+            advertise,
+            zone: self.text("zone").to_owned(),
+            core: self.core()?,
+            segment_bytes: self.number("segment_bytes"),
+            client_queue_max: self.count("client_queue_max"),
+            event_queue_max: self.count("event_queue_max"),
+            store: StoreBounds { batches_max: self.count("log_batches_max"), bytes_max: self.count("log_bytes_max") },
+            links: LinkBounds {
+                queue_max: self.count("peer_queue_max"),
+                connect_timeout: self.milliseconds("connect_timeout_ms"),
+            },
+            listener: ListenerBounds {
+                connections_max: self.count("connections_max"),
+                frame_timeout: self.milliseconds("frame_timeout_ms"),
+                frame_memory_bytes: self.count("frame_memory_bytes"),
+            },
+        })
+    }
+
+    fn core(&self) -> Result<Config, ConfigError> {
+        let config = Config {
+            heartbeat_ms: self.number("heartbeat_ms"),
+            election_timeout_ms: self.number("election_timeout_ms"),
+            resend_ms: self.number("resend_ms"),
+            request_timeout_ms: self.number("request_timeout_ms"),
+            exchange_interval_ms: self.number("exchange_interval_ms"),
+            sweep_interval_ms: self.number("sweep_interval_ms"),
+            clock_epsilon_ms: self.number("clock_epsilon_ms"),
+            clock_drift_ppm: self.number("clock_drift_ppm"),
+            transfer_after_ms: self.number("transfer_after_ms"),
+            #[cfg(feature = "mutants")]
+            mutant: None,
+        };
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// Threads of the async runtime.
+    pub fn threads(&self) -> usize {
+        match self.count("threads") {
+            0 => (std::thread::available_parallelism().map_or(1, usize::from) / 2).max(1),
+            threads => threads,
+        }
+    }
+}
+
+fn find(name: &str) -> Option<&'static Definition> {
+    DEFINITIONS.iter().find(|definition| definition.name == name)
+}
+
+/// What a server is started with.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Directory of the log.
+    pub data: PathBuf,
+    /// Name in the certificate.
+    pub name: String,
+    /// Certificate, key and authority.
+    pub certificates: CertificateFiles,
+    /// Address to bind.
+    pub listen: String,
+    /// Address that others use, if not the one bound.
+    pub advertise: Option<String>,
+    /// Failure domain.
+    pub zone: String,
+    /// Settings of the protocol core.
+    pub core: Config,
+    /// Size of the log's segments.
+    pub segment_bytes: u64,
+    /// Requests read and not yet taken.
+    pub client_queue_max: usize,
+    /// Messages of peers read and not yet taken.
+    pub event_queue_max: usize,
+    /// What may wait for the log.
+    pub store: StoreBounds,
+    /// Links to peers.
+    pub links: LinkBounds,
+    /// What comes in.
+    pub listener: ListenerBounds,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(pairs: &[(&str, &str)]) -> impl Iterator<Item = (String, String)> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect::<Vec<_>>().into_iter()
+    }
+
+    #[test]
+    fn the_later_source_wins_and_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("norn.toml");
+        std::fs::write(&file, "heartbeat_ms = 40\nzone = \"a\"\nresend_ms = 100\n").unwrap();
+        let environment = pairs(&[("NORN_ZONE", "b"), ("NORN_RESEND_MS", "150"), ("HOME", "x"), ("NORN_CLIENT", "y")]);
+        let effective = Effective::gather(Some(&file), environment, pairs(&[("zone", "c")])).unwrap();
+        let core = effective.core().unwrap();
+        assert_eq!((core.heartbeat_ms, core.resend_ms, effective.text("zone")), (40, 150, "c"));
+        let printed = effective.print();
+        assert!(printed.contains("zone = \"c\"  # flag\n"), "{printed}");
+        assert!(printed.contains("resend_ms = 150  # environment NORN_RESEND_MS\n"), "{printed}");
+        assert!(printed.contains(&format!("heartbeat_ms = 40  # file {}\n", file.display())), "{printed}");
+        let again: toml::Table = printed.parse().unwrap();
+        assert_eq!(again.len(), DEFINITIONS.len());
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_core_and_within_limits() {
+        let effective = Effective::gather(None, pairs(&[]), pairs(&[])).unwrap();
+        assert_eq!(effective.core().unwrap(), Config::default());
+        for definition in DEFINITIONS {
+            if let Form::Number(low, high) = definition.form {
+                let default: u64 = definition.default.parse().unwrap();
+                assert!((low..=high).contains(&default), "{}", definition.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_or_out_of_limits_is_refused() {
+        for (name, value) in [("heartbeat", "50"), ("heartbeat_ms", "1"), ("threads", "many"), ("threads", "-1")] {
+            let error = Effective::gather(None, pairs(&[]), pairs(&[(name, value)])).unwrap_err();
+            assert!(error.to_string().contains(name), "{error}");
+        }
+    }
+}

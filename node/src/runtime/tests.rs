@@ -1,0 +1,486 @@
+//! Real servers on loopback against strangers, liars and noise.
+//!
+//! Goal: whoever does not belong is refused on both sides, and nothing that arrives at the port harms a node. Method:
+//! after every attack a correct client must still get its answer.
+
+use crate::limits::FRAME_BYTES_MAX;
+use crate::protocol::PeerMessage;
+use crate::protocol::peer::PeerMessage as Message;
+use crate::runtime::caller::{CallError, Caller};
+use crate::runtime::certificates::{CertificateFiles, Role, create, create_authority, find_client, find_node};
+use crate::runtime::metrics::Counter;
+use crate::runtime::peers::{FEATURES, PeerHello};
+use crate::runtime::server::{Readiness, Server, StartError};
+use crate::runtime::settings::{Effective, Settings};
+use crate::runtime::tls::Credentials;
+use crate::runtime::transport::{CloseCode, client_config, endpoint};
+use norn_client::wire::codec::{HEADER_BYTES, Kind, PROTOCOL_VERSION, encode_compact, encode_named};
+use norn_client::wire::response::{Genesis, Identity, Member};
+use norn_client::wire::{ClusterId, NodeId, Request, Response};
+use quinn::{Connection, ConnectionError};
+use rustls::AlertDescription;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Authority with nodes `n1` and `n2` and the client `c`.
+fn authority() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    create_authority(directory.path()).unwrap();
+    for name in ["n1", "n2"] {
+        create(directory.path(), Role::Node, name, &["127.0.0.1".to_owned()]).unwrap();
+    }
+    create(directory.path(), Role::Client, "c", &[]).unwrap();
+    directory
+}
+
+fn settings(certificates: &Path, name: &str, data: &Path, more: &[(&str, &str)]) -> Settings {
+    let text = |path: &Path| path.display().to_string();
+    let mut flags = vec![
+        ("certs".to_owned(), text(certificates)),
+        ("name".to_owned(), name.to_owned()),
+        ("data".to_owned(), text(data)),
+        ("listen".to_owned(), "127.0.0.1:0".to_owned()),
+    ];
+    flags.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    Effective::gather(None, std::iter::empty(), flags.into_iter()).unwrap().settings().unwrap()
+}
+
+struct Cluster {
+    authority: TempDir,
+    data: TempDir,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        Cluster { authority: authority(), data: tempfile::tempdir().unwrap() }
+    }
+
+    async fn start(&self, name: &str, more: &[(&str, &str)]) -> Server {
+        let settings = settings(self.authority.path(), name, &self.data.path().join(name), more);
+        let started = async {
+            loop {
+                match Server::start(settings.clone()).await {
+                    // Within one process the last handle of a stopped server may go a moment later.
+                    Err(StartError::AddressInUse(_)) => tokio::time::sleep(Duration::from_millis(5)).await,
+                    other => return other.unwrap(),
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, started).await.expect("it starts in time")
+    }
+
+    fn credentials(&self, role: Role, name: &str) -> Credentials {
+        Credentials::load(&CertificateFiles::of(self.authority.path(), role, name)).unwrap()
+    }
+
+    fn caller(&self) -> Caller {
+        Caller::new(&self.credentials(Role::Client, "c"), PATIENCE).unwrap()
+    }
+
+    async fn connect(&self, server: &Server, role: Role, name: &str) -> Connection {
+        connect(server, &self.credentials(role, name)).await.unwrap()
+    }
+}
+
+async fn connect(server: &Server, credentials: &Credentials) -> Result<Connection, ConnectionError> {
+    let endpoint = endpoint("127.0.0.1:0".parse().unwrap(), None).unwrap();
+    endpoint.connect_with(client_config(credentials).unwrap(), server.address(), "127.0.0.1").unwrap().await
+}
+
+async fn answers(cluster: &Cluster, server: &Server) -> Identity {
+    cluster.caller().identify(&server.address().to_string()).await.unwrap()
+}
+
+/// The code with which the server ends a connection.
+async fn close_code(connection: &Connection) -> u64 {
+    match tokio::time::timeout(PATIENCE, connection.closed()).await.expect("the server closes in time") {
+        ConnectionError::ApplicationClosed(close) => close.error_code.into_inner(),
+        other => panic!("closed otherwise: {other}"),
+    }
+}
+
+fn genesis(members: &[(&Identity, &str)]) -> Genesis {
+    let member = |(identity, address): &(&Identity, &str)| Member {
+        node: identity.node,
+        incarnation: identity.incarnation,
+        address: (*address).to_owned(),
+        name: identity.name.clone(),
+        zone: String::new(),
+    };
+    let mut members: Vec<Member> = members.iter().map(member).collect();
+    members.sort_by_key(|member| member.node);
+    let count = members.len() as u16;
+    let replicas = u32::from(count);
+    let cluster = ClusterId(7);
+    Genesis { cluster, name: "test".into(), partitions: 1, replicas, members, assignment: vec![(0..count).collect()] }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_answers_and_keeps_its_identity() {
+    let cluster = Cluster::new();
+    let server = cluster.start("n1", &[]).await;
+    assert_eq!(server.ready().await, Some(Readiness::AwaitsCluster));
+    let before = answers(&cluster, &server).await;
+    assert_eq!((before.name.as_str(), before.address.as_str()), ("n1", server.address().to_string().as_str()));
+    server.shutdown().await;
+    let server = cluster.start("n1", &[]).await;
+    let after = answers(&cluster, &server).await;
+    assert_eq!((before.node, before.incarnation), (after.node, after.incarnation));
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_are_refused_by_both_sides() {
+    let (cluster, foreign) = (Cluster::new(), Cluster::new());
+    let server = cluster.start("n1", &[]).await;
+    let address = server.address().to_string();
+
+    // The client refuses a server of another authority.
+    let error = foreign.caller().identify(&address).await.unwrap_err();
+    assert!(matches!(&error, CallError::Connection(reason) if reason.contains("certificate")), "{error}");
+
+    // The server refuses a client of another authority, even one that trusts the server.
+    for (role, name) in [(Role::Client, "c"), (Role::Node, "n1")] {
+        let mut files = CertificateFiles::of(foreign.authority.path(), role, name);
+        files.authority = cluster.authority.path().join("ca.crt");
+        let caller = Caller::new(&Credentials::load(&files).unwrap(), PATIENCE).unwrap();
+        let error = caller.identify(&address).await.unwrap_err();
+        let by_server = |reason: &str| reason.starts_with("aborted by peer") && reason.contains("certificate");
+        assert!(matches!(&error, CallError::Connection(reason) if by_server(reason)), "{error}");
+    }
+    assert_eq!(refusal_without_certificate(&cluster, &server).await, AlertDescription::CertificateRequired);
+    assert_eq!(server.metrics().get(Counter::Requests), 0);
+    answers(&cluster, &server).await;
+    server.shutdown().await;
+}
+
+/// How the server refuses a client that shows no certificate at all.
+async fn refusal_without_certificate(cluster: &Cluster, server: &Server) -> AlertDescription {
+    let mut roots = rustls::RootCertStore::empty();
+    let file = cluster.authority.path().join("ca.crt");
+    roots.add(CertificateDer::from_pem_file(file).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut crypto = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    crypto.alpn_protocols = vec![norn_client::wire::codec::ALPN.to_vec()];
+    let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(crypto).unwrap();
+    let config = quinn::ClientConfig::new(Arc::new(crypto));
+    let endpoint = endpoint("127.0.0.1:0".parse().unwrap(), None).unwrap();
+    let closed = match endpoint.connect_with(config, server.address(), "127.0.0.1").unwrap().await {
+        // The client's side of the handshake ends before the server has looked at what it sent.
+        Ok(connection) => connection.closed().await,
+        Err(error) => error,
+    };
+    match closed {
+        // TLS alerts travel as 0x100 and the alert.
+        ConnectionError::ConnectionClosed(close) => AlertDescription::from((u64::from(close.error_code) - 0x100) as u8),
+        other => panic!("closed otherwise: {other}"),
+    }
+}
+
+/// A client certificate must not pass for a server: it lacks the extended key usage.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_is_good_for_its_role_and_name_only() {
+    let cluster = Cluster::new();
+    let certificates = cluster.authority.path();
+    for extension in ["crt", "key"] {
+        let from = certificates.join(format!("client-c.{extension}"));
+        std::fs::copy(from, certificates.join(format!("node-n3.{extension}"))).unwrap();
+        let from = certificates.join(format!("node-n2.{extension}"));
+        std::fs::copy(from, certificates.join(format!("node-n4.{extension}"))).unwrap();
+    }
+    for name in ["n3", "n4"] {
+        let error = Server::start(settings(certificates, name, &cluster.data.path().join(name), &[])).await;
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("the certificate of node"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_must_be_who_it_claims_to_be() {
+    let cluster = Cluster::new();
+    let server = cluster.start("n1", &[]).await;
+    let me = answers(&cluster, &server).await;
+    let other = Identity { node: NodeId(2), name: "n2".into(), ..me.clone() };
+    let good = PeerHello {
+        version: PROTOCOL_VERSION,
+        features: FEATURES,
+        cluster: ClusterId(7),
+        from: other.node,
+        to: me.node,
+        bulk: false,
+        process: 1,
+    };
+    let refused = async |role: Role, name: &str, hello: &PeerHello| {
+        let connection = cluster.connect(&server, role, name).await;
+        let mut stream = connection.open_uni().await.unwrap();
+        let mut bytes = Vec::new();
+        encode_named(&mut bytes, Kind::PeerHello, 0, hello);
+        stream.write_all(&bytes).await.unwrap();
+        close_code(&connection).await
+    };
+    assert_eq!(refused(Role::Node, "n2", &good).await, CloseCode::NotYet as u64, "there is no cluster yet");
+
+    let founding = genesis(&[(&me, &me.address), (&other, "127.0.0.1:9")]);
+    let init = Request::Initialize(Box::new(founding));
+    cluster.caller().call(&server.address().to_string(), &init).await.unwrap();
+    let identity = CloseCode::Identity as u64;
+    assert_eq!(refused(Role::Client, "c", &good).await, identity, "a client is no peer");
+    assert_eq!(refused(Role::Node, "n1", &good).await, identity, "the name is another member's");
+    let stranger = PeerHello { from: NodeId(3), ..good.clone() };
+    assert_eq!(refused(Role::Node, "n2", &stranger).await, identity, "no such member");
+    let misled = PeerHello { to: NodeId(9), ..good.clone() };
+    assert_eq!(refused(Role::Node, "n2", &misled).await, identity, "meant for another node");
+    let elsewhere = PeerHello { cluster: ClusterId(8), ..good.clone() };
+    assert_eq!(refused(Role::Node, "n2", &elsewhere).await, CloseCode::Cluster as u64);
+    let newer = PeerHello { version: PROTOCOL_VERSION + 1, ..good.clone() };
+    assert_eq!(refused(Role::Node, "n2", &newer).await, CloseCode::Frame as u64);
+
+    // And the right one gets through.
+    let connection = cluster.connect(&server, Role::Node, "n2").await;
+    let mut stream = connection.open_uni().await.unwrap();
+    let mut bytes = Vec::new();
+    encode_named(&mut bytes, Kind::PeerHello, 0, &good);
+    let message: PeerMessage = Message::CountAsk { ask: 1, queue: None };
+    encode_compact(&mut bytes, Kind::Peer, 0, &message);
+    stream.write_all(&bytes).await.unwrap();
+    stream.finish().unwrap();
+    stream.stopped().await.unwrap();
+    until(|| server.metrics().get(Counter::PeerReceived) == 1).await;
+    server.shutdown().await;
+}
+
+/// Waits for something that must come.
+async fn until(mut condition: impl FnMut() -> bool) {
+    let poll = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, poll).await.expect("it comes in time");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_nodes_link_up_and_find_each_other_again() {
+    let cluster = Cluster::new();
+    let first = cluster.start("n1", &[]).await;
+    let second = cluster.start("n2", &[]).await;
+    let (one, two) = (answers(&cluster, &first).await, answers(&cluster, &second).await);
+    let founding = genesis(&[(&one, &one.address), (&two, &two.address)]);
+    for server in [&first, &second] {
+        let init = Request::Initialize(Box::new(founding.clone()));
+        cluster.caller().call(&server.address().to_string(), &init).await.unwrap();
+    }
+    for server in [&first, &second] {
+        until(|| server.metrics().get(Counter::PeerConnected) > 0).await;
+    }
+    // Gone without a word, as in a crash, and back under the same address.
+    let (address, links) = (second.address().to_string(), first.metrics().get(Counter::PeerConnected));
+    second.shutdown().await;
+    let second = cluster.start("n2", &[("listen", &address)]).await;
+    until(|| first.metrics().get(Counter::PeerConnected) > links).await;
+    until(|| second.metrics().get(Counter::PeerConnected) > 0).await;
+    assert!(first.serving().await);
+    first.shutdown().await;
+    second.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn noise_on_the_port_harms_nothing() {
+    let cluster = Cluster::new();
+    let server = cluster.start("n1", &[]).await;
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut random = rand_xoshiro::SplitMix64::from_seed_u64(7);
+    for round in 0..2_000usize {
+        let mut datagram: Vec<u8> = (0..round % 1_400).map(|_| random.next_byte()).collect();
+        // Half of them look like the first packet of a handshake.
+        if round % 2 == 0 && datagram.len() > 5 {
+            datagram[..5].copy_from_slice(&[0xc3, 0, 0, 0, 1]);
+        }
+        socket.send_to(&datagram, server.address()).unwrap();
+    }
+    answers(&cluster, &server).await;
+    server.shutdown().await;
+}
+
+trait Bytes {
+    fn from_seed_u64(seed: u64) -> Self;
+    fn next_byte(&mut self) -> u8;
+}
+
+impl Bytes for rand_xoshiro::SplitMix64 {
+    fn from_seed_u64(seed: u64) -> Self {
+        use rand_xoshiro::rand_core::SeedableRng;
+        rand_xoshiro::SplitMix64::seed_from_u64(seed)
+    }
+
+    fn next_byte(&mut self) -> u8 {
+        use rand_xoshiro::rand_core::Rng;
+        self.next_u64() as u8
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_frame_ends_its_own_connection_only() {
+    let cluster = Cluster::new();
+    let server = cluster.start("n1", &[("frame_timeout_ms", "200")]).await;
+    let mut whole = Vec::new();
+    encode_named(&mut whole, Kind::Request, 1, &Request::Identify);
+    let damaged = |place: usize, value: u8| {
+        let mut bytes = whole.clone();
+        bytes[place] = value;
+        bytes
+    };
+    let mut oversized = whole.clone();
+    oversized[..4].copy_from_slice(&u32::try_from(FRAME_BYTES_MAX + 1).unwrap().to_be_bytes());
+    let mut hello = Vec::new();
+    encode_named(&mut hello, Kind::PeerHello, 0, &());
+    let (frame, slow) = (CloseCode::Frame as u64, CloseCode::Slow as u64);
+    let attacks: Vec<(&str, Vec<u8>, u64)> = vec![
+        ("another protocol", b"GET / HTTP/1.1\r\nHost: norn\r\n\r\n".to_vec(), frame),
+        ("another version", damaged(4, 99), frame),
+        ("an unknown kind", damaged(5, 77), frame),
+        ("a kind that does not belong there", hello, frame),
+        ("reserved bits", damaged(6, 1), frame),
+        ("a wrong checksum", damaged(19, whole[19] ^ 1), frame),
+        ("too long a frame", oversized, frame),
+        ("a part of a header", whole[..HEADER_BYTES - 1].to_vec(), slow),
+        ("a part of a body", whole[..whole.len() - 1].to_vec(), slow),
+    ];
+    let bystander = cluster.connect(&server, Role::Client, "c").await;
+    for (what, bytes, code) in attacks {
+        let connection = cluster.connect(&server, Role::Client, "c").await;
+        let (mut send, _receive) = connection.open_bi().await.unwrap();
+        send.write_all(&bytes).await.unwrap();
+        assert_eq!(close_code(&connection).await, code, "{what}");
+        answers(&cluster, &server).await;
+    }
+    assert!(bystander.close_reason().is_none());
+    server.shutdown().await;
+}
+
+/// A client that sends byte by byte holds nobody up, and many silent ones do not either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_and_silent_clients_hold_nobody_up() {
+    let cluster = Cluster::new();
+    let server = cluster.start("n1", &[("frame_timeout_ms", "300"), ("connections_max", "40")]).await;
+    let mut silent = Vec::new();
+    for _ in 0..20 {
+        let connection = cluster.connect(&server, Role::Client, "c").await;
+        let streams = connection.open_bi().await.unwrap();
+        silent.push((connection, streams));
+    }
+    let slow = cluster.connect(&server, Role::Client, "c").await;
+    let (mut send, _receive) = slow.open_bi().await.unwrap();
+    let mut bytes = Vec::new();
+    encode_named(&mut bytes, Kind::Request, 1, &Request::Hello { name: "x".repeat(1_000) });
+    let drip = async {
+        for byte in &bytes {
+            if send.write_all(&[*byte]).await.is_err() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let served = async {
+        for _ in 0..20 {
+            answers(&cluster, &server).await;
+        }
+    };
+    tokio::join!(drip, served);
+    assert_eq!(close_code(&slow).await, CloseCode::Slow as u64);
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn too_many_connections_are_refused_and_room_comes_back() {
+    let cluster = Cluster::new();
+    let server = cluster.start("n1", &[("connections_max", "4")]).await;
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(cluster.connect(&server, Role::Client, "c").await);
+    }
+    let credentials = cluster.credentials(Role::Client, "c");
+    let fifth = connect(&server, &credentials).await.unwrap();
+    assert_eq!(close_code(&fifth).await, CloseCode::Busy as u64);
+    // A node's certificate finds room all the same.
+    let node = Caller::new(&cluster.credentials(Role::Node, "n2"), PATIENCE).unwrap();
+    node.identify(&server.address().to_string()).await.unwrap();
+    held.clear();
+    let caller = cluster.caller();
+    let again = async { while caller.identify(&server.address().to_string()).await.is_err() {} };
+    tokio::time::timeout(PATIENCE, again).await.expect("room comes back");
+    server.shutdown().await;
+}
+
+/// Requests that nobody waits for in turn are all answered, each under its number.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_requests_on_one_stream_are_all_answered() {
+    use crate::runtime::frames::{Budget, FrameReader};
+    let cluster = Cluster::new();
+    let server = cluster.start("n1", &[]).await;
+    let connection = cluster.connect(&server, Role::Client, "c").await;
+    let (mut send, receive) = connection.open_bi().await.unwrap();
+    let count = 3 * crate::limits::IN_FLIGHT_MAX as u64;
+    let write = async move {
+        let mut bytes = Vec::new();
+        for number in 0..count {
+            encode_named(&mut bytes, Kind::Request, number, &Request::Identify);
+        }
+        send.write_all(&bytes).await.unwrap();
+        send.finish().unwrap();
+    };
+    let read = async {
+        let mut frames = FrameReader::new(receive, FRAME_BYTES_MAX, PATIENCE, Budget::new(FRAME_BYTES_MAX));
+        let mut seen = std::collections::BTreeSet::new();
+        while let Some((header, body)) = frames.next().await.unwrap() {
+            let response: Response = norn_client::wire::codec::decode_body(&header, body).unwrap();
+            assert!(matches!(response, Response::Identity(_)));
+            assert!(seen.insert(header.request));
+        }
+        seen.len() as u64
+    };
+    let ((), answered) = tokio::join!(write, read);
+    assert_eq!(answered, count);
+    server.shutdown().await;
+}
+
+#[test]
+fn certificates_are_found_made_once_and_kept_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = authority();
+    let place = directory.path();
+    let key = CertificateFiles::of(place, Role::Node, "n1").key;
+    assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    let before = std::fs::read(&key).unwrap();
+    assert!(create(place, Role::Node, "n1", &[]).unwrap_err().to_string().contains("not overwritten"));
+    assert!(create_authority(place).unwrap_err().to_string().contains("not overwritten"));
+    assert_eq!(std::fs::read(&key).unwrap(), before);
+    for bad in ["", "N1", "a.b", "-a", "a/b", &"x".repeat(64)] {
+        assert!(create(place, Role::Node, bad, &[]).is_err(), "{bad:?}");
+    }
+    for bad in ["n2.node.norn", "a b", "", "x.NORN"] {
+        assert!(create(place, Role::Node, "n9", &[bad.to_owned()]).is_err(), "{bad:?}");
+    }
+
+    let principal = Credentials::load(&CertificateFiles::of(place, Role::Node, "n1")).unwrap().principal().unwrap();
+    assert_eq!((&*principal.name, principal.node), ("n1", true));
+    let client = Credentials::load(&find_client(place).unwrap()).unwrap().principal().unwrap();
+    assert_eq!((&*client.name, client.node), ("c", false));
+
+    let data = |name: &str| PathBuf::from("/var/lib").join(name);
+    assert_eq!(find_node(place, Some("n2"), &data("n1")).unwrap().0, "n2");
+    assert_eq!(find_node(place, None, &data("n1")).unwrap().0, "n1");
+    assert!(find_node(place, None, &data("other")).unwrap_err().to_string().contains("--name"));
+    std::fs::remove_file(place.join("node-n2.crt")).unwrap();
+    assert_eq!(find_node(place, None, &data("other")).unwrap().0, "n1");
+}

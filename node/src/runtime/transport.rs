@@ -1,0 +1,119 @@
+//! The QUIC endpoint and its settings.
+
+use crate::runtime::tls::{Credentials, TlsError};
+use quinn::{ClientConfig, Endpoint, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Size asked for of the socket's buffers. The system may grant less; losses then cost throughput, never correctness.
+pub const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+/// A connection that has been silent for this long is gone.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same for links between nodes, which are never silent for long.
+pub const PEER_IDLE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Round trip assumed before one was measured: three of them pass before a lost first packet is repeated.
+const INITIAL_ROUND_TRIP: Duration = Duration::from_millis(100);
+/// Between signs of life on a link between nodes.
+const PEER_KEEP_ALIVE: Duration = Duration::from_millis(500);
+/// Between signs of life on a silent connection.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// Streams that a client may have open on one connection. One is enough: it is multiplexed.
+pub const CLIENT_STREAMS_MAX: u32 = 16;
+/// Streams that a peer may have open on one connection: one for each class, and room for their successors.
+pub const PEER_STREAMS_MAX: u32 = 8;
+/// Bytes that one stream may have under way.
+pub const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+/// Bytes that one connection may have under way.
+pub const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+
+const _: () = assert!(STREAM_WINDOW_BYTES * 2 <= CONNECTION_WINDOW_BYTES, "bulk leaves room for claims");
+const _: () = assert!(KEEP_ALIVE.as_secs() * 3 < IDLE_TIMEOUT.as_secs(), "two signs of life may be lost");
+
+/// Why a connection was closed by this side, for the other to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum CloseCode {
+    /// The node stops.
+    Stopping = 1,
+    /// What came is no frame, or none that belongs there.
+    Frame = 2,
+    /// The certificate does not say who this is, or the hello claims to be somebody else.
+    Identity = 3,
+    /// The node belongs to another cluster.
+    Cluster = 4,
+    /// Too many connections.
+    Busy = 5,
+    /// The other side does not read its answers, or does not finish its frames.
+    Slow = 6,
+    /// The node has no cluster yet; try again.
+    NotYet = 7,
+}
+
+impl From<CloseCode> for VarInt {
+    fn from(code: CloseCode) -> VarInt {
+        VarInt::from_u32(code as u32)
+    }
+}
+
+fn transport(idle_timeout: Duration, keep_alive: Duration) -> Arc<TransportConfig> {
+    let mut transport = TransportConfig::default();
+    let idle_ms = u32::try_from(idle_timeout.as_millis()).expect("seconds");
+    transport
+        .max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(idle_ms))))
+        .keep_alive_interval(Some(keep_alive))
+        .initial_rtt(INITIAL_ROUND_TRIP)
+        .max_concurrent_bidi_streams(VarInt::from_u32(CLIENT_STREAMS_MAX))
+        .max_concurrent_uni_streams(VarInt::from_u32(PEER_STREAMS_MAX))
+        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))
+        .receive_window(VarInt::from_u32(CONNECTION_WINDOW_BYTES))
+        .send_window(u64::from(CONNECTION_WINDOW_BYTES))
+        .datagram_receive_buffer_size(None);
+    Arc::new(transport)
+}
+
+/// Settings of connections that come in.
+pub fn server_config(credentials: &Credentials) -> Result<ServerConfig, TlsError> {
+    let mut config = ServerConfig::with_crypto(credentials.server_crypto()?);
+    // Nodes and their clients do not wander between networks.
+    config.migration(false).transport_config(transport(IDLE_TIMEOUT, KEEP_ALIVE));
+    Ok(config)
+}
+
+/// Settings of a client's connections.
+pub fn client_config(credentials: &Credentials) -> Result<ClientConfig, TlsError> {
+    let mut config = ClientConfig::new(credentials.client_crypto()?);
+    config.transport_config(transport(IDLE_TIMEOUT, KEEP_ALIVE));
+    Ok(config)
+}
+
+/// Settings of links to peers.
+pub fn peer_config(credentials: &Credentials) -> Result<ClientConfig, TlsError> {
+    let mut config = ClientConfig::new(credentials.client_crypto()?);
+    config.transport_config(transport(PEER_IDLE_TIMEOUT, PEER_KEEP_ALIVE));
+    Ok(config)
+}
+
+fn socket(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    for result in [socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES), socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)] {
+        if let Err(error) = result {
+            tracing::debug!(%error, "the socket keeps its small buffers");
+        }
+    }
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+/// An endpoint for both directions, or for outgoing connections only when `server` is absent.
+pub fn endpoint(address: SocketAddr, server: Option<ServerConfig>) -> io::Result<Endpoint> {
+    Endpoint::new(EndpointConfig::default(), server, socket(address)?, Arc::new(quinn::TokioRuntime))
+}
+
+/// The first address that a `HOST:PORT` stands for.
+pub async fn resolve(address: &str) -> io::Result<SocketAddr> {
+    let mut found = tokio::net::lookup_host(address).await?;
+    found.next().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))
+}

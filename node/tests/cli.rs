@@ -1,0 +1,273 @@
+//! The `norn` binary as a person or a script meets it: real processes, real certificates, real ports.
+#![cfg(feature = "runtime")]
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "this is about processes and files; the bans are the core's"
+)]
+
+use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn norn(directory: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_norn"));
+    command.current_dir(directory).env_remove("NORN_CLIENT").stdin(Stdio::null());
+    command
+}
+
+fn run(directory: &Path, arguments: &[&str]) -> Output {
+    norn(directory).args(arguments).output().expect("the binary runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn succeeds(directory: &Path, arguments: &[&str]) -> String {
+    let output = run(directory, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Exit code and stderr of a command that must fail.
+fn fails(directory: &Path, arguments: &[&str]) -> (i32, String) {
+    let output = run(directory, arguments);
+    assert!(!output.status.success(), "{arguments:?} must fail: {}", text(&output.stdout));
+    (output.status.code().expect("no signal"), text(&output.stderr))
+}
+
+/// The first of some ports next to each other that are free now.
+fn free_ports(count: u16) -> u16 {
+    (0..100)
+        .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port())
+        .find(|first| *first < 60_000 && (0..count).all(|index| UdpSocket::bind(("127.0.0.1", first + index)).is_ok()))
+        .expect("some ports are free")
+}
+
+/// A process that is ended with the test.
+struct Running {
+    child: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    fn start(directory: &Path, arguments: &[&str]) -> Running {
+        let mut command = norn(directory);
+        let child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
+        let mut child = child.expect("the binary runs");
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Running { child, lines }
+    }
+
+    fn is_ready(&mut self) {
+        assert_eq!(self.lines.next().expect("it says something").unwrap(), "ready");
+    }
+
+    /// Stops it as a person would; whatever else it said on stdout.
+    fn stop(mut self) -> Vec<String> {
+        signal(i32::try_from(self.child.id()).unwrap(), "TERM");
+        let rest = self.lines.by_ref().map(Result::unwrap).collect();
+        assert!(self.child.wait().unwrap().success());
+        rest
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn signal(process: i32, name: &str) {
+    let sent = Command::new("kill").args([&format!("-{name}"), &process.to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn authority(directory: &Path, nodes: &[&str]) {
+    succeeds(directory, &["cert", "ca", "--dir", "certs"]);
+    for name in nodes {
+        succeeds(directory, &["cert", "node", name, "--host", "127.0.0.1", "--dir", "certs"]);
+    }
+    succeeds(directory, &["cert", "client", "me", "--dir", "certs"]);
+}
+
+/// Processes that run a node of this cluster, by its data directory.
+fn node_process(directory: &Path, name: &str) -> Option<i32> {
+    let data = directory.join(".norn").join(name);
+    let data = data.to_str().unwrap();
+    let pids = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.into_iter().find(|pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        words.get(1) == Some(&b"start".as_slice()) && words.contains(&data.as_bytes())
+    })
+}
+
+#[test]
+fn certificates_are_never_overwritten() {
+    let directory = TempDir::new().unwrap();
+    let place = directory.path();
+    let (code, message) = fails(place, &["cert", "client", "me", "--dir", "certs"]);
+    assert!(code == 1 && message.contains("norn cert ca"), "{message}");
+    authority(place, &["n1"]);
+    for arguments in [
+        ["cert", "ca", "--dir", "certs"].as_slice(),
+        &["cert", "client", "me", "--dir", "certs"],
+        &["cert", "node", "n1", "--host", "h", "--dir", "certs"],
+    ] {
+        let (code, message) = fails(place, arguments);
+        assert!(code == 1 && message.contains("not overwritten"), "{message}");
+    }
+    assert_eq!(fails(place, &["cert", "node", "n2", "--dir", "certs"]).0, 2, "a node needs a host");
+}
+
+#[test]
+fn settings_show_where_they_come_from() {
+    let directory = TempDir::new().unwrap();
+    let place = directory.path();
+    std::fs::write(place.join("norn.toml"), "heartbeat_ms = 40\nzone = \"east\"\n").unwrap();
+    let output = norn(place)
+        .args(["start", "--config", "norn.toml", "--data", "d", "--set", "resend_ms=99", "--print-config"])
+        .env("NORN_ZONE", "west")
+        .output()
+        .unwrap();
+    let printed = text(&output.stdout);
+    for line in [
+        "heartbeat_ms = 40  # file norn.toml",
+        "zone = \"west\"  # environment NORN_ZONE",
+        "resend_ms = 99  # flag",
+        "data = \"d\"  # flag",
+        "election_timeout_ms = 300  # default",
+    ] {
+        assert!(printed.lines().any(|printed| printed == line), "{line}\n{printed}");
+    }
+    assert_eq!(fails(place, &["start", "--data", "d"]).0, 2, "certificates are needed");
+    assert_eq!(fails(place, &["start", "--set", "nonsense=1"]).0, 2);
+    assert_eq!(fails(place, &["start", "--data", "d", "--certs", "c", "--join", "h:1"]).0, 2);
+}
+
+#[test]
+fn what_is_not_there_yet_says_so_and_json_errors_are_one_object() {
+    let directory = TempDir::new().unwrap();
+    let place = directory.path();
+    for arguments in
+        [["cluster", "drain", "n1"].as_slice(), &["cluster", "replace", "n1", "h:1"], &["log", "repair", "d"]]
+    {
+        let (code, message) = fails(place, arguments);
+        assert!(code == 2 && message.contains("not there yet"), "{message}");
+    }
+    let output = run(place, &["cluster", "add", "h:1", "--json"]);
+    let lines = text(&output.stdout);
+    let object: serde_json::Value = serde_json::from_str(lines.trim()).unwrap();
+    assert_eq!(object["error"]["code"], "unsupported");
+    assert_eq!(object["error"]["retry"], "never");
+    let (code, message) = fails(place, &["status"]);
+    assert!(code == 2 && message.contains("norn dev"), "{message}");
+}
+
+/// Goal: `cluster init` can be repeated, completes what was begun, and refuses what does not fit.
+#[test]
+fn a_cluster_is_founded_once() {
+    let directory = TempDir::new().unwrap();
+    let place = directory.path();
+    authority(place, &["n1", "n2", "n3"]);
+    let port = free_ports(3);
+    let addresses: Vec<String> = (0..3).map(|index| format!("127.0.0.1:{}", port + index)).collect();
+    let start = |index: usize| {
+        let data = format!("n{}", index + 1);
+        Running::start(place, &["start", "--data", &data, "--certs", "certs", "--listen", &addresses[index]])
+    };
+    let mut nodes: Vec<Running> = (0..2).map(start).collect();
+    nodes.iter_mut().for_each(Running::is_ready);
+    let (code, message) = fails(place, &["start", "--data", "n3", "--certs", "certs", "--listen", &addresses[0]]);
+    assert!(code == 1 && message.contains("in use"), "{message}");
+
+    let pair = addresses[..2].join(",");
+    let init = |peers: &str, more: &[&str]| {
+        let mut arguments = vec!["cluster", "init", "--peers", peers, "--certs", "certs", "--json"];
+        arguments.extend(more);
+        let output = run(place, &arguments);
+        let object: serde_json::Value = serde_json::from_str(text(&output.stdout).trim()).unwrap();
+        (output.status.code().unwrap(), object)
+    };
+    assert_eq!(init(&pair, &["--partitions", "100"]).0, 2);
+    assert_eq!(init(&pair, &["--replicas", "3"]).0, 2);
+    assert_eq!(init(&format!("{pair},{}", addresses[0]), &[]).0, 2);
+    let (code, founded) = init(&pair, &["--name", "pair", "--partitions", "8"]);
+    assert_eq!((code, &founded["replicas"], &founded["already"]), (0, &2.into(), &false.into()), "{founded}");
+    let (code, again) = init(&pair, &[]);
+    assert_eq!((code, &again["cluster"], &again["already"]), (0, &founded["cluster"], &true.into()));
+    assert_eq!(init(&pair, &["--partitions", "16"]).0, 1, "it has 8");
+
+    nodes.push(start(2));
+    nodes[2].is_ready();
+    let (code, refused) = init(&addresses.join(","), &[]);
+    assert!(code == 1 && refused["error"]["message"].as_str().unwrap().contains("no member"), "{refused}");
+    let (code, refused) = init(&addresses[0], &[]);
+    assert!(code == 1 && refused["error"]["message"].as_str().unwrap().contains("other members"), "{refused}");
+    for node in nodes {
+        assert_eq!(node.stop(), Vec::<String>::new());
+    }
+}
+
+/// Goal: `norn dev` serves, restarts a killed node, keeps its state, refuses to share, and leaves nobody behind.
+#[test]
+fn a_development_cluster_lives_and_ends_as_one() {
+    let directory = TempDir::new().unwrap();
+    let place = directory.path();
+    let data = place.join(".norn");
+    let data = data.to_str().unwrap();
+    let port: &str = Box::leak(free_ports(3).to_string().into_boxed_str());
+    let dev = |more: &[&'static str]| [&["dev", "--data", data, "--no-repl"], more].concat();
+    let mut first = Running::start(place, &dev(&["--base-port", port]));
+    first.is_ready();
+    let (code, message) = fails(place, &dev(&[]));
+    assert!(code == 1 && message.contains("another `norn dev`"), "{message}");
+    let other = place.join("other");
+    let (code, message) = fails(place, &["dev", "--data", other.to_str().unwrap(), "--base-port", port]);
+    assert!(code == 1 && message.contains("--base-port"), "{message}");
+
+    let killed = node_process(place, "n2").expect("n2 runs");
+    signal(killed, "KILL");
+    until("n2 comes back", || node_process(place, "n2").is_some_and(|process| process != killed));
+    assert_eq!(first.stop(), Vec::<String>::new(), "one line and no more");
+    assert!(["n1", "n2", "n3"].iter().all(|name| node_process(place, name).is_none()));
+
+    let cluster = |place: &Path| std::fs::read_to_string(place.join(".norn/client.toml")).unwrap();
+    let before = cluster(place);
+    let (code, message) = fails(place, &dev(&["--nodes", "2"]));
+    assert!(code == 1 && message.contains("--fresh"), "{message}");
+    let mut second = Running::start(place, &dev(&[]));
+    second.is_ready();
+    assert_eq!(cluster(place), before);
+
+    // A supervisor that is killed takes its nodes along.
+    signal(i32::try_from(second.child.id()).unwrap(), "KILL");
+    let gone = || ["n1", "n2", "n3"].iter().all(|name| node_process(place, name).is_none());
+    until("the nodes end as well", gone);
+    drop(second);
+    let mut fresh = Running::start(place, &dev(&["--fresh", "--nodes", "1", "--base-port", port]));
+    fresh.is_ready();
+    assert_ne!(cluster(place), before);
+    fresh.stop();
+
+    std::fs::write(place.join("precious"), "data").unwrap();
+    let (code, message) = fails(place, &["dev", "--data", place.to_str().unwrap(), "--fresh"]);
+    assert!(code == 1 && message.contains("nothing was touched"), "{message}");
+    assert!(place.join("precious").exists());
+}
