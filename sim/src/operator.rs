@@ -17,14 +17,20 @@ pub struct Operator {
     told: Vec<Option<Identity>>,
     founded: Vec<bool>,
     genesis: Option<Genesis>,
-    number: u64,
+    /// How often each node was asked.
+    numbers: Vec<u64>,
 }
 
 impl Operator {
     /// Knows nothing yet.
     pub fn new(nodes: usize, cluster: u128) -> Self {
-        let told = vec![None; nodes];
-        Operator { cluster: ClusterId(cluster), told, founded: vec![false; nodes], genesis: None, number: 0 }
+        Operator {
+            cluster: ClusterId(cluster),
+            told: vec![None; nodes],
+            founded: vec![false; nodes],
+            genesis: None,
+            numbers: vec![0; nodes],
+        }
     }
 
     /// The node has told who it is.
@@ -54,15 +60,15 @@ impl World {
         if self.operator.founded[node] {
             return;
         }
-        self.operator.number += 1;
-        let number = self.operator.number;
+        self.operator.numbers[node] += 1;
+        let number = self.operator.numbers[node];
         let known = self.operator.told[node].is_some();
         let request = match &self.operator.genesis {
             Some(genesis) if known && number.is_multiple_of(2) => Request::Initialize(Box::new(genesis.clone())),
             _ => Request::Identify,
         };
         self.ask_node(node, OPERATOR - node as u64, number, request);
-        self.schedule_in(INTERVAL_US + number, Event::Operate { node });
+        self.schedule_in(INTERVAL_US, Event::Operate { node });
     }
 
     /// A node answers the operator.

@@ -198,6 +198,7 @@ pub mod session {
         deadline_us: u64,
         first_sent_us: Option<u64>,
         sent_us: u64,
+        attempts: u64,
     }
 
     pub struct Session {
@@ -235,7 +236,7 @@ pub mod session {
             match input {
                 Input::Submit { call, body, deadline_us } => {
                     let pending =
-                        Pending { body: Some(body), request: None, deadline_us, first_sent_us: None, sent_us: 0 };
+                        Pending { body: Some(body), request: None, deadline_us, first_sent_us: None, sent_us: 0, attempts: 0 };
                     self.calls.insert(call, pending);
                 }
                 Input::Connected { endpoint } => {
@@ -248,7 +249,7 @@ pub mod session {
                     Response::Welcome(welcome) => self.ready = Some((welcome.time_ms, now_us, welcome.minter)),
                     _ => self.retry_us = now_us,
                 },
-                Input::Received { number, response, .. } => self.received(CallId(number), response, out),
+                Input::Received { number, response, .. } => self.received(CallId(number / 1_000), response, out),
                 Input::Wake => {}
             }
             self.pump(out);
@@ -327,9 +328,10 @@ pub mod session {
                     continue;
                 }
                 call.sent_us = now_us;
+                call.attempts += 1;
                 call.first_sent_us.get_or_insert(now_us);
                 let request = call.request.clone().expect("resolved");
-                out.push(Output::Send { endpoint: self.endpoint, number: id.0, request });
+                out.push(Output::Send { endpoint: self.endpoint, number: id.0 * 1_000 + call.attempts, request });
             }
         }
     }

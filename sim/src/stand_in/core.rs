@@ -164,6 +164,7 @@ impl Core {
         self.now = now;
         self.tick_us = now.mono_us;
         self.boot += 1;
+        self.last = self.boot << 32;
         self.persist(vec![Record::Boot { count: self.boot }]);
         self.open();
         effects.append(&mut self.effects);
