@@ -48,6 +48,8 @@ pub struct Store {
 pub enum Happening<'a> {
     /// The founding record is settled.
     Founded,
+    /// A node starts from these records. What was not synced may have come through the crash all the same.
+    Replayed { node: usize, records: &'a [Record] },
     /// A node has recovered from its disk and has these tasks.
     Recovered { node: usize, tasks: &'a BTreeMap<TaskId, Task> },
     /// A node crashed; what it had not synced may be lost.

@@ -175,7 +175,13 @@ impl World {
             zone: format!("zone-{node}"),
         };
         let mut core = Core::new(founding, seed);
-        log.replay(|record: Record| core.recover(record)).map_err(|error| error.to_string())?;
+        let mut records = Vec::new();
+        let replayed = log.replay(|record: Record| {
+            records.push(record.clone());
+            core.recover(record)
+        });
+        replayed.map_err(|error| error.to_string())?;
+        self.tell(Happening::Replayed { node, records: &records });
         Ok(Running {
             core,
             log,

@@ -235,8 +235,14 @@ pub mod session {
             self.now_us = now_us;
             match input {
                 Input::Submit { call, body, deadline_us } => {
-                    let pending =
-                        Pending { body: Some(body), request: None, deadline_us, first_sent_us: None, sent_us: 0, attempts: 0 };
+                    let pending = Pending {
+                        body: Some(body),
+                        request: None,
+                        deadline_us,
+                        first_sent_us: None,
+                        sent_us: 0,
+                        attempts: 0,
+                    };
                     self.calls.insert(call, pending);
                 }
                 Input::Connected { endpoint } => {

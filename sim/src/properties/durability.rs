@@ -163,6 +163,10 @@ impl Property for Durability {
             Happening::Crashed { node } => {
                 self.ghosts.entry(*node).or_default().pending.clear();
             }
+            Happening::Replayed { node, records } => {
+                let ghost = self.ghosts.entry(*node).or_default();
+                ghost.durable.extend(records.iter().flat_map(lessons_of));
+            }
             Happening::Replied { request, response } => return self.reply(history, request, response),
             Happening::Recovered { node, tasks } => return self.recovered(history, *node, tasks),
             _ => {}
@@ -223,6 +227,15 @@ mod tests {
         bench.see(Happening::Crashed { node: 0 }).unwrap();
         bench.see(Happening::Synced { node: 0, ticket: Ticket(1) }).unwrap();
         assert!(reply(&mut bench, 1, Guarantee::Sloppy).is_err());
+    }
+
+    #[test]
+    fn what_came_through_a_crash_without_a_sync_counts() {
+        let mut bench = Bench::new();
+        store(&mut bench, 0, &facts(), false);
+        bench.see(Happening::Crashed { node: 0 }).unwrap();
+        bench.see(Happening::Replayed { node: 0, records: &facts() }).unwrap();
+        assert!(reply(&mut bench, 1, Guarantee::Sloppy).is_ok());
     }
 
     #[test]
