@@ -12,7 +12,7 @@ pub mod ring {
     }
 
     pub fn partition_of(tag: u32, partitions: u32) -> PartitionId {
-        PartitionId((u64::from(tag) * u64::from(partitions) >> 24) as u16)
+        PartitionId(((u64::from(tag) * u64::from(partitions)) >> 24) as u16)
     }
 }
 
