@@ -26,6 +26,7 @@ mod stand_in;
 #[cfg(test)]
 mod tests;
 pub mod trace;
+mod wire;
 mod workload;
 mod world;
 

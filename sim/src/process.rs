@@ -8,15 +8,13 @@ use crate::clock::{Monotonic, Wall, draw_signed};
 use crate::disk::SimDisk;
 use crate::history::Happening;
 use crate::options::Options;
+use crate::wire::{decode_peer, encode_peer, encode_response};
 use crate::world::{Event, World};
-use norn_client::wire::codec::{self, HEADER_BYTES, Kind};
 use norn_client::wire::{NodeId, Request, Response};
-use norn_node::limits::PEER_FRAME_BYTES_MAX;
 use norn_node::protocol::event::Principal;
 use norn_node::protocol::random::Random;
 use norn_node::protocol::{ClientId, Effect, Event as Input, Founding, Now, Observation, PeerMessage, Record, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::rc::Rc;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Name of the operator's connections among the numbers of clients.
@@ -102,29 +100,6 @@ impl Process {
     }
 }
 
-macro_rules! codec {
-    ($encode:ident, $decode:ident, $type:ty, $function:ident, $kind:expr) => {
-        /// Encodes as it goes over the wire.
-        pub fn $encode(number: u64, value: &$type) -> Rc<[u8]> {
-            let mut bytes = Vec::new();
-            codec::$function(&mut bytes, $kind, number, value);
-            bytes.into()
-        }
-
-        /// Decodes what came over the wire: the number and the value.
-        pub fn $decode(bytes: &[u8]) -> (u64, $type) {
-            let (header, end) = codec::split(bytes, PEER_FRAME_BYTES_MAX).expect("a frame").expect("a whole frame");
-            assert_eq!((header.kind, end), ($kind, bytes.len()), "one frame");
-            let value = codec::decode_body(&header, &bytes[HEADER_BYTES..end]).expect("what was encoded decodes");
-            (header.request, value)
-        }
-    };
-}
-
-codec!(encode_peer, decode_peer, PeerMessage, encode_compact, Kind::Peer);
-codec!(encode_request, decode_request, Request, encode_named, Kind::Request);
-codec!(encode_response, decode_response, Response, encode_named, Kind::Response);
-
 impl World {
     /// Place of a node by its identity.
     pub fn place_of(&self, node: NodeId) -> Option<usize> {
@@ -143,7 +118,7 @@ impl World {
         process.clock = Monotonic::new(self.now_us, reading_us, process.rate_ppm);
         let (boot, disk) = (process.boot, process.disk.clone());
         if self.now_us > 10_000 && self.now_us - process.crashed_us < self.options.election_timeout_ms * 1_000 {
-            self.count("restart within timeout");
+            self.count("sometimes: restart within timeout");
         }
         let seed = self.randoms.identity.next();
         match self.recover(node, disk, seed) {
@@ -218,7 +193,7 @@ impl World {
         self.line(format_args!("n{node} crash {lost:?}"));
         self.count("fault: crash");
         if lost.bytes > 0 {
-            self.count("crash lost unsynced bytes");
+            self.count("sometimes: crash lost unsynced bytes");
         }
         let process = &mut self.nodes[node];
         process.crashed_us = self.now_us;
@@ -301,7 +276,7 @@ impl World {
         for effect in effects {
             match &mut self.nodes[node].effects_left {
                 Some(0) => {
-                    self.count("crash between effects");
+                    self.count("sometimes: crash between effects");
                     self.crash_node(node);
                     return self.schedule_restart(node);
                 }

@@ -398,6 +398,9 @@ impl World {
         let first_sent_us = first_sent_us.expect("what was answered was sent");
         for task in &tasks {
             self.count("tasks granted");
+            if task.attempt > 1 {
+                self.count("sometimes: granted again");
+            }
             self.new_job(client, task, first_sent_us);
         }
     }
