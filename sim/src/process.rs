@@ -56,6 +56,8 @@ pub struct Process {
     pub paused_until_us: u64,
     /// It crashes after so many further effects.
     pub effects_left: Option<u64>,
+    /// It crashes during its next sync.
+    pub crash_in_sync: bool,
     /// Rate of its monotonic clock.
     pub rate_ppm: u64,
     /// Who it is, once drawn.
@@ -88,6 +90,7 @@ impl Process {
             boot: 0,
             paused_until_us: 0,
             effects_left: None,
+            crash_in_sync: false,
             rate_ppm,
             identity: None,
             crashed_us: 0,
@@ -199,6 +202,7 @@ impl World {
         process.crashed_us = self.now_us;
         process.paused_until_us = 0;
         process.effects_left = None;
+        process.crash_in_sync = false;
         process.inbox.clear();
         self.tell(Happening::Crashed { node });
         let broken: Vec<u64> =
@@ -333,7 +337,11 @@ impl World {
         if random.chance(self.options.sync_slow_ppm, 1_000_000) && self.phase == crate::world::Phase::Safety {
             delay_us = random.between(delay_us, 100_000);
         }
+        let crash_us = std::mem::take(&mut self.nodes[node].crash_in_sync).then(|| random.between(0, delay_us));
         let boot = self.nodes[node].boot;
+        if let Some(crash_us) = crash_us {
+            self.schedule_in(crash_us, Event::Crash { node, boot });
+        }
         if let Some(running) = &mut self.nodes[node].running {
             running.syncing = true;
             let ticket = running.appended;
