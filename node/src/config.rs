@@ -7,7 +7,7 @@ use crate::limits::LEASE_MS_MAX;
 pub struct Config {
     /// Between heartbeats of a pair of nodes.
     pub heartbeat_ms: u64,
-    /// A leader not heard for between this and twice this is replaced.
+    /// A leader not heard for this long is given up; with three replicas, the next one campaigns within twice as long again.
     pub election_timeout_ms: u64,
     /// Before an unanswered replication message is sent again.
     pub resend_ms: u64,

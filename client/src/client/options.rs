@@ -93,7 +93,7 @@ pub struct CompleteOptions {
     pub id: TaskId,
     /// Claim.
     pub token: Token,
-    /// How many updates the claim wrote; absent: not checked.
+    /// How many updates the claim wrote. Readers are told while fewer are visible; absent, they are not.
     pub sequence: Option<u32>,
     /// Opaque bytes.
     pub result: Option<Vec<u8>>,

@@ -185,7 +185,7 @@ pub struct CompleteArguments {
     /// `-` reads the result from standard input
     #[arg(value_name = "-", value_parser = ["-"], hide_possible_values = true, conflicts_with_all = ["result", "file"])]
     pub stdin: Option<String>,
-    /// How many updates this claim has written; the completion waits for them to be visible
+    /// How many updates this claim has written; readers are told while some of them are missing
     #[arg(long = "seq", value_name = "N")]
     pub sequence: Option<u32>,
     /// The result as text; `-` reads it from standard input, @FILE in the REPL from a file

@@ -72,7 +72,7 @@ impl Draft {
         self
     }
 
-    /// After this many claims that did not complete, the task is dead.
+    /// After this many claims that failed or ran out, the task is dead; 0 means no limit.
     #[must_use]
     pub fn attempts_max(mut self, attempts_max: u32) -> Self {
         self.spec.attempts_max = attempts_max;

@@ -56,7 +56,8 @@ pub struct Completion {
     pub id: TaskId,
     /// Under which claim.
     pub token: Token,
-    /// Sequence number of the completion: how many updates the claim wrote before it. Absent: not checked.
+    /// Sequence number of the completion: how many updates the claim wrote before it. Readers are told while fewer are
+    /// visible; absent, they are not.
     #[serde(default)]
     pub sequence: Option<u32>,
     /// Opaque bytes.

@@ -213,7 +213,7 @@ impl Context {
         self.granted.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// How many claims the task has had, this one included.
+    /// Attempts so far: claims that failed or ran out, and this one. A claim that was handed back is no attempt.
     pub fn attempt(&self) -> u32 {
         self.granted.attempt
     }

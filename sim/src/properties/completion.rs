@@ -1,5 +1,5 @@
 //! No task is granted to a claim that was invoked after the client was told, strictly, that the task has ended.
-//! (protocol.md I-9, C-1)
+//! (ARCHITECTURE.md I-9, C-1)
 
 use super::Property;
 use crate::adapter::Call;

@@ -1,4 +1,4 @@
-//! A grant hands out the task that was enqueued. (reliability.md 3.5, checker 1)
+//! A grant hands out the task that was enqueued.
 
 use super::Property;
 use crate::history::{Finished, Happening, History, Moment};

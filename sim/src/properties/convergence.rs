@@ -1,5 +1,5 @@
 //! After healing, the replicas of each partition are equal, one of them leads, and every task has ended.
-//! (protocol.md I-12, I-23)
+//! (ARCHITECTURE.md I-12, I-23)
 
 use super::Property;
 use crate::history::{Happening, History, Moment, Store};

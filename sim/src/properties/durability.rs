@@ -1,5 +1,5 @@
 //! Nothing is acknowledged before it is on the disks it promises; what is on a disk survives a crash.
-//! (protocol.md I-6, I-11, R-5, A-1)
+//! (ARCHITECTURE.md I-6, I-11, R-5)
 //!
 //! The ghost follows the records that nodes give to their logs and the syncs that end. It takes the answer at the moment
 //! the node gives it, which is earlier than any client sees it.

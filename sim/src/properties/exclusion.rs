@@ -1,4 +1,4 @@
-//! At most one worker holds a task at any real instant. (protocol.md I-8, 4.3)
+//! At most one worker holds a task at any real instant. (ARCHITECTURE.md I-8)
 //!
 //! A worker holds from the answer to its claim until its own clock says that the lease is over, or until it ends its
 //! work. A leader that says it granted a task while somebody else holds it is wrong too, even if that answer is lost.

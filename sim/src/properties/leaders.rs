@@ -1,4 +1,4 @@
-//! At most one leader is established per partition and epoch, and by one process. (protocol.md I-1, R-6)
+//! At most one leader is established per partition and epoch, and by one process. (ARCHITECTURE.md I-1, R-6)
 
 use super::Property;
 use crate::history::{Happening, History, Moment};

@@ -1,5 +1,5 @@
 //! No strictly acknowledged fact is lost: not to a reader that asks afterwards, not on any replica once all is quiet.
-//! (protocol.md I-11, A-3)
+//! (ARCHITECTURE.md I-11)
 
 use super::Property;
 use crate::adapter::Call;

@@ -1,5 +1,5 @@
 //! A claim invoked after a strictly acknowledged enqueue of ready work is not told "nothing" while nobody else took it.
-//! (protocol.md I-26)
+//! (ARCHITECTURE.md I-26)
 //!
 //! Judged only by tasks that nobody was granted, tried to cancel or completed at any time so far, and only by answers
 //! that speak for all partitions.

@@ -1,4 +1,4 @@
-//! Tokens of a task strictly increase and name one grant each. (protocol.md I-7)
+//! Tokens of a task strictly increase and name one grant each. (ARCHITECTURE.md I-7)
 //!
 //! Answers may overtake each other, so "increase" is judged by when workers come to hold a task.
 

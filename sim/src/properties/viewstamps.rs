@@ -1,4 +1,4 @@
-//! Equal viewstamps mean equal tables and equal operations, over all replicas and times. (protocol.md I-3)
+//! Equal viewstamps mean equal tables and equal operations, over all replicas and times. (ARCHITECTURE.md I-3)
 
 use super::Property;
 use crate::history::{Happening, History, Moment};

@@ -41,7 +41,7 @@ pub struct Facts {
     pub completions: Vec<(Token, Completed)>,
     /// Cancellation or death.
     pub cancel: Option<Cancel>,
-    /// Past claims, for readers. Only committed grants get here.
+    /// Past claims, for readers, as the leader knew them when the task ended. Nothing is decided by them.
     pub claims: Vec<(Token, PastClaim)>,
     /// Two different values were written under one key. Only ever turns true.
     pub conflict: bool,
@@ -111,8 +111,8 @@ impl Task {
         self.spec.is_none() && self.facts.as_ref().is_none_or(|facts| **facts == Facts::default())
     }
 
-    /// How the task ended, if it did. Monotone: once `Some`, always `Some`; completion shows over cancellation,
-    /// cancellation over death.
+    /// How the task ended, if it did. Monotone: once `Some`, always `Some`; completion shows over death, death over
+    /// cancellation.
     pub fn ended(&self) -> Option<State> {
         let facts = self.facts.as_ref()?;
         if !facts.completions.is_empty() {
