@@ -60,7 +60,7 @@ impl Default for Config {
             heartbeat_ms: 50,
             election_timeout_ms: 300,
             resend_ms: 200,
-            request_timeout_ms: 5_000,
+            request_timeout_ms: 2_000,
             exchange_interval_ms: 1_000,
             sweep_interval_ms: 2_000,
             clock_epsilon_ms: 1_000,

@@ -144,6 +144,8 @@ options! {
     exchange_interval_ms: u64,
     /// The whole node is checked after one in so many steps.
     check_every: u64,
+    /// Voters that crash as soon as their vote has left, in a hundred, and come back at once.
+    crash_after_vote_percent: u64,
 }
 
 /// A draw that is 0, so that the fault is off, one time in four.
@@ -166,6 +168,7 @@ impl Options {
     pub fn draw(random: &mut Random, overrides: &Overrides) -> Options {
         let mut options = Options::draw_nodes(random);
         options.draw_wild(random);
+        options.draw_hasty_voters(random);
         overrides.apply(&mut options);
         options.replicas = options.replicas.min(options.nodes);
         options
@@ -221,7 +224,16 @@ impl Options {
             election_timeout_ms: heartbeat_ms * random.between(4, 10),
             exchange_interval_ms: random.between(100, 2_000),
             check_every: 1 << random.between(2, 7),
+            crash_after_vote_percent: 0,
             mutant: None,
+        }
+    }
+
+    fn draw_hasty_voters(&mut self, random: &mut Random) {
+        if random.chance(1, 3) {
+            self.crash_after_vote_percent = random.between(5, 40);
+            // Messages that take as long as a candidate's patience make candidates meet.
+            self.delay_us_max = self.heartbeat_ms * random.between(500, 2_000);
         }
     }
 

@@ -287,8 +287,25 @@ impl World {
                 Some(left) => *left -= 1,
                 None => {}
             }
+            let vote = matches!(&effect, Effect::Send { message: PeerMessage::VoteAnswer { granted: true, .. }, .. });
             self.carry_out_one(node, effect);
+            if vote && self.voter_crashes(node) {
+                return;
+            }
         }
+    }
+
+    /// The instant at which a promise that is only in memory does the most harm.
+    fn voter_crashes(&mut self, node: usize) -> bool {
+        let percent = self.options.crash_after_vote_percent;
+        if percent == 0 || self.healed() || !self.randoms.faults.chance(percent, 100) {
+            return false;
+        }
+        self.count("fault: crash after a vote");
+        self.crash_node(node);
+        let delay_us = self.randoms.faults.between(100, 5_000);
+        self.schedule_in(delay_us, Event::Start { node });
+        true
     }
 
     fn carry_out_one(&mut self, node: usize, effect: Effect) {
@@ -385,6 +402,11 @@ impl World {
         self.line(format_args!("n{node} -> n{place} {} {:016x}", message.name(), xxh3_64(&bytes)));
         for at_us in self.network.send(self.now_us, node, place) {
             self.schedule(at_us, Event::Peer { from: node, to: place, bytes: bytes.clone() });
+        }
+        let hasty = self.options.crash_after_vote_percent > 0 && !self.healed();
+        if hasty && matches!(message, PeerMessage::Vote { .. }) {
+            let late_us = self.randoms.faults.between(1_000, 300_000);
+            self.schedule_in(late_us, Event::Peer { from: node, to: place, bytes });
         }
     }
 

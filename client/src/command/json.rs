@@ -149,7 +149,7 @@ pub fn granted(task: &Granted, sent_ms: u64) -> GrantedLine<'_> {
 struct ClaimLine<'a> {
     #[serde(serialize_with = "text")]
     token: Token,
-    start_ms: u64,
+    start_ms: Option<u64>,
     end_ms: Option<u64>,
     completed_ms: Option<u64>,
     worker: &'a str,
@@ -158,7 +158,8 @@ struct ClaimLine<'a> {
 fn claim(claim: &ClaimView) -> ClaimLine<'_> {
     ClaimLine {
         token: claim.token,
-        start_ms: claim.start_ms,
+        // A completion may tell of a claim whose start has not arrived.
+        start_ms: (claim.start_ms > 0).then_some(claim.start_ms),
         end_ms: claim.end_ms,
         completed_ms: claim.completed_ms,
         worker: &claim.worker,

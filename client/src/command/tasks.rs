@@ -316,7 +316,7 @@ fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(
     }
     output.line(&format!("priority    {}", task.spec.priority))?;
     if task.spec.attempts_max > 0 {
-        output.line(&format!("attempts    {} of {}", task.claims.len(), task.spec.attempts_max))?;
+        output.line(&format!("attempts    at most {}", task.spec.attempts_max))?;
     }
     for (name, value) in &task.spec.headers {
         output.line(&format!("header      {}={}", text::clean(name), text::clean(value)))?;
@@ -353,7 +353,7 @@ fn print_claims(output: &mut Output, claims: &[ClaimView], now_ms: u64) -> Resul
     for claim in claims {
         table.add_row([
             Cell::new(format!("  {}", claim.token)),
-            Cell::new(relative(Some(claim.start_ms))),
+            Cell::new(relative((claim.start_ms > 0).then_some(claim.start_ms))),
             Cell::new(relative(claim.end_ms)),
             Cell::new(relative(claim.completed_ms)),
             Cell::new(text::clean(&claim.worker)),

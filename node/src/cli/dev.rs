@@ -311,7 +311,8 @@ fn introduce(layout: &Layout, shape: &Shape, children: &Children) {
     }
     let here = layout.directory == Path::new(".norn");
     let prefix = if here { String::new() } else { format!("NORN_CLIENT={} ", layout.client_file().display()) };
-    eprintln!("From a second terminal: {prefix}norn enqueue mail hello");
+    let program = std::env::args().next().unwrap_or_else(|| "norn".to_owned());
+    eprintln!("From a second terminal: {prefix}{program} enqueue mail hello");
     eprintln!("To see a node fail: kill -9 one of the processes above; it comes back after a second.");
     eprintln!("Logs are in {}/n*.log.", layout.directory.display());
 }

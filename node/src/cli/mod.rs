@@ -51,7 +51,7 @@ pub struct Global {
     json: bool,
     /// How long a call may take, for example `10s`.
     #[arg(long, global = true, value_name = "DUR", value_parser = humantime::parse_duration, help_heading = "Connection")]
-    timeout: Option<Duration>,
+    deadline: Option<Duration>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -67,7 +67,7 @@ enum Command {
     #[command(subcommand)]
     Cluster(cluster::Command),
     /// Looks at a node's write-ahead log, offline: `norn log inspect DIR`.
-    #[command(subcommand, name = LOG_GROUP)]
+    #[command(subcommand, name = LOG_GROUP, hide = true)]
     WriteAheadLog(LogCommand),
     /// Reads commands and runs them.
     Repl,

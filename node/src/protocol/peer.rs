@@ -89,8 +89,6 @@ pub struct Known {
     pub cell: Option<crate::protocol::consistent::table::Cell>,
     /// Viewstamp of that table.
     pub viewstamp: Viewstamp,
-    /// The replica leads, and everything in the cell is committed.
-    pub decided: bool,
 }
 
 /// Head of a queue at one node, over all partitions that it leads.

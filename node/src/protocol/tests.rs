@@ -282,6 +282,22 @@ fn higher_priority_is_claimed_first_then_the_older() {
 }
 
 #[test]
+fn the_first_claim_of_a_queue_finds_the_highest_priority_of_all_nodes() {
+    let mut cluster = Cluster::new(3);
+    for (priority, tag) in [(0, 0x00_0000), (7, 0x40_0000), (3, 0x80_0000)] {
+        let id = cluster.id(tag);
+        let tasks = vec![NewTask { id, spec: spec(b"", priority) }];
+        cluster.ask(0, Request::Enqueue { tasks, acks: Acks::Quorum });
+    }
+    for index in 0..3 {
+        let granted = cluster.claim(index, 1_000);
+        assert_eq!(granted[0].priority, 7, "node {index}");
+        let release = Request::Release { id: granted[0].id, token: granted[0].token };
+        assert_eq!(cluster.ask(0, release), Response::Done);
+    }
+}
+
+#[test]
 fn a_claim_with_max_takes_from_all_partitions_at_once() {
     let mut cluster = Cluster::new(3);
     let ids: BTreeSet<TaskId> = (0..12).map(|number| cluster.enqueue(0, b"x", number << 20)).collect();

@@ -253,7 +253,10 @@ impl Running {
 
     fn reply(&mut self, client: ClientId, number: u64, mut response: Response) {
         if let Response::Status(status) = &mut response {
-            status.counters.extend(self.driver.metrics.snapshot());
+            let known: Vec<String> = status.counters.iter().map(|(name, _)| name.clone()).collect();
+            status
+                .counters
+                .extend(self.driver.metrics.snapshot().into_iter().filter(|(name, _)| !known.contains(name)));
         }
         // A client that left does not hear; the core learns of it through `ClientGone`.
         if let Some(replies) = self.clients.get(&client)

@@ -150,7 +150,6 @@ impl Node {
             task: replica.store.task(id).cloned().unwrap_or_default(),
             cell: register.cell(id).cloned(),
             viewstamp: register.viewstamp,
-            decided: register.established() && register.commit == register.viewstamp.length,
         })
     }
 

@@ -57,6 +57,7 @@ struct Call {
     tried: BTreeSet<NodeId>,
     probes: u32,
     probed_empty: bool,
+    look_first: bool,
     unavailable: u32,
     wait_until_us: u64,
     deadline_us: u64,
@@ -137,10 +138,15 @@ impl Node {
         let call = self.broker.next;
         let nodes = || self.peers.keys().copied().chain([self.me]).filter(|node| self.is_alive(*node));
         let recall = if claim.repeated { nodes().collect() } else { BTreeSet::new() };
+        let strange: Vec<QueueName> =
+            claim.queues.iter().filter(|queue| !self.broker.recent.contains_key(*queue)).cloned().collect();
         for queue in &claim.queues {
-            if self.broker.recent.len() < RECENT_QUEUES_MAX {
+            if self.broker.recent.contains_key(queue) || self.broker.recent.len() < RECENT_QUEUES_MAX {
                 self.broker.recent.insert(queue.clone(), self.now.mono_us);
             }
+        }
+        if !strange.is_empty() {
+            self.tell_interest(&strange);
         }
         let wait_until_us = self.now.mono_after_ms(claim.wait_ms);
         let deadline_us = self.now.mono_after_ms(claim.wait_ms + self.config.request_timeout_ms);
@@ -156,6 +162,8 @@ impl Node {
                 tried: BTreeSet::new(),
                 probes: 0,
                 probed_empty: false,
+                // Nobody here asked for these queues lately, so nobody told this node of their heads.
+                look_first: !strange.is_empty(),
                 unavailable: 0,
                 wait_until_us,
                 deadline_us,
@@ -176,6 +184,8 @@ impl Node {
             self.finish_claim(number);
         } else if let Some(node) = call.recall.pop_first() {
             self.ask_for_grants(number, node, true);
+        } else if std::mem::take(&mut call.look_first) {
+            self.probe(number);
         } else if let Some(node) = self.best_node(number) {
             self.ask_for_grants(number, node, false);
         } else {

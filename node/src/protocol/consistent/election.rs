@@ -70,8 +70,10 @@ impl Node {
             return;
         }
         let led = self.has_leader(partition) && from != self.me;
+        let any_age = mutant!(self.config, VoteIgnoresViewstamp);
         let register = &self.partitions[&partition].register;
-        let granted = epoch > register.promised && viewstamp >= register.viewstamp && !led;
+        let recent = viewstamp >= register.viewstamp || any_age;
+        let granted = epoch > register.promised && recent && !led;
         let (promised, viewstamp) = (register.promised, register.viewstamp);
         self.outbox.send(from, PeerMessage::PreVoteAnswer { partition, epoch, granted, promised, viewstamp });
     }

@@ -377,11 +377,15 @@ impl Node {
     /// C-2: drops the claims of ended tasks, telling every replica how they ended.
     pub(in crate::protocol) fn drop_ended(&mut self, partition: PartitionId) {
         if !self.may_append(partition) {
-            self.arm_drop(partition);
+            self.timers.set(Key::Drop(partition), self.after_ms(DROP_DELAY_MS));
             return;
         }
         let replica = self.partitions.get_mut(&partition).expect("timers are of own partitions");
-        let ids: Vec<TaskId> = replica.to_drop.iter().copied().take(DROP_TASKS_MAX).collect();
+        let register = &replica.register;
+        let committed = Viewstamp { epoch: register.viewstamp.epoch, length: register.commit };
+        // What a claim tells of itself becomes a fact for ever: only committed ones may.
+        let told = |id: &&TaskId| register.cell(id).is_none_or(|cell| cell.renewed <= committed);
+        let ids: Vec<TaskId> = replica.to_drop.iter().filter(told).copied().take(DROP_TASKS_MAX).collect();
         for id in &ids {
             replica.to_drop.remove(id);
         }
@@ -395,7 +399,10 @@ impl Node {
         }
         if !items.is_empty() {
             self.append(partition, Op::Drop { items }, None);
+            self.arm_drop(partition);
+        } else if !self.partitions[&partition].to_drop.is_empty() {
+            // What is left waits for a commit.
+            self.timers.set(Key::Drop(partition), self.after_ms(DROP_DELAY_MS));
         }
-        self.arm_drop(partition);
     }
 }

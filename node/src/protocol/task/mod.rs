@@ -59,7 +59,7 @@ pub struct Completed {
 }
 
 /// Why a task ended without completion. The greatest wins where several were written.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cancel {
     /// Given up by the leader, rather than cancelled by a client.
     pub dead: bool,
@@ -67,6 +67,20 @@ pub struct Cancel {
     pub reason: String,
     /// When.
     pub at_ms: u64,
+}
+
+impl Ord for Cancel {
+    /// A person's word shows over the leader's, then the content decides.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        let rank = |cancel: &Cancel| !cancel.dead;
+        rank(self).cmp(&rank(other)).then_with(|| (&self.reason, self.at_ms).cmp(&(&other.reason, other.at_ms)))
+    }
+}
+
+impl PartialOrd for Cancel {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// A claim that was granted, for readers.
