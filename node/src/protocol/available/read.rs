@@ -162,9 +162,10 @@ impl Node {
         known: Known,
     ) {
         let Some(genesis) = self.genesis.clone() else { return };
-        let cohort = ring::cohort(&genesis, partition);
         let Some(Ask::Read(read)) = self.asks.get_mut(ask) else { return };
-        if replica.node != from || !cohort.contains(&replica) {
+        let own = ring::partition_of_task(&read.id, genesis.partitions);
+        let cohort = ring::cohort(&genesis, own);
+        if partition != own || replica.node != from || !cohort.contains(&replica) {
             return;
         }
         read.answers.insert(replica, known);

@@ -6,11 +6,11 @@
 
 use super::Viewstamp;
 use crate::limits::{CLAIM_BYTES_MAX, WAITERS_MAX};
-use crate::protocol::Node;
 use crate::protocol::available::{Ask, ProbeAsk};
 use crate::protocol::event::ClientId;
 use crate::protocol::peer::{Head, PeerMessage};
 use crate::protocol::timers::Key;
+use crate::protocol::{Node, Observation};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Response, TaskId};
 use std::cmp::Reverse;
@@ -256,9 +256,9 @@ impl Node {
         }
         let Some(number) = self.broker.asks.remove(&ask) else { return };
         let call = self.broker.calls.get_mut(&number).expect("asks are of calls under way");
-        assert_eq!(call.claim.claim, claim, "an answer belongs to its question");
         let Phase::Asking { ask: asked, node, recall } = call.phase else { return };
-        if asked != ask || node != from {
+        if asked != ask || node != from || call.claim.claim != claim {
+            self.outbox.observe(Observation::Refused { what: "grants that were not asked for" });
             return;
         }
         call.phase = Phase::Idle;

@@ -229,7 +229,7 @@ impl Table {
                 self.change(id, *token, |cell| {
                     cell.expires_ms = cell.expires_ms.min(*at_ms).max(cell.granted_ms);
                     let held = cell.state == CellState::Held;
-                    cell.attempt -= u32::from(!failed);
+                    cell.attempt = cell.attempt.saturating_sub(u32::from(!failed));
                     cell.state = CellState::Released { not_before_ms: *not_before_ms };
                     held
                 })
@@ -239,7 +239,7 @@ impl Table {
             Op::Void { items } => {
                 for (id, token) in items {
                     self.change(id, *token, |cell| {
-                        cell.attempt -= 1;
+                        cell.attempt = cell.attempt.saturating_sub(1);
                         std::mem::replace(&mut cell.state, CellState::Void) == CellState::Held
                     })
                     .map_err(|why| misfit(id, why))?;
