@@ -81,7 +81,7 @@ impl Transport for Carrier {
 }
 
 async fn connect(place: &Place, global: &Global) -> Result<Carrier, Failure> {
-    Ok(Carrier(Client::connect(place.config(global.timeout)?).await?))
+    Ok(Carrier(Client::connect(place.config(global.timeout())?).await?))
 }
 
 fn discover(global: &Global) -> Result<Place, Failure> {
