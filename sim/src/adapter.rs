@@ -4,7 +4,7 @@ pub use norn_client::session::{self, Call, CallId, Draft, Input, Output, Session
 pub use norn_node::protocol::{Node as Core, ReplicaView, ring};
 pub use norn_node::storage::log;
 
-use norn_client::wire::{TaskId, Token};
+use norn_client::wire::TaskId;
 use norn_node::protocol::task::Task;
 use std::collections::BTreeMap;
 
@@ -12,10 +12,4 @@ use std::collections::BTreeMap;
 pub fn tasks_of(core: &Core) -> BTreeMap<TaskId, Task> {
     let views: Vec<ReplicaView> = core.inspect();
     views.iter().flat_map(|view| core.tasks(view.partition).map(|(id, task)| (*id, task.clone()))).collect()
-}
-
-/// All claims in a node's tables.
-pub fn claims_of(core: &Core) -> Vec<(TaskId, Token)> {
-    let tables = core.inspect().into_iter().filter_map(|view| core.table(view.partition));
-    tables.flat_map(|table| table.cells.iter().map(|(id, cell)| (*id, cell.token))).collect()
 }

@@ -72,9 +72,19 @@ impl World {
         if self.nodes[node].running.is_none() {
             return;
         }
-        if self.randoms.faults.chance(1, 2) {
-            self.nodes[node].effects_left = Some(self.randoms.faults.below(6));
-        } else {
+        match self.randoms.faults.below(3) {
+            0 => self.nodes[node].effects_left = Some(self.randoms.faults.below(6)),
+            1 => self.nodes[node].crash_in_sync = true,
+            _ => {
+                self.crash_node(node);
+                self.schedule_restart(node);
+            }
+        }
+    }
+
+    /// A crash that was set up for the middle of a sync.
+    pub fn crash_in_sync(&mut self, node: usize, boot: u64) {
+        if self.nodes[node].boot == boot && self.nodes[node].running.is_some() && !self.healed() {
             self.crash_node(node);
             self.schedule_restart(node);
         }
@@ -192,6 +202,7 @@ impl World {
             let rate_ppm = draw_rate(&self.options, &mut self.randoms.clocks);
             let process = &mut self.nodes[node];
             process.effects_left = None;
+            process.crash_in_sync = false;
             process.rate_ppm = rate_ppm;
             process.clock.set_rate(self.now_us, rate_ppm);
             if self.options.wild_wall_clock {

@@ -48,8 +48,10 @@ pub struct Store {
 pub enum Happening<'a> {
     /// The founding record is settled.
     Founded,
-    /// A node has recovered from its disk and has these tasks and claims.
-    Recovered { node: usize, tasks: &'a BTreeMap<TaskId, Task>, claims: &'a [(TaskId, Token)] },
+    /// A node starts from these records. What was not synced may have come through the crash all the same.
+    Replayed { node: usize, records: &'a [Record] },
+    /// A node has recovered from its disk and has these tasks.
+    Recovered { node: usize, tasks: &'a BTreeMap<TaskId, Task> },
     /// A node crashed; what it had not synced may be lost.
     Crashed { node: usize },
     /// A node gave records to its log.

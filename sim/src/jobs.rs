@@ -133,7 +133,7 @@ impl World {
         if until_us > self.now_us {
             self.tell(Happening::Holds { client, id, token, until_us });
         } else {
-            self.count("lease over before the answer");
+            self.count("sometimes: lease over before the answer");
         }
     }
 
@@ -218,7 +218,7 @@ impl World {
         }
         let ends =
             matches!(call, Call::Request(Request::Complete { .. } | Request::Fail { .. } | Request::Release { .. }));
-        // An outcome that is not known is asked again, as a good worker would; a good one also heeds a refusal.
+        // The session has tried for long; a refusal or an unknown outcome ends the job, and the lease sees to the rest.
         let refused = match result {
             Err(_) => true,
             Ok(Response::Renewed(items)) => items.iter().any(Result::is_err),

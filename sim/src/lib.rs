@@ -24,6 +24,7 @@ mod settle;
 #[cfg(test)]
 mod tests;
 pub mod trace;
+mod wire;
 mod workload;
 mod world;
 

@@ -1,7 +1,7 @@
 //! Connections of clients to nodes: ordered streams that take time, break, and hang where the network is cut.
 
 use crate::adapter::{Input, Output};
-use crate::process::{decode_request, decode_response, encode_request};
+use crate::wire::{decode_request, decode_response, encode_request};
 use crate::world::{Connection, Event, World};
 use norn_client::wire::{Request, Response};
 use std::rc::Rc;

@@ -16,23 +16,20 @@ pub struct Operator {
     cluster: ClusterId,
     told: Vec<Option<Identity>>,
     founded: Vec<bool>,
-    /// Whether the next question to a node is the founding record, rather than who it is.
-    offers: Vec<bool>,
     genesis: Option<Genesis>,
-    number: u64,
+    /// How often each node was asked.
+    numbers: Vec<u64>,
 }
 
 impl Operator {
     /// Knows nothing yet.
     pub fn new(nodes: usize, cluster: u128) -> Self {
-        let told = vec![None; nodes];
         Operator {
             cluster: ClusterId(cluster),
-            told,
+            told: vec![None; nodes],
             founded: vec![false; nodes],
-            offers: vec![false; nodes],
             genesis: None,
-            number: 0,
+            numbers: vec![0; nodes],
         }
     }
 
@@ -63,16 +60,15 @@ impl World {
         if self.operator.founded[node] {
             return;
         }
-        self.operator.number += 1;
-        let number = self.operator.number;
+        self.operator.numbers[node] += 1;
+        let number = self.operator.numbers[node];
         let known = self.operator.told[node].is_some();
         let request = match &self.operator.genesis {
-            Some(genesis) if known && self.operator.offers[node] => Request::Initialize(Box::new(genesis.clone())),
+            Some(genesis) if known && number.is_multiple_of(2) => Request::Initialize(Box::new(genesis.clone())),
             _ => Request::Identify,
         };
-        self.operator.offers[node] = !self.operator.offers[node];
         self.ask_node(node, OPERATOR - node as u64, number, request);
-        self.schedule_in(INTERVAL_US + number, Event::Operate { node });
+        self.schedule_in(INTERVAL_US, Event::Operate { node });
     }
 
     /// A node answers the operator.

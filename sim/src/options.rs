@@ -243,27 +243,6 @@ impl Options {
             ..Config::default()
         }
     }
-
-    /// A small cluster without faults, for tests.
-    #[cfg(test)]
-    pub fn quiet() -> Options {
-        let overrides = Overrides {
-            nodes: Some(3),
-            tasks: Some(30),
-            safety_ms: Some(8_000),
-            loss_ppm: Some(0),
-            crash_mean_ms: Some(0),
-            blackout_mean_ms: Some(0),
-            pause_mean_ms: Some(0),
-            cut_mean_ms: Some(0),
-            break_mean_ms: Some(0),
-            wild_wall_clock: Some(false),
-            wild_monotonic: Some(false),
-            misbehave_percent: Some(0),
-            ..Overrides::default()
-        };
-        Options::draw(&mut Random::new(1), &overrides)
-    }
 }
 
 #[cfg(test)]
@@ -273,9 +252,9 @@ mod tests {
     #[test]
     fn options_follow_from_the_seed_and_keep_the_core_s_bounds() {
         for seed in 0..500 {
-            let draw = |overrides| Options::draw(&mut Random::new(seed), overrides);
-            let options = draw(&Overrides::default());
-            assert_eq!(options, draw(&Overrides::default()));
+            let draw = || Options::draw(&mut Random::new(seed), &Overrides::default());
+            let options = draw();
+            assert_eq!(options, draw());
             assert_eq!(options.config().validate(), Ok(()));
             assert!(options.replicas <= options.nodes && options.partitions.is_power_of_two());
             assert!(!(options.wild_wall_clock && options.wild_monotonic));

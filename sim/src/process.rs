@@ -8,15 +8,13 @@ use crate::clock::{Monotonic, Wall, draw_signed};
 use crate::disk::SimDisk;
 use crate::history::Happening;
 use crate::options::Options;
+use crate::wire::{decode_peer, encode_peer, encode_response};
 use crate::world::{Event, World};
-use norn_client::wire::codec::{self, HEADER_BYTES, Kind};
 use norn_client::wire::{NodeId, Request, Response};
-use norn_node::limits::PEER_FRAME_BYTES_MAX;
 use norn_node::protocol::event::Principal;
 use norn_node::protocol::random::Random;
 use norn_node::protocol::{ClientId, Effect, Event as Input, Founding, Now, Observation, PeerMessage, Record, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::rc::Rc;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Name of the operator's connections among the numbers of clients.
@@ -58,6 +56,8 @@ pub struct Process {
     pub paused_until_us: u64,
     /// It crashes after so many further effects.
     pub effects_left: Option<u64>,
+    /// It crashes during its next sync.
+    pub crash_in_sync: bool,
     /// Rate of its monotonic clock.
     pub rate_ppm: u64,
     /// Who it is, once drawn.
@@ -90,6 +90,7 @@ impl Process {
             boot: 0,
             paused_until_us: 0,
             effects_left: None,
+            crash_in_sync: false,
             rate_ppm,
             identity: None,
             crashed_us: 0,
@@ -101,29 +102,6 @@ impl Process {
         Now { mono_us: self.clock.read_us(now_us), wall_ms: self.wall.read_ms(now_us) }
     }
 }
-
-macro_rules! codec {
-    ($encode:ident, $decode:ident, $type:ty, $function:ident, $kind:expr) => {
-        /// Encodes as it goes over the wire.
-        pub fn $encode(number: u64, value: &$type) -> Rc<[u8]> {
-            let mut bytes = Vec::new();
-            codec::$function(&mut bytes, $kind, number, value);
-            bytes.into()
-        }
-
-        /// Decodes what came over the wire: the number and the value.
-        pub fn $decode(bytes: &[u8]) -> (u64, $type) {
-            let (header, end) = codec::split(bytes, PEER_FRAME_BYTES_MAX).expect("a frame").expect("a whole frame");
-            assert_eq!((header.kind, end), ($kind, bytes.len()), "one frame");
-            let value = codec::decode_body(&header, &bytes[HEADER_BYTES..end]).expect("what was encoded decodes");
-            (header.request, value)
-        }
-    };
-}
-
-codec!(encode_peer, decode_peer, PeerMessage, encode_compact, Kind::Peer);
-codec!(encode_request, decode_request, Request, encode_named, Kind::Request);
-codec!(encode_response, decode_response, Response, encode_named, Kind::Response);
 
 impl World {
     /// Place of a node by its identity.
@@ -143,7 +121,7 @@ impl World {
         process.clock = Monotonic::new(self.now_us, reading_us, process.rate_ppm);
         let (boot, disk) = (process.boot, process.disk.clone());
         if self.now_us > 10_000 && self.now_us - process.crashed_us < self.options.election_timeout_ms * 1_000 {
-            self.count("restart within timeout");
+            self.count("sometimes: restart within timeout");
         }
         let seed = self.randoms.identity.bits();
         match self.recover(node, disk, seed) {
@@ -175,7 +153,13 @@ impl World {
             zone: format!("zone-{node}"),
         };
         let mut core = Core::new(founding, seed);
-        log.replay(|record: Record| core.recover(record)).map_err(|error| error.to_string())?;
+        let mut records = Vec::new();
+        let replayed = log.replay(|record: Record| {
+            records.push(record.clone());
+            core.recover(record)
+        });
+        replayed.map_err(|error| error.to_string())?;
+        self.tell(Happening::Replayed { node, records: &records });
         Ok(Running {
             core,
             log,
@@ -195,8 +179,7 @@ impl World {
         let Some(running) = &mut self.nodes[node].running else { return };
         running.core.start(now, &mut effects);
         let (tasks, checked) = (adapter::tasks_of(&running.core), running.core.check());
-        let claims = adapter::claims_of(&running.core);
-        self.tell(Happening::Recovered { node, tasks: &tasks, claims: &claims });
+        self.tell(Happening::Recovered { node, tasks: &tasks });
         if let Err(reason) = checked {
             self.fail("check", format!("node {node} after its start: {reason}"));
         }
@@ -213,12 +196,13 @@ impl World {
         self.line(format_args!("n{node} crash {lost:?}"));
         self.count("fault: crash");
         if lost.bytes > 0 {
-            self.count("crash lost unsynced bytes");
+            self.count("sometimes: crash lost unsynced bytes");
         }
         let process = &mut self.nodes[node];
         process.crashed_us = self.now_us;
         process.paused_until_us = 0;
         process.effects_left = None;
+        process.crash_in_sync = false;
         process.inbox.clear();
         self.tell(Happening::Crashed { node });
         let broken: Vec<u64> =
@@ -296,7 +280,7 @@ impl World {
         for effect in effects {
             match &mut self.nodes[node].effects_left {
                 Some(0) => {
-                    self.count("crash between effects");
+                    self.count("sometimes: crash between effects");
                     self.crash_node(node);
                     return self.schedule_restart(node);
                 }
@@ -353,7 +337,11 @@ impl World {
         if random.chance(self.options.sync_slow_ppm, 1_000_000) && self.phase == crate::world::Phase::Safety {
             delay_us = random.between(delay_us, 100_000);
         }
+        let crash_us = std::mem::take(&mut self.nodes[node].crash_in_sync).then(|| random.between(0, delay_us));
         let boot = self.nodes[node].boot;
+        if let Some(crash_us) = crash_us {
+            self.schedule_in(crash_us, Event::Crash { node, boot });
+        }
         if let Some(running) = &mut self.nodes[node].running {
             running.syncing = true;
             let ticket = running.appended;

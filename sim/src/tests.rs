@@ -3,6 +3,7 @@
 use crate::options::Overrides;
 use crate::report::run;
 use crate::trace::Keep;
+use norn_node::config::Mutant;
 
 fn small() -> Overrides {
     Overrides { tasks: Some(20), safety_ms: Some(5_000), ..Overrides::default() }
@@ -28,12 +29,13 @@ fn every_property_holds_for_some_seeds() {
 }
 
 #[test]
-fn a_failure_names_the_command_that_shows_it_again() {
-    let report = run(5, &Overrides { heal_limit_ms: Some(0), ..small() }, Keep::Tail);
-    let headline = report.headline();
-    assert!(headline.contains("`convergence` does not hold"), "{headline}");
-    assert!(
-        headline.contains("cargo sim -- run 5 --tasks 20 --safety-ms 5000 --heal-limit-ms 0 --trace"),
-        "{headline}"
-    );
+fn a_planted_bug_is_caught_and_the_report_names_the_command_that_shows_it_again() {
+    let knobs = Overrides { mutant: Some(Mutant::AckBeforeDurable), ..small() };
+    let report = (1..100).map(|seed| run(seed, &knobs, Keep::Tail)).find(|report| report.violation.is_some());
+    let report = report.expect("one of a hundred seeds catches it");
+    let again = run(report.seed, &report.overrides, Keep::Tail);
+    assert_eq!(report.violation, again.violation);
+    let command =
+        format!("cargo sim -- run {} --tasks 20 --safety-ms 5000 --mutant ack-before-durable --trace", report.seed);
+    assert!(report.headline().contains(&command), "{}", report.headline());
 }

@@ -33,7 +33,7 @@ pub enum Act {
 
 /// What kind of application it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+enum Kind {
     /// Enqueues.
     Producer,
     /// Works.
@@ -61,8 +61,6 @@ struct Pending {
 
 /// A client.
 pub struct Client {
-    /// Its kind.
-    pub kind: Kind,
     /// Counts its sessions: one that vanished is followed by another.
     pub generation: u64,
     /// Its clock, which counts pauses.
@@ -105,7 +103,6 @@ impl World {
             let rate_ppm = draw_rate(&self.options, &mut self.randoms.clocks);
             let reading_us = self.randoms.clocks.between(0, 1_000_000_000);
             self.clients.push(Client {
-                kind,
                 generation: 1,
                 clock: Monotonic::new(0, reading_us, rate_ppm),
                 links: BTreeMap::new(),
@@ -401,6 +398,9 @@ impl World {
         let first_sent_us = first_sent_us.expect("what was answered was sent");
         for task in &tasks {
             self.count("tasks granted");
+            if task.attempt > 1 {
+                self.count("sometimes: granted again");
+            }
             self.new_job(client, task, first_sent_us);
         }
     }

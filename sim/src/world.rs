@@ -47,6 +47,8 @@ pub enum Event {
     Synced { node: usize, boot: u64, ticket: Ticket },
     /// A node wants to be woken.
     NodeWake { node: usize, boot: u64 },
+    /// A node crashes, unless it has been started again since.
+    Crash { node: usize, boot: u64 },
     /// A node starts.
     Start { node: usize },
     /// A paused node goes on.
@@ -282,6 +284,7 @@ impl World {
             Event::Break { connection } => self.break_connection(connection),
             Event::Synced { node, boot, ticket } => self.synced(node, boot, ticket),
             Event::NodeWake { node, boot } => self.node_wake(node, boot),
+            Event::Crash { node, boot } => self.crash_in_sync(node, boot),
             Event::Start { node } => self.start_node(node),
             Event::NodeResume { node } => self.resume_node(node),
             Event::ClientWake { client, generation } => self.client_wake(client, generation),

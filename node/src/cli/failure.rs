@@ -1,12 +1,12 @@
 //! How a command fails: for people on stderr, for programs as JSON, and as an exit code.
 
 use super::say;
+use norn_client::client::ConnectError;
 use norn_client::wire::{Error, ErrorCode, Retry};
 use norn_node::runtime::caller::CallError;
 use norn_node::runtime::certificates::CertificateError;
 use norn_node::runtime::server::StartError;
 use norn_node::runtime::settings::SettingsError;
-use norn_client::client::ConnectError;
 use norn_node::runtime::tls::TlsError;
 use std::fmt::Display;
 use std::process::ExitCode;

@@ -6,8 +6,8 @@ use super::failure::Failure;
 use norn_client::wire::response::{Genesis, Identity, Member};
 use norn_client::wire::{ClusterId, Request};
 use norn_node::limits::{NODES_MAX, PARTITIONS_MAX, REPLICAS_MAX};
-use norn_node::runtime::caller::{CallError, Caller};
 use norn_node::protocol::ring::assign;
+use norn_node::runtime::caller::{CallError, Caller};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 

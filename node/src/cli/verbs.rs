@@ -3,12 +3,12 @@
 use super::failure::{Failure, Outcome};
 use super::{Arguments, Global, block_on};
 use clap::CommandFactory;
-use norn_client::wire::{Error, Response};
-use norn_node::runtime::certificates::{CertificateFiles, find_client};
 use norn_client::client::{Client, ClientConfig};
 use norn_client::command::{Exit, Output, Transport, execute, print_help, refuse_usage};
 use norn_client::repl::{ReplOptions, run as run_repl};
 use norn_client::session::Call;
+use norn_client::wire::{Error, Response};
+use norn_node::runtime::certificates::{CertificateFiles, find_client};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,11 +1,11 @@
 //! Owns the node: hands it events, carries out its effects, sleeps until it wants to wake.
 
+use crate::protocol::Node;
 use crate::protocol::{ClientId, Effect, Event, PeerMessage, Principal, Ticket};
 use crate::runtime::answers::AnswerSender;
 use crate::runtime::clock::Clock;
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::runtime::peers::Peers;
-use crate::protocol::Node;
 use crate::runtime::store::{Store, fatal};
 use norn_client::wire::response::Genesis;
 use norn_client::wire::{NodeId, Request, Response};

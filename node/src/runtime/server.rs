@@ -1,19 +1,19 @@
 //! A running node: log, core, listener and links, wired together.
 
+use crate::protocol::Node;
 use crate::protocol::{ClientId, Founding, Principal, Record};
 use crate::runtime::answers::answers;
 use crate::runtime::clock::Clock;
+use crate::runtime::disk::FileDisk;
 use crate::runtime::driver::{Driver, External, Inputs, Internal};
 use crate::runtime::listener::{CLIENT_FIRST, Listener};
 use crate::runtime::metrics::Metrics;
 use crate::runtime::peers::{Peers, Speaker};
 use crate::runtime::settings::Settings;
-use crate::protocol::Node;
-use crate::runtime::disk::FileDisk;
-use crate::storage::{Identity, Log, LogConfig};
 use crate::runtime::store::{Journal, Store};
 use crate::runtime::tls::{Credentials, TlsError};
 use crate::runtime::transport::{CloseCode, endpoint, peer_config, resolve, server_config};
+use crate::storage::{Identity, Log, LogConfig};
 use norn_client::wire::response::Identity as NodeIdentity;
 use norn_client::wire::{NodeId, Request, Response};
 use quinn::Endpoint;

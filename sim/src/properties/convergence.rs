@@ -75,7 +75,7 @@ mod tests {
         assert!(!refused(|_| {}));
         assert!(refused(|stores| stores[1].view.content = 1));
         assert!(refused(|stores| stores[1].view.digest = 1));
-        assert!(refused(|stores| stores[1].view.leads = true) == false, "leading alone is not established");
+        assert!(!refused(|stores| stores[1].view.leads = true), "leading alone is not established");
         assert!(refused(|stores| stores[0].view.leads = false));
         assert!(refused(|stores| {
             for store in stores {

@@ -163,15 +163,12 @@ impl Property for Durability {
             Happening::Crashed { node } => {
                 self.ghosts.entry(*node).or_default().pending.clear();
             }
-            Happening::Replied { request, response } => return self.reply(history, request, response),
-            Happening::Recovered { node, tasks, claims } => {
-                self.recovered(history, *node, tasks)?;
-                // What outlived a crash without having been synced is synced before it is trusted.
-                let facts =
-                    tasks.iter().flat_map(|(id, task)| facts_of(task).into_iter().map(|fact| Lesson::Fact(*id, fact)));
-                let grants = claims.iter().map(|(id, token)| Lesson::Grant(*id, *token));
-                self.ghosts.entry(*node).or_default().durable.extend(facts.chain(grants));
+            Happening::Replayed { node, records } => {
+                let ghost = self.ghosts.entry(*node).or_default();
+                ghost.durable.extend(records.iter().flat_map(lessons_of));
             }
+            Happening::Replied { request, response } => return self.reply(history, request, response),
+            Happening::Recovered { node, tasks } => return self.recovered(history, *node, tasks),
             _ => {}
         }
         Ok(())
@@ -233,6 +230,15 @@ mod tests {
     }
 
     #[test]
+    fn what_came_through_a_crash_without_a_sync_counts() {
+        let mut bench = Bench::new();
+        store(&mut bench, 0, &facts(), false);
+        bench.see(Happening::Crashed { node: 0 }).unwrap();
+        bench.see(Happening::Replayed { node: 0, records: &facts() }).unwrap();
+        assert!(reply(&mut bench, 1, Guarantee::Sloppy).is_ok());
+    }
+
+    #[test]
     fn a_grant_without_a_majority_is_refused() {
         let mut bench = Bench::new();
         store(&mut bench, 0, &grant(), true);
@@ -247,7 +253,7 @@ mod tests {
         let mut bench = Bench::new();
         store(&mut bench, 0, &facts(), true);
         let known = BTreeMap::from([(id(1), Task::from_spec(Arc::new(spec())))]);
-        assert!(bench.see(Happening::Recovered { node: 0, tasks: &known, claims: &[] }).is_ok());
-        assert!(bench.see(Happening::Recovered { node: 0, tasks: &BTreeMap::new(), claims: &[] }).is_err());
+        assert!(bench.see(Happening::Recovered { node: 0, tasks: &known }).is_ok());
+        assert!(bench.see(Happening::Recovered { node: 0, tasks: &BTreeMap::new() }).is_err());
     }
 }

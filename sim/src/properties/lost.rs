@@ -19,10 +19,10 @@ fn read(history: &History, id: &TaskId, submitted: Moment, result: &Result<Respo
         history.strict.get(&(*id, fact))
     });
     match result {
-        Err(error) | Ok(Response::Error(error)) if error.code == ErrorCode::NotFound => {
-            if known.is_some_and(|known| *known < submitted) {
-                return Err(format!("task {id} was confirmed, but a reader is told that there is no such task"));
-            }
+        Err(error) | Ok(Response::Error(error))
+            if error.code == ErrorCode::NotFound && known.is_some_and(|known| *known < submitted) =>
+        {
+            return Err(format!("task {id} was confirmed, but a reader is told that there is no such task"));
         }
         Ok(Response::Task(view)) => {
             let over = matches!(view.state, State::Done | State::Dead | State::Cancelled);
@@ -104,7 +104,7 @@ mod tests {
         let task = Task::from_spec(Arc::new(spec()));
         let store = |tasks| Store { node: 0, view: ReplicaView::default(), tasks };
         let whole = store(BTreeMap::from([(id(1), task.clone())]));
-        assert!(bench.see(Happening::Settled { stores: &[whole.clone()] }).is_ok());
+        assert!(bench.see(Happening::Settled { stores: std::slice::from_ref(&whole) }).is_ok());
         assert!(bench.see(Happening::Settled { stores: &[whole.clone(), store(BTreeMap::new())] }).is_err());
         bench.cancelled(1);
         assert!(bench.see(Happening::Settled { stores: &[whole] }).is_err(), "the cancellation is missing");

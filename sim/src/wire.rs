@@ -1,0 +1,30 @@
+//! Messages as bytes, through the real codecs.
+
+use norn_client::wire::codec::{self, HEADER_BYTES, Kind};
+use norn_client::wire::{Request, Response};
+use norn_node::limits::PEER_FRAME_BYTES_MAX;
+use norn_node::protocol::PeerMessage;
+use std::rc::Rc;
+
+macro_rules! codec {
+    ($encode:ident, $decode:ident, $type:ty, $function:ident, $kind:expr) => {
+        /// Encodes as it goes over the wire.
+        pub fn $encode(number: u64, value: &$type) -> Rc<[u8]> {
+            let mut bytes = Vec::new();
+            codec::$function(&mut bytes, $kind, number, value);
+            bytes.into()
+        }
+
+        /// Decodes what came over the wire: the number and the value.
+        pub fn $decode(bytes: &[u8]) -> (u64, $type) {
+            let (header, end) = codec::split(bytes, PEER_FRAME_BYTES_MAX).expect("a frame").expect("a whole frame");
+            assert_eq!((header.kind, end), ($kind, bytes.len()), "one frame");
+            let value = codec::decode_body(&header, &bytes[HEADER_BYTES..end]).expect("what was encoded decodes");
+            (header.request, value)
+        }
+    };
+}
+
+codec!(encode_peer, decode_peer, PeerMessage, encode_compact, Kind::Peer);
+codec!(encode_request, decode_request, Request, encode_named, Kind::Request);
+codec!(encode_response, decode_response, Response, encode_named, Kind::Response);
