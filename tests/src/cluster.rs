@@ -4,6 +4,7 @@ use crate::cli::{self, Answer, Cli};
 use crate::wait::{PATIENCE, eventually};
 use crate::{binary, wait};
 use norn_client::client::{Client, ClientConfig};
+use norn_client::wire::NodeId;
 use norn_client::wire::response::PartitionView;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{File, OpenOptions};
@@ -252,6 +253,16 @@ impl Cluster {
     /// Waits until each of these nodes, asked alone, knows a leader for every partition and that one is among
     /// `leaders`; gives the partitions as the first of them sees them.
     pub async fn wait_led(&self, asked: &[usize], leaders: &[usize]) -> Vec<PartitionView> {
+        self.wait_led_where(asked, leaders, |_| true).await
+    }
+
+    /// The same, and each partition must be as wanted besides.
+    pub async fn wait_led_where(
+        &self,
+        asked: &[usize],
+        leaders: &[usize],
+        wanted: impl Fn(&PartitionView) -> bool,
+    ) -> Vec<PartitionView> {
         let mut first = None;
         for index in asked {
             let client = self.client_of(vec![self.address(*index).to_owned()], Duration::from_secs(2)).await;
@@ -262,7 +273,8 @@ impl Cluster {
                 let this = nodes.iter().find(|node| node.this)?;
                 let is_good = |partition: &PartitionView| {
                     let leader = nodes.iter().find(|node| Some(node.node) == partition.leader);
-                    leader.is_some_and(|leader| leaders.iter().any(|index| self.name(*index) == leader.name))
+                    let led = leader.is_some_and(|leader| leaders.iter().any(|index| self.name(*index) == leader.name));
+                    led && wanted(partition)
                 };
                 (this.name == self.name(*index) && partitions.iter().all(is_good)).then_some(partitions)
             };
@@ -271,6 +283,15 @@ impl Cluster {
             client.close().await;
         }
         first.expect("somebody was asked")
+    }
+
+    /// The identity of a node, by what a client is told.
+    pub async fn identity(&self, client: &Client, index: usize) -> NodeId {
+        let look = || async {
+            let nodes = client.nodes().await.ok()?;
+            nodes.into_iter().find(|node| node.name == self.name(index)).map(|node| node.node)
+        };
+        eventually("the node is known", PATIENCE, look).await
     }
 
     /// The log of a node so far.
