@@ -45,7 +45,6 @@ struct Load {
     ledger: Ledger,
     /// One permit for each batch that may be enqueued.
     allowed: Semaphore,
-    producing: AtomicBool,
     working: AtomicBool,
 }
 
@@ -54,7 +53,6 @@ impl Load {
         Arc::new(Load {
             ledger: Ledger::default(),
             allowed: Semaphore::new(0),
-            producing: AtomicBool::new(true),
             working: AtomicBool::new(true),
         })
     }
@@ -310,7 +308,6 @@ async fn nothing_acknowledged_is_lost_and_nothing_is_held_twice() {
     while let Some(ended) = producers.join_next().await {
         ended.expect("producers do not panic");
     }
-    load.producing.store(false, Ordering::Relaxed);
     drained(&client).await;
     tell("drained");
     load.working.store(false, Ordering::Relaxed);
