@@ -81,7 +81,7 @@ impl Transport for Carrier {
 }
 
 async fn connect(place: &Place, global: &Global) -> Result<Carrier, Failure> {
-    Ok(Carrier(Client::connect(place.config(global.deadline)?).await?))
+    Ok(Carrier(Client::connect(place.config(global.timeout())?).await?))
 }
 
 fn discover(global: &Global) -> Result<Place, Failure> {
@@ -141,7 +141,7 @@ mod tests {
 
     fn global(connect: &[&str], certificates: Option<&Path>) -> Global {
         let connect = connect.iter().map(|address| (*address).to_owned()).collect();
-        Global { connect, certs: certificates.map(Path::to_owned), json: false, deadline: None }
+        Global { connect, certs: certificates.map(Path::to_owned), json: false, timeout: None }
     }
 
     #[test]

@@ -1,0 +1,356 @@
+//! What became of every task, by what producers and workers were told: total-queue accounting, and the intervals in
+//! which workers held tasks, all on the one monotonic clock of this machine.
+
+use norn_client::client::Claimed;
+use norn_client::wire::response::TaskView;
+use norn_client::wire::{State, TaskId, Token};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// The books. Producers and workers write into them as things happen; they are judged at the end.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    books: Mutex<Books>,
+}
+
+#[derive(Debug, Default)]
+struct Books {
+    /// Payloads that a producer has tried to enqueue.
+    attempted: BTreeSet<Vec<u8>>,
+    /// Attempts whose outcome the producer was not told.
+    unknown: u64,
+    tasks: BTreeMap<TaskId, Account>,
+}
+
+#[derive(Debug, Default)]
+struct Account {
+    payload: Option<Vec<u8>>,
+    acknowledged: bool,
+    holds: Vec<Hold>,
+    /// When a worker was told that its completion lasts.
+    completed: Option<Instant>,
+    /// Completions that a worker was told to last.
+    completions: u64,
+}
+
+/// One claim, from its answer until the worker's own end of it.
+#[derive(Debug, Clone, Copy)]
+struct Hold {
+    token: Token,
+    asked: Instant,
+    from: Instant,
+    until: Instant,
+}
+
+impl Hold {
+    fn is_empty(&self) -> bool {
+        self.from >= self.until
+    }
+}
+
+/// The sums.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// Payloads that producers tried to enqueue.
+    pub attempted: u64,
+    /// Tasks whose enqueue was acknowledged.
+    pub acknowledged: u64,
+    /// Attempts of unknown outcome.
+    pub unknown: u64,
+    /// Claims that reached a worker.
+    pub delivered: u64,
+    /// Tasks whose completion was acknowledged.
+    pub completed: u64,
+    /// Tasks that were delivered although their enqueue was not acknowledged.
+    pub recovered: u64,
+    /// Deliveries of a task beyond its first.
+    pub duplicated: u64,
+    /// Acknowledged tasks that are not done in the end.
+    pub lost: u64,
+    /// Everything that must not be, in words.
+    pub violations: Vec<String>,
+}
+
+impl fmt::Display for Sums {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Sums { attempted, acknowledged, unknown, delivered, completed, recovered, duplicated, lost, violations } =
+            self;
+        write!(
+            formatter,
+            "attempted {attempted}, acknowledged {acknowledged}, unknown {unknown}, delivered {delivered}, \
+             completed {completed}, recovered {recovered}, duplicated {duplicated}, lost {lost}, \
+             violations {}",
+            violations.len()
+        )?;
+        violations.iter().take(20).try_for_each(|violation| write!(formatter, "\n  {violation}"))
+    }
+}
+
+impl Ledger {
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A producer is about to enqueue this payload; no two tasks have the same.
+    pub fn attempted(&self, payload: &[u8]) {
+        self.books().attempted.insert(payload.to_owned());
+    }
+
+    /// The enqueue was acknowledged.
+    pub fn acknowledged(&self, payload: &[u8], id: TaskId) {
+        let mut books = self.books();
+        let account = books.tasks.entry(id).or_default();
+        account.acknowledged = true;
+        account.payload = Some(payload.to_owned());
+    }
+
+    /// The outcome of an enqueue was not told; it will be tried again.
+    pub fn unknown(&self) {
+        self.books().unknown += 1;
+    }
+
+    /// A worker has the answer to a claim that it began to ask for at `asked`.
+    pub fn delivered(&self, asked: Instant, claimed: &Claimed) {
+        let from = Instant::now();
+        let granted = &claimed.granted;
+        let mut books = self.books();
+        let account = books.tasks.entry(granted.id).or_default();
+        account.payload.get_or_insert_with(|| granted.payload.clone());
+        account.holds.push(Hold { token: granted.token, asked, from, until: claimed.expires });
+    }
+
+    /// A renewal prolongs a claim.
+    pub fn renewed(&self, id: TaskId, token: Token, until: Instant) {
+        self.with_hold(id, token, |hold| hold.until = hold.until.max(until));
+    }
+
+    /// A worker stops working on a task, because it is about to complete it or to give it back.
+    pub fn stopped(&self, id: TaskId, token: Token) {
+        let now = Instant::now();
+        self.with_hold(id, token, |hold| hold.until = hold.until.min(now));
+    }
+
+    fn with_hold(&self, id: TaskId, token: Token, change: impl FnOnce(&mut Hold)) {
+        let mut books = self.books();
+        let account = books.tasks.get_mut(&id).expect("what is held was delivered");
+        change(account.holds.iter_mut().find(|hold| hold.token == token).expect("by this claim"));
+    }
+
+    /// A worker was told that its completion is on a majority of disks.
+    pub fn completed(&self, id: TaskId) {
+        let mut books = self.books();
+        let account = books.tasks.get_mut(&id).expect("what is completed was delivered");
+        account.completed.get_or_insert_with(Instant::now);
+        account.completions += 1;
+    }
+
+    /// How many tasks have been acknowledged.
+    pub fn acknowledged_count(&self) -> usize {
+        self.books().tasks.values().filter(|account| account.acknowledged).count()
+    }
+
+    /// How many tasks were completed, as far as workers were told.
+    pub fn completed_count(&self) -> usize {
+        self.books().tasks.values().filter(|account| account.completed.is_some()).count()
+    }
+
+    /// Adds everything up, with the tasks as the cluster shows them in the end.
+    pub fn judge(&self, tasks: &[TaskView]) -> Sums {
+        let books = self.books();
+        let mut sums = Sums { attempted: books.attempted.len() as u64, unknown: books.unknown, ..Sums::default() };
+        let mut shown = BTreeMap::new();
+        for task in tasks {
+            if shown.insert(task.id, task).is_some() {
+                sums.violations.push(format!("{} is shown twice", task.id));
+            }
+            if !books.attempted.contains(&task.spec.payload) {
+                sums.violations.push(format!("{} was enqueued by nobody", task.id));
+            }
+        }
+        for (id, account) in &books.tasks {
+            account.add(*id, &mut sums);
+            if let Some(violation) = account.compare(shown.get(id).copied()) {
+                sums.lost += u64::from(account.acknowledged || account.completed.is_some());
+                sums.violations.push(format!("{id}: {violation}"));
+            }
+        }
+        sums
+    }
+}
+
+impl Account {
+    fn add(&self, id: TaskId, sums: &mut Sums) {
+        let delivered = self.holds.len() as u64;
+        sums.acknowledged += u64::from(self.acknowledged);
+        sums.delivered += delivered;
+        sums.completed += u64::from(self.completed.is_some());
+        sums.recovered += u64::from(!self.acknowledged && delivered > 0);
+        sums.duplicated += delivered.saturating_sub(1);
+        let tokens: BTreeSet<Token> = self.holds.iter().map(|hold| hold.token).collect();
+        if tokens.len() < self.holds.len() {
+            sums.violations.push(format!("{id}: one token was given twice"));
+        }
+        // An answer that comes when its lease is over already makes nobody a holder.
+        let mut holds: Vec<&Hold> = self.holds.iter().filter(|hold| !hold.is_empty()).collect();
+        holds.sort_by_key(|hold| hold.from);
+        for pair in holds.windows(2) {
+            let [before, after] = pair else { unreachable!("windows of two") };
+            if after.from < before.until {
+                let both = before.until - after.from;
+                let (one, other) = (before.token, after.token);
+                sums.violations.push(format!("{id}: held under {one} and {other} at once, for {both:?}"));
+            }
+            if after.token <= before.token {
+                sums.violations.push(format!("{id}: token {} came after {}", after.token, before.token));
+            }
+        }
+        if let Some(completed) = self.completed
+            && let Some(late) = self.holds.iter().find(|hold| hold.asked > completed)
+        {
+            sums.violations.push(format!("{id}: claimed under {} after its completion was confirmed", late.token));
+        }
+    }
+
+    /// What is wrong with the task as the cluster shows it.
+    fn compare(&self, shown: Option<&TaskView>) -> Option<String> {
+        let Some(shown) = shown else {
+            return Some("it is gone".to_owned());
+        };
+        if shown.state != State::Done {
+            return Some(format!("it is {} in the end", shown.state));
+        }
+        if self.payload.as_ref() != Some(&shown.spec.payload) {
+            return Some("its payload has changed".to_owned());
+        }
+        let completed = shown.claims.iter().filter(|claim| claim.completed_ms.is_some());
+        let known = completed.clone().all(|claim| self.holds.iter().any(|hold| hold.token == claim.token));
+        match completed.count() {
+            0 => Some("it is done and no claim shows a completion".to_owned()),
+            _ if !known => Some("a claim has completed it that no worker ever had".to_owned()),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use norn_client::wire::QueueName;
+    use norn_client::wire::request::Spec;
+    use norn_client::wire::response::{ClaimView, Granted};
+    use std::time::Duration;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn token(number: u64) -> Token {
+        Token { epoch: 1, number }
+    }
+
+    fn claimed(number: u64, expires: Instant) -> Claimed {
+        let granted = Granted {
+            id: TaskId::MIN,
+            token: token(number),
+            queue: QueueName::new("q").unwrap(),
+            payload: b"a".to_vec(),
+            priority: 0,
+            headers: Vec::new(),
+            attempt: 1,
+            lease_ms: 1_000,
+            updates: Vec::new(),
+        };
+        Claimed { granted, expires }
+    }
+
+    fn shown(state: State, completed_by: u64) -> TaskView {
+        let queue = QueueName::new("q").unwrap();
+        let spec =
+            Spec { queue, payload: b"a".to_vec(), priority: 0, not_before_ms: 0, headers: Vec::new(), attempts_max: 0 };
+        let claim = ClaimView {
+            token: token(completed_by),
+            start_ms: 0,
+            end_ms: None,
+            completed_ms: Some(1),
+            worker: String::new(),
+        };
+        TaskView {
+            id: TaskId::MIN,
+            state,
+            spec,
+            claims: vec![claim],
+            updates: Vec::new(),
+            result: None,
+            reason: None,
+            log_incomplete: false,
+            conflict: false,
+        }
+    }
+
+    fn ledger() -> Ledger {
+        let ledger = Ledger::default();
+        ledger.attempted(b"a");
+        ledger.acknowledged(b"a", TaskId::MIN);
+        ledger
+    }
+
+    fn violation(ledger: &Ledger, tasks: &[TaskView]) -> String {
+        ledger.judge(tasks).violations.join("; ")
+    }
+
+    #[test]
+    fn a_plain_life_is_right() {
+        let ledger = ledger();
+        let now = Instant::now();
+        ledger.delivered(now, &claimed(1, now + SECOND));
+        ledger.stopped(TaskId::MIN, token(1));
+        ledger.completed(TaskId::MIN);
+        let sums = ledger.judge(&[shown(State::Done, 1)]);
+        assert_eq!((sums.acknowledged, sums.delivered, sums.completed, sums.lost), (1, 1, 1, 0));
+        assert_eq!(sums.violations, Vec::<String>::new());
+    }
+
+    #[test]
+    fn two_holders_at_once_are_found() {
+        let ledger = ledger();
+        let now = Instant::now();
+        ledger.delivered(now, &claimed(1, now + SECOND));
+        ledger.delivered(now, &claimed(2, now + SECOND));
+        assert!(violation(&ledger, &[shown(State::Done, 2)]).contains("at once"));
+    }
+
+    #[test]
+    fn a_late_answer_makes_no_holder() {
+        let ledger = ledger();
+        let now = Instant::now();
+        ledger.delivered(now, &claimed(2, now + SECOND));
+        ledger.delivered(now, &claimed(1, now));
+        assert_eq!(violation(&ledger, &[shown(State::Done, 2)]), "");
+    }
+
+    #[test]
+    fn tokens_that_fall_or_repeat_are_found() {
+        for (second, words) in [(1, "came after"), (2, "twice")] {
+            let ledger = ledger();
+            let now = Instant::now();
+            ledger.delivered(now, &claimed(2, now + SECOND));
+            ledger.stopped(TaskId::MIN, token(2));
+            ledger.delivered(now, &claimed(second, Instant::now() + SECOND));
+            assert!(violation(&ledger, &[shown(State::Done, 2)]).contains(words), "{words}");
+        }
+    }
+
+    #[test]
+    fn what_is_lost_changed_or_claimed_after_its_end_is_found() {
+        let lost = ledger();
+        assert_eq!(lost.judge(&[]).lost, 1);
+        assert!(violation(&lost, &[shown(State::Ready, 1)]).contains("ready in the end"));
+        assert!(violation(&lost, &[shown(State::Done, 1)]).contains("no worker ever had"));
+        let ended = ledger();
+        let now = Instant::now();
+        ended.delivered(now, &claimed(1, now));
+        ended.completed(TaskId::MIN);
+        ended.delivered(Instant::now() + SECOND, &claimed(2, now));
+        assert!(violation(&ended, &[shown(State::Done, 1)]).contains("after its completion"));
+    }
+}

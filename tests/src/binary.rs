@@ -1,0 +1,65 @@
+//! The `norn` binary, as built beside the tests.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+/// The binary of the same profile as the running test. If it is absent or older than its sources, it is built first.
+pub fn norn() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let place = place();
+        if is_stale(&place) {
+            build(&place);
+        }
+        assert!(place.is_file(), "{} was not built", place.display());
+        place
+    })
+}
+
+/// The directory of the workspace.
+pub fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package is in a workspace")
+}
+
+/// `target/<profile>/norn` for a test that runs as `target/<profile>/deps/<test>`.
+fn place() -> PathBuf {
+    let executable = std::env::current_exe().expect("a test knows its own file");
+    let dependencies = executable.parent().expect("a file is in a directory");
+    let profile = match dependencies.file_name() {
+        Some(name) if name == "deps" => dependencies.parent().expect("it is below the profile's directory"),
+        _ => dependencies,
+    };
+    profile.join("norn")
+}
+
+fn is_stale(binary: &Path) -> bool {
+    let Ok(built) = binary.metadata().and_then(|metadata| metadata.modified()) else { return true };
+    ["node", "client", "Cargo.lock"].iter().any(|source| newest(&workspace().join(source)) > built)
+}
+
+/// The latest change of a file, or of anything below a directory.
+fn newest(path: &Path) -> SystemTime {
+    if let Ok(entries) = std::fs::read_dir(path) {
+        return entries.flatten().map(|entry| newest(&entry.path())).max().unwrap_or(SystemTime::UNIX_EPOCH);
+    }
+    path.metadata().and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+fn build(binary: &Path) {
+    let profile = binary.parent().expect("it is in the profile's directory");
+    let target = profile.parent().expect("that is in the target directory");
+    // The directory of the `dev` profile has another name than the profile.
+    let profile = match profile.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => "dev",
+        Some(name) => name,
+    };
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .current_dir(workspace())
+        .args(["build", "--quiet", "--package", "norn-node", "--bin", "norn", "--profile", profile, "--target-dir"])
+        .arg(target)
+        .status();
+    assert!(built.expect("cargo runs").success(), "`cargo build -p norn-node` failed");
+}

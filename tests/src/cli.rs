@@ -1,0 +1,183 @@
+//! The command line as a script meets it.
+
+use crate::binary;
+use crate::wait::PATIENCE;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc;
+
+/// What a finished command has said.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// Exit code; absent if a signal ended it.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Answer {
+    /// The lines of standard output, each a JSON value.
+    pub fn lines(&self) -> Vec<Value> {
+        let parse = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in {self:?}"));
+        self.stdout.lines().map(parse).collect()
+    }
+
+    /// The only line of standard output, a JSON object.
+    pub fn object(&self) -> Value {
+        let lines = self.lines();
+        assert!(lines.len() == 1 && lines[0].is_object(), "not one object: {self:?}");
+        lines.into_iter().next().expect("there is one")
+    }
+
+    /// The same, after making sure that the command succeeded.
+    pub fn done(&self) -> &Answer {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self
+    }
+
+    /// Makes sure of the exit code of a command that was to fail with JSON; gives its error object.
+    pub fn refusal(&self, code: i32) -> Value {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        let error = self.object()["error"].clone();
+        assert!(error["message"].as_str().is_some_and(|message| !message.is_empty()), "{self:?}");
+        assert!(matches!(error["retry"].as_str(), Some("now" | "later" | "never")), "{self:?}");
+        error
+    }
+}
+
+/// Runs verbs against a cluster.
+#[derive(Debug, Clone)]
+pub struct Cli {
+    directory: PathBuf,
+    addresses: Vec<String>,
+    certificates: PathBuf,
+}
+
+impl Cli {
+    /// Commands run in `directory` and talk to `addresses`.
+    pub fn new(directory: &Path, addresses: Vec<String>, certificates: &Path) -> Cli {
+        Cli { directory: directory.to_owned(), addresses, certificates: certificates.to_owned() }
+    }
+
+    /// Where commands run.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Runs a verb.
+    pub fn run(&self, arguments: &[&str]) -> Answer {
+        self.run_with(arguments, b"")
+    }
+
+    /// Runs a verb with `--json`.
+    pub fn json(&self, arguments: &[&str]) -> Answer {
+        self.run(&[&["--json"], arguments].concat())
+    }
+
+    /// Runs a verb with these bytes on standard input.
+    pub fn run_with(&self, arguments: &[&str], input: &[u8]) -> Answer {
+        let mut command = plain(&self.directory);
+        command.arg("--connect").arg(self.addresses.join(",")).arg("--certs").arg(&self.certificates);
+        finish(command.args(arguments), input)
+    }
+
+    /// Opens a REPL on a pipe that answers each command with one line of JSON.
+    pub fn repl(&self) -> Repl {
+        let mut command = plain(&self.directory);
+        command.arg("--connect").arg(self.addresses.join(",")).arg("--certs").arg(&self.certificates);
+        Repl::start(command.args(["repl", "--json"]))
+    }
+}
+
+/// Runs a command that needs no cluster.
+pub fn run(directory: &Path, arguments: &[&str]) -> Answer {
+    finish(plain(directory).args(arguments), b"")
+}
+
+fn plain(directory: &Path) -> Command {
+    let mut command = Command::new(binary::norn());
+    command.current_dir(directory).env_remove("NORN_CLIENT").env("HOME", directory);
+    command
+}
+
+fn finish(command: &mut Command, input: &[u8]) -> Answer {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the binary runs");
+    let mut stdin = child.stdin.take().expect("it is a pipe");
+    // A command that does not read its input may be gone by now. What is sent here fits a pipe's buffer or is read.
+    let _ = stdin.write_all(input);
+    drop(stdin);
+    let output = child.wait_with_output().expect("the command ends");
+    Answer {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).expect("output is text"),
+        stderr: String::from_utf8(output.stderr).expect("diagnostics are text"),
+    }
+}
+
+/// `norn repl --json` on a pipe: one command a line, one answer a line.
+#[derive(Debug)]
+pub struct Repl {
+    child: Child,
+    input: Option<ChildStdin>,
+    answers: mpsc::Receiver<String>,
+}
+
+impl Repl {
+    fn start(command: &mut Command) -> Repl {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the binary runs");
+        let output = BufReader::new(child.stdout.take().expect("it is a pipe"));
+        let (sender, answers) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Repl { input: child.stdin.take(), child, answers }
+    }
+
+    /// Sends a command and gives its answer, one line of JSON.
+    pub fn ask(&mut self, command: &str) -> Value {
+        let input = self.input.as_mut().expect("it is open");
+        input.write_all(format!("{command}\n").as_bytes()).expect("the REPL reads");
+        let line = self.answers.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no answer to {command:?}"));
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in the answer to {command:?}: {line}"))
+    }
+
+    /// The rows that a command answers with.
+    pub fn rows(&mut self, command: &str) -> Vec<Value> {
+        match self.ask(command) {
+            Value::Array(rows) => rows,
+            other => panic!("no array in answer to {command:?}: {other}"),
+        }
+    }
+
+    /// The error that a command must end in.
+    pub fn refusal(&mut self, command: &str) -> Value {
+        let answer = self.ask(command);
+        assert!(answer["error"]["code"].is_string(), "{command:?} must fail: {answer}");
+        answer["error"].clone()
+    }
+
+    /// Ends the input; gives the exit code. Nothing more may have been said.
+    pub fn finish(mut self) -> Option<i32> {
+        drop(self.input.take());
+        let status = self.child.wait().expect("the REPL ends");
+        assert_eq!(self.answers.iter().next(), None, "a line too much");
+        status.code()
+    }
+}
+
+impl Drop for Repl {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,369 @@
+//! A cluster of `norn start` processes on loopback, in a directory of its own.
+
+use crate::cli::{self, Answer, Cli};
+use crate::wait::{PATIENCE, eventually};
+use crate::{binary, wait};
+use norn_client::client::{Client, ClientConfig};
+use norn_client::wire::NodeId;
+use norn_client::wire::response::PartitionView;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tempfile::TempDir;
+
+/// Ports are taken from here: below those that the system gives to sockets which ask for any, so that a client's
+/// socket cannot sit on the port of a node that is down for a moment.
+const PORTS: std::ops::Range<u16> = 10_000..32_000;
+/// Lines of each node's log that are shown when a test fails.
+const LOG_LINES_SHOWN: usize = 60;
+
+/// How a cluster is to be.
+#[derive(Debug, Clone)]
+pub struct ClusterOptions {
+    /// Nodes that make up the cluster.
+    pub nodes: usize,
+    /// Partitions.
+    pub partitions: u32,
+    /// Settings of each node, `NAME=VALUE`.
+    pub settings: Vec<String>,
+}
+
+impl Default for ClusterOptions {
+    fn default() -> Self {
+        ClusterOptions { nodes: 3, partitions: 16, settings: Vec::new() }
+    }
+}
+
+/// Some nodes; they end with it. Must be dropped in the thread that started them.
+#[derive(Debug)]
+pub struct Cluster {
+    nodes: Vec<Node>,
+    settings: Vec<String>,
+    directory: TempDir,
+}
+
+#[derive(Debug)]
+struct Node {
+    name: String,
+    address: String,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    said: mpsc::Receiver<String>,
+}
+
+impl Cluster {
+    /// Three nodes that serve.
+    pub fn start() -> Cluster {
+        Cluster::start_with(ClusterOptions::default())
+    }
+
+    /// A cluster that serves.
+    pub fn start_with(options: ClusterOptions) -> Cluster {
+        let nodes = options.nodes;
+        let mut cluster = Cluster::prepare(nodes, options.settings);
+        for index in 0..nodes {
+            cluster.restart(index);
+            cluster.wait_ready(index);
+        }
+        cluster.init(&(0..nodes).collect::<Vec<_>>(), &["--partitions", &options.partitions.to_string()]).done();
+        cluster
+    }
+
+    /// Certificates and places for some nodes; none of them runs.
+    pub fn prepare(nodes: usize, settings: Vec<String>) -> Cluster {
+        let directory = TempDir::new().expect("a directory for the cluster");
+        let make = |arguments: &[&str]| cli::run(directory.path(), arguments).done().clone();
+        make(&["cert", "ca", "--dir", "certs"]);
+        make(&["cert", "client", "tests", "--dir", "certs"]);
+        let mut cluster = Cluster { nodes: Vec::new(), settings, directory };
+        for _ in 0..nodes {
+            cluster.add_place();
+        }
+        cluster
+    }
+
+    /// A certificate and a place for one more node; gives its index.
+    pub fn add_place(&mut self) -> usize {
+        let index = self.nodes.len();
+        let name = format!("n{}", index + 1);
+        cli::run(self.directory(), &["cert", "node", &name, "--host", "127.0.0.1", "--dir", "certs"]).done();
+        let address = format!("127.0.0.1:{}", free_port());
+        self.nodes.push(Node { name, address, running: None });
+        index
+    }
+
+    /// Runs `norn cluster init` for some of the nodes.
+    pub fn init(&self, nodes: &[usize], more: &[&str]) -> Answer {
+        let peers: Vec<&str> = nodes.iter().map(|index| self.address(*index)).collect();
+        let peers = peers.join(",");
+        let arguments = ["cluster", "init", "--peers", &peers, "--certs", "certs", "--json"];
+        cli::run(self.directory(), &[&arguments, more].concat())
+    }
+
+    /// The directory of everything.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The directory of the certificates.
+    pub fn certificates(&self) -> PathBuf {
+        self.directory().join("certs")
+    }
+
+    /// The data directory of a node.
+    pub fn data(&self, index: usize) -> PathBuf {
+        self.directory().join(&self.nodes[index].name)
+    }
+
+    /// The name of a node.
+    pub fn name(&self, index: usize) -> &str {
+        &self.nodes[index].name
+    }
+
+    /// Where a node listens.
+    pub fn address(&self, index: usize) -> &str {
+        &self.nodes[index].address
+    }
+
+    /// Where all nodes listen.
+    pub fn addresses(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| node.address.clone()).collect()
+    }
+
+    /// The verbs, at any node.
+    pub fn cli(&self) -> Cli {
+        Cli::new(self.directory(), self.addresses(), &self.certificates())
+    }
+
+    /// The verbs, at one node.
+    pub fn cli_at(&self, index: usize) -> Cli {
+        Cli::new(self.directory(), vec![self.address(index).to_owned()], &self.certificates())
+    }
+
+    /// A client of all nodes. Needs an async runtime.
+    pub async fn client(&self) -> Client {
+        self.client_of(self.addresses(), Duration::from_secs(10)).await
+    }
+
+    /// A client that knows some addresses only at first, with a bound on its calls.
+    pub async fn client_of(&self, addresses: Vec<String>, timeout: Duration) -> Client {
+        let certificates = self.certificates();
+        let file = |name: &str| certificates.join(name);
+        let mut config =
+            ClientConfig::new(addresses, file("ca.crt"), file("client-tests.crt"), file("client-tests.key"));
+        config.request_timeout = timeout;
+        Client::connect(config).await.expect("certificates and a socket")
+    }
+
+    /// Starts a node that does not run. Does not wait for it.
+    pub fn restart(&mut self, index: usize) {
+        let mut command = self.command(index);
+        let node = &mut self.nodes[index];
+        assert!(node.running.is_none(), "{} runs already", node.name);
+        node.running = Some(Running::start(&mut command, &log_file(self.directory.path(), &node.name)));
+    }
+
+    /// What `restart` runs.
+    fn command(&self, index: usize) -> Command {
+        let node = &self.nodes[index];
+        let mut command = Command::new(binary::norn());
+        command.current_dir(self.directory()).args(["start", "--certs", "certs"]);
+        command.args(["--data", &node.name, "--name", &node.name, "--listen", &node.address]);
+        command.args(["--die-with-parent", &std::process::id().to_string()]);
+        for setting in &self.settings {
+            command.args(["--set", setting]);
+        }
+        command
+    }
+
+    /// Runs the node in the foreground, which must end by itself: what it says.
+    pub fn fails_to_start(&self, index: usize) -> Answer {
+        let output = self.command(index).stdin(Stdio::null()).output().expect("the binary runs");
+        let text = |bytes| String::from_utf8(bytes).expect("it says text");
+        Answer { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// Waits for a node's line `ready`.
+    pub fn wait_ready(&self, index: usize) {
+        let node = &self.nodes[index];
+        let running = node.running.as_ref().expect("it runs");
+        match running.said.recv_timeout(PATIENCE) {
+            Ok(line) => assert_eq!(line, "ready", "{}", node.name),
+            Err(_) => panic!("{} does not get ready", node.name),
+        }
+    }
+
+    /// Ends a node at once, as a power failure would: SIGKILL.
+    pub fn kill(&mut self, index: usize) {
+        let mut running = self.nodes[index].running.take().expect("it runs");
+        running.child.kill().expect("it can be killed");
+        running.child.wait().expect("it ends");
+    }
+
+    /// Ends some nodes at the same moment.
+    pub fn kill_together(&mut self, indices: &[usize]) {
+        for index in indices {
+            self.signal(*index, Signal::KILL);
+        }
+        for index in indices {
+            let mut running = self.nodes[*index].running.take().expect("it runs");
+            running.child.wait().expect("it ends");
+        }
+    }
+
+    /// Stops a node as a person would, and waits for its end.
+    pub fn terminate(&mut self, index: usize) -> ExitStatus {
+        self.signal(index, Signal::TERM);
+        let mut running = self.nodes[index].running.take().expect("it runs");
+        running.child.wait().expect("it ends")
+    }
+
+    /// Holds a node still: SIGSTOP.
+    pub fn pause(&self, index: usize) {
+        self.signal(index, Signal::STOP);
+        let stopped = || process_state(self.process(index)) == Some('T');
+        wait::until("the node stands still", stopped);
+    }
+
+    /// Lets a node go on: SIGCONT.
+    pub fn resume(&self, index: usize) {
+        self.signal(index, Signal::CONT);
+    }
+
+    /// The number of a node's process.
+    pub fn process(&self, index: usize) -> u32 {
+        self.nodes[index].running.as_ref().expect("it runs").child.id()
+    }
+
+    fn signal(&self, index: usize, signal: Signal) {
+        let running = self.nodes[index].running.as_ref().expect("it runs");
+        kill_process(Pid::from_child(&running.child), signal).expect("the process is there");
+    }
+
+    /// Waits until each of these nodes, asked alone, knows a leader for every partition and that one is among
+    /// `leaders`; gives the partitions as the first of them sees them.
+    pub async fn wait_led(&self, asked: &[usize], leaders: &[usize]) -> Vec<PartitionView> {
+        self.wait_led_where(asked, leaders, |_| true).await
+    }
+
+    /// The same, and each partition must be as wanted besides.
+    pub async fn wait_led_where(
+        &self,
+        asked: &[usize],
+        leaders: &[usize],
+        wanted: impl Fn(&PartitionView) -> bool,
+    ) -> Vec<PartitionView> {
+        let mut first = None;
+        for index in asked {
+            let client = self.client_of(vec![self.address(*index).to_owned()], Duration::from_secs(2)).await;
+            let what = format!("all partitions are led by {leaders:?}, says {}", self.name(*index));
+            let led = || async {
+                let (nodes, partitions) = (client.nodes().await.ok()?, client.partitions().await.ok()?);
+                // The client goes on to other nodes; only what this one says counts.
+                let this = nodes.iter().find(|node| node.this)?;
+                let is_good = |partition: &PartitionView| {
+                    let leader = nodes.iter().find(|node| Some(node.node) == partition.leader);
+                    let led = leader.is_some_and(|leader| leaders.iter().any(|index| self.name(*index) == leader.name));
+                    led && wanted(partition)
+                };
+                (this.name == self.name(*index) && partitions.iter().all(is_good)).then_some(partitions)
+            };
+            let partitions = eventually(&what, PATIENCE, led).await;
+            first.get_or_insert(partitions);
+            client.close().await;
+        }
+        first.expect("somebody was asked")
+    }
+
+    /// The identity of a node, by what a client is told.
+    pub async fn identity(&self, client: &Client, index: usize) -> NodeId {
+        let look = || async {
+            let nodes = client.nodes().await.ok()?;
+            nodes.into_iter().find(|node| node.name == self.name(index)).map(|node| node.node)
+        };
+        eventually("the node is known", PATIENCE, look).await
+    }
+
+    /// The log of a node so far.
+    pub fn log(&self, index: usize) -> String {
+        std::fs::read_to_string(log_file(self.directory(), self.name(index))).unwrap_or_default()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for node in &mut self.nodes {
+            drop(node.running.take());
+        }
+        if std::thread::panicking() {
+            for node in &self.nodes {
+                let log = std::fs::read_to_string(log_file(self.directory.path(), &node.name)).unwrap_or_default();
+                let lines: Vec<&str> = log.lines().collect();
+                let shown = lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n");
+                eprintln!("---- end of the log of {} at {}\n{shown}", node.name, node.address);
+            }
+        }
+    }
+}
+
+impl Running {
+    fn start(command: &mut Command, log: &Path) -> Running {
+        let log: File = OpenOptions::new().create(true).append(true).open(log).expect("a file for the log");
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn();
+        let mut child = child.expect("the binary runs");
+        let output = BufReader::new(child.stdout.take().expect("it is a pipe"));
+        let (sender, said) = mpsc::channel();
+        std::thread::spawn(move || {
+            // To the end, so that the node never waits for somebody to listen.
+            for line in output.lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        Running { child, said }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // SIGKILL ends stopped processes too.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn log_file(directory: &Path, name: &str) -> PathBuf {
+    directory.join(format!("{name}.stderr"))
+}
+
+/// The state of a process as one letter: `T` is stopped.
+fn process_state(process: u32) -> Option<char> {
+    let line = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    line.rsplit_once(") ")?.1.chars().next()
+}
+
+/// A UDP port of loopback that nobody uses, another one with every call.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let width = PORTS.end - PORTS.start;
+    if NEXT.load(Ordering::Relaxed) == 0 {
+        // Test programs that run at the same time begin at different places.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
+        let start =
+            (u64::from(since.subsec_nanos()) / 1_000 + u64::from(std::process::id()) * 7_919) % u64::from(width);
+        let _ = NEXT.compare_exchange(0, start as u16 + 1, Ordering::Relaxed, Ordering::Relaxed);
+    }
+    (0..width)
+        .map(|_| PORTS.start + NEXT.fetch_add(1, Ordering::Relaxed) % width)
+        .find(|port| UdpSocket::bind(("127.0.0.1", *port)).is_ok())
+        .expect("some port is free")
+}

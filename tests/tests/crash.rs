@@ -1,0 +1,321 @@
+//! Crashes of real processes under load.
+//!
+//! The requirement: three `norn start` processes, real QUIC and disks: 10,000 tasks enqueued and drained while the
+//! leader of busy partitions is killed with SIGKILL and restarted, a follower is paused with SIGSTOP across an
+//! election, and all three are killed at once; every acknowledged task is completed, none is held twice, none lost.
+
+use norn_client::client::{ClaimOptions, Claimed, Client, CompleteOptions, ListOptions};
+use norn_client::session::Draft;
+use norn_client::wire::response::{NodeView, PartitionView};
+use norn_client::wire::{Acks, QueueName, State};
+use norn_tests::wait::{eventually, moment, until_instant};
+use norn_tests::{Cluster, Ledger};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// Tasks in all.
+const TASKS: usize = 10_000;
+/// Tasks in one call of a producer.
+const BATCH: usize = 100;
+/// Calls that producers make before each fault, and after the last.
+const BATCHES_PER_STAGE: usize = TASKS / BATCH / 5;
+/// Clients that enqueue.
+const PRODUCERS: usize = 4;
+/// Clients that work.
+const WORKERS: usize = 4;
+/// Tasks that a worker takes at once.
+const CLAIM_MAX: u32 = 40;
+/// Leases are short, so that many run out while nodes are away.
+const LEASE: Duration = Duration::from_secs(4);
+/// A call is repeated by the client for so long before its outcome counts as unknown.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// For everything that has to get done under load.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn queues() -> Vec<QueueName> {
+    ["mail", "images", "reports"].map(|name| QueueName::new(name).expect("a name")).to_vec()
+}
+
+/// What producers, workers and the test share.
+struct Load {
+    ledger: Ledger,
+    /// One permit for each batch that may be enqueued.
+    allowed: Semaphore,
+    working: AtomicBool,
+}
+
+impl Load {
+    fn new() -> Arc<Load> {
+        Arc::new(Load { ledger: Ledger::default(), allowed: Semaphore::new(0), working: AtomicBool::new(true) })
+    }
+
+    /// Lets producers go on, and waits until some of that has been enqueued and a part of it completed, so that
+    /// what happens next hits work in every state.
+    async fn stage(&self) {
+        let (acknowledged, completed) = (self.ledger.acknowledged_count(), self.ledger.completed_count());
+        self.allowed.add_permits(BATCHES_PER_STAGE);
+        let tasks = BATCHES_PER_STAGE * BATCH;
+        let busy = || async {
+            let enough = self.ledger.acknowledged_count() >= acknowledged + tasks / 2
+                && self.ledger.completed_count() >= completed + tasks / 8;
+            enough.then_some(())
+        };
+        eventually("tasks are enqueued and completed", PATIENCE, busy).await;
+    }
+}
+
+/// Enqueues every `PRODUCERS`-th batch. What was not acknowledged is enqueued again until it is.
+async fn produce(load: Arc<Load>, client: Client, producer: usize) {
+    for batch in (producer..TASKS / BATCH).step_by(PRODUCERS) {
+        load.allowed.acquire().await.expect("it is never closed").forget();
+        let mut open: Vec<Vec<u8>> = (0..BATCH).map(|task| format!("task {}", batch * BATCH + task).into()).collect();
+        open.iter().for_each(|payload| load.ledger.attempted(payload));
+        let queue = queues()[batch % queues().len()].clone();
+        while !open.is_empty() {
+            let drafts = open.iter().map(|payload| Draft::new(queue.clone(), payload.clone())).collect();
+            let results = client.enqueue_many(drafts, Acks::Quorum).await;
+            assert_eq!(results.len(), open.len(), "one result for each");
+            let mut again = Vec::new();
+            for (payload, result) in open.into_iter().zip(results) {
+                match result {
+                    Ok(acked) => load.ledger.acknowledged(&payload, acked.id),
+                    Err(_) => {
+                        load.ledger.unknown();
+                        again.push(payload);
+                    }
+                }
+            }
+            open = again;
+        }
+    }
+}
+
+/// Claims, works and completes until the queues are empty. Some tasks are dropped as by a worker that dies, some are
+/// given back, some are held almost to the end of the lease.
+async fn work(load: Arc<Load>, client: Client, worker: usize) {
+    let mut turn = worker;
+    while load.working.load(Ordering::Relaxed) {
+        let asked = Instant::now();
+        let options = ClaimOptions::new(queues()).lease(LEASE).max(CLAIM_MAX).wait(Duration::from_secs(1));
+        let claims = match client.claim(options.worker(format!("worker {worker}")).timeout(CALL_TIMEOUT)).await {
+            Ok(claims) => claims.tasks,
+            Err(_) => {
+                moment().await;
+                continue;
+            }
+        };
+        claims.iter().for_each(|claimed| load.ledger.delivered(asked, claimed));
+        turn += 1;
+        match turn % 16 {
+            0 => {
+                // The worker dies: nobody hears of these claims any more.
+                let (_, kept) = split(claims, 3);
+                finish(&load, &client, kept).await;
+            }
+            5 => {
+                let (returned, kept) = split(claims, 3);
+                for claimed in returned {
+                    let (id, token) = (claimed.granted.id, claimed.granted.token);
+                    load.ledger.stopped(id, token);
+                    let _ = client.release(id, token).await;
+                }
+                finish(&load, &client, kept).await;
+            }
+            10 => {
+                let (late, kept) = split(claims, 1);
+                finish(&load, &client, kept).await;
+                if let Some(claimed) = late.first() {
+                    until_instant(claimed.expires - LEASE / 20).await;
+                }
+                finish(&load, &client, late).await;
+            }
+            _ => finish(&load, &client, claims).await,
+        }
+    }
+}
+
+/// The first `count` of some claims, and the rest.
+fn split(mut claims: Vec<Claimed>, count: usize) -> (Vec<Claimed>, Vec<Claimed>) {
+    let rest = claims.split_off(count.min(claims.len()));
+    (claims, rest)
+}
+
+/// Completes claims. One whose outcome is not known is left to the cluster: it is done, or is claimed again.
+async fn finish(load: &Load, client: &Client, claims: Vec<Claimed>) {
+    if claims.is_empty() {
+        return;
+    }
+    let complete = |claimed: &Claimed| CompleteOptions::new(claimed.granted.id, claimed.granted.token).result("done");
+    let options = claims.iter().map(complete).collect();
+    claims.iter().for_each(|claimed| load.ledger.stopped(claimed.granted.id, claimed.granted.token));
+    let results = client.complete_many(options, Acks::Quorum).await;
+    assert_eq!(results.len(), claims.len(), "one result for each");
+    for (claimed, result) in claims.iter().zip(results) {
+        if result.is_ok() {
+            load.ledger.completed(claimed.granted.id);
+        }
+    }
+}
+
+/// The index of the node that leads the most claims, by what a client is told.
+async fn busiest_leader(cluster: &Cluster, client: &Client) -> usize {
+    let look = || async { client.nodes().await.ok().zip(client.partitions().await.ok()) };
+    let (nodes, partitions): (Vec<NodeView>, Vec<PartitionView>) = eventually("views", PATIENCE, look).await;
+    let weight = |node: &NodeView| -> u64 {
+        let led = partitions.iter().filter(|partition| partition.leader == Some(node.node));
+        // The leadership of an idle partition counts a little, so that somebody is busiest in any case.
+        led.map(|partition| 1 + 100 * partition.claims.unwrap_or(0)).sum()
+    };
+    let busiest = nodes.iter().max_by_key(|node| weight(node)).expect("there are nodes");
+    (0..nodes.len()).find(|index| cluster.name(*index) == busiest.name).expect("it is one of ours")
+}
+
+/// The leader of busy partitions is killed and restarted.
+async fn kill_a_leader(cluster: &mut Cluster, client: &Client) {
+    let leader = busiest_leader(cluster, client).await;
+    let others = others_than(cluster, &[leader]);
+    cluster.kill(leader);
+    cluster.wait_led(&others, &others).await;
+    cluster.restart(leader);
+    cluster.wait_ready(leader);
+}
+
+/// A follower stands still while the others elect leaders, twice over: for what it led itself, and for what the one
+/// led that is killed meanwhile. Then it goes on, with no idea how late it is.
+async fn pause_a_follower(cluster: &mut Cluster, client: &Client) {
+    let leader = busiest_leader(cluster, client).await;
+    let others = others_than(cluster, &[leader]);
+    let follower = others[0];
+    let before = cluster.wait_led(&others, &[0, 1, 2]).await;
+    let third = cluster.identity(client, others[1]).await;
+    cluster.pause(follower);
+    cluster.kill(leader);
+    cluster.restart(leader);
+    // Whatever the third node does not lead still, it or the restarted one has to be elected for.
+    let elected = |partition: &PartitionView| {
+        let earlier = before.iter().find(|earlier| earlier.partition == partition.partition).expect("all are known");
+        earlier.leader == Some(third) || partition.epoch > earlier.epoch
+    };
+    let awake = others_than(cluster, &[follower]);
+    cluster.wait_led_where(&awake, &awake, elected).await;
+    cluster.resume(follower);
+    cluster.wait_led(&[follower], &[0, 1, 2]).await;
+}
+
+/// All three are killed at the same moment and started again.
+async fn kill_all(cluster: &mut Cluster) {
+    cluster.kill_together(&[0, 1, 2]);
+    for index in 0..3 {
+        cluster.restart(index);
+    }
+    cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;
+}
+
+fn others_than(cluster: &Cluster, some: &[usize]) -> Vec<usize> {
+    (0..cluster.addresses().len()).filter(|index| !some.contains(index)).collect()
+}
+
+/// Waits until nothing is left to claim and nothing is held.
+async fn drained(client: &Client) {
+    let open = || async {
+        for state in [State::Ready, State::Claimed, State::Waiting] {
+            if client.count(None, Some(state)).await.ok()? != 0 {
+                return None;
+            }
+        }
+        Some(())
+    };
+    eventually("the queues are empty", PATIENCE, open).await;
+}
+
+/// What is common to all nodes once they agree: for each partition its tasks and the hash over them.
+async fn agreement(cluster: &Cluster) {
+    let mut clients = Vec::new();
+    for index in 0..3 {
+        let alone = vec![cluster.address(index).to_owned()];
+        clients.push(cluster.client_of(alone, Duration::from_secs(5)).await);
+    }
+    let agree = || async {
+        let mut views = Vec::new();
+        for (index, client) in clients.iter().enumerate() {
+            let nodes = client.nodes().await.ok()?;
+            let this = nodes.into_iter().find(|node| node.this)?;
+            if this.name != cluster.name(index) {
+                return None;
+            }
+            let partitions = client.partitions().await.ok()?;
+            let contents: BTreeMap<_, _> = partitions
+                .into_iter()
+                .map(|partition| (partition.partition, (partition.tasks, partition.root)))
+                .collect();
+            views.push(contents);
+        }
+        views.windows(2).all(|pair| pair[0] == pair[1]).then_some(())
+    };
+    eventually("all nodes hold the same", PATIENCE, agree).await;
+}
+
+async fn all_tasks(client: &Client) -> Vec<norn_client::wire::response::TaskView> {
+    let mut tasks = Vec::new();
+    let mut listing = client.list(ListOptions::new());
+    while let Some(task) = listing.next().await.expect("the cluster is whole again") {
+        tasks.push(task);
+    }
+    tasks
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_is_lost_and_nothing_is_held_twice() {
+    let mut cluster = Cluster::start();
+    let load = Load::new();
+    let client = cluster.client_of(cluster.addresses(), CALL_TIMEOUT).await;
+    let (mut producers, mut workers) = (JoinSet::new(), JoinSet::new());
+    for producer in 0..PRODUCERS {
+        let own = cluster.client_of(cluster.addresses(), CALL_TIMEOUT).await;
+        producers.spawn(produce(Arc::clone(&load), own, producer));
+    }
+    for worker in 0..WORKERS {
+        let own = cluster.client_of(cluster.addresses(), CALL_TIMEOUT).await;
+        workers.spawn(work(Arc::clone(&load), own, worker));
+    }
+    let started = Instant::now();
+    let tell = |what: &str| {
+        let (acknowledged, completed) = (load.ledger.acknowledged_count(), load.ledger.completed_count());
+        eprintln!("{:6.1?}: {acknowledged} acknowledged, {completed} completed; {what}", started.elapsed());
+    };
+    load.stage().await;
+    tell("a busy leader is killed");
+    kill_a_leader(&mut cluster, &client).await;
+    load.stage().await;
+    tell("a follower stands still across an election");
+    pause_a_follower(&mut cluster, &client).await;
+    load.stage().await;
+    tell("all nodes are killed");
+    kill_all(&mut cluster).await;
+    load.stage().await;
+    tell("a busy leader is killed again");
+    kill_a_leader(&mut cluster, &client).await;
+    load.stage().await;
+    tell("no more faults");
+    while let Some(ended) = producers.join_next().await {
+        ended.expect("producers do not panic");
+    }
+    drained(&client).await;
+    tell("drained");
+    load.working.store(false, Ordering::Relaxed);
+    while let Some(ended) = workers.join_next().await {
+        ended.expect("workers do not panic");
+    }
+    agreement(&cluster).await;
+    let tasks = all_tasks(&client).await;
+    let sums = load.ledger.judge(&tasks);
+    eprintln!("{:6.1?}: {sums}", started.elapsed());
+    assert!(sums.violations.is_empty(), "{sums}");
+    assert_eq!((sums.attempted, sums.lost), (TASKS as u64, 0));
+    assert_eq!(sums.acknowledged, TASKS as u64, "producers go on until it is");
+    assert!(tasks.windows(2).all(|pair| pair[0].id < pair[1].id), "a list is in order");
+}

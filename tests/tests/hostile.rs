@@ -1,0 +1,383 @@
+//! Noise, strangers, mistakes of operators, and damaged disks.
+
+use norn_client::client::{Client, ClientConfig};
+use norn_client::session::Draft;
+use norn_client::tls;
+use norn_client::wire::{QueueName, State};
+use norn_tests::wait::{PATIENCE, eventually, until};
+use norn_tests::{Answer, Cli, Cluster, ClusterOptions, cli};
+use quinn::{Connection, Endpoint, VarInt};
+use std::fs;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How a node closes a connection on which something came that is no frame.
+const NOT_A_FRAME: u32 = 2;
+/// Bytes before the body of a frame.
+const HEADER_BYTES: usize = 20;
+/// Most that a client's frame may hold.
+const FRAME_BYTES_MAX: u32 = 16 << 20;
+
+fn single() -> Cluster {
+    Cluster::start_with(ClusterOptions { nodes: 1, partitions: 4, settings: Vec::new() })
+}
+
+fn serves(cli: &Cli) {
+    cli.json(&["enqueue", "probe", "data"]).done();
+}
+
+/// Bytes without a pattern, the same with every run.
+fn noise(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+#[test]
+fn garbage_on_the_port_changes_nothing() {
+    let cluster = Cluster::start();
+    let cli = cluster.cli();
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    for round in 0..2_000_u64 {
+        let mut datagram = noise(round as usize * 7 % 1_400, round);
+        // Some of it looks like the beginning of a connection.
+        if let Some(first) = datagram.first_mut().filter(|_| round % 2 == 0) {
+            *first |= 0xc0;
+        }
+        for index in 0..3 {
+            // The system may refuse to take so much at once, which is as good as a loss.
+            let _ = socket.send_to(&datagram, cluster.address(index));
+        }
+    }
+    serves(&cli);
+    assert_eq!(cli.json(&["status"]).done().object()["nodes"]["alive"], 3);
+}
+
+/// An authority of its own with a client and a node, and what `ca` says for both sides.
+fn other_authority(cluster: &Cluster) -> PathBuf {
+    let make = |arguments: &[&str]| cli::run(cluster.directory(), arguments).done().clone();
+    make(&["cert", "ca", "--dir", "other"]);
+    make(&["cert", "client", "tests", "--dir", "other"]);
+    make(&["cert", "node", "n9", "--host", "127.0.0.1", "--dir", "other"]);
+    cluster.directory().join("other")
+}
+
+/// A directory with the certificates of one authority that trusts another one.
+fn that_trusts(cluster: &Cluster, certificates: &Path, name: &str, trusted: &Path) -> PathBuf {
+    let mixed = cluster.directory().join(name);
+    fs::create_dir(&mixed).expect("a new directory");
+    for entry in fs::read_dir(certificates).expect("it is there").flatten() {
+        fs::copy(entry.path(), mixed.join(entry.file_name())).expect("it can be copied");
+    }
+    fs::copy(trusted.join("ca.crt"), mixed.join("ca.crt")).expect("it can be copied");
+    mixed
+}
+
+#[test]
+fn strangers_are_refused_by_both_sides() {
+    let cluster = Cluster::start();
+    let other = other_authority(&cluster);
+    let ours = cluster.certificates();
+    let refused = |certificates: &Path, words: &str| {
+        let cli = Cli::new(cluster.directory(), cluster.addresses(), certificates);
+        let answer = cli.json(&["--timeout", "3s", "count"]);
+        let error = answer.refusal(3);
+        assert!(error["message"].as_str().is_some_and(|message| message.contains(words)), "{answer:?}");
+    };
+    // The client does not trust the nodes; the nodes do not trust the client.
+    refused(&other, "certificate");
+    refused(&that_trusts(&cluster, &other, "liar", &ours), "certificate");
+    for index in 0..3 {
+        let peers = cluster.address(index);
+        let answer =
+            cli::run(cluster.directory(), &["cluster", "init", "--peers", peers, "--certs", "other", "--json"]);
+        assert!(answer.refusal(1)["message"].as_str().is_some_and(|message| message.contains("certificate")));
+    }
+    serves(&cluster.cli());
+}
+
+/// A node of another authority takes the place and the data of one of ours: it gets no word in, and the cluster goes
+/// on without it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_of_another_authority_stays_out() {
+    let mut cluster = Cluster::start();
+    let cli = cluster.cli();
+    serves(&cli);
+    let certificates = cluster.certificates();
+    fs::rename(&certificates, cluster.directory().join("ours")).expect("it can be moved");
+    let ours = cluster.directory().join("ours");
+    let make = |arguments: &[&str]| cli::run(cluster.directory(), arguments).done().clone();
+    make(&["cert", "ca", "--dir", "certs"]);
+    make(&["cert", "node", "n3", "--host", "127.0.0.1", "--dir", "certs"]);
+    cluster.kill(2);
+    cluster.restart(2);
+    let others = Cli::new(cluster.directory(), vec![cluster.address(0).to_owned()], &ours);
+    let silent = || {
+        let nodes = others.json(&["nodes"]).lines();
+        nodes.iter().any(|node| node["name"] == "n3" && node["alive"] == false)
+    };
+    until("it is not heard any more", silent);
+    until("it complains", || cluster.log(2).contains("certificate"));
+    others.json(&["enqueue", "probe", "data"]).done();
+    assert_eq!(others.json(&["count"]).done().object()["count"], 2);
+
+    // With the right certificates it is welcome again.
+    cluster.kill(2);
+    fs::remove_dir_all(&certificates).expect("it can be removed");
+    fs::rename(&ours, &certificates).expect("it can be moved");
+    cluster.restart(2);
+    cluster.wait_ready(2);
+    cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;
+}
+
+/// A connection with good certificates that speaks for itself.
+async fn connect(cluster: &Cluster, index: usize) -> (Endpoint, Connection) {
+    let file = |name: &str| cluster.certificates().join(name);
+    let loaded = tls::load(&file("ca.crt"), &file("client-tests.crt"), &file("client-tests.key"));
+    let transport = tls::transport(loaded.expect("they fit")).expect("they can be used");
+    let mut endpoint = Endpoint::client("127.0.0.1:0".parse().expect("an address")).expect("a socket");
+    endpoint.set_default_client_config(transport);
+    let address = cluster.address(index).parse().expect("an address");
+    let connecting = endpoint.connect(address, "127.0.0.1").expect("it is well formed");
+    (endpoint, connecting.await.expect("the node lets us in"))
+}
+
+/// Sends bytes on a new stream; gives the code and the reason with which the node closes the connection.
+async fn closed_after(cluster: &Cluster, bytes: &[u8], peer: bool) -> (VarInt, String) {
+    let (_endpoint, connection) = connect(cluster, 0).await;
+    // The node may close before everything is sent.
+    if peer {
+        let mut send = connection.open_uni().await.expect("a stream");
+        let _ = send.write_all(bytes).await;
+    } else {
+        let (mut send, _receive) = connection.open_bi().await.expect("a stream");
+        let _ = send.write_all(bytes).await;
+        // Kept open: the end of a stream is a good-bye, and this is none.
+        std::mem::forget(send);
+    }
+    match tokio::time::timeout(PATIENCE, connection.closed()).await.expect("the node closes") {
+        quinn::ConnectionError::ApplicationClosed(close) => {
+            (close.error_code, String::from_utf8_lossy(&close.reason).into_owned())
+        }
+        other => panic!("closed otherwise: {other}"),
+    }
+}
+
+/// The head of a frame: length, version, kind, request, checksum.
+fn head(length: u32, version: u8, kind: u8) -> [u8; HEADER_BYTES] {
+    let mut head = [0; HEADER_BYTES];
+    head[..4].copy_from_slice(&length.to_be_bytes());
+    head[4..6].copy_from_slice(&[version, kind]);
+    head
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_frame_ends_the_connection() {
+    let cluster = single();
+    let code = VarInt::from_u32(NOT_A_FRAME);
+    let cases = [
+        ("over the bound", head(FRAME_BYTES_MAX + 1, 1, 3).to_vec(), "at most"),
+        ("4 GiB", head(u32::MAX, 1, 3).to_vec(), "at most"),
+        ("of another version", head(1, 9, 3).to_vec(), "version 9"),
+        ("of an unknown kind", head(1, 1, 77).to_vec(), "malformed"),
+        ("a response", head(0, 1, 4).to_vec(), ""),
+        ("damaged", [head(4, 1, 3).as_slice(), b"body"].concat(), "checksum"),
+    ];
+    for (name, bytes, words) in cases {
+        let (closed, reason) = closed_after(&cluster, &bytes, false).await;
+        assert!(closed == code && reason.contains(words), "{name}: {closed} {reason}");
+    }
+    let (closed, reason) = closed_after(&cluster, &head(FRAME_BYTES_MAX + 1, 1, 1), true).await;
+    assert!(closed == code && reason.contains("at most"), "a peer's hello: {closed} {reason}");
+    let (closed, _) = closed_after(&cluster, &noise(4_096, 5), false).await;
+    assert_eq!(closed, code, "noise");
+    serves(&cluster.cli());
+}
+
+#[test]
+fn a_data_directory_has_one_holder() {
+    let mut cluster = single();
+    let place = cluster.add_place();
+    let other = cluster.address(place).to_owned();
+    let arguments = ["start", "--certs", "certs", "--name", "n1", "--data", "n1", "--listen", &other];
+    let answer = cli::run(cluster.directory(), &arguments);
+    assert_eq!(answer.code, Some(1), "{answer:?}");
+    for words in ["held by", &cluster.process(0).to_string(), "stop that process"] {
+        assert!(answer.stderr.contains(words), "no {words:?} in {}", answer.stderr);
+    }
+    serves(&cluster.cli_at(0));
+    // The lock does not outlive its holder.
+    cluster.kill(0);
+    cluster.restart(0);
+    cluster.wait_ready(0);
+}
+
+#[test]
+fn a_cluster_is_founded_once() {
+    let mut cluster = Cluster::start();
+    let identity = |answer: &Answer| (answer.object()["cluster"].clone(), answer.object()["already"].clone());
+    let again = cluster.init(&[0, 1, 2], &["--partitions", "16"]);
+    let (first, already) = identity(again.done());
+    assert_eq!(already, true);
+    let reordered = cluster.init(&[2, 0, 1], &[]);
+    assert_eq!(identity(reordered.done()), (first, true.into()));
+    cluster.init(&[0, 1, 2], &["--partitions", "32"]).refusal(1);
+    cluster.init(&[0, 1], &[]).refusal(1);
+
+    // A fourth node that was never told of the cluster stays out of it, whatever it is asked.
+    let fourth = cluster.add_place();
+    cluster.restart(fourth);
+    cluster.wait_ready(fourth);
+    cluster.init(&[0, 1, 2, fourth], &[]).refusal(1);
+    let alone = cluster.cli_at(fourth);
+    let error = alone.json(&["--timeout", "2s", "enqueue", "probe", "data"]).refusal(3);
+    assert!(matches!(error["code"].as_str(), Some("not_ready" | "unavailable" | "unknown")), "{error}");
+    let members = cluster.cli_at(0).json(&["nodes"]).done().lines();
+    assert_eq!(members.len(), 3, "{members:?}");
+    serves(&cluster.cli_at(0));
+}
+
+async fn client_at(cluster: &Cluster, index: usize) -> Client {
+    cluster.client_of(vec![cluster.address(index).to_owned()], Duration::from_secs(5)).await
+}
+
+/// A node that has lost its disk is another node: it must not take part under the name of the old one, whose promises
+/// it does not know.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wiped_node_is_a_stranger() {
+    let mut cluster = Cluster::start();
+    let client = client_at(&cluster, 0).await;
+    let queue = QueueName::new("kept").expect("a name");
+    for number in 0..50 {
+        client.enqueue(Draft::new(queue.clone(), format!("{number}"))).await.expect("the cluster serves");
+    }
+    let before = cluster.identity(&client, 2).await;
+    cluster.kill(2);
+    fs::remove_dir_all(cluster.data(2)).expect("it can be removed");
+    cluster.restart(2);
+    cluster.wait_ready(2);
+    assert!(cluster.log(2).contains("no cluster yet"), "it waits to be told");
+    assert!(!cluster.log(2).lines().last().is_some_and(|line| line.contains(&before.to_string())), "a new identity");
+    cluster.wait_led(&[0, 1], &[0, 1]).await;
+    let nodes = client.nodes().await.expect("the cluster serves");
+    let lost = nodes.iter().find(|node| node.node == before).expect("it is a member still");
+    assert!(!lost.alive, "the stranger does not pass for it: {nodes:?}");
+    cluster.init(&[0, 1, 2], &[]).refusal(1);
+    client.enqueue(Draft::new(queue.clone(), "more")).await.expect("two of three are enough");
+    assert_eq!(client.count(Some(queue), Some(State::Ready)).await.ok(), Some(51));
+}
+
+fn segments(data: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(data).expect("it is there").flatten().map(|entry| entry.path());
+    let mut segments: Vec<PathBuf> = files.filter(|file| file.extension().is_some_and(|end| end == "log")).collect();
+    segments.sort();
+    assert!(!segments.is_empty(), "there is a log");
+    segments
+}
+
+/// A node with some tasks in its log that does not run.
+fn stopped_with_tasks() -> Cluster {
+    let mut cluster = single();
+    let lines: String = (0..200).map(|number| format!("task {number}\n")).collect();
+    cluster.cli().run_with(&["--json", "enqueue", "kept", "--lines", "-"], lines.as_bytes()).done();
+    for _ in 0..20 {
+        cluster.cli().json(&["enqueue", "kept", "one more"]).done();
+    }
+    cluster.kill(0);
+    cluster
+}
+
+fn restarts_with(cluster: &mut Cluster, count: u64) {
+    cluster.restart(0);
+    cluster.wait_ready(0);
+    assert_eq!(cluster.cli().json(&["count", "kept"]).done().object()["count"], count);
+}
+
+/// A crash in the middle of a write leaves the beginning of a record. It was never acknowledged, and is cut off.
+#[test]
+fn a_torn_tail_is_cut() {
+    let mut cluster = stopped_with_tasks();
+    let segment = segments(&cluster.data(0)).pop().expect("there is one");
+    let whole = fs::read(&segment).expect("it can be read");
+    for (torn, tail) in [(&[0, 0, 1][..], 3), (&noise(300, 1), 300), (&[0; 4_096], 4_096)] {
+        fs::write(&segment, [&whole, torn].concat()).expect("it can be written");
+        restarts_with(&mut cluster, 220);
+        let cut = format!("cut_bytes: {tail}");
+        assert!(cluster.log(0).contains(&cut), "no {cut:?} in {}", cluster.log(0));
+        cluster.kill(0);
+        // The node has gone on writing; the next round begins from the same bytes.
+    }
+    fs::write(&segment, &whole).expect("it can be written");
+    restarts_with(&mut cluster, 220);
+}
+
+/// Damage where no crash can leave any is no torn tail: what comes behind it was acknowledged.
+#[test]
+fn damage_in_the_middle_is_refused() {
+    let mut cluster = stopped_with_tasks();
+    let segment = segments(&cluster.data(0)).remove(0);
+    let whole = fs::read(&segment).expect("it can be read");
+    for place in [whole.len() / 4, whole.len() / 2, whole.len() * 3 / 4] {
+        let mut damaged = whole.clone();
+        damaged[place] ^= 0x40;
+        fs::write(&segment, &damaged).expect("it can be written");
+        let answer = cluster.fails_to_start(0);
+        assert_eq!((answer.code, answer.stdout.as_str()), (Some(1), ""), "{answer:?}");
+        let name = segment.file_name().and_then(|name| name.to_str()).expect("a name");
+        for words in [name, "at byte", "restore the file from a copy", "move the data directory aside"] {
+            assert!(answer.stderr.contains(words), "no {words:?} in {}", answer.stderr);
+        }
+        assert_eq!(fs::read(&segment).expect("it can be read"), damaged, "nothing was changed");
+    }
+    fs::write(&segment, &whole).expect("it can be written");
+    restarts_with(&mut cluster, 220);
+}
+
+/// The log of another node is not taken for one's own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_from_elsewhere_is_refused() {
+    let mut cluster = Cluster::start();
+    serves(&cluster.cli());
+    cluster.kill_together(&[0, 1]);
+    // n1 is started on what n2 has written: it is n2 then, but its certificate is of n1.
+    fs::rename(cluster.data(0), cluster.directory().join("aside")).expect("it can be moved");
+    fs::create_dir(cluster.data(0)).expect("a new directory");
+    for segment in segments(&cluster.data(1)) {
+        let name = segment.file_name().expect("a name");
+        fs::copy(&segment, cluster.data(0).join(name)).expect("it can be copied");
+    }
+    cluster.restart(0);
+    cluster.restart(1);
+    cluster.wait_ready(1);
+    cluster.wait_led(&[1, 2], &[1, 2]).await;
+    let client = client_at(&cluster, 1).await;
+    let nodes = client.nodes().await.expect("two of three are enough");
+    assert!(nodes.iter().any(|node| node.name == "n1" && !node.alive), "{nodes:?}");
+    cluster.kill(0);
+    fs::remove_dir_all(cluster.data(0)).expect("it can be removed");
+    fs::rename(cluster.directory().join("aside"), cluster.data(0)).expect("it can be moved");
+    cluster.restart(0);
+    cluster.wait_ready(0);
+    let whole = || async {
+        let nodes = client.nodes().await.ok()?;
+        nodes.iter().all(|node| node.alive).then_some(())
+    };
+    eventually("all three are there again", PATIENCE, whole).await;
+}
+
+/// A client that is given a wrong file says which.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_files_are_named() {
+    let cluster = Cluster::prepare(1, Vec::new());
+    let file = |name: &str| cluster.certificates().join(name);
+    let config =
+        ClientConfig::new(["127.0.0.1:1"], file("ca.crt"), file("client-nobody.crt"), file("client-tests.key"));
+    let error = Client::connect(config).await.expect_err("there is no such file").to_string();
+    assert!(error.contains("client-nobody.crt"), "{error}");
+}

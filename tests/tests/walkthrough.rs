@@ -1,0 +1,311 @@
+//! Skuld's walk-through, and every verb once, against a real cluster.
+
+use norn_tests::{Cli, Cluster, Repl, wait};
+use serde_json::Value;
+use std::fs;
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_else(|| panic!("no text: {value}")).to_owned()
+}
+
+/// A token's parts, in the order in which tokens sort.
+fn token_parts(token: &str) -> (u64, u64) {
+    let (epoch, number) = token.split_once('.').expect("EPOCH.NUMBER");
+    (epoch.parse().expect("a number"), number.parse().expect("a number"))
+}
+
+/// S51: a cluster of three nodes on one host, made by the command line. S52: a REPL over several hosts. S53: the
+/// walk-through of Skuld's README, with a shorter lease. S54: a claim shows start, end and completion, and all of
+/// them can be read.
+#[test]
+fn skulds_walk_through() {
+    let cluster = Cluster::start();
+    let mut repl = cluster.cli().repl();
+    assert_eq!(repl.ask("count")["count"], 0);
+    let acked = repl.ask("enqueue letters 'hi there'");
+    let id = text(&acked["id"]);
+    assert_eq!((id.len(), &acked["replicas"], &acked["guarantee"]), (32, &3.into(), &"strict".into()));
+    assert!(acked["acks"].as_u64().is_some_and(|acks| (2..=3).contains(&acks)), "{acked}");
+    assert_eq!(repl.ask("count")["count"], 1);
+    let listed = repl.rows("list");
+    assert_eq!(listed.len(), 1);
+    assert_eq!((&listed[0]["id"], &listed[0]["data"]), (&acked["id"], &"hi there".into()));
+    assert_eq!(listed[0]["state"], "ready");
+
+    let first = repl.rows("claim letters --lease 2s");
+    assert_eq!(first.len(), 1);
+    assert_eq!(
+        (&first[0]["id"], &first[0]["data"], &first[0]["attempt"]),
+        (&acked["id"], &"hi there".into(), &1.into())
+    );
+    assert_eq!(repl.rows("claim letters --lease 2s"), Vec::<Value>::new(), "it is held");
+    let second = wait::found("the lease runs out", || repl.rows("claim letters --lease 30s").pop());
+    assert_eq!((&second["id"], &second["attempt"]), (&acked["id"], &2.into()));
+    let (token, later) = (text(&first[0]["token"]), text(&second["token"]));
+    assert!(token_parts(&later) > token_parts(&token), "{later} is not above {token}");
+
+    // As in Skuld, the first of the two claims completes the task: it is the work that counts.
+    let completed = repl.ask(&format!("complete {id} {token}"));
+    assert_eq!((&completed["id"], &completed["guarantee"]), (&acked["id"], &"strict".into()));
+    assert!(completed["acks"].as_u64().is_some_and(|acks| acks >= 2), "{completed}");
+    let task = repl.ask(&format!("get {id}"));
+    assert_eq!(task["state"], "done", "{task}");
+    let claims = task["claims"].as_array().expect("claims are listed");
+    assert_eq!(claims.len(), 2, "{task}");
+    let tokens: Vec<String> = claims.iter().map(|claim| text(&claim["token"])).collect();
+    assert_eq!(tokens, [token, later]);
+    assert!(claims.iter().all(|claim| claim["start_ms"].is_u64() && claim["end_ms"].is_u64()), "{task}");
+    let completed: Vec<bool> = claims.iter().map(|claim| claim["completed_ms"].is_u64()).collect();
+    assert_eq!(completed, [true, false], "{task}");
+    assert_eq!(repl.ask("count")["count"], 1);
+    assert_eq!(repl.ask("count --state done")["count"], 1);
+    assert_eq!(repl.rows("claim letters"), Vec::<Value>::new());
+    assert_eq!(repl.finish(), Some(0));
+}
+
+/// Every verb once in the REPL, each answered by exactly one line.
+#[test]
+fn every_verb_in_the_repl() {
+    let cluster = Cluster::start();
+    let mut repl = cluster.cli().repl();
+    working_verbs(&mut repl);
+    looking_verbs(&mut repl);
+    data_from_files(&mut repl, &cluster.cli());
+    refused_in_the_repl(&mut repl);
+    assert_eq!(repl.finish(), Some(0), "refusals are answers, too");
+}
+
+fn working_verbs(repl: &mut Repl) {
+    let id = text(&repl.ask("enqueue work data --priority 7 --header kind=test --max-attempts 5")["id"]);
+    let claimed = repl.rows("claim work,other --lease 60s --max 3 --wait 0s").remove(0);
+    assert_eq!((&claimed["priority"], &claimed["headers"]["kind"]), (&7.into(), &"test".into()));
+    let token = text(&claimed["token"]);
+    let renewed = repl.ask(&format!("renew {id} {token} --lease 90s"));
+    assert!(renewed["lease_expires_ms"].as_u64() > claimed["lease_expires_ms"].as_u64(), "{renewed}");
+    assert_eq!(repl.ask(&format!("update {id} {token} 0 begun"))["id"], claimed["id"]);
+    let log = repl.rows(&format!("log {id}"));
+    assert_eq!(
+        (&log[0]["data"], &log[0]["sequence"], &log[0]["token"]),
+        (&"begun".into(), &0.into(), &claimed["token"])
+    );
+    assert_eq!(repl.ask(&format!("release {id} {token}"))["token"], claimed["token"]);
+    let again = wait::found("a released task can be claimed", || repl.rows("claim work --lease 60s").pop());
+    assert_eq!(again["updates"][0]["data"], "begun");
+    let token = text(&again["token"]);
+    repl.ask(&format!("fail {id} {token} --reason 'not yet' --retry-in 1ms"));
+    let again = wait::found("a failed task can be claimed", || repl.rows("claim work --lease 60s").pop());
+    let token = text(&again["token"]);
+    assert_eq!(repl.ask(&format!("complete {id} {token} --seq 0 --result result"))["id"], claimed["id"]);
+    let done = repl.ask(&format!("wait {id} --timeout 30s"));
+    assert_eq!((&done["state"], &done["result"]), (&"done".into(), &"result".into()));
+    // The beginning of an id stands for it. Ids of one second share their first characters.
+    assert_eq!(repl.ask(&format!("get {}", &id[..30]))["id"], claimed["id"]);
+
+    let invalid = text(&repl.ask("enqueue invalid")["id"]);
+    let token = text(&repl.rows("claim invalid")[0]["token"]);
+    repl.ask(&format!("fail {invalid} {token} --invalid --reason nonsense"));
+    let dead = repl.ask(&format!("get {invalid}"));
+    assert_eq!((&dead["state"], &dead["reason"]), (&"dead".into(), &"invalid: nonsense".into()));
+    let unwanted = text(&repl.ask("enqueue unwanted --delay 1h")["id"]);
+    assert_eq!(repl.ask(&format!("get {unwanted}"))["state"], "waiting");
+    assert_eq!(text(&repl.ask(&format!("cancel {unwanted}"))["id"]), unwanted);
+    assert_eq!(repl.ask(&format!("get {unwanted}"))["state"], "cancelled");
+}
+
+fn looking_verbs(repl: &mut Repl) {
+    assert_eq!(repl.ask("count work --state done")["count"], 1);
+    assert_eq!(repl.rows("list work --state done --limit 5").len(), 1);
+    let queues = repl.rows("queues");
+    let work = queues.iter().find(|queue| queue["queue"] == "work").expect("it is listed");
+    assert_eq!((&work["done"], &work["ready"]), (&1.into(), &0.into()));
+    let nodes = repl.rows("nodes");
+    assert_eq!(nodes.len(), 3);
+    assert!(nodes.iter().all(|node| node["alive"] == true), "{nodes:?}");
+    assert_eq!(repl.rows("ring").len(), 16);
+    let partitions = repl.rows("partitions");
+    assert!(partitions.len() == 16 && partitions.iter().all(|partition| partition["leader"].is_string()));
+    let status = repl.ask("status");
+    assert_eq!((&status["nodes"]["alive"], &status["partitions"]["led"]), (&3.into(), &16.into()));
+    assert!(repl.ask("help claim").is_object());
+}
+
+fn data_from_files(repl: &mut Repl, cli: &Cli) {
+    let bytes = [0, 159, 146, 150];
+    fs::write(cli.directory().join("binary"), bytes).expect("a file is written");
+    for command in ["enqueue binary @binary", "enqueue binary --file binary"] {
+        let id = text(&repl.ask(command)["id"]);
+        let task = repl.ask(&format!("get {id}"));
+        assert_eq!((&task["data"], &task["data_encoding"]), (&"AJ+Slg==".into(), &"base64".into()), "{command}");
+    }
+    let id = text(&repl.ask("enqueue quoted '@binary'")["id"]);
+    assert_eq!(repl.ask(&format!("get {id}"))["data"], "@binary", "quotes make it text");
+    let id = text(&repl.ask(r#"enqueue escaped "one\ntwo \"three\"""#)["id"]);
+    assert_eq!(repl.ask(&format!("get {id}"))["data"], "one\ntwo \"three\"");
+}
+
+fn refused_in_the_repl(repl: &mut Repl) {
+    assert_eq!(repl.refusal("get 00000000000000000000000000000000")["code"], "not_found");
+    assert_eq!(repl.refusal("enqueue q data --group g --number 1")["code"], "unsupported");
+    assert_eq!(repl.refusal("claim q --session s")["code"], "unsupported");
+    assert_eq!(repl.refusal("nonsense")["code"], "invalid");
+    assert_eq!(repl.refusal("enqueue 'unclosed")["code"], "invalid");
+    assert_eq!(repl.refusal("renew")["code"], "invalid");
+    assert_eq!(repl.refusal("get 00000000000000000000000000000000")["retry"], "never");
+}
+
+/// Every verb once as a command of its own, for scripts.
+#[test]
+fn every_verb_one_shot() {
+    let cluster = Cluster::start();
+    let cli = cluster.cli();
+    let object = |arguments: &[&str]| cli.json(arguments).done().object();
+    let id = text(&object(&["enqueue", "space/work", "data", "--acks", "all", "--at", "2020-01-01T00:00:00Z"])["id"]);
+    let claimed = object(&["claim", "space/work", "--lease", "60s", "--wait", "10s", "--max", "2"]);
+    assert_eq!((&claimed["queue"], &claimed["data_encoding"]), (&"space/work".into(), &"utf8".into()));
+    let token = text(&claimed["token"]);
+    assert_eq!(object(&["renew", &id, &token])["token"], claimed["token"]);
+    object(&["update", &id, &token, "0", "half", "--acks", "quorum"]);
+    assert_eq!(object(&["log", &id])["data"], "half");
+    assert_eq!(object(&["get", &id, "--min-seq", "1"])["updates"][0]["data"], "half");
+    object(&["release", &id, &token]);
+    let again = object(&["claim", "space/work", "--wait", "10s", "--lease", "60s"]);
+    object(&["fail", &id, &text(&again["token"]), "--reason", "later", "--retry-in", "1ms"]);
+    let again = object(&["claim", "space/work", "--wait", "10s", "--lease", "60s"]);
+    let token = text(&again["token"]);
+    let completed = cli.run_with(&["complete", &id, &token, "-", "--json"], b"by pipe");
+    assert_eq!(completed.done().object()["id"], claimed["id"]);
+    assert_eq!(object(&["wait", &id, "--timeout", "10s"])["result"], "by pipe");
+    let unwanted = text(&object(&["enqueue", "unwanted"])["id"]);
+    object(&["cancel", &unwanted, "--reason", "unwanted"]);
+
+    assert_eq!(object(&["count"])["count"], 2);
+    assert_eq!(object(&["count", "space/work", "--state", "done"])["count"], 1);
+    assert_eq!(cli.json(&["list", "--limit", "1"]).done().lines().len(), 1);
+    assert_eq!(cli.json(&["queues"]).done().lines().len(), 2);
+    assert_eq!(cli.json(&["nodes"]).done().lines().len(), 3);
+    assert_eq!(cli.json(&["ring"]).done().lines().len(), 16);
+    assert_eq!(cli.json(&["partitions"]).done().lines().len(), 16);
+    assert_eq!(object(&["status"])["nodes"]["total"], 3);
+    assert_eq!(object(&["cluster", "status"])["nodes"]["alive"], 3);
+    assert!(object(&["help", "claim"]).is_object());
+}
+
+/// People read tables and sentences, not JSON.
+#[test]
+fn people_read_text() {
+    let cluster = Cluster::start();
+    let cli = cluster.cli();
+    let says = |arguments: &[&str], words: &[&str]| {
+        let answer = cli.run(arguments);
+        assert_eq!(answer.code, Some(0), "{answer:?}");
+        for word in words {
+            assert!(answer.stdout.contains(word), "no {word:?} in {}", answer.stdout);
+        }
+        assert!(!answer.stdout.contains('\u{1b}'), "no colours on a pipe: {}", answer.stdout);
+        answer.stdout
+    };
+    let enqueued = says(&["enqueue", "people", "hello"], &["enqueued", "of 3 replicas, strict"]);
+    let id = enqueued.split_whitespace().nth(1).expect("an id").to_owned();
+    says(&["list"], &["ID", "QUEUE", "STATE", "people", "ready", &id]);
+    says(&["get", &id], &["queue       people", "state       ready", "data"]);
+    says(&["count"], &["1"]);
+    says(&["claim", "people"], &["claimed", "token", "lease", "attempt"]);
+    says(&["queues"], &["CLAIMED", "people"]);
+    says(&["nodes"], &["NAME", "n1", "n2", "n3"]);
+    says(&["ring"], &["n1"]);
+    says(&["partitions"], &["n1"]);
+    says(&["status"], &["3 of 3 alive", "16 of 16 with a leader"]);
+    says(&["log", &id], &["the log is empty"]);
+    says(&["help"], &["enqueue", "claim", "start", "cluster"]);
+    says(&["help", "claim"], &["--lease"]);
+    let nothing = cli.run(&["claim", "people"]);
+    assert_eq!((nothing.code, nothing.stdout.trim()), (Some(4), "nothing to claim"));
+    let refused = cli.run(&["get", &"0".repeat(32)]);
+    assert!(refused.code == Some(1) && refused.stdout.is_empty() && !refused.stderr.is_empty(), "{refused:?}");
+    let misused = cli.run(&["claim"]);
+    assert!(misused.code == Some(2) && misused.stderr.contains("QUEUE"), "{misused:?}");
+}
+
+/// Exit codes: 0 done, 1 refused, 2 usage, 3 unavailable or unknown, 4 nothing to claim.
+#[test]
+fn exit_codes_tell_scripts_what_happened() {
+    let mut cluster = Cluster::start();
+    let cli = cluster.cli();
+    let nobody = "0".repeat(32);
+    assert_eq!(cli.json(&["get", &nobody]).refusal(1)["code"], "not_found");
+    assert_eq!(cli.json(&["complete", &nobody, "7"]).refusal(1)["code"], "invalid");
+    assert_eq!(cli.json(&["enqueue", &"q".repeat(256), "data"]).refusal(1)["code"], "invalid");
+    let id = text(&cli.json(&["enqueue", "q", "data"]).object()["id"]);
+    let first = text(&cli.json(&["claim", "q", "--lease", "100ms"]).object()["token"]);
+    let second = text(&cli.json(&["claim", "q", "--wait", "30s"]).done().object()["token"]);
+    assert_eq!(cli.json(&["renew", &id, &first]).refusal(1)["code"], "superseded");
+    let nothing = cli.json(&["claim", "q"]);
+    assert_eq!((nothing.code, nothing.stdout.as_str()), (Some(4), ""));
+    cli.json(&["complete", &id, &second]).done();
+    assert_eq!(cli.json(&["release", &id, &second]).refusal(1)["code"], "ended");
+    assert_eq!(
+        cli.json(&["wait", &text(&cli.json(&["enqueue", "w"]).object()["id"]), "--timeout", "10ms"]).code,
+        Some(3)
+    );
+
+    for arguments in [
+        ["enqueue", "q", "data", "--after", &nobody].as_slice(),
+        &["enqueue", "q", "data", "--key", "k"],
+        &["enqueue", "q", "data", "--group", "g", "--number", "1", "--total", "2", "--fail-fast"],
+        &["enqueue", "q", "data", "--parent", &nobody],
+        &["claim", "q", "--session", "s"],
+        &["complete", &id, &second, "--then", "next.json"],
+    ] {
+        assert_eq!(cli.json(arguments).refusal(2)["code"], "unsupported", "{arguments:?}");
+    }
+    for arguments in
+        [["count", "--state", "weary"].as_slice(), &["claim"], &["claim", "q", "--lease", "soon"], &["fly"]]
+    {
+        cli.json(arguments).refusal(2);
+    }
+    assert_eq!(cli.json(&["count", "q"]).done().object()["count"], 1, "nothing of that was done");
+
+    cluster.kill_together(&[0, 1]);
+    let unavailable = cli.json(&["--timeout", "2s", "enqueue", "q", "data"]);
+    let code = text(&unavailable.refusal(3)["code"]);
+    assert!(matches!(code.as_str(), "unknown" | "unavailable"), "{unavailable:?}");
+    if code == "unknown" {
+        assert!(unavailable.object()["error"]["id"].is_string(), "an unknown outcome names the id: {unavailable:?}");
+    }
+    cluster.kill(2);
+    let unavailable = cli.json(&["--timeout", "1s", "count"]);
+    assert!(matches!(unavailable.refusal(3)["code"].as_str(), Some("unknown" | "unavailable")), "{unavailable:?}");
+}
+
+/// Data is bytes: from an argument, a file or a pipe, and back as text or as base64.
+#[test]
+fn data_of_every_kind_comes_back_as_it_was() {
+    let cluster = Cluster::start();
+    let cli = cluster.cli();
+    let every_byte: Vec<u8> = (0..=255).collect();
+    fs::write(cli.directory().join("bytes"), &every_byte).expect("a file is written");
+    let from_pipe = cli.run_with(&["--json", "enqueue", "bytes", "-"], &every_byte).done().object();
+    let from_file = cli.json(&["enqueue", "bytes", "--file", "bytes"]).done().object();
+    let tasks: Vec<Value> =
+        [from_pipe, from_file].iter().map(|acked| cli.json(&["get", &text(&acked["id"])]).done().object()).collect();
+    assert_eq!(tasks[0]["data_encoding"], "base64");
+    assert_eq!(tasks[0]["data"], tasks[1]["data"]);
+    let encoded = text(&tasks[0]["data"]);
+    assert!(encoded.len() == 344 && encoded.starts_with("AAECAwQF") && encoded.ends_with("/P3+/w=="), "{encoded}");
+
+    let lines = cli.run_with(&["--json", "enqueue", "lines", "--lines", "-"], "one\n\ntwo\nthr\u{e9}e\n".as_bytes());
+    assert_eq!(lines.done().lines().len(), 3, "empty lines are left out");
+    let mut data: Vec<String> = cli.json(&["list", "lines"]).lines().iter().map(|task| text(&task["data"])).collect();
+    data.sort();
+    assert_eq!(data, ["one", "thr\u{e9}e", "two"]);
+    let too_large = cli.run_with(&["--json", "enqueue", "bytes", "-"], &vec![0; (1 << 20) + 1]);
+    assert_eq!(too_large.refusal(1)["code"], "invalid");
+    let largest = cli.run_with(&["--json", "enqueue", "bytes", "-"], &vec![b'x'; 1 << 20]).done().object();
+    let back = cli.json(&["get", &text(&largest["id"])]).done().object();
+    assert_eq!(text(&back["data"]).len(), 1 << 20);
+
+    let id = text(&cli.json(&["enqueue", "again", "same"]).object()["id"]);
+    cli.json(&["enqueue", "again", "same", "--id", &id]).done();
+    assert_eq!(cli.json(&["count", "again"]).object()["count"], 1, "one id is one task");
+    assert_eq!(cli.json(&["enqueue", "again", "other", "--id", &id]).refusal(1)["code"], "conflict");
+}
