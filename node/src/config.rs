@@ -52,6 +52,8 @@ pub enum Mutant {
     DoneFlagIgnored,
     /// Claims expire by the wall clock alone.
     WallClockOnly,
+    /// A broker gives back grants that it only found again, which may be in somebody's hands.
+    FoundGrantReturned,
 }
 
 impl Default for Config {

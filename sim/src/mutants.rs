@@ -3,7 +3,7 @@
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 10] = [
+pub const ALL: [(&str, Mutant); 11] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -14,6 +14,7 @@ pub const ALL: [(&str, Mutant); 10] = [
     ("vote-ignores-viewstamp", Mutant::VoteIgnoresViewstamp),
     ("done-flag-ignored", Mutant::DoneFlagIgnored),
     ("wall-clock-only", Mutant::WallClockOnly),
+    ("found-grant-returned", Mutant::FoundGrantReturned),
 ];
 
 /// A mutant's name.
