@@ -1,1 +1,81 @@
-fn main() {}
+//! Benchmarks of Norn.
+//!
+//! ```text
+//! cargo run --release -p norn-bench -- lifecycles --clients 1,16,64
+//! cargo run --release -p norn-bench -- backlog --tasks 1000,1000000
+//! cargo run --release -p norn-bench -- micro
+//! ```
+//! Nodes, clients and whatever else runs share the machine's cores. Rates and latencies move with what else runs, CPU
+//! seconds hardly do: compare with those, and look at the load average next to every line.
+
+mod backlog;
+mod cluster;
+mod lifecycles;
+mod load;
+mod micro;
+mod process;
+mod report;
+
+use clap::{Args, Parser, Subcommand};
+use report::Report;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Threads of the load generator; its CPU seconds are told apart from those of the nodes.
+const CLIENT_THREADS: usize = 2;
+
+#[derive(Debug, Parser)]
+#[command(name = "norn-bench", about = "Benchmarks of Norn: nodes and clients share this machine")]
+struct Options {
+    /// One JSON object a line instead of tables.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Enqueue, claim and complete in a closed loop, each call acknowledged.
+    Lifecycles(lifecycles::Options),
+    /// The same over a standing backlog; memory for each task.
+    Backlog(backlog::Options),
+    /// Small loops over single parts, the best of five each.
+    Micro(micro::Options),
+}
+
+/// The cluster that a command starts.
+#[derive(Debug, Clone, Args)]
+pub struct ClusterOptions {
+    /// Nodes to start.
+    #[arg(long, default_value_t = 3)]
+    pub nodes: usize,
+    /// The program to start; by default the one beside this program, brought up to date first.
+    #[arg(long, value_name = "FILE")]
+    pub norn: Option<PathBuf>,
+    /// Where data directories are made; by default the system's directory for temporary files. Should be a real disk.
+    #[arg(long, value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+    /// A setting of the nodes, as for `norn start --set`.
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub settings: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let report = Report::new(options.json);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(CLIENT_THREADS).enable_all().build();
+    let outcome = runtime.map_err(anyhow::Error::from).and_then(|runtime| match options.command {
+        // On the main thread: the nodes end with the thread that started them.
+        Command::Lifecycles(options) => runtime.block_on(lifecycles::run(&options, report)),
+        Command::Backlog(options) => runtime.block_on(backlog::run(&options, report)),
+        Command::Micro(options) => micro::run(&options, report),
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("norn-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

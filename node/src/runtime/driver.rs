@@ -129,6 +129,7 @@ impl Driver {
         let now = running.driver.clock.now();
         running.driver.node.start(now, &mut running.effects);
         running.carry_out();
+        running.driver.store.wake();
         while !running.stopped && running.turn().await {}
         running.driver.peers.stop().await;
         running.driver.store
@@ -180,6 +181,8 @@ impl Running {
         if self.driver.node.next_wake().is_some_and(|at_us| at_us <= now_us) {
             self.step(Event::Wake);
         }
+        // What a whole turn wants written goes to the disk in one piece.
+        self.driver.store.wake();
         // The queues are rarely empty under load, and other tasks share this thread.
         tokio::task::yield_now().await;
         true

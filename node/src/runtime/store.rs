@@ -49,6 +49,8 @@ pub struct Store {
     shared: Arc<Shared>,
     bounds: StoreBounds,
     thread: Option<JoinHandle<()>>,
+    /// Batches were queued, and the thread was not woken for them.
+    untold: bool,
 }
 
 impl Store {
@@ -64,18 +66,24 @@ impl Store {
         let theirs = Arc::clone(&shared);
         let work = move || write_batches(&theirs, journal, &metrics, persisted);
         let thread = std::thread::Builder::new().name("norn-log".to_owned()).spawn(work)?;
-        Ok(Store { shared, bounds, thread: Some(thread) })
+        Ok(Store { shared, bounds, thread: Some(thread), untold: false })
     }
 
-    /// Queues a batch.
-    pub fn persist(&self, ticket: Ticket, records: Vec<Record>) {
+    /// Queues a batch. A thread that is busy finds it by itself; one that sleeps does not before [`Store::wake`].
+    pub fn persist(&mut self, ticket: Ticket, records: Vec<Record>) {
         let mut queue = self.shared.lock();
         assert!(!queue.closed, "nothing is persisted after the end");
         queue.pending_batches += 1;
         queue.pending_bytes += records.iter().map(weight_bytes).sum::<usize>();
         queue.waiting.push((ticket, records));
-        drop(queue);
-        self.shared.changed.notify_one();
+        self.untold = true;
+    }
+
+    /// Tells the thread of what was queued: once for many batches, so that they share one write and one sync.
+    pub fn wake(&mut self) {
+        if std::mem::take(&mut self.untold) {
+            self.shared.changed.notify_one();
+        }
     }
 
     /// Whether so much waits that clients must.
@@ -130,15 +138,16 @@ fn write_batches(shared: &Shared, mut journal: impl Journal, metrics: &Metrics, 
         let Some(highest) = batches.iter().map(|(ticket, _)| *ticket).max() else {
             return;
         };
-        let written = batches.iter().try_for_each(|(_, records)| journal.append(records));
-        if let Err(error) = written.and_then(|()| journal.sync()) {
+        let count = batches.len();
+        let records: Vec<Record> = batches.into_iter().flat_map(|(_, records)| records).collect();
+        if let Err(error) = journal.append(&records).and_then(|()| journal.sync()) {
             fatal(&format!("the log failed, so nothing of this process can be trusted to last: {error}"));
         }
-        metrics.add(Counter::LogBatches, batches.len() as u64);
+        metrics.add(Counter::LogBatches, count as u64);
         metrics.add(Counter::LogSyncs, 1);
-        let bytes = batches.iter().flat_map(|(_, records)| records).map(weight_bytes).sum::<usize>();
+        let bytes = records.iter().map(weight_bytes).sum::<usize>();
         let mut queue = shared.lock();
-        queue.pending_batches -= batches.len();
+        queue.pending_batches -= count;
         queue.pending_bytes -= bytes;
         drop(queue);
         persisted(highest);
@@ -183,14 +192,16 @@ mod tests {
         let (reported, reports) = mpsc::channel();
         let bounds = StoreBounds { batches_max: 3, bytes_max: usize::MAX };
         let journal = Slow { log: Arc::clone(&log), go: gone };
-        let store =
+        let mut store =
             Store::start(journal, bounds, Arc::default(), move |ticket| reported.send(ticket).unwrap()).unwrap();
         let batch = || vec![Record::Boot { count: 1 }];
         store.persist(Ticket(1), batch());
+        store.wake();
         while log.lock().unwrap().len() < 2 {
             std::thread::yield_now();
         }
         store.persist(Ticket(2), batch());
+        store.wake();
         assert!(!store.is_full());
         store.persist(Ticket(3), batch());
         assert!(store.is_full(), "the batch in the thread's hands counts");
@@ -200,6 +211,6 @@ mod tests {
         assert_eq!(reports.recv(), Ok(Ticket(3)));
         assert!(!store.is_full());
         store.close();
-        assert_eq!(*log.lock().unwrap(), ["append 1", "sync", "append 1", "append 1", "sync"]);
+        assert_eq!(*log.lock().unwrap(), ["append 1", "sync", "append 2", "sync"]);
     }
 }

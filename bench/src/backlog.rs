@@ -1,0 +1,61 @@
+//! Claims over a standing backlog, and what the backlog costs in memory.
+
+use crate::ClusterOptions;
+use crate::cluster::Cluster;
+use crate::lifecycles::outcome_row;
+use crate::load::{self, Plan};
+use crate::report::{Report, Row};
+use anyhow::Result;
+use clap::Args;
+use norn_client::wire::QueueName;
+use std::time::{Duration, Instant};
+
+/// Flags.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Sizes of the backlog.
+    #[arg(long, value_delimiter = ',', default_value = "1000,1000000")]
+    tasks: Vec<usize>,
+    /// Clients, each with its own connection.
+    #[arg(long, default_value_t = 16)]
+    clients: usize,
+    /// Measured seconds for each size.
+    #[arg(long, default_value_t = 4.0)]
+    seconds: f64,
+    /// Bytes of a task.
+    #[arg(long, default_value_t = 256)]
+    payload: usize,
+    #[command(flatten)]
+    cluster: ClusterOptions,
+}
+
+/// Measures all sizes, each on a new cluster.
+pub async fn run(options: &Options, mut report: Report) -> Result<()> {
+    let plan = Plan {
+        clients: options.clients,
+        batch: 1,
+        payload_bytes: options.payload,
+        duration: Duration::from_secs_f64(options.seconds),
+    };
+    let queue = QueueName::new("backlog")?;
+    for tasks in &options.tasks {
+        let cluster = Cluster::start(&options.cluster).await?;
+        let (before_bytes, before, started) = (cluster.resident_bytes()?, cluster.usage().await?, Instant::now());
+        load::fill(&cluster, &queue, *tasks, options.payload).await?;
+        let (fill_seconds, filled) = (started.elapsed().as_secs_f64(), cluster.usage().await?.since(before));
+        let filled_bytes = cluster.resident_bytes()?;
+        let outcome = load::run(&cluster, &queue, &plan).await?;
+        let task_count = (*tasks).max(1) as f64;
+        let row = Row::default()
+            .count("backlog_tasks", *tasks as u64)
+            .number("fill_tasks_per_s", task_count / fill_seconds, 0)
+            .number("fill_cpu_s_per_10k", filled.cpu_seconds * 1e4 / task_count, 2)
+            .number("nodes_memory_mib", filled_bytes as f64 / f64::from(1 << 20), 0)
+            .number("bytes_per_task", filled_bytes.saturating_sub(before_bytes) as f64 / task_count, 0);
+        report.row(outcome_row(row, &outcome))?;
+        if let Some(error) = &outcome.seen.failure_last {
+            eprintln!("norn-bench: the last of {} failures: {error}", outcome.seen.failures);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,219 @@
+//! A cluster of `norn start` processes on this machine, with certificates and data in a directory of their own.
+
+use crate::ClusterOptions;
+use crate::process;
+use anyhow::{Context, Result, bail, ensure};
+use norn_client::client::{Client, ClientConfig};
+use std::fs::{self, File};
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a node may take to say that it listens.
+const START_PATIENCE: Duration = Duration::from_secs(20);
+/// Between looks at what a node has said.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Running nodes. Dropping it ends them and removes their data.
+#[derive(Debug)]
+pub struct Cluster {
+    directory: PathBuf,
+    addresses: Vec<String>,
+    nodes: Vec<Child>,
+    /// One client for each node, which asks only that node.
+    watchers: Vec<Client>,
+}
+
+/// What all nodes together have used so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Usage {
+    /// User and system time, in seconds.
+    pub cpu_seconds: f64,
+    /// Syncs of the logs.
+    pub log_syncs: u64,
+    /// Messages between nodes.
+    pub peer_messages: u64,
+    /// Events handed to the cores.
+    pub events: u64,
+}
+
+impl Usage {
+    /// What came after `before`.
+    pub fn since(self, before: Usage) -> Usage {
+        Usage {
+            cpu_seconds: self.cpu_seconds - before.cpu_seconds,
+            log_syncs: self.log_syncs - before.log_syncs,
+            peer_messages: self.peer_messages - before.peer_messages,
+            events: self.events - before.events,
+        }
+    }
+}
+
+impl Cluster {
+    /// Makes certificates, starts the nodes and founds the cluster; returns once it serves.
+    pub async fn start(options: &ClusterOptions) -> Result<Cluster> {
+        ensure!(options.nodes > 0, "a cluster has at least one node");
+        let norn = program(options)?;
+        let place = options.directory.clone().unwrap_or_else(std::env::temp_dir);
+        let directory = unused_directory(&place)?;
+        let mut cluster = Cluster { directory, addresses: Vec::new(), nodes: Vec::new(), watchers: Vec::new() };
+        cluster.make_certificates(&norn, options.nodes)?;
+        cluster.addresses = free_addresses(options.nodes)?;
+        for place in 0..options.nodes {
+            cluster.start_node(&norn, place, &options.settings)?;
+        }
+        for place in 0..options.nodes {
+            cluster.await_node(place)?;
+        }
+        let certificates = cluster.certificates();
+        let mut found = Command::new(&norn);
+        found.args(["cluster", "init", "--peers", &cluster.addresses.join(",")]).arg("--certs").arg(certificates);
+        run(&mut found)?;
+        for place in 0..options.nodes {
+            let mut config = cluster.config(place);
+            config.addresses.truncate(1);
+            cluster.watchers.push(Client::connect(config).await?);
+        }
+        Ok(cluster)
+    }
+
+    fn certificates(&self) -> PathBuf {
+        self.directory.join("certs")
+    }
+
+    fn make_certificates(&self, norn: &Path, nodes: usize) -> Result<()> {
+        let directory = self.certificates();
+        let cert = |arguments: &[&str]| {
+            let mut command = Command::new(norn);
+            command.arg("cert").args(arguments).arg("--dir").arg(&directory);
+            run(&mut command)
+        };
+        cert(&["ca"])?;
+        cert(&["client", "bench"])?;
+        (0..nodes).try_for_each(|place| cert(&["node", &node_name(place), "--host", "127.0.0.1"]))
+    }
+
+    fn start_node(&mut self, norn: &Path, place: usize, settings: &[String]) -> Result<()> {
+        let name = node_name(place);
+        let output = File::create(self.output(place))?;
+        let mut command = Command::new(norn);
+        command.args(["start", "--name", &name, "--listen", &self.addresses[place], "--log", "warn"]);
+        command.arg("--data").arg(self.directory.join(&name)).arg("--certs").arg(self.certificates());
+        command.args(settings.iter().flat_map(|setting| ["--set", setting.as_str()]));
+        command.args(["--die-with-parent", &std::process::id().to_string()]);
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        self.nodes.push(command.spawn().with_context(|| format!("starting {}", norn.display()))?);
+        Ok(())
+    }
+
+    fn await_node(&mut self, place: usize) -> Result<()> {
+        let deadline = Instant::now() + START_PATIENCE;
+        loop {
+            let said = fs::read_to_string(self.output(place))?;
+            if said.lines().any(|line| line == "ready") {
+                return Ok(());
+            }
+            let ended = self.nodes[place].try_wait()?;
+            if ended.is_some() || Instant::now() > deadline {
+                bail!("node {} does not get ready: {said}", node_name(place));
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+
+    fn output(&self, place: usize) -> PathBuf {
+        self.directory.join(format!("{}.out", node_name(place)))
+    }
+
+    /// How the client with this number reaches the cluster: each begins with another node.
+    pub fn config(&self, number: usize) -> ClientConfig {
+        let mut addresses = self.addresses.clone();
+        addresses.rotate_left(number % self.addresses.len());
+        let file = |name: &str| self.certificates().join(name);
+        let mut config =
+            ClientConfig::new(addresses, file("ca.crt"), file("client-bench.crt"), file("client-bench.key"));
+        config.name = "norn-bench".to_owned();
+        config
+    }
+
+    /// What the nodes have used so far.
+    pub async fn usage(&self) -> Result<Usage> {
+        let mut usage = Usage::default();
+        for (node, watcher) in self.nodes.iter().zip(&self.watchers) {
+            let status = watcher.status().await?;
+            let counter =
+                |name: &str| status.counters.iter().find(|(other, _)| other == name).map_or(0, |(_, count)| *count);
+            usage.cpu_seconds += process::cpu_seconds(node.id())?;
+            usage.log_syncs += counter("log_syncs");
+            usage.peer_messages += counter("peer_messages_sent");
+            usage.events += counter("events");
+        }
+        Ok(usage)
+    }
+
+    /// Resident memory of all nodes, in bytes.
+    pub fn resident_bytes(&self) -> Result<u64> {
+        self.nodes.iter().map(|node| process::resident_bytes(node.id())).sum()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for node in &mut self.nodes {
+            // Its data goes with it, so it need not hand anything over. It may have ended by itself.
+            let _ = node.kill();
+            let _ = node.wait();
+        }
+        if let Err(error) = fs::remove_dir_all(&self.directory) {
+            eprintln!("norn-bench: {} stays: {error}", self.directory.display());
+        }
+    }
+}
+
+fn node_name(place: usize) -> String {
+    format!("n{}", place + 1)
+}
+
+fn unused_directory(place: &Path) -> Result<PathBuf> {
+    let process = std::process::id();
+    for number in 0.. {
+        let directory = place.join(format!("norn-bench-{process}-{number}"));
+        match fs::create_dir(&directory) {
+            Ok(()) => return Ok(directory),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error).with_context(|| directory.display().to_string()),
+        }
+    }
+    unreachable!("numbers do not run out")
+}
+
+/// Ports that are free right now, all asked for before any is let go.
+fn free_addresses(count: usize) -> Result<Vec<String>> {
+    let sockets = (0..count).map(|_| UdpSocket::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
+    sockets.iter().map(|socket| Ok(socket.local_addr()?.to_string())).collect()
+}
+
+/// The program to start. Under `cargo run` it is built first, so that nobody measures yesterday's.
+fn program(options: &ClusterOptions) -> Result<PathBuf> {
+    if let Some(norn) = &options.norn {
+        return Ok(norn.clone());
+    }
+    if let Some(cargo) = std::env::var_os("CARGO") {
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "--package", "norn-node", "--bin", "norn"]);
+        if !cfg!(debug_assertions) {
+            build.arg("--release");
+        }
+        run(&mut build)?;
+    }
+    let norn = std::env::current_exe()?.with_file_name("norn");
+    ensure!(norn.exists(), "{} does not exist; build it with `cargo build --release`, or give --norn", norn.display());
+    Ok(norn)
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! Closed-loop clients, each with a connection of its own.
+
+use crate::cluster::{Cluster, Usage};
+use crate::process;
+use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
+use norn_client::client::{ClaimOptions, Client, CompleteOptions};
+use norn_client::session::Draft;
+use norn_client::wire::{Acks, Error, QueueName};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// Before anything counts.
+const WARM_UP: Duration = Duration::from_secs(1);
+/// Longest latency that is told from longer ones.
+const LATENCY_US_MAX: u64 = 60_000_000;
+/// Connections that fill a queue.
+const FILLERS: usize = 4;
+/// Tasks in one call that fills a queue.
+const FILL_BATCH: usize = 1_000;
+
+/// What each client does.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Clients.
+    pub clients: usize,
+    /// Tasks in one call.
+    pub batch: usize,
+    /// Bytes of each task.
+    pub payload_bytes: usize,
+    /// Measured time.
+    pub duration: Duration,
+}
+
+/// Latencies of one verb, in microseconds.
+pub type Latencies = Histogram<u64>;
+
+/// What the clients saw.
+#[derive(Debug)]
+pub struct Seen {
+    /// Of enqueue.
+    pub enqueue: Latencies,
+    /// Of claim.
+    pub claim: Latencies,
+    /// Of complete.
+    pub complete: Latencies,
+    /// Completions acknowledged.
+    pub completed: u64,
+    /// Claims that brought nothing.
+    pub empty_claims: u64,
+    /// Calls or tasks that failed.
+    pub failures: u64,
+    /// The last of them.
+    pub failure_last: Option<Error>,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What the clients saw.
+    pub seen: Seen,
+    /// Measured time, in seconds.
+    pub seconds: f64,
+    /// What the nodes used in it.
+    pub usage: Usage,
+    /// What this process used in it, in CPU seconds.
+    pub client_cpu_seconds: f64,
+    /// At the end.
+    pub load_average: f64,
+}
+
+impl Seen {
+    fn new() -> Result<Seen> {
+        let latencies = || Histogram::new_with_bounds(1, LATENCY_US_MAX, 3);
+        Ok(Seen {
+            enqueue: latencies()?,
+            claim: latencies()?,
+            complete: latencies()?,
+            completed: 0,
+            empty_claims: 0,
+            failures: 0,
+            failure_last: None,
+        })
+    }
+
+    fn add(&mut self, other: Seen) -> Result<()> {
+        self.enqueue.add(other.enqueue)?;
+        self.claim.add(other.claim)?;
+        self.complete.add(other.complete)?;
+        self.completed += other.completed;
+        self.empty_claims += other.empty_claims;
+        self.failures += other.failures;
+        self.failure_last = self.failure_last.take().or(other.failure_last);
+        Ok(())
+    }
+
+    fn failed(&mut self, error: Error) {
+        self.failures += 1;
+        self.failure_last = Some(error);
+    }
+}
+
+/// Puts tasks into a queue, many at a time.
+pub async fn fill(cluster: &Cluster, queue: &QueueName, tasks: usize, payload_bytes: usize) -> Result<()> {
+    let mut fillers = JoinSet::new();
+    for number in 0..FILLERS {
+        let client = Client::connect(cluster.config(number)).await?;
+        let queue = queue.clone();
+        let mut left = tasks / FILLERS + usize::from(number < tasks % FILLERS);
+        fillers.spawn(async move {
+            while left > 0 {
+                let count = left.min(FILL_BATCH);
+                left -= count;
+                let drafts = (0..count).map(|_| Draft::new(queue.clone(), vec![b'x'; payload_bytes])).collect();
+                for result in client.enqueue_many(drafts, Acks::Quorum).await {
+                    result.context("filling the queue")?;
+                }
+            }
+            client.close().await;
+            anyhow::Ok(())
+        });
+    }
+    while let Some(filled) = fillers.join_next().await {
+        filled??;
+    }
+    Ok(())
+}
+
+/// Runs the clients and measures.
+pub async fn run(cluster: &Cluster, queue: &QueueName, plan: &Plan) -> Result<Outcome> {
+    let begin = Instant::now() + WARM_UP;
+    let end = begin + plan.duration;
+    let mut clients = JoinSet::new();
+    for number in 0..plan.clients {
+        let client = Client::connect(cluster.config(number)).await?;
+        let looper = Looper { client, queue: queue.clone(), plan: plan.clone(), begin, end, seen: Seen::new()? };
+        clients.spawn(looper.run());
+    }
+    tokio::time::sleep_until(begin.into()).await;
+    let (measured_from, before, client_before) = (Instant::now(), cluster.usage().await?, own_cpu_seconds()?);
+    tokio::time::sleep_until(end.into()).await;
+    let (after, client_after, measured_to) = (cluster.usage().await?, own_cpu_seconds()?, Instant::now());
+    let mut seen = Seen::new()?;
+    while let Some(ended) = clients.join_next().await {
+        seen.add(ended?)?;
+    }
+    let seconds = plan.duration.as_secs_f64();
+    // Asking the nodes takes its time as well: what they used is scaled to the time in which completions count.
+    let scale = seconds / (measured_to - measured_from).as_secs_f64();
+    let mut usage = after.since(before);
+    usage.cpu_seconds *= scale;
+    let client_cpu_seconds = (client_after - client_before) * scale;
+    Ok(Outcome { seen, seconds, usage, client_cpu_seconds, load_average: process::load_average()? })
+}
+
+fn own_cpu_seconds() -> Result<f64> {
+    process::cpu_seconds(std::process::id())
+}
+
+struct Looper {
+    client: Client,
+    queue: QueueName,
+    plan: Plan,
+    begin: Instant,
+    end: Instant,
+    seen: Seen,
+}
+
+impl Looper {
+    async fn run(mut self) -> Seen {
+        while Instant::now() < self.end {
+            self.lifecycle().await;
+        }
+        self.client.close().await;
+        self.seen
+    }
+
+    fn counts(&self, instant: Instant) -> bool {
+        (self.begin..self.end).contains(&instant)
+    }
+
+    async fn lifecycle(&mut self) {
+        let payload = || vec![b'x'; self.plan.payload_bytes];
+        let drafts = (0..self.plan.batch).map(|_| Draft::new(self.queue.clone(), payload())).collect();
+        let asked = Instant::now();
+        let results = self.client.enqueue_many(drafts, Acks::Quorum).await;
+        let enqueued = Instant::now();
+        results.into_iter().filter_map(Result::err).for_each(|error| self.seen.failed(error));
+        let claim = ClaimOptions::new([self.queue.clone()]).max(self.plan.batch as u32).worker("bench");
+        let claims = self.client.claim(claim).await;
+        let claimed = Instant::now();
+        if self.counts(claimed) {
+            record(&mut self.seen.enqueue, enqueued - asked);
+            record(&mut self.seen.claim, claimed - enqueued);
+        }
+        let tasks = match claims {
+            Ok(claims) => claims.tasks,
+            Err(error) => return self.seen.failed(error),
+        };
+        if tasks.is_empty() {
+            self.seen.empty_claims += 1;
+            return;
+        }
+        let done = |task: &norn_client::client::Claimed| CompleteOptions::new(task.granted.id, task.granted.token);
+        let results = self.client.complete_many(tasks.iter().map(done).collect(), Acks::Quorum).await;
+        let completed = Instant::now();
+        let counts = self.counts(completed);
+        if counts {
+            record(&mut self.seen.complete, completed - claimed);
+        }
+        for result in results {
+            match result {
+                Ok(_) => self.seen.completed += u64::from(counts),
+                Err(error) => self.seen.failed(error),
+            }
+        }
+    }
+}
+
+fn record(latencies: &mut Latencies, latency: Duration) {
+    latencies.saturating_record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
+}
