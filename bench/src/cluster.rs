@@ -201,7 +201,8 @@ fn program(options: &ClusterOptions) -> Result<PathBuf> {
     }
     if let Some(cargo) = std::env::var_os("CARGO") {
         let mut build = Command::new(cargo);
-        build.args(["build", "--quiet", "--package", "norn-node", "--bin", "norn"]);
+        // Together with this package, so that the libraries get the same features and are not built twice.
+        build.args(["build", "--quiet", "--package", "norn-node", "--package", "norn-bench", "--bin", "norn"]);
         if !cfg!(debug_assertions) {
             build.arg("--release");
         }
