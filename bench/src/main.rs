@@ -1,6 +1,7 @@
 //! Benchmarks of Norn.
 //!
 //! ```text
+//! cargo build --release                                      the nodes; not done by the lines below
 //! cargo run --release -p norn-bench -- lifecycles --clients 1,16,64
 //! cargo run --release -p norn-bench -- backlog --tasks 1000,1000000
 //! cargo run --release -p norn-bench -- micro
@@ -50,7 +51,7 @@ pub struct ClusterOptions {
     /// Nodes to start.
     #[arg(long, default_value_t = 3)]
     pub nodes: usize,
-    /// The program to start; by default the one beside this program, brought up to date first.
+    /// The program to start; by default the one beside this program; build it first.
     #[arg(long, value_name = "FILE")]
     pub norn: Option<PathBuf>,
     /// Where data directories are made; by default the system's directory for temporary files. Should be a real disk.

@@ -97,6 +97,8 @@ pub struct Node {
     unsent: BTreeSet<PartitionId>,
     /// Partitions whose ready work changed in this step.
     stirred: BTreeSet<PartitionId>,
+    /// The start counter is not on disk yet: a number that may be used again must not be told to anybody.
+    starting: bool,
     stopping: bool,
     stop_deadline_us: u64,
     halted: bool,
@@ -125,6 +127,7 @@ impl Node {
             heads: Heads::default(),
             unsent: BTreeSet::new(),
             stirred: BTreeSet::new(),
+            starting: true,
             stopping: false,
             stop_deadline_us: 0,
             halted: false,
@@ -146,7 +149,7 @@ impl Node {
                 self.on_request(client, number, &principal, request)
             }
             Event::ClientGone { client } => self.on_client_gone(client),
-            Event::Persisted { ticket } => self.outbox.persisted(ticket),
+            Event::Persisted { ticket } => self.on_persisted(ticket),
             Event::Wake => self.on_wake(),
             Event::PeerConnected { peer } => self.on_peer_connected(peer),
             Event::Shutdown => self.on_shutdown(),
@@ -186,6 +189,9 @@ impl Node {
     }
 
     fn on_peer(&mut self, from: NodeId, message: PeerMessage) {
+        if self.starting {
+            return;
+        }
         if self.peers.contains_key(&from) {
             self.note_heard(from);
             self.on_message(from, message);

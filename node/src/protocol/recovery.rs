@@ -1,6 +1,6 @@
 //! From the log back to a node, and its first moments.
 
-use super::effect::Effect;
+use super::effect::{Effect, Ticket};
 use super::partition::Partition;
 use super::record::Record;
 use super::time::Now;
@@ -88,10 +88,17 @@ impl Node {
             replica.store.take_touched();
             self.release_due(id);
         }
-        if let Some(genesis) = self.genesis.clone() {
+        self.settle(effects);
+    }
+
+    /// Part of the log is on disk; the first part ends the start: from now on the node may be heard.
+    pub(super) fn on_persisted(&mut self, ticket: Ticket) {
+        self.outbox.persisted(ticket);
+        if std::mem::take(&mut self.starting)
+            && let Some(genesis) = self.genesis.clone()
+        {
             self.begin(genesis);
         }
-        self.settle(effects);
     }
 
     /// Takes its place in a cluster.

@@ -147,6 +147,9 @@ impl Node {
         if self.genesis.is_none() {
             return Err(Error::new(ErrorCode::NotReady, "this node waits for `norn cluster init`"));
         }
+        if self.starting {
+            return Err(Error::new(ErrorCode::NotReady, "this node is starting; ask again"));
+        }
         if self.stopping {
             return Err(Error::new(ErrorCode::NotReady, "this node is stopping; ask another"));
         }
@@ -237,7 +240,9 @@ impl Node {
         let genesis = Arc::new(genesis);
         self.outbox.persist(Record::Genesis(genesis.clone()));
         self.join(genesis.clone());
-        self.begin(genesis);
+        if !self.starting {
+            self.begin(genesis);
+        }
         Ok(())
     }
 

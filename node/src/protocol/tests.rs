@@ -257,6 +257,26 @@ fn a_task_is_enqueued_claimed_expires_is_claimed_again_and_completed() {
     assert_eq!(cluster.claim(0, 10_000), Vec::new());
 }
 
+/// A start counter that is not on disk may be used again: then answers to an earlier process would count for this one.
+#[test]
+fn a_node_says_nothing_before_its_start_is_on_disk() {
+    let mut cluster = Cluster::new(3);
+    let mut node = Node::new(founding(0), 5);
+    for record in cluster.logs[0].clone() {
+        node.recover(record).expect("its own log");
+    }
+    let mut effects = Vec::new();
+    node.start(cluster.now, &mut effects);
+    cluster.advance(10);
+    let vote = PeerMessage::PreVote { partition: PartitionId(0), epoch: 99, viewstamp: Default::default() };
+    node.step(cluster.now, Event::Peer { from: NodeId(2), message: vote }, &mut effects);
+    node.step(cluster.now, Event::Wake, &mut effects);
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Send { .. })), "{effects:?}");
+    node.step(cluster.now, Event::Persisted { ticket: Ticket(1) }, &mut effects);
+    node.step(cluster.now, Event::Wake, &mut effects);
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Send { .. })));
+}
+
 #[test]
 fn a_single_node_is_a_cluster() {
     let mut cluster = Cluster::new(1);

@@ -173,7 +173,7 @@ state       claimed
 enqueued    10s ago, 2023-11-14T22:13:20Z
 not before  in 9.8s, 2023-11-14T22:13:39.8Z
 priority    5
-attempts    1 of 3
+attempts    at most 3
 header      trace=a\\u{1b}b
 data        hello
 result      ok

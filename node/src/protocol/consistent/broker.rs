@@ -554,7 +554,8 @@ impl Node {
         for replica in self.partitions.values().filter(follows) {
             partitions.push(replica.id);
             let indices = queues.iter().filter_map(|queue| replica.store.index().queue(queue));
-            ready.extend(indices.flat_map(|index| index.ready().map(|(_, id)| *id)).take(PULL_TASKS_MAX));
+            let room = PULL_TASKS_MAX + 1 - ready.len();
+            ready.extend(indices.flat_map(|index| index.ready().map(|(_, id)| *id)).take(room));
         }
         let more = ready.len() > PULL_TASKS_MAX;
         ready.truncate(PULL_TASKS_MAX);

@@ -162,7 +162,8 @@ pub struct Table {
 }
 
 fn hash(kind: u8, value: &impl Serialize) -> u128 {
-    let mut bytes = vec![kind];
+    let mut bytes = Vec::with_capacity(256);
+    bytes.push(kind);
     value.serialize(&mut rmp_serde::Serializer::new(&mut bytes)).expect("table entries always encode");
     xxh3_128(&bytes)
 }

@@ -290,6 +290,9 @@ impl Node {
 
     /// The connection is new: what was sent before may be lost.
     pub(super) fn on_peer_connected(&mut self, node: NodeId) {
+        if self.starting {
+            return;
+        }
         if !self.peers.contains_key(&node) {
             self.outbox.observe(Observation::Refused { what: "connection of a node that is no member" });
             return;
