@@ -62,7 +62,7 @@ pub const DEFINITIONS: &[Definition] = &[
         "a leader unheard for up to twice this is replaced; 3 heartbeats at least",
     ),
     number("resend_ms", 10, 60_000, "200", "before an unanswered replication message is repeated"),
-    number("request_timeout_ms", 100, 300_000, "5000", "after which a request is answered `unknown` or `unavailable`"),
+    number("request_timeout_ms", 100, 300_000, "2000", "after which a request is answered `unknown` or `unavailable`"),
     number("exchange_interval_ms", 50, 3_600_000, "1000", "between rounds of anti-entropy"),
     number("sweep_interval_ms", 50, 60_000, "2000", "between looks of parked claims at all leaders"),
     number("clock_epsilon_ms", 1, 600_000, "1000", "bound on the difference of wall clocks"),
