@@ -42,8 +42,6 @@ pub enum Mutant {
     DropWithoutRecord,
     /// A renewal sets the lease to what was asked, even if shorter.
     RenewalShortens,
-    /// A leader's restart within the election timeout goes unnoticed.
-    RestartUnnoticed,
     /// A write is acknowledged before it is on disk.
     AckBeforeDurable,
     /// A vote ignores how old the candidate's table is.
@@ -52,8 +50,6 @@ pub enum Mutant {
     DoneFlagIgnored,
     /// Claims expire by the wall clock alone.
     WallClockOnly,
-    /// A broker gives back grants that it only found again, which may be in somebody's hands.
-    FoundGrantReturned,
 }
 
 impl Default for Config {

@@ -3,18 +3,16 @@
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 11] = [
+pub const ALL: [(&str, Mutant); 9] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
     ("drop-without-record", Mutant::DropWithoutRecord),
     ("renewal-shortens", Mutant::RenewalShortens),
-    ("restart-unnoticed", Mutant::RestartUnnoticed),
     ("ack-before-durable", Mutant::AckBeforeDurable),
     ("vote-ignores-viewstamp", Mutant::VoteIgnoresViewstamp),
     ("done-flag-ignored", Mutant::DoneFlagIgnored),
     ("wall-clock-only", Mutant::WallClockOnly),
-    ("found-grant-returned", Mutant::FoundGrantReturned),
 ];
 
 /// A mutant's name.

@@ -69,7 +69,9 @@ impl Node {
         if !self.plausible(partition, epoch) {
             return;
         }
-        let led = self.has_leader(partition) && from != self.me;
+        // A supposed leader that asks for votes leads no more.
+        let asks_itself = self.partitions[&partition].register.leader.is_some_and(|leader| leader.node == from);
+        let led = self.has_leader(partition) && from != self.me && !asks_itself;
         let any_age = mutant!(self.config, VoteIgnoresViewstamp);
         let register = &self.partitions[&partition].register;
         let recent = viewstamp >= register.viewstamp || any_age;

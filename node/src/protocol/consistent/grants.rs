@@ -139,6 +139,12 @@ impl Node {
                 out.insert(partition);
                 continue;
             }
+            if let Some(token) = self.exhausted(partition, &id) {
+                // The claim ran out before this node knew how many the task may have.
+                self.kill(partition, id, token, "the lease of its last attempt ran out");
+                self.publish_heads(partition);
+                continue;
+            }
             let replica = self.partitions.get_mut(&partition).expect("heads are of own partitions");
             assert!(replica.is_ready(&id), "a published head is ready");
             replica.store.set_class(&id, Class::Held);
@@ -150,11 +156,18 @@ impl Node {
         picked
     }
 
+    /// The token of a claim that ran out and was the last one its task may have.
+    fn exhausted(&self, partition: PartitionId, id: &TaskId) -> Option<Token> {
+        let replica = &self.partitions[&partition];
+        let attempts_max = replica.store.task(id)?.spec.as_ref()?.attempts_max;
+        let cell = replica.register.cell(id).filter(|_| replica.register.is_lapsed(id))?;
+        (attempts_max > 0 && cell.attempt >= attempts_max).then_some(cell.token)
+    }
+
     /// Operations that a session waits for are committed.
     pub(in crate::protocol) fn committed(&mut self, partition: PartitionId, at: Viewstamp, waiting: Waiting) {
         match waiting {
             Waiting::Grant { session, items, fresh } => {
-                let fresh = fresh || mutant!(self.config, FoundGrantReturned);
                 self.granted(partition, fresh.then_some(at), session, &items);
             }
             Waiting::Call { call, slots } => self.call_committed(call, &slots),
@@ -322,16 +335,10 @@ impl Node {
             }
             let token = replica.register.lapse(id);
             self.outbox.observe(Observation::Expired { id, token });
-            let attempts_max =
-                replica.store.task(&id).and_then(|task| task.spec.as_ref()).map_or(0, |spec| spec.attempts_max);
-            if attempts_max > 0 && cell.attempt >= attempts_max {
-                self.kill(
-                    partition,
-                    id,
-                    token,
-                    &format!("its lease ran out at attempt {} of {attempts_max}", cell.attempt),
-                );
+            if self.exhausted(partition, &id).is_some() {
+                self.kill(partition, id, token, "the lease of its last attempt ran out");
             } else {
+                let replica = self.partitions.get_mut(&partition).expect("just seen");
                 replica.reclassify(&id, now);
                 self.stirred.insert(partition);
             }

@@ -6,7 +6,6 @@
 use super::peer::{Heartbeat, PeerMessage};
 use super::timers::Key;
 use super::{Node, Observation};
-use crate::config::mutant;
 use crate::protocol::consistent::Epoch;
 use crate::protocol::consistent::register::Leader;
 use norn_client::wire::{NodeId, PartitionId};
@@ -148,7 +147,6 @@ impl Node {
 
     pub(super) fn on_heartbeat(&mut self, from: NodeId, heartbeat: Heartbeat) {
         let now = self.now;
-        let restart_unnoticed = mutant!(self.config, RestartUnnoticed);
         let gap_us = self.config.election_timeout_ms * 1_000;
         let Some(peer) = self.peers.get_mut(&from) else { return };
         if heartbeat.boot < peer.boot
@@ -158,12 +156,13 @@ impl Node {
         }
         let restarted = heartbeat.boot > peer.boot && peer.boot > 0;
         if heartbeat.boot > peer.boot {
-            let (heard_us, leads, version) = (peer.heard_us, std::mem::take(&mut peer.leads), peer.leads_version);
-            *peer =
-                Peer { boot: heartbeat.boot, heard_us, sent: peer.sent, up_since_us: now.mono_us, ..Peer::default() };
-            if restart_unnoticed {
-                (peer.leads, peer.leads_version) = (leads, version);
-            }
+            *peer = Peer {
+                boot: heartbeat.boot,
+                heard_us: peer.heard_us,
+                sent: peer.sent,
+                up_since_us: now.mono_us,
+                ..Peer::default()
+            };
         }
         if peer.latest.is_none_or(|(_, _, came_us)| now.mono_us > came_us + gap_us) {
             peer.up_since_us = now.mono_us;
@@ -181,11 +180,10 @@ impl Node {
             peer.commits.retain(|_, (_, _, first)| *first == 0 || *first > heartbeat.seen.1);
         }
         peer.leads_known = if heartbeat.leads_known.0 == self.boot { heartbeat.leads_known.1 } else { 0 };
-        if restarted && !restart_unnoticed {
+        if restarted {
             self.on_peer_restarted(from);
         }
-        let list = heartbeat.leads.filter(|list| !(restart_unnoticed && list.is_empty()));
-        if let Some(leads) = list {
+        if let Some(leads) = heartbeat.leads {
             self.on_leads(from, heartbeat.leads_version, leads);
         }
         for (partition, epoch, commit) in heartbeat.commits {
@@ -252,7 +250,10 @@ impl Node {
         let patience_us = self.config.election_timeout_ms * 1_000;
         register.leader.is_some_and(|leader| {
             let without_quorum = !self.hears_quorum(leader.node, partition);
-            !self.is_alive(leader.node) || (without_quorum && self.now.mono_us > register.heard_us + patience_us)
+            // A late message of a leader that has stepped down since makes it look like one for ever: its list knows better.
+            let unlisted = self.peers.get(&leader.node).is_none_or(|peer| !peer.leads.contains_key(&partition));
+            let doubtful = without_quorum || unlisted;
+            !self.is_alive(leader.node) || (doubtful && self.now.mono_us > register.heard_us + patience_us)
         })
     }
 
