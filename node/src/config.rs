@@ -50,6 +50,11 @@ pub enum Mutant {
     DoneFlagIgnored,
     /// Claims expire by the wall clock alone.
     WallClockOnly,
+    /// A follower flags ended tasks only where it saw the operation that granted them, not where their claims came with a
+    /// whole table or out of its own log.
+    FlagsForgotten,
+    /// Nobody notices that a leader which is heard again within the election timeout has restarted and leads no more.
+    RestartUnnoticed,
 }
 
 impl Default for Config {

@@ -3,7 +3,7 @@
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 9] = [
+pub const ALL: [(&str, Mutant); 11] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -13,6 +13,8 @@ pub const ALL: [(&str, Mutant); 9] = [
     ("vote-ignores-viewstamp", Mutant::VoteIgnoresViewstamp),
     ("done-flag-ignored", Mutant::DoneFlagIgnored),
     ("wall-clock-only", Mutant::WallClockOnly),
+    ("flags-forgotten", Mutant::FlagsForgotten),
+    ("restart-unnoticed", Mutant::RestartUnnoticed),
 ];
 
 /// A mutant's name.

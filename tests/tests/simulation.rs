@@ -56,9 +56,21 @@ fn seeds_of_grants_found_again() {
     [564, 3_828].into_iter().for_each(holds);
 }
 
+/// Acknowledgements of a follower that had fetched a whole table flagged none of the ended tasks in it.
+#[test]
+fn seeds_of_forgotten_flags() {
+    [321].into_iter().for_each(holds);
+}
+
+/// A supposed leader that had stepped down was believed in for ever.
+#[test]
+fn seeds_of_leaders_believed_in_for_ever() {
+    [301_012].into_iter().for_each(holds);
+}
+
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
-const CAUGHT_FROM: [(Mutant, u64); 9] = [
+const CAUGHT_FROM: [(Mutant, u64); 11] = [
     (Mutant::VoteNotDurable, 5),
     (Mutant::GrantBeforeQuorum, 1),
     (Mutant::MergeDropsUpdate, 2),
@@ -68,6 +80,8 @@ const CAUGHT_FROM: [(Mutant, u64); 9] = [
     (Mutant::VoteIgnoresViewstamp, 74),
     (Mutant::DoneFlagIgnored, 10),
     (Mutant::WallClockOnly, 1),
+    (Mutant::FlagsForgotten, 321),
+    (Mutant::RestartUnnoticed, 1),
 ];
 /// Seeds tried for each.
 const SEEDS_EACH: u64 = 3;

@@ -57,7 +57,9 @@ impl Node {
                 if after != replica.register.viewstamp {
                     return Err(format!("{partition:?}: operations after {after:?}, the table is elsewhere"));
                 }
-                ops.iter().try_for_each(|op| replica.apply(op, now, &config)).map_err(|misfit| misfit.to_string())
+                let applied = ops.iter().try_for_each(|op| replica.apply(op, now, &config));
+                replica.register.forget_recent();
+                applied.map_err(|misfit| misfit.to_string())
             }
             Record::Facts { partition, items } => {
                 let (now, config) = (self.now, self.config.clone());

@@ -70,7 +70,8 @@ impl Node {
             return;
         }
         // A supposed leader that asks for votes leads no more.
-        let asks_itself = self.partitions[&partition].register.leader.is_some_and(|leader| leader.node == from);
+        let asks_itself = self.partitions[&partition].register.leader.is_some_and(|leader| leader.node == from)
+            && !mutant!(self.config, RestartUnnoticed);
         let led = self.has_leader(partition) && from != self.me && !asks_itself;
         let any_age = mutant!(self.config, VoteIgnoresViewstamp);
         let register = &self.partitions[&partition].register;
@@ -228,7 +229,6 @@ impl Node {
             progress,
             ops: VecDeque::new(),
             granted: 0,
-            flags: BTreeSet::new(),
             waiting: VecDeque::new(),
             quorum_us: now.mono_us,
             transferring_until_us: 0,

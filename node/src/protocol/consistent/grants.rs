@@ -193,11 +193,7 @@ impl Node {
             return;
         }
         for (id, token) in items {
-            let flagged = self.partitions[&partition]
-                .register
-                .leading()
-                .is_some_and(|leading| leading.flags.contains(&(*id, *token)));
-            let Some(granted) = self.granted_task(partition, id, *token).filter(|_| !flagged) else { continue };
+            let Some(granted) = self.granted_task(partition, id, *token) else { continue };
             self.outbox.observe(Observation::Granted { id: *id, token: *token });
             self.grants.sessions.get_mut(&session).expect("just seen").tasks.push((granted, fresh));
         }

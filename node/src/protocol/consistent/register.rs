@@ -2,9 +2,8 @@
 
 use super::table::{Cell, CellState, Misfit, Op, Table};
 use super::{Epoch, ReplicaId, Viewstamp, majority};
-use crate::config::Config;
+use crate::config::{Config, mutant};
 use crate::limits::OPS_KEPT_MAX;
-use crate::protocol::peer::DoneFlag;
 use crate::protocol::time::Now;
 use norn_client::wire::{ClaimId, NodeId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -49,8 +48,6 @@ pub struct Leading {
     pub ops: VecDeque<Arc<Op>>,
     /// Number of the latest grant.
     pub granted: u64,
-    /// Grants that a follower knows to be of ended tasks.
-    pub flags: BTreeSet<(TaskId, Token)>,
     /// What waits for operations to commit, by their number.
     pub waiting: VecDeque<(u64, super::Waiting)>,
     /// When a quorum was last heard.
@@ -108,8 +105,8 @@ pub struct Register {
     pub heard_us: u64,
     /// Highest epoch seen anywhere, for the next campaign.
     pub seen: Epoch,
-    /// Flags of grants above `commit`, by number of the operation.
-    pub done: BTreeMap<u64, Vec<DoneFlag>>,
+    /// Claims that operations above `commit` granted or renewed, by number of the operation.
+    recent: BTreeMap<u64, Vec<TaskId>>,
     /// Earliest end of each held claim on this process's monotonic clock.
     deadlines: BTreeMap<TaskId, (Token, u64)>,
     /// The same by time.
@@ -135,7 +132,7 @@ impl Register {
             leader: None,
             heard_us: 0,
             seen: 0,
-            done: BTreeMap::new(),
+            recent: BTreeMap::new(),
             deadlines: BTreeMap::new(),
             expiry: BTreeSet::new(),
             lapsed: BTreeMap::new(),
@@ -209,6 +206,9 @@ impl Register {
         for id in &changed {
             self.arm(*id, now, config);
         }
+        if matches!(op, Op::Grant { .. } | Op::Renew { .. }) {
+            self.recent.insert(at.length, changed.clone());
+        }
         Ok(changed)
     }
 
@@ -255,7 +255,7 @@ impl Register {
         assert!(viewstamp > self.viewstamp, "a table never goes back");
         self.viewstamp = viewstamp;
         self.commit = 0;
-        self.done.clear();
+        self.recent.clear();
         let Some(table) = table else { return BTreeSet::new() };
         let before = std::mem::replace(&mut self.table, table);
         let same = |id: &TaskId, cell: &Cell| {
@@ -274,7 +274,32 @@ impl Register {
                 self.by_claim.entry(cell.claim).or_default().insert(*id);
             }
         }
+        self.recollect(config);
         touched
+    }
+
+    /// Finds in the table which claims are recent, where the operations themselves were not seen.
+    fn recollect(&mut self, config: &Config) {
+        let Viewstamp { epoch, .. } = self.viewstamp;
+        self.recent.clear();
+        if mutant!(config, FlagsForgotten) {
+            return;
+        }
+        let uncommitted = |cell: &Cell| cell.renewed.epoch == epoch && cell.renewed.length > self.commit;
+        for (id, cell) in self.table.cells.iter().filter(|(_, cell)| uncommitted(cell)) {
+            self.recent.entry(cell.renewed.length).or_default().push(*id);
+        }
+    }
+
+    /// Held claims that operations above the known commit granted or renewed.
+    pub fn recent_claims(&self) -> impl Iterator<Item = (&TaskId, Token)> {
+        self.recent.iter().flat_map(|(length, ids)| ids.iter().map(move |id| (*length, id))).filter_map(
+            |(length, id)| {
+                let at = Viewstamp { epoch: self.viewstamp.epoch, length };
+                let held = |cell: &&Cell| cell.renewed == at && cell.state == CellState::Held;
+                self.cell(id).filter(held).map(|cell| (id, cell.token))
+            },
+        )
     }
 
     fn still_armed(&self, id: &TaskId) -> bool {
@@ -282,7 +307,7 @@ impl Register {
         self.deadlines.get(id).map(|(token, _)| *token) == held
     }
 
-    /// After a restart no deadline is known: every claim counts from now.
+    /// After a restart no deadline is known, and no commit: every claim counts from now, and any of this epoch is recent.
     pub fn rearm(&mut self, now: Now, config: &Config) {
         self.deadlines.clear();
         self.expiry.clear();
@@ -290,6 +315,12 @@ impl Register {
         for id in ids {
             self.arm(id, now, config);
         }
+        self.recollect(config);
+    }
+
+    /// While the log is replayed nobody asks what is recent; at the end of it the table tells.
+    pub fn forget_recent(&mut self) {
+        self.recent.clear();
     }
 
     /// The first claim whose monotonic deadline has come.
@@ -334,7 +365,9 @@ impl Register {
     /// Operations up to this one are committed.
     pub fn learn_commit(&mut self, length: u64) {
         self.commit = self.commit.max(length.min(self.viewstamp.length));
-        self.done = self.done.split_off(&(self.commit + 1));
+        while self.recent.first_key_value().is_some_and(|(length, _)| *length <= self.commit) {
+            self.recent.pop_first();
+        }
     }
 
     /// Keeps an appended operation for followers.

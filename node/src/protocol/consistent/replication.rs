@@ -218,15 +218,13 @@ impl Node {
             return;
         }
         let viewstamp = Viewstamp { epoch, length: 0 };
-        let by_value = table.is_some();
         replica.install(viewstamp, table.as_ref().map(|table| table.as_ref().clone()), now, &config);
         if replica.register.table.digest() != digest {
             self.halt(format!("{partition:?}: the table at {base:?} differs from that of leader {from}"));
             return;
         }
-        let flags = if by_value { replica.done_flags_of_table() } else { Vec::new() };
         self.outbox.persist(Record::Install { partition, viewstamp, table });
-        self.acknowledge(partition, from, flags);
+        self.acknowledge(partition, from, Vec::new());
     }
 
     pub(in crate::protocol) fn on_snapshot(
@@ -242,14 +240,12 @@ impl Node {
         }
         let (now, config) = (self.now, self.config.clone());
         let replica = self.partitions.get_mut(&partition).expect("followed");
-        let mut flags = Vec::new();
         if viewstamp > replica.register.viewstamp {
             replica.install(viewstamp, Some(table.as_ref().clone()), now, &config);
-            flags = replica.done_flags_of_table();
             self.outbox.persist(Record::Install { partition, viewstamp, table: Some(table.clone()) });
         }
         self.partitions.get_mut(&partition).expect("followed").register.learn_commit(commit.min(viewstamp.length));
-        self.acknowledge(partition, from, flags);
+        self.acknowledge(partition, from, Vec::new());
     }
 
     pub(in crate::protocol) fn on_ops(
@@ -288,7 +284,7 @@ impl Node {
             self.outbox.persist(Record::Ops { partition, after: own, ops: fresh });
             self.stirred.insert(partition);
         }
-        self.acknowledge_missing(partition, from, Vec::new(), missing);
+        self.acknowledge(partition, from, missing);
     }
 
     fn refuse(&mut self, partition: PartitionId, leader: NodeId) {
@@ -297,23 +293,10 @@ impl Node {
         self.outbox.send(leader, PeerMessage::Nack { partition, replica, promised, viewstamp });
     }
 
-    fn acknowledge(&mut self, partition: PartitionId, leader: NodeId, flags: Vec<DoneFlag>) {
-        self.acknowledge_missing(partition, leader, flags, Vec::new());
-    }
-
-    /// once everything is on disk. Flags above the known commit are repeated, so that a lost answer cannot hide one.
-    fn acknowledge_missing(
-        &mut self,
-        partition: PartitionId,
-        leader: NodeId,
-        flags: Vec<DoneFlag>,
-        missing: Vec<TaskId>,
-    ) {
-        let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
-        if !flags.is_empty() {
-            register.done.entry(register.viewstamp.length).or_default().extend(flags);
-        }
-        let done: Vec<DoneFlag> = register.done.values().flatten().cloned().collect();
+    /// once everything is on disk.
+    fn acknowledge(&mut self, partition: PartitionId, leader: NodeId, missing: Vec<TaskId>) {
+        let replica = &self.partitions[&partition];
+        let (register, done) = (&replica.register, replica.done_flags());
         let (epoch, length, replica) = (register.viewstamp.epoch, register.viewstamp.length, register.me);
         self.outbox.send_durable(leader, PeerMessage::Ack { partition, epoch, replica, length, done, missing });
     }
@@ -335,9 +318,6 @@ impl Node {
         if !member || replica.node != from || length > newest {
             self.outbox.observe(Observation::Refused { what: "acknowledgement of what was never sent" });
             return;
-        }
-        if heed {
-            leading.flags.extend(done.iter().map(|flag| (flag.id, flag.token)));
         }
         let progress = leading.progress.get_mut(&from).expect("a member");
         let before = progress.matched;
@@ -450,7 +430,7 @@ impl Node {
     }
 }
 
-/// C-1 and C-3: looks for grants of tasks that have ended here, or are not known here.
+/// C-3: looks for grants of tasks that are not known here.
 fn apply_as_follower(
     replica: &mut Partition,
     op: &Op,
@@ -460,12 +440,6 @@ fn apply_as_follower(
 ) -> Result<(), super::table::Misfit> {
     replica.apply(op, now, config)?;
     let Op::Grant { items, .. } = op else { return Ok(()) };
-    let at = replica.register.viewstamp;
-    let token = |number: u64| norn_client::wire::Token { epoch: at.epoch, number };
-    let flags = replica.done_flags(items.iter().map(|(id, number)| (id, token(*number))));
-    if !flags.is_empty() {
-        replica.register.done.insert(at.length, flags);
-    }
     let unknown = |id: &TaskId| replica.store.task(id).is_none_or(|task| task.spec.is_none());
     missing.extend(items.iter().map(|(id, _)| *id).filter(|id| unknown(id)));
     Ok(())

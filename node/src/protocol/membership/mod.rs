@@ -6,6 +6,7 @@
 use super::peer::{Heartbeat, PeerMessage};
 use super::timers::Key;
 use super::{Node, Observation};
+use crate::config::mutant;
 use crate::protocol::consistent::Epoch;
 use crate::protocol::consistent::register::Leader;
 use norn_client::wire::{NodeId, PartitionId};
@@ -56,7 +57,8 @@ impl Node {
         let (Some(replica), Some(peer)) = (self.partitions.get(&partition), self.peers.get(&node)) else {
             return false;
         };
-        replica.register.quorum(|member| member == node || peer.hears.contains(&member))
+        let unnoticed = mutant!(self.config, RestartUnnoticed);
+        replica.register.quorum(|member| member == node || peer.hears.contains(&member) || unnoticed)
     }
 
     /// Whether a partition has a leader that still works.
@@ -148,13 +150,17 @@ impl Node {
     pub(super) fn on_heartbeat(&mut self, from: NodeId, heartbeat: Heartbeat) {
         let now = self.now;
         let gap_us = self.config.election_timeout_ms * 1_000;
+        let unnoticed = mutant!(self.config, RestartUnnoticed);
         let Some(peer) = self.peers.get_mut(&from) else { return };
         if heartbeat.boot < peer.boot
             || (heartbeat.boot == peer.boot && peer.latest.is_some_and(|(number, ..)| number >= heartbeat.number))
         {
             return;
         }
-        let restarted = heartbeat.boot > peer.boot && peer.boot > 0;
+        let restarted = heartbeat.boot > peer.boot && peer.boot > 0 && !unnoticed;
+        if unnoticed && heartbeat.boot > peer.boot {
+            (peer.boot, peer.latest, peer.leads_version) = (heartbeat.boot, None, 0);
+        }
         if heartbeat.boot > peer.boot {
             *peer = Peer {
                 boot: heartbeat.boot,
@@ -226,6 +232,9 @@ impl Node {
                 .is_some_and(|leader| leader.node == node)
         };
         let lost: BTreeSet<PartitionId> = dropped.into_iter().filter(follows).collect();
+        if mutant!(self.config, RestartUnnoticed) {
+            return;
+        }
         for partition in lost {
             self.lose_leader(partition);
         }
@@ -252,7 +261,7 @@ impl Node {
             let without_quorum = !self.hears_quorum(leader.node, partition);
             // A late message of a leader that has stepped down since makes it look like one for ever: its list knows better.
             let unlisted = self.peers.get(&leader.node).is_none_or(|peer| !peer.leads.contains_key(&partition));
-            let doubtful = without_quorum || unlisted;
+            let doubtful = without_quorum || (unlisted && !mutant!(self.config, RestartUnnoticed));
             !self.is_alive(leader.node) || (doubtful && self.now.mono_us > register.heard_us + patience_us)
         })
     }

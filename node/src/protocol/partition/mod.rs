@@ -13,7 +13,7 @@ use crate::protocol::peer::DoneFlag;
 use crate::protocol::task::{Cancel, Facts, Task};
 use crate::protocol::time::Now;
 use index::{Class, Rank};
-use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId, Token};
+use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 pub use store::{Learned, Store};
 
@@ -110,20 +110,17 @@ impl Partition {
         self.store.reclassify(id, self.register.cell(id), lapsed, now.wall_ms);
     }
 
-    /// Flags for those of the claims whose tasks are known here to have ended.
-    pub fn done_flags<'a>(&self, claims: impl Iterator<Item = (&'a TaskId, Token)>) -> Vec<DoneFlag> {
-        claims
+    /// C-1: flags for those of the claims above the known commit whose tasks are known here to have ended. They are found
+    /// anew for each acknowledgement, from what is on disk: neither a lost answer nor a restart nor a table that came whole
+    /// can hide one.
+    pub fn done_flags(&self) -> Vec<DoneFlag> {
+        self.register
+            .recent_claims()
             .filter_map(|(id, token)| {
                 let task = self.store.task(id).filter(|task| task.ended().is_some())?;
                 Some(DoneFlag { id: *id, token, ending: task.ending() })
             })
             .collect()
-    }
-
-    /// Flags for every claim held in the table.
-    pub fn done_flags_of_table(&self) -> Vec<DoneFlag> {
-        let held = self.register.table.cells.iter().filter(|(_, cell)| cell.state == CellState::Held);
-        self.done_flags(held.map(|(id, cell)| (id, cell.token)))
     }
 
     /// What a leader tells its followers about a task whose claim it drops: how it ended, and which claims it had.
