@@ -75,7 +75,11 @@ impl Node {
     /// Claims that this call holds already. They are renewed, so that whoever was answered before and gives them back
     /// unheard comes too late.
     fn recall(&mut self, session: u64, claim: &Claim, max: usize) -> usize {
-        let led: Vec<PartitionId> = self.partitions.keys().copied().filter(|id| self.may_append(*id)).collect();
+        let knows = |replica: &crate::protocol::Partition| {
+            replica.register.leading().is_some() && replica.register.knows_claim(&claim.claim)
+        };
+        let known = self.partitions.iter().filter(|(_, replica)| knows(replica)).map(|(id, _)| *id);
+        let led: Vec<PartitionId> = known.filter(|id| self.may_append(*id)).collect();
         let mut recalled = 0;
         for partition in led {
             let register = &self.partitions[&partition].register;

@@ -355,6 +355,11 @@ impl Register {
         lapsed.into_keys().collect()
     }
 
+    /// Whether one call may hold claims here; cheap enough to be asked of every partition.
+    pub fn knows_claim(&self, claim: &ClaimId) -> bool {
+        self.by_claim.contains_key(claim)
+    }
+
     /// Claims that one call holds here.
     pub fn held_by(&self, claim: ClaimId) -> Vec<TaskId> {
         let held =

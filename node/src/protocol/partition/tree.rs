@@ -1,7 +1,8 @@
 //! Hash tree over the tasks of a partition: a fixed number of buckets, each the sum of its tasks' digests.
 //!
-//! A change costs one subtraction and one addition. The tree above the buckets is built when it is asked for, and only if
-//! something changed since (`merkle_light`; 1,024 leaves are a power of two, so no leaf is ever duplicated).
+//! A change costs one subtraction and one addition. The tree above the buckets is built when it is asked for
+//! (`merkle_light`), and only where something changed since: groups of buckets keep their own roots, and the leaves of the
+//! tree above are those. As both numbers are powers of two, no leaf is ever duplicated, and the root is that of one tree.
 
 use crate::limits::BUCKETS;
 use crate::protocol::task::Digest;
@@ -14,6 +15,11 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 /// Root of the tree; all zero for an empty partition.
 pub type Root = u128;
+
+/// Buckets under one node of the middle level.
+const GROUP_BUCKETS: usize = 32;
+const GROUPS: usize = BUCKETS / GROUP_BUCKETS;
+const _: () = assert!(GROUP_BUCKETS.is_power_of_two() && GROUPS.is_power_of_two() && GROUPS >= 2);
 
 /// Hashes a pair of nodes in one go; leaves are digests already.
 struct NodeHash {
@@ -63,14 +69,20 @@ pub fn bucket_of(id: &TaskId) -> usize {
     (xxh3_64(id.as_bytes()) % BUCKETS as u64) as usize
 }
 
-/// The buckets, and the root as last built.
+/// The buckets, and the tree above as last built.
 #[derive(Debug, Default)]
 pub struct Tree {
     /// Allocated with the first task.
     buckets: Vec<Digest>,
     /// Sum of all buckets.
     sum: Digest,
+    /// Roots of the groups; absent where a bucket changed since.
+    groups: Vec<Cell<Option<[u8; 16]>>>,
     root: Cell<Option<Root>>,
+}
+
+fn root_of(leaves: impl Iterator<Item = [u8; 16]>) -> [u8; 16] {
+    MerkleTree::<[u8; 16], NodeHash>::from_iter(leaves).root()
 }
 
 impl Tree {
@@ -81,8 +93,11 @@ impl Tree {
         }
         if self.buckets.is_empty() {
             self.buckets = vec![0; BUCKETS];
+            self.groups = vec![Cell::new(None); GROUPS];
         }
-        let bucket = &mut self.buckets[bucket_of(id)];
+        let number = bucket_of(id);
+        self.groups[number / GROUP_BUCKETS].set(None);
+        let bucket = &mut self.buckets[number];
         *bucket = bucket.wrapping_sub(before).wrapping_add(after);
         self.sum = self.sum.wrapping_sub(before).wrapping_add(after);
         self.root.set(None);
@@ -96,12 +111,19 @@ impl Tree {
         let root = if self.buckets.iter().all(|digest| *digest == 0) {
             0
         } else {
-            let tree: MerkleTree<[u8; 16], NodeHash> =
-                MerkleTree::from_iter(self.buckets.iter().map(|digest| digest.to_be_bytes()));
-            assert_eq!(tree.leafs(), BUCKETS);
-            u128::from_be_bytes(tree.root())
+            u128::from_be_bytes(root_of((0..GROUPS).map(|group| self.group_root(group))))
         };
         self.root.set(Some(root));
+        root
+    }
+
+    fn group_root(&self, group: usize) -> [u8; 16] {
+        if let Some(root) = self.groups[group].get() {
+            return root;
+        }
+        let buckets = &self.buckets[group * GROUP_BUCKETS..(group + 1) * GROUP_BUCKETS];
+        let root = root_of(buckets.iter().map(|digest| digest.to_be_bytes()));
+        self.groups[group].set(Some(root));
         root
     }
 
@@ -151,6 +173,18 @@ mod tests {
         assert_eq!(differing, 1);
         other.change(&id(3), 23, 22);
         assert_eq!(one.root(), other.root());
+    }
+
+    #[test]
+    fn the_root_is_that_of_one_tree_over_all_buckets() {
+        let mut tree = Tree::default();
+        for round in 0..50u32 {
+            for number in 0..20 {
+                tree.change(&id(round * 20 + number), 0, u128::from(round * number) * 31 + 5);
+            }
+            let whole = root_of((0..BUCKETS as u16).map(|bucket| tree.bucket(bucket).to_be_bytes()));
+            assert_eq!(tree.root(), u128::from_be_bytes(whole), "what is kept of earlier rounds is still true");
+        }
     }
 
     #[test]
