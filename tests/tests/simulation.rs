@@ -68,6 +68,18 @@ fn seeds_of_leaders_believed_in_for_ever() {
     [301_012].into_iter().for_each(holds);
 }
 
+/// A table that came whole made tasks delayed, and no clock was set for them.
+#[test]
+fn seeds_of_delays_without_a_clock() {
+    [602_498].into_iter().for_each(holds);
+}
+
+/// A repeated claim found its own claim of a task that had ended meanwhile, renewed it, and was answered "nothing".
+#[test]
+fn seeds_of_recalled_claims_of_ended_tasks() {
+    [600_927].into_iter().for_each(holds);
+}
+
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
 const CAUGHT_FROM: [(Mutant, u64); 11] = [

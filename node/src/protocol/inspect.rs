@@ -4,6 +4,7 @@ use super::Node;
 use super::consistent::Viewstamp;
 use super::consistent::table::Table;
 use super::task::Task;
+use super::timers::Key;
 use norn_client::wire::{PartitionId, TaskId};
 
 /// One replica as it stands.
@@ -71,6 +72,10 @@ impl Node {
         let now = self.now;
         for (id, replica) in &self.partitions {
             replica.check(now).map_err(|violation| format!("{id:?}: {violation}"))?;
+            let delayed = replica.store.index().first_due_ms().is_some();
+            if delayed && !self.timers.is_set(Key::Delayed(*id)) {
+                return Err(format!("{id:?}: a task is delayed, and no timer is set for it"));
+            }
         }
         Ok(())
     }

@@ -290,6 +290,7 @@ impl Node {
         replica.register.seen = replica.register.seen.max(viewstamp.epoch);
         replica.install(viewstamp, Some(table.as_ref().clone()), now, &config);
         self.outbox.persist(Record::Install { partition, viewstamp, table: Some(table.clone()) });
+        self.stirred.insert(partition);
         if !self.has_leader(partition) {
             let soon_ms = self.random.between(1, self.config.election_timeout_ms / 4);
             self.timers.set(Key::Election(partition), self.now.mono_after_ms(soon_ms));

@@ -4,6 +4,7 @@ use super::table::{CellState, Op};
 use super::{Viewstamp, Waiting};
 use crate::config::mutant;
 use crate::limits::{CELLS_MAX, CLAIM_BYTES_MAX, CLAIM_TASKS_MAX};
+use crate::protocol::partition::Partition;
 use crate::protocol::partition::index::Class;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::visible;
@@ -75,17 +76,16 @@ impl Node {
     /// Claims that this call holds already. They are renewed, so that whoever was answered before and gives them back
     /// unheard comes too late.
     fn recall(&mut self, session: u64, claim: &Claim, max: usize) -> usize {
-        let knows = |replica: &crate::protocol::Partition| {
-            replica.register.leading().is_some() && replica.register.knows_claim(&claim.claim)
-        };
+        let knows =
+            |replica: &Partition| replica.register.leading().is_some() && replica.register.knows_claim(&claim.claim);
         let known = self.partitions.iter().filter(|(_, replica)| knows(replica)).map(|(id, _)| *id);
         let led: Vec<PartitionId> = known.filter(|id| self.may_append(*id)).collect();
         let mut recalled = 0;
         for partition in led {
-            let register = &self.partitions[&partition].register;
-            let held: Vec<(TaskId, Token)> =
-                register.held_by(claim.claim).into_iter().map(|id| (id, register.table.cells[&id].token)).collect();
-            let held: Vec<_> = held.into_iter().take(max - recalled).collect();
+            let Partition { register, store, .. } = &self.partitions[&partition];
+            // A claim of an ended task is nothing to hold, and must not take the place of another.
+            let open = register.held_by(claim.claim).into_iter().filter(|id| !store.ended(id)).take(max - recalled);
+            let held: Vec<(TaskId, Token)> = open.map(|id| (id, register.table.cells[&id].token)).collect();
             if held.is_empty() {
                 continue;
             }

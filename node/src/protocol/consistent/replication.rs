@@ -224,6 +224,7 @@ impl Node {
             return;
         }
         self.outbox.persist(Record::Install { partition, viewstamp, table });
+        self.stirred.insert(partition);
         self.acknowledge(partition, from, Vec::new());
     }
 
@@ -243,6 +244,7 @@ impl Node {
         if viewstamp > replica.register.viewstamp {
             replica.install(viewstamp, Some(table.as_ref().clone()), now, &config);
             self.outbox.persist(Record::Install { partition, viewstamp, table: Some(table.clone()) });
+            self.stirred.insert(partition);
         }
         self.partitions.get_mut(&partition).expect("followed").register.learn_commit(commit.min(viewstamp.length));
         self.acknowledge(partition, from, Vec::new());
@@ -398,6 +400,7 @@ impl Node {
         self.settle_inherited(partition);
         self.arm_expiry(partition);
         self.publish_all_heads(partition);
+        self.stirred.insert(partition);
     }
 
     /// Operations up to `length` are committed: whoever waits for them is answered.
