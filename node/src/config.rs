@@ -21,6 +21,10 @@ pub struct Config {
     pub clock_epsilon_ms: u64,
     /// Bound on the rate error of monotonic clocks that claims rely on, in parts per million.
     pub clock_drift_ppm: u64,
+    /// A node whose wall clock is far from a majority's gives up leading. Safety does not depend on it.
+    pub clock_fencing: bool,
+    /// A clock that was wrong must be right for so long before it is relied on.
+    pub clock_calm_ms: u64,
     /// A node that leads although another is preferred hands over after the other was up for so long.
     pub transfer_after_ms: u64,
     /// A known bug to put back, so that a simulation can be seen to catch it.
@@ -55,6 +59,8 @@ pub enum Mutant {
     FlagsForgotten,
     /// Nobody notices that a leader which is heard again within the election timeout has restarted and leads no more.
     RestartUnnoticed,
+    /// A node whose clock is known to be wrong goes on leading.
+    FencedLeads,
 }
 
 impl Default for Config {
@@ -68,6 +74,8 @@ impl Default for Config {
             sweep_interval_ms: 2_000,
             clock_epsilon_ms: 1_000,
             clock_drift_ppm: 1_000,
+            clock_fencing: true,
+            clock_calm_ms: 30_000,
             transfer_after_ms: 5_000,
             #[cfg(feature = "mutants")]
             mutant: None,
@@ -101,6 +109,7 @@ impl Config {
             ("sweep_interval_ms", self.sweep_interval_ms, 50, 60_000),
             ("clock_epsilon_ms", self.clock_epsilon_ms, 1, 600_000),
             ("clock_drift_ppm", self.clock_drift_ppm, 1, 100_000),
+            ("clock_calm_ms", self.clock_calm_ms, 0, 3_600_000),
             ("transfer_after_ms", self.transfer_after_ms, 100, LEASE_MS_MAX),
         ];
         match bounds.into_iter().find(|(_, value, low, high)| value < low || value > high) {

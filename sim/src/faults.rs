@@ -28,6 +28,7 @@ pub enum Fault {
 
 const ALL: [Fault; 6] = [Fault::Crash, Fault::Blackout, Fault::Pause, Fault::Cut, Fault::Break, Fault::Clock];
 const HOUR_US: i64 = 3_600_000_000;
+const BAD_JUMP_US: u64 = 12_000_000;
 
 impl World {
     /// The first of each kind.
@@ -175,6 +176,7 @@ impl World {
 
     fn fault_clock(&mut self, node: usize) {
         let now_us = self.now_us;
+        let minority = (self.options.nodes - 1) / 2;
         let process = &mut self.nodes[node];
         let random = &mut self.randoms.clocks;
         if self.options.wild_monotonic {
@@ -183,7 +185,9 @@ impl World {
         } else if self.options.wild_wall_clock {
             process.wall.jump(now_us, draw_signed(random, 3 * HOUR_US as u64));
         } else {
-            let bound_us = process.wall.bound_us() as u64;
+            // Ten times what may be between two clocks, and more.
+            let bad = (node as u64) < minority && random.chance(self.options.bad_jump_percent, 100);
+            let bound_us = if bad { BAD_JUMP_US } else { process.wall.bound_us() as u64 };
             process.wall.jump(now_us, draw_signed(random, bound_us));
         }
         let (mono_us, wall_ms) = (process.clock.read_us(now_us), process.wall.read_ms(now_us));
@@ -205,6 +209,10 @@ impl World {
             process.crash_in_sync = false;
             process.rate_ppm = rate_ppm;
             process.clock.set_rate(self.now_us, rate_ppm);
+            if self.options.bad_jump_percent > 0 {
+                let bound_us = process.wall.bound_us() as u64;
+                process.wall.jump(self.now_us, draw_signed(&mut self.randoms.clocks, bound_us));
+            }
             if self.options.wild_wall_clock {
                 // Later than any wrong clock was, so that nothing waits for hours.
                 process.wall.jump(self.now_us, 4 * HOUR_US);

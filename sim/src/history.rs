@@ -46,8 +46,8 @@ pub struct Store {
 /// Something that happened.
 #[derive(Debug)]
 pub enum Happening<'a> {
-    /// The founding record is settled.
-    Founded,
+    /// The founding record is settled. `fencing` says that nodes with a wrong clock must not lead.
+    Founded { fencing: bool },
     /// A node starts from these records. What was not synced may have come through the crash all the same.
     Replayed { node: usize, records: &'a [Record] },
     /// A node has recovered from its disk and has these tasks.

@@ -3,7 +3,7 @@
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 11] = [
+pub const ALL: [(&str, Mutant); 12] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -15,6 +15,7 @@ pub const ALL: [(&str, Mutant); 11] = [
     ("wall-clock-only", Mutant::WallClockOnly),
     ("flags-forgotten", Mutant::FlagsForgotten),
     ("restart-unnoticed", Mutant::RestartUnnoticed),
+    ("fenced-leads", Mutant::FencedLeads),
 ];
 
 /// A mutant's name.

@@ -106,6 +106,12 @@ options! {
     break_mean_ms: u64,
     /// Mean time between jumps of a wall clock; 0 is never.
     jump_mean_ms: u64,
+    /// Jumps of a minority's wall clocks that lead beyond the bound, in a hundred.
+    bad_jump_percent: u64,
+    /// Nodes with a wrong wall clock give up leading.
+    clock_fencing: bool,
+    /// How long a clock must be right again to be relied on.
+    clock_calm_ms: u64,
     /// Rate error of clocks within the bound, in parts per million.
     drift_ppm: u64,
     /// Wall clocks jump by hours; monotonic clocks are good.
@@ -146,6 +152,10 @@ options! {
     check_every: u64,
     /// Voters that crash as soon as their vote has left, in a hundred, and come back at once.
     crash_after_vote_percent: u64,
+    /// Followers that crash before an acknowledgement with a done flag has left, in a hundred, and come back at once.
+    crash_before_flag_percent: u64,
+    /// Writes to other replicas that are lost over and above, in a hundred, so that replicas know different things.
+    lost_writes_percent: u64,
 }
 
 /// A draw that is 0, so that the fault is off, one time in four.
@@ -169,6 +179,10 @@ impl Options {
         let mut options = Options::draw_nodes(random);
         options.draw_wild(random);
         options.draw_hasty_voters(random);
+        if random.chance(1, 3) {
+            options.crash_before_flag_percent = random.between(20, 90);
+            options.lost_writes_percent = random.between(10, 60);
+        }
         overrides.apply(&mut options);
         options.replicas = options.replicas.min(options.nodes);
         options
@@ -205,6 +219,9 @@ impl Options {
             cut_ms_max: random.between(200, 10_000),
             break_mean_ms: mean(random, 300, 10_000),
             jump_mean_ms: mean(random, 1_000, 20_000),
+            bad_jump_percent: 0,
+            clock_fencing: true,
+            clock_calm_ms: random.between(200, 10_000),
             drift_ppm: 990,
             wild_wall_clock: false,
             wild_monotonic: false,
@@ -225,6 +242,8 @@ impl Options {
             exchange_interval_ms: random.between(100, 2_000),
             check_every: 1 << random.between(2, 7),
             crash_after_vote_percent: 0,
+            crash_before_flag_percent: 0,
+            lost_writes_percent: 0,
             mutant: None,
         }
     }
@@ -241,8 +260,11 @@ impl Options {
         match random.below(10) {
             0 => self.wild_wall_clock = true,
             1 => self.wild_monotonic = true,
+            2..=4 => self.bad_jump_percent = random.between(20, 100),
             _ => {}
         }
+        // That claims do not overlap must not rest on the detector.
+        self.clock_fencing = !self.wild_wall_clock && !self.wild_monotonic && random.chance(7, 8);
     }
 
     /// Settings of the nodes.
@@ -251,6 +273,8 @@ impl Options {
             heartbeat_ms: self.heartbeat_ms,
             election_timeout_ms: self.election_timeout_ms,
             exchange_interval_ms: self.exchange_interval_ms,
+            clock_fencing: self.clock_fencing,
+            clock_calm_ms: self.clock_calm_ms,
             mutant: self.mutant,
             ..Config::default()
         }

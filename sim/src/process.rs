@@ -10,6 +10,7 @@ use crate::history::Happening;
 use crate::options::Options;
 use crate::wire::{decode_peer, encode_peer, encode_response};
 use crate::world::{Event, World};
+use norn_client::wire::response::Standing;
 use norn_client::wire::{NodeId, Request, Response};
 use norn_node::protocol::event::Principal;
 use norn_node::protocol::random::Random;
@@ -77,7 +78,8 @@ impl Process {
         let rate_ppm =
             if options.wild_monotonic { random.between(500_000, 2_000_000) } else { draw_rate(options, random) };
         let epsilon_us = options.config().clock_epsilon_ms as i64 * 1_000;
-        let bound_us = epsilon_us / 2 - 10_000;
+        // Clocks within their contract, of which none is far enough from the others to be fenced.
+        let bound_us = epsilon_us * 38 / 100;
         let offset_us = draw_signed(random, bound_us as u64);
         // Where monotonic clocks are wild, claims rest on wall clocks that tick truly.
         let drift_ppm = if options.wild_monotonic { 0 } else { draw_signed(random, options.drift_ppm) };
@@ -288,20 +290,25 @@ impl World {
                 None => {}
             }
             let vote = matches!(&effect, Effect::Send { message: PeerMessage::VoteAnswer { granted: true, .. }, .. });
+            let flag =
+                matches!(&effect, Effect::Send { message: PeerMessage::Ack { done, .. }, .. } if !done.is_empty());
+            let (before, after) = (self.options.crash_before_flag_percent, self.options.crash_after_vote_percent);
+            if flag && self.crashes_briefly(node, before, "fault: crash before a flag") {
+                return;
+            }
             self.carry_out_one(node, effect);
-            if vote && self.voter_crashes(node) {
+            if vote && self.crashes_briefly(node, after, "fault: crash after a vote") {
                 return;
             }
         }
     }
 
-    /// The instant at which a promise that is only in memory does the most harm.
-    fn voter_crashes(&mut self, node: usize) -> bool {
-        let percent = self.options.crash_after_vote_percent;
+    /// The instants at which what is only in memory does the most harm.
+    fn crashes_briefly(&mut self, node: usize, percent: u64, fault: &str) -> bool {
         if percent == 0 || self.healed() || !self.randoms.faults.chance(percent, 100) {
             return false;
         }
-        self.count("fault: crash after a vote");
+        self.count(fault);
         self.crash_node(node);
         let delay_us = self.randoms.faults.between(100, 5_000);
         self.schedule_in(delay_us, Event::Start { node });
@@ -400,6 +407,11 @@ impl World {
         assert_ne!(place, node, "a node does not send to itself");
         let bytes = encode_peer(0, message);
         self.line(format_args!("n{node} -> n{place} {} {:016x}", message.name(), xxh3_64(&bytes)));
+        let lossy =
+            self.options.lost_writes_percent > 0 && !self.healed() && matches!(message, PeerMessage::Write { .. });
+        if lossy && self.randoms.faults.chance(self.options.lost_writes_percent, 100) {
+            return self.count("fault: lost write");
+        }
         for at_us in self.network.send(self.now_us, node, place) {
             self.schedule(at_us, Event::Peer { from: node, to: place, bytes: bytes.clone() });
         }
@@ -533,6 +545,9 @@ fn name_of(observation: &Observation) -> &'static str {
         Observation::Repaired { .. } => "repaired by stream",
         Observation::DoneFlag { .. } => "done flag",
         Observation::Woken { .. } => "woken",
+        Observation::ClockStanding { standing: Standing::Fenced, .. } => "clock fenced",
+        Observation::ClockStanding { standing: Standing::Suspect, .. } => "clock suspect",
+        Observation::ClockStanding { .. } => "clock good or unknown",
         Observation::Refused { .. } => "refused",
     }
 }

@@ -39,3 +39,30 @@ fn a_planted_bug_is_caught_and_the_report_names_the_command_that_shows_it_again(
         format!("cargo sim -- run {} --tasks 20 --safety-ms 5000 --mutant ack-before-durable --trace", report.seed);
     assert!(report.headline().contains(&command), "{}", report.headline());
 }
+
+/// A node whose wall clock is seconds wrong, and nothing else goes wrong: it is fenced, others lead, all work is done.
+#[test]
+fn a_wrong_clock_is_noticed_and_costs_nothing_but_leadership() {
+    let knobs = Overrides {
+        nodes: Some(3),
+        bad_jump_percent: Some(100),
+        jump_mean_ms: Some(1_000),
+        clock_fencing: Some(true),
+        wild_wall_clock: Some(false),
+        wild_monotonic: Some(false),
+        crash_mean_ms: Some(0),
+        blackout_mean_ms: Some(0),
+        pause_mean_ms: Some(0),
+        cut_mean_ms: Some(0),
+        loss_ppm: Some(0),
+        spike_ppm: Some(0),
+        ..small()
+    };
+    let mut fenced = 0;
+    for seed in 1..6 {
+        let report = run(seed, &knobs, Keep::Tail);
+        assert_eq!(report.violation, None, "{}", report.headline());
+        fenced += report.counters.get("sometimes: clock fenced").copied().unwrap_or(0);
+    }
+    assert!(fenced > 0, "no clock was found to be wrong");
+}

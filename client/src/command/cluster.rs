@@ -5,7 +5,7 @@ use super::output::{Output, Style};
 use super::parse;
 use super::runner::{Place, unexpected};
 use super::{Runner, Transport, json, text};
-use crate::wire::response::{NodeView, PartitionView, Status};
+use crate::wire::response::{NodeView, PartitionView, Standing, Status};
 use crate::wire::{NodeId, Request, Response, Retry, State};
 use clap::Args;
 use comfy_table::{Attribute, Cell, Color};
@@ -41,7 +41,16 @@ fn node_row(node: &NodeView) -> [Cell; 9] {
         (true, false) => Cell::new("alive").fg(Color::Green),
         (false, _) => Cell::new("silent").fg(Color::Red),
     };
-    let clock = node.clock_offset_ms.map_or("-".to_owned(), |ms| format!("{ms:+}ms"));
+    let offset = match (node.clock_offset_ms, node.clock_error_ms) {
+        (Some(ms), Some(error_ms)) => format!("{ms:+}ms ±{error_ms}"),
+        (Some(ms), None) => format!("{ms:+}ms"),
+        (None, _) => "-".to_owned(),
+    };
+    let clock = match node.clock {
+        Standing::Good | Standing::Unknown => Cell::new(offset),
+        Standing::Suspect => Cell::new(format!("{offset} suspect")).fg(Color::Yellow),
+        Standing::Fenced => Cell::new(format!("{offset} fenced")).fg(Color::Red),
+    };
     let round_trip = match node.round_trip_us {
         None => "-".to_owned(),
         Some(us @ 0..1_000) => format!("{us}us"),
@@ -54,7 +63,7 @@ fn node_row(node: &NodeView) -> [Cell; 9] {
         state,
         Cell::new(node.leads),
         Cell::new(node.holds),
-        Cell::new(clock),
+        clock,
         Cell::new(round_trip),
         Cell::new(node.node),
     ]

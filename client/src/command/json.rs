@@ -257,7 +257,9 @@ pub struct NodeLine<'a> {
     this: bool,
     leads: u32,
     holds: u32,
+    clock: &'static str,
     clock_offset_ms: Option<i64>,
+    clock_error_ms: Option<u64>,
     round_trip_us: Option<u64>,
 }
 
@@ -272,7 +274,9 @@ pub fn node(node: &NodeView) -> NodeLine<'_> {
         this: node.this,
         leads: node.leads,
         holds: node.holds,
+        clock: node.clock.name(),
         clock_offset_ms: node.clock_offset_ms,
+        clock_error_ms: node.clock_error_ms,
         round_trip_us: node.round_trip_us,
     }
 }

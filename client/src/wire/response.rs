@@ -240,6 +240,36 @@ pub struct Identity {
     pub serving: bool,
 }
 
+/// How a node's wall clock stands, from the best to the worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub enum Standing {
+    /// A majority of the nodes agrees with it.
+    #[serde(rename = "G")]
+    Good,
+    /// No majority is there to compare with.
+    #[default]
+    #[serde(rename = "U")]
+    Unknown,
+    /// More than half the allowed difference away from a majority: it hands its leaderships over.
+    #[serde(rename = "S")]
+    Suspect,
+    /// More than four fifths of it away, or just changed by hand: it leads nothing and opens no sessions.
+    #[serde(rename = "F")]
+    Fenced,
+}
+
+impl Standing {
+    /// As people and programs read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Standing::Good => "good",
+            Standing::Unknown => "unknown",
+            Standing::Suspect => "suspect",
+            Standing::Fenced => "fenced",
+        }
+    }
+}
+
 /// A node as another node sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeView {
@@ -259,8 +289,12 @@ pub struct NodeView {
     pub leads: u32,
     /// Partitions it holds a replica of.
     pub holds: u32,
+    /// How its wall clock stands, by its own word.
+    pub clock: Standing,
     /// Its wall clock minus the answering node's, in milliseconds, where measured.
     pub clock_offset_ms: Option<i64>,
+    /// The greatest error of that, in milliseconds.
+    pub clock_error_ms: Option<u64>,
     /// Round trip in microseconds, where measured.
     pub round_trip_us: Option<u64>,
 }

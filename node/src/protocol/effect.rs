@@ -3,7 +3,7 @@
 use crate::protocol::event::ClientId;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::record::Record;
-use norn_client::wire::response::Genesis;
+use norn_client::wire::response::{Genesis, Standing};
 use norn_client::wire::{NodeId, Response, TaskId, Token};
 use std::sync::Arc;
 
@@ -128,6 +128,13 @@ pub enum Observation {
         /// Partition.
         partition: u16,
     },
+    /// This node's wall clock stands otherwise than before.
+    ClockStanding {
+        /// How.
+        standing: Standing,
+        /// How far it is certainly away from a majority's, in microseconds, where that is known.
+        off_us: Option<u64>,
+    },
     /// Input was refused that a correct sender would not send.
     Refused {
         /// What.
@@ -149,6 +156,7 @@ impl Observation {
             Observation::Repaired { .. } => "repairs",
             Observation::DoneFlag { .. } => "done_flags",
             Observation::Woken { .. } => "woken",
+            Observation::ClockStanding { .. } => "clock_standings",
             Observation::Refused { .. } => "refused",
         }
     }

@@ -30,6 +30,11 @@ impl Mint {
 impl Node {
     pub(super) fn hello(&mut self, client: ClientId, number: u64) {
         let genesis = self.genesis.clone().expect("asked only in a cluster");
+        if self.is_fenced() {
+            let message = "this node's clock is wrong, so it lends no ids; ask another node, and set its clock";
+            self.outbox.reply(client, number, Response::Error(Error::unavailable(message)));
+            return;
+        }
         let wall_ms = self.now.wall_ms;
         let time_ms = self.mint.time_ms.max(wall_ms);
         if time_ms > wall_ms + ID_AHEAD_MS_MAX / 2 {

@@ -4,6 +4,7 @@
 //! `membership` each handle some of the messages, as methods of [`Node`]; this file only routes.
 
 pub mod available;
+mod clocks;
 pub mod consistent;
 pub mod effect;
 pub mod event;
@@ -30,6 +31,7 @@ mod tests;
 
 use crate::config::Config;
 use available::Asks;
+use clocks::Clocks;
 use consistent::broker::Broker;
 use consistent::claims::Calls;
 use consistent::grants::Grants;
@@ -85,6 +87,7 @@ pub struct Node {
     genesis: Option<Arc<Genesis>>,
     partitions: BTreeMap<PartitionId, Partition>,
     peers: BTreeMap<NodeId, Peer>,
+    clocks: Clocks,
     /// Version of the set of partitions that this node leads.
     leads_version: u64,
     mint: Mint,
@@ -118,6 +121,7 @@ impl Node {
             genesis: None,
             partitions: BTreeMap::new(),
             peers: BTreeMap::new(),
+            clocks: Clocks::default(),
             leads_version: 1,
             mint: Mint::default(),
             asks: Asks::default(),
@@ -143,6 +147,7 @@ impl Node {
             return;
         }
         self.now = now;
+        self.watch_clock();
         match event {
             Event::Peer { from, message } => self.on_peer(from, message),
             Event::Request { client, number, principal, request } => {

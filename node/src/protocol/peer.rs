@@ -6,6 +6,7 @@
 use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
 use crate::protocol::task::Task;
+use norn_client::wire::response::Standing;
 use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Request, Response, TaskId, Token};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -47,6 +48,8 @@ pub struct Heartbeat {
     pub leads_known: (u64, u64),
     /// Commit positions that the receiver may not know, repeated until a heartbeat shows that it does.
     pub commits: Vec<(PartitionId, Epoch, u64)>,
+    /// How the sender's wall clock stands.
+    pub standing: Standing,
 }
 
 /// A grant whose task is known to have ended, with the evidence.

@@ -274,8 +274,10 @@ impl Node {
             return;
         }
         for (partition, cohort) in led {
-            let alive: Vec<NodeId> =
-                cohort.into_iter().filter(|node| *node != self.me && self.is_alive(*node)).collect();
+            let alive: Vec<NodeId> = cohort
+                .into_iter()
+                .filter(|node| *node != self.me && self.is_alive(*node) && self.may_lead(*node))
+                .collect();
             let _ = alive.into_iter().any(|node| self.transfer(partition, node));
         }
         self.timers.set(Key::Stop, self.after_ms(STOP_LOOK_MS));

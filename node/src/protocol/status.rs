@@ -2,7 +2,7 @@
 
 use super::Node;
 use super::peer::StateCounts;
-use norn_client::wire::response::{Identity, NodeView, PartitionView, Status};
+use norn_client::wire::response::{Identity, NodeView, PartitionView, Standing, Status};
 use norn_client::wire::{NodeId, PartitionId};
 use serde_bytes::ByteBuf;
 
@@ -35,16 +35,20 @@ impl Node {
             |place: usize| genesis.assignment.iter().filter(|list| list.contains(&(place as u16))).count() as u32;
         let views = genesis.members.iter().enumerate().map(|(place, member)| {
             let peer = self.peers.get(&member.node);
+            let offset = self.clocks.offset_us(member.node, self.now, &self.config);
+            let own = member.node == self.me;
             NodeView {
                 node: member.node,
                 name: member.name.clone(),
                 address: member.address.clone(),
                 zone: member.zone.clone(),
                 alive: self.is_alive(member.node),
-                this: member.node == self.me,
+                this: own,
                 leads: led(member.node),
                 holds: holds(place),
-                clock_offset_ms: peer.and_then(|peer| peer.clock_offset_ms),
+                clock: if own { self.clocks.standing() } else { peer.map_or(Standing::Unknown, |peer| peer.standing) },
+                clock_offset_ms: offset.map(|(offset_us, _)| offset_us / 1_000),
+                clock_error_ms: offset.map(|(_, error_us)| error_us.div_ceil(1_000)),
                 round_trip_us: peer.and_then(|peer| peer.round_trip_us),
             }
         });

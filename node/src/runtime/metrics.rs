@@ -1,6 +1,7 @@
 //! Counters of a node's host and core, for `status` and the log.
 
 use crate::protocol::Observation;
+use norn_client::wire::response::Standing;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ counters! {
     DoneFlags = "done_flags",
     /// Partitions woken.
     Woken = "woken",
+    /// Changes of how the wall clock stands.
+    ClockStandings = "clock_standings",
     /// Input that a correct sender would not send.
     Refused = "input_refused",
     /// Events handed to the core.
@@ -109,12 +112,14 @@ impl Metrics {
             Observation::Repaired { tasks, .. } => (Counter::Repaired, *tasks),
             Observation::DoneFlag { .. } => (Counter::DoneFlags, 1),
             Observation::Woken { .. } => (Counter::Woken, 1),
+            Observation::ClockStanding { .. } => (Counter::ClockStandings, 1),
             Observation::Refused { .. } => (Counter::Refused, 1),
         };
         self.add(counter, amount);
         match observation {
             // One for each task: far too many for the log of a busy node.
             Observation::Granted { .. } => tracing::trace!(?observation, "observed"),
+            Observation::ClockStanding { standing, off_us } => tell_clock(*standing, *off_us),
             _ => tracing::debug!(?observation, "observed"),
         }
     }
@@ -137,5 +142,20 @@ impl Metrics {
                 tracing::debug!(counters = counts.join(" "), "counters");
             }
         }
+    }
+}
+
+/// An operator has to see to a wrong clock, and wants to see when it is right again.
+fn tell_clock(standing: Standing, off_us: Option<u64>) {
+    let off_ms = off_us.map(|us| us / 1_000);
+    match standing {
+        Standing::Suspect => {
+            tracing::warn!(off_ms, "the wall clock is far from a majority's: leadership is handed over; set the clock");
+        }
+        Standing::Fenced => {
+            tracing::warn!(off_ms, "the wall clock is wrong: this node leads nothing until it is right; set the clock");
+        }
+        Standing::Good => tracing::info!(off_ms, "the wall clock agrees with a majority"),
+        Standing::Unknown => tracing::info!("no majority to compare the wall clock with"),
     }
 }

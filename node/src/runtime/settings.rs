@@ -67,6 +67,8 @@ pub const DEFINITIONS: &[Definition] = &[
     number("sweep_interval_ms", 50, 60_000, "2000", "between looks of parked claims at all leaders"),
     number("clock_epsilon_ms", 1, 600_000, "1000", "bound on the difference of wall clocks"),
     number("clock_drift_ppm", 1, 100_000, "1000", "bound on the rate error of monotonic clocks"),
+    number("clock_fencing", 0, 1, "1", "1: a node whose wall clock is far from a majority's does not lead; 0: it does"),
+    number("clock_calm_ms", 0, 3_600_000, "30000", "a clock that was wrong must be right for so long to lead again"),
     number(
         "transfer_after_ms",
         100,
@@ -297,6 +299,8 @@ impl Effective {
             sweep_interval_ms: self.number("sweep_interval_ms"),
             clock_epsilon_ms: self.number("clock_epsilon_ms"),
             clock_drift_ppm: self.number("clock_drift_ppm"),
+            clock_fencing: self.number("clock_fencing") == 1,
+            clock_calm_ms: self.number("clock_calm_ms"),
             transfer_after_ms: self.number("transfer_after_ms"),
             #[cfg(feature = "mutants")]
             mutant: None,

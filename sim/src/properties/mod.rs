@@ -8,6 +8,7 @@ mod contents;
 mod convergence;
 mod durability;
 mod exclusion;
+mod fenced;
 mod leaders;
 mod lost;
 mod nothing;
@@ -30,6 +31,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
     vec![
         Box::<contents::Contents>::default(),
         Box::<leaders::Leaders>::default(),
+        Box::<fenced::Fenced>::default(),
         Box::<viewstamps::Viewstamps>::default(),
         Box::<tokens::Tokens>::default(),
         Box::<exclusion::Exclusion>::default(),

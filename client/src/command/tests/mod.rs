@@ -7,7 +7,7 @@ mod results;
 use super::input::Input;
 use super::{Call, Exit, Output, Place, Runner, Transport, refuse_usage};
 use crate::repl::CommandLine;
-use crate::wire::response::{ClaimView, LogEntry, NodeView, Page, PartitionView, QueueCounts, Status};
+use crate::wire::response::{ClaimView, LogEntry, NodeView, Page, PartitionView, QueueCounts, Standing, Status};
 use crate::wire::{
     Acked, ClusterId, Error, ErrorCode, Granted, Guarantee, NodeId, PartitionId, QueueName, Request, Response, Spec,
     State, TaskId, TaskView, Token,
@@ -208,7 +208,9 @@ pub(crate) fn nodes() -> Vec<NodeView> {
         this: number == 1,
         leads: 22,
         holds: 64,
+        clock: if number == 1 { Standing::Good } else { Standing::Suspect },
         clock_offset_ms: (number != 1).then_some(-3),
+        clock_error_ms: (number != 1).then_some(1),
         round_trip_us: (number != 1).then_some(1_250),
     };
     vec![node(1, true), node(2, false)]

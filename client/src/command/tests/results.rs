@@ -95,7 +95,7 @@ async fn json_of_the_cluster() {
     let nodes = printed("nodes --json", Response::Nodes(nodes())).await;
     let first = format!(
         "{{\"node\":\"{one}\",\"name\":\"n1\",\"address\":\"10.0.0.1:7400\",\"zone\":\"a\",\"alive\":true,\"this\":true,\
-         \"leads\":22,\"holds\":64,\"clock_offset_ms\":null,\"round_trip_us\":null}}"
+         \"leads\":22,\"holds\":64,\"clock\":\"good\",\"clock_offset_ms\":null,\"clock_error_ms\":null,\"round_trip_us\":null}}"
     );
     assert_eq!((nodes.lines().next(), nodes.lines().count()), (Some(&first[..]), 2));
     let ring = printed("ring --json", Response::Partitions(partitions())).await;

@@ -20,7 +20,9 @@ impl Node {
         let timeout_ms = self.config.election_timeout_ms;
         let place = self.partitions[&partition].cohort.iter().position(|node| *node == self.me).unwrap_or(0) as u64;
         let first_ms = if place == 0 { 0 } else { timeout_ms / 2 };
-        let wait_ms = first_ms + self.random.between(timeout_ms / 3, timeout_ms) + place * timeout_ms / 4;
+        // One with a doubtful clock leads only if nobody else does.
+        let doubt_ms = if self.is_suspect() { 2 * timeout_ms } else { 0 };
+        let wait_ms = first_ms + self.random.between(timeout_ms / 3, timeout_ms) + place * timeout_ms / 4 + doubt_ms;
         self.timers.set(Key::Election(partition), self.now.mono_after_ms(wait_ms));
     }
 
@@ -48,8 +50,12 @@ impl Node {
             return;
         }
         self.await_leader_again(partition);
+        let fenced = self.is_fenced();
         let replica = self.partitions.get_mut(&partition).expect("timers are of own partitions");
         replica.register.leader = None;
+        if fenced {
+            return;
+        }
         let register = &mut replica.register;
         let epoch = register.promised.max(register.seen) + 1;
         register.role = Role::PreCandidate { epoch, votes: BTreeSet::new() };
@@ -313,7 +319,12 @@ impl Node {
         let Some(replica) = self.partitions.get(&partition) else { return };
         let register = &replica.register;
         let level = register.promised == epoch && register.viewstamp.epoch == epoch;
-        if level && replica.cohort.contains(&from) && register.leading().is_none() && !self.stopping {
+        if level
+            && replica.cohort.contains(&from)
+            && register.leading().is_none()
+            && !self.stopping
+            && !self.is_fenced()
+        {
             self.campaign(partition);
             self.await_leader_again(partition);
         }
@@ -343,6 +354,7 @@ impl Node {
         let patience_us = self.config.transfer_after_ms * 1_000;
         let settled = |node: &NodeId| {
             self.is_alive(*node)
+                && self.may_lead(*node)
                 && self.peers.get(node).is_some_and(|peer| self.now.mono_us >= peer.up_since_us + patience_us)
         };
         let misplaced: Vec<(PartitionId, NodeId)> = self

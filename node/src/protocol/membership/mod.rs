@@ -3,12 +3,15 @@
 //! Quiet partitions cost nothing: a heartbeat lists the partitions that its sender leads only until the receiver has shown to
 //! know the list, and commit positions only where they moved.
 
+mod clock;
+
 use super::peer::{Heartbeat, PeerMessage};
 use super::timers::Key;
 use super::{Node, Observation};
 use crate::config::mutant;
 use crate::protocol::consistent::Epoch;
 use crate::protocol::consistent::register::Leader;
+use norn_client::wire::response::Standing;
 use norn_client::wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,8 +40,8 @@ pub struct Peer {
     commits: BTreeMap<PartitionId, (Epoch, u64, u64)>,
     /// Round trip of the latest heartbeats.
     pub round_trip_us: Option<u64>,
-    /// Its wall clock minus the own one, from the same exchange.
-    pub clock_offset_ms: Option<i64>,
+    /// How its wall clock stands, by its own word.
+    pub standing: Standing,
 }
 
 impl Node {
@@ -96,11 +99,12 @@ impl Node {
         }
         self.look_for_silent_leaders();
         self.step_down_without_quorum();
+        self.judge_clock(false);
     }
 
     fn heartbeat_for(&mut self, node: NodeId, hears: Vec<NodeId>) -> Heartbeat {
         let leads: Vec<(PartitionId, Epoch)> = self.led().collect();
-        let (now, boot, leads_version) = (self.now, self.boot, self.leads_version);
+        let (now, boot, leads_version, standing) = (self.now, self.boot, self.leads_version, self.clocks.standing());
         let peer = self.peers.get_mut(&node).expect("asked for members only");
         peer.sent += 1;
         let number = peer.sent;
@@ -124,6 +128,7 @@ impl Node {
             leads: (peer.leads_known != leads_version).then_some(leads),
             leads_known: (peer.boot, peer.leads_version),
             commits,
+            standing,
         }
     }
 
@@ -176,11 +181,11 @@ impl Node {
         peer.heard_us = Some(now.mono_us);
         peer.latest = Some((heartbeat.number, heartbeat.sent_us, now.mono_us));
         peer.hears = heartbeat.hears.iter().copied().collect();
+        peer.standing = heartbeat.standing;
         if let Some((sent_us, kept_us)) = heartbeat.echo_us.filter(|_| heartbeat.seen.0 == self.boot) {
             let round_trip_us = now.mono_us.saturating_sub(sent_us).saturating_sub(kept_us);
             peer.round_trip_us = Some(round_trip_us);
-            let offset = i128::from(heartbeat.wall_ms) + i128::from(round_trip_us / 2_000) - i128::from(now.wall_ms);
-            peer.clock_offset_ms = i64::try_from(offset).ok();
+            self.clocks.measure(from, heartbeat.wall_ms, round_trip_us, now, &self.config);
         }
         if heartbeat.seen.0 == self.boot {
             peer.commits.retain(|_, (_, _, first)| *first == 0 || *first > heartbeat.seen.1);

@@ -1,0 +1,158 @@
+//! Whether this node's wall clock can be relied on, judged by the clocks of a majority.
+//!
+//! Every exchange of heartbeats measures the other clock as NTP does (RFC 5905, section 8), with half the round trip as the
+//! bound of the error. The clocks that a majority agrees on are those of the narrowest window that holds a majority of them,
+//! an interval in Marzullo's sense; a node is as wrong as it is certainly away from that window. It is demoted, not killed: a
+//! node with a wrong clock is a good follower, whose clock decides nothing.
+//!
+//! Safety does not rest on this: a claim runs out by both clocks of its leader. It takes a leader whose clock would make
+//! claims end late, or one of the two bounds meaningless, out of the way.
+
+mod window;
+
+use crate::config::Config;
+use crate::protocol::time::Now;
+use norn_client::wire::NodeId;
+use norn_client::wire::response::Standing;
+use std::collections::BTreeMap;
+use window::{Interval, distance_to_majority};
+
+/// Older measurements say nothing.
+const SAMPLE_AGE_US_MAX: u64 = 10_000_000;
+/// A wall clock that moves so much against the monotonic one between two events has jumped.
+const JUMP_US: u64 = 50_000;
+/// Half a unit of the wall clock's readings.
+const READING_ERROR_US: u64 = 500;
+/// Later wall clocks are nobody's.
+const WALL_MS_MAX: u64 = 1 << 52;
+
+/// One measurement of another node's wall clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Sample {
+    /// Its wall clock minus the own monotonic clock.
+    ahead_us: i64,
+    /// The greatest error of that.
+    error_us: u64,
+    /// When it was made, on the own monotonic clock.
+    at_us: u64,
+}
+
+impl Sample {
+    /// As an interval of offsets from a wall clock that is `own_us` ahead of the own monotonic clock.
+    fn interval(&self, now_us: u64, own_us: i64, config: &Config) -> Interval {
+        let age_us = now_us.saturating_sub(self.at_us);
+        // Both monotonic clocks may be off by the bound.
+        let drift_us = age_us * 2 * config.clock_drift_ppm / 1_000_000;
+        Interval { center_us: self.ahead_us - own_us, error_us: self.error_us + drift_us + READING_ERROR_US }
+    }
+}
+
+/// What a look at the clock found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Judgement {
+    /// How the clock stands.
+    pub standing: Standing,
+    /// How far it is certainly away from a majority's, where that is known.
+    pub off_us: Option<u64>,
+}
+
+/// What is known of everybody's wall clock.
+#[derive(Debug, Default)]
+pub struct Clocks {
+    samples: BTreeMap<NodeId, Sample>,
+    standing: Standing,
+    /// Since when the clock has been better than it stands.
+    better_since_us: Option<u64>,
+    /// The own wall clock minus the own monotonic clock, when last looked at.
+    own_us: Option<i64>,
+    /// It jumped, and no majority was there to compare with since.
+    jumped: bool,
+}
+
+fn ahead_us(now: Now) -> i64 {
+    (now.wall_ms.min(WALL_MS_MAX) * 1_000 + READING_ERROR_US) as i64 - now.mono_us as i64
+}
+
+impl Clocks {
+    /// How the own clock stands.
+    pub fn standing(&self) -> Standing {
+        if self.jumped { Standing::Fenced } else { self.standing }
+    }
+
+    /// Another node's wall clock showed `wall_ms` when it sent what took half of `round_trip_us` to come.
+    pub fn measure(&mut self, node: NodeId, wall_ms: u64, round_trip_us: u64, now: Now, config: &Config) {
+        if wall_ms > WALL_MS_MAX {
+            return;
+        }
+        let there = (wall_ms * 1_000 + READING_ERROR_US) as i64;
+        let half_us = (round_trip_us / 2).min(SAMPLE_AGE_US_MAX);
+        let fresh = Sample {
+            ahead_us: there + half_us as i64 - now.mono_us as i64,
+            error_us: half_us + READING_ERROR_US,
+            at_us: now.mono_us,
+        };
+        let Some(kept) = self.samples.get(&node) else {
+            self.samples.insert(node, fresh);
+            return;
+        };
+        let known = kept.interval(now.mono_us, 0, config);
+        let new = fresh.interval(now.mono_us, 0, config);
+        let old = now.mono_us.saturating_sub(kept.at_us) > SAMPLE_AGE_US_MAX;
+        // A clock that jumped makes the better measurement of before worthless.
+        if old || new.error_us <= known.error_us || new.apart_us(&known) > 0 {
+            self.samples.insert(node, fresh);
+        }
+    }
+
+    /// Another node's wall clock minus the own one, and the greatest error of that, in microseconds.
+    pub fn offset_us(&self, node: NodeId, now: Now, config: &Config) -> Option<(i64, u64)> {
+        let sample = self.samples.get(&node).filter(|sample| now.mono_us <= sample.at_us + SAMPLE_AGE_US_MAX)?;
+        let interval = sample.interval(now.mono_us, ahead_us(now), config);
+        Some((interval.center_us, interval.error_us))
+    }
+
+    /// Whether the own wall clock jumped since the last look.
+    pub fn has_jumped(&mut self, now: Now) -> bool {
+        let own_us = ahead_us(now);
+        let before_us = self.own_us.replace(own_us);
+        before_us.is_some_and(|before_us| own_us.abs_diff(before_us) > JUMP_US)
+    }
+
+    /// Compares the own clock with those of a majority of `members` nodes. `jumped` as [`Clocks::has_jumped`] said.
+    pub fn judge(&mut self, now: Now, members: usize, jumped: bool, config: &Config) -> Judgement {
+        let own_us = ahead_us(now);
+        let fresh = self.samples.values().filter(|sample| now.mono_us <= sample.at_us + SAMPLE_AGE_US_MAX);
+        let others = fresh.map(|sample| sample.interval(now.mono_us, own_us, config)).collect();
+        let epsilon_us = config.clock_epsilon_ms * 1_000;
+        let off_us = distance_to_majority(others, members, epsilon_us);
+        self.jumped = (self.jumped || jumped) && off_us.is_none();
+        let target = match off_us {
+            None => Standing::Unknown,
+            Some(off_us) if off_us * 10 >= epsilon_us * 8 => Standing::Fenced,
+            Some(off_us) if off_us * 10 >= epsilon_us * 5 => Standing::Suspect,
+            Some(_) => Standing::Good,
+        };
+        self.approach(target, now.mono_us, config);
+        Judgement { standing: self.standing(), off_us }
+    }
+
+    /// Gets worse at once, and better only after a while. Not to know is no reason to trust a clock that was wrong.
+    fn approach(&mut self, target: Standing, now_us: u64, config: &Config) {
+        let wrong = |standing: Standing| matches!(standing, Standing::Suspect | Standing::Fenced);
+        let better = target < self.standing && wrong(self.standing);
+        if !better {
+            self.better_since_us = None;
+            self.standing = target;
+        } else if target == Standing::Unknown {
+            self.better_since_us = None;
+        } else {
+            let since_us = *self.better_since_us.get_or_insert(now_us);
+            if now_us >= since_us + config.clock_calm_ms * 1_000 {
+                (self.standing, self.better_since_us) = (target, None);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

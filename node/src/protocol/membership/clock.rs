@@ -1,0 +1,75 @@
+//! What follows from how this node's wall clock stands: a wrong one does not lead.
+
+use crate::config::mutant;
+use crate::protocol::consistent::register::Role;
+use crate::protocol::{Node, Observation};
+use norn_client::wire::response::Standing;
+use norn_client::wire::{NodeId, PartitionId};
+
+impl Node {
+    /// Whether this node must not lead: its clock is wrong, and known to be.
+    pub(in crate::protocol) fn is_fenced(&self) -> bool {
+        self.config.clock_fencing && self.clocks.standing() == Standing::Fenced && !mutant!(self.config, FencedLeads)
+    }
+
+    /// Whether others should lead rather than this node.
+    pub(in crate::protocol) fn is_suspect(&self) -> bool {
+        self.config.clock_fencing && self.clocks.standing() >= Standing::Suspect
+    }
+
+    /// Whether another node may be asked to lead.
+    pub(in crate::protocol) fn may_lead(&self, node: NodeId) -> bool {
+        !self.config.clock_fencing || self.peers.get(&node).is_some_and(|peer| peer.standing < Standing::Suspect)
+    }
+
+    /// A clock that was set by hand is not relied on for the very event that shows it.
+    pub(in crate::protocol) fn watch_clock(&mut self) {
+        if self.clocks.has_jumped(self.now) {
+            self.judge_clock(true);
+        }
+    }
+
+    /// Looks how the clock stands, and draws the consequences.
+    pub(in crate::protocol) fn judge_clock(&mut self, jumped: bool) {
+        let Some(genesis) = &self.genesis else { return };
+        let before = self.clocks.standing();
+        let judgement = self.clocks.judge(self.now, genesis.members.len(), jumped, &self.config);
+        let standing = judgement.standing;
+        if standing != before {
+            self.outbox.observe(Observation::ClockStanding { standing, off_us: judgement.off_us });
+        }
+        if self.is_fenced() {
+            self.lead_nothing();
+        } else if self.is_suspect() {
+            self.hand_over_all();
+        }
+    }
+
+    /// Gives up what it leads, and what it campaigns for.
+    fn lead_nothing(&mut self) {
+        let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
+        for id in ids {
+            let register = &mut self.partitions.get_mut(&id).expect("just listed").register;
+            match register.role {
+                Role::Leader(_) => self.step_down(id, "its wall clock is wrong"),
+                Role::PreCandidate { .. } | Role::Candidate { .. } => register.role = Role::Follower,
+                Role::Follower => {}
+            }
+        }
+    }
+
+    /// Asks others to lead what this node leads, as far as there are any that can.
+    fn hand_over_all(&mut self) {
+        let led: Vec<PartitionId> = self.partitions.keys().copied().filter(|id| self.leads(*id)).collect();
+        for id in led {
+            let cohort = self.partitions[&id].cohort.clone();
+            let fit = |node: &NodeId| *node != self.me && self.is_alive(*node) && self.may_lead(*node);
+            let fit: Vec<NodeId> = cohort.into_iter().filter(fit).collect();
+            let _ = fit.into_iter().any(|node| self.transfer(id, node));
+        }
+    }
+
+    fn leads(&self, partition: PartitionId) -> bool {
+        self.partitions[&partition].register.leading().is_some()
+    }
+}
