@@ -2,7 +2,8 @@
 
 use super::say;
 use norn_client::client::ConnectError;
-use norn_client::wire::{Error, ErrorCode, Retry};
+use norn_client::command::Exit;
+use norn_client::wire::{Error, ErrorCode};
 use norn_node::runtime::caller::CallError;
 use norn_node::runtime::certificates::CertificateError;
 use norn_node::runtime::server::StartError;
@@ -18,29 +19,28 @@ pub type Outcome = Result<ExitCode, Failure>;
 #[derive(Debug)]
 pub struct Failure {
     error: Error,
-    exit: u8,
+    exit: Exit,
 }
 
 impl Failure {
     /// Refused: exit code 1.
     pub fn refused(message: impl Into<String>) -> Self {
-        Failure { error: Error::invalid(message), exit: 1 }
+        Failure { error: Error::invalid(message), exit: Exit::Refused }
     }
 
     /// The command line makes no sense: exit code 2.
     pub fn usage(message: impl Into<String>) -> Self {
-        Failure { error: Error::invalid(message), exit: 2 }
+        Failure { error: Error::invalid(message), exit: Exit::Usage }
     }
 
     /// Nobody answers: exit code 3.
     pub fn unavailable(message: impl Into<String>) -> Self {
-        Failure { error: Error::unavailable(message), exit: 3 }
+        Error::unavailable(message).into()
     }
 
     /// A promise of the interface that is not kept yet.
     pub fn not_there_yet(what: &str) -> Self {
-        let error = Error::new(ErrorCode::Unsupported, format!("{what} is not there yet; nothing was done"));
-        Failure { error, exit: 2 }
+        Error::new(ErrorCode::Unsupported, format!("{what} is not there yet; nothing was done")).into()
     }
 
     /// The same, with what was being done before it.
@@ -69,16 +69,17 @@ impl From<SettingsError> for Failure {
     }
 }
 
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let exit = Exit::of(error.code);
+        Failure { error, exit }
+    }
+}
+
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
         match error {
-            CallError::Refused(error) => {
-                let exit = match (error.code, error.retry) {
-                    (ErrorCode::Unknown, _) | (_, Retry::Later) => 3,
-                    _ => 1,
-                };
-                Failure { error, exit }
-            }
+            CallError::Refused(error) => error.into(),
             CallError::Tls(error) => error.into(),
             other => Failure::unavailable(other.to_string()),
         }
@@ -99,5 +100,5 @@ pub fn finish(outcome: Outcome, json: bool) -> ExitCode {
     } else {
         eprintln!("norn: {}", failure.error.message);
     }
-    ExitCode::from(failure.exit)
+    failure.exit.into()
 }
