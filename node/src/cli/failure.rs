@@ -1,8 +1,7 @@
 //! How a command fails: for people on stderr, for programs as JSON, and as an exit code.
 
-use super::say;
 use norn_client::client::ConnectError;
-use norn_client::command::Exit;
+use norn_client::command::{self, Exit, Output};
 use norn_client::wire::{Error, ErrorCode};
 use norn_node::runtime::caller::CallError;
 use norn_node::runtime::certificates::CertificateError;
@@ -49,6 +48,15 @@ impl Failure {
         self.error.message = format!("{what}: {}", self.error.message);
         self
     }
+
+    fn tell(&self, output: &mut Output) -> Result<(), command::Failure> {
+        if output.json() {
+            output.failure(&command::Failure::Call(self.error.clone()))?;
+        } else {
+            output.complain(&self.error.message)?;
+        }
+        output.flush()
+    }
 }
 
 macro_rules! refused {
@@ -92,13 +100,7 @@ pub fn finish(outcome: Outcome, json: bool) -> ExitCode {
         Ok(code) => return code,
         Err(failure) => failure,
     };
-    if json {
-        let Error { code, message, retry, .. } = &failure.error;
-        let shown = serde_json::json!({ "error": { "code": code, "message": message, "retry": retry } });
-        // With stdout gone the exit code still tells.
-        let _ = say(&shown.to_string());
-    } else {
-        eprintln!("norn: {}", failure.error.message);
-    }
+    // With nobody left to read, the exit code still tells.
+    let _ = failure.tell(&mut Output::standard(json));
     failure.exit.into()
 }
