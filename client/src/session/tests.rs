@@ -37,7 +37,7 @@ fn claim(wait_ms: u64) -> Call {
 }
 
 fn welcome(time_ms: u64, minter: u64) -> Response {
-    Response::Welcome(Welcome { node: NodeId(1), cluster: ClusterId(1), time_ms, minter, addresses: Vec::new() })
+    Response::Welcome(Welcome { node: NodeId(1), cluster: ClusterId(1), time_ms, minter })
 }
 
 fn acked(id: TaskId) -> Acked {
