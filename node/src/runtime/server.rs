@@ -66,8 +66,7 @@ pub enum StartError {
     /// The log is another member's. Its peers would refuse whatever it says.
     #[error(
         "the log in {data} is of node {member:?} of cluster {cluster:?}, but the certificate names {certificate:?}; \
-         nothing was changed. Give the data directory of {certificate:?} with --data, or the certificate of {member:?} \
-         with --name"
+         give the data directory of {certificate:?} with --data, or the certificate of {member:?} with --name"
     )]
     Member {
         /// Directory of the log.
