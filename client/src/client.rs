@@ -22,126 +22,28 @@
 //! ```
 
 mod answers;
+mod config;
 mod listing;
 mod options;
+mod reading;
 #[cfg(test)]
 mod tests;
 
 use crate::connection::{Answer, Handle, parse_address};
 use crate::session::{Call, Config, Draft};
-use crate::tls::{self, TlsError};
+use crate::tls;
 use crate::wire::error::Error;
-use crate::wire::ids::{ClaimId, QueueName, TaskId, Token};
+use crate::wire::ids::{ClaimId, TaskId, Token};
 use crate::wire::limits;
 use crate::wire::request::{Acks, Claim, Completion, Request};
-use crate::wire::response::{Acked, Granted, NodeView, PartitionView, QueueCounts, Response, State, Status, TaskView};
+use crate::wire::response::{Acked, Granted, Response};
 use answers::{acked, batches, completion, expiry, millis, one, spread, unexpected};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use config::{ClientConfig, ConnectError};
 pub use listing::{ListOptions, Listing};
 pub use options::{ClaimOptions, CompleteOptions, FailOptions};
-
-/// What a client needs to reach a cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClientConfig {
-    /// Nodes, as `HOST:PORT`. Any of them serves any call; several are for failover.
-    pub addresses: Vec<String>,
-    /// Certificate authority of the cluster, PEM.
-    pub ca: PathBuf,
-    /// This client's certificate, PEM.
-    pub certificate: PathBuf,
-    /// Its private key, PEM.
-    pub key: PathBuf,
-    /// Name of the program, for people to read in the cluster's logs.
-    pub name: String,
-    /// How long a call may take with all its retries, unless it says otherwise. 10 s by default.
-    pub request_timeout: Duration,
-}
-
-impl ClientConfig {
-    /// A configuration with the default name and timeout.
-    pub fn new<A: Into<String>>(
-        addresses: impl IntoIterator<Item = A>,
-        ca: impl Into<PathBuf>,
-        certificate: impl Into<PathBuf>,
-        key: impl Into<PathBuf>,
-    ) -> Self {
-        ClientConfig {
-            addresses: addresses.into_iter().map(Into::into).collect(),
-            ca: ca.into(),
-            certificate: certificate.into(),
-            key: key.into(),
-            name: "norn-client".into(),
-            request_timeout: Duration::from_secs(10),
-        }
-    }
-
-    /// Reads `client.toml`: `addresses = [..]`, `ca`, `certificate`, `key`, and optionally `name` and
-    /// `request_timeout_ms`. Relative paths are relative to the file.
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), norn_client::client::ConnectError> {
-    /// use norn_client::client::{Client, ClientConfig};
-    /// let config = ClientConfig::load(std::path::Path::new(".norn/client.toml"))?;
-    /// let client = Client::connect(config).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[cfg(feature = "repl")]
-    pub fn load(path: &std::path::Path) -> Result<ClientConfig, ConnectError> {
-        #[derive(serde::Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct File {
-            addresses: Vec<String>,
-            ca: PathBuf,
-            certificate: PathBuf,
-            key: PathBuf,
-            name: Option<String>,
-            request_timeout_ms: Option<u64>,
-        }
-        let wrong = |reason: String| ConnectError::File { path: path.to_owned(), reason };
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        let file: File = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-        let folder = path.parent().unwrap_or(std::path::Path::new(""));
-        // Joining an absolute path gives that path.
-        let mut config = ClientConfig::new(
-            file.addresses,
-            folder.join(file.ca),
-            folder.join(file.certificate),
-            folder.join(file.key),
-        );
-        config.name = file.name.unwrap_or(config.name);
-        config.request_timeout = file.request_timeout_ms.map_or(config.request_timeout, Duration::from_millis);
-        Ok(config)
-    }
-}
-
-/// Why a client cannot be made. Whether any node answers is not known yet at that point.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// There must be at least one.
-    #[error("no address of a node is given")]
-    NoAddress,
-    /// Not of the form `HOST:PORT`.
-    #[error("{0:?} is no address; the form is HOST:PORT")]
-    Address(String),
-    /// Certificates.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The machine gives no UDP socket.
-    #[error("no UDP socket: {0}")]
-    Socket(#[from] std::io::Error),
-    /// The configuration file.
-    #[error("{path}: {reason}")]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-}
 
 /// A task that this program has claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -439,91 +341,6 @@ impl Client {
         match self.request(Request::Cancel { id, reason: reason.into(), at_ms: 0, acks }).await? {
             Response::AckedOne(acked) => Ok(acked),
             _ => unexpected("cancel"),
-        }
-    }
-
-    /// Reads a task with its log and claims.
-    pub async fn get(&self, id: TaskId) -> Result<TaskView, Error> {
-        self.task(Request::Get { id, minimum: None, minimum_sequence: None }).await
-    }
-
-    /// Waits until a task has ended; at the end of the time gives it as it is then.
-    pub async fn wait(&self, id: TaskId, timeout: Duration) -> Result<TaskView, Error> {
-        self.task(Request::Wait { id, timeout_ms: millis(timeout) }).await
-    }
-
-    async fn task(&self, request: Request) -> Result<TaskView, Error> {
-        let verb = request.verb();
-        match self.request(request).await? {
-            Response::Task(task) => Ok(*task),
-            _ => unexpected(verb),
-        }
-    }
-
-    /// Goes through tasks in the order of their ids, a page at a time.
-    ///
-    /// ```no_run
-    /// # async fn example(client: norn_client::client::Client) -> Result<(), norn_client::wire::Error> {
-    /// use norn_client::client::ListOptions;
-    /// use norn_client::wire::State;
-    /// let mut dead = client.list(ListOptions::new().state(State::Dead));
-    /// while let Some(task) = dead.next().await? {
-    ///     println!("{} {:?}", task.id, task.reason);
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn list(&self, options: ListOptions) -> Listing {
-        Listing::new(self.clone(), options)
-    }
-
-    /// How many tasks there are, in one queue or all, in one state or all.
-    pub async fn count(&self, queue: Option<QueueName>, state: Option<State>) -> Result<u64, Error> {
-        match self.request(Request::Count { queue, state }).await? {
-            Response::Count(count) => Ok(count),
-            _ => unexpected("count"),
-        }
-    }
-
-    /// Every queue with its counts.
-    pub async fn queues(&self) -> Result<Vec<QueueCounts>, Error> {
-        match self.request(Request::Queues).await? {
-            Response::Queues(queues) => Ok(queues),
-            _ => unexpected("queues"),
-        }
-    }
-
-    /// The members of the cluster, as the answering node sees them.
-    pub async fn nodes(&self) -> Result<Vec<NodeView>, Error> {
-        match self.request(Request::Nodes).await? {
-            Response::Nodes(nodes) => Ok(nodes),
-            _ => unexpected("nodes"),
-        }
-    }
-
-    /// Partitions and their preference lists.
-    pub async fn ring(&self) -> Result<Vec<PartitionView>, Error> {
-        self.partition_views(Request::Ring).await
-    }
-
-    /// Leaders, epochs and sizes of the partitions.
-    pub async fn partitions(&self) -> Result<Vec<PartitionView>, Error> {
-        self.partition_views(Request::Partitions).await
-    }
-
-    async fn partition_views(&self, request: Request) -> Result<Vec<PartitionView>, Error> {
-        let verb = request.verb();
-        match self.request(request).await? {
-            Response::Partitions(partitions) => Ok(partitions),
-            _ => unexpected(verb),
-        }
-    }
-
-    /// The answering node and the cluster in short.
-    pub async fn status(&self) -> Result<Status, Error> {
-        match self.request(Request::Status).await? {
-            Response::Status(status) => Ok(*status),
-            _ => unexpected("status"),
         }
     }
 }

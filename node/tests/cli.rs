@@ -39,7 +39,9 @@ fn succeeds(directory: &Path, arguments: &[&str]) -> String {
 fn fails(directory: &Path, arguments: &[&str]) -> (i32, String) {
     let output = run(directory, arguments);
     assert!(!output.status.success(), "{arguments:?} must fail: {}", text(&output.stdout));
-    (output.status.code().expect("no signal"), text(&output.stderr))
+    let message = text(&output.stderr);
+    assert!(message.lines().any(|line| line.starts_with("error: ")), "{arguments:?}: {message}");
+    (output.status.code().expect("no signal"), message)
 }
 
 /// The first of some ports next to each other that are free now.

@@ -6,18 +6,8 @@ use std::path::{Path, PathBuf};
 
 /// Longest line, in characters.
 const COLUMNS_MAX: usize = 140;
-/// Files that had longer lines when the rule was made, and how many. Entries may fall and go, never rise or come.
-const WIDER: [(&str, usize); 4] = [
-    ("client/src/command/claims.rs", 2),
-    ("client/src/command/enqueue.rs", 1),
-    ("client/src/command/tasks.rs", 1),
-    ("node/src/cli/cluster.rs", 1),
-];
 /// Longest file. Its tests, at the end, do not count.
 const LINES_MAX: usize = 700;
-/// Files that were longer when the rule was made, and how long they may be. Entries may fall and go, never rise or
-/// come.
-const LONGER: [(&str, usize); 1] = [("client/src/session/tests.rs", 753)];
 /// The only places of the tests that may pause.
 const PAUSES: [&str; 1] = ["tests/src/wait.rs"];
 /// Fewer files than this would mean that the walk has gone astray.
@@ -85,20 +75,10 @@ fn nothing_is_left_to_do() {
 
 #[test]
 fn no_line_is_too_long() {
-    let mut complaints = Vec::new();
-    for Source { path, text } in sources() {
-        let is_long = |(_, line): &(usize, &str)| line.chars().count() > COLUMNS_MAX;
-        let long: Vec<usize> = text.lines().enumerate().filter(is_long).map(|(index, _)| index + 1).collect();
-        let allowed = WIDER.iter().find(|(wider, _)| *wider == path).map_or(0, |(_, lines)| *lines);
-        if long.len() > allowed {
-            complaints
-                .push(format!("{path}: over {COLUMNS_MAX} columns in lines {long:?}, {allowed} such are allowed"));
-        }
-        if long.len() < allowed {
-            complaints.push(format!("{path}: has {} long lines only; put that into the list", long.len()));
-        }
-    }
-    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+    no_line_is(|_, line| {
+        let columns = line.chars().count();
+        (columns > COLUMNS_MAX).then(|| format!("{columns} columns, at most {COLUMNS_MAX}"))
+    });
 }
 
 /// Lines before the tests that a file ends with.
@@ -113,12 +93,8 @@ fn no_file_is_too_long() {
     let mut complaints = Vec::new();
     for Source { path, text } in sources() {
         let lines = lines_without_tests(&text);
-        match LONGER.iter().find(|(longer, _)| *longer == path) {
-            Some((_, most)) if lines > *most => complaints.push(format!("{path}: {lines} lines, at most {most}")),
-            Some(_) if lines <= LINES_MAX => complaints.push(format!("{path}: is short enough; take it off the list")),
-            Some(_) => {}
-            None if lines > LINES_MAX => complaints.push(format!("{path}: {lines} lines, at most {LINES_MAX}")),
-            None => {}
+        if lines > LINES_MAX {
+            complaints.push(format!("{path}: {lines} lines, at most {LINES_MAX}"));
         }
     }
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));

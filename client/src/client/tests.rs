@@ -3,7 +3,8 @@
 use super::*;
 use crate::connection::testing::{Certificates, Node, Reply};
 use crate::wire::error::ErrorCode;
-use crate::wire::response::{Guarantee, Page};
+use crate::wire::ids::QueueName;
+use crate::wire::response::{Guarantee, Page, QueueCounts, State, TaskView};
 use std::sync::Mutex;
 
 fn mail() -> QueueName {

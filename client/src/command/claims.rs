@@ -3,11 +3,11 @@
 use super::enqueue::print_acked;
 use super::error::{Exit, Failure};
 use super::output::{Output, Style};
-use super::parse::{self, DataArguments};
+use super::parse::{self, DataArguments, DurabilityArguments};
 use super::runner::{only, unexpected};
 use super::{Runner, Transport, json, text};
 use crate::wire::limits::{PAYLOAD_BYTES_MAX, UPDATE_BYTES_MAX};
-use crate::wire::{Acks, Claim, ClaimId, Completion, Error, Granted, Request, Response, TaskId, Token};
+use crate::wire::{Claim, ClaimId, Completion, Error, Granted, Request, Response, TaskId, Token};
 use clap::Args;
 use serde_bytes::ByteBuf;
 use std::path::PathBuf;
@@ -153,9 +153,9 @@ pub struct UpdateArguments {
     /// What the entry says
     #[command(flatten)]
     pub data: DataArguments,
-    /// Replicas that must have the entry on disk: one, quorum (the default) or all
-    #[arg(long, value_name = "ACKS", value_parser = parse::acks(), default_value = "quorum", hide_possible_values = true, hide_default_value = true)]
-    pub acks: Acks,
+    /// How safe it is before the answer.
+    #[command(flatten)]
+    pub durability: DurabilityArguments,
 }
 
 impl UpdateArguments {
@@ -164,7 +164,7 @@ impl UpdateArguments {
         let id = runner.resolve(&self.id).await?;
         let data = runner.read_data(self.data.data.as_deref(), self.data.file.as_ref(), UPDATE_BYTES_MAX).await?;
         let data = data.unwrap_or_default();
-        let request = Request::Update { id, token, sequence: self.sequence, data, acks: self.acks };
+        let request = Request::Update { id, token, sequence: self.sequence, data, acks: self.durability.acks };
         let Response::AckedOne(acked) = runner.request(request).await? else {
             return Err(unexpected("update"));
         };
@@ -197,9 +197,9 @@ pub struct CompleteArguments {
     /// Tasks to enqueue with the completion (not supported yet)
     #[arg(long, value_name = "FILE.json")]
     pub then: Option<String>,
-    /// Replicas that must have the completion on disk: one, quorum (the default) or all
-    #[arg(long, value_name = "ACKS", value_parser = parse::acks(), default_value = "quorum", hide_possible_values = true, hide_default_value = true)]
-    pub acks: Acks,
+    /// How safe it is before the answer.
+    #[command(flatten)]
+    pub durability: DurabilityArguments,
 }
 
 impl CompleteArguments {
@@ -212,7 +212,8 @@ impl CompleteArguments {
         let text = self.stdin.as_deref().or(self.result.as_deref());
         let result = runner.read_data(text, self.file.as_ref(), PAYLOAD_BYTES_MAX).await?.map(ByteBuf::from);
         let item = Completion { id, token, sequence: self.sequence, result, at_ms: 0 };
-        let Response::Acked(results) = runner.request(Request::Complete { items: vec![item], acks: self.acks }).await?
+        let Response::Acked(results) =
+            runner.request(Request::Complete { items: vec![item], acks: self.durability.acks }).await?
         else {
             return Err(unexpected("complete"));
         };

@@ -6,7 +6,7 @@ use super::parse;
 use super::runner::{Place, unexpected};
 use super::{Runner, Transport, json, text};
 use crate::wire::response::{NodeView, PartitionView, Standing, Status};
-use crate::wire::{NodeId, Request, Response, Retry, State};
+use crate::wire::{NodeId, Request, Response, State};
 use clap::Args;
 use comfy_table::{Attribute, Cell, Color};
 use std::collections::BTreeMap;
@@ -199,7 +199,7 @@ async fn watch<T: Transport>(runner: &mut Runner<T>, interval: Duration) -> Fail
     loop {
         let shown = match status(runner).await {
             Ok(status) => runner.output.clear().and_then(|()| print_status(&mut runner.output, &status)),
-            Err(Failure::Call(error)) if error.retry != Retry::Never => {
+            Err(Failure::Call(error)) if error.passes() => {
                 runner.output.clear().and_then(|()| runner.output.failure(&Failure::Call(error)))
             }
             Err(failure) => Err(failure),

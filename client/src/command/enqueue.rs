@@ -3,7 +3,7 @@
 use super::error::{Exit, Failure};
 use super::input::{Input, Reading};
 use super::output::{Output, Style};
-use super::parse::{self, Data, DataArguments};
+use super::parse::{self, Data, DataArguments, DurabilityArguments};
 use super::runner::{only, open, unexpected, unreadable};
 use super::{Call, Draft, Runner, Transport, json, text};
 use crate::wire::limits::{BATCH_TASKS_MAX, PAYLOAD_BYTES_MAX};
@@ -42,9 +42,9 @@ pub struct EnqueueArguments {
     /// The id of an earlier enqueue that is repeated
     #[arg(long, value_name = "ID")]
     pub id: Option<String>,
-    /// Replicas that must have the task on disk: one, quorum (the default) or all
-    #[arg(long, value_name = "ACKS", value_parser = parse::acks(), default_value = "quorum", hide_possible_values = true, hide_default_value = true)]
-    pub acks: Acks,
+    /// How safe it is before the answer.
+    #[command(flatten)]
+    pub durability: DurabilityArguments,
     /// Handed to the worker beside the data; can be repeated
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = parse::header)]
     pub headers: Vec<(String, String)>,
@@ -83,7 +83,7 @@ impl EnqueueArguments {
         let id = self.id.as_deref().map(str::parse).transpose()?;
         let spec = Spec { payload: data.unwrap_or_default(), ..spec };
         let drafts = vec![Draft { id, spec, delay_ms: self.delay.unwrap_or(0) }];
-        let results = store(runner, drafts, self.acks).await?;
+        let results = store(runner, drafts, self.durability.acks).await?;
         let acked = only("enqueue", results)?;
         runner.recent().see(acked.id);
         print_acked(&mut runner.output, "enqueued", &acked)?;
@@ -173,7 +173,7 @@ impl EnqueueArguments {
                 }
             }
             if !drafts.is_empty() {
-                let results = store(runner, drafts, self.acks).await?;
+                let results = store(runner, drafts, self.durability.acks).await?;
                 load.take(results, runner)?;
             }
             if let Some(ended) = ended {

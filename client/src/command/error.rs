@@ -1,6 +1,6 @@
 //! How a verb ends: exit codes, and failures for people and for programs.
 
-use crate::wire::{Error, ErrorCode};
+use crate::wire::{Error, ErrorCode, Retry};
 use std::io;
 
 /// How a verb ended. From better to worse, so that several results have a worst one.
@@ -33,20 +33,10 @@ impl Exit {
 
     /// What an error of this kind ends in.
     pub fn of(code: ErrorCode) -> Exit {
-        match code {
-            ErrorCode::Invalid
-            | ErrorCode::NotFound
-            | ErrorCode::Conflict
-            | ErrorCode::Superseded
-            | ErrorCode::Ended
-            | ErrorCode::IdFromFuture
-            | ErrorCode::Denied => Exit::Refused,
-            ErrorCode::Unsupported => Exit::Usage,
-            ErrorCode::NotReady
-            | ErrorCode::Overloaded
-            | ErrorCode::Unavailable
-            | ErrorCode::Unknown
-            | ErrorCode::Stale => Exit::Unavailable,
+        match code.retry() {
+            _ if code == ErrorCode::Unsupported => Exit::Usage,
+            Retry::Never => Exit::Refused,
+            Retry::Now | Retry::Later => Exit::Unavailable,
         }
     }
 }
@@ -132,12 +122,6 @@ pub fn advice(error: &Error) -> Option<String> {
         ErrorCode::Overloaded => Some("try again in a moment, with less at once".to_owned()),
         ErrorCode::Superseded => Some("stop working on the task; `get` shows who holds it now".to_owned()),
         ErrorCode::Stale => Some("ask again in a moment".to_owned()),
-        ErrorCode::Invalid
-        | ErrorCode::NotFound
-        | ErrorCode::Conflict
-        | ErrorCode::Ended
-        | ErrorCode::IdFromFuture
-        | ErrorCode::Denied
-        | ErrorCode::Unsupported => None,
+        _ => None,
     }
 }

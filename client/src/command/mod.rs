@@ -37,7 +37,7 @@ pub use error::{Exit, Failure};
 pub use help::{HelpArguments, print_help, refuse_usage};
 pub use input::Input;
 pub use output::Output;
-pub use parse::DataArguments;
+pub use parse::{DataArguments, DurabilityArguments};
 pub use recent::Recent;
 pub use runner::{Place, Runner};
 pub use tasks::{CancelArguments, CountArguments, GetArguments, ListArguments, LogArguments, WaitArguments};

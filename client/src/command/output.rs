@@ -164,13 +164,18 @@ impl Output {
 
     /// An error for people, with what to do.
     pub fn error(&mut self, error: &crate::wire::Error) -> Result<(), Failure> {
-        self.results.flush()?;
-        let label = paint(self.notes_color, Style::Bad, "error:");
-        writeln!(self.notes, "{label} {}", super::text::clean(&error.message))?;
+        self.complain(&super::text::clean(&error.message))?;
         if let Some(advice) = advice(error) {
             writeln!(self.notes, "  {}", paint(self.notes_color, Style::Faint, &advice))?;
         }
         Ok(())
+    }
+
+    /// What went wrong, in our own words.
+    pub fn complain(&mut self, text: &str) -> Result<(), Failure> {
+        self.results.flush()?;
+        let label = paint(self.notes_color, Style::Bad, "error:");
+        Ok(writeln!(self.notes, "{label} {text}")?)
     }
 
     /// A line for people.

@@ -41,7 +41,7 @@ pub fn header(text: &str) -> Result<(String, String), String> {
 }
 
 /// `one`, `quorum` or `all`.
-pub fn acks() -> impl TypedValueParser<Value = Acks> {
+fn acks() -> impl TypedValueParser<Value = Acks> {
     PossibleValuesParser::new(["one", "quorum", "all"]).map(|text| match text.as_str() {
         "one" => Acks::One,
         "all" => Acks::All,
@@ -67,6 +67,21 @@ pub fn queue_if_any(text: Option<&String>) -> Result<Option<QueueName>, Failure>
 /// A fencing token.
 pub fn token(text: &str) -> Result<Token, Failure> {
     Ok(text.parse()?)
+}
+
+/// How safe a write is before it is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
+pub struct DurabilityArguments {
+    /// Replicas that must have it on disk: one, quorum (the default) or all
+    #[arg(
+        long,
+        value_name = "ACKS",
+        value_parser = acks(),
+        default_value = "quorum",
+        hide_possible_values = true,
+        hide_default_value = true
+    )]
+    pub acks: Acks,
 }
 
 /// Bytes named on the command line.

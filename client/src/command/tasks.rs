@@ -3,12 +3,12 @@
 use super::enqueue::print_acked;
 use super::error::{Exit, Failure};
 use super::output::{Output, state_cell};
-use super::parse;
+use super::parse::{self, DurabilityArguments};
 use super::runner::unexpected;
 use super::{Runner, Transport, json, text};
 use crate::wire::limits::{LIST_PAGE_MAX, WAIT_MS_MAX};
 use crate::wire::response::{ClaimView, LogEntry, Page};
-use crate::wire::{Acks, QueueName, Request, Response, State, TaskId, TaskView};
+use crate::wire::{QueueName, Request, Response, State, TaskId, TaskView};
 use clap::Args;
 use comfy_table::Cell;
 
@@ -133,15 +133,15 @@ pub struct CancelArguments {
     /// Why, for people to read
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true, allow_hyphen_values = true)]
     pub reason: String,
-    /// Replicas that must have the end on disk: one, quorum (the default) or all
-    #[arg(long, value_name = "ACKS", value_parser = parse::acks(), default_value = "quorum", hide_possible_values = true, hide_default_value = true)]
-    pub acks: Acks,
+    /// How safe it is before the answer.
+    #[command(flatten)]
+    pub durability: DurabilityArguments,
 }
 
 impl CancelArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let id = runner.resolve(&self.id).await?;
-        let request = Request::Cancel { id, reason: self.reason, at_ms: 0, acks: self.acks };
+        let request = Request::Cancel { id, reason: self.reason, at_ms: 0, acks: self.durability.acks };
         let Response::AckedOne(acked) = runner.request(request).await? else {
             return Err(unexpected("cancel"));
         };

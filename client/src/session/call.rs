@@ -75,21 +75,9 @@ pub(super) struct Pending {
     items: Items,
 }
 
-/// Whether repeating the very same request can help.
+/// Whether repeating the very same request can help. A stale read has been waited for already, by the node.
 pub(super) fn is_retryable(error: &Error) -> bool {
-    let code = match error.code {
-        ErrorCode::Unavailable | ErrorCode::Overloaded | ErrorCode::NotReady | ErrorCode::Unknown => true,
-        ErrorCode::Invalid
-        | ErrorCode::NotFound
-        | ErrorCode::Conflict
-        | ErrorCode::Superseded
-        | ErrorCode::Ended
-        | ErrorCode::IdFromFuture
-        | ErrorCode::Denied
-        | ErrorCode::Stale
-        | ErrorCode::Unsupported => false,
-    };
-    code && error.retry != Retry::Never
+    error.passes() && error.code != ErrorCode::Stale
 }
 
 fn is_write(request: &Request) -> bool {

@@ -62,10 +62,10 @@ pub struct Error {
     pub id: Option<TaskId>,
 }
 
-impl Error {
-    /// An error with the retry advice that fits its code.
-    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        let retry = match code {
+impl ErrorCode {
+    /// Whether repeating can help. What else depends on the code alone, such as an exit code, follows from this.
+    pub fn retry(self) -> Retry {
+        match self {
             ErrorCode::Unavailable | ErrorCode::Overloaded | ErrorCode::NotReady | ErrorCode::Stale => Retry::Later,
             ErrorCode::Unknown => Retry::Now,
             ErrorCode::Invalid
@@ -76,8 +76,19 @@ impl Error {
             | ErrorCode::IdFromFuture
             | ErrorCode::Denied
             | ErrorCode::Unsupported => Retry::Never,
-        };
-        Error { code, message: message.into(), retry, id: None }
+        }
+    }
+}
+
+impl Error {
+    /// An error with the retry advice that fits its code.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Error { code, message: message.into(), retry: code.retry(), id: None }
+    }
+
+    /// Whether repeating the call can help.
+    pub fn passes(&self) -> bool {
+        self.retry != Retry::Never
     }
 
     /// Names the task.

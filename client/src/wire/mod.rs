@@ -9,6 +9,7 @@ pub mod ids;
 pub mod limits;
 pub mod request;
 pub mod response;
+pub(crate) mod validate;
 
 pub use error::{Error, ErrorCode, Retry};
 pub use ids::{ClaimId, ClusterId, NodeId, PartitionId, QueueName, TaskId, Token};

@@ -185,8 +185,6 @@ pub struct Welcome {
     pub time_ms: u64,
     /// The 40-bit minter field lent to this session.
     pub minter: u64,
-    /// Addresses of all nodes, for failover.
-    pub addresses: Vec<String>,
 }
 
 /// A member at genesis.

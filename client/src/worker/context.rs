@@ -1,7 +1,7 @@
 //! A claim in the hands of a worker, and what of it a handler sees.
 
 use crate::client::{Claimed, Client};
-use crate::wire::error::{Error, ErrorCode, Retry};
+use crate::wire::error::{Error, ErrorCode};
 use crate::wire::ids::{QueueName, TaskId, Token};
 use crate::wire::limits;
 use crate::wire::request::Acks;
@@ -13,11 +13,6 @@ use tokio::sync::watch;
 
 /// Pause before repeating a report that the client has given up on.
 const REPORT_PAUSE: Duration = Duration::from_millis(100);
-
-/// Whether repeating a call can help.
-pub(super) fn passes(error: &Error) -> bool {
-    error.retry != Retry::Never
-}
 
 /// Whether an error says that the claim is over.
 pub(super) fn ends_claim(error: &Error) -> bool {
@@ -155,7 +150,7 @@ impl Held {
                     log.next += 1;
                     return Ok(());
                 }
-                Err(error) if passes(&error) => tokio::time::sleep(REPORT_PAUSE).await,
+                Err(error) if error.passes() => tokio::time::sleep(REPORT_PAUSE).await,
                 Err(error) => {
                     // Refused: its number is still free.
                     log.pending = None;

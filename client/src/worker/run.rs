@@ -1,6 +1,6 @@
 //! The worker's loop: claim, run, renew, report, drain.
 
-use super::context::{Held, passes};
+use super::context::Held;
 use super::{Context, Handler, Outcome, Summary, Worker};
 use crate::client::{ClaimOptions, Claimed, Claims, Client, CompleteOptions, FailOptions};
 use crate::wire::error::Error;
@@ -291,7 +291,7 @@ async fn report(client: &Client, held: &Held, outcome: Outcome) -> Ending {
         match client.fail(fail.clone()).await {
             Ok(()) if fail.invalid => return Ending::Invalid,
             Ok(()) => return Ending::Retried,
-            Err(error) if passes(&error) => tokio::time::sleep(REPORT_PAUSE).await,
+            Err(error) if error.passes() => tokio::time::sleep(REPORT_PAUSE).await,
             Err(error) => return refused(held, &error),
         }
     }
@@ -304,7 +304,7 @@ async fn complete(client: &Client, held: &Held, result: Option<Vec<u8>>) -> Resu
     loop {
         match client.complete(options.clone()).await {
             Ok(_) => return Ok(()),
-            Err(error) if passes(&error) => tokio::time::sleep(REPORT_PAUSE).await,
+            Err(error) if error.passes() => tokio::time::sleep(REPORT_PAUSE).await,
             Err(error) => return Err(error),
         }
     }

@@ -121,7 +121,7 @@ impl Children {
         // A number is taken off the list before its process is reaped, so it cannot belong to anybody else.
         for pid in state.running.iter().flatten() {
             if let Err(error) = kill_process(*pid, signal) {
-                eprintln!("norn: cannot signal process {}: {error}", pid.as_raw_pid());
+                eprintln!("warning: cannot signal process {}: {error}", pid.as_raw_pid());
             }
         }
         drop(state);
@@ -154,7 +154,7 @@ impl Keeper {
                 return;
             }
             let name = &self.plan.name;
-            eprintln!("norn: {name} ended ({how}); starting it again in {RESTART_PAUSE:?}");
+            eprintln!("warning: {name} ended ({how}); starting it again in {RESTART_PAUSE:?}");
             let _ = self.ended.send(Ended { name: name.clone(), how, log: self.plan.log.clone() });
             let deadline = Instant::now() + RESTART_PAUSE;
             while !state.stopping && Instant::now() < deadline {

@@ -4,6 +4,7 @@ use super::failure::{Failure, Outcome};
 use super::founding::{Wish, found};
 use super::{Global, block_on, say, verbs};
 use clap::Subcommand;
+use norn_client::wire::response::Member;
 use norn_node::runtime::caller::Caller;
 use norn_node::runtime::certificates::find_client;
 use norn_node::runtime::tls::Credentials;
@@ -81,7 +82,10 @@ async fn init(peers: &[String], wish: &Wish, certificates: &Path, json: bool) ->
     let founded = founded?;
     let genesis = &founded.genesis;
     if json {
-        let node = |member: &norn_client::wire::response::Member| serde_json::json!({ "node": member.node.to_string(), "name": member.name, "address": member.address });
+        let node = |member: &Member| {
+            let id = member.node.to_string();
+            serde_json::json!({ "node": id, "name": member.name, "address": member.address })
+        };
         let nodes: Vec<_> = genesis.members.iter().map(node).collect();
         let summary = serde_json::json!({
             "cluster": genesis.cluster.to_string(),

@@ -270,7 +270,8 @@ async fn serve(
             Some(ended) = ends.recv() => Err(not_started(&ended)),
         }?;
         caller.close().await;
-        introduce(layout, shape, children);
+        // Stdout belongs to answers.
+        eprintln!("{}", introduction(layout, shape, &children.processes(), !no_repl));
         if no_repl {
             say("ready")?;
             return std::future::pending().await;
@@ -302,17 +303,55 @@ fn not_started(ended: &Ended) -> Failure {
     Failure::refused(format!("{} does not start ({}). The end of {log}:\n  {last}", ended.name, ended.how))
 }
 
-/// A few lines about what runs, on stderr: stdout belongs to answers.
-fn introduce(layout: &Layout, shape: &Shape, children: &Children) {
-    eprintln!("A cluster of {} runs on this machine:", if shape.nodes == 1 { "one node" } else { "several nodes" });
-    for ((name, address), process) in shape.names().iter().zip(shape.addresses()).zip(children.processes()) {
+/// A few lines about what runs, how to use it and how to stop it.
+fn introduction(layout: &Layout, shape: &Shape, processes: &[Option<i32>], prompt: bool) -> String {
+    let directory = layout.directory.display();
+    let (nodes, all) = match shape.nodes {
+        1 => ("1 node".to_owned(), "the node".to_owned()),
+        several => (format!("{several} nodes"), format!("all {several} nodes")),
+    };
+    let mut lines = vec![format!("A cluster of {nodes} runs on this machine, with everything in {directory}:")];
+    for ((name, address), process) in shape.names().iter().zip(shape.addresses()).zip(processes) {
         let process = process.map_or_else(|| "down".to_owned(), |process| process.to_string());
-        eprintln!("  {name:<4} {address:<16} process {process:<8} data {}", layout.data(name).display());
+        let (data, log) = (layout.data(name), layout.log(name));
+        lines.push(format!(
+            "  {name:<4} {address:<16} process {process:<8} data {}, log {}",
+            data.display(),
+            log.display()
+        ));
     }
     let here = layout.directory == Path::new(".norn");
     let prefix = if here { String::new() } else { format!("NORN_CLIENT={} ", layout.client_file().display()) };
     let program = std::env::args().next().unwrap_or_else(|| "norn".to_owned());
-    eprintln!("From a second terminal: {prefix}{program} enqueue mail hello");
-    eprintln!("To see a node fail: kill -9 one of the processes above; it comes back after a second.");
-    eprintln!("Logs are in {}/n*.log.", layout.directory.display());
+    lines.push(format!("From a second terminal: {prefix}{program} enqueue mail hello"));
+    lines.push("To see a node fail: kill -9 its process; it comes back after a second.".to_owned());
+    let how = if prompt { "`quit` or Ctrl-D" } else { "Ctrl-C or SIGTERM" };
+    lines.push(format!("To stop {all}: {how}. The tasks stay in {directory} for the next start."));
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_introduction_says_how_many_where_and_how_to_stop() {
+        let layout = Layout { directory: PathBuf::from("place") };
+        let three = introduction(&layout, &Shape { nodes: 3, base_port: 7400 }, &[Some(41), None, Some(43)], true);
+        let expected = [
+            "A cluster of 3 nodes runs on this machine, with everything in place:",
+            "  n1   127.0.0.1:7400   process 41       data place/n1, log place/n1.log",
+            "  n2   127.0.0.1:7401   process down     data place/n2, log place/n2.log",
+            "  n3   127.0.0.1:7402   process 43       data place/n3, log place/n3.log",
+            "To stop all 3 nodes: `quit` or Ctrl-D. The tasks stay in place for the next start.",
+        ];
+        for line in expected {
+            assert!(three.lines().any(|shown| shown == line), "{line}\n{three}");
+        }
+        assert!(three.contains("NORN_CLIENT=place/client.toml "), "{three}");
+        let layout = Layout { directory: PathBuf::from(".norn") };
+        let one = introduction(&layout, &Shape { nodes: 1, base_port: 7400 }, &[Some(41)], false);
+        assert!(one.starts_with("A cluster of 1 node runs") && !one.contains("NORN_CLIENT"), "{one}");
+        assert!(one.contains("To stop the node: Ctrl-C or SIGTERM."), "{one}");
+    }
 }

@@ -1,8 +1,8 @@
 //! How a command fails: for people on stderr, for programs as JSON, and as an exit code.
 
-use super::say;
 use norn_client::client::ConnectError;
-use norn_client::wire::{Error, ErrorCode, Retry};
+use norn_client::command::{self, Exit, Output};
+use norn_client::wire::{Error, ErrorCode};
 use norn_node::runtime::caller::CallError;
 use norn_node::runtime::certificates::CertificateError;
 use norn_node::runtime::server::StartError;
@@ -18,29 +18,28 @@ pub type Outcome = Result<ExitCode, Failure>;
 #[derive(Debug)]
 pub struct Failure {
     error: Error,
-    exit: u8,
+    exit: Exit,
 }
 
 impl Failure {
     /// Refused: exit code 1.
     pub fn refused(message: impl Into<String>) -> Self {
-        Failure { error: Error::invalid(message), exit: 1 }
+        Failure { error: Error::invalid(message), exit: Exit::Refused }
     }
 
     /// The command line makes no sense: exit code 2.
     pub fn usage(message: impl Into<String>) -> Self {
-        Failure { error: Error::invalid(message), exit: 2 }
+        Failure { error: Error::invalid(message), exit: Exit::Usage }
     }
 
     /// Nobody answers: exit code 3.
     pub fn unavailable(message: impl Into<String>) -> Self {
-        Failure { error: Error::unavailable(message), exit: 3 }
+        Error::unavailable(message).into()
     }
 
     /// A promise of the interface that is not kept yet.
     pub fn not_there_yet(what: &str) -> Self {
-        let error = Error::new(ErrorCode::Unsupported, format!("{what} is not there yet; nothing was done"));
-        Failure { error, exit: 2 }
+        Error::new(ErrorCode::Unsupported, format!("{what} is not there yet; nothing was done")).into()
     }
 
     /// The same, with what was being done before it.
@@ -48,6 +47,15 @@ impl Failure {
     pub fn during(mut self, what: impl Display) -> Self {
         self.error.message = format!("{what}: {}", self.error.message);
         self
+    }
+
+    fn tell(&self, output: &mut Output) -> Result<(), command::Failure> {
+        if output.json() {
+            output.failure(&command::Failure::Call(self.error.clone()))?;
+        } else {
+            output.complain(&self.error.message)?;
+        }
+        output.flush()
     }
 }
 
@@ -69,16 +77,17 @@ impl From<SettingsError> for Failure {
     }
 }
 
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let exit = Exit::of(error.code);
+        Failure { error, exit }
+    }
+}
+
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
         match error {
-            CallError::Refused(error) => {
-                let exit = match (error.code, error.retry) {
-                    (ErrorCode::Unknown, _) | (_, Retry::Later) => 3,
-                    _ => 1,
-                };
-                Failure { error, exit }
-            }
+            CallError::Refused(error) => error.into(),
             CallError::Tls(error) => error.into(),
             other => Failure::unavailable(other.to_string()),
         }
@@ -91,13 +100,7 @@ pub fn finish(outcome: Outcome, json: bool) -> ExitCode {
         Ok(code) => return code,
         Err(failure) => failure,
     };
-    if json {
-        let Error { code, message, retry, .. } = &failure.error;
-        let shown = serde_json::json!({ "error": { "code": code, "message": message, "retry": retry } });
-        // With stdout gone the exit code still tells.
-        let _ = say(&shown.to_string());
-    } else {
-        eprintln!("norn: {}", failure.error.message);
-    }
-    ExitCode::from(failure.exit)
+    // With nobody left to read, the exit code still tells.
+    let _ = failure.tell(&mut Output::standard(json));
+    failure.exit.into()
 }

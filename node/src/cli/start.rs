@@ -133,7 +133,7 @@ async fn serve(settings: Settings) -> Outcome {
     let readiness = async {
         match server.ready().await {
             Some(Readiness::AwaitsCluster) => {
-                eprintln!("norn: {name} has no cluster yet and waits for `norn cluster init`");
+                eprintln!("note: {name} has no cluster yet and waits for `norn cluster init`");
                 say("ready")
             }
             Some(Readiness::Serving) => say("ready"),

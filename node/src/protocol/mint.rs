@@ -51,8 +51,7 @@ impl Node {
         }
         let place = genesis.members.iter().position(|member| member.node == self.me).expect("a member") as u64;
         let minter = place << SESSION_BITS | sessions & ((1 << SESSION_BITS) - 1);
-        let addresses = genesis.members.iter().map(|member| member.address.clone()).collect();
-        let welcome = Welcome { node: self.me, cluster: genesis.cluster, time_ms, minter, addresses };
+        let welcome = Welcome { node: self.me, cluster: genesis.cluster, time_ms, minter };
         self.outbox.reply_durable(client, number, Response::Welcome(welcome));
     }
 }

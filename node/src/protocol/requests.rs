@@ -5,12 +5,11 @@ use super::event::{ClientId, Principal};
 use super::task::{Cancel, Task};
 use super::timers::Key;
 use super::{Effect, Node, ring};
-use crate::limits::*;
+use crate::limits::REQUESTS_MAX;
 use crate::protocol::record::Record;
 use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::request::{Completion, Spec};
 use norn_client::wire::response::Genesis;
-use norn_client::wire::{Claim, NewTask, NodeId, PartitionId, Request, Response};
+use norn_client::wire::{ClaimId, NodeId, PartitionId, Request, Response};
 use std::sync::Arc;
 
 /// How long a stopping node tries to hand its leaderships over.
@@ -18,113 +17,14 @@ const STOP_MS_MAX: u64 = 2_000;
 /// Between its looks.
 const STOP_LOOK_MS: u64 = 20;
 
-fn check(fits: bool, message: impl FnOnce() -> String) -> Result<(), Error> {
-    if fits { Ok(()) } else { Err(Error::invalid(message())) }
-}
-
-fn check_spec(spec: &Spec) -> Result<(), Error> {
-    let (bytes, headers) = (spec.payload.len(), spec.headers.len());
-    check(bytes <= PAYLOAD_BYTES_MAX, || {
-        format!("a payload of {bytes} bytes: at most {PAYLOAD_BYTES_MAX} are allowed")
-    })?;
-    check(headers <= HEADERS_MAX, || format!("{headers} headers: at most {HEADERS_MAX} are allowed"))?;
-    let longest = spec.headers.iter().map(|(name, value)| name.len() + value.len()).max().unwrap_or(0);
-    check(longest <= HEADER_BYTES_MAX, || {
-        format!("a header of {longest} bytes: at most {HEADER_BYTES_MAX} are allowed")
-    })
-}
-
-fn check_tasks(tasks: &[NewTask]) -> Result<(), Error> {
-    let count = tasks.len();
-    check((1..=BATCH_TASKS_MAX).contains(&count), || {
-        format!("{count} tasks in a batch: 1 to {BATCH_TASKS_MAX} are allowed")
-    })?;
-    let bytes: usize = tasks.iter().map(|task| task.spec.payload.len()).sum();
-    check(bytes <= BATCH_BYTES_MAX, || format!("a batch of {bytes} bytes: at most {BATCH_BYTES_MAX} are allowed"))?;
-    tasks.iter().try_for_each(|task| check_spec(&task.spec).map_err(|error| error.about(task.id)))
-}
-
-fn check_completions(items: &[Completion]) -> Result<(), Error> {
-    let count = items.len();
-    check((1..=BATCH_TASKS_MAX).contains(&count), || {
-        format!("{count} completions: 1 to {BATCH_TASKS_MAX} are allowed")
-    })?;
-    for item in items {
-        let bytes = item.result.as_ref().map_or(0, |result| result.len());
-        check(bytes <= PAYLOAD_BYTES_MAX, || {
-            format!("a result of {bytes} bytes: at most {PAYLOAD_BYTES_MAX} are allowed")
-        })
-        .map_err(|error| error.about(item.id))?;
-    }
-    Ok(())
-}
-
-fn check_lease(lease_ms: u64) -> Result<(), Error> {
-    check((LEASE_MS_MIN..=LEASE_MS_MAX).contains(&lease_ms), || {
-        format!("a lease of {lease_ms} ms: {LEASE_MS_MIN} ms to {LEASE_MS_MAX} ms are allowed")
-    })
-}
-
-fn check_text(what: &str, text: &str) -> Result<(), Error> {
-    let bytes = text.len();
-    check(bytes <= TEXT_BYTES_MAX, || format!("a {what} of {bytes} bytes: at most {TEXT_BYTES_MAX} are allowed"))
-}
-
-fn check_claim(claim: &Claim) -> Result<(), Error> {
-    let (queues, max, wait_ms) = (claim.queues.len(), claim.max, claim.wait_ms);
-    check((1..=CLAIM_QUEUES_MAX).contains(&queues), || {
-        format!("{queues} queues: 1 to {CLAIM_QUEUES_MAX} are allowed")
-    })?;
-    check((1..=CLAIM_TASKS_MAX).contains(&max), || format!("max {max}: 1 to {CLAIM_TASKS_MAX} are allowed"))?;
-    check(wait_ms <= WAIT_MS_MAX, || format!("a wait of {wait_ms} ms: at most {WAIT_MS_MAX} ms are allowed"))?;
-    check(claim.claim.0 != 0, || "a claim call needs an id".into())?;
-    check_text("worker name", &claim.worker)?;
-    check_lease(claim.lease_ms)
-}
-
 /// Refuses what breaks a limit, before anything is done.
 fn validate(request: &Request) -> Result<(), Error> {
     match request {
-        Request::Hello { name } => check_text("name", name),
-        Request::Enqueue { tasks, .. } => check_tasks(tasks),
-        Request::Update { sequence, data, token, .. } => {
-            let bytes = data.len();
-            check(bytes <= UPDATE_BYTES_MAX, || {
-                format!("an update of {bytes} bytes: at most {UPDATE_BYTES_MAX} are allowed")
-            })?;
-            check(*sequence < UPDATES_MAX, || format!("update {sequence}: a claim can write {UPDATES_MAX}, from 0"))?;
-            check(token.number > 0, || format!("{token} is no token"))
+        // Sessions draw the id when they send the call, which is after they have checked it.
+        Request::Claim(claim) if claim.claim == ClaimId(0) => {
+            Err(Error::invalid("a claim call has no id; draw a random one, and keep it when the call is repeated"))
         }
-        Request::Complete { items, .. } => check_completions(items),
-        Request::Cancel { reason, .. } => check_text("reason", reason),
-        Request::Wait { timeout_ms, .. } => check(*timeout_ms <= WAIT_MS_MAX, || {
-            format!("a wait of {timeout_ms} ms: at most {WAIT_MS_MAX} ms are allowed")
-        }),
-        Request::List { limit, .. } => check((1..=LIST_PAGE_MAX).contains(limit), || {
-            format!("a page of {limit}: 1 to {LIST_PAGE_MAX} are allowed")
-        }),
-        Request::Claim(claim) => check_claim(claim),
-        Request::Renew { items, lease_ms } => {
-            let count = items.len();
-            check((1..=CLAIM_TASKS_MAX as usize).contains(&count), || {
-                format!("{count} renewals: 1 to {CLAIM_TASKS_MAX} are allowed")
-            })?;
-            lease_ms.map_or(Ok(()), check_lease)
-        }
-        Request::Fail { reason, retry_in_ms, .. } => {
-            check(*retry_in_ms <= DELAY_MS_MAX, || format!("a pause of {retry_in_ms} ms is too long"))?;
-            check_text("reason", reason)
-        }
-        Request::Get { .. }
-        | Request::Count { .. }
-        | Request::Queues
-        | Request::Release { .. }
-        | Request::Nodes
-        | Request::Ring
-        | Request::Partitions
-        | Request::Status
-        | Request::Identify
-        | Request::Initialize(_) => Ok(()),
+        _ => request.check(),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::runtime::transport::{CloseCode, resolve};
 use norn_client::wire::codec::{HEADER_BYTES, Kind, PROTOCOL_VERSION, encode_compact, encode_named};
 use norn_client::wire::response::{Genesis, Member};
 use norn_client::wire::{ClusterId, NodeId};
-use quinn::{ClientConfig, Connection, Endpoint, SendStream};
+use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, SendStream, VarInt};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -182,6 +182,8 @@ enum LinkEnd {
     Stopped,
     /// It broke, and is worth another try after a pause.
     Broken(String),
+    /// The peer does not take this node for a member, which only a person can change.
+    Refused(String),
     /// The peer has just shown that it is there, as another process: try again at once.
     Restarted,
 }
@@ -197,10 +199,11 @@ impl LinkTask {
         let mut last_reason = String::new();
         loop {
             let started = tokio::time::Instant::now();
-            let reason = match self.serve(&mut urgent, &mut bulk, &mut heard).await {
+            let (reason, refused) = match self.serve(&mut urgent, &mut bulk, &mut heard).await {
                 LinkEnd::Stopped => return,
                 LinkEnd::Restarted => continue,
-                LinkEnd::Broken(reason) => reason,
+                LinkEnd::Broken(reason) => (reason, false),
+                LinkEnd::Refused(reason) => (reason, true),
             };
             if started.elapsed() >= GOOD_LINK {
                 pause = BACKOFF_MIN;
@@ -209,7 +212,7 @@ impl LinkTask {
             if reason == last_reason {
                 tracing::debug!(peer = %self.member.name, %reason, "no link to peer");
             } else {
-                tracing::info!(peer = %self.member.name, address = %self.member.address, %reason, "no link to peer");
+                self.complain(&reason, refused);
                 last_reason = reason;
             }
             // Jitter keeps nodes that lost each other at one moment from meeting in lockstep.
@@ -219,6 +222,17 @@ impl LinkTask {
                 () = self.stopping() => return,
             }
             pause = (pause * 2).min(BACKOFF_MAX);
+        }
+    }
+
+    fn complain(&self, reason: &str, refused: bool) {
+        let (peer, address) = (&self.member.name, &self.member.address);
+        if refused {
+            let advice = "one of the two runs on another member's data directory or address, or in another cluster; \
+                          compare --data, --name and --advertise of both with what `norn nodes` says elsewhere";
+            tracing::error!(%peer, %address, reason, advice, "the peer refuses this node");
+        } else {
+            tracing::info!(%peer, %address, reason, "no link to peer");
         }
     }
 
@@ -242,7 +256,7 @@ impl LinkTask {
         };
         let (connection, urgent_stream, bulk_stream) = match connected {
             Ok(Ok(open)) => open,
-            Ok(Err(reason)) => return LinkEnd::Broken(reason),
+            Ok(Err(end)) => return end,
             Err(_) => return LinkEnd::Broken("no answer in time".to_owned()),
         };
         // What was queued while there was no link is stale by now, and the core is told that it may be lost.
@@ -257,30 +271,30 @@ impl LinkTask {
         }
         let end = tokio::select! {
             // The peer never writes on this link; it only closes it, with its reason.
-            reason = connection.closed() => LinkEnd::Broken(reason.to_string()),
+            reason = connection.closed() => broken(&connection, reason.to_string()),
             () = restarted(heard) => LinkEnd::Restarted,
             written = async { tokio::try_join!(
                 write_messages(urgent_stream, urgent, &self.metrics),
                 write_messages(bulk_stream, bulk, &self.metrics),
             ) } => match written {
                 Ok(((), ())) => LinkEnd::Stopped,
-                Err(error) => LinkEnd::Broken(error),
+                Err(error) => broken(&connection, error),
             },
         };
         connection.close(CloseCode::Stopping.into(), b"link ended");
         end
     }
 
-    async fn connect(&self) -> Result<(Connection, SendStream, SendStream), String> {
-        let text = |error: &dyn std::fmt::Display| error.to_string();
-        let address = resolve(&self.member.address).await.map_err(|error| text(&error))?;
+    async fn connect(&self) -> Result<(Connection, SendStream, SendStream), LinkEnd> {
+        let failed = |error: &dyn std::fmt::Display| LinkEnd::Broken(error.to_string());
+        let address = resolve(&self.member.address).await.map_err(|error| failed(&error))?;
         // The name, not the host: whoever answers there must be the very member, wherever it runs.
         let name = format!("{}{NODE_SUFFIX}", self.member.name);
         let connecting =
-            self.endpoint.connect_with(self.config.clone(), address, &name).map_err(|error| text(&error))?;
-        let connection = connecting.await.map_err(|error| text(&error))?;
-        let urgent = self.open(&connection, Class::Urgent).await?;
-        let bulk = self.open(&connection, Class::Bulk).await?;
+            self.endpoint.connect_with(self.config.clone(), address, &name).map_err(|error| failed(&error))?;
+        let connection = connecting.await.map_err(|error| failed(&error))?;
+        let urgent = self.open(&connection, Class::Urgent).await.map_err(|reason| broken(&connection, reason))?;
+        let bulk = self.open(&connection, Class::Bulk).await.map_err(|reason| broken(&connection, reason))?;
         Ok((connection, urgent, bulk))
     }
 
@@ -302,6 +316,18 @@ impl LinkTask {
         encode_named(&mut bytes, Kind::PeerHello, 0, &hello);
         stream.write_all(&bytes).await.map_err(|error| error.to_string())?;
         Ok(stream)
+    }
+}
+
+/// Why a connection is no more. Reads and writes fail for the same reason, and may notice first.
+fn broken(connection: &Connection, reason: String) -> LinkEnd {
+    match connection.close_reason() {
+        Some(ConnectionError::ApplicationClosed(close))
+            if [CloseCode::Identity, CloseCode::Cluster].map(VarInt::from).contains(&close.error_code) =>
+        {
+            LinkEnd::Refused(String::from_utf8_lossy(&close.reason).into_owned())
+        }
+        _ => LinkEnd::Broken(reason),
     }
 }
 

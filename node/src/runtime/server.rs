@@ -19,6 +19,7 @@ use norn_client::wire::{NodeId, Request, Response};
 use quinn::Endpoint;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -62,6 +63,21 @@ pub enum StartError {
     /// The log.
     #[error("log in {0}: {1}")]
     Log(String, String),
+    /// The log is another member's. Its peers would refuse whatever it says.
+    #[error(
+        "the log in {data} is of node {member:?} of cluster {cluster:?}, but the certificate names {certificate:?}; \
+         give the data directory of {certificate:?} with --data, or the certificate of {member:?} with --name"
+    )]
+    Member {
+        /// Directory of the log.
+        data: String,
+        /// Name of the cluster.
+        cluster: String,
+        /// Whose log it is.
+        member: String,
+        /// Who this node is by its certificate.
+        certificate: String,
+    },
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
@@ -253,6 +269,22 @@ fn check_certificate(credentials: &Credentials, name: &str) -> Result<(), StartE
     Err(StartError::Name { file: name.to_owned(), certificate: format!("{kind} {:?}", principal.name) })
 }
 
+/// Whether the log is this node's: until a cluster knows its identity it is anybody's.
+fn check_member(node: &Node, identity: &Identity, certificate: &str, data: &Path) -> Result<(), StartError> {
+    let Some(genesis) = node.genesis() else {
+        return Ok(());
+    };
+    match genesis.members.iter().find(|member| member.node == identity.node) {
+        Some(member) if member.name != certificate => Err(StartError::Member {
+            data: data.display().to_string(),
+            cluster: genesis.name.clone(),
+            member: member.name.clone(),
+            certificate: certificate.to_owned(),
+        }),
+        Some(_) | None => Ok(()),
+    }
+}
+
 async fn bind(listen: &str, credentials: &Credentials) -> Result<(Endpoint, SocketAddr), StartError> {
     let failed = |error| StartError::Listen(listen.to_owned(), error);
     let address = resolve(listen).await.map_err(failed)?;
@@ -271,6 +303,7 @@ async fn open(settings: &Settings, address: String) -> Result<(Node, Log<FileDis
     let failed = move |error: &dyn std::fmt::Display| StartError::Log(place.clone(), error.to_string());
     let (data, segment_bytes) = (settings.data.clone(), settings.segment_bytes);
     let (config, name, zone) = (settings.core.clone(), settings.name.clone(), settings.zone.clone());
+    let certificate = name.clone();
     let work = move || -> Result<(Node, Log<FileDisk>, NodeId), StartError> {
         let started = std::time::Instant::now();
         let disk = FileDisk::open(&data).map_err(|error| failed(&error))?;
@@ -280,6 +313,7 @@ async fn open(settings: &Settings, address: String) -> Result<(Node, Log<FileDis
         let founding = Founding { config, node: identity.node, incarnation: identity.incarnation, name, address, zone };
         let mut node = Node::new(founding, rand::random());
         let replayed = log.replay(|record| node.recover(record)).map_err(|error| failed(&error))?;
+        check_member(&node, &identity, &certificate, &data)?;
         let elapsed_ms = started.elapsed().as_millis();
         tracing::info!(node = %identity.node, ?replayed, elapsed_ms, "log replayed");
         Ok((node, log, identity.node))

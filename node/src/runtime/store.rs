@@ -158,7 +158,7 @@ fn write_batches(shared: &Shared, mut journal: impl Journal, metrics: &Metrics, 
 pub fn fatal(reason: &str) -> ! {
     tracing::error!(reason, "stopping at once");
     // The log may be filtered or redirected; whoever started the process must see why it is gone.
-    eprintln!("norn: stopping at once: {reason}");
+    eprintln!("error: stopping at once: {reason}");
     std::process::abort();
 }
 

@@ -294,6 +294,67 @@ async fn two_nodes_link_up_and_find_each_other_again() {
     second.shutdown().await;
 }
 
+/// A node whose log belongs to another member would be refused by everybody, and says so itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_of_another_member_is_refused_at_the_start() {
+    let cluster = Cluster::new();
+    let server = cluster.start("n1", &[]).await;
+    let me = answers(&cluster, &server).await;
+    let init = Request::Initialize(Box::new(genesis(&[(&me, &me.address)])));
+    cluster.caller().call(&server.address().to_string(), &init).await.unwrap();
+    server.shutdown().await;
+    let mistaken = settings(cluster.authority.path(), "n2", &cluster.data.path().join("n1"), &[]);
+    let error = Server::start(mistaken).await.unwrap_err();
+    assert!(matches!(&error, StartError::Member { member, .. } if member == "n1"), "{error}");
+    assert!(error.to_string().contains("--data"), "{error}");
+    cluster.start("n1", &[]).await.shutdown().await;
+}
+
+/// What is logged, for a test to read.
+#[derive(Clone, Default)]
+struct Logged(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl Logged {
+    fn lines(&self) -> Vec<String> {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap().lines().map(str::to_owned).collect()
+    }
+}
+
+impl std::io::Write for Logged {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Two nodes know each other, each as a member of another cluster. On one thread, so that all of it is logged here.
+#[tokio::test]
+async fn a_node_that_its_peer_refuses_complains_once() {
+    let logged = Logged::default();
+    let writer = logged.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _subscribed = tracing::subscriber::set_default(subscriber);
+    let cluster = Cluster::new();
+    let (first, second) = (cluster.start("n1", &[]).await, cluster.start("n2", &[]).await);
+    let (one, two) = (answers(&cluster, &first).await, answers(&cluster, &second).await);
+    let founding = genesis(&[(&one, &one.address), (&two, &two.address)]);
+    for (server, number) in [(&first, 7), (&second, 8)] {
+        let init = Request::Initialize(Box::new(Genesis { cluster: ClusterId(number), ..founding.clone() }));
+        cluster.caller().call(&server.address().to_string(), &init).await.unwrap();
+    }
+    let before = second.metrics().get(Counter::ConnectionsRefused);
+    until(|| second.metrics().get(Counter::ConnectionsRefused) >= before + 5).await;
+    let complaints = logged.lines().into_iter().filter(|line| line.contains("refuses this node"));
+    let complaints: Vec<String> = complaints.filter(|line| line.contains("peer=n2")).collect();
+    assert!(complaints.len() == 1 && complaints[0].contains("ERROR"), "{complaints:#?}");
+    first.shutdown().await;
+    second.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn noise_on_the_port_harms_nothing() {
     let cluster = Cluster::new();

@@ -14,6 +14,7 @@ async fn codes_of_errors_are_exit_codes() {
         (ErrorCode::Conflict, 1),
         (ErrorCode::Superseded, 1),
         (ErrorCode::Ended, 1),
+        (ErrorCode::IdFromFuture, 1),
         (ErrorCode::Denied, 1),
         (ErrorCode::Unsupported, 2),
         (ErrorCode::Unavailable, 3),

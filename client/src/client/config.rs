@@ -1,0 +1,105 @@
+//! What a client needs to reach a cluster, and why that may not do.
+
+use crate::tls::TlsError;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What a client needs to reach a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// Nodes, as `HOST:PORT`. Any of them serves any call; several are for failover.
+    pub addresses: Vec<String>,
+    /// Certificate authority of the cluster, PEM.
+    pub ca: PathBuf,
+    /// This client's certificate, PEM.
+    pub certificate: PathBuf,
+    /// Its private key, PEM.
+    pub key: PathBuf,
+    /// Name of the program, for people to read in the cluster's logs.
+    pub name: String,
+    /// How long a call may take with all its retries, unless it says otherwise. 10 s by default.
+    pub request_timeout: Duration,
+}
+
+impl ClientConfig {
+    /// A configuration with the default name and timeout.
+    pub fn new<A: Into<String>>(
+        addresses: impl IntoIterator<Item = A>,
+        ca: impl Into<PathBuf>,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        ClientConfig {
+            addresses: addresses.into_iter().map(Into::into).collect(),
+            ca: ca.into(),
+            certificate: certificate.into(),
+            key: key.into(),
+            name: "norn-client".into(),
+            request_timeout: Duration::from_secs(10),
+        }
+    }
+
+    /// Reads `client.toml`: `addresses = [..]`, `ca`, `certificate`, `key`, and optionally `name` and
+    /// `request_timeout_ms`. Relative paths are relative to the file.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), norn_client::client::ConnectError> {
+    /// use norn_client::client::{Client, ClientConfig};
+    /// let config = ClientConfig::load(std::path::Path::new(".norn/client.toml"))?;
+    /// let client = Client::connect(config).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "repl")]
+    pub fn load(path: &std::path::Path) -> Result<ClientConfig, ConnectError> {
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct File {
+            addresses: Vec<String>,
+            ca: PathBuf,
+            certificate: PathBuf,
+            key: PathBuf,
+            name: Option<String>,
+            request_timeout_ms: Option<u64>,
+        }
+        let wrong = |reason: String| ConnectError::File { path: path.to_owned(), reason };
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let file: File = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        let folder = path.parent().unwrap_or(std::path::Path::new(""));
+        // Joining an absolute path gives that path.
+        let mut config = ClientConfig::new(
+            file.addresses,
+            folder.join(file.ca),
+            folder.join(file.certificate),
+            folder.join(file.key),
+        );
+        config.name = file.name.unwrap_or(config.name);
+        config.request_timeout = file.request_timeout_ms.map_or(config.request_timeout, Duration::from_millis);
+        Ok(config)
+    }
+}
+
+/// Why a client cannot be made. Whether any node answers is not known yet at that point.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// There must be at least one.
+    #[error("no address of a node is given")]
+    NoAddress,
+    /// Not of the form `HOST:PORT`.
+    #[error("{0:?} is no address; the form is HOST:PORT")]
+    Address(String),
+    /// Certificates.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The machine gives no UDP socket.
+    #[error("no UDP socket: {0}")]
+    Socket(#[from] std::io::Error),
+    /// The configuration file.
+    #[error("{path}: {reason}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}

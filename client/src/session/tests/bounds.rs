@@ -1,0 +1,41 @@
+//! What is too much.
+
+use super::*;
+use crate::wire::limits;
+
+#[test]
+fn what_is_too_much_is_refused_or_waits() {
+    let config = Config { in_flight_max: 2, calls_max: 3, ..Config::default() };
+    let mut bench = Bench { session: Session::new(config, 1, 1), now_us: 0, outputs: Vec::new() };
+    for call in 0..3 {
+        bench.submit(call, Call::Request(Request::Queues), SECOND_US);
+    }
+    let result = done(&bench.submit(3, Call::Request(Request::Queues), SECOND_US));
+    assert!(matches!(&result[..], [(3, Err(error))] if error.code == ErrorCode::Overloaded));
+    let outputs = bench.open(0);
+    assert_eq!(sent(&outputs).len(), 2);
+    let outputs = bench.answer(0, sent(&outputs)[0].1, Response::Queues(Vec::new()));
+    assert_eq!((done(&outputs).len(), sent(&outputs).len()), (1, 1));
+}
+
+#[test]
+fn limits_are_checked_before_anything_is_sent() {
+    let enqueue = |drafts| Call::Enqueue { drafts, acks: Acks::One };
+    let bad = [
+        enqueue(Vec::new()),
+        enqueue(vec![draft().delay_ms(1).not_before_ms(1)]),
+        enqueue(vec![draft().delay_ms(limits::DELAY_MS_MAX + 1)]),
+        enqueue(vec![draft().id(TaskId::MIN), draft().id(TaskId::MIN)]),
+        claim(limits::WAIT_MS_MAX + 1),
+        Call::Request(Request::Hello { name: String::new() }),
+    ];
+    let mut bench = Bench::new(1);
+    for (index, body) in bad.into_iter().enumerate() {
+        let outputs = bench.submit(index as u64, body, SECOND_US);
+        let result = done(&outputs);
+        assert!(matches!(&result[..], [(_, Err(error))] if error.code == ErrorCode::Invalid), "{index}: {result:?}");
+        assert_eq!(outputs.len(), 1, "nothing else happens");
+    }
+    let large = vec![Draft::new(queue(), vec![0; limits::PAYLOAD_BYTES_MAX]); 8];
+    assert!(connects(&bench.submit(100, enqueue(large), SECOND_US)).len() == 1);
+}

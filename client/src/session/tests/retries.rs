@@ -1,0 +1,148 @@
+//! What is asked again, and what a call comes to.
+
+use super::*;
+use crate::wire::ids::Token;
+
+#[test]
+fn errors_that_pass_are_retried_with_growing_pauses_until_the_deadline() {
+    let (mut bench, mut number, first) = bench_sent(1, enqueue(1), 10 * SECOND_US);
+    let mut pauses = Vec::new();
+    for _ in 0..8 {
+        assert!(bench.answer(0, number, Response::Error(error(ErrorCode::Unavailable))).is_empty());
+        let before_us = bench.now_us;
+        let (_, again, request) = bench.sleep_until_sent();
+        assert_eq!(request, first);
+        number = again;
+        pauses.push((bench.now_us - before_us) / 1_000);
+    }
+    assert!((25..=50).contains(&pauses[0]) && (500..=1_000).contains(&pauses[7]), "{pauses:?}");
+    bench.now_us = 1_000 + 10 * SECOND_US;
+    let result = done(&bench.step(Input::Wake));
+    let [(1, Err(unknown))] = &result[..] else { panic!("{result:?}") };
+    assert_eq!((unknown.code, unknown.id), (ErrorCode::Unknown, Some(ids(&first)[0])));
+}
+
+#[test]
+fn an_unknown_outcome_is_repeated_at_once_and_then_with_pauses() {
+    let (mut bench, number, first) = bench_sent(1, enqueue(1), 10 * SECOND_US);
+    let outputs = bench.answer(0, number, Response::Error(error(ErrorCode::Unknown)));
+    let (_, number, request) = sent(&outputs)[0];
+    assert_eq!(request, &first);
+    assert!(bench.answer(0, number, Response::Error(error(ErrorCode::Unknown))).is_empty());
+    assert_eq!(bench.sleep_until_sent().2, first);
+}
+
+#[test]
+fn patience_is_asked_for_by_one_node_and_given_by_asking_another() {
+    let (mut bench, number, first) = bench_sent(2, enqueue(1), 10 * SECOND_US);
+    bench.answer(0, number, Response::Error(error(ErrorCode::Overloaded)));
+    assert_eq!(connects(&bench.sleep()), [1]);
+    let outputs = bench.open(1);
+    assert_eq!((sent(&outputs)[0].0, sent(&outputs)[0].2), (1, &first));
+}
+
+#[test]
+fn other_errors_are_final() {
+    for code in [ErrorCode::Conflict, ErrorCode::NotFound, ErrorCode::Superseded, ErrorCode::Stale] {
+        let (mut bench, number, _) = bench_sent(2, enqueue(1), SECOND_US);
+        assert_eq!(done(&bench.answer(0, number, Response::Error(error(code)))), [(1, Err(error(code)))]);
+    }
+    let (mut bench, number, _) = bench_sent(1, enqueue(1), SECOND_US);
+    let never = Error { retry: Retry::Never, ..error(ErrorCode::Unavailable) };
+    assert_eq!(done(&bench.answer(0, number, Response::Error(never.clone()))), [(1, Err(never))]);
+}
+
+#[test]
+fn only_items_that_failed_for_now_are_repeated_and_results_keep_their_order() {
+    let (mut bench, number, request) = bench_sent(1, enqueue(4), 10 * SECOND_US);
+    let all = ids(&request);
+    let conflict = error(ErrorCode::Conflict);
+    let items = vec![
+        Err(error(ErrorCode::Unavailable)),
+        Ok(acked(all[1])),
+        Err(conflict.clone()),
+        Err(error(ErrorCode::Unknown)),
+    ];
+    assert!(bench.answer(0, number, Response::Acked(items)).is_empty());
+    let (_, number, again) = bench.sleep_until_sent();
+    assert_eq!(ids(&again), [all[0], all[3]]);
+    let outputs = bench.answer(0, number, Response::Acked(vec![Ok(acked(all[0])), Ok(acked(all[3]))]));
+    let expected = vec![Ok(acked(all[0])), Ok(acked(all[1])), Err(conflict), Ok(acked(all[3]))];
+    assert_eq!(done(&outputs), [(1, Ok(Response::Acked(expected)))]);
+}
+
+#[test]
+fn renewals_are_repeated_item_by_item_too() {
+    let held = |number| (TaskId::new(1, number, 0, 0), Token { epoch: 1, number: 1 });
+    let call = Call::Request(Request::Renew { items: vec![held(1), held(2)], lease_ms: None });
+    let (mut bench, number, _) = bench_sent(1, call, 10 * SECOND_US);
+    let items = vec![Err(error(ErrorCode::Superseded)), Err(error(ErrorCode::Unavailable))];
+    bench.answer(0, number, Response::Renewed(items));
+    let (_, number, again) = bench.sleep_until_sent();
+    assert_eq!(ids(&again), [held(2).0]);
+    let outputs = bench.answer(0, number, Response::Renewed(vec![Ok(30_000)]));
+    let expected = vec![Err(error(ErrorCode::Superseded)), Ok(30_000)];
+    assert_eq!(done(&outputs), [(1, Ok(Response::Renewed(expected)))]);
+    let first_sent = bench.outputs.iter().find_map(|output| match output {
+        Output::Done { first_sent_us, .. } => *first_sent_us,
+        Output::Connect { .. } | Output::Disconnect { .. } | Output::Send { .. } => None,
+    });
+    assert_eq!(first_sent, Some(1_000), "leases count from the first attempt");
+}
+
+#[test]
+fn a_batch_at_its_deadline_says_for_each_item_what_is_known() {
+    let (mut bench, number, request) = bench_sent(1, enqueue(2), SECOND_US);
+    let all = ids(&request);
+    bench.answer(0, number, Response::Acked(vec![Ok(acked(all[0])), Err(error(ErrorCode::Unavailable))]));
+    bench.now_us += SECOND_US;
+    let result = done(&bench.step(Input::Wake));
+    let [(1, Ok(Response::Acked(items)))] = &result[..] else { panic!("{result:?}") };
+    assert_eq!(items[0], Ok(acked(all[0])));
+    let unknown = items[1].as_ref().unwrap_err();
+    assert_eq!((unknown.code, unknown.id), (ErrorCode::Unknown, Some(all[1])));
+}
+
+#[test]
+fn an_answer_of_the_wrong_length_settles_nothing() {
+    let (mut bench, number, request) = bench_sent(1, enqueue(1), SECOND_US);
+    let result = done(&bench.answer(0, number, Response::Acked(Vec::new())));
+    let [(1, Err(unknown))] = &result[..] else { panic!("{result:?}") };
+    assert_eq!((unknown.code, unknown.id), (ErrorCode::Unknown, Some(ids(&request)[0])));
+}
+
+#[test]
+fn at_the_deadline_what_was_never_sent_and_what_only_reads_is_unavailable() {
+    let code = |outputs: &[Output]| match &done(outputs)[..] {
+        [(_, Err(error))] => error.code,
+        other => panic!("{other:?}"),
+    };
+    let mut bench = Bench::new(1);
+    bench.submit(1, enqueue(1), SECOND_US);
+    assert_eq!(code(&bench.sleep()), ErrorCode::Unavailable);
+    let (mut bench, _, _) = bench_sent(1, Call::Request(Request::Queues), SECOND_US);
+    assert_eq!(code(&bench.sleep()), ErrorCode::Unavailable);
+    let (mut bench, _, _) = bench_sent(1, claim(0), SECOND_US);
+    assert_eq!(code(&bench.sleep()), ErrorCode::Unknown);
+    let (mut bench, _, _) = bench_sent(1, enqueue(1), SECOND_US);
+    assert_eq!(code(&bench.step(Input::Abandon { call: CallId(1) })), ErrorCode::Unknown);
+    assert!(bench.step(Input::Abandon { call: CallId(1) }).is_empty());
+    bench.now_us = 5 * SECOND_US;
+    let late = bench.step(Input::Submit { call: CallId(2), body: enqueue(1), deadline_us: bench.now_us });
+    assert_eq!(code(&late), ErrorCode::Unavailable);
+}
+
+#[test]
+fn a_repeated_claim_keeps_its_id_says_so_and_waits_for_what_is_left() {
+    let (mut bench, number, request) = bench_sent(1, claim(10_000), 60 * SECOND_US);
+    let Request::Claim(first) = request else { panic!() };
+    assert!(first.claim != ClaimId(0) && !first.repeated && first.wait_ms == 10_000);
+    bench.now_us += 4 * SECOND_US;
+    bench.answer(0, number, Response::Error(error(ErrorCode::Unavailable)));
+    let (_, _, request) = bench.sleep_until_sent();
+    let left_ms = 10_000 - (bench.now_us - 1_000) / 1_000;
+    assert_eq!(request, Request::Claim(Claim { repeated: true, wait_ms: left_ms, ..first }));
+    assert!(left_ms <= 6_000);
+    let timeout_us = bench.session.next_wake().unwrap() - bench.now_us;
+    assert_eq!(timeout_us, (left_ms + 2_500) * 1_000, "the node may wait on purpose");
+}

@@ -1,0 +1,305 @@
+//! Refuses what breaks a limit, and says what to do instead. Sessions ask before they send and nodes before they act, so
+//! that both hold to the same.
+
+use super::error::Error;
+use super::ids::TaskId;
+use super::limits::*;
+use super::request::{Claim, Completion, Request, Spec};
+use std::collections::BTreeSet;
+
+/// Room in a frame for a batch's queue names and headers; what is left of it covers the encoding.
+const NAMES_BYTES_MAX: usize = FRAME_BYTES_MAX - BATCH_BYTES_MAX - (2 << 20);
+
+fn check(fits: bool, message: impl FnOnce() -> String) -> Result<(), Error> {
+    if fits { Ok(()) } else { Err(Error::invalid(message())) }
+}
+
+impl Request {
+    /// Whether it keeps to the limits.
+    pub fn check(&self) -> Result<(), Error> {
+        match self {
+            Request::Hello { name } => check_text("name of a client", name),
+            Request::Enqueue { tasks, .. } => check_tasks(tasks.iter().map(|task| (Some(task.id), &task.spec))),
+            Request::Update { token, sequence, data, .. } => {
+                let bytes = data.len();
+                check(bytes <= UPDATE_BYTES_MAX, || {
+                    format!("an update of {bytes} bytes; at most {UPDATE_BYTES_MAX} are allowed, write several")
+                })?;
+                check(*sequence < UPDATES_MAX, || {
+                    format!("update {sequence}; a claim has {UPDATES_MAX} updates, numbered from 0")
+                })?;
+                check(token.number > 0, || format!("{token} is no token; give the one that `claim` answered"))
+            }
+            Request::Complete { items, .. } => check_completions(items),
+            Request::Cancel { reason, .. } => check_text("reason", reason),
+            Request::Wait { timeout_ms, .. } => check_wait(*timeout_ms),
+            Request::List { limit, .. } => check((1..=LIST_PAGE_MAX).contains(limit), || {
+                format!("a page of {limit} tasks; ask for 1 to {LIST_PAGE_MAX} at once")
+            }),
+            Request::Claim(claim) => check_claim(claim),
+            Request::Renew { items, lease_ms } => {
+                check_batch("renewals", items.len())?;
+                lease_ms.map_or(Ok(()), check_lease)
+            }
+            Request::Fail { reason, retry_in_ms, .. } => {
+                check_text("reason", reason)?;
+                check_delay(*retry_in_ms)
+            }
+            Request::Get { .. }
+            | Request::Count { .. }
+            | Request::Queues
+            | Request::Release { .. }
+            | Request::Nodes
+            | Request::Ring
+            | Request::Partitions
+            | Request::Status
+            | Request::Identify
+            | Request::Initialize(_) => Ok(()),
+        }
+    }
+}
+
+/// Tasks of one batch, with the ids that are known already.
+pub(crate) fn check_tasks<'a>(tasks: impl ExactSizeIterator<Item = (Option<TaskId>, &'a Spec)>) -> Result<(), Error> {
+    check_batch("tasks", tasks.len())?;
+    let mut payload_bytes = 0;
+    let mut names_bytes = 0;
+    let mut ids = BTreeSet::new();
+    for (id, spec) in tasks {
+        let about = |error: Error| if let Some(id) = id { error.about(id) } else { error };
+        names_bytes += check_spec(spec).map_err(about)?;
+        payload_bytes += spec.payload.len();
+        let new = id.is_none_or(|id| ids.insert(id));
+        check(new, || "two tasks of a batch have the same id; give each its own".into()).map_err(about)?;
+    }
+    check_batch_bytes("payloads", payload_bytes, BATCH_BYTES_MAX)?;
+    check_batch_bytes("queue names and headers", names_bytes, NAMES_BYTES_MAX)
+}
+
+/// Gives the bytes of its names.
+fn check_spec(spec: &Spec) -> Result<usize, Error> {
+    let (bytes, headers) = (spec.payload.len(), spec.headers.len());
+    check(bytes <= PAYLOAD_BYTES_MAX, || {
+        format!(
+            "a payload of {bytes} bytes; at most {PAYLOAD_BYTES_MAX} are allowed, enqueue where more is to be found"
+        )
+    })?;
+    check(headers <= HEADERS_MAX, || {
+        format!("{headers} headers of a task; at most {HEADERS_MAX} are allowed, the payload has room for more")
+    })?;
+    let mut names_bytes = spec.queue.as_str().len();
+    for (name, value) in &spec.headers {
+        check(!name.is_empty(), || "a header without a name; give it one".into())?;
+        let bytes = name.len() + value.len();
+        check(bytes <= HEADER_BYTES_MAX, || {
+            format!("a header of {bytes} bytes; at most {HEADER_BYTES_MAX} are allowed, the payload has room for more")
+        })?;
+        names_bytes += bytes;
+    }
+    Ok(names_bytes)
+}
+
+fn check_completions(items: &[Completion]) -> Result<(), Error> {
+    check_batch("completions", items.len())?;
+    let mut results_bytes = 0;
+    for item in items {
+        let bytes = item.result.as_ref().map_or(0, |result| result.len());
+        let small = check(bytes <= PAYLOAD_BYTES_MAX, || {
+            format!("a result of {bytes} bytes; at most {PAYLOAD_BYTES_MAX} are allowed, say where more is to be found")
+        });
+        small.map_err(|error| error.about(item.id))?;
+        results_bytes += bytes;
+    }
+    check_batch_bytes("results", results_bytes, BATCH_BYTES_MAX)
+}
+
+fn check_claim(claim: &Claim) -> Result<(), Error> {
+    let (queues, max) = (claim.queues.len(), claim.max);
+    check((1..=CLAIM_QUEUES_MAX).contains(&queues), || {
+        format!("a claim from {queues} queues; name 1 to {CLAIM_QUEUES_MAX}")
+    })?;
+    check((1..=CLAIM_TASKS_MAX).contains(&max), || {
+        format!("a claim of {max} tasks; ask for 1 to {CLAIM_TASKS_MAX} at once")
+    })?;
+    check_wait(claim.wait_ms)?;
+    check_text("name of a worker", &claim.worker)?;
+    check_lease(claim.lease_ms)
+}
+
+fn check_batch(what: &str, count: usize) -> Result<(), Error> {
+    check((1..=BATCH_TASKS_MAX).contains(&count), || {
+        format!("{count} {what} in one batch; 1 to {BATCH_TASKS_MAX} are allowed")
+    })
+}
+
+fn check_batch_bytes(what: &str, bytes: usize, most: usize) -> Result<(), Error> {
+    check(bytes <= most, || format!("{bytes} bytes of {what} in one batch; at most {most} are allowed, divide it"))
+}
+
+fn check_lease(lease_ms: u64) -> Result<(), Error> {
+    check((LEASE_MS_MIN..=LEASE_MS_MAX).contains(&lease_ms), || {
+        format!("a lease of {lease_ms} ms; {LEASE_MS_MIN} to {LEASE_MS_MAX} ms are allowed, renew it to work longer")
+    })
+}
+
+fn check_wait(wait_ms: u64) -> Result<(), Error> {
+    check(wait_ms <= WAIT_MS_MAX, || {
+        format!("a wait of {wait_ms} ms; at most {WAIT_MS_MAX} ms are allowed, ask again to wait longer")
+    })
+}
+
+/// Before a task can be claimed, for the first time or again.
+pub(crate) fn check_delay(delay_ms: u64) -> Result<(), Error> {
+    check(delay_ms <= DELAY_MS_MAX, || format!("a delay of {delay_ms} ms; at most {DELAY_MS_MAX} ms are allowed"))
+}
+
+fn check_text(what: &str, text: &str) -> Result<(), Error> {
+    let bytes = text.len();
+    check(bytes <= TEXT_BYTES_MAX, || {
+        format!("a {what} of {bytes} bytes; at most {TEXT_BYTES_MAX} are allowed, shorten it")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Acks, ClaimId, ErrorCode, NewTask, QueueName, Token};
+    use serde_bytes::ByteBuf;
+
+    fn queue() -> QueueName {
+        QueueName::new("mail").unwrap()
+    }
+
+    fn task(number: u32, change: impl FnOnce(&mut Spec)) -> NewTask {
+        let (queue, payload, headers) = (queue(), Vec::new(), Vec::new());
+        let mut spec = Spec { queue, payload, priority: 0, not_before_ms: 0, headers, attempts_max: 0 };
+        change(&mut spec);
+        NewTask { id: TaskId::new(1, number, 0, 0), spec }
+    }
+
+    fn enqueue(count: usize, change: impl Fn(&mut Spec)) -> Request {
+        Request::Enqueue { tasks: (0..count as u32).map(|number| task(number, &change)).collect(), acks: Acks::One }
+    }
+
+    fn headers(count: usize, bytes: usize) -> Vec<(String, String)> {
+        vec![("n".into(), "v".repeat(bytes - 1)); count]
+    }
+
+    fn complete(count: usize, bytes: usize) -> Request {
+        let (id, token) = (TaskId::MIN, Token::default());
+        let item = Completion { id, token, sequence: None, result: Some(ByteBuf::from(vec![0; bytes])), at_ms: 0 };
+        Request::Complete { items: vec![item; count], acks: Acks::One }
+    }
+
+    fn update(number: u64, sequence: u32, bytes: usize) -> Request {
+        let token = Token { epoch: 1, number };
+        Request::Update { id: TaskId::MIN, token, sequence, data: vec![0; bytes], acks: Acks::One }
+    }
+
+    fn claim(change: impl FnOnce(&mut Claim)) -> Request {
+        let (queues, worker) = (vec![queue()], String::new());
+        let mut claim =
+            Claim { claim: ClaimId(1), repeated: false, queues, lease_ms: 1_000, wait_ms: 0, max: 1, worker };
+        change(&mut claim);
+        Request::Claim(claim)
+    }
+
+    fn renew(count: usize, lease_ms: Option<u64>) -> Request {
+        Request::Renew { items: vec![(TaskId::MIN, Token::default()); count], lease_ms }
+    }
+
+    fn fail(reason: &str, retry_in_ms: u64) -> Request {
+        let (id, token) = (TaskId::MIN, Token::default());
+        Request::Fail { id, token, reason: reason.to_owned(), retry_in_ms, invalid: false }
+    }
+
+    fn list(limit: u32) -> Request {
+        Request::List { queue: None, state: None, after: None, from: None, to: None, limit }
+    }
+
+    fn wait(timeout_ms: u64) -> Request {
+        Request::Wait { id: TaskId::MIN, timeout_ms }
+    }
+
+    fn cancel(reason: String) -> Request {
+        Request::Cancel { id: TaskId::MIN, reason, at_ms: 0, acks: Acks::One }
+    }
+
+    /// Goal: every limit. Method: what just keeps to it, beside what just does not.
+    #[test]
+    fn limits_are_kept_to_the_last_and_not_beyond() {
+        let text = |bytes: usize| "x".repeat(bytes);
+        let good = [
+            Request::Hello { name: text(TEXT_BYTES_MAX) },
+            enqueue(BATCH_TASKS_MAX, |_| {}),
+            enqueue(8, |spec| spec.payload = vec![0; PAYLOAD_BYTES_MAX]),
+            enqueue(1, |spec| spec.headers = headers(HEADERS_MAX, HEADER_BYTES_MAX)),
+            update(1, UPDATES_MAX - 1, UPDATE_BYTES_MAX),
+            complete(BATCH_TASKS_MAX, 0),
+            complete(8, PAYLOAD_BYTES_MAX),
+            cancel(text(TEXT_BYTES_MAX)),
+            wait(WAIT_MS_MAX),
+            list(1),
+            list(LIST_PAGE_MAX),
+            claim(|claim| claim.queues = vec![queue(); CLAIM_QUEUES_MAX]),
+            claim(|claim| claim.max = CLAIM_TASKS_MAX),
+            claim(|claim| claim.wait_ms = WAIT_MS_MAX),
+            claim(|claim| claim.worker = text(TEXT_BYTES_MAX)),
+            claim(|claim| claim.lease_ms = LEASE_MS_MIN),
+            renew(BATCH_TASKS_MAX, None),
+            renew(1, Some(LEASE_MS_MAX)),
+            fail(&text(TEXT_BYTES_MAX), DELAY_MS_MAX),
+            Request::Status,
+        ];
+        for request in good {
+            assert_eq!(request.check(), Ok(()), "{}", request.verb());
+        }
+        let bad = [
+            Request::Hello { name: text(TEXT_BYTES_MAX + 1) },
+            enqueue(0, |_| {}),
+            enqueue(BATCH_TASKS_MAX + 1, |_| {}),
+            enqueue(1, |spec| spec.payload = vec![0; PAYLOAD_BYTES_MAX + 1]),
+            enqueue(9, |spec| spec.payload = vec![0; PAYLOAD_BYTES_MAX]),
+            enqueue(1, |spec| spec.headers = headers(HEADERS_MAX + 1, 1)),
+            enqueue(1, |spec| spec.headers = headers(1, HEADER_BYTES_MAX + 1)),
+            enqueue(1, |spec| spec.headers = vec![(String::new(), "v".into())]),
+            enqueue(500, |spec| spec.headers = headers(HEADERS_MAX, 500)),
+            Request::Enqueue { tasks: vec![task(1, |_| {}); 2], acks: Acks::One },
+            update(0, 0, 0),
+            update(1, UPDATES_MAX, 0),
+            update(1, 0, UPDATE_BYTES_MAX + 1),
+            complete(0, 0),
+            complete(BATCH_TASKS_MAX + 1, 0),
+            complete(1, PAYLOAD_BYTES_MAX + 1),
+            complete(9, PAYLOAD_BYTES_MAX),
+            cancel(text(TEXT_BYTES_MAX + 1)),
+            wait(WAIT_MS_MAX + 1),
+            list(0),
+            list(LIST_PAGE_MAX + 1),
+            claim(|claim| claim.queues.clear()),
+            claim(|claim| claim.queues = vec![queue(); CLAIM_QUEUES_MAX + 1]),
+            claim(|claim| claim.max = 0),
+            claim(|claim| claim.max = CLAIM_TASKS_MAX + 1),
+            claim(|claim| claim.wait_ms = WAIT_MS_MAX + 1),
+            claim(|claim| claim.worker = text(TEXT_BYTES_MAX + 1)),
+            claim(|claim| claim.lease_ms = LEASE_MS_MIN - 1),
+            renew(0, None),
+            renew(BATCH_TASKS_MAX + 1, None),
+            renew(1, Some(LEASE_MS_MAX + 1)),
+            fail(&text(TEXT_BYTES_MAX + 1), 0),
+            fail("", DELAY_MS_MAX + 1),
+        ];
+        for (index, request) in bad.into_iter().enumerate() {
+            let refused = request.check().expect_err(&format!("{index}: {}", request.verb()));
+            assert_eq!(refused.code, ErrorCode::Invalid);
+        }
+    }
+
+    #[test]
+    fn the_task_that_breaks_a_limit_is_named() {
+        let large = task(2, |spec| spec.payload = vec![0; PAYLOAD_BYTES_MAX + 1]);
+        let id = large.id;
+        let request = Request::Enqueue { tasks: vec![task(1, |_| {}), large], acks: Acks::One };
+        assert_eq!(request.check().unwrap_err().id, Some(id));
+    }
+}
