@@ -57,8 +57,8 @@ pub enum Mutant {
     /// A follower flags ended tasks only where it saw the operation that granted them, not where their claims came with a
     /// whole table or out of its own log.
     FlagsForgotten,
-    /// Nobody notices that a leader which is heard again within the election timeout has restarted and leads no more.
-    RestartUnnoticed,
+    /// A supposed leader is believed in as long as it is heard, even if it has restarted, stepped down or lost its quorum.
+    LeaderBelieved,
     /// A node whose clock is known to be wrong goes on leading.
     FencedLeads,
 }

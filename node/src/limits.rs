@@ -43,6 +43,8 @@ pub const RECENT_CHANGES_MAX: usize = 4_096;
 pub const EXCHANGE_TASKS_MAX: usize = 512;
 /// Bytes of tasks in one message of anti-entropy.
 pub const EXCHANGE_BYTES_MAX: usize = 1 << 20;
+/// Bytes of endings in one operation, and of operations or done flags in one message; one is always allowed.
+pub const ENDINGS_BYTES_MAX: usize = 4 << 20;
 /// Entries looked at for one page of a list.
 pub const LIST_SCAN_MAX: usize = 20_000;
 /// Bytes of tasks in one page of a list.
@@ -60,3 +62,33 @@ const _: () = assert!(FRAME_BYTES_MAX <= PEER_FRAME_BYTES_MAX, "what a client se
 const _: () = assert!(CELLS_MAX * 400 <= PEER_FRAME_BYTES_MAX, "a table of ordinary claims fits a frame");
 const _: () = assert!(PEER_FRAME_BYTES_MAX <= RECORD_BYTES_MAX, "what arrives can be logged");
 const _: () = assert!(OPS_UNCOMMITTED_MAX as usize <= OPS_KEPT_MAX);
+
+/// Items up to a budget of bytes; the first is always one of them.
+pub fn within<T>(
+    bytes_max: usize,
+    items: impl Iterator<Item = T>,
+    bytes: impl Fn(&T) -> usize,
+) -> impl Iterator<Item = T> {
+    let mut spent: usize = 0;
+    items
+        .enumerate()
+        .take_while(move |(place, item)| {
+            spent = spent.saturating_add(bytes(item));
+            *place == 0 || spent <= bytes_max
+        })
+        .map(|(_, item)| item)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::within;
+
+    #[test]
+    fn a_budget_lets_one_item_pass_and_then_what_fits() {
+        let taken = |bytes_max, items: &[usize]| within(bytes_max, items.iter(), |item| **item).count();
+        assert_eq!(taken(10, &[]), 0);
+        assert_eq!(taken(10, &[50, 1]), 1);
+        assert_eq!(taken(10, &[4, 6, 1]), 2);
+        assert_eq!(taken(usize::MAX, &[usize::MAX, usize::MAX]), 2);
+    }
+}

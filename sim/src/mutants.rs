@@ -14,7 +14,7 @@ pub const ALL: [(&str, Mutant); 12] = [
     ("done-flag-ignored", Mutant::DoneFlagIgnored),
     ("wall-clock-only", Mutant::WallClockOnly),
     ("flags-forgotten", Mutant::FlagsForgotten),
-    ("restart-unnoticed", Mutant::RestartUnnoticed),
+    ("leader-believed", Mutant::LeaderBelieved),
     ("fenced-leads", Mutant::FencedLeads),
 ];
 

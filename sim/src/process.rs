@@ -78,8 +78,8 @@ impl Process {
         let rate_ppm =
             if options.wild_monotonic { random.between(500_000, 2_000_000) } else { draw_rate(options, random) };
         let epsilon_us = options.config().clock_epsilon_ms as i64 * 1_000;
-        // Clocks within their contract, of which none is far enough from the others to be fenced.
-        let bound_us = epsilon_us * 38 / 100;
+        // Clocks within their contract; where clocks fence, none is far enough from the others for it.
+        let bound_us = if options.clock_fencing { epsilon_us * 38 / 100 } else { epsilon_us / 2 - 10_000 };
         let offset_us = draw_signed(random, bound_us as u64);
         // Where monotonic clocks are wild, claims rest on wall clocks that tick truly.
         let drift_ppm = if options.wild_monotonic { 0 } else { draw_signed(random, options.drift_ppm) };

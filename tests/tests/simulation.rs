@@ -93,7 +93,7 @@ const CAUGHT_FROM: [(Mutant, u64); 12] = [
     (Mutant::DoneFlagIgnored, 63),
     (Mutant::WallClockOnly, 44),
     (Mutant::FlagsForgotten, 63),
-    (Mutant::RestartUnnoticed, 1),
+    (Mutant::LeaderBelieved, 1),
     (Mutant::FencedLeads, 14),
 ];
 /// Seeds tried for each.

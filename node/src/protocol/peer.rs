@@ -59,7 +59,7 @@ pub struct DoneFlag {
     pub id: TaskId,
     /// Token of the grant.
     pub token: Token,
-    /// How it ended.
+    /// How it ended; empty where that is too much for the message, and must be asked for.
     pub ending: Task,
 }
 

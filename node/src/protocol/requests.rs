@@ -8,7 +8,7 @@ use super::{Effect, Node, ring};
 use crate::limits::REQUESTS_MAX;
 use crate::protocol::record::Record;
 use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::response::Genesis;
+use norn_client::wire::response::{Genesis, Standing};
 use norn_client::wire::{ClaimId, NodeId, PartitionId, Request, Response};
 use std::sync::Arc;
 
@@ -174,10 +174,11 @@ impl Node {
             return;
         }
         for (partition, cohort) in led {
-            let alive: Vec<NodeId> = cohort
-                .into_iter()
-                .filter(|node| *node != self.me && self.is_alive(*node) && self.may_lead(*node))
-                .collect();
+            let fit =
+                |node: &NodeId| *node != self.me && self.is_alive(*node) && self.standing_of(*node) < Standing::Fenced;
+            let mut alive: Vec<NodeId> = cohort.into_iter().filter(fit).collect();
+            // Better a doubtful clock than no leader.
+            alive.sort_by_key(|node| self.standing_of(*node));
             let _ = alive.into_iter().any(|node| self.transfer(partition, node));
         }
         self.timers.set(Key::Stop, self.after_ms(STOP_LOOK_MS));

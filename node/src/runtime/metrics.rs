@@ -150,10 +150,16 @@ fn tell_clock(standing: Standing, off_us: Option<u64>) {
     let off_ms = off_us.map(|us| us / 1_000);
     match standing {
         Standing::Suspect => {
-            tracing::warn!(off_ms, "the wall clock is far from a majority's: leadership is handed over; set the clock");
+            tracing::warn!(
+                off_ms,
+                "the wall clock is far from a majority's; set it: with clock_fencing, leadership is handed over"
+            );
         }
         Standing::Fenced => {
-            tracing::warn!(off_ms, "the wall clock is wrong: this node leads nothing until it is right; set the clock");
+            tracing::warn!(
+                off_ms,
+                "the wall clock is wrong, or was set just now; with clock_fencing, this node leads nothing until it is right"
+            );
         }
         Standing::Good => tracing::info!(off_ms, "the wall clock agrees with a majority"),
         Standing::Unknown => tracing::info!("no majority to compare the wall clock with"),

@@ -117,7 +117,7 @@ fn weight_bytes(record: &Record) -> usize {
             });
             sum + base + spec + facts
         }),
-        Record::Ops { ops, .. } => base * (1 + ops.len()),
+        Record::Ops { ops, .. } => ops.iter().fold(base, |sum, op| sum + base + op.size_bytes()),
         Record::Install { .. }
         | Record::Identity { .. }
         | Record::Boot { .. }

@@ -17,14 +17,14 @@ use norn_client::wire::response::Standing;
 use std::collections::BTreeMap;
 use window::{Interval, distance_to_majority};
 
-/// Older measurements say nothing.
+/// Older measurements say nothing, and neither do those that took longer.
 const SAMPLE_AGE_US_MAX: u64 = 10_000_000;
 /// A wall clock that moves so much against the monotonic one between two events has jumped.
 const JUMP_US: u64 = 50_000;
 /// Half a unit of the wall clock's readings.
 const READING_ERROR_US: u64 = 500;
 /// Later wall clocks are nobody's.
-const WALL_MS_MAX: u64 = 1 << 52;
+const WALL_MS_MAX: u64 = 1 << 48;
 
 /// One measurement of another node's wall clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,8 +65,31 @@ pub struct Clocks {
     better_since_us: Option<u64>,
     /// The own wall clock minus the own monotonic clock, when last looked at.
     own_us: Option<i64>,
-    /// It jumped, and no majority was there to compare with since.
-    jumped: bool,
+    /// When it jumped, if no majority was there to compare with since.
+    jumped_us: Option<u64>,
+    /// Round trips that began before the latest jump measured two clocks.
+    measurable_since_us: u64,
+}
+
+/// A round trip that ends now, by the own monotonic clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoundTrip {
+    /// When it began.
+    pub sent_us: u64,
+    /// How long the other node kept it, by its own clock.
+    pub kept_us: u64,
+}
+
+impl RoundTrip {
+    /// How long it was on the way, and the error of that; `None` if it cannot have been so.
+    pub fn length_us(&self, now_us: u64, config: &Config) -> Option<(u64, u64)> {
+        let whole_us = now_us.checked_sub(self.sent_us)?;
+        let error_us = self.kept_us.min(SAMPLE_AGE_US_MAX) * 2 * config.clock_drift_ppm / 1_000_000;
+        if whole_us > SAMPLE_AGE_US_MAX || self.kept_us > whole_us + error_us {
+            return None;
+        }
+        Some((whole_us.saturating_sub(self.kept_us), error_us))
+    }
 }
 
 fn ahead_us(now: Now) -> i64 {
@@ -76,30 +99,31 @@ fn ahead_us(now: Now) -> i64 {
 impl Clocks {
     /// How the own clock stands.
     pub fn standing(&self) -> Standing {
-        if self.jumped { Standing::Fenced } else { self.standing }
+        if self.jumped_us.is_some() { Standing::Fenced } else { self.standing }
     }
 
-    /// Another node's wall clock showed `wall_ms` when it sent what took half of `round_trip_us` to come.
-    pub fn measure(&mut self, node: NodeId, wall_ms: u64, round_trip_us: u64, now: Now, config: &Config) {
+    /// Another node's wall clock showed `wall_ms` when it answered on a round trip that ends now.
+    pub fn measure(&mut self, node: NodeId, wall_ms: u64, trip: RoundTrip, now: Now, config: &Config) {
+        // What was on its way while the own clock jumped, or the machine slept, was not measured by one clock.
+        let one_clock = trip.sent_us >= self.measurable_since_us;
+        let Some((length_us, error_us)) = trip.length_us(now.mono_us, config).filter(|_| one_clock) else { return };
         if wall_ms > WALL_MS_MAX {
             return;
         }
         let there = (wall_ms * 1_000 + READING_ERROR_US) as i64;
-        let half_us = (round_trip_us / 2).min(SAMPLE_AGE_US_MAX);
+        let half_us = length_us / 2;
         let fresh = Sample {
             ahead_us: there + half_us as i64 - now.mono_us as i64,
-            error_us: half_us + READING_ERROR_US,
+            error_us: half_us + error_us + READING_ERROR_US,
             at_us: now.mono_us,
         };
-        let Some(kept) = self.samples.get(&node) else {
-            self.samples.insert(node, fresh);
-            return;
-        };
-        let known = kept.interval(now.mono_us, 0, config);
         let new = fresh.interval(now.mono_us, 0, config);
-        let old = now.mono_us.saturating_sub(kept.at_us) > SAMPLE_AGE_US_MAX;
-        // A clock that jumped makes the better measurement of before worthless.
-        if old || new.error_us <= known.error_us || new.apart_us(&known) > 0 {
+        let known = self.samples.get(&node).filter(|kept| now.mono_us <= kept.at_us + SAMPLE_AGE_US_MAX);
+        let keeps = known.map(|kept| kept.interval(now.mono_us, 0, config)).is_some_and(|known| {
+            // A clock that jumped makes the better measurement of before worthless.
+            known.error_us < new.error_us && new.apart_us(&known) == 0
+        });
+        if !keeps {
             self.samples.insert(node, fresh);
         }
     }
@@ -118,22 +142,35 @@ impl Clocks {
         before_us.is_some_and(|before_us| own_us.abs_diff(before_us) > JUMP_US)
     }
 
-    /// Compares the own clock with those of a majority of `members` nodes. `jumped` as [`Clocks::has_jumped`] said.
+    /// Compares the own clock with those of a majority of `members` nodes. `jumped` as [`Clocks::has_jumped`] said: unless
+    /// the jump was small, nothing that was measured before counts, as all clocks may have jumped together.
     pub fn judge(&mut self, now: Now, members: usize, jumped: bool, config: &Config) -> Judgement {
-        let own_us = ahead_us(now);
-        let fresh = self.samples.values().filter(|sample| now.mono_us <= sample.at_us + SAMPLE_AGE_US_MAX);
-        let others = fresh.map(|sample| sample.interval(now.mono_us, own_us, config)).collect();
         let epsilon_us = config.clock_epsilon_ms * 1_000;
-        let off_us = distance_to_majority(others, members, epsilon_us);
-        self.jumped = (self.jumped || jumped) && off_us.is_none();
+        let mut off_us = self.off_us(now, members, config);
+        if jumped && off_us.is_none_or(|off_us| off_us >= epsilon_us / 2) {
+            self.samples.clear();
+            (self.jumped_us, self.measurable_since_us) = (Some(now.mono_us), now.mono_us);
+            off_us = self.off_us(now, members, config);
+        }
+        // Where no majority can be had for long, the two clocks of a lease must do.
+        let since_us = self.jumped_us.filter(|at_us| now.mono_us < at_us + config.clock_calm_ms.max(1) * 1_000);
+        self.jumped_us = since_us.filter(|_| off_us.is_none());
         let target = match off_us {
             None => Standing::Unknown,
-            Some(off_us) if off_us * 10 >= epsilon_us * 8 => Standing::Fenced,
-            Some(off_us) if off_us * 10 >= epsilon_us * 5 => Standing::Suspect,
+            Some(off_us) if off_us >= epsilon_us * 8 / 10 => Standing::Fenced,
+            Some(off_us) if off_us >= epsilon_us / 2 => Standing::Suspect,
             Some(_) => Standing::Good,
         };
         self.approach(target, now.mono_us, config);
         Judgement { standing: self.standing(), off_us }
+    }
+
+    /// How far the own clock is certainly away from a majority's.
+    fn off_us(&self, now: Now, members: usize, config: &Config) -> Option<u64> {
+        let own_us = ahead_us(now);
+        let fresh = self.samples.values().filter(|sample| now.mono_us <= sample.at_us + SAMPLE_AGE_US_MAX);
+        let others = fresh.map(|sample| sample.interval(now.mono_us, own_us, config)).collect();
+        distance_to_majority(others, members, config.clock_epsilon_ms * 1_000)
     }
 
     /// Gets worse at once, and better only after a while. Not to know is no reason to trust a clock that was wrong.

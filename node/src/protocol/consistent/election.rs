@@ -77,7 +77,7 @@ impl Node {
         }
         // A supposed leader that asks for votes leads no more.
         let asks_itself = self.partitions[&partition].register.leader.is_some_and(|leader| leader.node == from)
-            && !mutant!(self.config, RestartUnnoticed);
+            && !mutant!(self.config, LeaderBelieved);
         let led = self.has_leader(partition) && from != self.me && !asks_itself;
         let any_age = mutant!(self.config, VoteIgnoresViewstamp);
         let register = &self.partitions[&partition].register;
@@ -236,6 +236,7 @@ impl Node {
             ops: VecDeque::new(),
             granted: 0,
             waiting: VecDeque::new(),
+            unproven: BTreeSet::new(),
             quorum_us: now.mono_us,
             transferring_until_us: 0,
         }));

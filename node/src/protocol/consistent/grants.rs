@@ -3,7 +3,7 @@
 use super::table::{CellState, Op};
 use super::{Viewstamp, Waiting};
 use crate::config::mutant;
-use crate::limits::{CELLS_MAX, CLAIM_BYTES_MAX, CLAIM_TASKS_MAX};
+use crate::limits::{CELLS_MAX, CLAIM_BYTES_MAX, CLAIM_TASKS_MAX, ENDINGS_BYTES_MAX, within};
 use crate::protocol::partition::Partition;
 use crate::protocol::partition::index::Class;
 use crate::protocol::peer::PeerMessage;
@@ -197,7 +197,9 @@ impl Node {
             return;
         }
         for (id, token) in items {
-            let Some(granted) = self.granted_task(partition, id, *token) else { continue };
+            let leading = self.partitions.get_mut(&partition).and_then(|replica| replica.register.leading_mut());
+            let unproven = leading.is_some_and(|leading| leading.unproven.remove(&(*id, *token)));
+            let Some(granted) = self.granted_task(partition, id, *token).filter(|_| !unproven) else { continue };
             self.outbox.observe(Observation::Granted { id: *id, token: *token });
             self.grants.sessions.get_mut(&session).expect("just seen").tasks.push((granted, fresh));
         }
@@ -396,11 +398,16 @@ impl Node {
         // What a claim tells of itself becomes a fact for ever: only committed ones may.
         let told = |id: &&TaskId| register.cell(id).is_none_or(|cell| cell.renewed <= committed);
         let ids: Vec<TaskId> = replica.to_drop.iter().filter(told).copied().take(DROP_TASKS_MAX).collect();
+        let ended = |id: TaskId| (id, replica.ending(&id).map(|facts| super::table::Ended { id, facts }));
+        let bytes = |(_, ended): &(TaskId, Option<super::table::Ended>)| {
+            ended.as_ref().map_or(0, |ended| ended.facts.size_bytes())
+        };
+        let (ids, items): (Vec<TaskId>, Vec<Option<super::table::Ended>>) =
+            within(ENDINGS_BYTES_MAX, ids.into_iter().map(ended), bytes).unzip();
+        let items: Vec<super::table::Ended> = items.into_iter().flatten().collect();
         for id in &ids {
             replica.to_drop.remove(id);
         }
-        let ended = |id: &TaskId| Some(super::table::Ended { id: *id, facts: replica.ending(id)? });
-        let items: Vec<super::table::Ended> = ids.iter().filter_map(ended).collect();
         let register = &replica.register;
         let upto = Viewstamp { epoch: register.viewstamp.epoch, length: register.commit };
         let clears = register.table.out.first_key_value().is_some_and(|(at, _)| *at <= upto);

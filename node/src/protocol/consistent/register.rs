@@ -3,7 +3,7 @@
 use super::table::{Cell, CellState, Misfit, Op, Table};
 use super::{Epoch, ReplicaId, Viewstamp, majority};
 use crate::config::{Config, mutant};
-use crate::limits::OPS_KEPT_MAX;
+use crate::limits::{ENDINGS_BYTES_MAX, OPS_KEPT_MAX, within};
 use crate::protocol::time::Now;
 use norn_client::wire::{ClaimId, NodeId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -50,6 +50,8 @@ pub struct Leading {
     pub granted: u64,
     /// What waits for operations to commit, by their number.
     pub waiting: VecDeque<(u64, super::Waiting)>,
+    /// Grants of ended tasks whose endings are still on their way here.
+    pub unproven: BTreeSet<(TaskId, Token)>,
     /// When a quorum was last heard.
     pub quorum_us: u64,
     /// Leadership is being handed over: nothing new is appended.
@@ -384,14 +386,15 @@ impl Register {
         }
     }
 
-    /// Kept operations from number `first` on, at most `most`; `None` if that is longer ago than is kept.
+    /// Kept operations from number `first` on, at most `most` and not many bytes; `None` if that is longer ago than is kept.
     pub fn kept_from(&self, first: u64, most: usize) -> Option<Vec<Arc<Op>>> {
         let leading = self.leading()?;
         let oldest = self.viewstamp.length - leading.ops.len() as u64 + 1;
         if first < oldest {
             return None;
         }
-        Some(leading.ops.iter().skip((first - oldest) as usize).take(most).cloned().collect())
+        let kept = leading.ops.iter().skip((first - oldest) as usize).take(most);
+        Some(within(ENDINGS_BYTES_MAX, kept, |op| op.size_bytes()).cloned().collect())
     }
 
     /// What must always hold.

@@ -326,7 +326,7 @@ impl Node {
         progress.matched = Some(before.map_or(length, |matched| matched.max(length)));
         progress.sent = progress.sent.max(length);
         if heed {
-            self.learn_endings(partition, done);
+            self.learn_endings(from, partition, done);
         }
         self.send_specs(partition, from, missing);
         self.advance(partition);
@@ -336,14 +336,25 @@ impl Node {
     }
 
     /// Followers know that tasks have ended which the leader granted.
-    fn learn_endings(&mut self, partition: PartitionId, done: Vec<DoneFlag>) {
+    fn learn_endings(&mut self, from: NodeId, partition: PartitionId, done: Vec<DoneFlag>) {
         if done.is_empty() {
             return;
         }
         for flag in &done {
             self.outbox.observe(Observation::DoneFlag { id: flag.id, token: flag.token });
         }
-        self.learn(partition, done.into_iter().map(|flag| (flag.id, flag.ending)).collect());
+        let store = &self.partitions[&partition].store;
+        let (proven, unproven): (Vec<DoneFlag>, Vec<DoneFlag>) =
+            done.into_iter().partition(|flag| !flag.ending.is_bottom() || store.ended(&flag.id));
+        self.learn(partition, proven.into_iter().map(|flag| (flag.id, flag.ending)).collect());
+        if unproven.is_empty() {
+            return;
+        }
+        let ids = unproven.iter().map(|flag| flag.id).collect();
+        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
+        let leading = register.leading_mut().expect("it leads");
+        leading.unproven.extend(unproven.iter().map(|flag| (flag.id, flag.token)));
+        self.outbox.send(from, PeerMessage::Want { partition, boot: 0, upto: None, ids });
     }
 
     pub(in crate::protocol) fn on_nack(

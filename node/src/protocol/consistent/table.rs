@@ -136,6 +136,21 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// Bytes of what it carries, for budgets: only what can be large is counted.
+    pub fn size_bytes(&self) -> usize {
+        const ITEM_BYTES: usize = 64;
+        match self {
+            Op::Drop { items } => items.iter().map(|ended| ended.facts.size_bytes() + ITEM_BYTES).sum(),
+            Op::Grant { items, .. } => items.len() * ITEM_BYTES,
+            Op::Renew { items } => items.len() * ITEM_BYTES,
+            Op::Void { items } => items.len() * ITEM_BYTES,
+            Op::Kill { reason, .. } => reason.len() + ITEM_BYTES,
+            Op::Release { .. } | Op::Clear { .. } => ITEM_BYTES,
+        }
+    }
+}
+
 /// Why an operation does not fit the table. From a correct leader this cannot happen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("operation {at:?} does not fit the table: {why} (task {id})")]

@@ -19,7 +19,13 @@ impl Node {
 
     /// Whether another node may be asked to lead.
     pub(in crate::protocol) fn may_lead(&self, node: NodeId) -> bool {
-        !self.config.clock_fencing || self.peers.get(&node).is_some_and(|peer| peer.standing < Standing::Suspect)
+        self.standing_of(node) < Standing::Suspect
+    }
+
+    /// How another node's clock stands, as far as that matters.
+    pub(in crate::protocol) fn standing_of(&self, node: NodeId) -> Standing {
+        let told = self.peers.get(&node).map_or(Standing::Unknown, |peer| peer.standing);
+        if self.config.clock_fencing { told } else { Standing::Good }
     }
 
     /// A clock that was set by hand is not relied on for the very event that shows it.

@@ -9,6 +9,7 @@ use super::peer::{Heartbeat, PeerMessage};
 use super::timers::Key;
 use super::{Node, Observation};
 use crate::config::mutant;
+use crate::protocol::clocks::RoundTrip;
 use crate::protocol::consistent::Epoch;
 use crate::protocol::consistent::register::Leader;
 use norn_client::wire::response::Standing;
@@ -60,8 +61,8 @@ impl Node {
         let (Some(replica), Some(peer)) = (self.partitions.get(&partition), self.peers.get(&node)) else {
             return false;
         };
-        let unnoticed = mutant!(self.config, RestartUnnoticed);
-        replica.register.quorum(|member| member == node || peer.hears.contains(&member) || unnoticed)
+        let believed = mutant!(self.config, LeaderBelieved);
+        replica.register.quorum(|member| member == node || peer.hears.contains(&member) || believed)
     }
 
     /// Whether a partition has a leader that still works.
@@ -155,15 +156,15 @@ impl Node {
     pub(super) fn on_heartbeat(&mut self, from: NodeId, heartbeat: Heartbeat) {
         let now = self.now;
         let gap_us = self.config.election_timeout_ms * 1_000;
-        let unnoticed = mutant!(self.config, RestartUnnoticed);
+        let believed = mutant!(self.config, LeaderBelieved);
         let Some(peer) = self.peers.get_mut(&from) else { return };
         if heartbeat.boot < peer.boot
             || (heartbeat.boot == peer.boot && peer.latest.is_some_and(|(number, ..)| number >= heartbeat.number))
         {
             return;
         }
-        let restarted = heartbeat.boot > peer.boot && peer.boot > 0 && !unnoticed;
-        if unnoticed && heartbeat.boot > peer.boot {
+        let restarted = heartbeat.boot > peer.boot && peer.boot > 0 && !believed;
+        if believed && heartbeat.boot > peer.boot {
             (peer.boot, peer.latest, peer.leads_version) = (heartbeat.boot, None, 0);
         }
         if heartbeat.boot > peer.boot {
@@ -183,9 +184,9 @@ impl Node {
         peer.hears = heartbeat.hears.iter().copied().collect();
         peer.standing = heartbeat.standing;
         if let Some((sent_us, kept_us)) = heartbeat.echo_us.filter(|_| heartbeat.seen.0 == self.boot) {
-            let round_trip_us = now.mono_us.saturating_sub(sent_us).saturating_sub(kept_us);
-            peer.round_trip_us = Some(round_trip_us);
-            self.clocks.measure(from, heartbeat.wall_ms, round_trip_us, now, &self.config);
+            let trip = RoundTrip { sent_us, kept_us };
+            peer.round_trip_us = trip.length_us(now.mono_us, &self.config).map(|(length_us, _)| length_us);
+            self.clocks.measure(from, heartbeat.wall_ms, trip, now, &self.config);
         }
         if heartbeat.seen.0 == self.boot {
             peer.commits.retain(|_, (_, _, first)| *first == 0 || *first > heartbeat.seen.1);
@@ -237,7 +238,7 @@ impl Node {
                 .is_some_and(|leader| leader.node == node)
         };
         let lost: BTreeSet<PartitionId> = dropped.into_iter().filter(follows).collect();
-        if mutant!(self.config, RestartUnnoticed) {
+        if mutant!(self.config, LeaderBelieved) {
             return;
         }
         for partition in lost {
@@ -266,7 +267,7 @@ impl Node {
             let without_quorum = !self.hears_quorum(leader.node, partition);
             // A late message of a leader that has stepped down since makes it look like one for ever: its list knows better.
             let unlisted = self.peers.get(&leader.node).is_none_or(|peer| !peer.leads.contains_key(&partition));
-            let doubtful = without_quorum || (unlisted && !mutant!(self.config, RestartUnnoticed));
+            let doubtful = without_quorum || (unlisted && !mutant!(self.config, LeaderBelieved));
             !self.is_alive(leader.node) || (doubtful && self.now.mono_us > register.heard_us + patience_us)
         })
     }

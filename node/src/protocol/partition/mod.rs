@@ -6,6 +6,7 @@ pub mod store;
 pub mod tree;
 
 use crate::config::{Config, mutant};
+use crate::limits::ENDINGS_BYTES_MAX;
 use crate::protocol::consistent::register::Register;
 use crate::protocol::consistent::table::{CellState, Misfit, Op, Table};
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
@@ -111,14 +112,17 @@ impl Partition {
     }
 
     /// C-1: flags for those of the claims above the known commit whose tasks are known here to have ended. They are found
-    /// anew for each acknowledgement, from what is on disk: neither a lost answer nor a restart nor a table that came whole
-    /// can hide one.
+    /// anew for each acknowledgement: neither a lost answer nor a restart nor a table that came whole can hide one. Every
+    /// flag is there; the evidence of those beyond the budget of a message is not.
     pub fn done_flags(&self) -> Vec<DoneFlag> {
+        let mut bytes = 0;
         self.register
             .recent_claims()
             .filter_map(|(id, token)| {
                 let task = self.store.task(id).filter(|task| task.ended().is_some())?;
-                Some(DoneFlag { id: *id, token, ending: task.ending() })
+                bytes += task.size_bytes();
+                let ending = if bytes <= ENDINGS_BYTES_MAX { task.ending() } else { Task::default() };
+                Some(DoneFlag { id: *id, token, ending })
             })
             .collect()
     }
