@@ -1,7 +1,7 @@
 //! The log itself: opening, replaying, appending, syncing.
 
 use super::disk::{Disk, DiskError};
-use super::frame;
+use super::frame::Encoder;
 use super::recovery::{self, OpenError, Position, Replayed};
 use super::segment::{self, HEADER_BYTES, Header};
 use crate::limits::RECORD_BYTES_MAX;
@@ -83,6 +83,7 @@ pub struct Log<D> {
     position: Position,
     /// Something was appended since the last sync.
     unsynced: bool,
+    encoder: Encoder,
     /// Frames on their way to the disk; empty between calls.
     buffer: Vec<u8>,
     stats: Stats,
@@ -98,8 +99,8 @@ impl<D: Disk> Log<D> {
         let identity = found.unwrap_or_else(draw);
         let position = Position { segment: segments.max(1), length: 0, next_ordinal: 1, cluster: ClusterId::default() };
         let stats = Stats { segment: position.segment, ..Stats::default() };
-        let (phase, buffer) = (Phase::Opened, Vec::new());
-        let mut log = Log { disk, config, identity, phase, position, unsynced: false, buffer, stats };
+        let (phase, encoder, buffer) = (Phase::Opened, Encoder::default(), Vec::new());
+        let mut log = Log { disk, config, identity, phase, position, unsynced: false, encoder, buffer, stats };
         if found.is_none() {
             if segments > 0 {
                 log.disk.remove(&segment::name(1))?;
@@ -107,7 +108,7 @@ impl<D: Disk> Log<D> {
             }
             let record = Record::Identity { node: identity.node, incarnation: identity.incarnation };
             log.buffer.extend_from_slice(&log.header().encode());
-            frame::encode(1, &record, &mut log.buffer).expect("an identity is small");
+            log.encoder.encode(1, &record, &mut log.buffer).expect("an identity is small");
             log.write()?;
         }
         log.sync_file()?;
@@ -184,7 +185,7 @@ impl<D: Disk> Log<D> {
     fn write_records(&mut self, records: &[Record]) -> Result<(), LogError> {
         for record in records {
             let start = self.buffer.len();
-            let encoded = frame::encode(self.position.next_ordinal, record, &mut self.buffer);
+            let encoded = self.encoder.encode(self.position.next_ordinal, record, &mut self.buffer);
             encoded.map_err(|bytes| LogError::RecordTooLarge { bytes })?;
             let filled = self.position.length + start as u64;
             let end = self.position.length + self.buffer.len() as u64;

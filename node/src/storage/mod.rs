@@ -8,10 +8,15 @@
 //! 0         8         10        12         28      44        52              60       64
 //! | NORN-WAL | format  | records | cluster  | node  | segment | first ordinal | crc32c |
 //!
-//! frame
-//! 0        4        8         16
-//! | length | crc32c | ordinal | body ...
+//! frame, stuffed behind the sentinel
+//! 0       2             6         14       18
+//! | FE FD | fingerprint | ordinal | length | body ...
 //! ```
+//!
+//! The fingerprint is a CRC32C over all that follows it. What follows the sentinel is stuffed (`stuffing.rs`), so that
+//! the sentinel stands nowhere but where a frame begins: a reader that meets damage goes on at the next one, finds every
+//! whole record behind it, and knows from their ordinals which are missing. A repeated record is passed over if it is the
+//! same; another one under the same ordinal is a conflict of two writers.
 //!
 //! Ordinals count records from 1, through all segments, without gap or repeat. What the log promises:
 //! - Whatever was appended before a [`log::Log::sync`] that returned `Ok` is read back after any crash.
@@ -27,8 +32,11 @@
 pub mod disk;
 mod frame;
 pub mod log;
+mod reader;
 pub mod recovery;
 mod segment;
+mod sequence;
+mod stuffing;
 
 #[cfg(test)]
 mod double;

@@ -8,9 +8,11 @@
 //! The one before a last segment was synced before that was begun, so damage in it is damage.
 
 use super::disk::{Disk, DiskError};
-use super::frame::{self, FRAME_BYTES_MIN, HEAD_BYTES, Head};
+use super::frame::{Encoder, Fault};
 use super::log::Identity;
-use super::segment::{self, FORMAT_VERSION, Fault, HEADER_BYTES, Header, HeaderFault, Next, READ_BYTES, Reader};
+use super::reader::{Damage, Frame, Next, Reader};
+use super::segment::{self, FORMAT_VERSION, HEADER_BYTES, Header, HeaderFault};
+use super::sequence::{Sequence, Turn};
 use crate::protocol::record::{RECORD_VERSION, Record};
 use norn_client::wire::{ClusterId, NodeId};
 
@@ -145,33 +147,42 @@ pub(crate) fn read_identity<D: Disk>(disk: &D, alone: bool) -> Result<Option<Ide
     let file = segment::name(1);
     let length = disk.length(&file)?;
     let header = read_header(disk, &file)?;
-    let mut reader = Reader::new(disk, &file, length);
+    let mut reader = Reader::new(disk, &file, HEADER_BYTES as u64, length);
     let offset = reader.offset();
-    let fault = match (header, reader.next(1)?) {
-        (Ok(header), Next::Body(body)) => {
-            let record = decode(&file, offset, 1, body)?;
-            let Record::Identity { node, incarnation } = record else {
-                return Err(damaged(&file, offset, "record 1 does not say which node this is"));
-            };
-            check_header(&header, &file, node, &Position { segment: 1, ..begin() })?;
-            return Ok(Some(Identity { node, incarnation }));
+    let fault = match (header, reader.next()?) {
+        (Ok(header), Next::Frame(frame)) => {
+            let identity = identity_in(&file, &frame)?;
+            check_header(&header, &file, identity.node, &Position { segment: 1, ..begin() })?;
+            return Ok(Some(identity));
         }
-        (Err(fault @ (HeaderFault::Format(_) | HeaderFault::Records(_))), _)
-        | (Err(fault), Next::Body(_) | Next::Broken(Fault::Order(_))) => return Err(header_error(&file, fault)),
-        (Ok(_), Next::Broken(fault @ Fault::Order(_))) => return Err(damaged(&file, offset, &describe(fault, 1))),
-        (Err(fault @ HeaderFault::Broken(_)), Next::End | Next::Broken(_)) => header_error(&file, fault),
+        (Err(fault @ (HeaderFault::Format(_) | HeaderFault::Records(_))), _) | (Err(fault), Next::Frame(_)) => {
+            return Err(header_error(&file, fault));
+        }
+        (Err(fault @ HeaderFault::Broken(_)), Next::End | Next::Damage(_)) => header_error(&file, fault),
         (Ok(_), Next::End) => damaged(&file, offset, "record 1 is missing"),
-        (Ok(_), Next::Broken(fault)) => damaged(&file, offset, &describe(fault, 1)),
+        (Ok(_), Next::Damage(damage)) => damaged(&file, offset, &describe(damage.fault, 1)),
     };
     let unfinished = alone && length <= (HEADER_BYTES + identity_bytes_max()) as u64;
     if unfinished { Ok(None) } else { Err(fault) }
+}
+
+/// Who the node is, from the first frame of the log.
+fn identity_in(file: &str, frame: &Frame<'_>) -> Result<Identity, OpenError> {
+    if frame.head.ordinal != 1 {
+        let known = format!("record {} is where 1 should be", frame.head.ordinal);
+        return Err(damaged(file, frame.offset, &known));
+    }
+    match decode(file, frame)? {
+        Record::Identity { node, incarnation } => Ok(Identity { node, incarnation }),
+        _ => Err(damaged(file, frame.offset, "record 1 does not say which node this is")),
+    }
 }
 
 /// Longest frame of an identity. The shortest with any other record behind it is longer: then the segment was finished.
 fn identity_bytes_max() -> usize {
     let mut bytes = Vec::new();
     let longest = Record::Identity { node: NodeId(u128::MAX), incarnation: u64::MAX };
-    frame::encode(u64::MAX, &longest, &mut bytes).expect("an identity is small");
+    Encoder::default().encode(u64::MAX, &longest, &mut bytes).expect("an identity is small");
     bytes.len()
 }
 
@@ -205,12 +216,11 @@ pub(crate) fn replay<D: Disk>(
         };
         position.segment = number;
         check_header(&header, &file, identity.node, &position)?;
-        let fault = read_records(disk, &file, length, &mut position, &mut visit)?;
-        if let Some(fault) = fault {
+        if let Some(damage) = read_records(disk, &file, length, &mut position, &mut visit)? {
             if number < last {
-                return Err(damaged(&file, position.length, &describe(fault, position.next_ordinal)));
+                return Err(damaged(&file, damage.offset, &describe(damage.fault, position.next_ordinal)));
             }
-            cut(disk, &file, length, &position, fault)?;
+            cut(disk, &file, length, &position, damage)?;
             replayed.cut_bytes += length - position.length;
         }
         replayed.segments += 1;
@@ -220,92 +230,61 @@ pub(crate) fn replay<D: Disk>(
     Ok((position, replayed))
 }
 
-/// Visits the records of one segment. `position` ends after the last whole one; what is wrong there, if anything is.
+/// Visits the records of one segment. `position` ends after the last whole one before damage, if there is any.
 fn read_records<D: Disk>(
     disk: &D,
     file: &str,
     length: u64,
     position: &mut Position,
     visit: &mut impl FnMut(Record) -> Result<(), String>,
-) -> Result<Option<Fault>, OpenError> {
-    let mut reader = Reader::new(disk, file, length);
+) -> Result<Option<Damage>, OpenError> {
+    let mut sequence = Sequence::new(position.next_ordinal);
+    let mut reader = Reader::new(disk, file, HEADER_BYTES as u64, length);
+    position.length = reader.offset();
     loop {
-        let offset = reader.offset();
-        let ordinal = position.next_ordinal;
-        position.length = offset;
-        match reader.next(ordinal)? {
+        let frame = match reader.next()? {
             Next::End => return Ok(None),
-            Next::Broken(fault) => return Ok(Some(fault)),
-            Next::Body(body) => {
-                let record = decode(file, offset, ordinal, body)?;
+            Next::Damage(damage) => return Ok(Some(damage)),
+            Next::Frame(frame) => frame,
+        };
+        position.length = frame.offset + frame.bytes;
+        let ordinal = frame.head.ordinal;
+        match sequence.take(ordinal, frame.head.fingerprint) {
+            Turn::Next => {
+                let record = decode(file, &frame)?;
                 position.pass(&record);
+                let offset = frame.offset;
                 visit(record).map_err(|cause| OpenError::Refused { file: file.into(), offset, ordinal, cause })?;
+            }
+            Turn::Repeat => {}
+            turn @ (Turn::Ahead | Turn::Behind | Turn::Conflict) => {
+                return Err(damaged(file, frame.offset, &describe_turn(turn, ordinal, sequence.next_ordinal())));
             }
         }
     }
 }
 
-/// Cuts the torn end off the last segment, unless it is something else than that.
-fn cut<D: Disk>(disk: &mut D, file: &str, length: u64, position: &Position, fault: Fault) -> Result<(), OpenError> {
-    let what = describe(fault, position.next_ordinal);
-    if matches!(fault, Fault::Order(_)) || position.next_ordinal == 1 {
-        return Err(damaged(file, position.length, &what));
+/// Cuts the torn end off the last segment, unless it is something else than that: a whole record behind it.
+fn cut<D: Disk>(disk: &mut D, file: &str, length: u64, position: &Position, damage: Damage) -> Result<(), OpenError> {
+    let what = describe(damage.fault, position.next_ordinal);
+    if position.next_ordinal == 1 {
+        return Err(damaged(file, damage.offset, &what));
     }
-    if let Some((offset, ordinal)) = find_record_behind(disk, file, position.length, length, position.next_ordinal)? {
-        let known = format!("{what}, and record {ordinal} stands whole behind it at byte {offset}");
-        return Err(damaged(file, position.length, &known));
+    let mut reader = Reader::new(disk, file, damage.end, length);
+    loop {
+        match reader.next()? {
+            Next::End => break,
+            Next::Damage(_) => {}
+            Next::Frame(Frame { offset, head, .. }) => {
+                let known = format!("{what}, and record {} stands whole behind it at byte {offset}", head.ordinal);
+                return Err(damaged(file, damage.offset, &known));
+            }
+        }
     }
     assert!(position.length < length, "what is cut is there");
     disk.truncate(file, position.length)?;
     disk.sync(file)?;
     Ok(())
-}
-
-/// Looks for a whole record behind damage to record `ordinal`: its offset and ordinal. Only ordinals that can be there
-/// count, or chance and the contents of tasks would find one too easily.
-fn find_record_behind<D: Disk>(
-    disk: &D,
-    file: &str,
-    damage: u64,
-    length: u64,
-    ordinal: u64,
-) -> Result<Option<(u64, u64)>, DiskError> {
-    let mut start = damage + 1;
-    while start + FRAME_BYTES_MIN as u64 <= length {
-        let window = disk.read(file, start, READ_BYTES)?;
-        if window.len() < HEAD_BYTES {
-            break;
-        }
-        for (place, bytes) in window.windows(HEAD_BYTES).enumerate() {
-            let head = Head::read(bytes.first_chunk().expect("a head's bytes"));
-            let offset = start + place as u64;
-            let highest = ordinal + (offset - damage) / FRAME_BYTES_MIN as u64;
-            let possible = head.length_allowed()
-                && (ordinal..=highest).contains(&head.ordinal)
-                && offset + head.frame_bytes() as u64 <= length;
-            if possible && is_whole(disk, file, offset, &head)? {
-                return Ok(Some((offset, head.ordinal)));
-            }
-        }
-        start += (window.len() - HEAD_BYTES + 1) as u64;
-    }
-    Ok(None)
-}
-
-/// Whether the body behind a head matches it.
-fn is_whole<D: Disk>(disk: &D, file: &str, offset: u64, head: &Head) -> Result<bool, DiskError> {
-    let mut checksum = frame::checksum_start(head.ordinal);
-    let mut place = offset + HEAD_BYTES as u64;
-    let end = offset + head.frame_bytes() as u64;
-    while place < end {
-        let bytes = disk.read(file, place, READ_BYTES.min((end - place) as usize))?;
-        if bytes.is_empty() {
-            return Ok(false);
-        }
-        checksum = frame::checksum_over(checksum, &bytes);
-        place += bytes.len() as u64;
-    }
-    Ok(checksum == head.checksum)
 }
 
 fn read_header<D: Disk>(disk: &D, file: &str) -> Result<Result<Header, HeaderFault>, DiskError> {
@@ -330,10 +309,11 @@ fn check_header(header: &Header, file: &str, node: NodeId, position: &Position) 
     Err(OpenError::Foreign { file: file.into(), known })
 }
 
-fn decode(file: &str, offset: u64, ordinal: u64, body: &[u8]) -> Result<Record, OpenError> {
-    Record::decode(body).map_err(|error| OpenError::Version {
+fn decode(file: &str, frame: &Frame<'_>) -> Result<Record, OpenError> {
+    let ordinal = frame.head.ordinal;
+    Record::decode(frame.body).map_err(|error| OpenError::Version {
         file: file.into(),
-        offset,
+        offset: frame.offset,
         known: format!("record {ordinal} is whole, but this program does not understand it ({error})"),
     })
 }
@@ -357,10 +337,19 @@ fn header_error(file: &str, fault: HeaderFault) -> OpenError {
 
 fn describe(fault: Fault, ordinal: u64) -> String {
     match fault {
-        Fault::Incomplete => format!("record {ordinal} goes on after the end of the file"),
+        Fault::Rubbish => format!("there is something else where record {ordinal} should begin"),
+        Fault::Incomplete => format!("record {ordinal} is incomplete"),
+        Fault::Stuffing => format!("record {ordinal} holds bytes that are never written"),
         Fault::Length(length) => format!("record {ordinal} cannot have {length} bytes"),
-        Fault::Checksum => format!("the checksum of record {ordinal} does not match"),
-        Fault::Order(found) => format!("record {found} is where {ordinal} should be"),
+        Fault::Fingerprint => format!("the fingerprint of record {ordinal} does not match"),
+    }
+}
+
+fn describe_turn(turn: Turn, found: u64, expected: u64) -> String {
+    match turn {
+        Turn::Ahead => format!("record {found} is where {expected} should be: {} are missing", found - expected),
+        Turn::Conflict => format!("there is another record {found} before this one: two writes are in conflict"),
+        _ => format!("record {found} is where {expected} should be"),
     }
 }
 
