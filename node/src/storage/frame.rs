@@ -1,11 +1,11 @@
-//! One record in a segment: a sentinel, then fingerprint, ordinal, length and body, stuffed.
+//! One record in a segment: a sentinel, then fingerprint, ordinal, unsynced, length and body, stuffed.
 
 use super::stuffing::{SENTINEL, Unstuffable, stuff, stuffed_bytes_max, unstuff};
 use crate::limits::RECORD_BYTES_MAX;
 use crate::protocol::record::Record;
 
 /// Bytes before the body, not stuffed.
-pub(crate) const HEAD_BYTES: usize = 16;
+pub(crate) const HEAD_BYTES: usize = 20;
 /// The beginning of a frame that is enough to read its head.
 pub(crate) const HEAD_STUFFED_BYTES_MAX: usize = SENTINEL.len() + stuffed_bytes_max(HEAD_BYTES) + HEAD_BYTES;
 /// Memory that an emptied buffer keeps.
@@ -44,18 +44,35 @@ pub(crate) struct Head {
     pub fingerprint: u32,
     /// Place of the record in the log, from 1.
     pub ordinal: u64,
+    /// Records up to and with this one that were not yet known to be durable when it was written.
+    pub unsynced: u32,
     /// Bytes of the body.
     pub length: u32,
 }
 
+/// How many records up to and with `ordinal` are not covered by `synced`.
+pub(crate) fn unsynced(ordinal: u64, synced: u64) -> u32 {
+    assert!(synced < ordinal, "a record is written before it is synced");
+    // A number that does not fit claims less to be durable than is, and that is safe.
+    u32::try_from(ordinal - synced).unwrap_or(u32::MAX)
+}
+
+/// The highest ordinal up to which all was durable when the record `ordinal` was written. Nothing bounds what stands on
+/// a disk, but a record never speaks of itself.
+pub(crate) fn synced_before(ordinal: u64, unsynced: u32) -> u64 {
+    ordinal.saturating_sub(u64::from(unsynced.max(1)))
+}
+
 impl Head {
     fn from_content(content: &[u8; HEAD_BYTES]) -> Head {
-        let (fingerprint, rest) = content.split_first_chunk::<4>().expect("16 bytes");
-        let (ordinal, rest) = rest.split_first_chunk::<8>().expect("12 bytes");
+        let (fingerprint, rest) = content.split_first_chunk::<4>().expect("20 bytes");
+        let (ordinal, rest) = rest.split_first_chunk::<8>().expect("16 bytes");
+        let (unsynced, rest) = rest.split_first_chunk::<4>().expect("8 bytes");
         let length = rest.first_chunk::<4>().expect("4 bytes");
         Head {
             fingerprint: u32::from_be_bytes(*fingerprint),
             ordinal: u64::from_be_bytes(*ordinal),
+            unsynced: u32::from_be_bytes(*unsynced),
             length: u32::from_be_bytes(*length),
         }
     }
@@ -110,8 +127,9 @@ pub(crate) struct Encoder {
 impl Encoder {
     /// Appends the frame of a record to `out`. A body longer than [`RECORD_BYTES_MAX`] leaves `out` as it was and
     /// returns its length.
-    pub fn encode(&mut self, ordinal: u64, record: &Record, out: &mut Vec<u8>) -> Result<(), usize> {
-        assert!(ordinal > 0, "ordinals count from 1");
+    ///
+    /// All up to `synced` is durable already: whoever reads this record knows that whatever is missing there was lost.
+    pub fn encode(&mut self, ordinal: u64, synced: u64, record: &Record, out: &mut Vec<u8>) -> Result<Head, usize> {
         assert!(self.content.is_empty(), "nothing is left of the record before");
         self.content.extend_from_slice(&[0; HEAD_BYTES]);
         record.encode(&mut self.content);
@@ -120,21 +138,24 @@ impl Encoder {
             self.clear();
             return Err(length);
         }
-        self.write(ordinal, out);
+        let head = self.write(ordinal, synced, out);
         self.clear();
-        Ok(())
+        Ok(head)
     }
 
     /// Fills in the head before the body, and appends both.
-    fn write(&mut self, ordinal: u64, out: &mut Vec<u8>) {
-        let length = self.content.len() - HEAD_BYTES;
+    fn write(&mut self, ordinal: u64, synced: u64, out: &mut Vec<u8>) -> Head {
+        let length = (self.content.len() - HEAD_BYTES) as u32;
         assert!(length > 0, "a record has a body");
+        let unsynced = unsynced(ordinal, synced);
         self.content[4..12].copy_from_slice(&ordinal.to_be_bytes());
-        self.content[12..16].copy_from_slice(&(length as u32).to_be_bytes());
+        self.content[12..16].copy_from_slice(&unsynced.to_be_bytes());
+        self.content[16..20].copy_from_slice(&length.to_be_bytes());
         let fingerprint = fingerprint(&self.content);
         self.content[0..4].copy_from_slice(&fingerprint.to_be_bytes());
         out.extend_from_slice(&SENTINEL);
         stuff(&self.content, out);
+        Head { fingerprint, ordinal, unsynced, length }
     }
 
     fn clear(&mut self) {
@@ -148,14 +169,14 @@ impl Encoder {
 pub(crate) fn of_body(ordinal: u64, body: &[u8]) -> Vec<u8> {
     let mut encoder = Encoder { content: [&[0; HEAD_BYTES][..], body].concat() };
     let mut out = Vec::new();
-    encoder.write(ordinal, &mut out);
+    encoder.write(ordinal, ordinal - 1, &mut out);
     out
 }
 
-/// Appends the frame of a small record.
+/// Appends the frame of a small record that was written when nothing was durable.
 #[cfg(test)]
 pub(crate) fn encode(ordinal: u64, record: &Record, out: &mut Vec<u8>) {
-    Encoder::default().encode(ordinal, record, out).expect("small");
+    Encoder::default().encode(ordinal, 0, record, out).expect("small");
 }
 
 #[cfg(test)]

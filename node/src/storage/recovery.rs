@@ -3,89 +3,29 @@
 //! A crash can leave behind only three things, and only these are mended:
 //! - a first segment without a whole identity: the node never was, it is begun again;
 //! - a last segment without a whole header: records go in only once the header is durable, so it is removed;
-//! - an end of the last segment that is no record, with no whole record behind it: it is cut.
+//! - in the last segment, missing or broken records and heads whose sync had not ended: from the first such record on
+//!   everything is cut, and heads are made to agree with the records that are left.
 //!
-//! The one before a last segment was synced before that was begun, so damage in it is damage.
+//! A sync has surely ended if any later record or head says so: each carries how many records before it were not yet
+//! durable. All before a last segment was synced before that was begun. So the only damage that looks like a crash is
+//! damage to the last batch, and only if the process ended in any way but that one: nothing on the disk can tell there
+//! whether the sync had ended, as the only thing that happened after it was that others were told. It is taken for a
+//! crash, because crashes are common and must not need an operator.
 
 use super::disk::{Disk, DiskError};
-use super::frame::{Encoder, Fault};
+use super::examine::{Loss, examine, read_heads, read_region};
+use super::frame::{Fault, Head};
 use super::log::Identity;
-use super::reader::{Damage, Frame, Next, Reader};
+use super::reader::{Frame, Next, Reader};
 use super::segment::{self, FORMAT_VERSION, HEADER_BYTES, Header, HeaderFault};
 use super::sequence::{Sequence, Turn};
+use super::slot::{SLOT_BYTES, Slot};
 use crate::protocol::record::{RECORD_VERSION, Record};
 use norn_client::wire::{ClusterId, NodeId};
 
-/// Why a log is not opened. Whole records are all where they were.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
-    /// The disk failed.
-    #[error("the log cannot be read or mended: {0}; see to the disk, then start the node again")]
-    Disk(#[from] DiskError),
-    /// Bytes are not what was written, where a crash leaves none such.
-    #[error(
-        "{file} at byte {offset}: {known}; a record that was already acknowledged may be damaged; restore the file from \
-         a copy, or move the data directory aside and start the node as a new member"
-    )]
-    Damaged {
-        /// The segment.
-        file: String,
-        /// Where the damage begins.
-        offset: u64,
-        /// What is there.
-        known: String,
-    },
-    /// A segment is missing, or a file is named like one and is none.
-    #[error(
-        "{file}: {known}; put back the files that are missing and take away those that do not belong here, or move the \
-         data directory aside and start the node as a new member"
-    )]
-    Names {
-        /// The file that breaks the sequence.
-        file: String,
-        /// What was expected.
-        known: String,
-    },
-    /// A segment of another node, another cluster or another place in the log.
-    #[error(
-        "{file} at byte 0: the header is whole, but {known}; it was copied from elsewhere: restore the right file from \
-         a copy, or move the data directory aside and start the node as a new member"
-    )]
-    Foreign {
-        /// The segment.
-        file: String,
-        /// What does not agree.
-        known: String,
-    },
-    /// Written by another version of the program.
-    #[error(
-        "{file} at byte {offset}: {known}; start the version of norn that wrote it, or move the data directory aside and \
-         start the node as a new member"
-    )]
-    Version {
-        /// The segment.
-        file: String,
-        /// Where.
-        offset: u64,
-        /// Which versions.
-        known: String,
-    },
-    /// The node did not accept a whole record.
-    #[error(
-        "{file} at byte {offset}: record {ordinal} is whole, but the node refuses it: {cause}; keep the data directory \
-         for a report, and start the node on another one as a new member"
-    )]
-    Refused {
-        /// The segment.
-        file: String,
-        /// Where its frame begins.
-        offset: u64,
-        /// Which record.
-        ordinal: u64,
-        /// What the node said.
-        cause: String,
-    },
-}
+mod error;
+
+pub use error::OpenError;
 
 /// What a replay went through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -94,10 +34,15 @@ pub struct Replayed {
     pub records: u64,
     /// Segments of the log as it is now.
     pub segments: u64,
-    /// Bytes of the log as it is now.
+    /// Bytes of their frames.
     pub bytes: u64,
     /// Bytes of a torn end that were cut off.
     pub cut_bytes: u64,
+    /// Records in it whose heads were found. As far as can be told their sync had not ended, so that nobody heard of
+    /// them; damage to the last batch before a crash looks the same.
+    pub cut_records: u64,
+    /// Heads at the end of the log that were written anew, as the crash had left them missing or too many.
+    pub heads_mended: u64,
 }
 
 /// Where the log goes on.
@@ -105,12 +50,23 @@ pub struct Replayed {
 pub(crate) struct Position {
     /// Number of the last segment.
     pub segment: u64,
-    /// Its length.
+    /// Its header.
+    pub header: Header,
+    /// Where its last record ends.
     pub length: u64,
     /// Ordinal of the next record.
     pub next_ordinal: u64,
     /// The cluster in the first genesis record; zero if there was none.
     pub cluster: ClusterId,
+}
+
+/// Where every log begins.
+impl Default for Position {
+    fn default() -> Self {
+        let (cluster, node) = (ClusterId::default(), NodeId(0));
+        let header = Header { cluster, node, segment: 0, first_ordinal: 1, slots: 1 };
+        Position { segment: 0, header, length: 0, next_ordinal: 1, cluster }
+    }
 }
 
 impl Position {
@@ -146,49 +102,30 @@ pub(crate) fn survey<D: Disk>(disk: &D) -> Result<u64, OpenError> {
 pub(crate) fn read_identity<D: Disk>(disk: &D, alone: bool) -> Result<Option<Identity>, OpenError> {
     let file = segment::name(1);
     let length = disk.length(&file)?;
-    let header = read_header(disk, &file)?;
-    let mut reader = Reader::new(disk, &file, HEADER_BYTES as u64, length);
-    let offset = reader.offset();
-    let fault = match (header, reader.next()?) {
-        (Ok(header), Next::Frame(frame)) => {
-            let identity = identity_in(&file, &frame)?;
-            check_header(&header, &file, identity.node, &Position { segment: 1, ..begin() })?;
-            return Ok(Some(identity));
-        }
-        (Err(fault @ (HeaderFault::Format(_) | HeaderFault::Records(_))), _) | (Err(fault), Next::Frame(_)) => {
-            return Err(header_error(&file, fault));
-        }
-        (Err(fault @ HeaderFault::Broken(_)), Next::End | Next::Damage(_)) => header_error(&file, fault),
-        (Ok(_), Next::End) => damaged(&file, offset, "record 1 is missing"),
-        (Ok(_), Next::Damage(damage)) => damaged(&file, offset, &describe(damage.fault, 1)),
+    let header = match read_header(disk, &file)? {
+        Ok(header) => header,
+        Err(HeaderFault::Broken(_)) if alone && length <= HEADER_BYTES as u64 => return Ok(None),
+        Err(fault) => return Err(header_error(&file, fault)),
     };
-    let unfinished = alone && length <= (HEADER_BYTES + identity_bytes_max()) as u64;
-    if unfinished { Ok(None) } else { Err(fault) }
-}
-
-/// Who the node is, from the first frame of the log.
-fn identity_in(file: &str, frame: &Frame<'_>) -> Result<Identity, OpenError> {
-    if frame.head.ordinal != 1 {
-        let known = format!("record {} is where 1 should be", frame.head.ordinal);
-        return Err(damaged(file, frame.offset, &known));
+    let mut reader = Reader::new(disk, &file, header.records_offset(), length);
+    let offset = reader.offset();
+    let known = match reader.next()? {
+        Next::Frame(frame) if frame.head.ordinal == 1 => {
+            let Record::Identity { node, incarnation } = decode(&file, &frame)? else {
+                return Err(damaged(&file, offset, "record 1 does not say which node this is"));
+            };
+            check_header(&header, &file, node, &Position { segment: 1, ..Position::default() })?;
+            return Ok(Some(Identity { node, incarnation }));
+        }
+        Next::Frame(frame) => describe_turn(Turn::Ahead, frame.head.ordinal, 1),
+        Next::End => "record 1 is missing".into(),
+        Next::Damage(damage) => describe(damage.fault, 1),
+    };
+    let findings = examine(disk, &file, &header)?;
+    if alone && findings.synced == 0 && findings.highest() <= 1 {
+        return Ok(None);
     }
-    match decode(file, frame)? {
-        Record::Identity { node, incarnation } => Ok(Identity { node, incarnation }),
-        _ => Err(damaged(file, frame.offset, "record 1 does not say which node this is")),
-    }
-}
-
-/// Longest frame of an identity. The shortest with any other record behind it is longer: then the segment was finished.
-fn identity_bytes_max() -> usize {
-    let mut bytes = Vec::new();
-    let longest = Record::Identity { node: NodeId(u128::MAX), incarnation: u64::MAX };
-    Encoder::default().encode(u64::MAX, &longest, &mut bytes).expect("an identity is small");
-    bytes.len()
-}
-
-/// Where every log begins.
-fn begin() -> Position {
-    Position { segment: 0, length: 0, next_ordinal: 1, cluster: ClusterId::default() }
+    Err(OpenError::Damaged { file, offset, known, loss: findings.lost(findings.highest()) })
 }
 
 /// Visits every record of the segments up to number `last`, and mends what a crash may have left at the end.
@@ -198,8 +135,9 @@ pub(crate) fn replay<D: Disk>(
     last: u64,
     mut visit: impl FnMut(Record) -> Result<(), String>,
 ) -> Result<(Position, Replayed), OpenError> {
-    let mut position = begin();
+    let mut position = Position::default();
     let mut replayed = Replayed::default();
+    let mut end = End::default();
     for number in 1..=last {
         let file = segment::name(number);
         let length = disk.length(&file)?;
@@ -207,6 +145,8 @@ pub(crate) fn replay<D: Disk>(
             Ok(header) => header,
             // The records come after the header is durable: there are none, and the segment before is whole.
             Err(HeaderFault::Broken(_)) if number == last && number > 1 && length <= HEADER_BYTES as u64 => {
+                let all_synced = true;
+                end_of_log(disk, &position, &end, all_synced, &mut replayed)?;
                 disk.remove(&file)?;
                 disk.sync_directory()?;
                 replayed.cut_bytes += length;
@@ -216,75 +156,161 @@ pub(crate) fn replay<D: Disk>(
         };
         position.segment = number;
         check_header(&header, &file, identity.node, &position)?;
-        if let Some(damage) = read_records(disk, &file, length, &mut position, &mut visit)? {
-            if number < last {
-                return Err(damaged(&file, damage.offset, &describe(damage.fault, position.next_ordinal)));
-            }
-            cut(disk, &file, length, &position, damage)?;
-            replayed.cut_bytes += length - position.length;
-        }
+        check_first_ordinal(disk, &header, &file, &position)?;
+        position.header = header;
+        end = read_records(disk, &file, length, &mut position, &mut visit)?;
         replayed.segments += 1;
-        replayed.bytes += position.length;
+        if number == last {
+            end_of_log(disk, &position, &end, false, &mut replayed)?;
+        } else if let Some(broken) = end.broken.take() {
+            return Err(damaged_within(disk, &file, &header, broken)?);
+        }
+        replayed.bytes += position.length - position.header.records_offset();
     }
     replayed.records = position.next_ordinal - 1;
     Ok((position, replayed))
 }
 
-/// Visits the records of one segment. `position` ends after the last whole one before damage, if there is any.
+/// How the reading of a segment ended.
+#[derive(Debug, Default)]
+struct End {
+    /// What its heads should be.
+    heads: Vec<Slot>,
+    /// What is wrong, if it ended before the file did.
+    broken: Option<Broken>,
+}
+
+/// A place where the record whose turn it is should be, and is not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Broken {
+    offset: u64,
+    known: String,
+}
+
+/// Visits the records of one segment. `position` ends after the last one before anything is wrong.
 fn read_records<D: Disk>(
     disk: &D,
     file: &str,
     length: u64,
     position: &mut Position,
     visit: &mut impl FnMut(Record) -> Result<(), String>,
-) -> Result<Option<Damage>, OpenError> {
+) -> Result<End, OpenError> {
+    let mut end = End::default();
     let mut sequence = Sequence::new(position.next_ordinal);
-    let mut reader = Reader::new(disk, file, HEADER_BYTES as u64, length);
+    let mut reader = Reader::new(disk, file, position.header.records_offset(), length);
     position.length = reader.offset();
     loop {
         let frame = match reader.next()? {
-            Next::End => return Ok(None),
-            Next::Damage(damage) => return Ok(Some(damage)),
+            Next::End => return Ok(end),
+            Next::Damage(damage) => {
+                let known = describe(damage.fault, sequence.next_ordinal());
+                end.broken = Some(Broken { offset: damage.offset, known });
+                return Ok(end);
+            }
             Next::Frame(frame) => frame,
         };
-        position.length = frame.offset + frame.bytes;
-        let ordinal = frame.head.ordinal;
-        match sequence.take(ordinal, frame.head.fingerprint) {
-            Turn::Next => {
+        let Frame { offset, head: Head { ordinal, fingerprint, .. }, .. } = frame;
+        let has_slot = position.header.has_slot(ordinal);
+        match sequence.take(ordinal, fingerprint) {
+            Turn::Next if has_slot => {
                 let record = decode(file, &frame)?;
+                end.heads.push(Slot::of(&frame.head, offset, frame.bytes, &record));
                 position.pass(&record);
-                let offset = frame.offset;
                 visit(record).map_err(|cause| OpenError::Refused { file: file.into(), offset, ordinal, cause })?;
             }
             Turn::Repeat => {}
-            turn @ (Turn::Ahead | Turn::Behind | Turn::Conflict) => {
-                return Err(damaged(file, frame.offset, &describe_turn(turn, ordinal, sequence.next_ordinal())));
+            Turn::Ahead if has_slot => {
+                let known = describe_turn(Turn::Ahead, ordinal, position.next_ordinal);
+                end.broken = Some(Broken { offset, known });
+                return Ok(end);
+            }
+            // A crash leaves gaps, but it never makes a record.
+            turn @ (Turn::Behind | Turn::Conflict | Turn::Next | Turn::Ahead) => {
+                let known = describe_turn(turn, ordinal, position.next_ordinal);
+                return Err(OpenError::Damaged { file: file.into(), offset, known, loss: Loss::default() });
             }
         }
+        position.length = offset + frame.bytes;
     }
 }
 
-/// Cuts the torn end off the last segment, unless it is something else than that: a whole record behind it.
-fn cut<D: Disk>(disk: &mut D, file: &str, length: u64, position: &Position, damage: Damage) -> Result<(), OpenError> {
-    let what = describe(damage.fault, position.next_ordinal);
-    if position.next_ordinal == 1 {
-        return Err(damaged(file, damage.offset, &what));
-    }
-    let mut reader = Reader::new(disk, file, damage.end, length);
-    loop {
-        match reader.next()? {
-            Next::End => break,
-            Next::Damage(_) => {}
-            Next::Frame(Frame { offset, head, .. }) => {
-                let known = format!("{what}, and record {} stands whole behind it at byte {offset}", head.ordinal);
-                return Err(damaged(file, damage.offset, &known));
-            }
+/// Mends the end of the log, unless what is missing there was durable once. With `all_synced`, all of the segment was.
+fn end_of_log<D: Disk>(
+    disk: &mut D,
+    position: &Position,
+    end: &End,
+    all_synced: bool,
+    replayed: &mut Replayed,
+) -> Result<(), OpenError> {
+    let (file, header) = (segment::name(position.segment), &position.header);
+    let next = position.next_ordinal;
+    let heads = read_heads(disk, &file, header)?;
+    let cut_heads = heads.iter().flatten().filter(|head| head.ordinal >= next).count();
+    if cut_heads > 0 || end.broken.is_some() {
+        let findings = examine(disk, &file, header)?;
+        let durable = if all_synced { findings.highest() } else { findings.synced };
+        if durable >= next || findings.foreign || all_synced && end.broken.is_some() {
+            let missing =
+                || Broken { offset: position.length, known: format!("the segment ends before record {next}") };
+            let Broken { offset, known } = end.broken.clone().unwrap_or_else(missing);
+            return Err(OpenError::Damaged { file, offset, known, loss: findings.lost(durable) });
         }
     }
-    assert!(position.length < length, "what is cut is there");
-    disk.truncate(file, position.length)?;
-    disk.sync(file)?;
+    replayed.cut_records = cut_heads as u64;
+    let cut_bytes = disk.length(&file)?.saturating_sub(position.length);
+    if cut_bytes > 0 {
+        disk.truncate(&file, position.length)?;
+        replayed.cut_bytes += cut_bytes;
+    }
+    replayed.heads_mended = mend_heads(disk, &file, header, &end.heads)?;
+    if cut_bytes > 0 || replayed.heads_mended > 0 {
+        disk.sync(&file)?;
+    }
     Ok(())
+}
+
+/// Writes the heads of a segment anew where they are not what they should be; how many are not.
+fn mend_heads<D: Disk>(disk: &mut D, file: &str, header: &Header, heads: &[Slot]) -> Result<u64, DiskError> {
+    let found = read_region(disk, file, header)?;
+    let mut right: Vec<u8> = heads.iter().flat_map(Slot::encode).collect();
+    right.resize(right.len().max(found.len()), 0);
+    let differs = |place: &usize| {
+        let bytes = place * SLOT_BYTES..((place + 1) * SLOT_BYTES).min(right.len());
+        found.get(bytes.clone()) != Some(&right[bytes])
+    };
+    let wrong: Vec<usize> = (0..right.len().div_ceil(SLOT_BYTES)).filter(differs).collect();
+    if let (Some(first), Some(last)) = (wrong.first(), wrong.last()) {
+        let bytes = &right[first * SLOT_BYTES..((last + 1) * SLOT_BYTES).min(right.len())];
+        disk.write(file, (HEADER_BYTES + first * SLOT_BYTES) as u64, bytes)?;
+    }
+    Ok(wrong.len() as u64)
+}
+
+/// Damage in a segment that is not the last: all of it was durable before the next one was begun.
+fn damaged_within<D: Disk>(disk: &D, file: &str, header: &Header, broken: Broken) -> Result<OpenError, DiskError> {
+    let findings = examine(disk, file, header)?;
+    let after = read_header(disk, &segment::name(header.segment + 1))?;
+    let last = match after {
+        Ok(after) if after.node == header.node && after.segment == header.segment + 1 => after.first_ordinal - 1,
+        _ => findings.highest(),
+    };
+    let Broken { offset, known } = broken;
+    Ok(OpenError::Damaged { file: file.into(), offset, known, loss: findings.lost(last) })
+}
+
+/// Checks that a segment begins where the one before it ends. `position` is still the end of that one.
+fn check_first_ordinal<D: Disk>(disk: &D, header: &Header, file: &str, position: &Position) -> Result<(), OpenError> {
+    let (found, next) = (header.first_ordinal, position.next_ordinal);
+    if found == next {
+        return Ok(());
+    }
+    if found < next || position.header.segment == 0 {
+        return Err(damaged(file, 0, &format!("the segment begins with record {found}, and it should with {next}")));
+    }
+    let file = segment::name(position.header.segment);
+    let loss = examine(disk, &file, &position.header)?.lost(found - 1);
+    let known = format!("the segment ends before record {next}, and the next one begins with record {found}");
+    Err(OpenError::Damaged { file, offset: position.length, known, loss })
 }
 
 fn read_header<D: Disk>(disk: &D, file: &str) -> Result<Result<Header, HeaderFault>, DiskError> {
@@ -299,10 +325,6 @@ fn check_header(header: &Header, file: &str, node: NodeId, position: &Position) 
         format!("it is of cluster {}, and the log before it of {}", header.cluster, position.cluster)
     } else if header.segment != position.segment {
         format!("it is that of segment {}", header.segment)
-    } else if header.first_ordinal != position.next_ordinal {
-        let (found, next) = (header.first_ordinal, position.next_ordinal);
-        let known = format!("the segment begins with record {found}, and the one before it ends before record {next}");
-        return Err(damaged(file, 0, &known));
     } else {
         return Ok(());
     };
@@ -318,8 +340,9 @@ fn decode(file: &str, frame: &Frame<'_>) -> Result<Record, OpenError> {
     })
 }
 
+/// Damage of which nobody can say what it cost.
 fn damaged(file: &str, offset: u64, known: &str) -> OpenError {
-    OpenError::Damaged { file: file.into(), offset, known: known.into() }
+    OpenError::Damaged { file: file.into(), offset, known: known.into(), loss: Loss::untold() }
 }
 
 fn header_error(file: &str, fault: HeaderFault) -> OpenError {
@@ -349,7 +372,8 @@ fn describe_turn(turn: Turn, found: u64, expected: u64) -> String {
     match turn {
         Turn::Ahead => format!("record {found} is where {expected} should be: {} are missing", found - expected),
         Turn::Conflict => format!("there is another record {found} before this one: two writes are in conflict"),
-        _ => format!("record {found} is where {expected} should be"),
+        Turn::Next => format!("record {found} has no place in this segment"),
+        Turn::Behind | Turn::Repeat => format!("record {found} is where {expected} should be"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! One file of the log: its name and its header.
 
+use super::slot::SLOT_BYTES;
 use crate::protocol::record::RECORD_VERSION;
 use norn_client::wire::{ClusterId, NodeId};
 
@@ -7,8 +8,16 @@ use norn_client::wire::{ClusterId, NodeId};
 pub(crate) const MAGIC: [u8; 8] = *b"NORN-WAL";
 /// Version of the header and of frames.
 pub(crate) const FORMAT_VERSION: u16 = 2;
-/// Bytes of a header.
-pub(crate) const HEADER_BYTES: usize = 64;
+/// Bytes of a header: a sector of its own, so that no write of a head comes near it.
+pub(crate) const HEADER_BYTES: usize = 512;
+/// Where the header's checksum stands.
+const CHECKSUM_PLACE: usize = HEADER_BYTES - 4;
+/// Bytes of records for which there is one slot: roughly a small record, as holes cost nothing.
+const BYTES_PER_SLOT: u64 = 512;
+/// Fewest slots of a segment.
+const SLOTS_MIN: u32 = 8;
+/// Most slots of a segment.
+pub(crate) const SLOTS_MAX: u32 = 1 << 17;
 /// Number of the highest segment whose name still sorts after all others.
 const NUMBER_MAX: u64 = 9_999_999_999_999_999;
 const SUFFIX: &str = ".log";
@@ -44,6 +53,13 @@ pub(crate) struct Header {
     pub segment: u64,
     /// Ordinal of the first record in it.
     pub first_ordinal: u64,
+    /// Heads that it has room for, and so records.
+    pub slots: u32,
+}
+
+/// Slots of a segment with so many bytes of records.
+pub(crate) fn slots_for(bytes: u64) -> u32 {
+    (bytes / BYTES_PER_SLOT).clamp(u64::from(SLOTS_MIN), u64::from(SLOTS_MAX)) as u32
 }
 
 /// Why bytes are not a header.
@@ -58,6 +74,22 @@ pub(crate) enum HeaderFault {
 }
 
 impl Header {
+    /// Where the head of a record stands. The record must have a slot in this segment.
+    pub fn slot_offset(&self, ordinal: u64) -> u64 {
+        assert!(self.has_slot(ordinal), "record {ordinal} is of another segment");
+        HEADER_BYTES as u64 + (ordinal - self.first_ordinal) * SLOT_BYTES as u64
+    }
+
+    /// Whether a record can be in this segment.
+    pub fn has_slot(&self, ordinal: u64) -> bool {
+        ordinal.checked_sub(self.first_ordinal).is_some_and(|place| place < u64::from(self.slots))
+    }
+
+    /// Where the records begin.
+    pub fn records_offset(&self) -> u64 {
+        HEADER_BYTES as u64 + u64::from(self.slots) * SLOT_BYTES as u64
+    }
+
     /// The bytes.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
@@ -68,8 +100,9 @@ impl Header {
         bytes[28..44].copy_from_slice(&self.node.to_bytes());
         bytes[44..52].copy_from_slice(&self.segment.to_be_bytes());
         bytes[52..60].copy_from_slice(&self.first_ordinal.to_be_bytes());
-        let checksum = crc32c::crc32c(&bytes[0..60]);
-        bytes[60..64].copy_from_slice(&checksum.to_be_bytes());
+        bytes[60..64].copy_from_slice(&self.slots.to_be_bytes());
+        let checksum = crc32c::crc32c(&bytes[..CHECKSUM_PLACE]);
+        bytes[CHECKSUM_PLACE..].copy_from_slice(&checksum.to_be_bytes());
         bytes
     }
 
@@ -88,18 +121,24 @@ impl Header {
         if !magic {
             return Err(HeaderFault::Broken("this is not the beginning of a segment"));
         }
-        if crc32c::crc32c(&bytes[0..60]) != u32::from_be_bytes(field(bytes, 60)) {
+        if crc32c::crc32c(&bytes[..CHECKSUM_PLACE]) != u32::from_be_bytes(field(bytes, CHECKSUM_PLACE)) {
             return Err(HeaderFault::Broken("the checksum of the segment's header does not match"));
         }
         let records = u16::from_be_bytes(field(bytes, 10));
         if records != RECORD_VERSION {
             return Err(HeaderFault::Records(records));
         }
+        let (first_ordinal, slots) = (u64::from_be_bytes(field(bytes, 52)), u32::from_be_bytes(field(bytes, 60)));
+        let possible = first_ordinal > 0 && first_ordinal.checked_add(u64::from(SLOTS_MAX)).is_some();
+        if !possible || !(1..=SLOTS_MAX).contains(&slots) {
+            return Err(HeaderFault::Broken("the segment's header says what no segment is like"));
+        }
         Ok(Header {
             cluster: ClusterId::from_bytes(field(bytes, 12)),
             node: NodeId::from_bytes(field(bytes, 28)),
             segment: u64::from_be_bytes(field(bytes, 44)),
-            first_ordinal: u64::from_be_bytes(field(bytes, 52)),
+            first_ordinal,
+            slots,
         })
     }
 }

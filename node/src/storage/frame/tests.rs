@@ -22,11 +22,11 @@ fn read(bytes: &[u8]) -> Result<(u64, Vec<u8>, usize), Fault> {
 #[test]
 fn the_bytes_are_fixed() {
     let bytes = frame(7, &Record::Boot { count: 3 });
-    let head = [0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 5];
+    let head = [0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 7, 0, 0, 0, 5];
     let body = [0x81, 0xa1, b'B', 0x91, 3];
     let fingerprint = crc32c::crc32c(&[&head[..], &body].concat()).to_be_bytes();
-    assert_eq!(bytes, [&[0xfe, 0xfd, 21][..], &fingerprint, &head, &body].concat());
-    assert_eq!(fingerprint, [190, 222, 15, 205]);
+    assert_eq!(bytes, [&[0xfe, 0xfd, 25][..], &fingerprint, &head, &body].concat());
+    assert_eq!(fingerprint, [3, 145, 16, 150]);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn zeroes_are_no_frame() {
 fn lengths_are_bounded() {
     let length_of = |length: u32| {
         let mut bytes = SENTINEL.to_vec();
-        stuff(&[&[0; 12][..], &length.to_be_bytes(), &[1; 40]].concat(), &mut bytes);
+        stuff(&[&[0; 16][..], &length.to_be_bytes(), &[1; 40]].concat(), &mut bytes);
         Head::read(&bytes, &mut Vec::new()).map(|head| head.length)
     };
     for length in [1, RECORD_BYTES_MAX as u32] {

@@ -61,7 +61,7 @@ fn a_sentinel_is_found_however_far_and_across_two_windows() {
 fn a_hostile_length_costs_nothing() {
     for length in [0, 1 << 26, (1 << 26) + 1, u32::MAX] {
         let mut bytes = SENTINEL.to_vec();
-        crate::storage::stuffing::stuff(&[&[0; 12][..], &length.to_be_bytes(), &[0; 28]].concat(), &mut bytes);
+        crate::storage::stuffing::stuff(&[&[0; 16][..], &length.to_be_bytes(), &[0; 28]].concat(), &mut bytes);
         let disk = Double::with_file("a.log", &bytes);
         let mut reader = Reader::new(&disk, "a.log", 0, bytes.len() as u64);
         let Next::Damage(damage) = reader.next().expect("no fault") else { panic!("damage") };

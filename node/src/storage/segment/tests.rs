@@ -4,7 +4,13 @@ use super::*;
 use proptest::prelude::*;
 
 fn header() -> Header {
-    Header { cluster: ClusterId(0x0102), node: NodeId(0x0a0b << 112), segment: 3, first_ordinal: 0x1_0000 }
+    Header {
+        cluster: ClusterId(0x0102),
+        node: NodeId(0x0a0b << 112),
+        segment: 3,
+        first_ordinal: 0x1_0000,
+        slots: 0x0102,
+    }
 }
 
 #[test]
@@ -16,7 +22,9 @@ fn the_bytes_are_fixed() {
     golden.extend_from_slice(&[10, 11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     golden.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 3]);
     golden.extend_from_slice(&[0, 0, 0, 0, 0, 1, 0, 0]);
-    golden.extend_from_slice(&[207, 143, 17, 4]);
+    golden.extend_from_slice(&[0, 0, 1, 2]);
+    golden.resize(508, 0);
+    golden.extend_from_slice(&[160, 5, 94, 79]);
     assert_eq!(header().encode().as_slice(), golden);
 }
 
@@ -30,7 +38,7 @@ fn any_changed_or_missing_byte_of_a_header_is_noticed() {
     let bytes = header().encode();
     for place in 0..bytes.len() {
         assert!(Header::decode(&bytes[..place]).is_err(), "cut to {place}");
-        for change in 1..=255 {
+        for change in [1, 2, 16, 128, 255] {
             let mut changed = bytes;
             changed[place] ^= change;
             assert!(Header::decode(&changed).is_err(), "byte {place} changed by {change}");
@@ -45,13 +53,34 @@ fn other_versions_are_told_apart_from_damage() {
     assert_eq!(Header::decode(&format), Err(HeaderFault::Format(1)));
     let mut records = header().encode();
     records[11] = 9;
-    let checksum = crc32c::crc32c(&records[..60]);
-    records[60..].copy_from_slice(&checksum.to_be_bytes());
+    let checksum = crc32c::crc32c(&records[..508]);
+    records[508..].copy_from_slice(&checksum.to_be_bytes());
     assert_eq!(Header::decode(&records), Err(HeaderFault::Records(9)));
     // A crash may leave zeroes behind the magic: that is no version.
     let mut torn = [0; HEADER_BYTES];
     torn[..8].copy_from_slice(&MAGIC);
     assert!(matches!(Header::decode(&torn), Err(HeaderFault::Broken(_))));
+}
+
+#[test]
+fn what_no_segment_is_like_is_refused() {
+    let changes = [
+        Header { slots: 0, ..header() },
+        Header { slots: SLOTS_MAX + 1, ..header() },
+        Header { first_ordinal: 0, ..header() },
+        Header { first_ordinal: u64::MAX - 1, ..header() },
+    ];
+    for changed in changes {
+        assert!(matches!(Header::decode(&changed.encode()), Err(HeaderFault::Broken(_))), "{changed:?}");
+    }
+}
+
+#[test]
+fn heads_stand_between_the_header_and_the_records() {
+    assert_eq!(header().slot_offset(0x1_0000), HEADER_BYTES as u64);
+    assert_eq!(header().slot_offset(0x1_0000 + 0x101) + SLOT_BYTES as u64, header().records_offset());
+    assert!(!header().has_slot(0xffff) && !header().has_slot(0x1_0000 + 0x102));
+    assert_eq!([slots_for(0), slots_for(1 << 20), slots_for(u64::MAX)], [SLOTS_MIN, 2048, SLOTS_MAX]);
 }
 
 #[test]
