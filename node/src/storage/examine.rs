@@ -135,6 +135,17 @@ impl Findings {
         }
         loss
     }
+
+    /// How many records are whole.
+    pub fn whole(&self) -> u64 {
+        self.records.iter().flatten().count() as u64
+    }
+
+    /// How many whole records have no head that says the same.
+    pub fn heads_lost(&self) -> usize {
+        let slots = self.records.iter().zip(&self.heads);
+        slots.filter(|(record, head)| record.is_some() && **record != head.map(|head| head.fingerprint)).count()
+    }
 }
 
 /// Records that are lost, and whose they were.
@@ -166,6 +177,11 @@ impl Loss {
             Some(of) => *self.owners.entry(of).or_default() += 1,
             None => self.unknown += 1,
         }
+    }
+
+    /// How many records.
+    pub fn count(&self) -> u64 {
+        self.unknown + self.owners.values().sum::<u64>()
     }
 
     /// Nothing is lost.

@@ -46,6 +46,7 @@ mod segment;
 mod sequence;
 mod slot;
 mod stuffing;
+pub mod verify;
 
 #[cfg(test)]
 mod double;

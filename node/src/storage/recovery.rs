@@ -119,7 +119,7 @@ pub(crate) fn read_identity<D: Disk>(disk: &D, alone: bool) -> Result<Option<Ide
         }
         Next::Frame(frame) => describe_turn(Turn::Ahead, frame.head.ordinal, 1),
         Next::End => "record 1 is missing".into(),
-        Next::Damage(damage) => describe(damage.fault, 1),
+        Next::Damage(damage) => describe(damage.fault, Some(1)),
     };
     let findings = examine(disk, &file, &header)?;
     if alone && findings.synced == 0 && findings.highest() <= 1 {
@@ -203,7 +203,7 @@ fn read_records<D: Disk>(
         let frame = match reader.next()? {
             Next::End => return Ok(end),
             Next::Damage(damage) => {
-                let known = describe(damage.fault, sequence.next_ordinal());
+                let known = describe(damage.fault, Some(sequence.next_ordinal()));
                 end.broken = Some(Broken { offset: damage.offset, known });
                 return Ok(end);
             }
@@ -346,25 +346,36 @@ fn damaged(file: &str, offset: u64, known: &str) -> OpenError {
 }
 
 fn header_error(file: &str, fault: HeaderFault) -> OpenError {
-    let known = match fault {
-        HeaderFault::Broken(known) => return damaged(file, 0, known),
+    match fault {
+        HeaderFault::Broken(known) => damaged(file, 0, known),
+        HeaderFault::Format(_) | HeaderFault::Records(_) => {
+            OpenError::Version { file: file.into(), offset: 0, known: header_fault(fault) }
+        }
+    }
+}
+
+/// What is wrong with a header.
+pub(crate) fn header_fault(fault: HeaderFault) -> String {
+    match fault {
+        HeaderFault::Broken(known) => known.into(),
         HeaderFault::Format(found) => {
             format!("the segment has format version {found}, this program knows {FORMAT_VERSION}")
         }
         HeaderFault::Records(found) => {
             format!("the segment has records of version {found}, this program knows {RECORD_VERSION}")
         }
-    };
-    OpenError::Version { file: file.into(), offset: 0, known }
+    }
 }
 
-fn describe(fault: Fault, ordinal: u64) -> String {
+/// What is wrong where a record should be; which one, if that is known.
+pub(crate) fn describe(fault: Fault, ordinal: Option<u64>) -> String {
+    let record = ordinal.map_or("a record".into(), |ordinal| format!("record {ordinal}"));
     match fault {
-        Fault::Rubbish => format!("there is something else where record {ordinal} should begin"),
-        Fault::Incomplete => format!("record {ordinal} is incomplete"),
-        Fault::Stuffing => format!("record {ordinal} holds bytes that are never written"),
-        Fault::Length(length) => format!("record {ordinal} cannot have {length} bytes"),
-        Fault::Fingerprint => format!("the fingerprint of record {ordinal} does not match"),
+        Fault::Rubbish => format!("there is something else where {record} should begin"),
+        Fault::Incomplete => format!("{record} is incomplete"),
+        Fault::Stuffing => format!("{record} holds bytes that are never written"),
+        Fault::Length(length) => format!("{record} cannot have {length} bytes"),
+        Fault::Fingerprint => format!("the fingerprint of {record} does not match"),
     }
 }
 
