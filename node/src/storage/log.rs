@@ -4,7 +4,7 @@ use super::disk::{Disk, DiskError};
 use super::frame::Encoder;
 use super::recovery::{self, OpenError, Position, Replayed};
 use super::segment::{self, Header};
-use super::slot::Slot;
+use super::slot::{SLOT_BYTES, Slot};
 use crate::limits::RECORD_BYTES_MAX;
 use crate::protocol::record::Record;
 use norn_client::wire::NodeId;
@@ -276,7 +276,8 @@ impl<D: Disk> Log<D> {
             return Ok(());
         };
         let slot_offset = self.position.header.slot_offset(first.ordinal);
-        let heads = self.heads.iter().flat_map(Slot::encode).collect::<Vec<u8>>();
+        let mut heads = Vec::with_capacity(self.heads.len() * SLOT_BYTES);
+        self.heads.iter().for_each(|slot| heads.extend_from_slice(&slot.encode()));
         let frames = std::mem::take(&mut self.buffer);
         self.write_at(self.position.length, &frames)?;
         self.write_at(slot_offset, &heads)?;
