@@ -1,7 +1,8 @@
 //! A disk that forgets at a crash what was not synced.
 //!
 //! Per file it knows the durable bytes and the operations since; per directory the durable names and the changes since.
-//! A crash keeps a random prefix of either, and may tear the append it stops in. Synced data is never damaged in this
+//! A crash keeps any of the writes since, each whole, in part or not at all, and a random prefix of the changes of names.
+//! Synced data is never damaged in this
 //! form of the simulator: the cluster is supposed to recover from everything that happens here.
 
 use norn_node::protocol::random::Random;
@@ -12,7 +13,7 @@ use std::rc::Rc;
 
 #[derive(Debug, Clone)]
 enum Change {
-    Append(Vec<u8>),
+    Write(u64, Vec<u8>),
     Truncate(u64),
 }
 
@@ -70,52 +71,60 @@ fn apply(names: &mut BTreeMap<String, u64>, rename: &Rename) {
     }
 }
 
-impl File {
-    fn change(&mut self, change: Change) {
-        match &change {
-            Change::Append(bytes) => self.current.extend_from_slice(bytes),
-            Change::Truncate(length) => self.current.truncate(*length as usize),
+impl Change {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Change::Write(offset, written) => {
+                let (start, end) = (*offset as usize, *offset as usize + written.len());
+                bytes.resize(bytes.len().max(end), 0);
+                bytes[start..end].copy_from_slice(written);
+            }
+            Change::Truncate(length) => bytes.truncate(*length as usize),
         }
-        self.pending.push(change);
     }
 
-    /// Keeps a prefix of what was not synced, often cut inside an append.
-    fn crash(&mut self, random: &mut Random, lost: &mut Lost) {
-        let pending = std::mem::take(&mut self.pending);
-        let total: u64 = pending.iter().map(|change| change.weight()).sum();
-        let mut left = match random.below(4) {
-            0 => 0,
-            1 => total,
-            _ => random.between(0, total),
+    /// What a crash leaves of it: all, nothing, or a part of a write, as a disk may bring its sectors in any order.
+    fn crash(self, random: &mut Random, lost: &mut Lost) -> Option<Change> {
+        let Change::Write(offset, bytes) = self else { return random.chance(1, 2).then_some(self) };
+        let length = bytes.len() as u64;
+        let (start, end) = match random.below(5) {
+            0 => (0, 0),
+            1 | 2 => (0, length),
+            3 => (0, random.between(0, length)),
+            _ => {
+                let start = random.between(0, length);
+                (start, random.between(start, length))
+            }
         };
-        self.current = std::mem::take(&mut self.durable);
-        for change in pending {
-            let weight = change.weight();
-            let kept = weight.min(left);
-            left -= kept;
-            match change {
-                Change::Append(bytes) => {
-                    self.current.extend_from_slice(&bytes[..kept as usize]);
-                    lost.kept += kept;
-                    lost.bytes += weight - kept;
-                }
-                Change::Truncate(length) if kept == weight => self.current.truncate(length as usize),
-                Change::Truncate(_) => {}
-            }
-            if kept < weight {
-                left = 0;
-            }
+        lost.kept += end - start;
+        lost.bytes += length - (end - start);
+        // The file may have grown for bytes that never came.
+        if start == end && random.chance(1, 2) {
+            return None;
         }
-        self.durable = self.current.clone();
+        Some(Change::Write(offset + start, bytes[start as usize..end as usize].to_vec()))
     }
 }
 
-impl Change {
-    fn weight(&self) -> u64 {
-        match self {
-            Change::Append(bytes) => bytes.len() as u64,
-            Change::Truncate(_) => 1,
+impl File {
+    fn change(&mut self, change: Change) {
+        change.apply(&mut self.current);
+        self.pending.push(change);
+    }
+
+    /// Keeps any part of what was not synced.
+    fn crash(&mut self, random: &mut Random, lost: &mut Lost) {
+        let pending = std::mem::take(&mut self.pending);
+        let fate = random.below(4);
+        self.current = std::mem::take(&mut self.durable);
+        for change in pending {
+            let kept = match fate {
+                0 => Some(change),
+                _ => change.crash(random, lost),
+            };
+            kept.into_iter().for_each(|change| change.apply(&mut self.current));
         }
+        self.durable = self.current.clone();
     }
 }
 
@@ -168,7 +177,7 @@ impl Disk for SimDisk {
         })
     }
 
-    fn append(&mut self, file: &str, bytes: &[u8]) -> Result<(), DiskError> {
+    fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         {
             let mut directory = self.0.borrow_mut();
             if !directory.names.contains_key(file) {
@@ -179,7 +188,7 @@ impl Disk for SimDisk {
                 directory.pending.push(Rename::Link(file.to_owned(), number));
             }
         }
-        self.with("append", file, |file| file.change(Change::Append(bytes.to_vec())))
+        self.with("write", file, |file| file.change(Change::Write(offset, bytes.to_vec())))
     }
 
     fn truncate(&mut self, file: &str, length: u64) -> Result<(), DiskError> {
@@ -211,10 +220,7 @@ impl Disk for SimDisk {
     fn sync(&mut self, file: &str) -> Result<(), DiskError> {
         self.with("sync", file, |file| {
             for change in std::mem::take(&mut file.pending) {
-                match change {
-                    Change::Append(bytes) => file.durable.extend_from_slice(&bytes),
-                    Change::Truncate(length) => file.durable.truncate(length as usize),
-                }
+                change.apply(&mut file.durable);
             }
             assert_eq!(file.durable.len(), file.current.len(), "a synced file has no pending change");
         })
@@ -237,28 +243,33 @@ mod tests {
 
     fn written() -> SimDisk {
         let mut disk = SimDisk::default();
-        disk.append("a", b"durable").unwrap();
+        disk.write("a", 0, b"durable").unwrap();
         disk.sync("a").unwrap();
         disk.sync_directory().unwrap();
         disk
     }
 
     #[test]
-    fn a_crash_keeps_what_was_synced_and_a_prefix_of_the_rest() {
-        let mut lengths = BTreeMap::new();
-        for seed in 0..400 {
+    fn a_crash_keeps_what_was_synced_and_any_of_the_rest() {
+        let mut states = BTreeMap::new();
+        for seed in 0..2_000 {
             let mut disk = written();
-            disk.append("a", b"-one").unwrap();
-            disk.append("a", b"-two").unwrap();
+            disk.write("a", 7, b"12").unwrap();
+            disk.write("a", 9, b"34").unwrap();
             disk.crash(&mut Random::new(seed));
             let bytes = disk.read("a", 0, 100).unwrap();
-            assert!(b"durable-one-two".starts_with(&bytes[..]) && bytes.starts_with(b"durable"));
-            *lengths.entry(bytes.len()).or_insert(0) += 1;
+            assert!(bytes.starts_with(b"durable"));
+            let from_write = |(place, byte): (usize, &u8)| *byte == 0 || *byte == b"durable1234"[place];
+            assert!(bytes.iter().enumerate().all(from_write), "{bytes:?}");
             // What came through one crash comes through the next.
             disk.crash(&mut Random::new(seed + 1));
             assert_eq!(disk.read("a", 0, 100).unwrap(), bytes);
+            *states.entry(bytes).or_insert(0) += 1;
         }
-        assert_eq!(lengths.len(), 9, "every prefix, also inside a write: {lengths:?}");
+        for state in ["durable", "durable1", "durable12", "durable__3", "durable__34", "durable_2_4"] {
+            let state: Vec<u8> = state.bytes().map(|byte| if byte == b'_' { 0 } else { byte }).collect();
+            assert!(states.contains_key(&state), "no {state:?} in {states:?}");
+        }
     }
 
     #[test]
@@ -266,7 +277,7 @@ mod tests {
         let mut vanished = 0;
         for seed in 0..100 {
             let mut disk = written();
-            disk.append("b", b"data").unwrap();
+            disk.write("b", 0, b"data").unwrap();
             disk.sync("b").unwrap();
             disk.crash(&mut Random::new(seed));
             match disk.read("b", 0, 10) {
@@ -282,7 +293,7 @@ mod tests {
     fn renames_and_removals_last_once_the_directory_is_synced() {
         let mut disk = written();
         disk.rename("a", "b").unwrap();
-        disk.append("c", b"x").unwrap();
+        disk.write("c", 0, b"x").unwrap();
         disk.remove("c").unwrap();
         disk.sync_directory().unwrap();
         disk.crash(&mut Random::new(1));
@@ -292,14 +303,16 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_that_was_not_synced_may_be_undone_but_not_reordered() {
+    fn a_cut_that_was_not_synced_may_be_undone() {
         for seed in 0..100 {
             let mut disk = written();
             disk.truncate("a", 3).unwrap();
-            disk.append("a", b"XY").unwrap();
+            disk.write("a", 3, b"XY").unwrap();
             disk.crash(&mut Random::new(seed));
             let bytes = disk.read("a", 0, 100).unwrap();
-            assert!([&b"durable"[..], b"dur", b"durX", b"durXY"].contains(&&bytes[..]), "{bytes:?}");
+            let mut written = bytes.iter().zip(b"durXYle").zip(b"durable");
+            let possible = written.all(|((byte, new), old)| byte == new || byte == old || *byte == 0);
+            assert!(possible && bytes.starts_with(b"dur") && [3, 4, 5, 7].contains(&bytes.len()), "{bytes:?}");
         }
     }
 }

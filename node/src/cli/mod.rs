@@ -11,6 +11,7 @@ mod cluster;
 mod dev;
 mod failure;
 mod founding;
+mod log;
 mod start;
 mod verbs;
 
@@ -82,30 +83,11 @@ enum Command {
     Cluster(cluster::Command),
     /// Looks at a node's write-ahead log, offline: `norn log inspect DIR`.
     #[command(subcommand, name = LOG_GROUP, hide = true)]
-    WriteAheadLog(LogCommand),
+    WriteAheadLog(log::Command),
     /// Reads commands and runs them.
     Repl,
     #[command(flatten)]
     Verb(verbs::Verb),
-}
-
-#[derive(Debug, Subcommand)]
-enum LogCommand {
-    /// Shows what is in the log.
-    Inspect {
-        /// Data directory.
-        directory: PathBuf,
-    },
-    /// Checks every record.
-    Verify {
-        /// Data directory.
-        directory: PathBuf,
-    },
-    /// Cuts damage off.
-    Repair {
-        /// Data directory.
-        directory: PathBuf,
-    },
 }
 
 /// Parses the command line and runs it.
@@ -122,7 +104,7 @@ pub fn main() -> ExitCode {
         Command::Dev(options) => dev::run(options, global),
         Command::Cert(command) => cert::run(command, global),
         Command::Cluster(command) => cluster::run(command, global),
-        Command::WriteAheadLog(command) => Err(log_command(&command)),
+        Command::WriteAheadLog(command) => log::run(command, &global),
         Command::Repl => verbs::repl(global),
         Command::Verb(verb) => verbs::run(verb, global),
     };
@@ -140,15 +122,6 @@ fn separate_logs(mut words: Vec<OsString>) -> Vec<OsString> {
         words[place] = LOG_GROUP.into();
     }
     words
-}
-
-fn log_command(command: &LogCommand) -> Failure {
-    let (verb, directory) = match command {
-        LogCommand::Inspect { directory } => ("inspect", directory),
-        LogCommand::Verify { directory } => ("verify", directory),
-        LogCommand::Repair { directory } => ("repair", directory),
-    };
-    Failure::not_there_yet(&format!("norn log {verb} {}", directory.display()))
 }
 
 /// Writes a line to stdout at once, for whoever waits for it.

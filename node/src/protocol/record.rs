@@ -9,6 +9,7 @@ use crate::protocol::task::Task;
 use norn_client::wire::response::Genesis;
 use norn_client::wire::{NodeId, PartitionId, TaskId};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::sync::Arc;
 
 /// Version of the records below, written into every segment's header.
@@ -87,7 +88,60 @@ pub enum Record {
 #[error("record body: {0}")]
 pub struct RecordError(pub String);
 
+/// What a record is about, in one byte. Its name in the log never changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Kind(pub u8);
+
+impl Kind {
+    /// Whether a replica that has forgotten such a record may say what contradicts what it said before: votes, tables
+    /// and operations were promised to others.
+    pub fn binds(self) -> bool {
+        matches!(self.0, b'V' | b'T' | b'O')
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self.0 {
+            b'I' => "identity",
+            b'B' => "boot",
+            b'G' => "genesis",
+            b'M' => "mark",
+            b'V' => "vote",
+            b'T' => "install",
+            b'O' => "ops",
+            b'F' => "facts",
+            _ => "unknown",
+        })
+    }
+}
+
 impl Record {
+    /// What it is about.
+    pub fn kind(&self) -> Kind {
+        Kind(match self {
+            Record::Identity { .. } => b'I',
+            Record::Boot { .. } => b'B',
+            Record::Genesis(_) => b'G',
+            Record::Mark { .. } => b'M',
+            Record::Vote { .. } => b'V',
+            Record::Install { .. } => b'T',
+            Record::Ops { .. } => b'O',
+            Record::Facts { .. } => b'F',
+        })
+    }
+
+    /// The partition whose replica it belongs to; none if it is about the whole node.
+    pub fn partition(&self) -> Option<PartitionId> {
+        match self {
+            Record::Vote { partition, .. }
+            | Record::Install { partition, .. }
+            | Record::Ops { partition, .. }
+            | Record::Facts { partition, .. } => Some(*partition),
+            Record::Identity { .. } | Record::Boot { .. } | Record::Genesis(_) | Record::Mark { .. } => None,
+        }
+    }
+
     /// Appends the body to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.serialize(&mut rmp_serde::Serializer::new(out)).expect("records always encode");

@@ -6,6 +6,7 @@
 use crate::storage::disk::{Disk, DiskError};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// The file whose lock says who holds the directory. Not one of the disk's files.
@@ -41,7 +42,7 @@ pub struct FileDisk {
     directory: PathBuf,
     /// The directory itself, to sync names.
     handle: File,
-    /// The file last written to, open for reading and appending.
+    /// The file last written to, open for reading and writing.
     active: Option<(String, File)>,
     /// Held as long as this lives.
     _lock: File,
@@ -81,10 +82,11 @@ impl FileDisk {
         self.directory.join(file)
     }
 
-    /// The file, open for reading and appending.
+    /// The file, open for reading and writing.
     fn active(&mut self, file: &str, create: bool) -> io::Result<&mut File> {
         if self.active.as_ref().is_none_or(|(name, _)| name != file) {
-            let opened = OpenOptions::new().read(true).append(true).create(create).open(self.path(file))?;
+            let opened =
+                OpenOptions::new().read(true).write(true).create(create).truncate(false).open(self.path(file))?;
             self.active = Some((file.into(), opened));
         }
         let (_, opened) = self.active.as_mut().expect("it was just opened");
@@ -180,9 +182,9 @@ impl Disk for FileDisk {
         read.map_err(|error| failure("read", file, &error))
     }
 
-    fn append(&mut self, file: &str, bytes: &[u8]) -> Result<(), DiskError> {
-        let written = self.active(file, true).and_then(|opened| opened.write_all(bytes));
-        written.map_err(|error| failure("append", file, &error))
+    fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        let written = self.active(file, true).and_then(|opened| opened.write_all_at(bytes, offset));
+        written.map_err(|error| failure("write", file, &error))
     }
 
     fn truncate(&mut self, file: &str, length: u64) -> Result<(), DiskError> {

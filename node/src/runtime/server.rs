@@ -316,6 +316,10 @@ async fn open(settings: &Settings, address: String) -> Result<(Node, Log<FileDis
         check_member(&node, &identity, &certificate, &data)?;
         let elapsed_ms = started.elapsed().as_millis();
         tracing::info!(node = %identity.node, ?replayed, elapsed_ms, "log replayed");
+        if replayed.cut_records > 0 {
+            let records = replayed.cut_records;
+            tracing::warn!(records, "the last batch was cut: a crash tore it, unless the disk has damaged it since");
+        }
         Ok((node, log, identity.node))
     };
     match tokio::task::spawn_blocking(work).await {

@@ -76,7 +76,7 @@ pub const DEFINITIONS: &[Definition] = &[
         "5000",
         "a preferred leader must be up so long to be handed its partitions",
     ),
-    number("segment_bytes", 1 << 20, 4 << 30, "67108864", "size at which a segment of the log is full"),
+    number("segment_bytes", 1 << 20, 2 << 30, "67108864", "bytes of records at which a segment of the log is full"),
     number("log_batches_max", 16, 1 << 20, "4096", "batches waiting for the disk at which clients must wait"),
     number("log_bytes_max", 1 << 20, 16 << 30, "134217728", "bytes waiting for the disk at which clients must wait"),
     number("client_queue_max", 16, 1 << 20, "1024", "requests read and not yet taken by the node"),
@@ -339,7 +339,7 @@ pub struct Settings {
     pub zone: String,
     /// Settings of the protocol core.
     pub core: Config,
-    /// Size of the log's segments.
+    /// Bytes of records in a segment of the log.
     pub segment_bytes: u64,
     /// Requests read and not yet taken.
     pub client_queue_max: usize,

@@ -30,8 +30,8 @@ pub trait Disk {
     fn length(&self, file: &str) -> Result<u64, DiskError>;
     /// Up to `length` bytes from `offset`; fewer at the end of the file.
     fn read(&self, file: &str, offset: u64, length: usize) -> Result<Vec<u8>, DiskError>;
-    /// Appends, creating the file if need be.
-    fn append(&mut self, file: &str, bytes: &[u8]) -> Result<(), DiskError>;
+    /// Writes at an offset, creating the file if need be. What lies between its end and the offset reads as zeroes.
+    fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError>;
     /// Cuts a file to a length.
     fn truncate(&mut self, file: &str, length: u64) -> Result<(), DiskError>;
     /// Renames, replacing the target.

@@ -1,8 +1,8 @@
 //! A disk for tests: bytes and names are pending until synced, and a crash keeps a chosen part of what was pending.
 //!
-//! What it stands for: appends that arrive as a prefix, possibly with the file's length ahead of its contents; names
-//! that appear only with the directory's sync; a process that ends in the middle of any write. What it leaves out:
-//! pages of one file that arrive out of order.
+//! What it stands for: writes of which any arrive, whole or in part, whatever becomes of the others, possibly with the
+//! file's length ahead of its contents; names that appear only with the directory's sync; a process that ends in the
+//! middle of any write.
 
 use super::disk::{Disk, DiskError};
 use crate::protocol::record::Record;
@@ -13,42 +13,110 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What a crash keeps of the bytes that were pending in each file.
+/// A write can end in the middle at so many places at most.
+const WRITE_STEPS_MAX: usize = 24;
+
+/// What a crash keeps of the writes that were pending in each file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kept {
     Nothing,
+    /// The first half of each.
     Half,
     Everything,
-    /// The length, but zeroes for the contents.
+    /// The lengths, but zeroes for the contents.
     Zeroes,
-    /// Half of the contents, and zeroes for the rest.
+    /// The first half of each, and zeroes for the rest.
     HalfThenZeroes,
+    /// The second half of each, and zeroes for the rest.
+    LaterHalf,
+    /// Every other one: the first, the third and so on.
+    Odd,
+    /// The second, the fourth and so on.
+    Even,
+    /// The last one alone.
+    Last,
 }
 
 impl Kept {
-    pub const ALL: [Kept; 5] = [Kept::Nothing, Kept::Half, Kept::Everything, Kept::Zeroes, Kept::HalfThenZeroes];
+    pub const ALL: [Kept; 9] = [
+        Kept::Nothing,
+        Kept::Half,
+        Kept::Everything,
+        Kept::Zeroes,
+        Kept::HalfThenZeroes,
+        Kept::LaterHalf,
+        Kept::Odd,
+        Kept::Even,
+        Kept::Last,
+    ];
+
+    /// What is kept of the write at a place among so many: from where to where, and whether the length is kept too.
+    fn part(self, place: usize, count: usize, bytes: usize) -> (std::ops::Range<usize>, bool) {
+        let whole = |kept: bool| if kept { (0..bytes, true) } else { (0..0, false) };
+        match self {
+            Kept::Nothing => whole(false),
+            Kept::Everything => whole(true),
+            Kept::Half => (0..bytes / 2, false),
+            Kept::Zeroes => (0..0, true),
+            Kept::HalfThenZeroes => (0..bytes / 2, true),
+            Kept::LaterHalf => (bytes / 2..bytes, true),
+            Kept::Odd => whole(place.is_multiple_of(2)),
+            Kept::Even => whole(!place.is_multiple_of(2)),
+            Kept::Last => whole(place + 1 == count),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Write(usize, Vec<u8>),
+    Truncate(usize),
 }
 
 #[derive(Debug, Clone, Default)]
 struct Content {
     bytes: Vec<u8>,
     durable: Vec<u8>,
+    pending: Vec<Change>,
+}
+
+/// Writes bytes at an offset, with zeroes before them where the file is shorter.
+fn write_at(file: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    let end = offset + bytes.len();
+    file.resize(file.len().max(end), 0);
+    file[offset..end].copy_from_slice(bytes);
 }
 
 impl Content {
+    fn change(&mut self, change: Change) {
+        match &change {
+            Change::Write(offset, bytes) => write_at(&mut self.bytes, *offset, bytes),
+            Change::Truncate(length) => self.bytes.truncate(*length),
+        }
+        self.pending.push(change);
+    }
+
     fn after_crash(&self, kept: Kept) -> Vec<u8> {
-        let Some(pending) = self.bytes.strip_prefix(self.durable.as_slice()) else {
-            // It was cut: a file has its old length or the new one.
-            return if kept == Kept::Nothing { self.durable.clone() } else { self.bytes.clone() };
-        };
-        let (contents, zeroes) = match kept {
-            Kept::Nothing => (0, 0),
-            Kept::Half => (pending.len() / 2, 0),
-            Kept::Everything => (pending.len(), 0),
-            Kept::Zeroes => (0, pending.len()),
-            Kept::HalfThenZeroes => (pending.len() / 2, pending.len() - pending.len() / 2),
-        };
-        [&self.durable, &pending[..contents], &vec![0; zeroes]].concat()
+        let mut file = self.durable.clone();
+        for (place, change) in self.pending.iter().enumerate() {
+            match change {
+                Change::Write(offset, bytes) => {
+                    let (part, length_kept) = kept.part(place, self.pending.len(), bytes.len());
+                    if length_kept {
+                        file.resize(file.len().max(offset + bytes.len()), 0);
+                    }
+                    if !part.is_empty() {
+                        write_at(&mut file, offset + part.start, &bytes[part]);
+                    }
+                }
+                // A file has its old length or the new one.
+                Change::Truncate(length) if kept.part(place, self.pending.len(), 1).0.end == 1 => {
+                    file.truncate(*length)
+                }
+                Change::Truncate(_) => {}
+            }
+        }
+        file
     }
 }
 
@@ -57,7 +125,7 @@ struct State {
     contents: BTreeMap<u64, Content>,
     names: BTreeMap<String, u64>,
     durable_names: BTreeMap<String, u64>,
-    /// Steps until everything fails: a byte appended is one, any other change is one.
+    /// Steps until everything fails: a few for each write, one for any other change.
     budget: Option<u64>,
     /// What was done, for tests of its order.
     trace: Vec<String>,
@@ -78,7 +146,7 @@ impl Double {
     pub fn put(&self, file: &str, bytes: &[u8]) {
         let mut state = self.0.borrow_mut();
         let number = state.contents.len() as u64;
-        state.contents.insert(number, Content { bytes: bytes.into(), durable: bytes.into() });
+        state.contents.insert(number, Content { bytes: bytes.into(), durable: bytes.into(), pending: Vec::new() });
         state.names.insert(file.into(), number);
         state.durable_names.insert(file.into(), number);
     }
@@ -176,9 +244,9 @@ impl Disk for Double {
         Ok(bytes[start..bytes.len().min(start + length)].to_vec())
     }
 
-    fn append(&mut self, file: &str, bytes: &[u8]) -> Result<(), DiskError> {
+    fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         let mut state = self.0.borrow_mut();
-        state.change("append", file)?;
+        state.change("write", file)?;
         let number = match state.names.get(file) {
             Some(number) => *number,
             None => {
@@ -187,15 +255,18 @@ impl Disk for Double {
                 number
             }
         };
-        let written = state.spend(bytes.len() as u64) as usize;
-        state.contents.entry(number).or_default().bytes.extend_from_slice(&bytes[..written]);
-        if written == bytes.len() { Ok(()) } else { Err(failure("append", file, "crashed")) }
+        let steps = bytes.len().min(WRITE_STEPS_MAX);
+        let made = state.spend(steps as u64) as usize;
+        let written = if made == steps { bytes.len() } else { bytes.len() * made / steps };
+        let change = Change::Write(offset as usize, bytes[..written].to_vec());
+        state.contents.entry(number).or_default().change(change);
+        if written == bytes.len() { Ok(()) } else { Err(failure("write", file, "crashed")) }
     }
 
     fn truncate(&mut self, file: &str, length: u64) -> Result<(), DiskError> {
         let mut state = self.0.borrow_mut();
         state.change("truncate", file)?;
-        state.content("truncate", file)?.bytes.truncate(length as usize);
+        state.content("truncate", file)?.change(Change::Truncate(length as usize));
         Ok(())
     }
 
@@ -221,6 +292,7 @@ impl Disk for Double {
         state.change("sync", file)?;
         let content = state.content("sync", file)?;
         content.durable = content.bytes.clone();
+        content.pending.clear();
         Ok(())
     }
 

@@ -1,84 +1,182 @@
-//! One record in a segment: length, checksum, ordinal and body.
+//! One record in a segment: a sentinel, then fingerprint, ordinal, unsynced, length and body, stuffed.
 
+use super::stuffing::{SENTINEL, Unstuffable, stuff, stuffed_bytes_max, unstuff};
 use crate::limits::RECORD_BYTES_MAX;
 use crate::protocol::record::Record;
 
-/// Bytes before the body.
-pub(crate) const HEAD_BYTES: usize = 16;
-/// No frame is shorter: a body has at least one byte, so that zeroes are no frame.
-pub(crate) const FRAME_BYTES_MIN: usize = HEAD_BYTES + 1;
+/// Bytes before the body, not stuffed.
+pub(crate) const HEAD_BYTES: usize = 20;
+/// The beginning of a frame that is enough to read its head.
+pub(crate) const HEAD_STUFFED_BYTES_MAX: usize = SENTINEL.len() + stuffed_bytes_max(HEAD_BYTES) + HEAD_BYTES;
+/// Memory that an emptied buffer keeps.
+const BUFFER_BYTES_KEPT: usize = 1 << 20;
 
 const _: () = assert!(RECORD_BYTES_MAX <= u32::MAX as usize, "a body's length fits its field");
 
-/// What stands before a body; nothing of it is checked yet.
+/// Why bytes are not a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// They do not begin with a sentinel.
+    Rubbish,
+    /// They end before the record does.
+    Incomplete,
+    /// They cannot have been stuffed.
+    Stuffing,
+    /// No record is that long.
+    Length(u32),
+    /// Something is not what was written.
+    Fingerprint,
+}
+
+impl From<Unstuffable> for Fault {
+    fn from(unstuffable: Unstuffable) -> Self {
+        match unstuffable {
+            Unstuffable::Short => Fault::Incomplete,
+            Unstuffable::Digit => Fault::Stuffing,
+        }
+    }
+}
+
+/// What stands before a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Bytes of the body.
-    pub length: u32,
-    /// Over ordinal and body.
-    pub checksum: u32,
+    /// CRC32C over the rest of the frame before it is stuffed.
+    pub fingerprint: u32,
     /// Place of the record in the log, from 1.
     pub ordinal: u64,
+    /// Records up to and with this one that were not yet known to be durable when it was written.
+    pub unsynced: u32,
+    /// Bytes of the body.
+    pub length: u32,
+}
+
+/// How many records up to and with `ordinal` are not covered by `synced`.
+pub(crate) fn unsynced(ordinal: u64, synced: u64) -> u32 {
+    assert!(synced < ordinal, "a record is written before it is synced");
+    // A number that does not fit claims less to be durable than is, and that is safe.
+    u32::try_from(ordinal - synced).unwrap_or(u32::MAX)
+}
+
+/// The highest ordinal up to which all was durable when the record `ordinal` was written. Nothing bounds what stands on
+/// a disk, but a record never speaks of itself.
+pub(crate) fn synced_before(ordinal: u64, unsynced: u32) -> u64 {
+    ordinal.saturating_sub(u64::from(unsynced.max(1)))
 }
 
 impl Head {
-    /// Reads the fields as they are.
-    pub fn read(bytes: &[u8; HEAD_BYTES]) -> Head {
-        let (length, rest) = bytes.split_first_chunk::<4>().expect("16 bytes");
-        let (checksum, rest) = rest.split_first_chunk::<4>().expect("12 bytes");
-        let ordinal = rest.first_chunk::<8>().expect("8 bytes");
+    fn from_content(content: &[u8; HEAD_BYTES]) -> Head {
+        let (fingerprint, rest) = content.split_first_chunk::<4>().expect("20 bytes");
+        let (ordinal, rest) = rest.split_first_chunk::<8>().expect("16 bytes");
+        let (unsynced, rest) = rest.split_first_chunk::<4>().expect("8 bytes");
+        let length = rest.first_chunk::<4>().expect("4 bytes");
         Head {
-            length: u32::from_be_bytes(*length),
-            checksum: u32::from_be_bytes(*checksum),
+            fingerprint: u32::from_be_bytes(*fingerprint),
             ordinal: u64::from_be_bytes(*ordinal),
+            unsynced: u32::from_be_bytes(*unsynced),
+            length: u32::from_be_bytes(*length),
         }
     }
 
-    /// Whether a body can be that long at all. Asked before anything is read or allocated by it.
-    pub fn length_allowed(&self) -> bool {
-        (1..=RECORD_BYTES_MAX).contains(&(self.length as usize))
+    /// Reads what stands at the beginning of a frame. Only its length was looked at: nothing is read or allocated by
+    /// one that no body can have.
+    pub fn read(bytes: &[u8], content: &mut Vec<u8>) -> Result<Head, Fault> {
+        let stuffed = strip_sentinel(bytes)?;
+        unstuff(stuffed, HEAD_BYTES, content)?;
+        let head = Head::from_content(content.first_chunk().expect("it is that long"));
+        let allowed = (1..=RECORD_BYTES_MAX).contains(&(head.length as usize));
+        if allowed { Ok(head) } else { Err(Fault::Length(head.length)) }
     }
 
-    /// Head and body together.
-    pub fn frame_bytes(&self) -> usize {
-        HEAD_BYTES + self.length as usize
+    /// Most bytes that the frame can have.
+    pub fn frame_bytes_max(&self) -> usize {
+        SENTINEL.len() + stuffed_bytes_max(HEAD_BYTES + self.length as usize)
     }
 
-    /// Whether this is the whole and undamaged body.
-    pub fn matches(&self, body: &[u8]) -> bool {
-        body.len() == self.length as usize && self.checksum == checksum_over(checksum_start(self.ordinal), body)
+    /// Reads the frame with this head; its bytes. Afterwards `content` is head and body.
+    pub fn read_whole(&self, bytes: &[u8], content: &mut Vec<u8>) -> Result<usize, Fault> {
+        let wanted = HEAD_BYTES + self.length as usize;
+        let stuffed = unstuff(strip_sentinel(bytes)?, wanted, content)?;
+        if content.len() != wanted || !stuffed.ended || self.fingerprint != fingerprint(content) {
+            return Err(Fault::Fingerprint);
+        }
+        Ok(SENTINEL.len() + stuffed.bytes)
     }
 }
 
-/// Checksum of an ordinal with no body yet.
-pub(crate) fn checksum_start(ordinal: u64) -> u32 {
-    crc32c::crc32c(&ordinal.to_be_bytes())
-}
-
-/// The checksum carried on over more of the body.
-pub(crate) fn checksum_over(checksum: u32, bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(checksum, bytes)
-}
-
-/// Appends the frame of a record to `out`. A body longer than [`RECORD_BYTES_MAX`] leaves `out` as it was and returns
-/// its length.
-pub(crate) fn encode(ordinal: u64, record: &Record, out: &mut Vec<u8>) -> Result<(), usize> {
-    assert!(ordinal > 0, "ordinals count from 1");
-    let start = out.len();
-    out.extend_from_slice(&[0; HEAD_BYTES]);
-    record.encode(out);
-    let (head, body) = out[start..].split_at_mut(HEAD_BYTES);
-    let length = body.len();
-    if length > RECORD_BYTES_MAX {
-        out.truncate(start);
-        return Err(length);
+/// What follows the sentinel that every frame begins with.
+fn strip_sentinel(bytes: &[u8]) -> Result<&[u8], Fault> {
+    match bytes.strip_prefix(&SENTINEL) {
+        Some(rest) => Ok(rest),
+        None if SENTINEL.starts_with(bytes) => Err(Fault::Incomplete),
+        None => Err(Fault::Rubbish),
     }
-    assert!(length > 0, "a record has a body");
-    let checksum = checksum_over(checksum_start(ordinal), body);
-    head[0..4].copy_from_slice(&(length as u32).to_be_bytes());
-    head[4..8].copy_from_slice(&checksum.to_be_bytes());
-    head[8..16].copy_from_slice(&ordinal.to_be_bytes());
-    Ok(())
+}
+
+/// Of head and body, over all that follows its own field.
+fn fingerprint(content: &[u8]) -> u32 {
+    crc32c::crc32c(&content[4..])
+}
+
+/// Writes frames.
+#[derive(Debug, Default)]
+pub(crate) struct Encoder {
+    /// Head and body before they are stuffed; empty between calls.
+    content: Vec<u8>,
+}
+
+impl Encoder {
+    /// Appends the frame of a record to `out`. A body longer than [`RECORD_BYTES_MAX`] leaves `out` as it was and
+    /// returns its length.
+    ///
+    /// All up to `synced` is durable already: whoever reads this record knows that whatever is missing there was lost.
+    pub fn encode(&mut self, ordinal: u64, synced: u64, record: &Record, out: &mut Vec<u8>) -> Result<Head, usize> {
+        assert!(self.content.is_empty(), "nothing is left of the record before");
+        self.content.extend_from_slice(&[0; HEAD_BYTES]);
+        record.encode(&mut self.content);
+        let length = self.content.len() - HEAD_BYTES;
+        if length > RECORD_BYTES_MAX {
+            self.clear();
+            return Err(length);
+        }
+        let head = self.write(ordinal, synced, out);
+        self.clear();
+        Ok(head)
+    }
+
+    /// Fills in the head before the body, and appends both.
+    fn write(&mut self, ordinal: u64, synced: u64, out: &mut Vec<u8>) -> Head {
+        let length = (self.content.len() - HEAD_BYTES) as u32;
+        assert!(length > 0, "a record has a body");
+        let unsynced = unsynced(ordinal, synced);
+        self.content[4..12].copy_from_slice(&ordinal.to_be_bytes());
+        self.content[12..16].copy_from_slice(&unsynced.to_be_bytes());
+        self.content[16..20].copy_from_slice(&length.to_be_bytes());
+        let fingerprint = fingerprint(&self.content);
+        self.content[0..4].copy_from_slice(&fingerprint.to_be_bytes());
+        out.extend_from_slice(&SENTINEL);
+        stuff(&self.content, out);
+        Head { fingerprint, ordinal, unsynced, length }
+    }
+
+    fn clear(&mut self) {
+        self.content.clear();
+        self.content.shrink_to(BUFFER_BYTES_KEPT);
+    }
+}
+
+/// The frame of any body, whether it is a record's or not.
+#[cfg(test)]
+pub(crate) fn of_body(ordinal: u64, body: &[u8]) -> Vec<u8> {
+    let mut encoder = Encoder { content: [&[0; HEAD_BYTES][..], body].concat() };
+    let mut out = Vec::new();
+    encoder.write(ordinal, ordinal - 1, &mut out);
+    out
+}
+
+/// Appends the frame of a small record that was written when nothing was durable.
+#[cfg(test)]
+pub(crate) fn encode(ordinal: u64, record: &Record, out: &mut Vec<u8>) {
+    Encoder::default().encode(ordinal, 0, record, out).expect("small");
 }
 
 #[cfg(test)]

@@ -1,21 +1,27 @@
 //! The log itself: opening, replaying, appending, syncing.
 
 use super::disk::{Disk, DiskError};
-use super::frame;
+use super::frame::Encoder;
 use super::recovery::{self, OpenError, Position, Replayed};
-use super::segment::{self, HEADER_BYTES, Header};
+use super::segment::{self, Header};
+use super::slot::{SLOT_BYTES, Slot};
 use crate::limits::RECORD_BYTES_MAX;
 use crate::protocol::record::Record;
-use norn_client::wire::{ClusterId, NodeId};
+use norn_client::wire::NodeId;
 
 /// Memory that an emptied buffer keeps.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
 
+/// Most bytes of records in a segment, so that a place in it fits the field of a head.
+const SEGMENT_BYTES_MAX: u64 = 2 << 30;
+
+const _: () = assert!(SEGMENT_BYTES_MAX + 2 * (RECORD_BYTES_MAX as u64) < u32::MAX as u64);
+
 /// Settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
-    /// A segment that would grow beyond this is finished and the next one begun. A larger record gets a segment of its
-    /// own.
+    /// A segment whose records would take more than this, or than 2 GiB, is finished and the next one begun. A larger
+    /// record gets a segment of its own.
     pub segment_bytes: u64,
 }
 
@@ -53,8 +59,8 @@ pub enum LogError {
 pub struct Stats {
     /// Syncs of a file.
     pub syncs: u64,
-    /// Writes to a file.
-    pub appends: u64,
+    /// Writes to a file: two for each append that fits a segment.
+    pub writes: u64,
     /// Bytes in them.
     pub bytes: u64,
     /// Number of the segment that is written to.
@@ -83,8 +89,13 @@ pub struct Log<D> {
     position: Position,
     /// Something was appended since the last sync.
     unsynced: bool,
+    /// All up to this ordinal is durable.
+    synced: u64,
+    encoder: Encoder,
     /// Frames on their way to the disk; empty between calls.
     buffer: Vec<u8>,
+    /// Heads of these frames.
+    heads: Vec<Slot>,
     stats: Stats,
 }
 
@@ -95,19 +106,28 @@ impl<D: Disk> Log<D> {
     pub fn open(disk: D, config: LogConfig, draw: impl FnOnce() -> Identity) -> Result<Log<D>, OpenError> {
         let segments = recovery::survey(&disk)?;
         let found = if segments == 0 { None } else { recovery::read_identity(&disk, segments == 1)? };
-        let identity = found.unwrap_or_else(draw);
-        let position = Position { segment: segments.max(1), length: 0, next_ordinal: 1, cluster: ClusterId::default() };
-        let stats = Stats { segment: position.segment, ..Stats::default() };
-        let (phase, buffer) = (Phase::Opened, Vec::new());
-        let mut log = Log { disk, config, identity, phase, position, unsynced: false, buffer, stats };
+        let mut log = Log {
+            disk,
+            config,
+            identity: found.unwrap_or_else(draw),
+            phase: Phase::Opened,
+            position: Position { segment: segments, ..Position::default() },
+            unsynced: false,
+            synced: 0,
+            encoder: Encoder::default(),
+            buffer: Vec::new(),
+            heads: Vec::new(),
+            stats: Stats { segment: segments.max(1), ..Stats::default() },
+        };
         if found.is_none() {
             if segments > 0 {
                 log.disk.remove(&segment::name(1))?;
                 log.disk.sync_directory()?;
             }
-            let record = Record::Identity { node: identity.node, incarnation: identity.incarnation };
-            log.buffer.extend_from_slice(&log.header().encode());
-            frame::encode(1, &record, &mut log.buffer).expect("an identity is small");
+            log.position.segment = 0;
+            log.begin_segment()?;
+            let Identity { node, incarnation } = log.identity;
+            log.encode(&Record::Identity { node, incarnation }).expect("an identity is small");
             log.write()?;
         }
         log.sync_file()?;
@@ -125,13 +145,15 @@ impl<D: Disk> Log<D> {
     pub fn replay(&mut self, visit: impl FnMut(Record) -> Result<(), String>) -> Result<Replayed, OpenError> {
         assert!(matches!(self.phase, Phase::Opened), "a log is replayed once");
         let (position, replayed) = recovery::replay(&mut self.disk, self.identity, self.position.segment, visit)?;
+        // What was found was made durable when the log was opened, and what was mended since then.
+        self.synced = position.next_ordinal - 1;
         self.position = position;
         self.stats.segment = self.position.segment;
         self.phase = Phase::Ready;
         Ok(replayed)
     }
 
-    /// Writes records at the end, in one piece unless a segment is full. They are durable only after the next
+    /// Writes records at the end, in one piece unless a segment is full, and their heads in another. They are durable only after the next
     /// [`Log::sync`]. After an error the log is poisoned, and some of the records may turn up at the next start.
     pub fn append(&mut self, records: &[Record]) -> Result<(), LogError> {
         self.check_phase()?;
@@ -184,14 +206,13 @@ impl<D: Disk> Log<D> {
     fn write_records(&mut self, records: &[Record]) -> Result<(), LogError> {
         for record in records {
             let start = self.buffer.len();
-            let encoded = frame::encode(self.position.next_ordinal, record, &mut self.buffer);
-            encoded.map_err(|bytes| LogError::RecordTooLarge { bytes })?;
-            let filled = self.position.length + start as u64;
-            let end = self.position.length + self.buffer.len() as u64;
-            if end > self.config.segment_bytes && filled > HEADER_BYTES as u64 {
+            let slot = self.encode(record).map_err(|bytes| LogError::RecordTooLarge { bytes })?;
+            if !self.has_room(start) {
                 let frame = self.buffer.split_off(start);
+                self.heads.pop();
                 self.write()?;
                 self.rotate()?;
+                self.heads.push(Slot { offset: self.position.length as u32, ..slot });
                 self.buffer = frame;
             }
             self.position.pass(record);
@@ -199,54 +220,88 @@ impl<D: Disk> Log<D> {
         Ok(self.write()?)
     }
 
+    /// Puts the next record behind those in the buffer; its head.
+    fn encode(&mut self, record: &Record) -> Result<Slot, usize> {
+        let start = self.buffer.len() as u64;
+        let head = self.encoder.encode(self.position.next_ordinal, self.synced, record, &mut self.buffer)?;
+        let bytes = self.buffer.len() as u64 - start;
+        let slot = Slot::of(&head, self.position.length + start, bytes, record);
+        self.heads.push(slot);
+        Ok(slot)
+    }
+
+    /// Whether the frame from `start` to the end of the buffer may stand in this segment. The first one always may.
+    fn has_room(&self, start: usize) -> bool {
+        let Position { next_ordinal, header, length, .. } = &self.position;
+        if *next_ordinal == header.first_ordinal {
+            return true;
+        }
+        let records_end = length - header.records_offset() + self.buffer.len() as u64;
+        assert!(start <= self.buffer.len(), "a frame was put there");
+        header.has_slot(*next_ordinal) && records_end <= self.config.segment_bytes.min(SEGMENT_BYTES_MAX)
+    }
+
     /// Finishes the segment and begins the next. In this order: a header is never durable before all records of the
-    /// segment before it, and no record is written where header and name are not durable.
+    /// segment before it.
     fn rotate(&mut self) -> Result<(), DiskError> {
-        assert!(self.buffer.is_empty(), "the finished segment has all its records");
+        assert!(self.buffer.is_empty() && self.heads.is_empty(), "the finished segment has all its records");
         if self.unsynced {
             self.sync_file()?;
         }
-        self.position.segment += 1;
-        self.position.length = 0;
-        self.stats.segment = self.position.segment;
-        let header = self.header().encode();
-        self.buffer.extend_from_slice(&header);
-        self.write()?;
-        self.sync_file()?;
-        self.disk.sync_directory()?;
-        assert_eq!(self.position.length, HEADER_BYTES as u64);
-        Ok(())
+        self.begin_segment()
     }
 
-    /// Header of the segment that begins here.
-    fn header(&self) -> Header {
-        Header {
+    /// No record is written where header and name are not durable.
+    fn begin_segment(&mut self) -> Result<(), DiskError> {
+        self.position.segment += 1;
+        self.stats.segment = self.position.segment;
+        self.position.header = Header {
             cluster: self.position.cluster,
             node: self.identity.node,
             segment: self.position.segment,
             first_ordinal: self.position.next_ordinal,
-        }
+            slots: segment::slots_for(self.config.segment_bytes),
+        };
+        self.position.length = self.position.header.records_offset();
+        let header = self.position.header.encode();
+        self.write_at(0, &header)?;
+        self.sync_file()?;
+        self.disk.sync_directory()
     }
 
-    /// Empties the buffer into the segment.
+    /// Empties the buffer into the segment: the frames in one write, their heads in another.
     fn write(&mut self) -> Result<(), DiskError> {
-        if self.buffer.is_empty() {
+        let Some(first) = self.heads.first() else {
+            assert!(self.buffer.is_empty(), "every frame has a head");
             return Ok(());
-        }
-        self.unsynced = true;
-        self.disk.append(&segment::name(self.position.segment), &self.buffer)?;
-        let bytes = self.buffer.len() as u64;
-        self.position.length += bytes;
-        self.stats.appends += 1;
-        self.stats.bytes += bytes;
+        };
+        let slot_offset = self.position.header.slot_offset(first.ordinal);
+        let mut heads = Vec::with_capacity(self.heads.len() * SLOT_BYTES);
+        self.heads.iter().for_each(|slot| heads.extend_from_slice(&slot.encode()));
+        let frames = std::mem::take(&mut self.buffer);
+        self.write_at(self.position.length, &frames)?;
+        self.write_at(slot_offset, &heads)?;
+        self.position.length += frames.len() as u64;
+        self.heads.clear();
+        self.buffer = frames;
         self.buffer.clear();
         self.buffer.shrink_to(BUFFER_BYTES_KEPT);
         Ok(())
     }
 
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.unsynced = true;
+        self.disk.write(&segment::name(self.position.segment), offset, bytes)?;
+        self.stats.writes += 1;
+        self.stats.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
     fn sync_file(&mut self) -> Result<(), DiskError> {
+        assert!(self.buffer.is_empty(), "what is not written cannot be synced");
         self.disk.sync(&segment::name(self.position.segment))?;
         self.unsynced = false;
+        self.synced = self.position.next_ordinal - 1;
         self.stats.syncs += 1;
         Ok(())
     }

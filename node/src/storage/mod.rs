@@ -4,34 +4,54 @@
 //! on in one flat directory, each a header and then frames with one record each. All numbers are big-endian.
 //!
 //! ```text
-//! segment header, 64 bytes
-//! 0         8         10        12         28      44        52              60       64
-//! | NORN-WAL | format  | records | cluster  | node  | segment | first ordinal | crc32c |
+//! segment header, 512 bytes
+//! 0         8         10        12         28      44        52              60      64   508     512
+//! | NORN-WAL | format  | records | cluster  | node  | segment | first ordinal | slots | 0 | crc32c |
 //!
-//! frame
-//! 0        4        8         16
-//! | length | crc32c | ordinal | body ...
+//! then slots, 32 bytes each, one for each record
+//! 0         8        12      16            20         24          26     27  28      32
+//! | ordinal | offset | bytes | fingerprint | unsynced | partition | kind | 0 | crc32c |
+//!
+//! then frames, stuffed behind the sentinel
+//! 0       2             6         14         18       22
+//! | FE FD | fingerprint | ordinal | unsynced | length | body ...
 //! ```
 //!
-//! Ordinals count records from 1, through all segments, without gap or repeat. What the log promises:
+//! The fingerprint is a CRC32C over all that follows it. What follows the sentinel is stuffed (`stuffing.rs`), so that
+//! the sentinel stands nowhere but where a frame begins: a reader that meets damage goes on at the next one, finds every
+//! whole record behind it, and knows from their ordinals which are missing. A repeated record is passed over if it is the
+//! same; another one under the same ordinal is a conflict of two writers.
+//!
+//! Frames and their slots are two writes and one sync. `unsynced` says how many records up to and with this one were not
+//! yet durable when it was written: of all before them a reader knows that they were. So a record that is missing is
+//! either known to have been durable, and then its slot says whose it was; or its sync may not have ended.
+//!
+//! Ordinals count records from 1, through all segments, without gap. What the log promises:
 //! - Whatever was appended before a [`log::Log::sync`] that returned `Ok` is read back after any crash.
 //! - What is read back is a prefix of what was appended.
 //! - After a failed write or sync nothing is written any more: the log is poisoned and its node must stop.
-//! - Only the end of the last segment can be torn by a crash, so only that is ever cut. Damage anywhere else is
-//!   refused, with a message that says what to do.
+//! - Only the end of the last segment can be torn by a crash, so only that is ever cut. Damage anywhere else is refused,
+//!   with a message that says what is lost and what to do.
 //!
-//! What it does not promise: damage to the very last record of the log looks like a torn write and is cut with it, and
-//! records cut off at a record's boundary are not missed. Both need a second copy of the heads, or a peer that
-//! remembers.
+//! What it does not promise: damage to the last batch before a crash looks like a torn write and is cut with it
+//! (`recovery.rs` says why), and a last segment that was taken away is not missed. Both need a peer that remembers.
 
 pub mod disk;
+mod examine;
 mod frame;
 pub mod log;
+mod reader;
 pub mod recovery;
 mod segment;
+mod sequence;
+mod slot;
+mod stuffing;
+pub mod verify;
 
 #[cfg(test)]
 mod double;
 
+pub use examine::Loss;
 pub use log::{Identity, Log, LogConfig, LogError, Stats};
 pub use recovery::{OpenError, Replayed};
+pub use slot::Owner;

@@ -1,18 +1,23 @@
-//! One file of the log: its name, its header, and the reading of its frames.
+//! One file of the log: its name and its header.
 
-use super::disk::{Disk, DiskError};
-use super::frame::{HEAD_BYTES, Head};
+use super::slot::SLOT_BYTES;
 use crate::protocol::record::RECORD_VERSION;
 use norn_client::wire::{ClusterId, NodeId};
 
 /// First bytes of every segment.
 pub(crate) const MAGIC: [u8; 8] = *b"NORN-WAL";
 /// Version of the header and of frames.
-pub(crate) const FORMAT_VERSION: u16 = 1;
-/// Bytes of a header.
-pub(crate) const HEADER_BYTES: usize = 64;
-/// Bytes asked of the disk at once.
-pub(crate) const READ_BYTES: usize = 256 << 10;
+pub(crate) const FORMAT_VERSION: u16 = 2;
+/// Bytes of a header: a sector of its own, so that no write of a head comes near it.
+pub(crate) const HEADER_BYTES: usize = 512;
+/// Where the header's checksum stands.
+const CHECKSUM_PLACE: usize = HEADER_BYTES - 4;
+/// Bytes of records for which there is one slot: roughly a small record, as holes cost nothing.
+const BYTES_PER_SLOT: u64 = 512;
+/// Fewest slots of a segment.
+const SLOTS_MIN: u32 = 8;
+/// Most slots of a segment.
+pub(crate) const SLOTS_MAX: u32 = 1 << 17;
 /// Number of the highest segment whose name still sorts after all others.
 const NUMBER_MAX: u64 = 9_999_999_999_999_999;
 const SUFFIX: &str = ".log";
@@ -48,6 +53,13 @@ pub(crate) struct Header {
     pub segment: u64,
     /// Ordinal of the first record in it.
     pub first_ordinal: u64,
+    /// Heads that it has room for, and so records.
+    pub slots: u32,
+}
+
+/// Slots of a segment with so many bytes of records.
+pub(crate) fn slots_for(bytes: u64) -> u32 {
+    (bytes / BYTES_PER_SLOT).clamp(u64::from(SLOTS_MIN), u64::from(SLOTS_MAX)) as u32
 }
 
 /// Why bytes are not a header.
@@ -62,6 +74,22 @@ pub(crate) enum HeaderFault {
 }
 
 impl Header {
+    /// Where the head of a record stands. The record must have a slot in this segment.
+    pub fn slot_offset(&self, ordinal: u64) -> u64 {
+        assert!(self.has_slot(ordinal), "record {ordinal} is of another segment");
+        HEADER_BYTES as u64 + (ordinal - self.first_ordinal) * SLOT_BYTES as u64
+    }
+
+    /// Whether a record can be in this segment.
+    pub fn has_slot(&self, ordinal: u64) -> bool {
+        ordinal.checked_sub(self.first_ordinal).is_some_and(|place| place < u64::from(self.slots))
+    }
+
+    /// Where the records begin.
+    pub fn records_offset(&self) -> u64 {
+        HEADER_BYTES as u64 + u64::from(self.slots) * SLOT_BYTES as u64
+    }
+
     /// The bytes.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
@@ -72,8 +100,9 @@ impl Header {
         bytes[28..44].copy_from_slice(&self.node.to_bytes());
         bytes[44..52].copy_from_slice(&self.segment.to_be_bytes());
         bytes[52..60].copy_from_slice(&self.first_ordinal.to_be_bytes());
-        let checksum = crc32c::crc32c(&bytes[0..60]);
-        bytes[60..64].copy_from_slice(&checksum.to_be_bytes());
+        bytes[60..64].copy_from_slice(&self.slots.to_be_bytes());
+        let checksum = crc32c::crc32c(&bytes[..CHECKSUM_PLACE]);
+        bytes[CHECKSUM_PLACE..].copy_from_slice(&checksum.to_be_bytes());
         bytes
     }
 
@@ -92,126 +121,30 @@ impl Header {
         if !magic {
             return Err(HeaderFault::Broken("this is not the beginning of a segment"));
         }
-        if crc32c::crc32c(&bytes[0..60]) != u32::from_be_bytes(field(bytes, 60)) {
+        if crc32c::crc32c(&bytes[..CHECKSUM_PLACE]) != u32::from_be_bytes(field(bytes, CHECKSUM_PLACE)) {
             return Err(HeaderFault::Broken("the checksum of the segment's header does not match"));
         }
         let records = u16::from_be_bytes(field(bytes, 10));
         if records != RECORD_VERSION {
             return Err(HeaderFault::Records(records));
         }
+        let (first_ordinal, slots) = (u64::from_be_bytes(field(bytes, 52)), u32::from_be_bytes(field(bytes, 60)));
+        let possible = first_ordinal > 0 && first_ordinal.checked_add(u64::from(SLOTS_MAX)).is_some();
+        if !possible || !(1..=SLOTS_MAX).contains(&slots) {
+            return Err(HeaderFault::Broken("the segment's header says what no segment is like"));
+        }
         Ok(Header {
             cluster: ClusterId::from_bytes(field(bytes, 12)),
             node: NodeId::from_bytes(field(bytes, 28)),
             segment: u64::from_be_bytes(field(bytes, 44)),
-            first_ordinal: u64::from_be_bytes(field(bytes, 52)),
+            first_ordinal,
+            slots,
         })
     }
 }
 
 fn field<const N: usize>(bytes: &[u8], place: usize) -> [u8; N] {
     *bytes[place..].first_chunk().expect("the caller looked at the length")
-}
-
-/// Why no record is where one should be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// The file ends before the record does.
-    Incomplete,
-    /// No record is that long.
-    Length(u32),
-    /// Ordinal or body is not what was written.
-    Checksum,
-    /// A whole record, but not the one whose turn it is.
-    Order(u64),
-}
-
-/// What comes next in a segment.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Next<'a> {
-    /// The body of a whole record.
-    Body(&'a [u8]),
-    /// The file ends after a whole record, or before the first.
-    End,
-    /// Neither.
-    Broken(Fault),
-}
-
-/// Reads the frames of one file in order, with no more than the largest record and one window in memory.
-#[derive(Debug)]
-pub(crate) struct Reader<'a, D> {
-    disk: &'a D,
-    file: &'a str,
-    /// Of the file.
-    length: u64,
-    /// Place of the window in the file.
-    start: u64,
-    window: Vec<u8>,
-    /// Bytes at the window's beginning that were given out.
-    used: usize,
-}
-
-impl<'a, D: Disk> Reader<'a, D> {
-    /// A reader of the frames behind the header.
-    pub fn new(disk: &'a D, file: &'a str, length: u64) -> Reader<'a, D> {
-        Reader { disk, file, length, start: HEADER_BYTES as u64, window: Vec::new(), used: 0 }
-    }
-
-    /// Where the next frame begins.
-    pub fn offset(&self) -> u64 {
-        self.start + self.used as u64
-    }
-
-    /// Reads the record `ordinal`. After anything but a body the reader stays where it is.
-    pub fn next(&mut self, ordinal: u64) -> Result<Next<'_>, DiskError> {
-        if self.offset() >= self.length {
-            return Ok(Next::End);
-        }
-        if !self.have(HEAD_BYTES)? {
-            return Ok(Next::Broken(Fault::Incomplete));
-        }
-        let head = Head::read(&field(&self.window, self.used));
-        if !head.length_allowed() {
-            return Ok(Next::Broken(Fault::Length(head.length)));
-        }
-        if !self.have(head.frame_bytes())? {
-            return Ok(Next::Broken(Fault::Incomplete));
-        }
-        let body = self.used + HEAD_BYTES..self.used + head.frame_bytes();
-        if !head.matches(&self.window[body.clone()]) {
-            return Ok(Next::Broken(Fault::Checksum));
-        }
-        if head.ordinal != ordinal {
-            return Ok(Next::Broken(Fault::Order(head.ordinal)));
-        }
-        self.used = body.end;
-        Ok(Next::Body(&self.window[body]))
-    }
-
-    /// Brings `wanted` bytes from the offset on into the window; false if the file ends before.
-    fn have(&mut self, wanted: usize) -> Result<bool, DiskError> {
-        if self.window.len() - self.used >= wanted {
-            return Ok(true);
-        }
-        if self.length - self.offset() < wanted as u64 {
-            return Ok(false);
-        }
-        self.window.drain(..self.used);
-        self.start += self.used as u64;
-        self.used = 0;
-        let from = self.start + self.window.len() as u64;
-        let more = (wanted - self.window.len()).max(READ_BYTES).min((self.length - from) as usize);
-        let bytes = self.disk.read(self.file, from, more)?;
-        if bytes.len() != more {
-            let cause = format!("{} bytes at {from} where there are {more}", bytes.len());
-            return Err(DiskError { operation: "read", file: self.file.into(), cause: cause.into(), full: false });
-        }
-        if self.window.is_empty() {
-            self.window = bytes;
-        } else {
-            self.window.extend_from_slice(&bytes);
-        }
-        Ok(true)
-    }
 }
 
 #[cfg(test)]

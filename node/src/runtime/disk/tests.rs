@@ -14,9 +14,9 @@ fn files_are_written_read_cut_renamed_and_removed() {
     let directory = directory();
     let mut disk = FileDisk::open(&directory.path().join("new/data")).expect("created");
     assert_eq!(disk.list().expect("listed"), Vec::<String>::new());
-    disk.append("b", b"hello").expect("written");
-    disk.append("a", b"other").expect("written");
-    disk.append("b", b" there").expect("written");
+    disk.write("b", 0, b"hello").expect("written");
+    disk.write("a", 0, b"other").expect("written");
+    disk.write("b", 5, b" there").expect("written");
     disk.sync("b").expect("synced");
     disk.sync("a").expect("synced");
     disk.sync_directory().expect("synced");
@@ -24,20 +24,23 @@ fn files_are_written_read_cut_renamed_and_removed() {
     assert_eq!(disk.length("b").expect("there"), 11);
     for file in ["b", "a"] {
         // Once through the open file, once through another.
-        disk.append(file, b"").expect("opened");
+        disk.write(file, 0, b"").expect("opened");
         assert_eq!(disk.read("b", 6, 3).expect("read"), b"the");
         assert_eq!(disk.read("b", 9, usize::MAX).expect("read"), b"re");
         assert_eq!(disk.read("b", 99, 9).expect("read"), b"");
     }
     disk.truncate("b", 5).expect("cut");
-    disk.append("b", b"!").expect("written");
+    disk.write("b", 5, b"!").expect("written");
     assert_eq!(disk.read("b", 0, 100).expect("read"), b"hello!");
     disk.rename("b", "a").expect("renamed");
-    disk.append("a", b"?").expect("written");
+    disk.write("a", 6, b"?").expect("written");
     assert_eq!(disk.read("a", 0, 100).expect("read"), b"hello!?");
+    disk.write("a", 9, b"end").expect("written");
+    disk.write("a", 1, b"E").expect("written");
+    assert_eq!(disk.read("a", 0, 100).expect("read"), b"hEllo!?\0\0end");
     disk.remove("a").expect("removed");
     assert_eq!(disk.list().expect("listed"), Vec::<String>::new());
-    disk.append("a", b"anew").expect("written");
+    disk.write("a", 0, b"anew").expect("written");
     assert_eq!(disk.read("a", 0, 100).expect("read"), b"anew");
 }
 
@@ -105,7 +108,7 @@ fn a_full_disk_is_told_apart() {
     let directory = directory();
     let mut disk = FileDisk::open(directory.path()).expect("opened");
     std::os::unix::fs::symlink("/dev/full", directory.path().join("x")).expect("linked");
-    let error = disk.append("x", b"1").expect_err("full");
+    let error = disk.write("x", 0, b"1").expect_err("full");
     assert!(error.full, "{error}");
 }
 

@@ -2,6 +2,11 @@
 
 use super::*;
 use crate::storage::double::{CLUSTER, Double, Kept, record, sized};
+use crate::storage::examine::read_heads;
+use crate::storage::frame;
+use crate::storage::segment::HEADER_BYTES;
+use crate::storage::slot::{Owner, SLOT_BYTES};
+use norn_client::wire::ClusterId;
 
 mod crash;
 
@@ -25,7 +30,10 @@ pub(super) fn start(disk: &Double, config: LogConfig) -> Result<(Log<Double>, Ve
     })?;
     assert_eq!(replayed.records, records.len() as u64);
     assert_eq!(replayed.segments, log.stats().segment);
-    assert_eq!(replayed.bytes, disk.files().values().map(|bytes| bytes.len() as u64).sum::<u64>());
+    let records_bytes = |bytes: &Vec<u8>| {
+        (bytes.len() as u64).saturating_sub(Header::decode(bytes).expect("a header").records_offset())
+    };
+    assert_eq!(replayed.bytes, disk.files().values().map(records_bytes).sum::<u64>());
     assert_eq!(records[0], identity_record(log.identity()));
     Ok((log, records, replayed))
 }
@@ -42,12 +50,23 @@ pub(super) fn written(count: u64) -> (Log<Double>, Double, Vec<Record>) {
     (log, disk, records)
 }
 
+/// What beginning a log takes: the header first, so that whatever is torn later has one.
+const BEGUN: [&str; 7] = [
+    "write 0000000000000001.log",
+    "sync 0000000000000001.log",
+    "sync_directory ",
+    "write 0000000000000001.log",
+    "write 0000000000000001.log",
+    "sync 0000000000000001.log",
+    "sync_directory ",
+];
+
 #[test]
 fn an_identity_is_drawn_once() {
     let disk = Double::default();
     let log = Log::open(disk.clone(), LogConfig::default(), || identity(1)).expect("a fresh log");
     assert_eq!(log.identity(), identity(1));
-    assert_eq!(disk.take_trace(), ["append 0000000000000001.log", "sync 0000000000000001.log", "sync_directory "]);
+    assert_eq!(disk.take_trace(), BEGUN.map(|step| step.to_owned()));
     let log = Log::open(disk.crash(Kept::Nothing, false), LogConfig::default(), || panic!("drawn twice"));
     assert_eq!(log.expect("a log").identity(), identity(1));
 }
@@ -61,8 +80,16 @@ fn records_come_back_in_order_through_many_segments() {
     assert_eq!(replayed.cut_bytes, 0);
 }
 
+/// The bytes of slots and records, without holes.
+fn bytes_of(file: &[u8]) -> u64 {
+    let header = Header::decode(file).expect("a header");
+    let slots = &file[HEADER_BYTES..header.records_offset() as usize];
+    let used = slots.chunks(SLOT_BYTES).filter(|slot| slot.iter().any(|byte| *byte != 0)).count();
+    (file.len() - slots.len() + used * SLOT_BYTES) as u64
+}
+
 #[test]
-fn one_call_is_one_write() {
+fn one_call_is_two_writes() {
     let disk = Double::default();
     let (mut log, ..) = start(&disk, LogConfig::default()).expect("a fresh log");
     disk.take_trace();
@@ -73,10 +100,11 @@ fn one_call_is_one_write() {
     log.sync().expect("synced");
     log.sync().expect("nothing to sync");
     let file = "0000000000000001.log";
-    assert_eq!(disk.take_trace(), [format!("append {file}"), format!("append {file}"), format!("sync {file}")]);
+    let (write, sync) = (format!("write {file}"), format!("sync {file}"));
+    assert_eq!(disk.take_trace(), [write.clone(), write.clone(), write.clone(), write, sync]);
     let stats = log.stats();
-    assert_eq!((stats.appends - before.appends, stats.syncs - before.syncs), (2, 1));
-    assert_eq!(stats.bytes, disk.files()[file].len() as u64);
+    assert_eq!((stats.writes - before.writes, stats.syncs - before.syncs), (4, 1));
+    assert_eq!(stats.bytes, bytes_of(&disk.files()[file]));
 }
 
 #[test]
@@ -87,14 +115,52 @@ fn a_segment_is_durable_before_the_next_begins_and_that_before_its_records() {
     log.append(&[sized(40), sized(100)]).expect("written");
     let (first, second) = ("0000000000000001.log", "0000000000000002.log");
     let order = [
-        format!("append {first}"),
+        format!("write {first}"),
+        format!("write {first}"),
         format!("sync {first}"),
-        format!("append {second}"),
+        format!("write {second}"),
         format!("sync {second}"),
         "sync_directory ".into(),
-        format!("append {second}"),
+        format!("write {second}"),
+        format!("write {second}"),
     ];
     assert_eq!(disk.take_trace(), order);
+}
+
+#[test]
+fn a_segment_without_a_free_slot_is_finished() {
+    let disk = Double::default();
+    let config = LogConfig { segment_bytes: 2_000 };
+    let (mut log, mut records, _) = start(&disk, config.clone()).expect("a fresh log");
+    let more: Vec<Record> = (1..=20).map(|count| Record::Boot { count }).collect();
+    log.append(&more).expect("written");
+    log.sync().expect("synced");
+    records.extend(more);
+    let first = |number| Header::decode(&disk.files()[&segment::name(number)]).expect("a header").first_ordinal;
+    assert_eq!((log.stats().segment, first(2), first(3)), (3, 9, 17));
+    let (_, read, _) = start(&disk, config).expect("whole");
+    assert_eq!(read, records);
+}
+
+/// Goal: the second copy says what the first does. Method: every head must lead to a frame that agrees with it.
+#[test]
+fn heads_say_where_records_are_and_whose() {
+    let (_, disk, records) = written(40);
+    let mut seen = 0;
+    for (file, bytes) in disk.files() {
+        let header = Header::decode(&bytes).expect("a header");
+        for head in read_heads(&disk, &file, &header).expect("read").into_iter().flatten() {
+            let record = &records[head.ordinal as usize - 1];
+            let frame = &bytes[head.offset as usize..][..head.bytes as usize];
+            let mut content = Vec::new();
+            let found = frame::Head::read(frame, &mut content).expect("a head");
+            assert_eq!(found.read_whole(frame, &mut content), Ok(frame.len()));
+            assert_eq!(head, Slot::of(&found, head.offset.into(), head.bytes.into(), record));
+            assert_eq!((head.owner, head.kind), (Owner::of(record), record.kind()));
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, records.len());
 }
 
 #[test]
@@ -123,7 +189,7 @@ fn later_headers_name_the_cluster() {
     let (mut log, ..) = start(&disk, SMALL).expect("whole");
     log.append(&[sized(150)]).expect("written");
     let header = Header::decode(&disk.files()[&segment::name(4)]).expect("a header");
-    assert_eq!(header, Header { cluster: CLUSTER, node: identity(99).node, segment: 4, first_ordinal: 5 });
+    assert_eq!(header, Header { cluster: CLUSTER, node: identity(99).node, segment: 4, first_ordinal: 5, slots: 8 });
 }
 
 #[test]

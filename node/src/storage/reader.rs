@@ -1,0 +1,154 @@
+//! Reading the frames of one segment in order, past damage.
+
+use super::disk::{Disk, DiskError};
+use super::frame::{Fault, HEAD_BYTES, HEAD_STUFFED_BYTES_MAX, Head};
+use super::stuffing::{SENTINEL, find_sentinel};
+
+/// Bytes asked of the disk at once.
+pub(crate) const READ_BYTES: usize = 256 << 10;
+
+/// A whole record where it stands.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Frame<'a> {
+    /// Where its sentinel is.
+    pub offset: u64,
+    /// Bytes up to the end of its body.
+    pub bytes: u64,
+    /// What stands before the body.
+    pub head: Head,
+    /// The body.
+    pub body: &'a [u8],
+}
+
+/// Bytes that are no record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Damage {
+    /// Where they begin.
+    pub offset: u64,
+    /// Where they end: at a sentinel or at the end of the file.
+    pub end: u64,
+    /// What is wrong where they begin.
+    pub fault: Fault,
+}
+
+/// What comes next in a segment.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Next<'a> {
+    /// A whole record, whichever it may be.
+    Frame(Frame<'a>),
+    /// Something else. After it the reader goes on at the next sentinel.
+    Damage(Damage),
+    /// The file ends.
+    End,
+}
+
+/// Reads the frames of one file in order, with no more than two of the largest records and one window in memory.
+/// Damage costs time in proportion to its length, whatever it holds: nothing is decoded beyond the next sentinel.
+#[derive(Debug)]
+pub(crate) struct Reader<'a, D> {
+    disk: &'a D,
+    file: &'a str,
+    /// Of the file.
+    length: u64,
+    /// Place of the window in the file.
+    start: u64,
+    window: Vec<u8>,
+    /// Bytes at the window's beginning that were passed.
+    used: usize,
+    /// Head and body of the frame that was read last.
+    content: Vec<u8>,
+}
+
+impl<'a, D: Disk> Reader<'a, D> {
+    /// A reader of the frames from `offset` to the end of a file.
+    pub fn new(disk: &'a D, file: &'a str, offset: u64, length: u64) -> Reader<'a, D> {
+        Reader { disk, file, length, start: offset, window: Vec::new(), used: 0, content: Vec::new() }
+    }
+
+    /// Where what comes next begins.
+    pub fn offset(&self) -> u64 {
+        self.start + self.used as u64
+    }
+
+    /// Goes past what comes next.
+    pub fn next(&mut self) -> Result<Next<'_>, DiskError> {
+        let offset = self.offset();
+        if offset >= self.length {
+            return Ok(Next::End);
+        }
+        match self.read_frame()? {
+            Ok((head, bytes)) => {
+                self.used += bytes;
+                let body = &self.content[HEAD_BYTES..];
+                Ok(Next::Frame(Frame { offset, bytes: bytes as u64, head, body }))
+            }
+            Err(fault) => {
+                self.resynchronise()?;
+                assert!(self.offset() > offset, "every step leads on");
+                Ok(Next::Damage(Damage { offset, end: self.offset(), fault }))
+            }
+        }
+    }
+
+    /// Reads the frame at the offset: its head and its bytes.
+    fn read_frame(&mut self) -> Result<Result<(Head, usize), Fault>, DiskError> {
+        self.fill(HEAD_STUFFED_BYTES_MAX)?;
+        let head = match Head::read(&self.window[self.used..], &mut self.content) {
+            Ok(head) => head,
+            Err(fault) => return Ok(Err(fault)),
+        };
+        self.fill(head.frame_bytes_max())?;
+        let bytes = &self.window[self.used..];
+        let bytes = &bytes[..bytes.len().min(head.frame_bytes_max())];
+        // Where the next sentinel stands, this frame has ended; else its claims would have no bound but its length.
+        let end = find_sentinel(&bytes[SENTINEL.len()..]).map_or(bytes.len(), |place| place + SENTINEL.len());
+        Ok(head.read_whole(&bytes[..end], &mut self.content).map(|length| (head, length)))
+    }
+
+    /// Goes on to the next sentinel behind the offset, or to the end.
+    fn resynchronise(&mut self) -> Result<(), DiskError> {
+        self.used += 1;
+        loop {
+            let available = self.fill(READ_BYTES)?;
+            let rest = &self.window[self.used..];
+            if let Some(place) = find_sentinel(rest) {
+                self.used += place;
+                return Ok(());
+            }
+            if self.start + self.window.len() as u64 >= self.length {
+                self.used += available;
+                return Ok(());
+            }
+            // The last byte may be the first of a sentinel.
+            self.used += available - 1;
+        }
+    }
+
+    /// Brings `wanted` bytes from the offset on into the window, or as many as there are; how many there are in it.
+    fn fill(&mut self, wanted: usize) -> Result<usize, DiskError> {
+        let present = self.window.len() - self.used;
+        let remaining = self.length - self.offset();
+        if present >= wanted || present as u64 == remaining {
+            return Ok(present);
+        }
+        self.window.drain(..self.used);
+        self.start += self.used as u64;
+        self.used = 0;
+        let from = self.start + present as u64;
+        let more = ((wanted - present).max(READ_BYTES) as u64).min(self.length - from) as usize;
+        let bytes = self.disk.read(self.file, from, more)?;
+        if bytes.len() != more {
+            let cause = format!("{} bytes at {from} where there are {more}", bytes.len());
+            return Err(DiskError { operation: "read", file: self.file.into(), cause: cause.into(), full: false });
+        }
+        if self.window.is_empty() {
+            self.window = bytes;
+        } else {
+            self.window.extend_from_slice(&bytes);
+        }
+        Ok(self.window.len())
+    }
+}
+
+#[cfg(test)]
+mod tests;

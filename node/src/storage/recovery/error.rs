@@ -1,0 +1,77 @@
+//! Why a log is not opened.
+
+use super::super::disk::DiskError;
+use super::super::examine::Loss;
+
+/// Why a log is not opened. Whole records are all where they were.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The disk failed.
+    #[error("the log cannot be read or mended: {0}; see to the disk, then start the node again")]
+    Disk(#[from] DiskError),
+    /// Bytes are not what was written, where a crash leaves none such.
+    #[error(
+        "{file} at byte {offset}: {known}; {loss}; what was already acknowledged may be damaged: restore the file from \
+         a copy, or move the data directory aside and start the node as a new member"
+    )]
+    Damaged {
+        /// The segment.
+        file: String,
+        /// Where the damage begins.
+        offset: u64,
+        /// What is there.
+        known: String,
+        /// What is lost in this segment.
+        loss: Loss,
+    },
+    /// A segment is missing, or a file is named like one and is none.
+    #[error(
+        "{file}: {known}; put back the files that are missing and take away those that do not belong here, or move the \
+         data directory aside and start the node as a new member"
+    )]
+    Names {
+        /// The file that breaks the sequence.
+        file: String,
+        /// What was expected.
+        known: String,
+    },
+    /// A segment of another node, another cluster or another place in the log.
+    #[error(
+        "{file} at byte 0: the header is whole, but {known}; it was copied from elsewhere: restore the right file from \
+         a copy, or move the data directory aside and start the node as a new member"
+    )]
+    Foreign {
+        /// The segment.
+        file: String,
+        /// What does not agree.
+        known: String,
+    },
+    /// Written by another version of the program.
+    #[error(
+        "{file} at byte {offset}: {known}; start the version of norn that wrote it, or move the data directory aside and \
+         start the node as a new member"
+    )]
+    Version {
+        /// The segment.
+        file: String,
+        /// Where.
+        offset: u64,
+        /// Which versions.
+        known: String,
+    },
+    /// The node did not accept a whole record.
+    #[error(
+        "{file} at byte {offset}: record {ordinal} is whole, but the node refuses it: {cause}; keep the data directory \
+         for a report, and start the node on another one as a new member"
+    )]
+    Refused {
+        /// The segment.
+        file: String,
+        /// Where its frame begins.
+        offset: u64,
+        /// Which record.
+        ordinal: u64,
+        /// What the node said.
+        cause: String,
+    },
+}

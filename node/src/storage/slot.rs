@@ -1,0 +1,155 @@
+//! The second copy of a record's head, in a slot of fixed size near the beginning of its segment.
+//!
+//! A record and its slot are written apart and made durable by one sync. Where one of the two is damaged the other still
+//! says that the record was there, where, and what it was about.
+
+use super::frame::{Head, synced_before};
+use crate::protocol::record::{Kind, Record};
+use norn_client::wire::PartitionId;
+use std::fmt;
+
+/// Bytes of a slot.
+pub(crate) const SLOT_BYTES: usize = 32;
+/// What stands for a record of the whole node where a partition would be.
+const NODE: u16 = u16::MAX;
+
+/// Whose record it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Owner {
+    /// The node as a whole.
+    Node,
+    /// The replica of a partition.
+    Partition(PartitionId),
+}
+
+impl Owner {
+    /// Of a record.
+    pub fn of(record: &Record) -> Owner {
+        record.partition().map_or(Owner::Node, Owner::Partition)
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Owner::Node => formatter.write_str("the node itself"),
+            Owner::Partition(partition) => write!(formatter, "partition {partition}"),
+        }
+    }
+}
+
+/// What a slot says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot {
+    /// Place of the record in the log.
+    pub ordinal: u64,
+    /// Where its frame begins in the file.
+    pub offset: u32,
+    /// Bytes of the frame.
+    pub bytes: u32,
+    /// As in the frame.
+    pub fingerprint: u32,
+    /// As in the frame.
+    pub unsynced: u32,
+    /// Whose record it is.
+    pub owner: Owner,
+    /// What it is about.
+    pub kind: Kind,
+}
+
+impl Slot {
+    /// The slot of a record whose frame stands there.
+    pub fn of(head: &Head, offset: u64, bytes: u64, record: &Record) -> Slot {
+        let fits = |number: u64| u32::try_from(number).expect("segments end long before 4 GiB");
+        Slot {
+            ordinal: head.ordinal,
+            offset: fits(offset),
+            bytes: fits(bytes),
+            fingerprint: head.fingerprint,
+            unsynced: head.unsynced,
+            owner: Owner::of(record),
+            kind: record.kind(),
+        }
+    }
+
+    /// The highest ordinal up to which all was durable when this was written.
+    pub fn synced_before(&self) -> u64 {
+        synced_before(self.ordinal, self.unsynced)
+    }
+
+    /// The bytes.
+    pub fn encode(&self) -> [u8; SLOT_BYTES] {
+        let partition = match self.owner {
+            Owner::Node => NODE,
+            Owner::Partition(partition) => partition.0,
+        };
+        let mut bytes = [0; SLOT_BYTES];
+        bytes[0..8].copy_from_slice(&self.ordinal.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.offset.to_be_bytes());
+        bytes[12..16].copy_from_slice(&self.bytes.to_be_bytes());
+        bytes[16..20].copy_from_slice(&self.fingerprint.to_be_bytes());
+        bytes[20..24].copy_from_slice(&self.unsynced.to_be_bytes());
+        bytes[24..26].copy_from_slice(&partition.to_be_bytes());
+        bytes[26] = self.kind.0;
+        let checksum = crc32c::crc32c(&bytes[..28]);
+        bytes[28..32].copy_from_slice(&checksum.to_be_bytes());
+        bytes
+    }
+
+    /// Reads the bytes; none if they are no whole slot. An empty slot is none: no record has the ordinal 0.
+    pub fn decode(bytes: &[u8; SLOT_BYTES]) -> Option<Slot> {
+        let word =
+            |place: usize| u32::from_be_bytes([bytes[place], bytes[place + 1], bytes[place + 2], bytes[place + 3]]);
+        let ordinal = u64::from(word(0)) << 32 | u64::from(word(4));
+        if ordinal == 0 || crc32c::crc32c(&bytes[..28]) != word(28) {
+            return None;
+        }
+        let partition = u16::from_be_bytes([bytes[24], bytes[25]]);
+        let owner = if partition == NODE { Owner::Node } else { Owner::Partition(PartitionId(partition)) };
+        let (offset, length, kind) = (word(8), word(12), Kind(bytes[26]));
+        Some(Slot { ordinal, offset, bytes: length, fingerprint: word(16), unsynced: word(20), owner, kind })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot() -> Slot {
+        let owner = Owner::Partition(PartitionId(0x0304));
+        Slot { ordinal: 7, offset: 0x1000, bytes: 99, fingerprint: 0xdead_beef, unsynced: 2, owner, kind: Kind(b'V') }
+    }
+
+    #[test]
+    fn the_bytes_are_fixed() {
+        let golden = [
+            0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0x10, 0, 0, 0, 0, 99, 0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 2, 3, 4, b'V', 0, 0,
+            0, 0, 0,
+        ];
+        assert_eq!(slot().encode()[..28], golden[..28]);
+        assert_eq!(slot().encode()[28..], crc32c::crc32c(&golden[..28]).to_be_bytes());
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_any_changed_byte_is_noticed() {
+        for slot in [slot(), Slot { owner: Owner::Node, ..slot() }] {
+            let bytes = slot.encode();
+            assert_eq!(Slot::decode(&bytes), Some(slot));
+            for place in 0..SLOT_BYTES {
+                for change in 1..=255 {
+                    let mut changed = bytes;
+                    changed[place] ^= change;
+                    assert_eq!(Slot::decode(&changed), None, "byte {place} changed by {change}");
+                }
+            }
+        }
+        assert_eq!(Slot::decode(&[0; SLOT_BYTES]), None);
+    }
+
+    #[test]
+    fn a_slot_never_speaks_of_itself() {
+        assert_eq!(slot().synced_before(), 5);
+        assert_eq!(Slot { unsynced: 0, ..slot() }.synced_before(), 6);
+        assert_eq!(Slot { unsynced: 9, ..slot() }.synced_before(), 0);
+    }
+}

@@ -1,0 +1,202 @@
+//! A look at a log that lies still, however damaged: nothing is changed, and nothing is refused.
+//!
+//! Where a start stops at the first thing that is wrong, this goes on to the end and tells all of it. Memory is bounded by
+//! the largest record and the slots of one segment.
+
+use super::disk::{Disk, DiskError};
+use super::examine::{Findings, Found, Loss, What, examine};
+use super::reader::{Next, Reader};
+use super::recovery::{describe, header_fault};
+use super::segment::{self, HEADER_BYTES, Header, HeaderFault};
+use super::slot::Owner;
+use crate::protocol::record::{Kind, Record};
+
+/// Something in a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry {
+    /// A whole record.
+    Record {
+        /// Its place in the log.
+        ordinal: u64,
+        /// What it is about; none if this program does not understand it.
+        of: Option<(Owner, Kind)>,
+        /// Bytes in the file.
+        bytes: u64,
+        /// Bytes of the body, before it was stuffed.
+        body_bytes: u64,
+    },
+    /// Bytes up to `end` that are no record.
+    Damage {
+        /// Where they end.
+        end: u64,
+        /// What is wrong.
+        known: String,
+    },
+}
+
+/// Visits everything in all segments, in order of files and offsets. Where a header is damaged, its segment is searched
+/// for records all the same.
+pub fn inspect<D: Disk, E: From<DiskError>>(
+    disk: &D,
+    mut visit: impl FnMut(&str, u64, Entry) -> Result<(), E>,
+) -> Result<(), E> {
+    for file in disk.list()?.iter().filter(|file| segment::is_of_log(file)) {
+        let length = disk.length(file)?;
+        let mut start = HEADER_BYTES as u64;
+        match Header::decode(&disk.read(file, 0, HEADER_BYTES)?) {
+            Ok(header) => start = header.records_offset(),
+            Err(fault) => {
+                let end = start.min(length);
+                visit(file, 0, Entry::Damage { end, known: header_fault(fault) })?;
+            }
+        }
+        let mut reader = Reader::new(disk, file, start, length);
+        let mut expected = None;
+        loop {
+            let (offset, entry) = match reader.next()? {
+                Next::End => break,
+                Next::Damage(damage) => {
+                    let known = describe(damage.fault, expected);
+                    (damage.offset, Entry::Damage { end: damage.end, known })
+                }
+                Next::Frame(frame) => {
+                    let record = Record::decode(frame.body).ok();
+                    let of = record.map(|record| (Owner::of(&record), record.kind()));
+                    let (ordinal, bytes, body_bytes) = (frame.head.ordinal, frame.bytes, frame.body.len() as u64);
+                    expected = ordinal.checked_add(1);
+                    (frame.offset, Entry::Record { ordinal, of, bytes, body_bytes })
+                }
+            };
+            visit(file, offset, entry)?;
+        }
+    }
+    Ok(())
+}
+
+/// Something wrong with a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The segment.
+    pub file: String,
+    /// Where it begins.
+    pub offset: u64,
+    /// What it is.
+    pub known: String,
+    /// What it cost.
+    pub loss: Loss,
+}
+
+/// The outcome of a verification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Verified {
+    /// Whole records.
+    pub records: u64,
+    /// Segments.
+    pub segments: u64,
+    /// Things that are wrong.
+    pub problems: u64,
+}
+
+/// Checks every record and every head of a log, and tells what is wrong in order of files and offsets.
+pub fn verify<D: Disk>(disk: &D, tell: impl FnMut(Problem)) -> Result<Verified, DiskError> {
+    let files: Vec<String> = disk.list()?.into_iter().filter(|file| segment::is_of_log(file)).collect();
+    let mut verifier = Verifier { disk, tell, verified: Verified::default(), before: None };
+    for (place, file) in files.iter().enumerate() {
+        verifier.check_file(file, files.get(place + 1))?;
+    }
+    Ok(verifier.verified)
+}
+
+struct Verifier<'a, D, T> {
+    disk: &'a D,
+    tell: T,
+    verified: Verified,
+    /// The last whole header.
+    before: Option<Header>,
+}
+
+impl<D: Disk, T: FnMut(Problem)> Verifier<'_, D, T> {
+    fn problem(&mut self, file: &str, offset: u64, known: String, loss: Loss) {
+        self.verified.problems += 1;
+        (self.tell)(Problem { file: file.into(), offset, known, loss });
+    }
+
+    fn check_file(&mut self, file: &str, after: Option<&String>) -> Result<(), DiskError> {
+        let expected = self.verified.segments + 1;
+        self.verified.segments += 1;
+        if segment::number(file) != Some(expected) {
+            let known = format!("{} should be here", segment::name(expected));
+            self.problem(file, 0, known, Loss::untold());
+            self.verified.segments = segment::number(file).unwrap_or(expected);
+        }
+        let header = match read_header(self.disk, file)? {
+            Ok(header) => header,
+            Err(fault) => {
+                self.problem(file, 0, header_fault(fault), Loss::untold());
+                return Ok(());
+            }
+        };
+        self.check_header(file, &header);
+        let findings = examine(self.disk, file, &header)?;
+        let last = match after {
+            None => findings.synced,
+            // All of a segment was durable before the next one was begun.
+            Some(after) => match read_header(self.disk, after)? {
+                Ok(after) if after.segment == header.segment + 1 => after.first_ordinal.saturating_sub(1),
+                _ => findings.highest(),
+            },
+        };
+        self.check_findings(file, &header, &findings, last);
+        self.before = Some(header);
+        Ok(())
+    }
+
+    fn check_header(&mut self, file: &str, header: &Header) {
+        if segment::number(file) != Some(header.segment) {
+            let known = format!("the header is that of segment {}: the file was copied or renamed", header.segment);
+            self.problem(file, 0, known, Loss::untold());
+        }
+        if let Some(before) = self.before
+            && before.node != header.node
+        {
+            let known = format!("it was written by node {}, and those before by {}", header.node, before.node);
+            self.problem(file, 0, known, Loss::untold());
+        }
+    }
+
+    fn check_findings(&mut self, file: &str, header: &Header, findings: &Findings, last: u64) {
+        self.verified.records += findings.whole();
+        for Found { offset, end, what } in &findings.faults {
+            let known = match what {
+                What::Damage(fault) => format!("{}, up to byte {end}", describe(*fault, None)),
+                What::Stray(ordinal) => format!("record {ordinal} has no place in this segment"),
+                What::Conflict(ordinal) => format!("another record {ordinal} than the one before it"),
+            };
+            self.problem(file, *offset, known, Loss::default());
+        }
+        let loss = findings.lost(last);
+        if !loss.is_empty() {
+            let offset = findings.faults.first().map_or(header.records_offset(), |found| found.offset);
+            self.problem(file, offset, "records that were durable are missing".into(), loss);
+        }
+        let torn = findings.lost(findings.highest()).count() - findings.lost(last.min(findings.highest())).count();
+        if torn > 0 {
+            let known = format!(
+                "the heads of {torn} records at the end are without their records: a crash leaves such, and a start cuts them"
+            );
+            self.problem(file, header.records_offset(), known, Loss::default());
+        }
+        let heads = findings.heads_lost();
+        if heads > 0 {
+            let known = format!("{heads} whole records have no second copy of their head");
+            self.problem(file, HEADER_BYTES as u64, known, Loss::default());
+        }
+    }
+}
+
+fn read_header<D: Disk>(disk: &D, file: &str) -> Result<Result<Header, HeaderFault>, DiskError> {
+    Ok(Header::decode(&disk.read(file, 0, HEADER_BYTES)?))
+}
+
+#[cfg(test)]
+mod tests;

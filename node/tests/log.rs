@@ -1,0 +1,271 @@
+//! The write-ahead log on real files: the format of old data directories, and what `norn log` says of damaged ones.
+#![cfg(feature = "runtime")]
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "this is about processes and files; the bans are the core's"
+)]
+
+use norn_client::wire::request::Spec;
+use norn_client::wire::response::Genesis;
+use norn_client::wire::{ClaimId, ClusterId, NodeId, PartitionId, QueueName, TaskId};
+use norn_node::protocol::Record;
+use norn_node::protocol::consistent::table::{Op, Table};
+use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
+use norn_node::protocol::task::Task;
+use norn_node::runtime::disk::FileDisk;
+use norn_node::storage::{Identity, Log, LogConfig};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+const IDENTITY: Identity = Identity { node: NodeId(0x0123_4567_89ab), incarnation: 42 };
+/// Small, so that there are several segments.
+const CONFIG: LogConfig = LogConfig { segment_bytes: 300 };
+
+/// One record of each kind, with bytes of the sentinel in a payload.
+fn records() -> Vec<Record> {
+    let replica = ReplicaId { node: IDENTITY.node, incarnation: IDENTITY.incarnation };
+    let id = TaskId::new(1_700_000_000_000, 1, 7, 9);
+    let spec = Spec {
+        queue: QueueName::new("mail").expect("a name"),
+        payload: [0xfe, 0xfd, 0x00, 0xfe].repeat(80),
+        priority: 3,
+        not_before_ms: 0,
+        headers: Vec::new(),
+        attempts_max: 0,
+    };
+    let genesis = Genesis {
+        cluster: ClusterId(0xc1),
+        name: "fixture".into(),
+        partitions: 4,
+        replicas: 1,
+        members: Vec::new(),
+        assignment: vec![vec![0]; 4],
+    };
+    let grant = Op::Grant {
+        claim: ClaimId(5),
+        worker: "worker".into(),
+        lease_ms: 30_000,
+        granted_ms: 1_700_000_000_001,
+        items: vec![(id, 1)],
+    };
+    let partition = PartitionId(3);
+    let viewstamp = Viewstamp { epoch: 1, length: 0 };
+    vec![
+        Record::Identity { node: IDENTITY.node, incarnation: IDENTITY.incarnation },
+        Record::Boot { count: 1 },
+        Record::Genesis(Arc::new(genesis)),
+        Record::Mark { time_ms: 1_700_000_010_000, sessions: 1_024 },
+        Record::Vote { partition, promised: 1, voted_for: Some(replica) },
+        Record::Install { partition, viewstamp, table: Some(Arc::new(Table::new(vec![replica]))) },
+        Record::Facts { partition, items: Arc::new(vec![(id, Task::from_spec(Arc::new(spec)))]) },
+        Record::Ops { partition, after: viewstamp, ops: vec![Arc::new(grant)] },
+        Record::Vote { partition: PartitionId(2), promised: 7, voted_for: None },
+        Record::Boot { count: 2 },
+    ]
+}
+
+fn replay(directory: &Path) -> (Log<FileDisk>, Vec<Record>) {
+    let disk = FileDisk::open(directory).expect("opened");
+    let mut log = Log::open(disk, CONFIG, || IDENTITY).expect("a log");
+    let mut read = Vec::new();
+    let visit = |record| {
+        read.push(record);
+        Ok(())
+    };
+    let replayed = log.replay(visit).expect("whole");
+    assert_eq!((replayed.cut_bytes, replayed.heads_mended), (0, 0));
+    (log, read)
+}
+
+/// Writes all records, each synced by itself.
+fn write(directory: &Path) {
+    let (mut log, read) = replay(directory);
+    assert_eq!(read, records()[..1]);
+    for record in &records()[1..] {
+        log.append(std::slice::from_ref(record)).expect("written");
+        log.sync().expect("synced");
+    }
+}
+
+fn fixture() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("log-format-2")
+}
+
+fn segments(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).expect("listed").map(|entry| entry.expect("an entry").path());
+    let mut segments: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|end| end == "log")).collect();
+    segments.sort();
+    segments
+}
+
+/// A copy, as opening a directory writes to it.
+fn copy(directory: &Path) -> TempDir {
+    let copy = TempDir::new().expect("a directory");
+    for file in segments(directory) {
+        fs::copy(&file, copy.path().join(file.file_name().expect("a name"))).expect("copied");
+    }
+    copy
+}
+
+/// Goal: a data directory that some version has written is read for ever. The files are never written anew: another
+/// format gets a directory of its own beside this one.
+#[test]
+fn a_directory_of_format_2_is_read() {
+    let directory = copy(&fixture());
+    let (mut log, read) = replay(directory.path());
+    assert_eq!(read, records());
+    assert_eq!(log.identity(), IDENTITY);
+    log.append(&[Record::Boot { count: 3 }]).expect("written");
+    log.sync().expect("synced");
+    drop(log);
+    assert_eq!(replay(directory.path()).1.len(), records().len() + 1);
+}
+
+/// The same records still become the same bytes.
+#[test]
+fn a_directory_of_format_2_is_written() {
+    let directory = TempDir::new().expect("a directory");
+    write(directory.path());
+    let (written, kept) = (segments(directory.path()), segments(&fixture()));
+    assert_eq!(written.len(), kept.len());
+    for (written, kept) in written.iter().zip(&kept) {
+        assert_eq!(written.file_name(), kept.file_name());
+        assert!(fs::read(written).expect("read") == fs::read(kept).expect("read"), "{} differs", kept.display());
+    }
+}
+
+fn norn_log(verb: &str, directory: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_norn"));
+    command.args(["--json", "log", verb]).arg(directory).output().expect("the binary runs")
+}
+
+fn objects(output: &Output) -> Vec<Value> {
+    let text = String::from_utf8(output.stdout.clone()).expect("text");
+    text.lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
+}
+
+/// What `verify` says of a log after some harm: its exit code and the problems.
+fn verify_after(harm: impl FnOnce(&[PathBuf])) -> (i32, Vec<Value>) {
+    let directory = copy(&fixture());
+    harm(&segments(directory.path()));
+    let before: Vec<_> = segments(directory.path()).iter().map(|file| fs::read(file).expect("read")).collect();
+    let output = norn_log("verify", directory.path());
+    let after: Vec<_> = segments(directory.path()).iter().map(|file| fs::read(file).expect("read")).collect();
+    assert!(before == after, "nothing is changed");
+    let mut problems = objects(&output);
+    let summary = problems.pop().expect("a summary");
+    assert_eq!(summary["problems"], problems.len());
+    assert_eq!(summary["whole"], problems.is_empty());
+    (output.status.code().expect("it ended"), problems)
+}
+
+/// Where a record stands: its file's place, its offset, and that of its head.
+fn place_of(ordinal: u64) -> (usize, usize, usize) {
+    let directory = copy(&fixture());
+    let shown = objects(&norn_log("inspect", directory.path()));
+    let record = shown.iter().find(|record| record["ordinal"] == ordinal).expect("it is there");
+    let files = segments(directory.path());
+    let is_file = |file: &&PathBuf| file.file_name().expect("a name").to_str() == record["file"].as_str();
+    let place = files.iter().position(|file| is_file(&file)).expect("it is there");
+    let bytes = fs::read(&files[place]).expect("read");
+    let first = u64::from_be_bytes(bytes[52..60].try_into().expect("a number"));
+    let offset = record["offset"].as_u64().expect("a number") as usize;
+    (place, offset, 512 + 32 * (ordinal - first) as usize)
+}
+
+fn flip(file: &Path, place: usize) {
+    let mut bytes = fs::read(file).expect("read");
+    bytes[place] ^= 0x04;
+    fs::write(file, bytes).expect("written");
+}
+
+#[test]
+fn inspect_shows_every_record() {
+    let directory = copy(&fixture());
+    let output = norn_log("inspect", directory.path());
+    assert!(output.status.success());
+    let shown = objects(&output);
+    let kinds: Vec<&str> = shown.iter().filter_map(|record| record["kind"].as_str()).collect();
+    let expected = ["identity", "boot", "genesis", "mark", "vote", "install", "facts", "ops", "vote", "boot"];
+    assert_eq!(kinds, expected);
+    assert_eq!((&shown[4]["partition"], &shown[8]["partition"]), (&Value::from(3), &Value::from(2)));
+    assert_eq!(shown[0]["partition"], Value::Null);
+    assert_eq!(norn_log("inspect", &directory.path().join("absent")).status.code(), Some(2));
+}
+
+#[test]
+fn verify_tells_a_flipped_bit_in_record_and_head() {
+    assert_eq!(verify_after(|_| ()), (0, Vec::new()));
+    let (place, offset, head) = place_of(7);
+    let lost = |problems: &[Value]| problems.iter().map(|problem| problem["lost"].clone()).collect::<Vec<Value>>();
+    let facts = serde_json::json!([{ "partition": 3, "kind": "facts", "count": 1 }]);
+
+    let (code, problems) = verify_after(|files| flip(&files[place], offset + 40));
+    assert_eq!((code, problems.len()), (1, 2), "{problems:?}");
+    let what = &lost(&problems)[1];
+    assert_eq!((&what["ordinals"], &what["of"]), (&serde_json::json!([[7, 7]]), &facts));
+    assert_eq!(problems[1]["offset"], offset);
+
+    let (code, problems) = verify_after(|files| flip(&files[place], head));
+    assert_eq!((code, problems.len()), (1, 1), "{problems:?}");
+    assert_eq!(lost(&problems)[0]["ordinals"], serde_json::json!([]));
+
+    let (code, problems) = verify_after(|files| {
+        flip(&files[place], offset + 40);
+        flip(&files[place], head);
+    });
+    let what = &lost(&problems)[1];
+    assert_eq!((code, &what["ordinals"], &what["unknown"]), (1, &serde_json::json!([[7, 7]]), &Value::from(1)));
+}
+
+#[test]
+fn verify_tells_short_missing_and_swapped_files() {
+    let (place, offset, _) = place_of(5);
+    let (code, problems) = verify_after(|files| {
+        let file = fs::OpenOptions::new().write(true).open(&files[place]).expect("opened");
+        file.set_len(offset as u64 + 5).expect("cut");
+    });
+    let vote = serde_json::json!({ "partition": 3, "kind": "vote", "count": 1 });
+    let names_it = |problem: &Value| problem["lost"]["of"].as_array().is_some_and(|of| of.contains(&vote));
+    assert!(code == 1 && problems.iter().any(names_it), "{problems:?}");
+
+    let (code, problems) = verify_after(|files| fs::remove_file(&files[1]).expect("removed"));
+    let known = problems[0]["problem"].as_str().expect("text");
+    assert!(code == 1 && known.contains("0000000000000002.log should be here"), "{problems:?}");
+
+    let (code, problems) = verify_after(|files| {
+        let (one, other) = (fs::read(&files[0]).expect("read"), fs::read(&files[1]).expect("read"));
+        fs::write(&files[0], other).expect("written");
+        fs::write(&files[1], one).expect("written");
+    });
+    let known = problems[0]["problem"].as_str().expect("text");
+    assert!(code == 1 && known.contains("the header is that of segment 2"), "{problems:?}");
+}
+
+#[test]
+fn a_directory_that_is_held_is_left_alone() {
+    let directory = copy(&fixture());
+    let held = FileDisk::open(directory.path()).expect("opened");
+    for verb in ["inspect", "verify"] {
+        let output = norn_log(verb, directory.path());
+        let told = format!("process {}", std::process::id());
+        assert_eq!(output.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&output.stdout).contains(&told), "{verb} names the holder");
+    }
+    drop(held);
+    assert!(norn_log("verify", directory.path()).status.success());
+}
+
+/// Writes the fixture, once for each format.
+#[test]
+#[ignore = "the fixture is written once and kept"]
+fn write_the_fixture() {
+    assert!(segments(&fixture()).is_empty(), "it is there already");
+    write(&fixture());
+    fs::remove_file(fixture().join("lock")).expect("removed");
+}
