@@ -80,6 +80,12 @@ fn seeds_of_recalled_claims_of_ended_tasks() {
     [600_927].into_iter().for_each(holds);
 }
 
+/// Every restart pushed the time of ids further ahead, until a node refused all clients.
+#[test]
+fn seeds_of_time_pushed_ahead() {
+    [24].into_iter().for_each(holds);
+}
+
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
 const CAUGHT_FROM: [(Mutant, u64); 12] = [

@@ -46,7 +46,9 @@ impl Node {
         self.mint.sessions += 1;
         let Mint { sessions, time_mark_ms, sessions_mark, .. } = self.mint;
         if time_ms > time_mark_ms || sessions > sessions_mark {
-            (self.mint.time_mark_ms, self.mint.sessions_mark) = (time_ms + MARK_TIME_MS, sessions + MARK_SESSIONS);
+            // A mark that time has not passed stays: or every restart would push it, and with it time, further ahead.
+            self.mint.time_mark_ms = if time_ms > time_mark_ms { time_ms + MARK_TIME_MS } else { time_mark_ms };
+            self.mint.sessions_mark = sessions + MARK_SESSIONS;
             self.outbox.persist(Record::Mark { time_ms: self.mint.time_mark_ms, sessions: self.mint.sessions_mark });
         }
         let place = genesis.members.iter().position(|member| member.node == self.me).expect("a member") as u64;

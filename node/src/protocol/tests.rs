@@ -549,6 +549,19 @@ fn a_restart_within_the_timeout_is_noticed_at_once() {
     assert!(cluster.nodes[1].timers.is_set(Key::Election(partition)));
 }
 
+/// Goal: a node that restarts again and again goes on to lend ids.
+#[test]
+fn restarts_do_not_push_the_time_of_ids_ahead() {
+    let mut cluster = Cluster::new(3);
+    for restart in 0..20 {
+        let response = cluster.ask(0, Request::Hello { name: "tester".into() });
+        let Response::Welcome(welcome) = response else { panic!("after {restart} restarts: {response:?}") };
+        assert!(welcome.time_ms <= cluster.now.wall_ms + crate::limits::MARK_TIME_MS);
+        cluster.restart(0);
+        cluster.advance(10);
+    }
+}
+
 /// Goal: however large results are, the operations that carry them fit a record and a message.
 #[test]
 fn endings_are_told_in_pieces_of_bounded_size() {
