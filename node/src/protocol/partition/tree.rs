@@ -127,6 +127,13 @@ impl Tree {
         root
     }
 
+    /// Whether both hold the same, and what is kept of one group's tree, chosen by `turn`, is true in both.
+    pub fn equals(&self, other: &Tree, turn: usize) -> bool {
+        let group = turn % GROUPS;
+        let groups_equal = || self.buckets.is_empty() || self.group_root(group) == other.group_root(group);
+        self.sum == other.sum && self.buckets().eq(other.buckets()) && (other.buckets.is_empty() || groups_equal())
+    }
+
     /// Digest of all tasks together, without building the tree.
     pub fn sum(&self) -> Digest {
         self.sum
