@@ -153,8 +153,8 @@ impl<D: Disk> Log<D> {
         Ok(replayed)
     }
 
-    /// Writes records at the end, in one piece unless a segment is full, and their heads in another. They are durable only after the next
-    /// [`Log::sync`]. After an error the log is poisoned, and some of the records may turn up at the next start.
+    /// Writes records at the end, in one piece unless a segment is full, and their heads in another. They are durable
+    /// only after the next [`Log::sync`]. After an error the log is poisoned, and some of the records may turn up at the next start.
     pub fn append(&mut self, records: &[Record]) -> Result<(), LogError> {
         self.check_phase()?;
         assert!(self.buffer.is_empty(), "frames stay in the buffer only within a call");
