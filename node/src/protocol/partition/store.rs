@@ -79,6 +79,10 @@ impl Store {
         } else {
             before_digest.wrapping_sub(facts_before).wrapping_add(entry.task.facts_digest(&id))
         };
+        if entry.digest == before_digest {
+            // Nothing was learned. A class that changed with the clock alone would go unnoticed by whoever sets timers.
+            return Learned::default();
+        }
         let class = classify(&entry.task, cell, lapsed, wall_ms);
         entry.class = class;
         if spec_changes || before_class != Some(class) {
@@ -89,9 +93,6 @@ impl Store {
             touched.extend(from.into_iter().chain(to).map(|(queue, _)| queue));
         }
         let (ended, digest) = (entry.task.ended().is_some() && !had_ended, entry.digest);
-        if digest == before_digest {
-            return Learned::default();
-        }
         tree.change(&id, before_digest, digest);
         self.remember(id);
         Learned { changed: true, ended }
