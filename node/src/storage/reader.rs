@@ -97,9 +97,11 @@ impl<'a, D: Disk> Reader<'a, D> {
             Ok(head) => head,
             Err(fault) => return Ok(Err(fault)),
         };
-        self.fill(head.frame_bytes_max())?;
+        // One byte more than it can have: a frame that lost its last byte must not take half of the next one's sentinel.
+        let wanted = head.frame_bytes_max() + 1;
+        self.fill(wanted)?;
         let bytes = &self.window[self.used..];
-        let bytes = &bytes[..bytes.len().min(head.frame_bytes_max())];
+        let bytes = &bytes[..bytes.len().min(wanted)];
         // Where the next sentinel stands, this frame has ended; else its claims would have no bound but its length.
         let end = find_sentinel(&bytes[SENTINEL.len()..]).map_or(bytes.len(), |place| place + SENTINEL.len());
         Ok(head.read_whole(&bytes[..end], &mut self.content).map(|length| (head, length)))

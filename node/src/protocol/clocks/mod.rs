@@ -38,6 +38,10 @@ struct Sample {
 }
 
 impl Sample {
+    fn is_fresh(&self, now_us: u64) -> bool {
+        now_us <= self.at_us + SAMPLE_AGE_US_MAX
+    }
+
     /// As an interval of offsets from a wall clock that is `own_us` ahead of the own monotonic clock.
     fn interval(&self, now_us: u64, own_us: i64, config: &Config) -> Interval {
         let age_us = now_us.saturating_sub(self.at_us);
@@ -118,7 +122,7 @@ impl Clocks {
             at_us: now.mono_us,
         };
         let new = fresh.interval(now.mono_us, 0, config);
-        let known = self.samples.get(&node).filter(|kept| now.mono_us <= kept.at_us + SAMPLE_AGE_US_MAX);
+        let known = self.samples.get(&node).filter(|kept| kept.is_fresh(now.mono_us));
         let keeps = known.map(|kept| kept.interval(now.mono_us, 0, config)).is_some_and(|known| {
             // A clock that jumped makes the better measurement of before worthless.
             known.error_us < new.error_us && new.apart_us(&known) == 0
@@ -130,7 +134,7 @@ impl Clocks {
 
     /// Another node's wall clock minus the own one, and the greatest error of that, in microseconds.
     pub fn offset_us(&self, node: NodeId, now: Now, config: &Config) -> Option<(i64, u64)> {
-        let sample = self.samples.get(&node).filter(|sample| now.mono_us <= sample.at_us + SAMPLE_AGE_US_MAX)?;
+        let sample = self.samples.get(&node).filter(|sample| sample.is_fresh(now.mono_us))?;
         let interval = sample.interval(now.mono_us, ahead_us(now), config);
         Some((interval.center_us, interval.error_us))
     }
@@ -168,7 +172,7 @@ impl Clocks {
     /// How far the own clock is certainly away from a majority's.
     fn off_us(&self, now: Now, members: usize, config: &Config) -> Option<u64> {
         let own_us = ahead_us(now);
-        let fresh = self.samples.values().filter(|sample| now.mono_us <= sample.at_us + SAMPLE_AGE_US_MAX);
+        let fresh = self.samples.values().filter(|sample| sample.is_fresh(now.mono_us));
         let others = fresh.map(|sample| sample.interval(now.mono_us, own_us, config)).collect();
         distance_to_majority(others, members, config.clock_epsilon_ms * 1_000)
     }

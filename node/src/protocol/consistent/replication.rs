@@ -9,7 +9,7 @@ use crate::protocol::peer::{DoneFlag, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
-use norn_client::wire::{NodeId, PartitionId, TaskId};
+use norn_client::wire::{NodeId, PartitionId, TaskId, Token};
 use std::sync::Arc;
 
 impl Node {
@@ -352,8 +352,16 @@ impl Node {
         }
         let ids = unproven.iter().map(|flag| flag.id).collect();
         let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
+        // Only claims that the table has: nobody can make a leader remember more than those.
+        let current = |id: &TaskId, token: Token| register.cell(id).is_some_and(|cell| cell.token == token);
+        let claims: Vec<(TaskId, Token)> =
+            unproven.iter().map(|flag| (flag.id, flag.token)).filter(|(id, token)| current(id, *token)).collect();
+        let stale = |(id, token): &&(TaskId, Token)| !current(id, *token);
+        let over: Vec<(TaskId, Token)> =
+            register.leading().expect("it leads").unproven.iter().filter(stale).copied().collect();
         let leading = register.leading_mut().expect("it leads");
-        leading.unproven.extend(unproven.iter().map(|flag| (flag.id, flag.token)));
+        over.iter().for_each(|claim| assert!(leading.unproven.remove(claim)));
+        leading.unproven.extend(claims);
         self.outbox.send(from, PeerMessage::Want { partition, boot: 0, upto: None, ids });
     }
 

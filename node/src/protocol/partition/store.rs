@@ -79,7 +79,7 @@ impl Store {
         } else {
             before_digest.wrapping_sub(facts_before).wrapping_add(entry.task.facts_digest(&id))
         };
-        if entry.digest == before_digest {
+        if before_class.is_some() && entry.digest == before_digest {
             // Nothing was learned. A class that changed with the clock alone would go unnoticed by whoever sets timers.
             return Learned::default();
         }

@@ -57,6 +57,17 @@ fn a_sentinel_is_found_however_far_and_across_two_windows() {
     }
 }
 
+/// A frame without slack whose last byte is gone, and could be made good with the first of the sentinel behind it.
+#[test]
+fn a_frame_that_lost_its_last_byte_takes_none_of_the_next() {
+    let mut bytes = frame::of_body(1, &[0xfe; 300]);
+    assert_eq!(bytes.pop(), Some(0xfe));
+    bytes.extend_from_slice(&frame::of_body(2, &[7; 9]));
+    let (frames, damage) = read_all(&bytes);
+    assert_eq!(frames, [(2, vec![7; 9])]);
+    assert_eq!(damage.len(), 1);
+}
+
 #[test]
 fn a_hostile_length_costs_nothing() {
     for length in [0, 1 << 26, (1 << 26) + 1, u32::MAX] {
