@@ -92,19 +92,44 @@ impl<'a, D: Disk> Reader<'a, D> {
 
     /// Reads the frame at the offset: its head and its bytes.
     fn read_frame(&mut self) -> Result<Result<(Head, usize), Fault>, DiskError> {
-        self.fill(HEAD_STUFFED_BYTES_MAX)?;
-        let head = match Head::read(&self.window[self.used..], &mut self.content) {
+        let (head, end) = match self.read_up_to_sentinel(0)? {
+            Err((fault, None)) => return Ok(Err(fault)),
+            Ok(found) => return Ok(Ok(found)),
+            Err((_, Some(found))) => found,
+        };
+        // Its last byte is the first of that sentinel: either damage right behind it looks like the rest of one, or a
+        // byte is missing between two frames. Its fingerprint says that it is whole; the byte may count for both.
+        let shared = self.read_up_to_sentinel(end)?.is_ok();
+        let bytes = &self.window[self.used..][..end + 1];
+        let whole = head.read_whole(bytes, &mut self.content).map_err(|_| Fault::Incomplete);
+        Ok(whole.map(|length| (head, length - usize::from(shared))))
+    }
+
+    /// Reads the frame so far behind the offset, if it ends before the next sentinel does begin. If a sentinel cuts it
+    /// short, the error has its head and where that is.
+    #[expect(clippy::type_complexity, reason = "used by the function above alone")]
+    fn read_up_to_sentinel(
+        &mut self,
+        ahead: usize,
+    ) -> Result<Result<(Head, usize), (Fault, Option<(Head, usize)>)>, DiskError> {
+        self.fill(ahead + HEAD_STUFFED_BYTES_MAX)?;
+        let head = match Head::read(&self.window[self.used + ahead..], &mut self.content) {
             Ok(head) => head,
-            Err(fault) => return Ok(Err(fault)),
+            Err(fault) => return Ok(Err((fault, None))),
         };
         // One byte more than it can have: a frame that lost its last byte must not take half of the next one's sentinel.
         let wanted = head.frame_bytes_max() + 1;
-        self.fill(wanted)?;
-        let bytes = &self.window[self.used..];
+        self.fill(ahead + wanted)?;
+        let bytes = &self.window[self.used + ahead..];
         let bytes = &bytes[..bytes.len().min(wanted)];
         // Where the next sentinel stands, this frame has ended; else its claims would have no bound but its length.
-        let end = find_sentinel(&bytes[SENTINEL.len()..]).map_or(bytes.len(), |place| place + SENTINEL.len());
-        Ok(head.read_whole(&bytes[..end], &mut self.content).map(|length| (head, length)))
+        let sentinel = find_sentinel(&bytes[SENTINEL.len()..]).map(|place| place + SENTINEL.len());
+        let whole = head.read_whole(&bytes[..sentinel.unwrap_or(bytes.len())], &mut self.content);
+        Ok(match (whole, sentinel) {
+            (Ok(length), _) => Ok((head, length)),
+            (Err(Fault::Incomplete), Some(end)) => Err((Fault::Incomplete, Some((head, end)))),
+            (Err(fault), _) => Err((fault, None)),
+        })
     }
 
     /// Goes on to the next sentinel behind the offset, or to the end.

@@ -57,15 +57,28 @@ fn a_sentinel_is_found_however_far_and_across_two_windows() {
     }
 }
 
-/// A frame without slack whose last byte is gone, and could be made good with the first of the sentinel behind it.
+/// Goal: a byte that is missing between two frames costs neither. Without slack behind its longest possible form, the
+/// first one must not take half of the second's sentinel either.
 #[test]
-fn a_frame_that_lost_its_last_byte_takes_none_of_the_next() {
-    let mut bytes = frame::of_body(1, &[0xfe; 300]);
-    assert_eq!(bytes.pop(), Some(0xfe));
-    bytes.extend_from_slice(&frame::of_body(2, &[7; 9]));
-    let (frames, damage) = read_all(&bytes);
-    assert_eq!(frames, [(2, vec![7; 9])]);
-    assert_eq!(damage.len(), 1);
+fn two_frames_may_share_a_byte() {
+    for length in [30, 300] {
+        let mut bytes = frame::of_body(1, &vec![0xfe; length]);
+        assert_eq!(bytes.pop(), Some(0xfe));
+        bytes.extend_from_slice(&frame::of_body(2, &[7; 9]));
+        assert_eq!(read_all(&bytes), (vec![(1, vec![0xfe; length]), (2, vec![7; 9])], vec![]));
+    }
+}
+
+/// Goal: damage behind a frame that makes a sentinel of its last byte does not cost that frame.
+#[test]
+fn a_frame_does_not_lose_its_last_byte_to_what_follows() {
+    let frame = frame::of_body(1, &[0xfe; 30]);
+    for damaged in [vec![0xfd; 20], vec![0xfd, 0xfe]] {
+        let bytes = [frame.clone(), damaged, frame::of_body(3, &[8; 9])].concat();
+        let (frames, damage) = read_all(&bytes);
+        assert_eq!(frames, [(1, vec![0xfe; 30]), (3, vec![8; 9])]);
+        assert_eq!(damage.len(), 1);
+    }
 }
 
 #[test]
