@@ -24,7 +24,7 @@ use tempfile::TempDir;
 
 const IDENTITY: Identity = Identity { node: NodeId(0x0123_4567_89ab), incarnation: 42 };
 /// Small, so that there are several segments.
-const CONFIG: LogConfig = LogConfig { segment_bytes: 300 };
+const CONFIG: LogConfig = LogConfig { segment_bytes: 300, compact_bytes: u64::MAX };
 
 /// One record of each kind, with bytes of the sentinel in a payload.
 fn records() -> Vec<Record> {
@@ -73,7 +73,7 @@ fn replay(directory: &Path) -> (Log<FileDisk>, Vec<Record>) {
     let disk = FileDisk::open(directory).expect("opened");
     let mut log = Log::open(disk, CONFIG, || IDENTITY).expect("a log");
     let mut read = Vec::new();
-    let visit = |record| {
+    let visit = |record, _| {
         read.push(record);
         Ok(())
     };

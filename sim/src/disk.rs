@@ -129,6 +129,20 @@ impl File {
 }
 
 impl SimDisk {
+    /// Another disk with what a process sees of this one.
+    pub fn copy(&self) -> SimDisk {
+        let directory = self.0.borrow();
+        let copied =
+            |file: &File| File { durable: file.current.clone(), current: file.current.clone(), pending: vec![] };
+        SimDisk(Rc::new(RefCell::new(Directory {
+            files: directory.files.iter().map(|(number, file)| (*number, copied(file))).collect(),
+            next_file: directory.next_file,
+            names: directory.names.clone(),
+            names_durable: directory.names.clone(),
+            pending: Vec::new(),
+        })))
+    }
+
     /// The machine stops: what was not synced is lost, or some of it.
     pub fn crash(&self, random: &mut Random) -> Lost {
         let mut directory = self.0.borrow_mut();

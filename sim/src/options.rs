@@ -126,6 +126,10 @@ options! {
     sync_slow_ppm: u64,
     /// Length of a segment of the log.
     segment_bytes: u64,
+    /// Length of the log at which a snapshot is worth it.
+    compact_bytes: u64,
+    /// Bytes of state in one part of a snapshot.
+    saved_bytes: u64,
     /// Shortest lease that workers ask.
     lease_ms_min: u64,
     /// Longest lease that workers ask.
@@ -183,6 +187,10 @@ impl Options {
             options.crash_before_flag_percent = random.between(20, 90);
             options.lost_writes_percent = random.between(10, 60);
         }
+        if random.chance(2, 3) {
+            options.compact_bytes = [2_000, 20_000, 200_000][random.below(3) as usize];
+            options.saved_bytes = [500, 5_000, 50_000][random.below(3) as usize];
+        }
         overrides.apply(&mut options);
         options.replicas = options.replicas.min(options.nodes);
         options
@@ -229,6 +237,8 @@ impl Options {
             sync_us_max: random.between(200, 5_000),
             sync_slow_ppm: rate(random, 50_000),
             segment_bytes: [2_000, 20_000, 200_000, 1 << 20][random.below(4) as usize],
+            compact_bytes: u64::MAX,
+            saved_bytes: 1,
             lease_ms_min: random.between(200, 1_000),
             lease_ms_max: random.between(1_000, 10_000),
             misbehave_percent: random.between(0, 80),

@@ -3,7 +3,7 @@
 //! Records go to the log at once; one sync at a time makes durable what was appended before it began. Messages and
 //! answers go through the real codecs.
 
-use crate::adapter::{self, Core, log};
+use crate::adapter::{self, Core, ReplicaView, log};
 use crate::clock::{Monotonic, Wall, draw_signed};
 use crate::disk::SimDisk;
 use crate::history::Happening;
@@ -14,7 +14,9 @@ use norn_client::wire::response::Standing;
 use norn_client::wire::{NodeId, Request, Response};
 use norn_node::protocol::event::Principal;
 use norn_node::protocol::random::Random;
-use norn_node::protocol::{ClientId, Effect, Event as Input, Founding, Now, Observation, PeerMessage, Record, Ticket};
+use norn_node::protocol::{
+    ClientId, Cursor, Effect, Event as Input, Founding, Now, Observation, PeerMessage, Record, Ticket,
+};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -28,6 +30,8 @@ pub struct Running {
     log: log::Log<SimDisk>,
     appended: Ticket,
     syncing: bool,
+    /// How much of its state the log has for a snapshot.
+    saved: Cursor,
     /// It knows its cluster.
     pub joined: bool,
     wake_us: Option<u64>,
@@ -137,7 +141,8 @@ impl World {
     }
 
     fn recover(&mut self, node: usize, disk: SimDisk, seed: u64) -> Result<Running, String> {
-        let config = log::LogConfig { segment_bytes: self.options.segment_bytes };
+        let (segment_bytes, compact_bytes) = (self.options.segment_bytes, self.options.compact_bytes);
+        let config = log::LogConfig { segment_bytes, compact_bytes };
         let random = &mut self.randoms.identity;
         let draw = || log::Identity { node: NodeId(random.wide()), incarnation: random.bits() };
         let mut log = log::Log::open(disk, config, draw).map_err(|error| error.to_string())?;
@@ -146,33 +151,40 @@ impl World {
             return Err("it has another identity than it told".into());
         }
         self.nodes[node].identity = Some(identity);
-        let founding = Founding {
-            config: self.options.config(),
-            node: identity.node,
-            incarnation: identity.incarnation,
-            name: format!("node-{node}"),
-            address: format!("node-{node}:7400"),
-            zone: format!("zone-{node}"),
-        };
-        let mut core = Core::new(founding, seed);
+        let mut core = Core::new(self.founding(node, identity), seed);
         let mut records = Vec::new();
-        let replayed = log.replay(|record: Record| {
+        let replayed = log.replay(|record: Record, covered| {
             records.push(record.clone());
-            core.recover(record)
+            core.recover(record, covered)
         });
-        replayed.map_err(|error| error.to_string())?;
+        let replayed = replayed.map_err(|error| error.to_string())?;
+        if replayed.snapshot_records > 0 {
+            self.count("sometimes: start from a snapshot");
+        }
         self.tell(Happening::Replayed { node, records: &records });
         Ok(Running {
             core,
             log,
             appended: Ticket(0),
             syncing: false,
+            saved: Cursor::default(),
             joined: false,
             wake_us: None,
             clients: BTreeSet::new(),
             requests: BTreeMap::new(),
             steps: 0,
         })
+    }
+
+    fn founding(&self, node: usize, identity: log::Identity) -> Founding {
+        Founding {
+            config: self.options.config(),
+            node: identity.node,
+            incarnation: identity.incarnation,
+            name: format!("node-{node}"),
+            address: format!("node-{node}:7400"),
+            zone: format!("zone-{node}"),
+        }
     }
 
     fn begin(&mut self, node: usize) {
@@ -394,10 +406,74 @@ impl World {
         }
         self.line(format_args!("n{node} synced {}", ticket.0));
         self.tell(Happening::Synced { node, ticket });
+        self.keep_up(node);
         if more {
             self.begin_sync(node);
         }
         self.step_node(node, Input::Persisted { ticket });
+    }
+
+    /// Lets the log do a little for itself.
+    fn keep_up(&mut self, node: usize) {
+        let boot = self.nodes[node].boot;
+        let Some(running) = &mut self.nodes[node].running else { return };
+        match running.log.upkeep() {
+            Ok(log::Upkeep::Rest | log::Upkeep::Again) => {}
+            Ok(log::Upkeep::Begin) => {
+                let delay_us = self.randoms.saves.between(0, self.options.sync_us_max);
+                self.schedule_in(delay_us, Event::Save { node, boot, anew: true });
+            }
+            Ok(log::Upkeep::GivenUp(error)) => self.fail("log", format!("node {node}: {error}")),
+            Err(error) => self.fail("log", format!("node {node}: {error}")),
+        }
+    }
+
+    /// The log takes the next part of the state for its snapshot.
+    pub fn save_part(&mut self, node: usize, boot: u64, anew: bool) {
+        let paused_us = self.nodes[node].paused_until_us.saturating_sub(self.now_us);
+        let process = &mut self.nodes[node];
+        let Some(running) = process.running.as_mut().filter(|_| process.boot == boot) else { return };
+        if paused_us > 0 {
+            return self.schedule_in(paused_us, Event::Save { node, boot, anew });
+        }
+        if anew {
+            running.saved = Cursor::default();
+        }
+        let (records, last) = running.core.save(&mut running.saved, self.options.saved_bytes as usize);
+        match running.log.save(&records, last) {
+            Ok(log::Saved::Part) => {
+                let delay_us = self.randoms.saves.between(0, self.options.sync_us_max);
+                self.schedule_in(delay_us, Event::Save { node, boot, anew: false });
+            }
+            Ok(log::Saved::Whole) => {
+                self.line(format_args!("n{node} snapshot"));
+                self.count("sometimes: snapshot");
+                self.compare_with_disk(node);
+            }
+            Ok(log::Saved::GivenUp(error)) => self.fail("log", format!("node {node}: {error}")),
+            Err(error) => self.fail("log", format!("node {node}: {error}")),
+        }
+    }
+
+    /// A process that started on this disk now would be in the very state of the one that runs.
+    fn compare_with_disk(&mut self, node: usize) {
+        let Some(running) = &self.nodes[node].running else { return };
+        let config = log::LogConfig { segment_bytes: self.options.segment_bytes, compact_bytes: u64::MAX };
+        let identity = self.nodes[node].identity.expect("a running node has one");
+        let mut core = Core::new(self.founding(node, identity), 0);
+        let replayed = log::Log::open(self.nodes[node].disk.copy(), config, || unreachable!("there is a log"))
+            .and_then(|mut log| log.replay(|record, covered| core.recover(record, covered)));
+        let durable = |core: &Core| {
+            let still = |view| ReplicaView { leads: false, established: false, commit: 0, ..view };
+            let views: Vec<ReplicaView> = core.inspect().into_iter().map(still).collect();
+            (views, core.save(&mut Cursor::default(), usize::MAX))
+        };
+        let differs = durable(&core) != durable(&running.core);
+        if let Err(error) = replayed {
+            self.fail("snapshot", format!("node {node}: {error}"));
+        } else if differs {
+            self.fail("snapshot", format!("node {node}: what its disk says is not its state"));
+        }
     }
 
     fn send_peer(&mut self, node: usize, to: NodeId, message: &PeerMessage) {

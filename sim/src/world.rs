@@ -28,43 +28,101 @@ const EVENTS_MAX: u64 = 6_000_000;
 #[derive(Debug, Clone)]
 pub enum Event {
     /// A message of one node reaches another.
-    Peer { from: usize, to: usize, bytes: Rc<[u8]> },
+    Peer {
+        from: usize,
+        to: usize,
+        bytes: Rc<[u8]>,
+    },
     /// The link of two nodes comes up, unless one has been started again since.
-    PeerUp { nodes: [usize; 2], boots: [u64; 2] },
+    PeerUp {
+        nodes: [usize; 2],
+        boots: [u64; 2],
+    },
     /// A request reaches its node.
-    Request { connection: u64, bytes: Rc<[u8]> },
+    Request {
+        connection: u64,
+        bytes: Rc<[u8]>,
+    },
     /// An answer reaches its client.
-    Response { connection: u64, bytes: Rc<[u8]> },
+    Response {
+        connection: u64,
+        bytes: Rc<[u8]>,
+    },
     /// An attempt to connect succeeds or fails.
-    Connect { client: usize, attempt: u64 },
+    Connect {
+        client: usize,
+        attempt: u64,
+    },
     /// A connection attempt is reported as failed, or a connection as broken.
-    Disconnected { client: usize, attempt: u64 },
+    Disconnected {
+        client: usize,
+        attempt: u64,
+    },
     /// A node learns that a client is gone.
-    ClientGone { node: usize, boot: u64, connection: u64 },
+    ClientGone {
+        node: usize,
+        boot: u64,
+        connection: u64,
+    },
     /// A connection breaks.
-    Break { connection: u64 },
+    Break {
+        connection: u64,
+    },
     /// A sync ends.
-    Synced { node: usize, boot: u64, ticket: Ticket },
+    Synced {
+        node: usize,
+        boot: u64,
+        ticket: Ticket,
+    },
+    Save {
+        node: usize,
+        boot: u64,
+        anew: bool,
+    },
     /// A node wants to be woken.
-    NodeWake { node: usize, boot: u64 },
+    NodeWake {
+        node: usize,
+        boot: u64,
+    },
     /// A node crashes, unless it has been started again since.
-    Crash { node: usize, boot: u64 },
+    Crash {
+        node: usize,
+        boot: u64,
+    },
     /// A node starts.
-    Start { node: usize },
+    Start {
+        node: usize,
+    },
     /// A paused node goes on.
-    NodeResume { node: usize },
+    NodeResume {
+        node: usize,
+    },
     /// A session wants to be woken.
-    ClientWake { client: usize, generation: u64 },
+    ClientWake {
+        client: usize,
+        generation: u64,
+    },
     /// A paused client goes on.
-    ClientResume { client: usize, generation: u64 },
+    ClientResume {
+        client: usize,
+        generation: u64,
+    },
     /// A client's application does something.
-    Act { client: usize, generation: u64, act: Act },
+    Act {
+        client: usize,
+        generation: u64,
+        act: Act,
+    },
     /// A fault strikes.
     Fault(Fault),
     /// Cuts of the network are mended.
-    Mend { number: u64 },
+    Mend {
+        number: u64,
+    },
     /// The operator looks after a node.
-    Operate { node: usize },
+    Operate {
+        node: usize,
+    },
     /// The faults end.
     Heal,
     /// A look whether all is settled.
@@ -140,6 +198,8 @@ pub struct Randoms {
     pub links: Random,
     /// Seeds and identities of processes.
     pub identity: Random,
+    /// Parts of snapshots.
+    pub saves: Random,
 }
 
 /// Counters by name.
@@ -216,6 +276,7 @@ impl World {
             disk: random.child(),
             links: random.child(),
             identity: random.child(),
+            saves: random.child(),
         };
         let mut world = World {
             operator: Operator::new(options.nodes as usize, random.wide()),
@@ -283,6 +344,7 @@ impl World {
             Event::ClientGone { node, boot, connection } => self.client_gone(node, boot, connection),
             Event::Break { connection } => self.break_connection(connection),
             Event::Synced { node, boot, ticket } => self.synced(node, boot, ticket),
+            Event::Save { node, boot, anew } => self.save_part(node, boot, anew),
             Event::NodeWake { node, boot } => self.node_wake(node, boot),
             Event::Crash { node, boot } => self.crash_in_sync(node, boot),
             Event::Start { node } => self.start_node(node),

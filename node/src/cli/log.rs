@@ -107,12 +107,13 @@ fn run_verify(directory: &Path, json: bool) -> Outcome {
     });
     let verified = verified.map_err(|error| Failure::refused(error.to_string()))?;
     said?;
-    let Verified { records, segments, problems } = verified;
+    let Verified { records, snapshots, segments, problems } = verified;
     let whole = problems == 0;
     let summary = if json {
-        json!({ "whole": whole, "records": records, "segments": segments, "problems": problems }).to_string()
+        json!({ "whole": whole, "records": records, "snapshots": snapshots, "segments": segments, "problems": problems }).to_string()
     } else if whole {
-        format!("whole: {records} records in {segments} segments")
+        let snapshot = if snapshots > 0 { "a snapshot and " } else { "" };
+        format!("whole: {records} records in {snapshot}{segments} segments")
     } else {
         format!("not whole: {problems} problems; {records} records are whole")
     };

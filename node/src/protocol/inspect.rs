@@ -1,8 +1,8 @@
 //! A look inside for checkers: what a simulator's properties are about.
 
 use super::Node;
-use super::consistent::Viewstamp;
 use super::consistent::table::Table;
+use super::consistent::{ReplicaId, Viewstamp};
 use super::task::Task;
 use super::timers::Key;
 use norn_client::wire::{PartitionId, TaskId};
@@ -14,6 +14,8 @@ pub struct ReplicaView {
     pub partition: PartitionId,
     /// Highest epoch promised.
     pub promised: u64,
+    /// Who has the vote in it.
+    pub voted_for: Option<ReplicaId>,
     /// Viewstamp of the table.
     pub viewstamp: Viewstamp,
     /// Digest of the table.
@@ -40,6 +42,7 @@ impl Node {
                 ReplicaView {
                     partition: replica.id,
                     promised: register.promised,
+                    voted_for: register.voted_for,
                     viewstamp: register.viewstamp,
                     digest: register.table.digest(),
                     leads: register.leading().is_some(),

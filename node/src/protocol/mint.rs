@@ -27,6 +27,19 @@ impl Mint {
     }
 }
 
+impl Mint {
+    /// What must be on disk of it; none if nothing was ever lent.
+    pub fn mark(&self) -> Option<Record> {
+        let Mint { time_mark_ms, sessions_mark, .. } = *self;
+        (sessions_mark > 0).then_some(Record::Mark { time_ms: time_mark_ms, sessions: sessions_mark })
+    }
+
+    /// Whether such a mark would raise none of those known.
+    pub fn covers(&self, time_ms: u64, sessions: u64) -> bool {
+        time_ms <= self.time_mark_ms && sessions <= self.sessions_mark
+    }
+}
+
 impl Node {
     pub(super) fn hello(&mut self, client: ClientId, number: u64) {
         let genesis = self.genesis.clone().expect("asked only in a cluster");

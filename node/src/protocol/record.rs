@@ -81,6 +81,25 @@ pub enum Record {
         /// Deltas.
         items: Arc<Vec<(TaskId, Task)>>,
     },
+    /// Last record of a snapshot. It stands nowhere else.
+    #[serde(rename = "E")]
+    End {
+        /// What records of the log up to this ordinal say may be in the snapshot already.
+        covered: u64,
+        /// Where the records of each partition stand in the snapshot, in its order.
+        places: Vec<Place>,
+    },
+}
+
+/// Ordinals within a snapshot at which a partition's records begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Partition.
+    pub partition: PartitionId,
+    /// Its vote and its table, if it has them.
+    pub register: u64,
+    /// Its facts, if it has any.
+    pub facts: u64,
 }
 
 /// Why bytes are not a record.
@@ -111,6 +130,7 @@ impl fmt::Display for Kind {
             b'T' => "install",
             b'O' => "ops",
             b'F' => "facts",
+            b'E' => "end",
             _ => "unknown",
         })
     }
@@ -128,6 +148,7 @@ impl Record {
             Record::Install { .. } => b'T',
             Record::Ops { .. } => b'O',
             Record::Facts { .. } => b'F',
+            Record::End { .. } => b'E',
         })
     }
 
@@ -138,7 +159,11 @@ impl Record {
             | Record::Install { partition, .. }
             | Record::Ops { partition, .. }
             | Record::Facts { partition, .. } => Some(*partition),
-            Record::Identity { .. } | Record::Boot { .. } | Record::Genesis(_) | Record::Mark { .. } => None,
+            Record::Identity { .. }
+            | Record::Boot { .. }
+            | Record::Genesis(_)
+            | Record::Mark { .. }
+            | Record::End { .. } => None,
         }
     }
 

@@ -6,14 +6,18 @@ use super::record::Record;
 use super::time::Now;
 use super::timers::Key;
 use super::{Node, membership, ring};
-use crate::protocol::consistent::ReplicaId;
+use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use norn_client::wire::response::Genesis;
 use norn_client::wire::{NodeId, PartitionId};
 use std::sync::Arc;
 
 impl Node {
-    /// Takes in one record of the log. An error means that the log is not one that this node wrote.
-    pub fn recover(&mut self, record: Record) -> Result<(), String> {
+    /// Takes in one record of a snapshot or of the log. What it says may be known already, and newer things too, only if
+    /// it is `covered` by a snapshot. An error means that the log is not one that this node wrote.
+    pub fn recover(&mut self, record: Record, covered: bool) -> Result<(), String> {
+        if covered && self.knows(&record) {
+            return Ok(());
+        }
         match record {
             Record::Identity { node, incarnation } => {
                 if (node, incarnation) != (self.me, self.founding.incarnation) {
@@ -69,6 +73,27 @@ impl Node {
                 }
                 Ok(())
             }
+            Record::End { .. } => Err("the end of a snapshot within a log".into()),
+        }
+    }
+
+    /// Whether a record says nothing new. Facts are merged anyway.
+    fn knows(&self, record: &Record) -> bool {
+        let register = |partition: &PartitionId| self.partitions.get(partition).map(|replica| &replica.register);
+        match record {
+            Record::Genesis(genesis) => self.genesis.as_ref() == Some(genesis),
+            Record::Mark { time_ms, sessions } => self.mint.covers(*time_ms, *sessions),
+            Record::Vote { partition, promised, voted_for } => register(partition).is_some_and(|register| {
+                (*promised, voted_for.is_some()) <= (register.promised, register.voted_for.is_some())
+            }),
+            Record::Install { partition, viewstamp, .. } => {
+                register(partition).is_some_and(|register| *viewstamp <= register.viewstamp)
+            }
+            Record::Ops { partition, after, ops } => register(partition).is_some_and(|register| {
+                let end = Viewstamp { length: after.length + ops.len() as u64, ..*after };
+                end <= register.viewstamp
+            }),
+            Record::Identity { .. } | Record::Boot { .. } | Record::Facts { .. } | Record::End { .. } => false,
         }
     }
 

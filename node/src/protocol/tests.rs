@@ -202,7 +202,7 @@ impl Cluster {
         self.down.remove(&index);
         let mut node = Node::new(founding(index), 99);
         for record in self.logs[index].clone() {
-            node.recover(record).expect("its own log");
+            node.recover(record, false).expect("its own log");
         }
         let mut effects = Vec::new();
         node.start(self.now, &mut effects);
@@ -266,7 +266,7 @@ fn a_node_says_nothing_before_its_start_is_on_disk() {
     let mut cluster = Cluster::new(3);
     let mut node = Node::new(founding(0), 5);
     for record in cluster.logs[0].clone() {
-        node.recover(record).expect("its own log");
+        node.recover(record, false).expect("its own log");
     }
     let mut effects = Vec::new();
     node.start(cluster.now, &mut effects);

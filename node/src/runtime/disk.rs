@@ -9,6 +9,8 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+/// Files that are kept open.
+const ACTIVE_MAX: usize = 2;
 /// The file whose lock says who holds the directory. Not one of the disk's files.
 const LOCK: &str = "lock";
 
@@ -42,8 +44,8 @@ pub struct FileDisk {
     directory: PathBuf,
     /// The directory itself, to sync names.
     handle: File,
-    /// The file last written to, open for reading and writing.
-    active: Option<(String, File)>,
+    /// Files last written to, the latest first, open for reading and writing: a segment, and often a snapshot.
+    active: Vec<(String, File)>,
     /// Held as long as this lives.
     _lock: File,
 }
@@ -73,7 +75,7 @@ impl FileDisk {
         }
         name_holder(&mut lock).map_err(|error| failed("write the lock of", error))?;
         let handle = File::open(directory).map_err(|error| failed("open", error))?;
-        Ok(FileDisk { directory: directory.into(), handle, active: None, _lock: lock })
+        Ok(FileDisk { directory: directory.into(), handle, active: Vec::new(), _lock: lock })
     }
 
     fn path(&self, file: &str) -> PathBuf {
@@ -84,18 +86,21 @@ impl FileDisk {
 
     /// The file, open for reading and writing.
     fn active(&mut self, file: &str, create: bool) -> io::Result<&mut File> {
-        if self.active.as_ref().is_none_or(|(name, _)| name != file) {
-            let opened =
-                OpenOptions::new().read(true).write(true).create(create).truncate(false).open(self.path(file))?;
-            self.active = Some((file.into(), opened));
-        }
-        let (_, opened) = self.active.as_mut().expect("it was just opened");
-        Ok(opened)
+        let held = match self.active.iter().position(|(name, _)| name == file) {
+            Some(place) => self.active.remove(place),
+            None => {
+                let mut options = OpenOptions::new();
+                (file.into(), options.read(true).write(true).create(create).truncate(false).open(self.path(file))?)
+            }
+        };
+        self.active.truncate(ACTIVE_MAX - 1);
+        self.active.insert(0, held);
+        Ok(&mut self.active[0].1)
     }
 
     /// Forgets the open file if it is this one.
     fn close(&mut self, file: &str) {
-        self.active.take_if(|(name, _)| name == file);
+        self.active.retain(|(name, _)| name != file);
     }
 }
 
@@ -175,9 +180,9 @@ impl Disk for FileDisk {
     }
 
     fn read(&self, file: &str, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
-        let read = match &self.active {
-            Some((name, opened)) if name == file => read_from(opened, offset, length),
-            _ => File::open(self.path(file)).and_then(|opened| read_from(&opened, offset, length)),
+        let read = match self.active.iter().find(|(name, _)| name == file) {
+            Some((_, opened)) => read_from(opened, offset, length),
+            None => File::open(self.path(file)).and_then(|opened| read_from(&opened, offset, length)),
         };
         read.map_err(|error| failure("read", file, &error))
     }

@@ -1,17 +1,20 @@
 //! Owns the node: hands it events, carries out its effects, sleeps until it wants to wake.
 
 use crate::protocol::Node;
-use crate::protocol::{ClientId, Effect, Event, PeerMessage, Principal, Ticket};
+use crate::protocol::{ClientId, Cursor, Effect, Event, PeerMessage, Principal};
 use crate::runtime::answers::AnswerSender;
 use crate::runtime::clock::Clock;
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::runtime::peers::Peers;
-use crate::runtime::store::{Store, fatal};
+use crate::runtime::store::{Report, Store, fatal};
 use norn_client::wire::response::Genesis;
 use norn_client::wire::{NodeId, Request, Response};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
+
+/// Bytes of state in one part of a snapshot: so much is copied between two events, and written between two syncs.
+const SAVED_BYTES: usize = 256 << 10;
 
 /// Events that are carried out before the effects' consequences are looked at again.
 const EVENTS_PER_TURN_MAX: usize = 256;
@@ -38,11 +41,8 @@ pub enum Internal {
         /// Drawn at each start of its process.
         process: u64,
     },
-    /// The log is durable up to here.
-    Persisted {
-        /// Highest ticket.
-        ticket: Ticket,
-    },
+    /// The log's thread has something to say.
+    Log(Report),
     /// Hand over and stop.
     Shutdown,
 }
@@ -111,6 +111,8 @@ struct Running {
     /// Clients that were let go, to be told to the node.
     gone: Vec<ClientId>,
     effects: Vec<Effect>,
+    /// How much of the node's state the log has for its snapshot.
+    saved: Cursor,
     stopped: bool,
     waits: bool,
 }
@@ -123,6 +125,7 @@ impl Driver {
             clients: HashMap::new(),
             gone: Vec::new(),
             effects: Vec::new(),
+            saved: Cursor::default(),
             stopped: false,
             waits: false,
         };
@@ -199,10 +202,20 @@ impl Running {
                 Event::PeerConnected { peer }
             }
             Internal::PeerHeard { peer, process } => return self.driver.peers.heard(peer, process),
-            Internal::Persisted { ticket } => Event::Persisted { ticket },
+            Internal::Log(Report::Persisted(ticket)) => Event::Persisted { ticket },
+            Internal::Log(Report::StateWanted { anew }) => return self.save(anew),
             Internal::Shutdown => Event::Shutdown,
         };
         self.step(event);
+    }
+
+    /// Gives the log the next part of the node's state.
+    fn save(&mut self, anew: bool) {
+        if anew {
+            self.saved = Cursor::default();
+        }
+        let (records, last) = self.driver.node.save(&mut self.saved, SAVED_BYTES);
+        self.driver.store.save(records, last);
     }
 
     fn take_external(&mut self, input: External) {

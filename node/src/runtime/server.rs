@@ -13,7 +13,7 @@ use crate::runtime::settings::Settings;
 use crate::runtime::store::{Journal, Store};
 use crate::runtime::tls::{Credentials, TlsError};
 use crate::runtime::transport::{CloseCode, endpoint, peer_config, resolve, server_config};
-use crate::storage::{Identity, Log, LogConfig};
+use crate::storage::{Identity, Log, LogError, Saved, Upkeep};
 use norn_client::wire::response::Identity as NodeIdentity;
 use norn_client::wire::{NodeId, Request, Response};
 use quinn::Endpoint;
@@ -112,12 +112,20 @@ pub struct Server {
 struct LogJournal(Log<FileDisk>);
 
 impl Journal for LogJournal {
-    fn append(&mut self, records: &[Record]) -> Result<(), String> {
-        self.0.append(records).map(|_| ()).map_err(|error| error.to_string())
+    fn append(&mut self, records: &[Record]) -> Result<(), LogError> {
+        self.0.append(records)
     }
 
-    fn sync(&mut self) -> Result<(), String> {
-        self.0.sync().map(|_| ()).map_err(|error| error.to_string())
+    fn sync(&mut self) -> Result<(), LogError> {
+        self.0.sync()
+    }
+
+    fn upkeep(&mut self) -> Result<Upkeep, LogError> {
+        self.0.upkeep()
+    }
+
+    fn save(&mut self, records: &[Record], last: bool) -> Result<Saved, LogError> {
+        self.0.save(records, last)
     }
 }
 
@@ -137,10 +145,10 @@ impl Server {
         let (internal, internal_queue) = mpsc::channel(settings.event_queue_max);
         let (external, external_queue) = mpsc::channel(settings.client_queue_max);
         let inputs = Inputs { internal, external };
-        let persisted = inputs.internal.clone();
-        let report = move |ticket| {
+        let told = inputs.internal.clone();
+        let report = move |report| {
             // Without a driver the process is about to end, and nobody waits for this.
-            let _ = persisted.blocking_send(Internal::Persisted { ticket });
+            let _ = told.blocking_send(Internal::Log(report));
         };
         let store =
             Store::start(LogJournal(log), settings.store, Arc::clone(&metrics), report).map_err(StartError::Thread)?;
@@ -301,18 +309,18 @@ async fn bind(listen: &str, credentials: &Credentials) -> Result<(Endpoint, Sock
 async fn open(settings: &Settings, address: String) -> Result<(Node, Log<FileDisk>, NodeId), StartError> {
     let place = settings.data.display().to_string();
     let failed = move |error: &dyn std::fmt::Display| StartError::Log(place.clone(), error.to_string());
-    let (data, segment_bytes) = (settings.data.clone(), settings.segment_bytes);
+    let (data, log_config) = (settings.data.clone(), settings.log.clone());
     let (config, name, zone) = (settings.core.clone(), settings.name.clone(), settings.zone.clone());
     let certificate = name.clone();
     let work = move || -> Result<(Node, Log<FileDisk>, NodeId), StartError> {
         let started = std::time::Instant::now();
         let disk = FileDisk::open(&data).map_err(|error| failed(&error))?;
         let draw = || Identity { node: NodeId(rand::random()), incarnation: rand::random() };
-        let mut log = Log::open(disk, LogConfig { segment_bytes }, draw).map_err(|error| failed(&error))?;
+        let mut log = Log::open(disk, log_config, draw).map_err(|error| failed(&error))?;
         let identity = log.identity();
         let founding = Founding { config, node: identity.node, incarnation: identity.incarnation, name, address, zone };
         let mut node = Node::new(founding, rand::random());
-        let replayed = log.replay(|record| node.recover(record)).map_err(|error| failed(&error))?;
+        let replayed = log.replay(|record, covered| node.recover(record, covered)).map_err(|error| failed(&error))?;
         check_member(&node, &identity, &certificate, &data)?;
         let elapsed_ms = started.elapsed().as_millis();
         tracing::info!(node = %identity.node, ?replayed, elapsed_ms, "log replayed");

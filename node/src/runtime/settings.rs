@@ -7,6 +7,7 @@ use crate::runtime::certificates::{CertificateError, CertificateFiles, find_node
 use crate::runtime::listener::ListenerBounds;
 use crate::runtime::peers::LinkBounds;
 use crate::runtime::store::StoreBounds;
+use crate::storage::LogConfig;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
@@ -77,6 +78,13 @@ pub const DEFINITIONS: &[Definition] = &[
         "a preferred leader must be up so long to be handed its partitions",
     ),
     number("segment_bytes", 1 << 20, 2 << 30, "67108864", "bytes of records at which a segment of the log is full"),
+    number(
+        "compact_bytes",
+        1 << 20,
+        1 << 50,
+        "268435456",
+        "a snapshot takes the place of the log when this and the last snapshot are smaller",
+    ),
     number("log_batches_max", 16, 1 << 20, "4096", "batches waiting for the disk at which clients must wait"),
     number("log_bytes_max", 1 << 20, 16 << 30, "134217728", "bytes waiting for the disk at which clients must wait"),
     number("client_queue_max", 16, 1 << 20, "1024", "requests read and not yet taken by the node"),
@@ -273,7 +281,7 @@ impl Effective {
             advertise,
             zone: self.text("zone").to_owned(),
             core: self.core()?,
-            segment_bytes: self.number("segment_bytes"),
+            log: LogConfig { segment_bytes: self.number("segment_bytes"), compact_bytes: self.number("compact_bytes") },
             client_queue_max: self.count("client_queue_max"),
             event_queue_max: self.count("event_queue_max"),
             store: StoreBounds { batches_max: self.count("log_batches_max"), bytes_max: self.count("log_bytes_max") },
@@ -339,8 +347,8 @@ pub struct Settings {
     pub zone: String,
     /// Settings of the protocol core.
     pub core: Config,
-    /// Bytes of records in a segment of the log.
-    pub segment_bytes: u64,
+    /// Settings of the log.
+    pub log: LogConfig,
     /// Requests read and not yet taken.
     pub client_queue_max: usize,
     /// Messages of peers read and not yet taken.

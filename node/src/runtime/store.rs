@@ -1,16 +1,34 @@
-//! The log's own thread: appends what waits, makes it durable with one sync, reports the highest ticket.
+//! The log's own thread: appends what waits, makes it durable with one sync, reports the highest ticket. Between two syncs
+//! it writes a part of a snapshot, if one is under way.
 
 use crate::protocol::{Record, Ticket};
 use crate::runtime::metrics::{Counter, Metrics};
+use crate::storage::{LogError, Saved, Upkeep};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 /// What the store's thread does with batches; the log, or a double in tests.
 pub trait Journal: Send + 'static {
     /// Appends records in order.
-    fn append(&mut self, records: &[Record]) -> Result<(), String>;
+    fn append(&mut self, records: &[Record]) -> Result<(), LogError>;
     /// Makes everything appended durable.
-    fn sync(&mut self) -> Result<(), String>;
+    fn sync(&mut self) -> Result<(), LogError>;
+    /// Does a little of what keeps the log short.
+    fn upkeep(&mut self) -> Result<Upkeep, LogError>;
+    /// Takes a part of the node's state.
+    fn save(&mut self, records: &[Record], last: bool) -> Result<Saved, LogError>;
+}
+
+/// What the log's thread tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Report {
+    /// Everything up to this ticket is durable.
+    Persisted(Ticket),
+    /// The next part of the node's state is to be handed over, or the first.
+    StateWanted {
+        /// The first.
+        anew: bool,
+    },
 }
 
 /// Bounds on what may wait for the log before clients must.
@@ -25,6 +43,8 @@ pub struct StoreBounds {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Vec<(Ticket, Vec<Record>)>,
+    /// The part of the node's state that was asked for.
+    part: Option<(Vec<Record>, bool)>,
     /// Batches and bytes handed over and not yet durable, those in the thread's hands included.
     pending_batches: usize,
     pending_bytes: usize,
@@ -54,17 +74,17 @@ pub struct Store {
 }
 
 impl Store {
-    /// Starts the thread. `persisted` is called from it after every sync; an error of the journal ends the process,
-    /// since after a failed sync nobody knows what the disk holds.
+    /// Starts the thread, which calls `report`. An error of the journal ends the process, since after a failed sync
+    /// nobody knows what the disk holds.
     pub fn start(
         journal: impl Journal,
         bounds: StoreBounds,
         metrics: Arc<Metrics>,
-        persisted: impl Fn(Ticket) + Send + 'static,
+        report: impl Fn(Report) + Send + 'static,
     ) -> std::io::Result<Store> {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
-        let work = move || write_batches(&theirs, journal, &metrics, persisted);
+        let work = move || work(&theirs, journal, &metrics, report);
         let thread = std::thread::Builder::new().name("norn-log".to_owned()).spawn(work)?;
         Ok(Store { shared, bounds, thread: Some(thread), untold: false })
     }
@@ -76,6 +96,14 @@ impl Store {
         queue.pending_batches += 1;
         queue.pending_bytes += records.iter().map(weight_bytes).sum::<usize>();
         queue.waiting.push((ticket, records));
+        self.untold = true;
+    }
+
+    /// Hands over the part of the node's state that was asked for, and whether it is the last. What was queued before is
+    /// written first.
+    pub fn save(&mut self, records: Vec<Record>, last: bool) {
+        let before = self.shared.lock().part.replace((records, last));
+        assert!(before.is_none(), "one part is asked for at a time");
         self.untold = true;
     }
 
@@ -108,50 +136,94 @@ impl Store {
 fn weight_bytes(record: &Record) -> usize {
     let base = 128;
     match record {
-        Record::Facts { items, .. } => items.iter().fold(base, |sum, (_, task)| {
-            let spec = task.spec.as_ref().map_or(0, |spec| spec.payload.len());
-            let facts = task.facts.as_ref().map_or(0, |facts| {
-                let results = facts.completions.iter().filter_map(|(_, completed)| completed.result.as_ref());
-                facts.updates.iter().map(|(_, data)| data.len()).sum::<usize>()
-                    + results.map(|result| result.len()).sum::<usize>()
-            });
-            sum + base + spec + facts
-        }),
+        Record::Facts { items, .. } => items.iter().fold(base, |sum, (_, task)| sum + base + task.size_bytes()),
         Record::Ops { ops, .. } => ops.iter().fold(base, |sum, op| sum + base + op.size_bytes()),
         Record::Install { .. }
         | Record::Identity { .. }
         | Record::Boot { .. }
         | Record::Genesis(_)
         | Record::Mark { .. }
-        | Record::Vote { .. } => base,
+        | Record::Vote { .. }
+        | Record::End { .. } => base,
     }
 }
 
-fn write_batches(shared: &Shared, mut journal: impl Journal, metrics: &Metrics, persisted: impl Fn(Ticket)) {
-    loop {
-        let mut queue = shared.lock();
-        while queue.waiting.is_empty() && !queue.closed {
-            queue = shared.changed.wait(queue).expect("the driver does not panic with the queue in hand");
+/// What the log's thread does next.
+#[derive(Debug, Default)]
+struct Work {
+    batches: Vec<(Ticket, Vec<Record>)>,
+    part: Option<(Vec<Record>, bool)>,
+}
+
+impl Shared {
+    /// Waits for work, unless there is some `anyway`. None at the end.
+    fn take(&self, anyway: bool) -> Option<Work> {
+        let mut queue = self.lock();
+        while queue.waiting.is_empty() && queue.part.is_none() && !queue.closed && !anyway {
+            queue = self.changed.wait(queue).expect("the driver does not panic with the queue in hand");
         }
-        let batches = std::mem::take(&mut queue.waiting);
-        drop(queue);
-        let Some(highest) = batches.iter().map(|(ticket, _)| *ticket).max() else {
-            return;
-        };
-        let count = batches.len();
-        let records: Vec<Record> = batches.into_iter().flat_map(|(_, records)| records).collect();
-        if let Err(error) = journal.append(&records).and_then(|()| journal.sync()) {
-            fatal(&format!("the log failed, so nothing of this process can be trusted to last: {error}"));
-        }
-        metrics.add(Counter::LogBatches, count as u64);
-        metrics.add(Counter::LogSyncs, 1);
-        let bytes = records.iter().map(weight_bytes).sum::<usize>();
-        let mut queue = shared.lock();
-        queue.pending_batches -= count;
-        queue.pending_bytes -= bytes;
-        drop(queue);
-        persisted(highest);
+        let work = Work { batches: std::mem::take(&mut queue.waiting), part: queue.part.take() };
+        (!work.batches.is_empty() || !queue.closed).then_some(work)
     }
+
+    fn written(&self, batches: usize, bytes: usize) {
+        let mut queue = self.lock();
+        queue.pending_batches -= batches;
+        queue.pending_bytes -= bytes;
+    }
+}
+
+fn work(shared: &Shared, mut journal: impl Journal, metrics: &Metrics, report: impl Fn(Report)) {
+    let mut again = false;
+    while let Some(Work { batches, part }) = shared.take(again) {
+        let done = write_batches(shared, &mut journal, metrics, batches, &report)
+            .and_then(|()| part.map_or(Ok(()), |(records, last)| save(&mut journal, &records, last, &report)))
+            .and_then(|()| keep_up(&mut journal, &report));
+        match done {
+            Ok(more) => again = more,
+            Err(error) => fatal(&format!("the log failed, so nothing of this process can be trusted to last: {error}")),
+        }
+    }
+}
+
+fn write_batches(
+    shared: &Shared,
+    journal: &mut impl Journal,
+    metrics: &Metrics,
+    batches: Vec<(Ticket, Vec<Record>)>,
+    report: &impl Fn(Report),
+) -> Result<(), LogError> {
+    let Some(highest) = batches.iter().map(|(ticket, _)| *ticket).max() else { return Ok(()) };
+    let count = batches.len();
+    let records: Vec<Record> = batches.into_iter().flat_map(|(_, records)| records).collect();
+    journal.append(&records)?;
+    journal.sync()?;
+    metrics.add(Counter::LogBatches, count as u64);
+    metrics.add(Counter::LogSyncs, 1);
+    shared.written(count, records.iter().map(weight_bytes).sum::<usize>());
+    report(Report::Persisted(highest));
+    Ok(())
+}
+
+/// Writes a part of a snapshot behind what was handed over before it, and asks for the next.
+fn save(journal: &mut impl Journal, records: &[Record], last: bool, report: &impl Fn(Report)) -> Result<(), LogError> {
+    match journal.save(records, last)? {
+        Saved::Part => report(Report::StateWanted { anew: false }),
+        Saved::Whole => tracing::info!("a snapshot stands for all of the log before it"),
+        Saved::GivenUp(error) => tracing::warn!(%error, "a snapshot was given up; the log goes on without"),
+    }
+    Ok(())
+}
+
+/// Whether there is more to do at once.
+fn keep_up(journal: &mut impl Journal, report: &impl Fn(Report)) -> Result<bool, LogError> {
+    match journal.upkeep()? {
+        Upkeep::Rest => {}
+        Upkeep::Begin => report(Report::StateWanted { anew: true }),
+        Upkeep::Again => return Ok(true),
+        Upkeep::GivenUp(error) => tracing::warn!(%error, "no snapshot could be begun; the log goes on without"),
+    }
+    Ok(false)
 }
 
 /// Ends the process at once: a stopped node beats a wrong claim. No destructor runs, so nothing more is written.
@@ -173,14 +245,24 @@ mod tests {
     }
 
     impl Journal for Slow {
-        fn append(&mut self, records: &[Record]) -> Result<(), String> {
+        fn append(&mut self, records: &[Record]) -> Result<(), LogError> {
             self.log.lock().unwrap().push(format!("append {}", records.len()));
             Ok(())
         }
 
-        fn sync(&mut self) -> Result<(), String> {
+        fn sync(&mut self) -> Result<(), LogError> {
             self.log.lock().unwrap().push("sync".to_owned());
-            self.go.recv().map_err(|error| error.to_string())
+            self.go.recv().expect("the test goes on");
+            Ok(())
+        }
+
+        fn upkeep(&mut self) -> Result<Upkeep, LogError> {
+            Ok(Upkeep::Rest)
+        }
+
+        fn save(&mut self, records: &[Record], last: bool) -> Result<Saved, LogError> {
+            self.log.lock().unwrap().push(format!("save {} {last}", records.len()));
+            Ok(if last { Saved::Whole } else { Saved::Part })
         }
     }
 
@@ -193,7 +275,7 @@ mod tests {
         let bounds = StoreBounds { batches_max: 3, bytes_max: usize::MAX };
         let journal = Slow { log: Arc::clone(&log), go: gone };
         let mut store =
-            Store::start(journal, bounds, Arc::default(), move |ticket| reported.send(ticket).unwrap()).unwrap();
+            Store::start(journal, bounds, Arc::default(), move |report| reported.send(report).unwrap()).unwrap();
         let batch = || vec![Record::Boot { count: 1 }];
         store.persist(Ticket(1), batch());
         store.wake();
@@ -206,11 +288,18 @@ mod tests {
         store.persist(Ticket(3), batch());
         assert!(store.is_full(), "the batch in the thread's hands counts");
         go.send(()).unwrap();
-        assert_eq!(reports.recv(), Ok(Ticket(1)));
+        assert_eq!(reports.recv(), Ok(Report::Persisted(Ticket(1))));
         go.send(()).unwrap();
-        assert_eq!(reports.recv(), Ok(Ticket(3)));
+        assert_eq!(reports.recv(), Ok(Report::Persisted(Ticket(3))));
         assert!(!store.is_full());
+        // A part of the state is written behind what was handed over before it.
+        store.save(batch(), false);
+        store.persist(Ticket(4), batch());
+        store.wake();
+        go.send(()).unwrap();
+        assert_eq!(reports.recv(), Ok(Report::Persisted(Ticket(4))));
+        assert_eq!(reports.recv(), Ok(Report::StateWanted { anew: false }));
         store.close();
-        assert_eq!(*log.lock().unwrap(), ["append 1", "sync", "append 2", "sync"]);
+        assert_eq!(*log.lock().unwrap(), ["append 1", "sync", "append 2", "sync", "append 1", "sync", "save 1 false"]);
     }
 }

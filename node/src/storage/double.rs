@@ -127,6 +127,8 @@ struct State {
     durable_names: BTreeMap<String, u64>,
     /// Steps until everything fails: a few for each write, one for any other change.
     budget: Option<u64>,
+    /// There is no room for files whose names end so.
+    refused: Option<&'static str>,
     /// What was done, for tests of its order.
     trace: Vec<String>,
 }
@@ -167,6 +169,11 @@ impl Double {
 
     pub fn fail_after(&self, steps: u64) {
         self.0.borrow_mut().budget = Some(steps);
+    }
+
+    /// Refuses to write to files whose names end so: the disk is full for them.
+    pub fn refuse(&self, suffix: &'static str) {
+        self.0.borrow_mut().refused = Some(suffix);
     }
 
     pub fn budget_left(&self) -> u64 {
@@ -247,6 +254,9 @@ impl Disk for Double {
     fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         let mut state = self.0.borrow_mut();
         state.change("write", file)?;
+        if state.refused.is_some_and(|suffix| file.ends_with(suffix)) {
+            return Err(DiskError { full: true, ..failure("write", file, "no room") });
+        }
         let number = match state.names.get(file) {
             Some(number) => *number,
             None => {

@@ -2,12 +2,17 @@
 
 use super::disk::{Disk, DiskError};
 use super::frame::Encoder;
-use super::recovery::{self, OpenError, Position, Replayed};
+use super::recovery::{self, OpenError, Position, Replayed, Survey};
 use super::segment::{self, Header};
 use super::slot::{SLOT_BYTES, Slot};
 use crate::limits::RECORD_BYTES_MAX;
 use crate::protocol::record::Record;
 use norn_client::wire::NodeId;
+
+mod compaction;
+
+use compaction::Compaction;
+pub use compaction::{Saved, Upkeep};
 
 /// Memory that an emptied buffer keeps.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
@@ -23,11 +28,13 @@ pub struct LogConfig {
     /// A segment whose records would take more than this, or than 2 GiB, is finished and the next one begun. A larger
     /// record gets a segment of its own.
     pub segment_bytes: u64,
+    /// The log is compacted when its records take more than this and more than its last snapshot.
+    pub compact_bytes: u64,
 }
 
 impl Default for LogConfig {
     fn default() -> Self {
-        LogConfig { segment_bytes: 64 << 20 }
+        LogConfig { segment_bytes: 64 << 20, compact_bytes: 256 << 20 }
     }
 }
 
@@ -65,6 +72,12 @@ pub struct Stats {
     pub bytes: u64,
     /// Number of the segment that is written to.
     pub segment: u64,
+    /// Bytes of frames since the last snapshot was begun, of those before the log was opened too.
+    pub history_bytes: u64,
+    /// Bytes of the last snapshot; 0 if there is none.
+    pub snapshot_bytes: u64,
+    /// Snapshots written.
+    pub snapshots: u64,
 }
 
 #[derive(Debug)]
@@ -85,6 +98,8 @@ pub struct Log<D> {
     config: LogConfig,
     identity: Identity,
     phase: Phase,
+    /// What was there when the log was opened.
+    survey: Survey,
     /// Before the replay, only its segment is true.
     position: Position,
     /// Something was appended since the last sync.
@@ -96,6 +111,7 @@ pub struct Log<D> {
     buffer: Vec<u8>,
     /// Heads of these frames.
     heads: Vec<Slot>,
+    compaction: Compaction,
     stats: Stats,
 }
 
@@ -104,13 +120,15 @@ impl<D: Disk> Log<D> {
     /// identity and makes it durable. What is there is made durable too, before anything of it is trusted: the process
     /// before may have ended before it could.
     pub fn open(disk: D, config: LogConfig, draw: impl FnOnce() -> Identity) -> Result<Log<D>, OpenError> {
-        let segments = recovery::survey(&disk)?;
-        let found = if segments == 0 { None } else { recovery::read_identity(&disk, segments == 1)? };
+        let survey = recovery::survey(&disk)?;
+        let (segments, found) = (survey.last, recovery::read_identity(&disk, &survey)?);
         let mut log = Log {
             disk,
             config,
             identity: found.unwrap_or_else(draw),
             phase: Phase::Opened,
+            compaction: Compaction::new(survey.obsolete.clone()),
+            survey,
             position: Position { segment: segments, ..Position::default() },
             unsynced: false,
             synced: 0,
@@ -126,6 +144,7 @@ impl<D: Disk> Log<D> {
             }
             log.position.segment = 0;
             log.begin_segment()?;
+            (log.survey.first, log.survey.last) = (1, 1);
             let Identity { node, incarnation } = log.identity;
             log.encode(&Record::Identity { node, incarnation }).expect("an identity is small");
             log.write()?;
@@ -140,11 +159,14 @@ impl<D: Disk> Log<D> {
         self.identity
     }
 
-    /// Gives every record to `visit`, in order, the identity first; one at a time, however long the log is. Then mends
-    /// a torn end. Must be called once, before the first append; after an error the log is of no further use.
-    pub fn replay(&mut self, visit: impl FnMut(Record) -> Result<(), String>) -> Result<Replayed, OpenError> {
+    /// Gives every record to `visit`, in order, the identity first; one at a time, however long the log is. What a
+    /// record says that comes with `true` may be known already, from the snapshot before it, and newer things too. Then
+    /// mends a torn end. Must be called once, before the first append; after an error the log is of no further use.
+    pub fn replay(&mut self, visit: impl FnMut(Record, bool) -> Result<(), String>) -> Result<Replayed, OpenError> {
         assert!(matches!(self.phase, Phase::Opened), "a log is replayed once");
-        let (position, replayed) = recovery::replay(&mut self.disk, self.identity, self.position.segment, visit)?;
+        let (position, replayed) = recovery::replay(&mut self.disk, self.identity, &self.survey, visit)?;
+        self.stats.history_bytes = replayed.bytes;
+        self.stats.snapshot_bytes = replayed.snapshot_bytes;
         // What was found was made durable when the log was opened, and what was mended since then.
         self.synced = position.next_ordinal - 1;
         self.position = position;
@@ -196,7 +218,7 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    fn poison_by(&mut self, result: Result<(), LogError>) -> Result<(), LogError> {
+    fn poison_by<T>(&mut self, result: Result<T, LogError>) -> Result<T, LogError> {
         if let Err(error) = &result {
             self.phase = Phase::Poisoned(error.clone());
         }
@@ -282,6 +304,7 @@ impl<D: Disk> Log<D> {
         self.write_at(self.position.length, &frames)?;
         self.write_at(slot_offset, &heads)?;
         self.position.length += frames.len() as u64;
+        self.stats.history_bytes += frames.len() as u64;
         self.heads.clear();
         self.buffer = frames;
         self.buffer.clear();

@@ -45,13 +45,16 @@ pub mod recovery;
 mod segment;
 mod sequence;
 mod slot;
+mod snapshot;
 mod stuffing;
 pub mod verify;
 
 #[cfg(test)]
 mod double;
 
+pub use disk::DiskError;
 pub use examine::Loss;
-pub use log::{Identity, Log, LogConfig, LogError, Stats};
+pub use log::{Identity, Log, LogConfig, LogError, Saved, Stats, Upkeep};
 pub use recovery::{OpenError, Replayed};
 pub use slot::Owner;
+pub use snapshot::SnapshotError;

@@ -6,6 +6,8 @@
 //! - in the last segment, missing or broken records and heads whose sync had not ended: from the first such record on
 //!   everything is cut, and heads are made to agree with the records that are left.
 //!
+//! A snapshot stands for all segments before the one that its name says: of those nothing is looked at.
+//!
 //! A sync has surely ended if any later record or head says so: each carries how many records before it were not yet
 //! durable. All before a last segment was synced before that was begun. So the only damage that looks like a crash is
 //! damage to the last batch, and only if the process ended in any way but that one: nothing on the disk can tell there
@@ -20,6 +22,7 @@ use super::reader::{Frame, Next, Reader};
 use super::segment::{self, FORMAT_VERSION, HEADER_BYTES, Header, HeaderFault};
 use super::sequence::{Sequence, Turn};
 use super::slot::{SLOT_BYTES, Slot};
+use super::snapshot;
 use crate::protocol::record::{RECORD_VERSION, Record};
 use norn_client::wire::{ClusterId, NodeId};
 
@@ -30,7 +33,11 @@ pub use error::OpenError;
 /// What a replay went through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Replayed {
-    /// Records visited.
+    /// Records of the snapshot, if there is one.
+    pub snapshot_records: u64,
+    /// Bytes of the snapshot's file.
+    pub snapshot_bytes: u64,
+    /// Records of the log after it.
     pub records: u64,
     /// Segments of the log as it is now.
     pub segments: u64,
@@ -81,26 +88,77 @@ impl Position {
     }
 }
 
-/// Checks the names of all segments; returns how many there are, which is the number of the last.
-pub(crate) fn survey<D: Disk>(disk: &D) -> Result<u64, OpenError> {
-    let mut last = 0;
-    for file in disk.list()?.into_iter().filter(|file| segment::is_of_log(file)) {
-        let expected = segment::name(last + 1);
-        if segment::number(&file).is_none() {
-            return Err(OpenError::Names { file, known: "no segment of the log has such a name".into() });
+/// What the names of the files say.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Survey {
+    /// There is a snapshot in place of all segments before `first`.
+    pub snapshot: bool,
+    /// Number of the first segment that counts.
+    pub first: u64,
+    /// Number of the last one; less than `first` where there is none.
+    pub last: u64,
+    /// Files that do not count any more, or never did; the oldest comes last.
+    pub obsolete: Vec<String>,
+}
+
+impl Survey {
+    /// Number of the newest snapshot, if there is one.
+    pub fn snapshot(&self) -> Option<u64> {
+        self.snapshot.then_some(self.first)
+    }
+
+    /// The log never got beyond its first segment.
+    pub fn alone(&self) -> bool {
+        !self.snapshot && self.last == 1
+    }
+}
+
+/// Checks the names of all segments and snapshots.
+pub(crate) fn survey<D: Disk>(disk: &D) -> Result<Survey, OpenError> {
+    let files = disk.list()?;
+    let newest = files.iter().filter_map(|file| snapshot::number(file)).max();
+    let mut survey = Survey { snapshot: newest.is_some(), first: newest.unwrap_or(1), ..Survey::default() };
+    survey.last = survey.first - 1;
+    for file in files {
+        let superseded = snapshot::number(&file).is_some_and(|number| number < survey.first);
+        if superseded || snapshot::is_partial(&file) {
+            survey.obsolete.push(file);
+            continue;
         }
+        if !segment::is_of_log(&file) {
+            continue;
+        }
+        let Some(number) = segment::number(&file) else {
+            return Err(OpenError::Names { file, known: "no segment of the log has such a name".into() });
+        };
+        if number < survey.first {
+            survey.obsolete.push(file);
+            continue;
+        }
+        let expected = segment::name(survey.last + 1);
         if file != expected {
             return Err(OpenError::Names { file, known: format!("{expected} should come before it and is missing") });
         }
-        last += 1;
+        survey.last += 1;
     }
-    Ok(last)
+    survey.obsolete.reverse();
+    if survey.snapshot && survey.last < survey.first {
+        let file = snapshot::name(survey.first);
+        let known = format!("the log goes on in {} after it, and that is missing", segment::name(survey.first));
+        return Err(OpenError::Names { file, known });
+    }
+    Ok(survey)
 }
 
-/// Reads who the node is from the first segment. None if it was never finished, which only a segment that is `alone`
-/// can be.
-pub(crate) fn read_identity<D: Disk>(disk: &D, alone: bool) -> Result<Option<Identity>, OpenError> {
-    let file = segment::name(1);
+/// Reads who the node is from the first file. None if there is none, or only a segment that was never finished.
+pub(crate) fn read_identity<D: Disk>(disk: &D, survey: &Survey) -> Result<Option<Identity>, OpenError> {
+    if let Some(number) = survey.snapshot() {
+        return snapshot::read_identity(disk, number).map(Some);
+    }
+    if survey.last == 0 {
+        return Ok(None);
+    }
+    let (file, alone) = (segment::name(1), survey.alone());
     let length = disk.length(&file)?;
     let header = match read_header(disk, &file)? {
         Ok(header) => header,
@@ -128,23 +186,36 @@ pub(crate) fn read_identity<D: Disk>(disk: &D, alone: bool) -> Result<Option<Ide
     Err(OpenError::Damaged { file, offset, known, loss: findings.lost(findings.highest()) })
 }
 
-/// Visits every record of the segments up to number `last`, and mends what a crash may have left at the end.
+/// Visits every record of the snapshot and of the segments, and mends what a crash may have left at the end. What a
+/// visited record of a segment says may be in the snapshot already if it is `covered`.
 pub(crate) fn replay<D: Disk>(
     disk: &mut D,
     identity: Identity,
-    last: u64,
-    mut visit: impl FnMut(Record) -> Result<(), String>,
+    survey: &Survey,
+    mut visit: impl FnMut(Record, bool) -> Result<(), String>,
 ) -> Result<(Position, Replayed), OpenError> {
     let mut position = Position::default();
     let mut replayed = Replayed::default();
+    let mut covered = 0;
+    if let Some(number) = survey.snapshot() {
+        let summary = snapshot::read(disk, number, &mut |record| visit(record, false))?;
+        position.cluster = summary.header.cluster;
+        position.next_ordinal = summary.header.first_ordinal;
+        replayed.snapshot_records = summary.records;
+        replayed.snapshot_bytes = summary.bytes;
+        covered = summary.covered;
+    }
+    let first_ordinal = position.next_ordinal;
     let mut end = End::default();
-    for number in 1..=last {
+    let mut visit = |ordinal, record| visit(record, ordinal <= covered);
+    for number in survey.first..=survey.last {
+        let last = survey.last;
         let file = segment::name(number);
         let length = disk.length(&file)?;
         let header = match read_header(disk, &file)? {
             Ok(header) => header,
             // The records come after the header is durable: there are none, and the segment before is whole.
-            Err(HeaderFault::Broken(_)) if number == last && number > 1 && length <= HEADER_BYTES as u64 => {
+            Err(HeaderFault::Broken(_)) if number == last && number > survey.first && length <= HEADER_BYTES as u64 => {
                 let all_synced = true;
                 end_of_log(disk, &position, &end, all_synced, &mut replayed)?;
                 disk.remove(&file)?;
@@ -167,7 +238,13 @@ pub(crate) fn replay<D: Disk>(
         }
         replayed.bytes += position.length - position.header.records_offset();
     }
-    replayed.records = position.next_ordinal - 1;
+    if position.next_ordinal <= covered {
+        let (file, offset) = (segment::name(position.segment), position.length);
+        let known =
+            format!("the log ends before record {}, and the snapshot knows of record {covered}", position.next_ordinal);
+        return Err(damaged(&file, offset, &known));
+    }
+    replayed.records = position.next_ordinal - first_ordinal;
     Ok((position, replayed))
 }
 
@@ -193,7 +270,7 @@ fn read_records<D: Disk>(
     file: &str,
     length: u64,
     position: &mut Position,
-    visit: &mut impl FnMut(Record) -> Result<(), String>,
+    visit: &mut impl FnMut(u64, Record) -> Result<(), String>,
 ) -> Result<End, OpenError> {
     let mut end = End::default();
     let mut sequence = Sequence::new(position.next_ordinal);
@@ -216,7 +293,12 @@ fn read_records<D: Disk>(
                 let record = decode(file, &frame)?;
                 end.heads.push(Slot::of(&frame.head, offset, frame.bytes, &record));
                 position.pass(&record);
-                visit(record).map_err(|cause| OpenError::Refused { file: file.into(), offset, ordinal, cause })?;
+                visit(ordinal, record).map_err(|cause| OpenError::Refused {
+                    file: file.into(),
+                    offset,
+                    ordinal,
+                    cause,
+                })?;
             }
             Turn::Repeat => {}
             Turn::Ahead if has_slot => {
@@ -331,7 +413,8 @@ fn check_header(header: &Header, file: &str, node: NodeId, position: &Position) 
     Err(OpenError::Foreign { file: file.into(), known })
 }
 
-fn decode(file: &str, frame: &Frame<'_>) -> Result<Record, OpenError> {
+/// The record in a whole frame.
+pub(crate) fn decode(file: &str, frame: &Frame<'_>) -> Result<Record, OpenError> {
     let ordinal = frame.head.ordinal;
     Record::decode(frame.body).map_err(|error| OpenError::Version {
         file: file.into(),
@@ -345,7 +428,8 @@ fn damaged(file: &str, offset: u64, known: &str) -> OpenError {
     OpenError::Damaged { file: file.into(), offset, known: known.into(), loss: Loss::untold() }
 }
 
-fn header_error(file: &str, fault: HeaderFault) -> OpenError {
+/// Why a file with such a header is not read.
+pub(crate) fn header_error(file: &str, fault: HeaderFault) -> OpenError {
     match fault {
         HeaderFault::Broken(known) => damaged(file, 0, known),
         HeaderFault::Format(_) | HeaderFault::Records(_) => {
@@ -359,10 +443,10 @@ pub(crate) fn header_fault(fault: HeaderFault) -> String {
     match fault {
         HeaderFault::Broken(known) => known.into(),
         HeaderFault::Format(found) => {
-            format!("the segment has format version {found}, this program knows {FORMAT_VERSION}")
+            format!("the file has format version {found}, this program knows {FORMAT_VERSION}")
         }
         HeaderFault::Records(found) => {
-            format!("the segment has records of version {found}, this program knows {RECORD_VERSION}")
+            format!("the file has records of version {found}, this program knows {RECORD_VERSION}")
         }
     }
 }

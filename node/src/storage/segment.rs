@@ -1,4 +1,4 @@
-//! One file of the log: its name and its header.
+//! One file of the log: its name and its header. A snapshot has a header too.
 
 use super::slot::SLOT_BYTES;
 use crate::protocol::record::RECORD_VERSION;
@@ -6,6 +6,8 @@ use norn_client::wire::{ClusterId, NodeId};
 
 /// First bytes of every segment.
 pub(crate) const MAGIC: [u8; 8] = *b"NORN-WAL";
+/// First bytes of every snapshot.
+pub(crate) const SNAPSHOT_MAGIC: [u8; 8] = *b"NORN-SNP";
 /// Version of the header and of frames.
 pub(crate) const FORMAT_VERSION: u16 = 2;
 /// Bytes of a header: a sector of its own, so that no write of a head comes near it.
@@ -35,7 +37,11 @@ pub(crate) fn is_of_log(file: &str) -> bool {
 
 /// Number of the segment with that file name.
 pub(crate) fn number(file: &str) -> Option<u64> {
-    let digits = file.strip_suffix(SUFFIX)?;
+    digits(file.strip_suffix(SUFFIX)?)
+}
+
+/// The number that a file's name begins with.
+pub(crate) fn digits(digits: &str) -> Option<u64> {
     if digits.len() != 16 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
@@ -51,9 +57,9 @@ pub(crate) struct Header {
     pub node: NodeId,
     /// Number in the file's name.
     pub segment: u64,
-    /// Ordinal of the first record in it.
+    /// Ordinal of the first record in it; in a snapshot, of the first record of the log after it.
     pub first_ordinal: u64,
-    /// Heads that it has room for, and so records.
+    /// Heads that it has room for, and so records; a snapshot has none.
     pub slots: u32,
 }
 
@@ -72,6 +78,8 @@ pub(crate) enum HeaderFault {
     /// Whole, but written by a program that knows other records.
     Records(u16),
 }
+
+const IMPOSSIBLE: HeaderFault = HeaderFault::Broken("the header says what no such file is like");
 
 impl Header {
     /// Where the head of a record stands. The record must have a slot in this segment.
@@ -93,7 +101,7 @@ impl Header {
     /// The bytes.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        bytes[0..8].copy_from_slice(&MAGIC);
+        bytes[0..8].copy_from_slice(if self.slots == 0 { &SNAPSHOT_MAGIC } else { &MAGIC });
         bytes[8..10].copy_from_slice(&FORMAT_VERSION.to_be_bytes());
         bytes[10..12].copy_from_slice(&RECORD_VERSION.to_be_bytes());
         bytes[12..28].copy_from_slice(&self.cluster.to_bytes());
@@ -106,9 +114,20 @@ impl Header {
         bytes
     }
 
-    /// Reads the beginning of a file, which may be shorter than a header.
+    /// Reads the beginning of a segment's file, which may be shorter than a header.
     pub fn decode(bytes: &[u8]) -> Result<Header, HeaderFault> {
-        let magic = bytes.first_chunk() == Some(&MAGIC);
+        let header = Header::decode_as(bytes, &MAGIC)?;
+        if (1..=SLOTS_MAX).contains(&header.slots) { Ok(header) } else { Err(IMPOSSIBLE) }
+    }
+
+    /// Reads the beginning of a snapshot's file.
+    pub fn decode_snapshot(bytes: &[u8]) -> Result<Header, HeaderFault> {
+        let header = Header::decode_as(bytes, &SNAPSHOT_MAGIC)?;
+        if header.slots == 0 { Ok(header) } else { Err(IMPOSSIBLE) }
+    }
+
+    fn decode_as(bytes: &[u8], magic: &[u8; 8]) -> Result<Header, HeaderFault> {
+        let magic = bytes.first_chunk() == Some(magic);
         // Where the checksum stands in another format is not known here, so this comes first. Version 0 never was;
         // zeroes are what a crash leaves.
         let format = if bytes.len() < 10 { 0 } else { u16::from_be_bytes(field(bytes, 8)) };
@@ -116,13 +135,13 @@ impl Header {
             return Err(HeaderFault::Format(format));
         }
         if bytes.len() < HEADER_BYTES {
-            return Err(HeaderFault::Broken("the segment's header is incomplete"));
+            return Err(HeaderFault::Broken("the header is incomplete"));
         }
         if !magic {
-            return Err(HeaderFault::Broken("this is not the beginning of a segment"));
+            return Err(HeaderFault::Broken("this is not how such a file begins"));
         }
         if crc32c::crc32c(&bytes[..CHECKSUM_PLACE]) != u32::from_be_bytes(field(bytes, CHECKSUM_PLACE)) {
-            return Err(HeaderFault::Broken("the checksum of the segment's header does not match"));
+            return Err(HeaderFault::Broken("the checksum of the header does not match"));
         }
         let records = u16::from_be_bytes(field(bytes, 10));
         if records != RECORD_VERSION {
@@ -130,8 +149,8 @@ impl Header {
         }
         let (first_ordinal, slots) = (u64::from_be_bytes(field(bytes, 52)), u32::from_be_bytes(field(bytes, 60)));
         let possible = first_ordinal > 0 && first_ordinal.checked_add(u64::from(SLOTS_MAX)).is_some();
-        if !possible || !(1..=SLOTS_MAX).contains(&slots) {
-            return Err(HeaderFault::Broken("the segment's header says what no segment is like"));
+        if !possible {
+            return Err(IMPOSSIBLE);
         }
         Ok(Header {
             cluster: ClusterId::from_bytes(field(bytes, 12)),

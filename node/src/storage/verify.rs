@@ -9,6 +9,7 @@ use super::reader::{Next, Reader};
 use super::recovery::{describe, header_fault};
 use super::segment::{self, HEADER_BYTES, Header, HeaderFault};
 use super::slot::Owner;
+use super::snapshot;
 use crate::protocol::record::{Kind, Record};
 
 /// Something in a log.
@@ -34,16 +35,24 @@ pub enum Entry {
     },
 }
 
-/// Visits everything in all segments, in order of files and offsets. Where a header is damaged, its segment is searched
-/// for records all the same.
+/// Snapshots, and then segments.
+fn files<D: Disk>(disk: &D) -> Result<Vec<String>, DiskError> {
+    let files = disk.list()?;
+    let (snapshots, rest): (Vec<String>, Vec<String>) =
+        files.into_iter().partition(|file| snapshot::number(file).is_some());
+    Ok(snapshots.into_iter().chain(rest.into_iter().filter(|file| segment::is_of_log(file))).collect())
+}
+
+/// Visits everything in all snapshots and segments, in order of files and offsets. Where a header is damaged, its file is
+/// searched for records all the same. Ordinals within a snapshot are its own.
 pub fn inspect<D: Disk, E: From<DiskError>>(
     disk: &D,
     mut visit: impl FnMut(&str, u64, Entry) -> Result<(), E>,
 ) -> Result<(), E> {
-    for file in disk.list()?.iter().filter(|file| segment::is_of_log(file)) {
+    for file in &files(disk)? {
         let length = disk.length(file)?;
         let mut start = HEADER_BYTES as u64;
-        match Header::decode(&disk.read(file, 0, HEADER_BYTES)?) {
+        match read_header(disk, file)? {
             Ok(header) => start = header.records_offset(),
             Err(fault) => {
                 let end = start.min(length);
@@ -91,6 +100,8 @@ pub struct Problem {
 pub struct Verified {
     /// Whole records.
     pub records: u64,
+    /// Snapshots that count: one or none.
+    pub snapshots: u64,
     /// Segments.
     pub segments: u64,
     /// Things that are wrong.
@@ -99,10 +110,21 @@ pub struct Verified {
 
 /// Checks every record and every head of a log, and tells what is wrong in order of files and offsets.
 pub fn verify<D: Disk>(disk: &D, tell: impl FnMut(Problem)) -> Result<Verified, DiskError> {
-    let files: Vec<String> = disk.list()?.into_iter().filter(|file| segment::is_of_log(file)).collect();
-    let mut verifier = Verifier { disk, tell, verified: Verified::default(), before: None };
+    let mut files = files(disk)?;
+    let newest = files.iter().filter_map(|file| snapshot::number(file)).max();
+    let first = newest.unwrap_or(1);
+    // What a snapshot stands for does not count any more.
+    files.retain(|file| segment::number(file).or(snapshot::number(file)).is_none_or(|number| number >= first));
+    let mut verifier = Verifier { disk, tell, verified: Verified::default(), expected: first, before: None };
+    if newest.is_some() {
+        verifier.check_snapshot(&files.remove(0))?;
+    }
     for (place, file) in files.iter().enumerate() {
         verifier.check_file(file, files.get(place + 1))?;
+    }
+    if newest.is_some() && files.is_empty() {
+        let known = format!("{} should be here: the log goes on in it", segment::name(first));
+        verifier.problem(&segment::name(first), 0, known, Loss::untold());
     }
     Ok(verifier.verified)
 }
@@ -111,6 +133,8 @@ struct Verifier<'a, D, T> {
     disk: &'a D,
     tell: T,
     verified: Verified,
+    /// Number of the next segment.
+    expected: u64,
     /// The last whole header.
     before: Option<Header>,
 }
@@ -122,13 +146,12 @@ impl<D: Disk, T: FnMut(Problem)> Verifier<'_, D, T> {
     }
 
     fn check_file(&mut self, file: &str, after: Option<&String>) -> Result<(), DiskError> {
-        let expected = self.verified.segments + 1;
         self.verified.segments += 1;
-        if segment::number(file) != Some(expected) {
-            let known = format!("{} should be here", segment::name(expected));
+        if segment::number(file) != Some(self.expected) {
+            let known = format!("{} should be here", segment::name(self.expected));
             self.problem(file, 0, known, Loss::untold());
-            self.verified.segments = segment::number(file).unwrap_or(expected);
         }
+        self.expected = segment::number(file).unwrap_or(self.expected) + 1;
         let header = match read_header(self.disk, file)? {
             Ok(header) => header,
             Err(fault) => {
@@ -151,8 +174,43 @@ impl<D: Disk, T: FnMut(Problem)> Verifier<'_, D, T> {
         Ok(())
     }
 
+    fn check_snapshot(&mut self, file: &str) -> Result<(), DiskError> {
+        self.verified.snapshots += 1;
+        match read_header(self.disk, file)? {
+            Ok(header) => self.check_header(file, &header),
+            Err(fault) => self.problem(file, 0, header_fault(fault), Loss::untold()),
+        }
+        let length = self.disk.length(file)?;
+        let mut reader = Reader::new(self.disk, file, HEADER_BYTES as u64, length);
+        let (mut next_ordinal, mut ends) = (1, false);
+        loop {
+            match reader.next()? {
+                Next::End => break,
+                Next::Damage(damage) => {
+                    let known = format!("{}, up to byte {}", describe(damage.fault, None), damage.end);
+                    self.problem(file, damage.offset, known, Loss::untold());
+                }
+                Next::Frame(frame) => {
+                    let (offset, ordinal) = (frame.offset, frame.head.ordinal);
+                    let end = Record::decode(frame.body).is_ok_and(|record| matches!(record, Record::End { .. }));
+                    let again = end && ends && ordinal.checked_add(1) == Some(next_ordinal);
+                    if ordinal != next_ordinal && !again {
+                        let known = format!("record {ordinal} is where {next_ordinal} should be");
+                        self.problem(file, offset, known, Loss::untold());
+                    }
+                    self.verified.records += u64::from(!end);
+                    (next_ordinal, ends) = (ordinal.saturating_add(1), ends || end);
+                }
+            }
+        }
+        if !ends {
+            self.problem(file, length, "the snapshot does not say that it ends here".into(), Loss::untold());
+        }
+        Ok(())
+    }
+
     fn check_header(&mut self, file: &str, header: &Header) {
-        if segment::number(file) != Some(header.segment) {
+        if segment::number(file).or(snapshot::number(file)) != Some(header.segment) {
             let known = format!("the header is that of segment {}: the file was copied or renamed", header.segment);
             self.problem(file, 0, known, Loss::untold());
         }
@@ -195,7 +253,9 @@ impl<D: Disk, T: FnMut(Problem)> Verifier<'_, D, T> {
 }
 
 fn read_header<D: Disk>(disk: &D, file: &str) -> Result<Result<Header, HeaderFault>, DiskError> {
-    Ok(Header::decode(&disk.read(file, 0, HEADER_BYTES)?))
+    let bytes = disk.read(file, 0, HEADER_BYTES)?;
+    let of_snapshot = snapshot::number(file).is_some();
+    Ok(if of_snapshot { Header::decode_snapshot(&bytes) } else { Header::decode(&bytes) })
 }
 
 #[cfg(test)]

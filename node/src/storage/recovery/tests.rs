@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-const SMALL: LogConfig = LogConfig { segment_bytes: 200 };
+const SMALL: LogConfig = LogConfig { segment_bytes: 200, compact_bytes: u64::MAX };
 
 fn identity(number: u64) -> Identity {
     Identity { node: NodeId(u128::from(number) << 100 | 0xabc), incarnation: number }
@@ -24,7 +24,7 @@ fn start(files: &Files) -> Result<(Vec<Record>, Replayed, Files), OpenError> {
     let disk = Double::with_files(files);
     let mut log = Log::open(disk.clone(), SMALL, || identity(99))?;
     let mut records = Vec::new();
-    let replayed = log.replay(|record| {
+    let replayed = log.replay(|record, _| {
         records.push(record);
         Ok(())
     })?;
@@ -38,9 +38,10 @@ fn refusal(files: &Files) -> OpenError {
 /// A log of several segments, and its records. Each was synced by itself.
 fn whole(seed: u64, count: u64, segment_bytes: u64) -> (Files, Vec<Record>) {
     let disk = Double::default();
-    let mut log = Log::open(disk.clone(), LogConfig { segment_bytes }, || identity(seed)).expect("a fresh log");
+    let mut log = Log::open(disk.clone(), LogConfig { segment_bytes, compact_bytes: u64::MAX }, || identity(seed))
+        .expect("a fresh log");
     let mut records = Vec::new();
-    log.replay(|record| {
+    log.replay(|record, _| {
         records.push(record);
         Ok(())
     })
@@ -144,7 +145,7 @@ fn of_partitions() -> (Vec<u8>, Vec<usize>) {
     let facts = |number| Record::Facts { partition: PartitionId(number), items: std::sync::Arc::new(Vec::new()) };
     let disk = Double::default();
     let mut log = Log::open(disk.clone(), SMALL_SLOTS, || identity(1)).expect("a fresh log");
-    log.replay(|_| Ok(())).expect("fresh");
+    log.replay(|_, _| Ok(())).expect("fresh");
     for record in [vote(3), facts(4), record(1), facts(5), Record::Boot { count: 1 }] {
         log.append(&[record]).expect("written");
         log.sync().expect("synced");
@@ -155,7 +156,7 @@ fn of_partitions() -> (Vec<u8>, Vec<usize>) {
     (bytes, offsets)
 }
 
-const SMALL_SLOTS: LogConfig = LogConfig { segment_bytes: 4_000 };
+const SMALL_SLOTS: LogConfig = LogConfig { segment_bytes: 4_000, compact_bytes: u64::MAX };
 
 #[test]
 fn what_is_lost_is_named() {
@@ -192,7 +193,7 @@ fn what_is_lost_is_named() {
 fn the_last_batch_may_be_torn_in_any_way() {
     let disk = Double::default();
     let mut log = Log::open(disk.clone(), SMALL_SLOTS, || identity(1)).expect("a fresh log");
-    log.replay(|_| Ok(())).expect("fresh");
+    log.replay(|_, _| Ok(())).expect("fresh");
     log.append(&[record(0)]).expect("written");
     log.sync().expect("synced");
     let before = disk.files()[&segment::name(1)].len();
@@ -245,7 +246,7 @@ fn what_is_mended_is_durable() {
         disk.put(file, bytes);
         let mut log = Log::open(disk.clone(), SMALL, || identity(99)).expect("a log");
         disk.take_trace();
-        log.replay(|_| Ok(())).expect("mended");
+        log.replay(|_, _| Ok(())).expect("mended");
         disk.take_trace()
     };
     assert_eq!(mended(&first, &files[&first]), Vec::<String>::new());

@@ -12,8 +12,9 @@ type Files = BTreeMap<String, Vec<u8>>;
 fn written() -> Files {
     let disk = Double::default();
     let identity = || Identity { node: NodeId(7), incarnation: 7 };
-    let mut log = Log::open(disk.clone(), LogConfig { segment_bytes: 200 }, identity).expect("a fresh log");
-    log.replay(|_| Ok(())).expect("fresh");
+    let mut log = Log::open(disk.clone(), LogConfig { segment_bytes: 200, compact_bytes: u64::MAX }, identity)
+        .expect("a fresh log");
+    log.replay(|_, _| Ok(())).expect("fresh");
     for number in 0..25 {
         log.append(&[record(number)]).expect("written");
         log.sync().expect("synced");

@@ -1,0 +1,98 @@
+//! The state of a node as records, for a snapshot of the log.
+
+use super::Node;
+use super::record::Record;
+use crate::limits::within;
+use crate::protocol::consistent::Viewstamp;
+use crate::protocol::task::Task;
+use norn_client::wire::{PartitionId, TaskId};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// How much of the state was given out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cursor {
+    place: Place,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Place {
+    #[default]
+    Beginning,
+    /// Of a partition: its tasks up to this one.
+    Within(PartitionId, Option<TaskId>),
+    /// Up to and with this partition, or without any.
+    After(Option<PartitionId>),
+}
+
+/// Bytes of a task besides those that can be many, roughly.
+const TASK_BYTES: usize = 64;
+
+impl Node {
+    /// The next part of the state: records from which [`Node::recover`] builds it, and whether they are the last. They
+    /// have about `bytes_max`, but a table comes whole.
+    ///
+    /// The state may change between two calls. Each part has in it all that was persisted before the first call; what is
+    /// persisted later may be in it or not.
+    pub fn save(&self, cursor: &mut Cursor, bytes_max: usize) -> (Vec<Record>, bool) {
+        let mut records = Vec::new();
+        let mut bytes = 0;
+        while bytes < bytes_max {
+            match cursor.place {
+                Place::Beginning => {
+                    cursor.place = Place::After(None);
+                    records.extend(self.save_node());
+                }
+                Place::After(before) => {
+                    let from = before.map_or(Bound::Unbounded, Bound::Excluded);
+                    let Some((partition, replica)) = self.partitions.range((from, Bound::Unbounded)).next() else {
+                        return (records, true);
+                    };
+                    cursor.place = Place::Within(*partition, None);
+                    records.extend(self.save_register(*partition));
+                    bytes += replica.register.table.cells.len() * TASK_BYTES;
+                }
+                Place::Within(partition, after) => {
+                    let items = self.save_tasks(partition, after, bytes_max - bytes);
+                    cursor.place = match items.last() {
+                        Some((last, _)) => Place::Within(partition, Some(*last)),
+                        None => Place::After(Some(partition)),
+                    };
+                    bytes += items.iter().map(size_bytes).sum::<usize>();
+                    if !items.is_empty() {
+                        records.push(Record::Facts { partition, items: Arc::new(items) });
+                    }
+                }
+            }
+        }
+        (records, false)
+    }
+
+    fn save_tasks(&self, partition: PartitionId, after: Option<TaskId>, bytes_max: usize) -> Vec<(TaskId, Task)> {
+        let tasks = self.partitions[&partition].store.after(after);
+        within(bytes_max, tasks.map(|(id, task)| (*id, task.clone())), size_bytes).collect()
+    }
+
+    fn save_node(&self) -> Vec<Record> {
+        let mut records = vec![Record::Identity { node: self.me, incarnation: self.founding.incarnation }];
+        records.extend((self.boot > 0).then_some(Record::Boot { count: self.boot }));
+        records.extend(self.genesis.clone().map(Record::Genesis));
+        records.extend(self.mint.mark());
+        records
+    }
+
+    fn save_register(&self, partition: PartitionId) -> Vec<Record> {
+        let register = &self.partitions[&partition].register;
+        let (promised, voted_for, viewstamp) = (register.promised, register.voted_for, register.viewstamp);
+        let vote = (promised > 0).then_some(Record::Vote { partition, promised, voted_for });
+        let table = (viewstamp > Viewstamp::default()).then(|| {
+            let table = Some(Arc::new(register.table.clone()));
+            Record::Install { partition, viewstamp, table }
+        });
+        vote.into_iter().chain(table).collect()
+    }
+}
+
+fn size_bytes((_, task): &(TaskId, Task)) -> usize {
+    TASK_BYTES + task.size_bytes()
+}

@@ -1,0 +1,161 @@
+//! Keeping the log as long as its live data: when to write a snapshot, its parts, and the files that it takes the place of.
+//!
+//! The one who appends calls [`Log::upkeep`] between appends. When a snapshot is due, the log goes on in a new segment
+//! and asks for the state; [`Log::save`] takes it part by part, with appends in between. The state may change meanwhile:
+//! each part must have in it what all records say that were handed in before the new segment was begun, and nothing of
+//! records that are handed in after the part.
+
+use super::{Log, LogError};
+use crate::protocol::record::Record;
+use crate::storage::disk::Disk;
+use crate::storage::segment;
+use crate::storage::snapshot::{self, SnapshotError, Writer};
+
+/// What the log needs besides records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Upkeep {
+    /// Nothing for now.
+    Rest,
+    /// The first part of the node's state.
+    Begin,
+    /// Another call, as there is more to clear away.
+    Again,
+    /// Nothing for now: a snapshot could not be begun. The log itself is unharmed.
+    GivenUp(SnapshotError),
+}
+
+/// What became of a part of the state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Saved {
+    /// It is written: the next one is needed.
+    Part,
+    /// It was the last one: the snapshot stands for all before it.
+    Whole,
+    /// The snapshot is given up until the log has grown further. The log itself is unharmed.
+    GivenUp(SnapshotError),
+}
+
+/// State of the compaction.
+#[derive(Debug, Default)]
+pub(super) struct Compaction {
+    writer: Option<Writer>,
+    /// Bytes of records before the segment that the snapshot under way is followed by.
+    covered_bytes: u64,
+    /// After a failure, bytes that the records must take before the next attempt.
+    retry_bytes: u64,
+    /// The first attempt after a start is made earlier.
+    started: bool,
+    /// Files to remove, the first one last.
+    obsolete: Vec<String>,
+    /// Something was removed since the directory was last synced.
+    removed: bool,
+}
+
+impl Compaction {
+    pub fn new(obsolete: Vec<String>) -> Compaction {
+        Compaction { obsolete, ..Compaction::default() }
+    }
+}
+
+impl<D: Disk> Log<D> {
+    /// Does a little of what keeps the log short: removes a file that does not count any more, or begins a snapshot.
+    pub fn upkeep(&mut self) -> Result<Upkeep, LogError> {
+        self.check_phase()?;
+        let result = self.keep_up();
+        self.poison_by(result)
+    }
+
+    fn keep_up(&mut self) -> Result<Upkeep, LogError> {
+        if let Some(file) = self.compaction.obsolete.pop() {
+            self.disk.remove(&file)?;
+            self.compaction.removed = true;
+            return Ok(Upkeep::Again);
+        }
+        if std::mem::take(&mut self.compaction.removed) {
+            self.disk.sync_directory()?;
+        }
+        let starting = !std::mem::replace(&mut self.compaction.started, true);
+        if self.compaction.writer.is_some() || !self.is_long(starting) {
+            return Ok(Upkeep::Rest);
+        }
+        self.rotate()?;
+        self.compaction.covered_bytes = self.stats.history_bytes;
+        match Writer::begin(&mut self.disk, &self.position.header) {
+            Ok(writer) => {
+                self.compaction.writer = Some(writer);
+                Ok(Upkeep::Begin)
+            }
+            Err(error) => {
+                self.put_off();
+                Ok(Upkeep::GivenUp(error.into()))
+            }
+        }
+    }
+
+    /// Whether so much of the log is history that a snapshot is worth its bytes: then disk and restarts are bounded by
+    /// live data. A start is a good moment, as the longest wait has just been seen.
+    fn is_long(&self, starting: bool) -> bool {
+        let live_bytes = self.config.compact_bytes.max(self.stats.snapshot_bytes);
+        let bytes_max = if starting { live_bytes / 2 } else { live_bytes };
+        self.stats.history_bytes > bytes_max.max(self.compaction.retry_bytes)
+    }
+
+    /// Takes a part of the state. Must be called only as asked for.
+    pub fn save(&mut self, records: &[Record], last: bool) -> Result<Saved, LogError> {
+        self.check_phase()?;
+        // The snapshot may not be ahead of the log: what it has of later records must be durable when it counts.
+        if last && self.unsynced {
+            let synced = self.sync_file().map_err(LogError::Disk);
+            self.poison_by(synced)?;
+        }
+        let mut writer = self.compaction.writer.take().expect("a part of the state was asked for");
+        let (partial, segment) = (writer.partial_name(), writer.segment());
+        let mut written = writer.add(&mut self.disk, records).map(|()| Saved::Part);
+        if written.is_ok() && !last {
+            self.compaction.writer = Some(writer);
+        } else if written.is_ok() {
+            written = writer.finish(&mut self.disk, self.position.next_ordinal - 1).map(|bytes| {
+                self.stats.snapshots += 1;
+                self.stats.snapshot_bytes = bytes;
+                Saved::Whole
+            });
+        }
+        let ended = match written {
+            Ok(Saved::Whole) => self.clear_before(segment),
+            Err(error) => self.give_up(partial, segment, error),
+            Ok(saved) => Ok(saved),
+        };
+        self.poison_by(ended)
+    }
+
+    fn give_up(&mut self, partial: String, segment: u64, error: SnapshotError) -> Result<Saved, LogError> {
+        let files = self.disk.list()?;
+        if files.contains(&snapshot::name(segment)) {
+            // Nobody can say whether it will have this name after a crash.
+            let SnapshotError::Disk(error) = error else { unreachable!("it had been written before it was named") };
+            return Err(error.into());
+        }
+        if files.contains(&partial) {
+            self.compaction.obsolete.push(partial);
+        }
+        self.put_off();
+        Ok(Saved::GivenUp(error))
+    }
+
+    fn put_off(&mut self) {
+        self.compaction.retry_bytes = self.stats.history_bytes + self.config.compact_bytes;
+    }
+
+    /// Notes the files that the snapshot takes the place of.
+    fn clear_before(&mut self, segment: u64) -> Result<Saved, LogError> {
+        assert!(self.compaction.obsolete.is_empty(), "all was cleared away before it was begun");
+        let number = |file: &String| segment::number(file).or(snapshot::number(file));
+        let mut covered = self.disk.list()?;
+        covered.retain(|file| number(file).is_some_and(|number| number < segment));
+        covered.reverse();
+        self.compaction.obsolete = covered;
+        self.compaction.retry_bytes = 0;
+        self.stats.history_bytes -= self.compaction.covered_bytes;
+        Ok(Saved::Whole)
+    }
+}

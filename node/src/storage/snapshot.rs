@@ -1,0 +1,234 @@
+//! A snapshot: the state of a node in one file, in place of all segments before it.
+//!
+//! `0000000000000007.snapshot` stands for the segments before number 7. It is a header and frames as in a segment, but
+//! without slots, and its ordinals are its own: who the node is, its state, and last, twice, a record that says so.
+//!
+//! It is written under another name while the log goes on in segment 7 and later, from a state that goes on too. So what
+//! those segments say may be in it already, up to the ordinal that its last record names; all of that is durable before
+//! the snapshot gets its name. Until then, nothing counts on it; from then on, nothing counts on the segments before it.
+
+use super::disk::{Disk, DiskError};
+use super::examine::Loss;
+use super::frame::Encoder;
+use super::log::Identity;
+use super::reader::{Frame, Next, Reader};
+use super::recovery::{self, OpenError};
+use super::segment::{self, HEADER_BYTES, Header};
+use crate::protocol::record::{Place, Record};
+
+const SUFFIX: &str = ".snapshot";
+/// Of one that is being written.
+const PARTIAL_SUFFIX: &str = ".snapshot.partial";
+/// Memory that an emptied buffer keeps.
+const BUFFER_BYTES_KEPT: usize = 1 << 20;
+
+/// File name of the snapshot in place of all segments before that one.
+pub(crate) fn name(segment: u64) -> String {
+    segment::name(segment).replace(".log", SUFFIX)
+}
+
+/// Its name as long as it is not whole.
+fn partial_name(segment: u64) -> String {
+    segment::name(segment).replace(".log", PARTIAL_SUFFIX)
+}
+
+/// Number of the first segment that the snapshot with that file name does not stand for.
+pub(crate) fn number(file: &str) -> Option<u64> {
+    segment::digits(file.strip_suffix(SUFFIX)?)
+}
+
+/// Whether a file is a snapshot that was never finished.
+pub(crate) fn is_partial(file: &str) -> bool {
+    file.ends_with(PARTIAL_SUFFIX)
+}
+
+/// Why a snapshot is not written. The log is as good as before.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SnapshotError {
+    /// The disk failed, or is full.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// A record that could not be read back.
+    #[error("a record of {0} bytes is too large")]
+    RecordTooLarge(usize),
+}
+
+/// Writes a snapshot. Whatever it returns an error from, it is of no use afterwards.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    header: Header,
+    length: u64,
+    next_ordinal: u64,
+    places: Vec<Place>,
+    encoder: Encoder,
+    /// Frames on their way to the disk; empty between calls.
+    buffer: Vec<u8>,
+}
+
+impl Writer {
+    /// Begins the snapshot in place of all segments before the one with that header.
+    pub fn begin<D: Disk>(disk: &mut D, segment: &Header) -> Result<Writer, DiskError> {
+        let header = Header { slots: 0, ..*segment };
+        let writer = Writer {
+            header,
+            length: HEADER_BYTES as u64,
+            next_ordinal: 1,
+            places: Vec::new(),
+            encoder: Encoder::default(),
+            buffer: Vec::new(),
+        };
+        let file = writer.partial_name();
+        if disk.list()?.contains(&file) {
+            disk.remove(&file)?;
+        }
+        disk.write(&file, 0, &header.encode())?;
+        Ok(writer)
+    }
+
+    /// Name of the file that it writes.
+    pub fn partial_name(&self) -> String {
+        partial_name(self.header.segment)
+    }
+
+    /// Number of the first segment that it does not stand for.
+    pub fn segment(&self) -> u64 {
+        self.header.segment
+    }
+
+    /// Adds a part of the state, and makes it durable: many small syncs hold up nobody for long.
+    pub fn add<D: Disk>(&mut self, disk: &mut D, records: &[Record]) -> Result<(), SnapshotError> {
+        assert!(self.buffer.is_empty(), "frames stay in the buffer only within a call");
+        for record in records {
+            self.note_place(record);
+            self.encoder
+                .encode(self.next_ordinal, 0, record, &mut self.buffer)
+                .map_err(SnapshotError::RecordTooLarge)?;
+            self.next_ordinal += 1;
+        }
+        let file = self.partial_name();
+        disk.write(&file, self.length, &self.buffer)?;
+        disk.sync(&file)?;
+        self.length += self.buffer.len() as u64;
+        self.buffer.clear();
+        self.buffer.shrink_to(BUFFER_BYTES_KEPT);
+        Ok(())
+    }
+
+    fn note_place(&mut self, record: &Record) {
+        let Some(partition) = record.partition() else { return };
+        let ordinal = self.next_ordinal;
+        let facts = matches!(record, Record::Facts { .. });
+        match self.places.last_mut() {
+            Some(place) if place.partition == partition => {
+                assert!(facts || place.facts == 0, "facts come last");
+                if facts && place.facts == 0 {
+                    place.facts = ordinal;
+                }
+            }
+            before => {
+                assert!(before.is_none_or(|place| place.partition < partition), "partitions come in order");
+                let facts = if facts { ordinal } else { 0 };
+                self.places.push(Place { partition, register: ordinal, facts });
+            }
+        }
+    }
+
+    /// Ends the snapshot and gives it its name; its bytes. All of the log up to `covered` must be durable.
+    pub fn finish<D: Disk>(mut self, disk: &mut D, covered: u64) -> Result<u64, SnapshotError> {
+        assert!(covered + 1 >= self.header.first_ordinal, "the log went on behind the segments that this stands for");
+        let end = Record::End { covered, places: std::mem::take(&mut self.places) };
+        // Without it nobody could say what else is lost: so there are two.
+        self.encoder.encode(self.next_ordinal, 0, &end, &mut self.buffer).map_err(SnapshotError::RecordTooLarge)?;
+        let twice = [self.buffer.as_slice(), self.buffer.as_slice()].concat();
+        let file = self.partial_name();
+        disk.write(&file, self.length, &twice)?;
+        disk.sync(&file)?;
+        disk.rename(&file, &name(self.header.segment))?;
+        disk.sync_directory()?;
+        Ok(self.length + twice.len() as u64)
+    }
+}
+
+/// What a snapshot is, besides its records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Summary {
+    /// Its header: the log goes on with `segment` and `first_ordinal`.
+    pub header: Header,
+    /// What records of the log up to this ordinal say may be in it already.
+    pub covered: u64,
+    /// Records of state.
+    pub records: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+}
+
+/// Who wrote the snapshot in place of the segments before number `segment`.
+pub(crate) fn read_identity<D: Disk>(disk: &D, segment: u64) -> Result<Identity, OpenError> {
+    let mut found = None;
+    let file = name(segment);
+    let length = disk.length(&file)?;
+    let header = read_header(disk, segment)?;
+    let mut reader = Reader::new(disk, &file, HEADER_BYTES as u64, length);
+    let offset = reader.offset();
+    if let Next::Frame(frame) = reader.next()?
+        && let Record::Identity { node, incarnation } = recovery::decode(&file, &frame)?
+    {
+        found = Some(Identity { node, incarnation });
+    }
+    match found {
+        Some(identity) if identity.node == header.node => Ok(identity),
+        _ => Err(damaged(&file, offset, "the snapshot does not begin with the node that its header names".into())),
+    }
+}
+
+fn read_header<D: Disk>(disk: &D, segment: u64) -> Result<Header, OpenError> {
+    let file = name(segment);
+    let header = Header::decode_snapshot(&disk.read(&file, 0, HEADER_BYTES)?)
+        .map_err(|fault| recovery::header_error(&file, fault))?;
+    if header.segment != segment {
+        let known = format!("it is that of the snapshot before segment {}", header.segment);
+        return Err(OpenError::Foreign { file, known });
+    }
+    Ok(header)
+}
+
+/// Visits the records of state in a snapshot.
+pub(crate) fn read<D: Disk>(
+    disk: &D,
+    segment: u64,
+    visit: &mut impl FnMut(Record) -> Result<(), String>,
+) -> Result<Summary, OpenError> {
+    let file = name(segment);
+    let (header, bytes) = (read_header(disk, segment)?, disk.length(&file)?);
+    let mut reader = Reader::new(disk, &file, HEADER_BYTES as u64, bytes);
+    let mut next_ordinal = 1;
+    loop {
+        let frame = match reader.next()? {
+            Next::Frame(frame) => frame,
+            Next::Damage(damage) => {
+                let known = recovery::describe(damage.fault, Some(next_ordinal));
+                return Err(damaged(&file, damage.offset, known));
+            }
+            Next::End => return Err(damaged(&file, bytes, "the snapshot does not say that it ends here".into())),
+        };
+        let Frame { offset, head, .. } = frame;
+        if head.ordinal != next_ordinal {
+            let known = format!("record {} is where {next_ordinal} should be", head.ordinal);
+            return Err(damaged(&file, offset, known));
+        }
+        let record = recovery::decode(&file, &frame)?;
+        if let Record::End { covered, .. } = record {
+            if covered < header.first_ordinal - 1 {
+                return Err(damaged(&file, offset, "the snapshot ends before it begins".into()));
+            }
+            return Ok(Summary { header, covered, records: next_ordinal - 1, bytes });
+        }
+        let ordinal = next_ordinal;
+        next_ordinal += 1;
+        visit(record).map_err(|cause| OpenError::Refused { file: file.clone(), offset, ordinal, cause })?;
+    }
+}
+
+fn damaged(file: &str, offset: u64, known: String) -> OpenError {
+    OpenError::Damaged { file: file.into(), offset, known, loss: Loss::untold() }
+}
