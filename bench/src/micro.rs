@@ -161,7 +161,7 @@ fn logs_in(report: &mut Report, directory: &std::path::Path) -> Result<()> {
     let disk = FileDisk::open(directory)?;
     let identity = Identity { node: NodeId(1), incarnation: 1 };
     let mut log = Log::open(disk, LogConfig::default(), || identity).map_err(|error| anyhow!("{error}"))?;
-    log.replay(|_, _| Ok(())).map_err(|error| anyhow!("{error}"))?;
+    log.replay(|replay| replay.whole().map(drop)).map_err(|error| anyhow!("{error}"))?;
     let item = Arc::new(vec![(id(1), Task::from_spec(spec()?))]);
     for count in [1, 16, 256] {
         let records: Vec<Record> =

@@ -11,6 +11,7 @@
 pub mod config;
 pub mod limits;
 pub mod protocol;
+pub mod restore;
 pub mod storage;
 
 #[cfg(feature = "runtime")]

@@ -14,7 +14,7 @@ use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
 use norn_node::protocol::task::Task;
 use norn_node::runtime::disk::FileDisk;
-use norn_node::storage::{Identity, Log, LogConfig};
+use norn_node::storage::{Identity, Log, LogConfig, Replay};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -73,7 +73,8 @@ fn replay(directory: &Path) -> (Log<FileDisk>, Vec<Record>) {
     let disk = FileDisk::open(directory).expect("opened");
     let mut log = Log::open(disk, CONFIG, || IDENTITY).expect("a log");
     let mut read = Vec::new();
-    let visit = |record, _| {
+    let visit = |replay: Replay| {
+        let record = replay.whole()?;
         read.push(record);
         Ok(())
     };

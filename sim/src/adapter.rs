@@ -2,7 +2,8 @@
 
 pub use norn_client::session::{self, Call, CallId, Draft, Input, Output, Session};
 pub use norn_node::protocol::{Node as Core, ReplicaView, ring};
-pub use norn_node::storage::log;
+pub use norn_node::restore::restore;
+pub use norn_node::storage as log;
 
 use norn_client::wire::TaskId;
 use norn_node::protocol::task::Task;

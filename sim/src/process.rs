@@ -3,7 +3,7 @@
 //! Records go to the log at once; one sync at a time makes durable what was appended before it began. Messages and
 //! answers go through the real codecs.
 
-use crate::adapter::{self, Core, ReplicaView, log};
+use crate::adapter::{self, Core, ReplicaView, log, restore};
 use crate::clock::{Monotonic, Wall, draw_signed};
 use crate::disk::SimDisk;
 use crate::history::Happening;
@@ -153,9 +153,11 @@ impl World {
         self.nodes[node].identity = Some(identity);
         let mut core = Core::new(self.founding(node, identity), seed);
         let mut records = Vec::new();
-        let replayed = log.replay(|record: Record, covered| {
-            records.push(record.clone());
-            core.recover(record, covered)
+        let replayed = log.replay(|replay| {
+            if let log::Replay::Record { record, .. } = &replay {
+                records.push(record.clone());
+            }
+            restore(&mut core, replay)
         });
         let replayed = replayed.map_err(|error| error.to_string())?;
         if replayed.snapshot_records > 0 {
@@ -462,7 +464,7 @@ impl World {
         let identity = self.nodes[node].identity.expect("a running node has one");
         let mut core = Core::new(self.founding(node, identity), 0);
         let replayed = log::Log::open(self.nodes[node].disk.copy(), config, || unreachable!("there is a log"))
-            .and_then(|mut log| log.replay(|record, covered| core.recover(record, covered)));
+            .and_then(|mut log| log.replay(|replay| restore(&mut core, replay)));
         let durable = |core: &Core| {
             let still = |view| ReplicaView { leads: false, established: false, commit: 0, ..view };
             let views: Vec<ReplicaView> = core.inspect().into_iter().map(still).collect();

@@ -91,14 +91,16 @@ pub enum Record {
     },
 }
 
-/// Ordinals within a snapshot at which a partition's records begin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Ordinals within a snapshot of a partition's records; 0 where there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Place {
     /// Partition.
     pub partition: PartitionId,
-    /// Its vote and its table, if it has them.
-    pub register: u64,
-    /// Its facts, if it has any.
+    /// Its vote.
+    pub vote: u64,
+    /// Its table.
+    pub table: u64,
+    /// The first of its facts.
     pub facts: u64,
 }
 

@@ -2,6 +2,7 @@
 
 use crate::protocol::Node;
 use crate::protocol::{ClientId, Founding, Principal, Record};
+use crate::restore::restore;
 use crate::runtime::answers::answers;
 use crate::runtime::clock::Clock;
 use crate::runtime::disk::FileDisk;
@@ -320,7 +321,7 @@ async fn open(settings: &Settings, address: String) -> Result<(Node, Log<FileDis
         let identity = log.identity();
         let founding = Founding { config, node: identity.node, incarnation: identity.incarnation, name, address, zone };
         let mut node = Node::new(founding, rand::random());
-        let replayed = log.replay(|record, covered| node.recover(record, covered)).map_err(|error| failed(&error))?;
+        let replayed = log.replay(|replay| restore(&mut node, replay)).map_err(|error| failed(&error))?;
         check_member(&node, &identity, &certificate, &data)?;
         let elapsed_ms = started.elapsed().as_millis();
         tracing::info!(node = %identity.node, ?replayed, elapsed_ms, "log replayed");

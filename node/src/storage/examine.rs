@@ -126,9 +126,15 @@ impl Findings {
 
     /// Which of the records up to `last` are not there.
     pub fn lost(&self, last: u64) -> Loss {
+        self.lost_between(self.header.first_ordinal, last)
+    }
+
+    /// Which of the records from `first` to `last` are not there.
+    pub fn lost_between(&self, first: u64, last: u64) -> Loss {
         let mut loss = Loss::default();
         let slots = (self.header.first_ordinal..).zip(self.records.iter().zip(&self.heads));
-        for (ordinal, (record, head)) in slots.take_while(|(ordinal, _)| *ordinal <= last) {
+        let asked = slots.skip_while(|(ordinal, _)| *ordinal < first).take_while(|(ordinal, _)| *ordinal <= last);
+        for (ordinal, (record, head)) in asked {
             if record.is_none() {
                 loss.add(ordinal, head.map(|head| (head.owner, head.kind)));
             }

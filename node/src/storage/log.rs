@@ -2,7 +2,7 @@
 
 use super::disk::{Disk, DiskError};
 use super::frame::Encoder;
-use super::recovery::{self, OpenError, Position, Replayed, Survey};
+use super::recovery::{self, OpenError, Position, Replay, Replayed, Survey};
 use super::segment::{self, Header};
 use super::slot::{SLOT_BYTES, Slot};
 use crate::limits::RECORD_BYTES_MAX;
@@ -159,10 +159,10 @@ impl<D: Disk> Log<D> {
         self.identity
     }
 
-    /// Gives every record to `visit`, in order, the identity first; one at a time, however long the log is. What a
-    /// record says that comes with `true` may be known already, from the snapshot before it, and newer things too. Then
-    /// mends a torn end. Must be called once, before the first append; after an error the log is of no further use.
-    pub fn replay(&mut self, visit: impl FnMut(Record, bool) -> Result<(), String>) -> Result<Replayed, OpenError> {
+    /// Gives every record to `visit`, in order, the identity first; one at a time, however long the log is; and in its
+    /// place whatever is lost, which `visit` must refuse if the node cannot be without it. Then mends a torn end. Must be
+    /// called once, before the first append; after an error the log is of no further use.
+    pub fn replay(&mut self, visit: impl FnMut(Replay) -> Result<(), String>) -> Result<Replayed, OpenError> {
         assert!(matches!(self.phase, Phase::Opened), "a log is replayed once");
         let (position, replayed) = recovery::replay(&mut self.disk, self.identity, &self.survey, visit)?;
         self.stats.history_bytes = replayed.bytes;

@@ -55,6 +55,6 @@ mod double;
 pub use disk::DiskError;
 pub use examine::Loss;
 pub use log::{Identity, Log, LogConfig, LogError, Saved, Stats, Upkeep};
-pub use recovery::{OpenError, Replayed};
+pub use recovery::{OpenError, Replay, Replayed};
 pub use slot::Owner;
 pub use snapshot::SnapshotError;

@@ -16,19 +16,23 @@
 
 use super::disk::{Disk, DiskError};
 use super::examine::{Loss, examine, read_heads, read_region};
-use super::frame::{Fault, Head};
+use super::frame::Fault;
 use super::log::Identity;
 use super::reader::{Frame, Next, Reader};
 use super::segment::{self, FORMAT_VERSION, HEADER_BYTES, Header, HeaderFault};
-use super::sequence::{Sequence, Turn};
+use super::sequence::Turn;
 use super::slot::{SLOT_BYTES, Slot};
 use super::snapshot;
 use crate::protocol::record::{RECORD_VERSION, Record};
 use norn_client::wire::{ClusterId, NodeId};
 
 mod error;
+mod reading;
+mod survey;
 
 pub use error::OpenError;
+use reading::{Durable, Reading};
+pub(crate) use survey::{Survey, survey};
 
 /// What a replay went through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,6 +52,10 @@ pub struct Replayed {
     /// Records in it whose heads were found. As far as can be told their sync had not ended, so that nobody heard of
     /// them; damage to the last batch before a crash looks the same.
     pub cut_records: u64,
+    /// Records that are lost, as far as they can be counted.
+    pub lost_records: u64,
+    /// Bytes within the log that are no record. What they cost, if anything, was told where they are.
+    pub damaged_bytes: u64,
     /// Heads at the end of the log that were written anew, as the crash had left them missing or too many.
     pub heads_mended: u64,
 }
@@ -88,68 +96,6 @@ impl Position {
     }
 }
 
-/// What the names of the files say.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Survey {
-    /// There is a snapshot in place of all segments before `first`.
-    pub snapshot: bool,
-    /// Number of the first segment that counts.
-    pub first: u64,
-    /// Number of the last one; less than `first` where there is none.
-    pub last: u64,
-    /// Files that do not count any more, or never did; the oldest comes last.
-    pub obsolete: Vec<String>,
-}
-
-impl Survey {
-    /// Number of the newest snapshot, if there is one.
-    pub fn snapshot(&self) -> Option<u64> {
-        self.snapshot.then_some(self.first)
-    }
-
-    /// The log never got beyond its first segment.
-    pub fn alone(&self) -> bool {
-        !self.snapshot && self.last == 1
-    }
-}
-
-/// Checks the names of all segments and snapshots.
-pub(crate) fn survey<D: Disk>(disk: &D) -> Result<Survey, OpenError> {
-    let files = disk.list()?;
-    let newest = files.iter().filter_map(|file| snapshot::number(file)).max();
-    let mut survey = Survey { snapshot: newest.is_some(), first: newest.unwrap_or(1), ..Survey::default() };
-    survey.last = survey.first - 1;
-    for file in files {
-        let superseded = snapshot::number(&file).is_some_and(|number| number < survey.first);
-        if superseded || snapshot::is_partial(&file) {
-            survey.obsolete.push(file);
-            continue;
-        }
-        if !segment::is_of_log(&file) {
-            continue;
-        }
-        let Some(number) = segment::number(&file) else {
-            return Err(OpenError::Names { file, known: "no segment of the log has such a name".into() });
-        };
-        if number < survey.first {
-            survey.obsolete.push(file);
-            continue;
-        }
-        let expected = segment::name(survey.last + 1);
-        if file != expected {
-            return Err(OpenError::Names { file, known: format!("{expected} should come before it and is missing") });
-        }
-        survey.last += 1;
-    }
-    survey.obsolete.reverse();
-    if survey.snapshot && survey.last < survey.first {
-        let file = snapshot::name(survey.first);
-        let known = format!("the log goes on in {} after it, and that is missing", segment::name(survey.first));
-        return Err(OpenError::Names { file, known });
-    }
-    Ok(survey)
-}
-
 /// Reads who the node is from the first file. None if there is none, or only a segment that was never finished.
 pub(crate) fn read_identity<D: Disk>(disk: &D, survey: &Survey) -> Result<Option<Identity>, OpenError> {
     if let Some(number) = survey.snapshot() {
@@ -186,57 +132,90 @@ pub(crate) fn read_identity<D: Disk>(disk: &D, survey: &Survey) -> Result<Option
     Err(OpenError::Damaged { file, offset, known, loss: findings.lost(findings.highest()) })
 }
 
-/// Visits every record of the snapshot and of the segments, and mends what a crash may have left at the end. What a
-/// visited record of a segment says may be in the snapshot already if it is `covered`.
+/// What a replay comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Replay {
+    /// A whole record.
+    Record {
+        /// The record.
+        record: Record,
+        /// What it says may be in the snapshot before it already, and newer things too.
+        covered: bool,
+    },
+    /// Records that are not there, told between the one before and the one after them.
+    Lost(Loss),
+}
+
+impl Replay {
+    /// The record, for those who need all of them.
+    pub fn whole(self) -> Result<Record, String> {
+        match self {
+            Replay::Record { record, .. } => Ok(record),
+            Replay::Lost(_) => Err("all of the log is needed".into()),
+        }
+    }
+}
+
+/// Visits every record of the snapshot and of the segments, and whatever is lost of them; then mends what a crash may have
+/// left at the end.
 pub(crate) fn replay<D: Disk>(
     disk: &mut D,
     identity: Identity,
     survey: &Survey,
-    mut visit: impl FnMut(Record, bool) -> Result<(), String>,
+    mut visit: impl FnMut(Replay) -> Result<(), String>,
 ) -> Result<(Position, Replayed), OpenError> {
     let mut position = Position::default();
     let mut replayed = Replayed::default();
     let mut covered = 0;
     if let Some(number) = survey.snapshot() {
-        let summary = snapshot::read(disk, number, &mut |record| visit(record, false))?;
+        let summary = snapshot::read(disk, number, &mut visit)?;
         position.cluster = summary.header.cluster;
         position.next_ordinal = summary.header.first_ordinal;
         replayed.snapshot_records = summary.records;
         replayed.snapshot_bytes = summary.bytes;
+        replayed.lost_records = summary.lost_records;
         covered = summary.covered;
     }
-    let first_ordinal = position.next_ordinal;
-    let mut end = End::default();
-    let mut visit = |ordinal, record| visit(record, ordinal <= covered);
-    for number in survey.first..=survey.last {
-        let last = survey.last;
+    let torn = survey.last > survey.first && is_torn_header(disk, survey.last)?;
+    let last = survey.last - u64::from(torn);
+    for number in survey.first..=last {
         let file = segment::name(number);
-        let length = disk.length(&file)?;
         let header = match read_header(disk, &file)? {
             Ok(header) => header,
-            // The records come after the header is durable: there are none, and the segment before is whole.
-            Err(HeaderFault::Broken(_)) if number == last && number > survey.first && length <= HEADER_BYTES as u64 => {
-                let all_synced = true;
-                end_of_log(disk, &position, &end, all_synced, &mut replayed)?;
-                disk.remove(&file)?;
-                disk.sync_directory()?;
-                replayed.cut_bytes += length;
-                break;
-            }
-            Err(fault) => return Err(header_error(&file, fault)),
+            Err(fault) => mend_header(disk, number, identity.node, &position, fault)?,
         };
         position.segment = number;
+        if position.cluster == ClusterId::default() && replayed.lost_records > 0 {
+            // The record that named it may be among those.
+            position.cluster = header.cluster;
+        }
         check_header(&header, &file, identity.node, &position)?;
-        check_first_ordinal(disk, &header, &file, &position)?;
+        check_first_ordinal(&header, &file, &position)?;
         position.header = header;
-        end = read_records(disk, &file, length, &mut position, &mut visit)?;
+        let durable = match number {
+            number if number < last => Durable::Until(read_first_ordinal(disk, number + 1)?),
+            _ if torn => Durable::All,
+            _ => Durable::AsItSays,
+        };
+        let mut segment = Reading::new(disk, &file, &mut position, covered, durable, &mut visit);
+        segment.run()?;
+        let Reading { heads, records, lost_records, damaged_bytes, .. } = segment;
         replayed.segments += 1;
+        replayed.lost_records = replayed.lost_records.saturating_add(lost_records);
+        replayed.records += records;
         if number == last {
-            end_of_log(disk, &position, &end, false, &mut replayed)?;
-        } else if let Some(broken) = end.broken.take() {
-            return Err(damaged_within(disk, &file, &header, broken)?);
+            mend_end(disk, &position, &heads, torn, &mut replayed)?;
+        } else {
+            replayed.damaged_bytes += damaged_bytes;
         }
         replayed.bytes += position.length - position.header.records_offset();
+    }
+    if torn {
+        // The records come after the header is durable: there are none.
+        let file = segment::name(survey.last);
+        replayed.cut_bytes += disk.length(&file)?;
+        disk.remove(&file)?;
+        disk.sync_directory()?;
     }
     if position.next_ordinal <= covered {
         let (file, offset) = (segment::name(position.segment), position.length);
@@ -244,117 +223,91 @@ pub(crate) fn replay<D: Disk>(
             format!("the log ends before record {}, and the snapshot knows of record {covered}", position.next_ordinal);
         return Err(damaged(&file, offset, &known));
     }
-    replayed.records = position.next_ordinal - first_ordinal;
     Ok((position, replayed))
 }
 
-/// How the reading of a segment ended.
-#[derive(Debug, Default)]
-struct End {
-    /// What its heads should be.
-    heads: Vec<Slot>,
-    /// What is wrong, if it ended before the file did.
-    broken: Option<Broken>,
+/// Whether a segment was begun, and nothing more.
+fn is_torn_header<D: Disk>(disk: &D, number: u64) -> Result<bool, DiskError> {
+    let file = segment::name(number);
+    let broken = matches!(read_header(disk, &file)?, Err(HeaderFault::Broken(_)));
+    Ok(broken && disk.length(&file)? <= HEADER_BYTES as u64)
 }
 
-/// A place where the record whose turn it is should be, and is not.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Broken {
-    offset: u64,
-    known: String,
+/// What the header of a segment says of where the one before it ends.
+fn read_first_ordinal<D: Disk>(disk: &D, number: u64) -> Result<Option<u64>, DiskError> {
+    let header = read_header(disk, &segment::name(number))?;
+    Ok(header.ok().filter(|header| header.segment == number).map(|header| header.first_ordinal))
 }
 
-/// Visits the records of one segment. `position` ends after the last one before anything is wrong.
-fn read_records<D: Disk>(
-    disk: &D,
-    file: &str,
-    length: u64,
-    position: &mut Position,
-    visit: &mut impl FnMut(u64, Record) -> Result<(), String>,
-) -> Result<End, OpenError> {
-    let mut end = End::default();
-    let mut sequence = Sequence::new(position.next_ordinal);
-    let mut reader = Reader::new(disk, file, position.header.records_offset(), length);
-    position.length = reader.offset();
-    loop {
-        let frame = match reader.next()? {
-            Next::End => return Ok(end),
-            Next::Damage(damage) => {
-                let known = describe(damage.fault, Some(sequence.next_ordinal()));
-                end.broken = Some(Broken { offset: damage.offset, known });
-                return Ok(end);
-            }
-            Next::Frame(frame) => frame,
-        };
-        let Frame { offset, head: Head { ordinal, fingerprint, .. }, .. } = frame;
-        let has_slot = position.header.has_slot(ordinal);
-        match sequence.take(ordinal, fingerprint) {
-            Turn::Next if has_slot => {
-                let record = decode(file, &frame)?;
-                end.heads.push(Slot::of(&frame.head, offset, frame.bytes, &record));
-                position.pass(&record);
-                visit(ordinal, record).map_err(|cause| OpenError::Refused {
-                    file: file.into(),
-                    offset,
-                    ordinal,
-                    cause,
-                })?;
-            }
-            Turn::Repeat => {}
-            Turn::Ahead if has_slot => {
-                let known = describe_turn(Turn::Ahead, ordinal, position.next_ordinal);
-                end.broken = Some(Broken { offset, known });
-                return Ok(end);
-            }
-            // A crash leaves gaps, but it never makes a record.
-            turn @ (Turn::Behind | Turn::Conflict | Turn::Next | Turn::Ahead) => {
-                let known = describe_turn(turn, ordinal, position.next_ordinal);
-                return Err(OpenError::Damaged { file: file.into(), offset, known, loss: Loss::default() });
-            }
-        }
-        position.length = offset + frame.bytes;
+/// Finds out what a damaged header said: all of it stands elsewhere too, if the first record and its head are whole.
+fn mend_header<D: Disk>(
+    disk: &mut D,
+    number: u64,
+    node: NodeId,
+    position: &Position,
+    fault: HeaderFault,
+) -> Result<Header, OpenError> {
+    let file = segment::name(number);
+    if !matches!(fault, HeaderFault::Broken(_)) {
+        return Err(header_error(&file, fault));
     }
+    let mut reader = Reader::new(disk, &file, HEADER_BYTES as u64, disk.length(&file)?);
+    let offset = loop {
+        match reader.next()? {
+            Next::Frame(frame) if frame.head.ordinal == position.next_ordinal => break frame.offset,
+            Next::Damage(_) => {}
+            Next::Frame(_) | Next::End => return Err(header_error(&file, fault)),
+        }
+    };
+    let bytes = disk.read(&file, HEADER_BYTES as u64, SLOT_BYTES)?;
+    let slot = bytes.first_chunk().and_then(Slot::decode);
+    let slots = (offset - HEADER_BYTES as u64) / SLOT_BYTES as u64;
+    let Position { cluster, next_ordinal: first_ordinal, .. } = *position;
+    let header = Header { cluster, node, segment: number, first_ordinal, slots: slots as u32 };
+    let agrees = slot.is_some_and(|slot| slot.ordinal == first_ordinal && u64::from(slot.offset) == offset);
+    if !agrees || slots > u64::from(segment::SLOTS_MAX) || header.records_offset() != offset {
+        return Err(header_error(&file, fault));
+    }
+    disk.write(&file, 0, &header.encode())?;
+    disk.sync(&file)?;
+    Ok(header)
 }
 
-/// Mends the end of the log, unless what is missing there was durable once. With `all_synced`, all of the segment was.
-fn end_of_log<D: Disk>(
+/// Cuts what a crash left behind the last record, and makes the heads agree with the records.
+fn mend_end<D: Disk>(
     disk: &mut D,
     position: &Position,
-    end: &End,
-    all_synced: bool,
+    heads: &[Option<Slot>],
+    all_durable: bool,
     replayed: &mut Replayed,
 ) -> Result<(), OpenError> {
     let (file, header) = (segment::name(position.segment), &position.header);
-    let next = position.next_ordinal;
-    let heads = read_heads(disk, &file, header)?;
-    let cut_heads = heads.iter().flatten().filter(|head| head.ordinal >= next).count();
-    if cut_heads > 0 || end.broken.is_some() {
-        let findings = examine(disk, &file, header)?;
-        let durable = if all_synced { findings.highest() } else { findings.synced };
-        if durable >= next || findings.foreign || all_synced && end.broken.is_some() {
-            let missing =
-                || Broken { offset: position.length, known: format!("the segment ends before record {next}") };
-            let Broken { offset, known } = end.broken.clone().unwrap_or_else(missing);
-            return Err(OpenError::Damaged { file, offset, known, loss: findings.lost(durable) });
-        }
-    }
-    replayed.cut_records = cut_heads as u64;
+    let found = read_heads(disk, &file, header)?;
+    let cut_heads = found.iter().flatten().filter(|head| head.ordinal >= position.next_ordinal).count();
     let cut_bytes = disk.length(&file)?.saturating_sub(position.length);
+    assert!(!all_durable || cut_heads == 0, "all of which there is a trace was durable, so it is there or lost");
+    replayed.cut_records = cut_heads as u64;
     if cut_bytes > 0 {
         disk.truncate(&file, position.length)?;
         replayed.cut_bytes += cut_bytes;
     }
-    replayed.heads_mended = mend_heads(disk, &file, header, &end.heads)?;
+    replayed.heads_mended = mend_heads(disk, &file, header, heads)?;
     if cut_bytes > 0 || replayed.heads_mended > 0 {
         disk.sync(&file)?;
     }
     Ok(())
 }
 
-/// Writes the heads of a segment anew where they are not what they should be; how many are not.
-fn mend_heads<D: Disk>(disk: &mut D, file: &str, header: &Header, heads: &[Slot]) -> Result<u64, DiskError> {
+/// Writes the heads of a segment anew where they are not what they should be; how many are not. Those of records that are
+/// lost stay as they are.
+fn mend_heads<D: Disk>(disk: &mut D, file: &str, header: &Header, heads: &[Option<Slot>]) -> Result<u64, DiskError> {
     let found = read_region(disk, file, header)?;
-    let mut right: Vec<u8> = heads.iter().flat_map(Slot::encode).collect();
+    let as_found = |place: usize| {
+        let bytes = found.get(place * SLOT_BYTES..(place + 1) * SLOT_BYTES).and_then(|bytes| bytes.first_chunk());
+        bytes.copied().unwrap_or([0; SLOT_BYTES])
+    };
+    let right = heads.iter().enumerate().flat_map(|(place, head)| head.as_ref().map_or(as_found(place), Slot::encode));
+    let mut right: Vec<u8> = right.collect();
     right.resize(right.len().max(found.len()), 0);
     let differs = |place: &usize| {
         let bytes = place * SLOT_BYTES..((place + 1) * SLOT_BYTES).min(right.len());
@@ -368,31 +321,13 @@ fn mend_heads<D: Disk>(disk: &mut D, file: &str, header: &Header, heads: &[Slot]
     Ok(wrong.len() as u64)
 }
 
-/// Damage in a segment that is not the last: all of it was durable before the next one was begun.
-fn damaged_within<D: Disk>(disk: &D, file: &str, header: &Header, broken: Broken) -> Result<OpenError, DiskError> {
-    let findings = examine(disk, file, header)?;
-    let after = read_header(disk, &segment::name(header.segment + 1))?;
-    let last = match after {
-        Ok(after) if after.node == header.node && after.segment == header.segment + 1 => after.first_ordinal - 1,
-        _ => findings.highest(),
-    };
-    let Broken { offset, known } = broken;
-    Ok(OpenError::Damaged { file: file.into(), offset, known, loss: findings.lost(last) })
-}
-
 /// Checks that a segment begins where the one before it ends. `position` is still the end of that one.
-fn check_first_ordinal<D: Disk>(disk: &D, header: &Header, file: &str, position: &Position) -> Result<(), OpenError> {
+fn check_first_ordinal(header: &Header, file: &str, position: &Position) -> Result<(), OpenError> {
     let (found, next) = (header.first_ordinal, position.next_ordinal);
     if found == next {
         return Ok(());
     }
-    if found < next || position.header.segment == 0 {
-        return Err(damaged(file, 0, &format!("the segment begins with record {found}, and it should with {next}")));
-    }
-    let file = segment::name(position.header.segment);
-    let loss = examine(disk, &file, &position.header)?.lost(found - 1);
-    let known = format!("the segment ends before record {next}, and the next one begins with record {found}");
-    Err(OpenError::Damaged { file, offset: position.length, known, loss })
+    Err(damaged(file, 0, &format!("the segment begins with record {found}, and it should with {next}")))
 }
 
 fn read_header<D: Disk>(disk: &D, file: &str) -> Result<Result<Header, HeaderFault>, DiskError> {

@@ -15,11 +15,12 @@ pub(crate) enum Turn {
     Behind,
 }
 
-/// The records of one segment that were read so far. Four bytes for each.
+/// The records of one segment that were read so far. Eight bytes for each.
 #[derive(Debug)]
 pub(crate) struct Sequence {
     first_ordinal: u64,
-    fingerprints: Vec<u32>,
+    /// None for those that are lost.
+    fingerprints: Vec<Option<u32>>,
 }
 
 impl Sequence {
@@ -34,16 +35,22 @@ impl Sequence {
         self.first_ordinal + self.fingerprints.len() as u64
     }
 
+    /// Passes over the records before `ordinal`, which are lost.
+    pub fn skip_to(&mut self, ordinal: u64) {
+        assert!(ordinal > self.next_ordinal(), "only what is missing is passed over");
+        self.fingerprints.resize((ordinal - self.first_ordinal) as usize, None);
+    }
+
     /// Takes a record that was read, and says what it is.
     pub fn take(&mut self, ordinal: u64, fingerprint: u32) -> Turn {
         if ordinal == self.next_ordinal() {
-            self.fingerprints.push(fingerprint);
+            self.fingerprints.push(Some(fingerprint));
             return Turn::Next;
         }
         let Some(place) = ordinal.checked_sub(self.first_ordinal) else { return Turn::Behind };
         match self.fingerprints.get(place as usize) {
             None => Turn::Ahead,
-            Some(known) if *known == fingerprint => Turn::Repeat,
+            Some(known) if *known == Some(fingerprint) => Turn::Repeat,
             Some(_) => Turn::Conflict,
         }
     }

@@ -12,9 +12,11 @@ use super::examine::Loss;
 use super::frame::Encoder;
 use super::log::Identity;
 use super::reader::{Frame, Next, Reader};
-use super::recovery::{self, OpenError};
+use super::recovery::{self, OpenError, Replay};
 use super::segment::{self, HEADER_BYTES, Header};
-use crate::protocol::record::{Place, Record};
+use super::slot::Owner;
+use crate::protocol::record::{Kind, Place, Record};
+use std::ops::RangeInclusive;
 
 const SUFFIX: &str = ".snapshot";
 /// Of one that is being written.
@@ -116,20 +118,17 @@ impl Writer {
 
     fn note_place(&mut self, record: &Record) {
         let Some(partition) = record.partition() else { return };
-        let ordinal = self.next_ordinal;
-        let facts = matches!(record, Record::Facts { .. });
-        match self.places.last_mut() {
-            Some(place) if place.partition == partition => {
-                assert!(facts || place.facts == 0, "facts come last");
-                if facts && place.facts == 0 {
-                    place.facts = ordinal;
-                }
-            }
-            before => {
-                assert!(before.is_none_or(|place| place.partition < partition), "partitions come in order");
-                let facts = if facts { ordinal } else { 0 };
-                self.places.push(Place { partition, register: ordinal, facts });
-            }
+        if self.places.last().is_none_or(|place| place.partition != partition) {
+            assert!(self.places.last().is_none_or(|place| place.partition < partition), "partitions come in order");
+            self.places.push(Place { partition, ..Place::default() });
+        }
+        let place = self.places.last_mut().expect("just added");
+        match record {
+            Record::Vote { .. } => place.vote = self.next_ordinal,
+            Record::Install { .. } => place.table = self.next_ordinal,
+            Record::Facts { .. } if place.facts == 0 => place.facts = self.next_ordinal,
+            Record::Facts { .. } => {}
+            other => panic!("{} is no record of state", other.kind()),
         }
     }
 
@@ -158,6 +157,8 @@ pub(crate) struct Summary {
     pub covered: u64,
     /// Records of state.
     pub records: u64,
+    /// Records of state that are not there.
+    pub lost_records: u64,
     /// Bytes of the file.
     pub bytes: u64,
 }
@@ -192,43 +193,104 @@ fn read_header<D: Disk>(disk: &D, segment: u64) -> Result<Header, OpenError> {
     Ok(header)
 }
 
-/// Visits the records of state in a snapshot.
+/// Visits the records of state in a snapshot, and last what is lost of them.
 pub(crate) fn read<D: Disk>(
     disk: &D,
     segment: u64,
-    visit: &mut impl FnMut(Record) -> Result<(), String>,
+    visit: &mut impl FnMut(Replay) -> Result<(), String>,
 ) -> Result<Summary, OpenError> {
     let file = name(segment);
     let (header, bytes) = (read_header(disk, segment)?, disk.length(&file)?);
     let mut reader = Reader::new(disk, &file, HEADER_BYTES as u64, bytes);
-    let mut next_ordinal = 1;
+    let (mut next_ordinal, mut records) = (1, 0);
+    let mut missing: Vec<RangeInclusive<u64>> = Vec::new();
+    let mut damage = None;
     loop {
         let frame = match reader.next()? {
             Next::Frame(frame) => frame,
-            Next::Damage(damage) => {
-                let known = recovery::describe(damage.fault, Some(next_ordinal));
-                return Err(damaged(&file, damage.offset, known));
+            Next::Damage(found) => {
+                let known = recovery::describe(found.fault, Some(next_ordinal));
+                damage = damage.or(Some((found.offset, known)));
+                continue;
             }
-            Next::End => return Err(damaged(&file, bytes, "the snapshot does not say that it ends here".into())),
+            // Without its end nobody can say what else it had.
+            Next::End => {
+                let (offset, known) = damage.unwrap_or((bytes, "the snapshot does not say that it ends here".into()));
+                return Err(damaged(&file, offset, known));
+            }
         };
         let Frame { offset, head, .. } = frame;
-        if head.ordinal != next_ordinal {
-            let known = format!("record {} is where {next_ordinal} should be", head.ordinal);
-            return Err(damaged(&file, offset, known));
+        let ordinal = head.ordinal;
+        if ordinal < next_ordinal || ordinal > next_ordinal && damage.is_none() || ordinal == u64::MAX {
+            return Err(damaged(&file, offset, format!("record {ordinal} is where {next_ordinal} should be")));
         }
+        if ordinal > next_ordinal {
+            missing.push(next_ordinal..=ordinal - 1);
+        }
+        next_ordinal = ordinal + 1;
         let record = recovery::decode(&file, &frame)?;
-        if let Record::End { covered, .. } = record {
+        if let Record::End { covered, places } = record {
             if covered < header.first_ordinal - 1 {
                 return Err(damaged(&file, offset, "the snapshot ends before it begins".into()));
             }
-            return Ok(Summary { header, covered, records: next_ordinal - 1, bytes });
+            if let Some((offset, known)) = damage {
+                tell_loss(&file, offset, &known, lost(&missing, &places), visit)?;
+            }
+            let lost_records = next_ordinal - 2 - records;
+            return Ok(Summary { header, covered, records, lost_records, bytes });
         }
-        let ordinal = next_ordinal;
-        next_ordinal += 1;
-        visit(record).map_err(|cause| OpenError::Refused { file: file.clone(), offset, ordinal, cause })?;
+        records += 1;
+        let taken = visit(Replay::Record { record, covered: false });
+        taken.map_err(|cause| OpenError::Refused { file: file.clone(), offset, ordinal, cause })?;
     }
+}
+
+fn tell_loss(
+    file: &str,
+    offset: u64,
+    known: &str,
+    loss: Loss,
+    visit: &mut impl FnMut(Replay) -> Result<(), String>,
+) -> Result<(), OpenError> {
+    if loss.is_empty() {
+        return Ok(());
+    }
+    let told = visit(Replay::Lost(loss.clone()));
+    told.map_err(|cause| OpenError::Damaged { file: file.into(), offset, known: format!("{known}; {cause}"), loss })
+}
+
+/// Whose the missing records were. Each range counts as one record of each kind that may have been in it, so that damage
+/// of any size takes no more time than there are partitions.
+fn lost(missing: &[RangeInclusive<u64>], places: &[Place]) -> Loss {
+    let mut loss = Loss::default();
+    for range in missing {
+        let (from, to) = (*range.start(), *range.end());
+        loss.ranges.push((from, to));
+        let first_of = |place: &Place| [place.vote, place.table, place.facts].into_iter().filter(|at| *at > 0).min();
+        if places.first().and_then(first_of).is_none_or(|first| from < first) {
+            loss.unknown += 1;
+        }
+        for (number, place) in places.iter().enumerate() {
+            let owner = Owner::Partition(place.partition);
+            let mut add = |kind| *loss.owners.entry((owner, Kind(kind))).or_default() += 1;
+            if range.contains(&place.vote) {
+                add(b'V');
+            }
+            if range.contains(&place.table) {
+                add(b'T');
+            }
+            let end = places[number + 1..].iter().find_map(first_of).unwrap_or(u64::MAX);
+            if place.facts > 0 && from < end && to >= place.facts {
+                add(b'F');
+            }
+        }
+    }
+    loss
 }
 
 fn damaged(file: &str, offset: u64, known: String) -> OpenError {
     OpenError::Damaged { file: file.into(), offset, known, loss: Loss::untold() }
 }
+
+#[cfg(test)]
+mod tests;

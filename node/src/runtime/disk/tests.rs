@@ -118,7 +118,8 @@ fn start(directory: &Path, draw: u64) -> (Log<FileDisk>, Vec<Record>) {
     let identity = || Identity { node: NodeId(u128::from(draw)), incarnation: draw };
     let mut log = Log::open(disk, config, identity).expect("a log");
     let mut records = Vec::new();
-    let visit = |record, _| {
+    let visit = |replay: crate::storage::Replay| {
+        let record = replay.whole()?;
         records.push(record);
         Ok(())
     };

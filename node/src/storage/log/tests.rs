@@ -26,7 +26,8 @@ fn identity_record(identity: Identity) -> Record {
 pub(super) fn start(disk: &Double, config: LogConfig) -> Result<(Log<Double>, Vec<Record>, Replayed), OpenError> {
     let mut log = Log::open(disk.clone(), config, || identity(99))?;
     let mut records = Vec::new();
-    let replayed = log.replay(|record, _| {
+    let replayed = log.replay(|replay: Replay| {
+        let record = replay.whole()?;
         records.push(record);
         Ok(())
     })?;
@@ -245,7 +246,7 @@ fn the_visitor_can_refuse() {
     let (_, disk, _) = written(3);
     let mut log = Log::open(disk, SMALL, || identity(2)).expect("whole");
     let mut seen = 0;
-    let error = log.replay(|_, _| {
+    let error = log.replay(|_| {
         seen += 1;
         if seen == 3 { Err("no".into()) } else { Ok(()) }
     });

@@ -24,15 +24,15 @@ impl Host {
     fn start(disk: &Double) -> Result<Host, OpenError> {
         let mut log = Log::open(disk.clone(), CONFIG, || identity(1))?;
         let (mut items, mut from_log) = (BTreeSet::new(), 0);
-        log.replay(|record, covered| match record {
-            Record::Mark { time_ms, .. } => {
+        log.replay(|replay| match replay {
+            Replay::Record { record: Record::Mark { time_ms, .. }, covered } => {
                 if !items.insert(time_ms) && !covered {
                     return Err(format!("item {time_ms} twice"));
                 }
                 from_log += 1;
                 Ok(())
             }
-            Record::Identity { .. } => Ok(()),
+            Replay::Record { record: Record::Identity { .. }, .. } => Ok(()),
             other => Err(format!("{other:?}")),
         })?;
         let next = items.last().map_or(0, |last| last + 1);

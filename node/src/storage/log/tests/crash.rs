@@ -28,7 +28,7 @@ fn run(disk: &Double, config: &LogConfig, script: &[Step]) -> Outcome {
     let mut outcome = Outcome::default();
     let Ok(mut log) = Log::open(disk.clone(), config.clone(), || identity(1)) else { return outcome };
     outcome.identity = Some(log.identity());
-    if log.replay(|_, _| Ok(())).is_err() {
+    if log.replay(|replay| replay.whole().map(drop)).is_err() {
         return outcome;
     }
     for step in script {
@@ -86,7 +86,7 @@ fn check_crashes_of_recovery(disk: &Double, config: &LogConfig, outcome: &Outcom
 
 fn start_quietly(disk: &Double, config: &LogConfig) -> bool {
     let Ok(mut log) = Log::open(disk.clone(), config.clone(), || identity(50)) else { return false };
-    log.replay(|_, _| Ok(())).is_ok()
+    log.replay(|replay| replay.whole().map(drop)).is_ok()
 }
 
 fn script() -> Vec<Step> {

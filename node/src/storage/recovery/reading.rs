@@ -1,0 +1,204 @@
+//! Reading the records of one segment, past whatever is missing.
+//!
+//! A record that is missing was either durable once, and then it is lost, or its sync had not ended, and then it ends the
+//! log: nobody was ever told of it. Lost records are told between those around them, and reading goes on behind them.
+
+use super::super::disk::Disk;
+use super::super::examine::{Findings, Loss, examine, read_heads};
+use super::super::frame::Head;
+use super::super::reader::{Frame, Next, Reader};
+use super::super::sequence::{Sequence, Turn};
+use super::super::slot::Slot;
+use super::{OpenError, Position, Replay, decode, describe, describe_turn};
+
+/// Up to where a segment was once durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Durable {
+    /// All before the record that the next segment begins with; if that is not known, all of which there is a trace.
+    Until(Option<u64>),
+    /// All of which there is a trace.
+    All,
+    /// As far as its records and heads say.
+    AsItSays,
+}
+
+/// The reading of one segment.
+pub(super) struct Reading<'a, D, V> {
+    disk: &'a D,
+    file: &'a str,
+    position: &'a mut Position,
+    /// A snapshot has all that records up to this ordinal say.
+    covered: u64,
+    durable: Durable,
+    visit: &'a mut V,
+    sequence: Sequence,
+    /// What the heads should be; none for records that are lost.
+    pub heads: Vec<Option<Slot>>,
+    /// Records visited.
+    pub records: u64,
+    /// Records that were durable and are not there, even if a snapshot has what they said.
+    pub lost_records: u64,
+    /// Bytes that are no record.
+    pub damaged_bytes: u64,
+    /// The last damage that was passed.
+    damage: Option<(u64, String)>,
+}
+
+impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
+    /// `position` is the end of the segment before, with the header of this one.
+    pub fn new(
+        disk: &'a D,
+        file: &'a str,
+        position: &'a mut Position,
+        covered: u64,
+        durable: Durable,
+        visit: &'a mut V,
+    ) -> Self {
+        position.length = position.header.records_offset();
+        let sequence = Sequence::new(position.next_ordinal);
+        let (heads, damage) = (Vec::new(), None);
+        Reading {
+            disk,
+            file,
+            position,
+            covered,
+            durable,
+            visit,
+            sequence,
+            heads,
+            records: 0,
+            lost_records: 0,
+            damaged_bytes: 0,
+            damage,
+        }
+    }
+
+    /// Visits all that counts. `position` ends behind the last record that does.
+    pub fn run(&mut self) -> Result<(), OpenError> {
+        let length = self.disk.length(self.file)?;
+        let mut reader = Reader::new(self.disk, self.file, self.position.length, length);
+        loop {
+            let frame = match reader.next()? {
+                Next::End => return self.end(),
+                Next::Damage(damage) => {
+                    self.damaged_bytes += damage.end - damage.offset;
+                    let known = describe(damage.fault, Some(self.sequence.next_ordinal()));
+                    self.damage.get_or_insert((damage.offset, known));
+                    continue;
+                }
+                Next::Frame(frame) => frame,
+            };
+            let Frame { offset, head: Head { ordinal, fingerprint, .. }, .. } = frame;
+            let has_slot = self.position.header.has_slot(ordinal);
+            let mut turn = self.sequence.take(ordinal, fingerprint);
+            if turn == Turn::Ahead && has_slot {
+                let known = describe_turn(turn, ordinal, self.position.next_ordinal);
+                if self.damage.is_none() {
+                    self.damage = Some((offset, known));
+                }
+                if !self.lose(ordinal - 1)? {
+                    return Ok(());
+                }
+                turn = self.sequence.take(ordinal, fingerprint);
+            }
+            match turn {
+                Turn::Next if has_slot => self.take(&frame)?,
+                Turn::Repeat => {}
+                // A crash leaves gaps, but it never makes a record.
+                Turn::Behind | Turn::Conflict | Turn::Next | Turn::Ahead => {
+                    let known = describe_turn(turn, ordinal, self.position.next_ordinal);
+                    let file = self.file.into();
+                    return Err(OpenError::Damaged { file, offset, known, loss: Loss::default() });
+                }
+            }
+            self.damage = None;
+            self.position.length = offset + frame.bytes;
+        }
+    }
+
+    fn take(&mut self, frame: &Frame<'_>) -> Result<(), OpenError> {
+        let (offset, ordinal) = (frame.offset, frame.head.ordinal);
+        let record = decode(self.file, frame)?;
+        self.heads.push(Some(Slot::of(&frame.head, offset, frame.bytes, &record)));
+        self.position.pass(&record);
+        self.records += 1;
+        let covered = ordinal <= self.covered;
+        let file = || self.file.into();
+        let taken = (self.visit)(Replay::Record { record, covered });
+        taken.map_err(|cause| OpenError::Refused { file: file(), offset, ordinal, cause })
+    }
+
+    /// The file ends. What should have been before that is lost.
+    fn end(&mut self) -> Result<(), OpenError> {
+        let next = self.position.next_ordinal;
+        let last = match self.durable {
+            Durable::Until(Some(first_ordinal)) => first_ordinal.saturating_sub(1),
+            // Only where there is a trace of more is it worth a second look.
+            Durable::Until(None) | Durable::All | Durable::AsItSays => {
+                let heads = read_heads(self.disk, self.file, &self.position.header)?;
+                let highest = heads.iter().flatten().map(|head| head.ordinal).max().unwrap_or(0);
+                highest.max(if self.damage.is_some() { next } else { 0 })
+            }
+        };
+        if last >= next {
+            self.lose(last)?;
+        }
+        let untold = self.damage.is_some() && matches!(self.durable, Durable::Until(None) | Durable::All);
+        if untold && self.position.next_ordinal == next { self.tell(Loss::untold()) } else { Ok(()) }
+    }
+
+    /// Deals with the records up to `last` that are missing. False: from one of them on all was never durable, and the
+    /// log ends there.
+    fn lose(&mut self, last: u64) -> Result<bool, OpenError> {
+        let findings = examine(self.disk, self.file, &self.position.header)?;
+        let durable = self.durable_until(&findings);
+        let known = self.damage.clone();
+        if findings.foreign {
+            let (offset, known) = known.unwrap_or((self.position.length, "records are missing".into()));
+            let loss = findings.lost(durable);
+            return Err(OpenError::Damaged { file: self.file.into(), offset, known, loss });
+        }
+        let next = self.position.next_ordinal;
+        let lost_last = last.min(durable);
+        if lost_last >= next && !self.position.header.has_slot(lost_last) {
+            let known = format!("record {lost_last} is missing, and the segment has no room for it");
+            let (file, offset) = (self.file.into(), self.position.length);
+            return Err(OpenError::Damaged { file, offset, known, loss: findings.lost(findings.highest()) });
+        }
+        if lost_last >= next {
+            // A snapshot has what the first of them said.
+            let from = next.max(self.covered + 1);
+            let loss = findings.lost_between(from, lost_last);
+            if !loss.is_empty() {
+                self.tell(loss)?;
+            }
+            self.lost_records += lost_last + 1 - next;
+            self.sequence.skip_to(lost_last + 1);
+            self.position.next_ordinal = lost_last + 1;
+            let count = (lost_last + 1 - self.position.header.first_ordinal) as usize;
+            self.heads.resize(count, None);
+        }
+        Ok(last <= durable)
+    }
+
+    fn durable_until(&self, findings: &Findings) -> u64 {
+        match self.durable {
+            Durable::Until(Some(first_ordinal)) => first_ordinal.saturating_sub(1),
+            Durable::Until(None) | Durable::All => findings.highest(),
+            Durable::AsItSays => findings.synced,
+        }
+    }
+
+    fn tell(&mut self, loss: Loss) -> Result<(), OpenError> {
+        let (offset, known) = match &self.damage {
+            Some(damage) => damage.clone(),
+            None => (self.position.length, format!("the segment ends before record {}", self.position.next_ordinal)),
+        };
+        (self.visit)(Replay::Lost(loss.clone())).map_err(|cause| OpenError::Damaged {
+            file: self.file.into(),
+            offset,
+            known: format!("{known}; {cause}"),
+            loss,
+        })
+    }
+}

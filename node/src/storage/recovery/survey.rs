@@ -1,0 +1,67 @@
+//! Which files of a directory are the log.
+
+use super::super::disk::Disk;
+use super::super::{segment, snapshot};
+use super::OpenError;
+
+/// What the names of the files say.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Survey {
+    /// There is a snapshot in place of all segments before `first`.
+    pub snapshot: bool,
+    /// Number of the first segment that counts.
+    pub first: u64,
+    /// Number of the last one; less than `first` where there is none.
+    pub last: u64,
+    /// Files that do not count any more, or never did; the oldest comes last.
+    pub obsolete: Vec<String>,
+}
+
+impl Survey {
+    /// Number of the newest snapshot, if there is one.
+    pub fn snapshot(&self) -> Option<u64> {
+        self.snapshot.then_some(self.first)
+    }
+
+    /// The log never got beyond its first segment.
+    pub fn alone(&self) -> bool {
+        !self.snapshot && self.last == 1
+    }
+}
+
+/// Checks the names of all segments and snapshots.
+pub(crate) fn survey<D: Disk>(disk: &D) -> Result<Survey, OpenError> {
+    let files = disk.list()?;
+    let newest = files.iter().filter_map(|file| snapshot::number(file)).max();
+    let mut survey = Survey { snapshot: newest.is_some(), first: newest.unwrap_or(1), ..Survey::default() };
+    survey.last = survey.first - 1;
+    for file in files {
+        let superseded = snapshot::number(&file).is_some_and(|number| number < survey.first);
+        if superseded || snapshot::is_partial(&file) {
+            survey.obsolete.push(file);
+            continue;
+        }
+        if !segment::is_of_log(&file) {
+            continue;
+        }
+        let Some(number) = segment::number(&file) else {
+            return Err(OpenError::Names { file, known: "no segment of the log has such a name".into() });
+        };
+        if number < survey.first {
+            survey.obsolete.push(file);
+            continue;
+        }
+        let expected = segment::name(survey.last + 1);
+        if file != expected {
+            return Err(OpenError::Names { file, known: format!("{expected} should come before it and is missing") });
+        }
+        survey.last += 1;
+    }
+    survey.obsolete.reverse();
+    if survey.snapshot && survey.last < survey.first {
+        let file = snapshot::name(survey.first);
+        let known = format!("the log goes on in {} after it, and that is missing", segment::name(survey.first));
+        return Err(OpenError::Names { file, known });
+    }
+    Ok(survey)
+}
