@@ -130,6 +130,8 @@ options! {
     compact_bytes: u64,
     /// Bytes of state in one part of a snapshot.
     saved_bytes: u64,
+    /// Facts are not synced before they are acknowledged, and machines do not lose power: processes merely die.
+    unsynced_facts: bool,
     /// Shortest lease that workers ask.
     lease_ms_min: u64,
     /// Longest lease that workers ask.
@@ -191,6 +193,7 @@ impl Options {
             options.compact_bytes = [2_000, 20_000, 200_000][random.below(3) as usize];
             options.saved_bytes = [500, 5_000, 50_000][random.below(3) as usize];
         }
+        options.unsynced_facts = random.chance(1, 10);
         overrides.apply(&mut options);
         options.replicas = options.replicas.min(options.nodes);
         options
@@ -239,6 +242,7 @@ impl Options {
             segment_bytes: [2_000, 20_000, 200_000, 1 << 20][random.below(4) as usize],
             compact_bytes: u64::MAX,
             saved_bytes: 1,
+            unsynced_facts: false,
             lease_ms_min: random.between(200, 1_000),
             lease_ms_max: random.between(1_000, 10_000),
             misbehave_percent: random.between(0, 80),

@@ -5,7 +5,7 @@
 
 use crate::adapter::{self, Core, ReplicaView, log, restore};
 use crate::clock::{Monotonic, Wall, draw_signed};
-use crate::disk::SimDisk;
+use crate::disk::{Lost, SimDisk};
 use crate::history::Happening;
 use crate::options::Options;
 use crate::wire::{decode_peer, encode_peer, encode_response};
@@ -142,7 +142,8 @@ impl World {
 
     fn recover(&mut self, node: usize, disk: SimDisk, seed: u64) -> Result<Running, String> {
         let (segment_bytes, compact_bytes) = (self.options.segment_bytes, self.options.compact_bytes);
-        let config = log::LogConfig { segment_bytes, compact_bytes };
+        let sync = if self.options.unsynced_facts { log::SyncPolicy::System } else { log::SyncPolicy::Always };
+        let config = log::LogConfig { segment_bytes, compact_bytes, sync };
         let random = &mut self.randoms.identity;
         let draw = || log::Identity { node: NodeId(random.wide()), incarnation: random.bits() };
         let mut log = log::Log::open(disk, config, draw).map_err(|error| error.to_string())?;
@@ -208,7 +209,8 @@ impl World {
         if self.nodes[node].running.take().is_none() {
             return;
         }
-        let lost = self.nodes[node].disk.crash(&mut self.randoms.disk);
+        let machine = !self.options.unsynced_facts;
+        let lost = if machine { self.nodes[node].disk.crash(&mut self.randoms.disk) } else { Lost::default() };
         self.line(format_args!("n{node} crash {lost:?}"));
         self.count("fault: crash");
         if lost.bytes > 0 {
@@ -402,7 +404,7 @@ impl World {
     fn end_sync(&mut self, node: usize, ticket: Ticket) {
         let Some(running) = &mut self.nodes[node].running else { return };
         running.syncing = false;
-        let (synced, more) = (running.log.sync(), running.appended > ticket);
+        let (synced, more) = (running.log.commit(self.now_us), running.appended > ticket);
         if let Err(error) = synced {
             self.fail("log", format!("node {node}: {error}"));
         }
@@ -460,7 +462,11 @@ impl World {
     /// A process that started on this disk now would be in the very state of the one that runs.
     fn compare_with_disk(&mut self, node: usize) {
         let Some(running) = &self.nodes[node].running else { return };
-        let config = log::LogConfig { segment_bytes: self.options.segment_bytes, compact_bytes: u64::MAX };
+        let config = log::LogConfig {
+            segment_bytes: self.options.segment_bytes,
+            compact_bytes: u64::MAX,
+            ..log::LogConfig::DEFAULT
+        };
         let identity = self.nodes[node].identity.expect("a running node has one");
         let mut core = Core::new(self.founding(node, identity), 0);
         let replayed = log::Log::open(self.nodes[node].disk.copy(), config, || unreachable!("there is a log"))

@@ -94,6 +94,11 @@ impl Metrics {
         self.counts[counter as usize].fetch_add(amount, Ordering::Relaxed);
     }
 
+    /// Sets a counter that somebody else keeps.
+    pub fn set(&self, counter: Counter, value: u64) {
+        self.counts[counter as usize].store(value, Ordering::Relaxed);
+    }
+
     /// A counter's value.
     pub fn get(&self, counter: Counter) -> u64 {
         self.counts[counter as usize].load(Ordering::Relaxed)

@@ -117,6 +117,18 @@ impl Journal for LogJournal {
         self.0.append(records)
     }
 
+    fn commit(&mut self, now_us: u64) -> Result<(), LogError> {
+        self.0.commit(now_us)
+    }
+
+    fn commit_due_us(&self) -> Option<u64> {
+        self.0.commit_due_us()
+    }
+
+    fn syncs(&self) -> u64 {
+        self.0.stats().syncs
+    }
+
     fn sync(&mut self) -> Result<(), LogError> {
         self.0.sync()
     }

@@ -7,7 +7,7 @@ use crate::runtime::certificates::{CertificateError, CertificateFiles, find_node
 use crate::runtime::listener::ListenerBounds;
 use crate::runtime::peers::LinkBounds;
 use crate::runtime::store::StoreBounds;
-use crate::storage::LogConfig;
+use crate::storage::{LogConfig, NoSyncPolicy, SyncPolicy};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
@@ -51,6 +51,7 @@ pub const DEFINITIONS: &[Definition] = &[
     text("listen", "127.0.0.1:7400", "address and UDP port to bind"),
     text("advertise", "", "HOST:PORT where others reach this node; by default the address bound"),
     text("zone", "", "failure domain: replicas are spread over zones"),
+    text("sync", "always", "when facts about tasks are made durable: `always`, `every N`, `interval MS` or `os`"),
     text("log", "info", "what is logged: a level, or directives such as `info,norn_node=debug`"),
     text("log_format", "text", "`text` or `json`"),
     number("threads", 0, 1_024, "0", "threads for the network and the node; 0 is half the cores"),
@@ -281,7 +282,11 @@ impl Effective {
             advertise,
             zone: self.text("zone").to_owned(),
             core: self.core()?,
-            log: LogConfig { segment_bytes: self.number("segment_bytes"), compact_bytes: self.number("compact_bytes") },
+            log: LogConfig {
+                segment_bytes: self.number("segment_bytes"),
+                compact_bytes: self.number("compact_bytes"),
+                sync: self.sync()?,
+            },
             client_queue_max: self.count("client_queue_max"),
             event_queue_max: self.count("event_queue_max"),
             store: StoreBounds { batches_max: self.count("log_batches_max"), bytes_max: self.count("log_bytes_max") },
@@ -295,6 +300,17 @@ impl Effective {
                 frame_memory_bytes: self.count("frame_memory_bytes"),
             },
         })
+    }
+
+    fn sync(&self) -> Result<SyncPolicy, SettingsError> {
+        let (value, origin) = &self.values["sync"];
+        let failed = |wanted: NoSyncPolicy| SettingsError::Value {
+            name: "sync",
+            origin: origin.clone(),
+            value: value.clone(),
+            wanted: wanted.to_string(),
+        };
+        value.parse().map_err(failed)
     }
 
     fn core(&self) -> Result<Config, ConfigError> {

@@ -6,12 +6,19 @@ use crate::runtime::metrics::{Counter, Metrics};
 use crate::storage::{LogError, Saved, Upkeep};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// What the store's thread does with batches; the log, or a double in tests.
 pub trait Journal: Send + 'static {
     /// Appends records in order.
     fn append(&mut self, records: &[Record]) -> Result<(), LogError>;
-    /// Makes everything appended durable.
+    /// Makes durable what must be before anything appended is answered.
+    fn commit(&mut self, now_us: u64) -> Result<(), LogError>;
+    /// When that must be called again, even if nothing is appended.
+    fn commit_due_us(&self) -> Option<u64>;
+    /// Syncs of a file so far.
+    fn syncs(&self) -> u64;
+    /// Makes everything durable.
     fn sync(&mut self) -> Result<(), LogError>;
     /// Does a little of what keeps the log short.
     fn upkeep(&mut self) -> Result<Upkeep, LogError>;
@@ -156,12 +163,14 @@ struct Work {
 }
 
 impl Shared {
-    /// Waits for work, unless there is some `anyway`. None at the end.
-    fn take(&self, anyway: bool) -> Option<Work> {
-        let mut queue = self.lock();
-        while queue.waiting.is_empty() && queue.part.is_none() && !queue.closed && !anyway {
-            queue = self.changed.wait(queue).expect("the driver does not panic with the queue in hand");
-        }
+    /// Waits for work, but not longer than that. None at the end.
+    fn take(&self, wait_max: Option<Duration>) -> Option<Work> {
+        let idle = |queue: &mut Queue| queue.waiting.is_empty() && queue.part.is_none() && !queue.closed;
+        let sound = "the driver does not panic with the queue in hand";
+        let mut queue = match wait_max {
+            None => self.changed.wait_while(self.lock(), idle).expect(sound),
+            Some(length) => self.changed.wait_timeout_while(self.lock(), length, idle).expect(sound).0,
+        };
         let work = Work { batches: std::mem::take(&mut queue.waiting), part: queue.part.take() };
         (!work.batches.is_empty() || !queue.closed).then_some(work)
     }
@@ -174,16 +183,25 @@ impl Shared {
 }
 
 fn work(shared: &Shared, mut journal: impl Journal, metrics: &Metrics, report: impl Fn(Report)) {
+    let started = Instant::now();
+    let now_us = || started.elapsed().as_micros() as u64;
     let mut again = false;
-    while let Some(Work { batches, part }) = shared.take(again) {
-        let done = write_batches(shared, &mut journal, metrics, batches, &report)
+    loop {
+        let due = journal.commit_due_us().map(|due_us| Duration::from_micros(due_us.saturating_sub(now_us())));
+        let Some(Work { batches, part }) = shared.take(if again { Some(Duration::ZERO) } else { due }) else { break };
+        let done = write_batches(shared, &mut journal, metrics, batches, now_us(), &report)
             .and_then(|()| part.map_or(Ok(()), |(records, last)| save(&mut journal, &records, last, &report)))
             .and_then(|()| keep_up(&mut journal, &report));
         match done {
             Ok(more) => again = more,
-            Err(error) => fatal(&format!("the log failed, so nothing of this process can be trusted to last: {error}")),
+            Err(error) => fatal_log(&error),
         }
     }
+    journal.sync().unwrap_or_else(|error| fatal_log(&error));
+}
+
+fn fatal_log(error: &LogError) -> ! {
+    fatal(&format!("the log failed, so nothing of this process can be trusted to last: {error}"))
 }
 
 fn write_batches(
@@ -191,15 +209,16 @@ fn write_batches(
     journal: &mut impl Journal,
     metrics: &Metrics,
     batches: Vec<(Ticket, Vec<Record>)>,
+    now_us: u64,
     report: &impl Fn(Report),
 ) -> Result<(), LogError> {
-    let Some(highest) = batches.iter().map(|(ticket, _)| *ticket).max() else { return Ok(()) };
+    let Some(highest) = batches.iter().map(|(ticket, _)| *ticket).max() else { return journal.commit(now_us) };
     let count = batches.len();
     let records: Vec<Record> = batches.into_iter().flat_map(|(_, records)| records).collect();
     journal.append(&records)?;
-    journal.sync()?;
+    journal.commit(now_us)?;
     metrics.add(Counter::LogBatches, count as u64);
-    metrics.add(Counter::LogSyncs, 1);
+    metrics.set(Counter::LogSyncs, journal.syncs());
     shared.written(count, records.iter().map(weight_bytes).sum::<usize>());
     report(Report::Persisted(highest));
     Ok(())
@@ -250,9 +269,22 @@ mod tests {
             Ok(())
         }
 
-        fn sync(&mut self) -> Result<(), LogError> {
+        fn commit(&mut self, _now_us: u64) -> Result<(), LogError> {
             self.log.lock().unwrap().push("sync".to_owned());
             self.go.recv().expect("the test goes on");
+            Ok(())
+        }
+
+        fn commit_due_us(&self) -> Option<u64> {
+            None
+        }
+
+        fn syncs(&self) -> u64 {
+            0
+        }
+
+        fn sync(&mut self) -> Result<(), LogError> {
+            self.log.lock().unwrap().push("last sync".to_owned());
             Ok(())
         }
 
@@ -300,6 +332,9 @@ mod tests {
         assert_eq!(reports.recv(), Ok(Report::Persisted(Ticket(4))));
         assert_eq!(reports.recv(), Ok(Report::StateWanted { anew: false }));
         store.close();
-        assert_eq!(*log.lock().unwrap(), ["append 1", "sync", "append 2", "sync", "append 1", "sync", "save 1 false"]);
+        assert_eq!(
+            *log.lock().unwrap(),
+            ["append 1", "sync", "append 2", "sync", "append 1", "sync", "save 1 false", "last sync"]
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 use super::disk::{Disk, DiskError};
 use super::frame::Encoder;
+use super::policy::{SyncPolicy, Unsynced};
 use super::recovery::{self, OpenError, Position, Replay, Replayed, Survey};
 use super::segment::{self, Header};
 use super::slot::{SLOT_BYTES, Slot};
@@ -30,11 +31,19 @@ pub struct LogConfig {
     pub segment_bytes: u64,
     /// The log is compacted when its records take more than this and more than its last snapshot.
     pub compact_bytes: u64,
+    /// How long facts may be acknowledged before they are durable.
+    pub sync: SyncPolicy,
+}
+
+impl LogConfig {
+    /// What is right for a real disk.
+    pub const DEFAULT: LogConfig =
+        LogConfig { segment_bytes: 64 << 20, compact_bytes: 256 << 20, sync: SyncPolicy::Always };
 }
 
 impl Default for LogConfig {
     fn default() -> Self {
-        LogConfig { segment_bytes: 64 << 20, compact_bytes: 256 << 20 }
+        LogConfig::DEFAULT
     }
 }
 
@@ -102,8 +111,10 @@ pub struct Log<D> {
     survey: Survey,
     /// Before the replay, only its segment is true.
     position: Position,
-    /// Something was appended since the last sync.
+    /// Something was written since the last sync.
     unsynced: bool,
+    /// The records among that.
+    waiting: Unsynced,
     /// All up to this ordinal is durable.
     synced: u64,
     encoder: Encoder,
@@ -131,6 +142,7 @@ impl<D: Disk> Log<D> {
             survey,
             position: Position { segment: segments, ..Position::default() },
             unsynced: false,
+            waiting: Unsynced::default(),
             synced: 0,
             encoder: Encoder::default(),
             buffer: Vec::new(),
@@ -195,6 +207,17 @@ impl<D: Disk> Log<D> {
         self.poison_by(result)
     }
 
+    /// Makes durable what must be before anything that was appended is answered.
+    pub fn commit(&mut self, now_us: u64) -> Result<(), LogError> {
+        self.check_phase()?;
+        if self.unsynced && self.waiting.is_due(self.config.sync, now_us) { self.sync() } else { Ok(()) }
+    }
+
+    /// When [`Log::commit`] must be called again, even if nothing else is appended.
+    pub fn commit_due_us(&self) -> Option<u64> {
+        if self.unsynced { self.waiting.due_us(self.config.sync) } else { None }
+    }
+
     /// Counters.
     pub fn stats(&self) -> Stats {
         self.stats
@@ -238,6 +261,7 @@ impl<D: Disk> Log<D> {
                 self.buffer = frame;
             }
             self.position.pass(record);
+            self.waiting.note(record);
         }
         Ok(self.write()?)
     }
@@ -324,6 +348,7 @@ impl<D: Disk> Log<D> {
         assert!(self.buffer.is_empty(), "what is not written cannot be synced");
         self.disk.sync(&segment::name(self.position.segment))?;
         self.unsynced = false;
+        self.waiting = Unsynced::default();
         self.synced = self.position.next_ordinal - 1;
         self.stats.syncs += 1;
         Ok(())

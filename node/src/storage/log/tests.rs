@@ -1,18 +1,20 @@
 //! The log as its host sees it. Crashes are in their own file.
 
 use super::*;
+use crate::storage::SyncPolicy;
 use crate::storage::double::{CLUSTER, Double, Kept, record, sized};
 use crate::storage::examine::read_heads;
 use crate::storage::frame;
 use crate::storage::segment::HEADER_BYTES;
 use crate::storage::slot::{Owner, SLOT_BYTES};
 use crate::storage::{segment, snapshot};
-use norn_client::wire::ClusterId;
+use norn_client::wire::{ClusterId, PartitionId};
+use std::sync::Arc;
 
 mod compaction;
 mod crash;
 
-pub(super) const SMALL: LogConfig = LogConfig { segment_bytes: 200, compact_bytes: u64::MAX };
+pub(super) const SMALL: LogConfig = LogConfig { segment_bytes: 200, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
 
 pub(super) fn identity(number: u64) -> Identity {
     Identity { node: NodeId(u128::from(number) << 100), incarnation: number }
@@ -133,7 +135,7 @@ fn a_segment_is_durable_before_the_next_begins_and_that_before_its_records() {
 #[test]
 fn a_segment_without_a_free_slot_is_finished() {
     let disk = Double::default();
-    let config = LogConfig { segment_bytes: 2_000, compact_bytes: u64::MAX };
+    let config = LogConfig { segment_bytes: 2_000, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
     let (mut log, mut records, _) = start(&disk, config.clone()).expect("a fresh log");
     let more: Vec<Record> = (1..=20).map(|count| Record::Boot { count }).collect();
     log.append(&more).expect("written");
@@ -259,4 +261,42 @@ fn the_visitor_can_refuse() {
 fn appending_before_the_replay_is_a_mistake() {
     let mut log = Log::open(Double::default(), SMALL, || identity(1)).expect("a fresh log");
     let _ = log.append(&[record(1)]);
+}
+
+/// Goal: a power loss costs no more than the policy says, and never anything but facts. Method: facts and votes are
+/// appended and committed in turn; after each, the machine loses all that was not synced.
+#[test]
+fn a_power_loss_costs_what_the_policy_allows() {
+    let facts = || Record::Facts { partition: PartitionId(1), items: Arc::new(Vec::new()) };
+    let vote = |promised| Record::Vote { partition: PartitionId(1), promised, voted_for: None };
+    for (sync, facts_lost_max, ms_lost_max) in [
+        (SyncPolicy::Always, 0, 0),
+        (SyncPolicy::Every(8), 7, u64::MAX),
+        (SyncPolicy::Interval(20), u64::MAX, 20),
+        (SyncPolicy::System, u64::MAX, u64::MAX),
+    ] {
+        let disk = Double::default();
+        let config = LogConfig { segment_bytes: 1_000, sync, ..LogConfig::DEFAULT };
+        let (mut log, mut written, _) = start(&disk, config.clone()).expect("a fresh log");
+        let mut worst = 0;
+        for round in 0..120_u64 {
+            let now_ms = round * 3;
+            let record = if round % 40 == 39 { vote(round) } else { facts() };
+            // The clock of a host that has nothing to write.
+            if log.commit_due_us().is_some_and(|due_us| due_us <= now_ms * 1_000) {
+                log.commit(now_ms * 1_000).expect("synced");
+            }
+            log.append(std::slice::from_ref(&record)).expect("written");
+            log.commit(now_ms * 1_000).expect("synced");
+            written.push(record);
+            let (_, read, _) = start(&disk.crash(Kept::Nothing, false), config.clone()).expect("mended");
+            assert_eq!(read, written[..read.len()]);
+            let lost = &written[read.len()..];
+            assert!(lost.iter().all(|record| matches!(record, Record::Facts { .. })), "{sync}: {lost:?}");
+            let (count, length_ms) = (lost.len() as u64, (lost.len() as u64).saturating_sub(1) * 3);
+            assert!(count <= facts_lost_max && length_ms <= ms_lost_max, "{sync}: {count} records, {length_ms} ms");
+            worst = worst.max(count);
+        }
+        assert!(sync == SyncPolicy::Always || worst >= 6, "{sync}: the window is used, {worst}");
+    }
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-const SMALL: LogConfig = LogConfig { segment_bytes: 200, compact_bytes: u64::MAX };
+const SMALL: LogConfig = LogConfig { segment_bytes: 200, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
 
 fn identity(number: u64) -> Identity {
     Identity { node: NodeId(u128::from(number) << 100 | 0xabc), incarnation: number }
@@ -39,7 +39,10 @@ fn refusal(files: &Files) -> OpenError {
 /// A log of several segments, and its records. Each was synced by itself.
 fn whole(seed: u64, count: u64, segment_bytes: u64) -> (Files, Vec<Record>) {
     let disk = Double::default();
-    let mut log = Log::open(disk.clone(), LogConfig { segment_bytes, compact_bytes: u64::MAX }, || identity(seed))
+    let mut log =
+        Log::open(disk.clone(), LogConfig { segment_bytes, compact_bytes: u64::MAX, ..LogConfig::DEFAULT }, || {
+            identity(seed)
+        })
         .expect("a fresh log");
     let mut records = Vec::new();
     log.replay(|replay: Replay| {
@@ -222,7 +225,7 @@ fn reading_goes_on_behind_what_is_lost() {
     assert!(all.iter().any(|(file, ..)| *file == last));
 }
 
-const SMALL_SLOTS: LogConfig = LogConfig { segment_bytes: 4_000, compact_bytes: u64::MAX };
+const SMALL_SLOTS: LogConfig = LogConfig { segment_bytes: 4_000, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
 
 #[test]
 fn what_is_lost_is_named() {

@@ -12,8 +12,12 @@ type Files = BTreeMap<String, Vec<u8>>;
 fn written() -> Files {
     let disk = Double::default();
     let identity = || Identity { node: NodeId(7), incarnation: 7 };
-    let mut log = Log::open(disk.clone(), LogConfig { segment_bytes: 200, compact_bytes: u64::MAX }, identity)
-        .expect("a fresh log");
+    let mut log = Log::open(
+        disk.clone(),
+        LogConfig { segment_bytes: 200, compact_bytes: u64::MAX, ..LogConfig::DEFAULT },
+        identity,
+    )
+    .expect("a fresh log");
     log.replay(|replay| replay.whole().map(drop)).expect("fresh");
     for number in 0..25 {
         log.append(&[record(number)]).expect("written");

@@ -3,7 +3,7 @@
 use super::*;
 use std::collections::BTreeSet;
 
-const CONFIG: LogConfig = LogConfig { segment_bytes: 300, compact_bytes: 600 };
+const CONFIG: LogConfig = LogConfig { segment_bytes: 300, compact_bytes: 600, ..LogConfig::DEFAULT };
 
 fn item(number: u64) -> Record {
     Record::Mark { time_ms: number, sessions: number }

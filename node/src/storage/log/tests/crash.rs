@@ -162,7 +162,7 @@ proptest! {
         crash_at in 0u64..4000,
         second_crash_at in 0u64..12,
     ) {
-        let config = LogConfig { segment_bytes, compact_bytes: u64::MAX };
+        let config = LogConfig { segment_bytes, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
         let disk = Double::default();
         disk.fail_after(crash_at);
         let outcome = run(&disk, &config, &script);
