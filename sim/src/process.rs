@@ -137,7 +137,8 @@ impl World {
     }
 
     fn recover(&mut self, node: usize, disk: SimDisk, seed: u64) -> Result<Running, String> {
-        let config = log::LogConfig { segment_bytes: self.options.segment_bytes };
+        let segment_bytes = self.options.segment_bytes;
+        let config = log::LogConfig { segment_bytes, ahead_bytes: segment_bytes };
         let random = &mut self.randoms.identity;
         let draw = || log::Identity { node: NodeId(random.wide()), incarnation: random.bits() };
         let mut log = log::Log::open(disk, config, draw).map_err(|error| error.to_string())?;

@@ -308,7 +308,8 @@ async fn open(settings: &Settings, address: String) -> Result<(Node, Log<FileDis
         let started = std::time::Instant::now();
         let disk = FileDisk::open(&data).map_err(|error| failed(&error))?;
         let draw = || Identity { node: NodeId(rand::random()), incarnation: rand::random() };
-        let mut log = Log::open(disk, LogConfig { segment_bytes }, draw).map_err(|error| failed(&error))?;
+        let log_config = LogConfig { segment_bytes, ..LogConfig::default() };
+        let mut log = Log::open(disk, log_config, draw).map_err(|error| failed(&error))?;
         let identity = log.identity();
         let founding = Founding { config, node: identity.node, incarnation: identity.incarnation, name, address, zone };
         let mut node = Node::new(founding, rand::random());

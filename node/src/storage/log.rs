@@ -1,5 +1,6 @@
 //! The log itself: opening, replaying, appending, syncing.
 
+use super::ahead::Ahead;
 use super::disk::{Disk, DiskError};
 use super::frame::Encoder;
 use super::recovery::{self, OpenError, Position, Replayed};
@@ -9,8 +10,8 @@ use crate::limits::RECORD_BYTES_MAX;
 use crate::protocol::record::Record;
 use norn_client::wire::NodeId;
 
-/// Memory that an emptied buffer keeps.
-const BUFFER_BYTES_KEPT: usize = 1 << 20;
+/// Memory that an emptied buffer keeps: enough for a batch and the zeroes behind it.
+const BUFFER_BYTES_KEPT: usize = 2 << 20;
 
 /// Most bytes of records in a segment, so that a place in it fits the field of a head.
 const SEGMENT_BYTES_MAX: u64 = 2 << 30;
@@ -23,11 +24,14 @@ pub struct LogConfig {
     /// A segment whose records would take more than this, or than 2 GiB, is finished and the next one begun. A larger
     /// record gets a segment of its own.
     pub segment_bytes: u64,
+    /// Zeroes written ahead of the records at a time, so that most syncs are of blocks that are there already; 0 for none.
+    /// The last segment takes up to so much more space than its records, and a sixteenth of it for their heads.
+    pub ahead_bytes: u64,
 }
 
 impl Default for LogConfig {
     fn default() -> Self {
-        LogConfig { segment_bytes: 64 << 20 }
+        LogConfig { segment_bytes: 64 << 20, ahead_bytes: 1 << 20 }
     }
 }
 
@@ -61,7 +65,7 @@ pub struct Stats {
     pub syncs: u64,
     /// Writes to a file: two for each append that fits a segment.
     pub writes: u64,
-    /// Bytes in them.
+    /// Bytes in them, those ahead of the records included.
     pub bytes: u64,
     /// Number of the segment that is written to.
     pub segment: u64,
@@ -96,6 +100,7 @@ pub struct Log<D> {
     buffer: Vec<u8>,
     /// Heads of these frames.
     heads: Vec<Slot>,
+    ahead: Ahead,
     stats: Stats,
 }
 
@@ -107,6 +112,7 @@ impl<D: Disk> Log<D> {
         let segments = recovery::survey(&disk)?;
         let found = if segments == 0 { None } else { recovery::read_identity(&disk, segments == 1)? };
         let mut log = Log {
+            ahead: Ahead::new(config.ahead_bytes, config.segment_bytes),
             disk,
             config,
             identity: found.unwrap_or_else(draw),
@@ -245,6 +251,11 @@ impl<D: Disk> Log<D> {
     /// segment before it.
     fn rotate(&mut self) -> Result<(), DiskError> {
         assert!(self.buffer.is_empty() && self.heads.is_empty(), "the finished segment has all its records");
+        // Space that is left. Nothing waits for this: if a crash undoes it, there are zeroes.
+        let file = segment::name(self.position.segment);
+        if self.disk.length(&file)? > self.position.length {
+            self.disk.truncate(&file, self.position.length)?;
+        }
         if self.unsynced {
             self.sync_file()?;
         }
@@ -255,6 +266,7 @@ impl<D: Disk> Log<D> {
     fn begin_segment(&mut self) -> Result<(), DiskError> {
         self.position.segment += 1;
         self.stats.segment = self.position.segment;
+        self.ahead.reset();
         self.position.header = Header {
             cluster: self.position.cluster,
             node: self.identity.node,
@@ -278,10 +290,13 @@ impl<D: Disk> Log<D> {
         let slot_offset = self.position.header.slot_offset(first.ordinal);
         let mut heads = Vec::with_capacity(self.heads.len() * SLOT_BYTES);
         self.heads.iter().for_each(|slot| heads.extend_from_slice(&slot.encode()));
-        let frames = std::mem::take(&mut self.buffer);
-        self.write_at(self.position.length, &frames)?;
+        let mut frames = std::mem::take(&mut self.buffer);
+        let (offset, length) = (self.position.length, self.position.length + frames.len() as u64);
+        self.ahead.extend_records(&self.position.header, offset, &mut frames);
+        self.ahead.extend_heads(&self.position.header, slot_offset, &mut heads);
+        self.write_at(offset, &frames)?;
         self.write_at(slot_offset, &heads)?;
-        self.position.length += frames.len() as u64;
+        self.position.length = length;
         self.heads.clear();
         self.buffer = frames;
         self.buffer.clear();

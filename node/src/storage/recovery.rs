@@ -12,6 +12,7 @@
 //! whether the sync had ended, as the only thing that happened after it was that others were told. It is taken for a
 //! crash, because crashes are common and must not need an operator.
 
+use super::ahead::find_space;
 use super::disk::{Disk, DiskError};
 use super::examine::{Loss, examine, read_heads, read_region};
 use super::frame::{Fault, Head};
@@ -36,7 +37,7 @@ pub struct Replayed {
     pub segments: u64,
     /// Bytes of their frames.
     pub bytes: u64,
-    /// Bytes of a torn end that were cut off.
+    /// Bytes of a torn end that were cut off, without the space behind it.
     pub cut_bytes: u64,
     /// Records in it whose heads were found. As far as can be told their sync had not ended, so that nobody heard of
     /// them; damage to the last batch before a crash looks the same.
@@ -257,7 +258,8 @@ fn end_of_log<D: Disk>(
         }
     }
     replayed.cut_records = cut_heads as u64;
-    let cut_bytes = disk.length(&file)?.saturating_sub(position.length);
+    // Space stays: zeroes are what the next records want.
+    let cut_bytes = find_space(disk, &file, position.length, disk.length(&file)?)? - position.length;
     if cut_bytes > 0 {
         disk.truncate(&file, position.length)?;
         replayed.cut_bytes += cut_bytes;
