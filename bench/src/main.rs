@@ -5,14 +5,17 @@
 //! cargo run --release -p norn-bench -- lifecycles --clients 1,16,64
 //! cargo run --release -p norn-bench -- backlog --tasks 1000,1000000
 //! cargo run --release -p norn-bench -- micro
+//! cargo run --release -p norn-bench -- log
 //! ```
 //! Nodes, clients and whatever else runs share the machine's cores. Rates and latencies move with what else runs, CPU
 //! seconds hardly do: compare with those, and look at the load average next to every line.
 
 mod backlog;
 mod cluster;
+mod contender;
 mod lifecycles;
 mod load;
+mod log;
 mod micro;
 mod process;
 mod report;
@@ -43,6 +46,8 @@ enum Command {
     Backlog(backlog::Options),
     /// Small loops over single parts, the best of five each.
     Micro(micro::Options),
+    /// Durable records in batches: the log, the bare disk, fjall and redb in turns.
+    Log(log::Options),
 }
 
 /// The cluster that a command starts.
@@ -71,6 +76,7 @@ fn main() -> ExitCode {
         Command::Lifecycles(options) => runtime.block_on(lifecycles::run(&options, report)),
         Command::Backlog(options) => runtime.block_on(backlog::run(&options, report)),
         Command::Micro(options) => micro::run(&options, report),
+        Command::Log(options) => log::run(&options, report),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

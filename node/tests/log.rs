@@ -24,7 +24,8 @@ use tempfile::TempDir;
 
 const IDENTITY: Identity = Identity { node: NodeId(0x0123_4567_89ab), incarnation: 42 };
 /// Small, so that there are several segments.
-const CONFIG: LogConfig = LogConfig { segment_bytes: 300, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
+const CONFIG: LogConfig =
+    LogConfig { segment_bytes: 300, ahead_bytes: 0, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
 
 /// One record of each kind, with bytes of the sentinel in a payload.
 fn records() -> Vec<Record> {

@@ -143,7 +143,7 @@ impl World {
     fn recover(&mut self, node: usize, disk: SimDisk, seed: u64) -> Result<Running, String> {
         let (segment_bytes, compact_bytes) = (self.options.segment_bytes, self.options.compact_bytes);
         let sync = if self.options.unsynced_facts { log::SyncPolicy::System } else { log::SyncPolicy::Always };
-        let config = log::LogConfig { segment_bytes, compact_bytes, sync };
+        let config = log::LogConfig { segment_bytes, compact_bytes, ahead_bytes: segment_bytes, sync };
         let random = &mut self.randoms.identity;
         let draw = || log::Identity { node: NodeId(random.wide()), incarnation: random.bits() };
         let mut log = log::Log::open(disk, config, draw).map_err(|error| error.to_string())?;

@@ -281,6 +281,15 @@ fn segments(data: &Path) -> Vec<PathBuf> {
     segments
 }
 
+/// Where the last record of a node's log ends in its segment. Behind it there is space.
+fn records_end(cluster: &Cluster) -> usize {
+    let directory = cluster.data(0);
+    let shown = cli::run(cluster.directory(), &["--json", "log", "inspect", directory.to_str().expect("a path")]);
+    let last = shown.done().lines().pop().expect("a record");
+    let number = |name: &str| last[name].as_u64().expect("a number") as usize;
+    number("offset") + number("bytes")
+}
+
 /// A node with some tasks in its log that does not run.
 fn stopped_with_tasks() -> Cluster {
     let mut cluster = single();
@@ -305,8 +314,10 @@ fn a_torn_tail_is_cut() {
     let mut cluster = stopped_with_tasks();
     let segment = segments(&cluster.data(0)).pop().expect("there is one");
     let whole = fs::read(&segment).expect("it can be read");
-    for (torn, tail) in [(&[0, 0, 1][..], 3), (&noise(300, 1), 300), (&[0; 4_096], 4_096)] {
-        fs::write(&segment, [&whole, torn].concat()).expect("it can be written");
+    let end = records_end(&cluster);
+    assert!(end + 4_096 < whole.len(), "there is space for it");
+    for (torn, tail) in [(&[0, 0, 1][..], 3), (&[1; 300], 300), (&[0xfe; 4_096], 4_096)] {
+        fs::write(&segment, [&whole[..end], torn, &whole[end + torn.len()..]].concat()).expect("it can be written");
         restarts_with(&mut cluster, 220);
         let cut = format!("cut_bytes: {tail}");
         assert!(cluster.log(0).contains(&cut), "no {cut:?} in {}", cluster.log(0));
@@ -325,9 +336,9 @@ fn damage_in_the_middle_is_refused() {
     let whole = fs::read(&segment).expect("it can be read");
     // The records come behind the header and the slots; there, nothing is lost by damage.
     let slots = u32::from_be_bytes(whole[60..64].try_into().expect("a number"));
-    let records = 512 + 32 * slots as usize;
+    let (records, end) = (512 + 32 * slots as usize, records_end(&cluster));
     for quarter in 1..4 {
-        let place = records + (whole.len() - records) * quarter / 4;
+        let place = records + (end - records) * quarter / 4;
         let mut damaged = whole.clone();
         damaged[place] ^= 0x40;
         fs::write(&segment, &damaged).expect("it can be written");

@@ -86,6 +86,13 @@ pub const DEFINITIONS: &[Definition] = &[
         "268435456",
         "a snapshot takes the place of the log when this and the last snapshot are smaller",
     ),
+    number(
+        "ahead_bytes",
+        0,
+        64 << 20,
+        "1048576",
+        "zeroes written ahead of the log, which makes syncs cheaper; 0: none",
+    ),
     number("log_batches_max", 16, 1 << 20, "4096", "batches waiting for the disk at which clients must wait"),
     number("log_bytes_max", 1 << 20, 16 << 30, "134217728", "bytes waiting for the disk at which clients must wait"),
     number("client_queue_max", 16, 1 << 20, "1024", "requests read and not yet taken by the node"),
@@ -285,6 +292,7 @@ impl Effective {
             log: LogConfig {
                 segment_bytes: self.number("segment_bytes"),
                 compact_bytes: self.number("compact_bytes"),
+                ahead_bytes: self.number("ahead_bytes"),
                 sync: self.sync()?,
             },
             client_queue_max: self.count("client_queue_max"),

@@ -1,5 +1,6 @@
 //! The log itself: opening, replaying, appending, syncing.
 
+use super::ahead::Ahead;
 use super::disk::{Disk, DiskError};
 use super::frame::Encoder;
 use super::policy::{SyncPolicy, Unsynced};
@@ -15,8 +16,8 @@ mod compaction;
 use compaction::Compaction;
 pub use compaction::{Saved, Upkeep};
 
-/// Memory that an emptied buffer keeps.
-const BUFFER_BYTES_KEPT: usize = 1 << 20;
+/// Memory that an emptied buffer keeps: enough for a batch and the zeroes behind it.
+const BUFFER_BYTES_KEPT: usize = 2 << 20;
 
 /// Most bytes of records in a segment, so that a place in it fits the field of a head.
 const SEGMENT_BYTES_MAX: u64 = 2 << 30;
@@ -31,6 +32,9 @@ pub struct LogConfig {
     pub segment_bytes: u64,
     /// The log is compacted when its records take more than this and more than its last snapshot.
     pub compact_bytes: u64,
+    /// Zeroes written ahead of the records at a time, so that most syncs are of blocks that are there already; 0 for none.
+    /// The last segment takes up to so much more space than its records, and a sixteenth of it for their heads.
+    pub ahead_bytes: u64,
     /// How long facts may be acknowledged before they are durable.
     pub sync: SyncPolicy,
 }
@@ -38,7 +42,7 @@ pub struct LogConfig {
 impl LogConfig {
     /// What is right for a real disk.
     pub const DEFAULT: LogConfig =
-        LogConfig { segment_bytes: 64 << 20, compact_bytes: 256 << 20, sync: SyncPolicy::Always };
+        LogConfig { segment_bytes: 64 << 20, compact_bytes: 256 << 20, ahead_bytes: 1 << 20, sync: SyncPolicy::Always };
 }
 
 impl Default for LogConfig {
@@ -77,7 +81,7 @@ pub struct Stats {
     pub syncs: u64,
     /// Writes to a file: two for each append that fits a segment.
     pub writes: u64,
-    /// Bytes in them.
+    /// Bytes in them, those ahead of the records included.
     pub bytes: u64,
     /// Number of the segment that is written to.
     pub segment: u64,
@@ -123,6 +127,7 @@ pub struct Log<D> {
     /// Heads of these frames.
     heads: Vec<Slot>,
     compaction: Compaction,
+    ahead: Ahead,
     stats: Stats,
 }
 
@@ -134,6 +139,7 @@ impl<D: Disk> Log<D> {
         let survey = recovery::survey(&disk)?;
         let (segments, found) = (survey.last, recovery::read_identity(&disk, &survey)?);
         let mut log = Log {
+            ahead: Ahead::new(config.ahead_bytes, config.segment_bytes),
             disk,
             config,
             identity: found.unwrap_or_else(draw),
@@ -291,6 +297,11 @@ impl<D: Disk> Log<D> {
     /// segment before it.
     fn rotate(&mut self) -> Result<(), DiskError> {
         assert!(self.buffer.is_empty() && self.heads.is_empty(), "the finished segment has all its records");
+        // Space that is left. Nothing waits for this: if a crash undoes it, there are zeroes.
+        let file = segment::name(self.position.segment);
+        if self.disk.length(&file)? > self.position.length {
+            self.disk.truncate(&file, self.position.length)?;
+        }
         if self.unsynced {
             self.sync_file()?;
         }
@@ -301,6 +312,7 @@ impl<D: Disk> Log<D> {
     fn begin_segment(&mut self) -> Result<(), DiskError> {
         self.position.segment += 1;
         self.stats.segment = self.position.segment;
+        self.ahead.reset();
         self.position.header = Header {
             cluster: self.position.cluster,
             node: self.identity.node,
@@ -324,11 +336,14 @@ impl<D: Disk> Log<D> {
         let slot_offset = self.position.header.slot_offset(first.ordinal);
         let mut heads = Vec::with_capacity(self.heads.len() * SLOT_BYTES);
         self.heads.iter().for_each(|slot| heads.extend_from_slice(&slot.encode()));
-        let frames = std::mem::take(&mut self.buffer);
-        self.write_at(self.position.length, &frames)?;
+        let mut frames = std::mem::take(&mut self.buffer);
+        let (offset, length) = (self.position.length, self.position.length + frames.len() as u64);
+        self.ahead.extend_records(&self.position.header, offset, &mut frames);
+        self.ahead.extend_heads(&self.position.header, slot_offset, &mut heads);
+        self.write_at(offset, &frames)?;
         self.write_at(slot_offset, &heads)?;
-        self.position.length += frames.len() as u64;
-        self.stats.history_bytes += frames.len() as u64;
+        self.stats.history_bytes += length - offset;
+        self.position.length = length;
         self.heads.clear();
         self.buffer = frames;
         self.buffer.clear();

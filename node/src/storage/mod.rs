@@ -26,6 +26,9 @@
 //! yet durable when it was written: of all before them a reader knows that they were. So a record that is missing is
 //! either known to have been durable, and then its slot says whose it was; or its sync may not have ended.
 //!
+//! Behind the heads and the frames there may be zeroes, so that later writes find their blocks (`ahead.rs`). Zeroes up to
+//! the end of a file are space, not damage.
+//!
 //! Ordinals count records from 1, through all segments, without gap. What the log promises:
 //! - Whatever was appended before a [`log::Log::sync`] that returned `Ok` is read back after any crash.
 //! - What is read back is a prefix of what was appended.
@@ -36,6 +39,7 @@
 //! What it does not promise: damage to the last batch before a crash looks like a torn write and is cut with it
 //! (`recovery.rs` says why), and a last segment that was taken away is not missed. Both need a peer that remembers.
 
+mod ahead;
 pub mod disk;
 mod examine;
 mod frame;

@@ -1,5 +1,6 @@
 //! Reading the frames of one segment in order, past damage.
 
+use super::ahead::find_space;
 use super::disk::{Disk, DiskError};
 use super::frame::{Fault, HEAD_BYTES, HEAD_STUFFED_BYTES_MAX, Head};
 use super::stuffing::{SENTINEL, find_sentinel};
@@ -25,7 +26,7 @@ pub(crate) struct Frame<'a> {
 pub(crate) struct Damage {
     /// Where they begin.
     pub offset: u64,
-    /// Where they end: at a sentinel or at the end of the file.
+    /// Where they end: at a sentinel, at the end of the file, or where it ends in zeroes.
     pub end: u64,
     /// What is wrong where they begin.
     pub fault: Fault,
@@ -38,7 +39,7 @@ pub(crate) enum Next<'a> {
     Frame(Frame<'a>),
     /// Something else. After it the reader goes on at the next sentinel.
     Damage(Damage),
-    /// The file ends.
+    /// The file ends, or there is only space: zeroes up to its end.
     End,
 }
 
@@ -57,12 +58,14 @@ pub(crate) struct Reader<'a, D> {
     used: usize,
     /// Head and body of the frame that was read last.
     content: Vec<u8>,
+    /// Where the zeroes begin that the file ends with, once somebody had to know.
+    space: Option<u64>,
 }
 
 impl<'a, D: Disk> Reader<'a, D> {
     /// A reader of the frames from `offset` to the end of a file.
     pub fn new(disk: &'a D, file: &'a str, offset: u64, length: u64) -> Reader<'a, D> {
-        Reader { disk, file, length, start: offset, window: Vec::new(), used: 0, content: Vec::new() }
+        Reader { disk, file, length, start: offset, window: Vec::new(), used: 0, content: Vec::new(), space: None }
     }
 
     /// Where what comes next begins.
@@ -73,7 +76,7 @@ impl<'a, D: Disk> Reader<'a, D> {
     /// Goes past what comes next.
     pub fn next(&mut self) -> Result<Next<'_>, DiskError> {
         let offset = self.offset();
-        if offset >= self.length {
+        if offset >= self.length || self.is_space()? {
             return Ok(Next::End);
         }
         match self.read_frame()? {
@@ -85,9 +88,28 @@ impl<'a, D: Disk> Reader<'a, D> {
             Err(fault) => {
                 self.resynchronise()?;
                 assert!(self.offset() > offset, "every step leads on");
-                Ok(Next::Damage(Damage { offset, end: self.offset(), fault }))
+                let to_the_end = self.offset() == self.length;
+                let end = if to_the_end { self.space(offset + 1)?.max(offset + 1) } else { self.offset() };
+                Ok(Next::Damage(Damage { offset, end, fault }))
             }
         }
+    }
+
+    /// Whether there are only zeroes from the offset on.
+    fn is_space(&mut self) -> Result<bool, DiskError> {
+        self.fill(1)?;
+        // The end of the file is looked at only where a zero is; no frame begins with one.
+        Ok(self.window[self.used] == 0 && self.space(self.offset())? <= self.offset())
+    }
+
+    /// Where the zeroes begin that the file ends with, or `from` if that is behind it. Never called with a lesser one.
+    fn space(&mut self, from: u64) -> Result<u64, DiskError> {
+        if let Some(space) = self.space {
+            return Ok(space);
+        }
+        let space = find_space(self.disk, self.file, from, self.length)?;
+        self.space = Some(space);
+        Ok(space)
     }
 
     /// Reads the frame at the offset: its head and its bytes.

@@ -14,6 +14,7 @@
 //! whether the sync had ended, as the only thing that happened after it was that others were told. It is taken for a
 //! crash, because crashes are common and must not need an operator.
 
+use super::ahead::find_space;
 use super::disk::{Disk, DiskError};
 use super::examine::{Loss, examine, read_heads, read_region};
 use super::frame::Fault;
@@ -47,7 +48,7 @@ pub struct Replayed {
     pub segments: u64,
     /// Bytes of their frames.
     pub bytes: u64,
-    /// Bytes of a torn end that were cut off.
+    /// Bytes of a torn end that were cut off, without the space behind it.
     pub cut_bytes: u64,
     /// Records in it whose heads were found. As far as can be told their sync had not ended, so that nobody heard of
     /// them; damage to the last batch before a crash looks the same.
@@ -284,7 +285,8 @@ fn mend_end<D: Disk>(
     let (file, header) = (segment::name(position.segment), &position.header);
     let found = read_heads(disk, &file, header)?;
     let cut_heads = found.iter().flatten().filter(|head| head.ordinal >= position.next_ordinal).count();
-    let cut_bytes = disk.length(&file)?.saturating_sub(position.length);
+    // Space stays: zeroes are what the next records want.
+    let cut_bytes = find_space(disk, &file, position.length, disk.length(&file)?)? - position.length;
     assert!(!all_durable || cut_heads == 0, "all of which there is a trace was durable, so it is there or lost");
     replayed.cut_records = cut_heads as u64;
     if cut_bytes > 0 {

@@ -15,7 +15,7 @@ pub(crate) const HEADER_BYTES: usize = 512;
 /// Where the header's checksum stands.
 const CHECKSUM_PLACE: usize = HEADER_BYTES - 4;
 /// Bytes of records for which there is one slot: roughly a small record, as holes cost nothing.
-const BYTES_PER_SLOT: u64 = 512;
+pub(crate) const BYTES_PER_SLOT: u64 = 512;
 /// Fewest slots of a segment.
 const SLOTS_MIN: u32 = 8;
 /// Most slots of a segment.

@@ -114,7 +114,7 @@ fn a_full_disk_is_told_apart() {
 
 fn start(directory: &Path, draw: u64) -> (Log<FileDisk>, Vec<Record>) {
     let disk = FileDisk::open(directory).expect("opened");
-    let config = LogConfig { segment_bytes: 300, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
+    let config = LogConfig { segment_bytes: 300, ahead_bytes: 0, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
     let identity = || Identity { node: NodeId(u128::from(draw)), incarnation: draw };
     let mut log = Log::open(disk, config, identity).expect("a log");
     let mut records = Vec::new();

@@ -5,6 +5,7 @@ use crate::storage::SyncPolicy;
 use crate::storage::double::{CLUSTER, Double, Kept, record, sized};
 use crate::storage::examine::read_heads;
 use crate::storage::frame;
+use crate::storage::reader::{Next, Reader};
 use crate::storage::segment::HEADER_BYTES;
 use crate::storage::slot::{Owner, SLOT_BYTES};
 use crate::storage::{segment, snapshot};
@@ -14,7 +15,10 @@ use std::sync::Arc;
 mod compaction;
 mod crash;
 
-pub(super) const SMALL: LogConfig = LogConfig { segment_bytes: 200, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
+pub(super) const SMALL: LogConfig =
+    LogConfig { segment_bytes: 200, ahead_bytes: 0, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
+/// Segments are full of zeroes from their first record on, unless that is large.
+pub(super) const SMALL_AHEAD: LogConfig = LogConfig { ahead_bytes: 2_000, ..SMALL };
 
 pub(super) fn identity(number: u64) -> Identity {
     Identity { node: NodeId(u128::from(number) << 100), incarnation: number }
@@ -35,12 +39,21 @@ pub(super) fn start(disk: &Double, config: LogConfig) -> Result<(Log<Double>, Ve
     })?;
     assert_eq!(replayed.records, records.len() as u64);
     assert_eq!(replayed.segments, log.stats().segment);
-    let records_bytes = |bytes: &Vec<u8>| {
-        (bytes.len() as u64).saturating_sub(Header::decode(bytes).expect("a header").records_offset())
-    };
-    assert_eq!(replayed.bytes, disk.files().values().map(records_bytes).sum::<u64>());
+    assert_eq!(replayed.bytes, disk.files().values().map(|file| frames_bytes(file)).sum::<u64>());
     assert_eq!(records[0], identity_record(log.identity()));
     Ok((log, records, replayed))
+}
+
+/// The bytes of all frames of a segment.
+fn frames_bytes(file: &[u8]) -> u64 {
+    let disk = Double::with_file("a", file);
+    let records_offset = Header::decode(file).expect("a header").records_offset();
+    let mut reader = Reader::new(&disk, "a", records_offset, file.len() as u64);
+    let mut bytes = 0;
+    while let Next::Frame(frame) = reader.next().expect("no fault") {
+        bytes += frame.bytes;
+    }
+    bytes
 }
 
 /// A fresh log with the records 0 to `count`, synced.
@@ -96,7 +109,8 @@ fn bytes_of(file: &[u8]) -> u64 {
 #[test]
 fn one_call_is_two_writes() {
     let disk = Double::default();
-    let (mut log, ..) = start(&disk, LogConfig::default()).expect("a fresh log");
+    let config = LogConfig { ahead_bytes: 0, ..LogConfig::default() };
+    let (mut log, ..) = start(&disk, config).expect("a fresh log");
     disk.take_trace();
     let before = log.stats();
     log.append(&(0..20).map(record).collect::<Vec<_>>()).expect("written");
@@ -132,10 +146,48 @@ fn a_segment_is_durable_before_the_next_begins_and_that_before_its_records() {
     assert_eq!(disk.take_trace(), order);
 }
 
+/// Goal: most writes need no new block, and a finished segment holds no space.
+#[test]
+fn writes_go_where_zeroes_are() {
+    let disk = Double::default();
+    let config = LogConfig { segment_bytes: 20_000, ahead_bytes: 6_000, ..LogConfig::DEFAULT };
+    let (mut log, mut records, _) = start(&disk, config.clone()).expect("a fresh log");
+    let (first, second) = (segment::name(1), segment::name(2));
+    let mut lengths = vec![disk.files()[&first].len()];
+    let before = log.stats();
+    while log.stats().segment == 1 {
+        log.append(&[sized(500)]).expect("written");
+        log.sync().expect("synced");
+        records.push(sized(500));
+        lengths.push(disk.files()[&first].len());
+    }
+    let (header, calls) = (Header::decode(&disk.files()[&first]).expect("a header"), lengths.len() as u64 - 1);
+    let full = header.records_offset() + 20_000;
+    assert!(calls > 30, "{calls} records fit");
+    assert_eq!(log.stats().writes - before.writes, 2 * calls + 1, "zeroes are no writes of their own");
+    assert_eq!(
+        lengths.pop().map(|length| length as u64),
+        Some(header.records_offset() + frames_bytes(&disk.files()[&first]))
+    );
+    lengths.dedup();
+    assert!(lengths.len() <= 4, "the file grows in steps: {lengths:?}");
+    assert!(lengths.iter().all(|length| *length as u64 == full || length.is_multiple_of(4096)), "{lengths:?}");
+    // The second one goes on in the space that a start finds there.
+    let space = disk.files()[&second].len();
+    let (mut log, read, replayed) = start(&disk, config.clone()).expect("whole");
+    assert_eq!((read, replayed.cut_bytes, replayed.heads_mended), (records.clone(), 0, 0));
+    assert_eq!(disk.files()[&second].len(), space);
+    log.append(&[record(1)]).expect("written");
+    log.sync().expect("synced");
+    records.push(record(1));
+    let (_, read, replayed) = start(&disk, config).expect("whole");
+    assert_eq!((read, replayed.cut_bytes, replayed.heads_mended), (records, 0, 0));
+}
+
 #[test]
 fn a_segment_without_a_free_slot_is_finished() {
     let disk = Double::default();
-    let config = LogConfig { segment_bytes: 2_000, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
+    let config = LogConfig { segment_bytes: 2_000, ahead_bytes: 0, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
     let (mut log, mut records, _) = start(&disk, config.clone()).expect("a fresh log");
     let more: Vec<Record> = (1..=20).map(|count| Record::Boot { count }).collect();
     log.append(&more).expect("written");

@@ -28,7 +28,7 @@ fn read_all(bytes: &[u8]) -> (Vec<(u64, Vec<u8>)>, Vec<Damage>) {
             Next::End => break,
         }
     }
-    assert_eq!(place, bytes.len() as u64);
+    assert!(bytes[place as usize..].iter().all(|byte| *byte == 0), "only space is left out");
     (frames, damage)
 }
 

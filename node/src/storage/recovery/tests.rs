@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-const SMALL: LogConfig = LogConfig { segment_bytes: 200, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
+const SMALL: LogConfig =
+    LogConfig { segment_bytes: 200, ahead_bytes: 0, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
 
 fn identity(number: u64) -> Identity {
     Identity { node: NodeId(u128::from(number) << 100 | 0xabc), incarnation: number }
@@ -39,11 +40,12 @@ fn refusal(files: &Files) -> OpenError {
 /// A log of several segments, and its records. Each was synced by itself.
 fn whole(seed: u64, count: u64, segment_bytes: u64) -> (Files, Vec<Record>) {
     let disk = Double::default();
-    let mut log =
-        Log::open(disk.clone(), LogConfig { segment_bytes, compact_bytes: u64::MAX, ..LogConfig::DEFAULT }, || {
-            identity(seed)
-        })
-        .expect("a fresh log");
+    let mut log = Log::open(
+        disk.clone(),
+        LogConfig { segment_bytes, ahead_bytes: 0, compact_bytes: u64::MAX, ..LogConfig::DEFAULT },
+        || identity(seed),
+    )
+    .expect("a fresh log");
     let mut records = Vec::new();
     log.replay(|replay: Replay| {
         let record = replay.whole()?;
@@ -113,7 +115,8 @@ fn every_changed_byte_is_refused_or_harmless_or_cut_at_the_end() {
                         }
                         Ok((read, replayed, _)) if *file == last && place >= last_record => {
                             assert_eq!(read, records[..records.len() - 1]);
-                            assert_eq!(replayed.cut_bytes, (bytes.len() - last_record) as u64);
+                            let zeroes = changed[&last].iter().rev().take_while(|byte| **byte == 0).count();
+                            assert_eq!(replayed.cut_bytes, (bytes.len() - last_record - zeroes) as u64);
                             assert_eq!(replayed.cut_records, 1);
                         }
                         Ok(_) => panic!("byte {place} of {file} changed by {change} was not noticed"),
@@ -225,7 +228,8 @@ fn reading_goes_on_behind_what_is_lost() {
     assert!(all.iter().any(|(file, ..)| *file == last));
 }
 
-const SMALL_SLOTS: LogConfig = LogConfig { segment_bytes: 4_000, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
+const SMALL_SLOTS: LogConfig =
+    LogConfig { segment_bytes: 4_000, ahead_bytes: 0, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
 
 #[test]
 fn what_is_lost_is_named() {
@@ -290,20 +294,91 @@ fn the_last_batch_may_be_torn_in_any_way() {
 }
 
 #[test]
-fn zeroes_and_rubbish_behind_the_end_are_cut() {
+fn rubbish_behind_the_end_is_cut() {
     let (files, records) = whole(1, 8, 1 << 20);
     let last = last_file(&files);
-    let mut rubbish: Vec<Vec<u8>> = [1, 15, 16, 17, 4096, 600_000].iter().map(|length| vec![0; *length]).collect();
-    rubbish.push(vec![0xff; 5000]);
-    rubbish.push((0..400_000u32).map(|place| (place.wrapping_mul(2_654_435_761) >> 24) as u8).collect());
-    for tail in rubbish {
-        let mut changed = files.clone();
-        changed.get_mut(&last).expect("there").extend_from_slice(&tail);
-        let (read, replayed, after) = start(&changed).expect("cut");
-        assert_eq!(read, records);
-        assert_eq!(replayed.cut_bytes, tail.len() as u64);
-        assert_eq!(after, files);
+    let noise = (0..400_000u32).map(|place| (place.wrapping_mul(2_654_435_761) >> 24) as u8 | 1).collect();
+    for rubbish in [vec![0xff; 5000], noise, vec![0xfe], vec![1; 2 * READ_BYTES + 1]] {
+        for (before, behind) in [(0, 0), (1, 0), (0, 1), (READ_BYTES, 0), (0, READ_BYTES), (600_000, 600_000)] {
+            let tail = [vec![0; before], rubbish.clone(), vec![0; behind]].concat();
+            let mut changed = files.clone();
+            changed.get_mut(&last).expect("there").extend_from_slice(&tail);
+            let (read, replayed, after) = start(&changed).expect("cut");
+            assert_eq!(read, records);
+            assert_eq!(replayed.cut_bytes, (tail.len() - behind) as u64, "space is not damage");
+            assert_eq!(after, files);
+        }
     }
+}
+
+/// Goal: zeroes at the end of any segment are space, and hide nothing that was there.
+#[test]
+fn zeroes_behind_the_end_are_space() {
+    let (files, records) = whole(1, 25, 200);
+    for length in [1, 15, 16, 17, 4096, 600_000] {
+        let mut changed = files.clone();
+        changed.values_mut().for_each(|bytes| bytes.resize(bytes.len() + length, 0));
+        let (read, replayed, after) = start(&changed).expect("whole");
+        assert_eq!((read, replayed.cut_bytes, replayed.heads_mended), (records.clone(), 0, 0));
+        assert_eq!(after, changed, "nothing is to be mended");
+        // Anything else than a zero is damage there, which costs nothing; at the end of the log it is cut.
+        for (file, bytes) in &files {
+            let mut odd = changed.clone();
+            odd.get_mut(file).expect("there")[bytes.len() + length / 2] = 1;
+            match start(&odd) {
+                Ok((read, replayed, _)) if *file == last_file(&files) => {
+                    assert_eq!((read, replayed.cut_bytes), (records.clone(), length as u64 / 2 + 1));
+                }
+                Ok((read, replayed, _)) => {
+                    assert_eq!((read, replayed.cut_bytes, replayed.lost_records), (records.clone(), 0, 0));
+                    assert!(replayed.damaged_bytes > 0);
+                }
+                Err(error) => panic!("{file}: {error}"),
+            }
+        }
+    }
+    // What is missing from a finished segment is missed, whatever is there in its place.
+    for (file, bytes) in files.iter().filter(|(file, _)| **file != last_file(&files)) {
+        let ends = offsets(bytes);
+        for from in &ends[..ends.len() - 1] {
+            let mut zeroed = files.clone();
+            zeroed.get_mut(file).expect("there")[*from..].fill(0);
+            assert_advice(&refusal(&zeroed));
+        }
+    }
+}
+
+/// Goal: a batch that was written over zeroes may be torn in any way. Method: every part of its bytes is taken back.
+#[test]
+fn a_batch_over_zeroes_may_be_torn_in_any_way() {
+    let disk = Double::default();
+    let config = LogConfig { ahead_bytes: 1_000, ..SMALL_SLOTS };
+    let mut log = Log::open(disk.clone(), config, || identity(1)).expect("a fresh log");
+    log.replay(|replay| replay.whole().map(drop)).expect("fresh");
+    log.append(&[record(0)]).expect("written");
+    log.sync().expect("synced");
+    let before = disk.files()[&segment::name(1)].clone();
+    log.append(&[record(1), sized(9), record(2)]).expect("written");
+    let after = disk.files()[&segment::name(1)].clone();
+    assert_eq!(before.len(), after.len(), "there was space for it");
+    let changed = |range: std::ops::Range<usize>| range.filter(|place| before[*place] != after[*place]);
+    let records_offset = Header::decode(&after).expect("a header").records_offset() as usize;
+    let start_of = changed(records_offset..after.len()).next().expect("written");
+    let end_of = changed(records_offset..after.len()).next_back().expect("written") + 1;
+    let mut counts = std::collections::BTreeSet::new();
+    for from in start_of..end_of {
+        for to in (from + 1..=end_of).step_by(3) {
+            let mut torn = after.clone();
+            torn[from..to].copy_from_slice(&before[from..to]);
+            let (read, replayed, mended) = start(&Files::from([(segment::name(1), torn)])).expect("mended");
+            assert!((2..=5).contains(&read.len()));
+            assert_eq!(replayed.cut_records, 5 - read.len() as u64);
+            let (again, replayed, _) = start(&mended).expect("whole");
+            assert_eq!((&again, replayed.cut_bytes, replayed.heads_mended), (&read, 0, 0));
+            counts.insert(read.len());
+        }
+    }
+    assert!(counts.contains(&2) && counts.contains(&4), "{counts:?}");
 }
 
 #[test]
@@ -319,7 +394,9 @@ fn what_is_mended_is_durable() {
         disk.take_trace()
     };
     assert_eq!(mended(&first, &files[&first]), Vec::<String>::new());
-    let torn = [&files[&first][..], &[0]].concat();
+    let torn = [&files[&first][..], &[1]].concat();
+    let space = [&files[&first][..], &[0]].concat();
+    assert_eq!(mended(&first, &space), Vec::<String>::new());
     assert_eq!(mended(&first, &torn), [format!("truncate {first}"), format!("sync {first}")]);
     assert_eq!(mended(&second, &[0]), [format!("remove {second}"), "sync_directory ".into()]);
 }

@@ -14,7 +14,7 @@ fn written() -> Files {
     let identity = || Identity { node: NodeId(7), incarnation: 7 };
     let mut log = Log::open(
         disk.clone(),
-        LogConfig { segment_bytes: 200, compact_bytes: u64::MAX, ..LogConfig::DEFAULT },
+        LogConfig { segment_bytes: 200, ahead_bytes: 0, compact_bytes: u64::MAX, ..LogConfig::DEFAULT },
         identity,
     )
     .expect("a fresh log");
@@ -51,6 +51,22 @@ fn a_whole_log_is_whole_and_shows_every_record() {
     assert_eq!(problems(&files), []);
     let ordinals: Vec<u64> = records_of(&files).into_iter().map(|(.., ordinal)| ordinal).collect();
     assert_eq!(ordinals, (1..=26).collect::<Vec<u64>>());
+}
+
+/// Goal: space is no damage, in any segment; what is in it is.
+#[test]
+fn zeroes_at_the_end_of_a_file_are_no_problem() {
+    let (files, mut with_space) = (written(), written());
+    with_space.values_mut().for_each(|bytes| bytes.resize(bytes.len() + 5_000, 0));
+    assert_eq!(problems(&with_space), []);
+    assert_eq!(records_of(&with_space), records_of(&files));
+    for (file, bytes) in &files {
+        let mut odd = with_space.clone();
+        odd.get_mut(file).expect("there")[bytes.len() + 99] = 1;
+        let found = problems(&odd);
+        assert_eq!((found.len(), found[0].offset), (1, bytes.len() as u64), "{found:?}");
+        assert!(found[0].known.ends_with(&format!("up to byte {}", bytes.len() + 100)), "{found:?}");
+    }
 }
 
 /// Goal: no damage but to the hole between heads and records goes unnoticed, and records elsewhere are still shown.

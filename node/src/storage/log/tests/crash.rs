@@ -106,16 +106,25 @@ fn script() -> Vec<Step> {
 
 #[test]
 fn every_crash_leaves_a_prefix_with_all_that_was_synced() {
+    crash_at_each(1, &SMALL);
+}
+
+#[test]
+fn nor_does_a_crash_cost_more_where_zeroes_were_written_over() {
+    crash_at_each(3, &SMALL_AHEAD);
+}
+
+fn crash_at_each(stride: usize, config: &LogConfig) {
     let script = script();
-    for steps in 0.. {
+    for steps in (0..).step_by(stride) {
         let disk = Double::default();
         disk.fail_after(steps);
-        let outcome = run(&disk, &SMALL, &script);
+        let outcome = run(&disk, config, &script);
         for crashed in disk.crashes() {
-            check(&Double::with_files(&crashed.files()), &SMALL, &outcome);
+            check(&Double::with_files(&crashed.files()), config, &outcome);
             // Where in a write it ended makes little difference to that: a sample of the bytes will do.
             if steps % 5 == 0 {
-                check_crashes_of_recovery(&crashed, &SMALL, &outcome);
+                check_crashes_of_recovery(&crashed, config, &outcome);
             }
         }
         if outcome.finished {
@@ -159,10 +168,11 @@ proptest! {
     fn any_run_survives_any_crash(
         script in steps(),
         segment_bytes in 0u64..1000,
+        ahead_bytes in prop_oneof![Just(0), Just(700), Just(5_000)],
         crash_at in 0u64..4000,
         second_crash_at in 0u64..12,
     ) {
-        let config = LogConfig { segment_bytes, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
+        let config = LogConfig { segment_bytes, ahead_bytes, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
         let disk = Double::default();
         disk.fail_after(crash_at);
         let outcome = run(&disk, &config, &script);
