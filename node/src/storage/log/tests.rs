@@ -9,6 +9,7 @@ use crate::storage::slot::{Owner, SLOT_BYTES};
 use norn_client::wire::ClusterId;
 
 mod crash;
+mod points;
 
 pub(super) const SMALL: LogConfig = LogConfig { segment_bytes: 200 };
 
