@@ -5,7 +5,7 @@
 
 use crate::adapter::{self, Core, log};
 use crate::clock::{Monotonic, Wall, draw_signed};
-use crate::disk::SimDisk;
+use crate::disk::{SimDisk, Suffered};
 use crate::history::Happening;
 use crate::options::Options;
 use crate::wire::{decode_peer, encode_peer, encode_response};
@@ -45,6 +45,8 @@ enum Waiting {
 pub struct Process {
     /// Its disk.
     pub disk: SimDisk,
+    /// What the disk had done before this process.
+    pub suffered: Suffered,
     /// Its monotonic clock.
     pub clock: Monotonic,
     /// Its wall clock.
@@ -86,6 +88,7 @@ impl Process {
         let bound_us = if options.wild_wall_clock { 5 * 3_600_000_000 } else { bound_us };
         Process {
             disk: SimDisk::default(),
+            suffered: Suffered::default(),
             clock: Monotonic::new(0, 0, rate_ppm),
             wall: Wall::new(0, offset_us, drift_ppm, bound_us),
             running: None,
@@ -126,7 +129,9 @@ impl World {
             self.count("sometimes: restart within timeout");
         }
         let seed = self.randoms.identity.bits();
+        self.trouble_disk(node);
         match self.recover(node, disk, seed) {
+            Err(reason) if self.disk_failed(node) => self.start_failed(node, &reason),
             Err(reason) => self.fail("recovery", format!("node {node} does not start: {reason}")),
             Ok(running) => {
                 self.line(format_args!("n{node} start {boot} {:?}", running.log.identity()));
@@ -297,6 +302,9 @@ impl World {
                 return;
             }
             self.carry_out_one(node, effect);
+            if self.nodes[node].running.is_none() {
+                return;
+            }
             if vote && self.crashes_briefly(node, after, "fault: crash after a vote") {
                 return;
             }
@@ -346,10 +354,10 @@ impl World {
         assert!(ticket > running.appended, "tickets ascend");
         running.appended = ticket;
         let (appended, idle) = (running.log.append(records), !running.syncing);
-        if let Err(error) = appended {
-            self.fail("log", format!("node {node}: {error}"));
-        }
         self.tell(Happening::Appended { node, ticket, records });
+        if let Err(error) = appended {
+            return self.log_stopped(node, &error);
+        }
         if idle {
             self.begin_sync(node);
         }
@@ -361,6 +369,7 @@ impl World {
         if random.chance(self.options.sync_slow_ppm, 1_000_000) && self.phase == crate::world::Phase::Safety {
             delay_us = random.between(delay_us, 100_000);
         }
+        delay_us *= self.nodes[node].disk.slowness();
         let crash_us = std::mem::take(&mut self.nodes[node].crash_in_sync).then(|| random.between(0, delay_us));
         let boot = self.nodes[node].boot;
         if let Some(crash_us) = crash_us {
@@ -390,7 +399,7 @@ impl World {
         running.syncing = false;
         let (synced, more) = (running.log.sync(), running.appended > ticket);
         if let Err(error) = synced {
-            self.fail("log", format!("node {node}: {error}"));
+            return self.log_stopped(node, &error);
         }
         self.line(format_args!("n{node} synced {}", ticket.0));
         self.tell(Happening::Synced { node, ticket });

@@ -140,6 +140,8 @@ pub struct Randoms {
     pub links: Random,
     /// Seeds and identities of processes.
     pub identity: Random,
+    /// What goes wrong with operations of disks.
+    pub troubles: Random,
 }
 
 /// Counters by name.
@@ -216,6 +218,8 @@ impl World {
             disk: random.child(),
             links: random.child(),
             identity: random.child(),
+            // From a copy, so that it shifts no draw after it.
+            troubles: random.clone().child(),
         };
         let mut world = World {
             operator: Operator::new(options.nodes as usize, random.wide()),
@@ -293,7 +297,10 @@ impl World {
             Event::Fault(fault) => self.fault(fault),
             Event::Mend { number } => self.mend(number),
             Event::Operate { node } => self.operate(node),
-            Event::Heal => self.heal(),
+            Event::Heal => {
+                self.heal();
+                self.heal_disks();
+            }
             Event::Poll => self.poll(),
         }
     }
