@@ -5,7 +5,7 @@
 
 use crate::adapter::{self, Core, log};
 use crate::clock::{Monotonic, Wall, draw_signed};
-use crate::disk::{SimDisk, Suffered};
+use crate::disk::SimDisk;
 use crate::history::Happening;
 use crate::options::Options;
 use crate::wire::{decode_peer, encode_peer, encode_response};
@@ -45,8 +45,8 @@ enum Waiting {
 pub struct Process {
     /// Its disk.
     pub disk: SimDisk,
-    /// What the disk had done before this process.
-    pub suffered: Suffered,
+    /// Operations of the disk that had failed before this process.
+    pub disk_errors: u64,
     /// Its monotonic clock.
     pub clock: Monotonic,
     /// Its wall clock.
@@ -88,7 +88,7 @@ impl Process {
         let bound_us = if options.wild_wall_clock { 5 * 3_600_000_000 } else { bound_us };
         Process {
             disk: SimDisk::default(),
-            suffered: Suffered::default(),
+            disk_errors: 0,
             clock: Monotonic::new(0, 0, rate_ppm),
             wall: Wall::new(0, offset_us, drift_ppm, bound_us),
             running: None,

@@ -16,7 +16,7 @@ const SLOWNESS: [u64; 3] = [10, 100, 1_000];
 impl World {
     /// Draws what goes wrong with a disk under the process that starts now.
     pub fn trouble_disk(&mut self, node: usize) {
-        self.nodes[node].suffered = self.nodes[node].disk.suffered();
+        self.nodes[node].disk_errors = self.nodes[node].disk.suffered().errors();
         if self.healed() {
             return self.nodes[node].disk.end_troubles();
         }
@@ -50,7 +50,7 @@ impl World {
 
     /// Whether the disk has failed this process.
     pub fn disk_failed(&self, node: usize) -> bool {
-        self.nodes[node].disk.suffered() != self.nodes[node].suffered
+        self.nodes[node].disk.suffered().errors() > self.nodes[node].disk_errors
     }
 
     /// A node that cannot read its log, or not mend it, ends, and is started again later.
