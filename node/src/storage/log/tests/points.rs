@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 
 const CONFIG: LogConfig = LogConfig { segment_bytes: 400 };
 
+/// More operations than the workload or a start has: what does not end by then never does.
+const OPERATIONS_MAX: u64 = 1_000;
+
 /// What goes through every kind of operation that a log does: a new thing that it can do is a line here.
 fn workload() -> Vec<Step> {
     vec![
@@ -87,6 +90,7 @@ impl Explorer {
 
     /// Starts on a disk and crashes after so many operations; whether the start had ended by then.
     fn recover(&mut self, disk: &Double, operations: u64, outcome: &Outcome) -> bool {
+        assert!(operations < OPERATIONS_MAX, "a start fails on a good disk");
         disk.fail_after_operations(operations);
         let mut outcome = outcome.clone();
         let mut read = 0;
@@ -109,6 +113,7 @@ impl Explorer {
 }
 
 fn stopped(operations: u64, script: &[Step]) -> (Double, Outcome) {
+    assert!(operations < OPERATIONS_MAX, "the workload fails on a good disk");
     let disk = Double::default();
     disk.fail_after_operations(operations);
     let outcome = run(&disk, &CONFIG, script);
