@@ -17,10 +17,13 @@ use std::time::Instant;
 const FAILURES_SHOWN: usize = 5;
 
 /// States that a good number of seeds should reach; a swarm shows those it did not.
-const SOMETIMES: [&str; 16] = [
+const SOMETIMES: [&str; 19] = [
     "campaign",
     "crash between effects",
     "crash lost unsynced bytes",
+    "disk failed",
+    "disk failed during a start",
+    "disk full",
     "done flag",
     "established",
     "expired",

@@ -8,7 +8,7 @@
 mod adapter;
 mod clock;
 pub mod command;
-mod disk;
+pub mod disk;
 mod faults;
 mod history;
 mod jobs;
@@ -24,6 +24,7 @@ mod settle;
 #[cfg(test)]
 mod tests;
 pub mod trace;
+mod troubles;
 mod wire;
 mod workload;
 mod world;

@@ -162,6 +162,18 @@ options! {
     crash_before_flag_percent: u64,
     /// Writes to other replicas that are lost over and above, in a hundred, so that replicas know different things.
     lost_writes_percent: u64,
+    /// Reads of a disk that fail, in a million.
+    disk_read_errors_ppm: u64,
+    /// Writes to a disk that fail, in a million.
+    disk_write_errors_ppm: u64,
+    /// Syncs of files that fail, in a million.
+    disk_sync_errors_ppm: u64,
+    /// Operations on a directory that fail, in a million.
+    disk_name_errors_ppm: u64,
+    /// Processes whose disk has little room left, in a hundred.
+    disk_full_percent: u64,
+    /// Processes whose disk is ten to a thousand times slower than usual, in a hundred.
+    disk_slow_percent: u64,
 }
 
 /// A draw that is 0, so that the fault is off, one time in four.
@@ -193,7 +205,9 @@ impl Options {
             options.compact_bytes = [2_000, 20_000, 200_000][random.below(3) as usize];
             options.saved_bytes = [500, 5_000, 50_000][random.below(3) as usize];
         }
-        options.unsynced_facts = random.chance(1, 10);
+        options.draw_disks(random);
+        // Where disks fail, what was not synced is lost.
+        options.unsynced_facts = random.chance(1, 8) && !options.disks_fail();
         overrides.apply(&mut options);
         options.replicas = options.replicas.min(options.nodes);
         options
@@ -258,6 +272,12 @@ impl Options {
             crash_after_vote_percent: 0,
             crash_before_flag_percent: 0,
             lost_writes_percent: 0,
+            disk_read_errors_ppm: 0,
+            disk_write_errors_ppm: 0,
+            disk_sync_errors_ppm: 0,
+            disk_name_errors_ppm: 0,
+            disk_full_percent: 0,
+            disk_slow_percent: 0,
             mutant: None,
         }
     }
@@ -268,6 +288,28 @@ impl Options {
             // Messages that take as long as a candidate's patience make candidates meet.
             self.delay_us_max = self.heartbeat_ms * random.between(500, 2_000);
         }
+    }
+
+    fn draw_disks(&mut self, random: &mut Random) {
+        if random.chance(1, 4) {
+            self.disk_read_errors_ppm = rate(random, 50_000);
+            self.disk_write_errors_ppm = rate(random, 5_000);
+            self.disk_sync_errors_ppm = rate(random, 5_000);
+            self.disk_name_errors_ppm = rate(random, 50_000);
+            self.disk_full_percent = mean(random, 1, 30);
+            self.disk_slow_percent = mean(random, 1, 30);
+        }
+    }
+
+    fn disks_fail(&self) -> bool {
+        let errors = [
+            self.disk_read_errors_ppm,
+            self.disk_write_errors_ppm,
+            self.disk_sync_errors_ppm,
+            self.disk_name_errors_ppm,
+            self.disk_full_percent,
+        ];
+        errors.iter().any(|rate| *rate > 0)
     }
 
     fn draw_wild(&mut self, random: &mut Random) {

@@ -49,6 +49,8 @@ enum Waiting {
 pub struct Process {
     /// Its disk.
     pub disk: SimDisk,
+    /// Operations of the disk that had failed before this process.
+    pub disk_errors: u64,
     /// Its monotonic clock.
     pub clock: Monotonic,
     /// Its wall clock.
@@ -90,6 +92,7 @@ impl Process {
         let bound_us = if options.wild_wall_clock { 5 * 3_600_000_000 } else { bound_us };
         Process {
             disk: SimDisk::default(),
+            disk_errors: 0,
             clock: Monotonic::new(0, 0, rate_ppm),
             wall: Wall::new(0, offset_us, drift_ppm, bound_us),
             running: None,
@@ -130,7 +133,9 @@ impl World {
             self.count("sometimes: restart within timeout");
         }
         let seed = self.randoms.identity.bits();
+        self.trouble_disk(node);
         match self.recover(node, disk, seed) {
+            Err(reason) if self.disk_failed(node) => self.start_failed(node, &reason),
             Err(reason) => self.fail("recovery", format!("node {node} does not start: {reason}")),
             Ok(running) => {
                 self.line(format_args!("n{node} start {boot} {:?}", running.log.identity()));
@@ -313,6 +318,9 @@ impl World {
                 return;
             }
             self.carry_out_one(node, effect);
+            if self.nodes[node].running.is_none() {
+                return;
+            }
             if vote && self.crashes_briefly(node, after, "fault: crash after a vote") {
                 return;
             }
@@ -362,10 +370,10 @@ impl World {
         assert!(ticket > running.appended, "tickets ascend");
         running.appended = ticket;
         let (appended, idle) = (running.log.append(records), !running.syncing);
-        if let Err(error) = appended {
-            self.fail("log", format!("node {node}: {error}"));
-        }
         self.tell(Happening::Appended { node, ticket, records });
+        if let Err(error) = appended {
+            return self.log_stopped(node, &error);
+        }
         if idle {
             self.begin_sync(node);
         }
@@ -377,6 +385,7 @@ impl World {
         if random.chance(self.options.sync_slow_ppm, 1_000_000) && self.phase == crate::world::Phase::Safety {
             delay_us = random.between(delay_us, 100_000);
         }
+        delay_us *= self.nodes[node].disk.slowness();
         let crash_us = std::mem::take(&mut self.nodes[node].crash_in_sync).then(|| random.between(0, delay_us));
         let boot = self.nodes[node].boot;
         if let Some(crash_us) = crash_us {
@@ -406,11 +415,14 @@ impl World {
         running.syncing = false;
         let (synced, more) = (running.log.commit(self.now_us), running.appended > ticket);
         if let Err(error) = synced {
-            self.fail("log", format!("node {node}: {error}"));
+            return self.log_stopped(node, &error);
         }
         self.line(format_args!("n{node} synced {}", ticket.0));
         self.tell(Happening::Synced { node, ticket });
         self.keep_up(node);
+        if self.nodes[node].running.is_none() {
+            return;
+        }
         if more {
             self.begin_sync(node);
         }
@@ -427,9 +439,16 @@ impl World {
                 let delay_us = self.randoms.saves.between(0, self.options.sync_us_max);
                 self.schedule_in(delay_us, Event::Save { node, boot, anew: true });
             }
-            Ok(log::Upkeep::GivenUp(error)) => self.fail("log", format!("node {node}: {error}")),
-            Err(error) => self.fail("log", format!("node {node}: {error}")),
+            Ok(log::Upkeep::GivenUp(error)) => self.snapshot_given_up(node, &error),
+            Err(error) => self.log_stopped(node, &error),
         }
+    }
+
+    fn snapshot_given_up(&mut self, node: usize, error: &log::SnapshotError) {
+        if !self.disk_failed(node) {
+            self.fail("log", format!("node {node}: {error}"));
+        }
+        self.count("sometimes: snapshot given up");
     }
 
     /// The log takes the next part of the state for its snapshot.
@@ -454,8 +473,8 @@ impl World {
                 self.count("sometimes: snapshot");
                 self.compare_with_disk(node);
             }
-            Ok(log::Saved::GivenUp(error)) => self.fail("log", format!("node {node}: {error}")),
-            Err(error) => self.fail("log", format!("node {node}: {error}")),
+            Ok(log::Saved::GivenUp(error)) => self.snapshot_given_up(node, &error),
+            Err(error) => self.log_stopped(node, &error),
         }
     }
 

@@ -4,6 +4,7 @@ use crate::options::Overrides;
 use crate::report::run;
 use crate::trace::Keep;
 use norn_node::config::Mutant;
+use std::collections::BTreeMap;
 
 fn small() -> Overrides {
     Overrides { tasks: Some(20), safety_ms: Some(5_000), ..Overrides::default() }
@@ -65,4 +66,30 @@ fn a_wrong_clock_is_noticed_and_costs_nothing_but_leadership() {
         fenced += report.counters.get("sometimes: clock fenced").copied().unwrap_or(0);
     }
     assert!(fenced > 0, "no clock was found to be wrong");
+}
+
+/// Goal: nodes whose disks fail end, come back, and break no promise. Method: every kind of trouble at once, and often.
+#[test]
+fn disks_that_fail_cost_restarts_and_no_promise() {
+    let knobs = Overrides {
+        disk_read_errors_ppm: Some(50_000),
+        disk_write_errors_ppm: Some(5_000),
+        disk_sync_errors_ppm: Some(5_000),
+        disk_name_errors_ppm: Some(50_000),
+        disk_full_percent: Some(30),
+        disk_slow_percent: Some(30),
+        ..small()
+    };
+    let mut seen = BTreeMap::new();
+    for seed in 1..13 {
+        let report = run(seed, &knobs, Keep::Tail);
+        assert_eq!(report.violation, None, "{}", report.headline());
+        for (name, count) in report.counters {
+            *seen.entry(name).or_insert(0) += count;
+        }
+    }
+    for name in ["disk failed", "disk failed during a start", "disk full"] {
+        assert!(seen.contains_key(&format!("sometimes: {name}")), "no {name}");
+    }
+    assert!(seen.contains_key("fault: slow disk"));
 }

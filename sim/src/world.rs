@@ -200,6 +200,8 @@ pub struct Randoms {
     pub identity: Random,
     /// Parts of snapshots.
     pub saves: Random,
+    /// What goes wrong with operations of disks.
+    pub troubles: Random,
 }
 
 /// Counters by name.
@@ -277,6 +279,8 @@ impl World {
             links: random.child(),
             identity: random.child(),
             saves: random.child(),
+            // From a copy, so that it shifts no draw after it.
+            troubles: random.clone().child(),
         };
         let mut world = World {
             operator: Operator::new(options.nodes as usize, random.wide()),
@@ -355,7 +359,10 @@ impl World {
             Event::Fault(fault) => self.fault(fault),
             Event::Mend { number } => self.mend(number),
             Event::Operate { node } => self.operate(node),
-            Event::Heal => self.heal(),
+            Event::Heal => {
+                self.heal();
+                self.heal_disks();
+            }
             Event::Poll => self.poll(),
         }
     }

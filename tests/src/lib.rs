@@ -5,11 +5,13 @@
 //! - [`cluster`]: nodes as processes that are killed, stopped and started again.
 //! - [`cli`]: the verbs as a script meets them, one-shot and in a piped REPL.
 //! - [`accounting`]: what became of every task, judged independently of the cluster.
+//! - [`fuzz`]: what any bytes may be taken for; no processes.
 
 pub mod accounting;
 pub mod binary;
 pub mod cli;
 pub mod cluster;
+pub mod fuzz;
 pub mod wait;
 
 pub use accounting::Ledger;

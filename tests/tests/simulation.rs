@@ -103,10 +103,10 @@ const CAUGHT_FROM: [(Mutant, u64); 12] = [
     (Mutant::AckBeforeDurable, 2),
     (Mutant::VoteIgnoresViewstamp, 172),
     (Mutant::DoneFlagIgnored, 31),
-    (Mutant::WallClockOnly, 5),
+    (Mutant::WallClockOnly, 52),
     (Mutant::FlagsForgotten, 63),
     (Mutant::LeaderBelieved, 1),
-    (Mutant::FencedLeads, 5),
+    (Mutant::FencedLeads, 14),
 ];
 /// Seeds tried for each.
 const SEEDS_EACH: u64 = 3;

@@ -13,6 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
+mod images;
+
+pub(crate) use images::Files;
+
 /// A write can end in the middle at so many places at most.
 const WRITE_STEPS_MAX: usize = 24;
 
@@ -120,11 +124,39 @@ impl Content {
     }
 }
 
+#[derive(Debug, Clone)]
+enum Naming {
+    Link(String, u64),
+    Move(String, String),
+    Unlink(String),
+}
+
+impl Naming {
+    fn apply(&self, names: &mut BTreeMap<String, u64>) {
+        match self {
+            Naming::Link(name, number) => {
+                names.insert(name.clone(), *number);
+            }
+            Naming::Move(from, to) => {
+                let number = names.remove(from).expect("what is renamed is there");
+                names.insert(to.clone(), number);
+            }
+            Naming::Unlink(name) => {
+                names.remove(name);
+            }
+        }
+    }
+}
+
 #[derive(Debug, Clone, Default)]
 struct State {
     contents: BTreeMap<u64, Content>,
     names: BTreeMap<String, u64>,
     durable_names: BTreeMap<String, u64>,
+    /// What was done to names since the directory was synced.
+    pending_names: Vec<Naming>,
+    /// Operations until everything fails.
+    operations_left: Option<u64>,
     /// Steps until everything fails: a few for each write, one for any other change.
     budget: Option<u64>,
     /// There is no room for files whose names end so.
@@ -176,6 +208,11 @@ impl Double {
         self.0.borrow_mut().refused = Some(suffix);
     }
 
+    /// After so many changing operations, each of them whole, all fail.
+    pub fn fail_after_operations(&self, operations: u64) {
+        self.0.borrow_mut().operations_left = Some(operations);
+    }
+
     pub fn budget_left(&self) -> u64 {
         self.0.borrow().budget.expect("a budget was set")
     }
@@ -218,11 +255,17 @@ impl State {
     }
 
     fn change(&mut self, operation: &'static str, file: &str) -> Result<(), DiskError> {
-        if self.spend(1) == 0 {
+        if self.operations_left == Some(0) || self.spend(1) == 0 {
             return Err(failure(operation, file, "crashed"));
         }
+        self.operations_left = self.operations_left.map(|left| left - 1);
         self.trace.push(format!("{operation} {file}"));
         Ok(())
+    }
+
+    fn name(&mut self, naming: Naming) {
+        naming.apply(&mut self.names);
+        self.pending_names.push(naming);
     }
 
     fn number(&self, operation: &'static str, file: &str) -> Result<u64, DiskError> {
@@ -261,7 +304,7 @@ impl Disk for Double {
             Some(number) => *number,
             None => {
                 let number = state.contents.len() as u64;
-                state.names.insert(file.into(), number);
+                state.name(Naming::Link(file.into(), number));
                 number
             }
         };
@@ -283,9 +326,8 @@ impl Disk for Double {
     fn rename(&mut self, from: &str, to: &str) -> Result<(), DiskError> {
         let mut state = self.0.borrow_mut();
         state.change("rename", from)?;
-        let number = state.number("rename", from)?;
-        state.names.remove(from);
-        state.names.insert(to.into(), number);
+        state.number("rename", from)?;
+        state.name(Naming::Move(from.into(), to.into()));
         Ok(())
     }
 
@@ -293,7 +335,7 @@ impl Disk for Double {
         let mut state = self.0.borrow_mut();
         state.change("remove", file)?;
         state.number("remove", file)?;
-        state.names.remove(file);
+        state.name(Naming::Unlink(file.into()));
         Ok(())
     }
 
@@ -310,6 +352,7 @@ impl Disk for Double {
         let mut state = self.0.borrow_mut();
         state.change("sync_directory", "")?;
         state.durable_names = state.names.clone();
+        state.pending_names.clear();
         Ok(())
     }
 }

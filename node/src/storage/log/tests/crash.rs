@@ -7,51 +7,90 @@ use super::*;
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
-enum Step {
+pub(super) enum Step {
     Append(Vec<Record>),
     Sync,
+    /// The process ends and another one starts; the machine lives on.
+    Reopen,
+    /// Writes a snapshot.
+    Compact,
 }
 
 /// What a run that may have ended early had done.
-#[derive(Debug, Default)]
-struct Outcome {
+#[derive(Debug, Clone, Default)]
+pub(super) struct Outcome {
     /// Set once opening was reported to have succeeded.
-    identity: Option<Identity>,
+    pub identity: Option<Identity>,
     /// All that may be in the log, without the identity.
-    appended: Vec<Record>,
+    pub appended: Vec<Record>,
     /// How many of these must be.
-    synced: usize,
-    finished: bool,
+    pub synced: usize,
+    pub finished: bool,
 }
 
-fn run(disk: &Double, config: &LogConfig, script: &[Step]) -> Outcome {
+pub(super) fn run(disk: &Double, config: &LogConfig, script: &[Step]) -> Outcome {
     let mut outcome = Outcome::default();
-    let Ok(mut log) = Log::open(disk.clone(), config.clone(), || identity(1)) else { return outcome };
-    outcome.identity = Some(log.identity());
-    if log.replay(|replay| replay.whole().map(drop)).is_err() {
-        return outcome;
-    }
-    for step in script {
-        let result = match step {
-            Step::Append(records) => {
-                outcome.appended.extend_from_slice(records);
-                log.append(records)
-            }
-            Step::Sync => log.sync(),
-        };
-        if result.is_err() {
-            return outcome;
-        }
-        if matches!(step, Step::Sync) {
-            outcome.synced = outcome.appended.len();
-        }
-    }
-    outcome.finished = true;
+    outcome.finished = try_run(disk, config, script, &mut outcome).is_some();
     outcome
 }
 
+/// None if the disk failed on the way.
+fn try_run(disk: &Double, config: &LogConfig, script: &[Step], outcome: &mut Outcome) -> Option<()> {
+    let mut log = reopen(disk, config, outcome)?;
+    for step in script {
+        match step {
+            Step::Append(records) => {
+                outcome.appended.extend_from_slice(records);
+                log.append(records).ok()?;
+            }
+            Step::Sync => {
+                log.sync().ok()?;
+                outcome.synced = outcome.appended.len();
+            }
+            Step::Reopen => log = reopen(disk, config, outcome)?,
+            Step::Compact => {
+                compact(&mut log, &outcome.appended)?;
+                outcome.synced = outcome.appended.len();
+            }
+        }
+    }
+    Some(())
+}
+
+/// Writes a snapshot of a node whose state is all that ever was appended, and clears away what it takes the place of.
+fn compact(log: &mut Log<Double>, appended: &[Record]) -> Option<()> {
+    loop {
+        match log.upkeep().ok()? {
+            Upkeep::Again => {}
+            Upkeep::Rest => return Some(()),
+            Upkeep::GivenUp(_) => return None,
+            Upkeep::Begin => {
+                let (first, rest) = appended.split_at(appended.len() / 2);
+                let state = [&[identity_record(log.identity())], first].concat();
+                let whole = log.save(&state, false).ok()? == Saved::Part && log.save(rest, true).ok()? == Saved::Whole;
+                whole.then_some(())?;
+            }
+        }
+    }
+}
+
+/// Starts on a disk that nothing was lost from: all is read, and from then on durable.
+fn reopen(disk: &Double, config: &LogConfig, outcome: &mut Outcome) -> Option<Log<Double>> {
+    let mut log = Log::open(disk.clone(), config.clone(), || identity(1)).ok()?;
+    outcome.identity = Some(log.identity());
+    let mut records = Vec::new();
+    let visit = |replay: Replay| {
+        records.push(replay.whole()?);
+        Ok(())
+    };
+    log.replay(visit).ok()?;
+    assert_eq!(records[1..], outcome.appended);
+    outcome.synced = outcome.appended.len();
+    Some(log)
+}
+
 /// Starts from a disk, checks what is there, writes on, and starts again.
-fn check(disk: &Double, config: &LogConfig, outcome: &Outcome) {
+pub(super) fn check(disk: &Double, config: &LogConfig, outcome: &Outcome) {
     let (mut log, mut records, _) = start(disk, config.clone()).expect("a crash leaves what can be mended");
     if let Some(identity) = outcome.identity {
         assert_eq!(log.identity(), identity, "an identity is for ever");
@@ -158,7 +197,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let append = proptest::collection::vec(0u64..400, 0..6)
         .prop_map(|numbers| Step::Append(numbers.into_iter().map(record).collect()));
     let large = (0usize..700).prop_map(|bytes| Step::Append(vec![sized(bytes)]));
-    proptest::collection::vec(prop_oneof![4 => append, 1 => large, 2 => Just(Step::Sync)], 0..25)
+    let step = prop_oneof![8 => append, 2 => large, 4 => Just(Step::Sync), 1 => Just(Step::Reopen)];
+    proptest::collection::vec(step, 0..25)
 }
 
 proptest! {

@@ -1,15 +1,23 @@
-//! A disk that forgets at a crash what was not synced.
+//! A disk that forgets at a crash what was not synced, and does worse if it is told to.
 //!
 //! Per file it knows the durable bytes and the operations since; per directory the durable names and the changes since.
 //! A crash keeps any of the writes since, each whole, in part or not at all, and a random prefix of the changes of names.
-//! Synced data is never damaged in this
-//! form of the simulator: the cluster is supposed to recover from everything that happens here.
+//! Beyond that, `troubles` says what may go wrong with operations, and `damage` what may become of bytes at rest. By
+//! itself the disk does neither, and draws nothing for it.
 
 use norn_node::protocol::random::Random;
 use norn_node::storage::disk::{Disk, DiskError};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+
+mod damage;
+mod troubles;
+
+pub use damage::{Damage, Harm, Place};
+pub use troubles::{Suffered, Troubles};
+
+use troubles::Troubled;
 
 #[derive(Debug, Clone)]
 enum Change {
@@ -22,6 +30,10 @@ struct File {
     durable: Vec<u8>,
     current: Vec<u8>,
     pending: Vec<Change>,
+    /// A failed sync has lost changes: what is read is not what is durable, and no later sync makes it so.
+    stranded: bool,
+    /// Durable contents of sectors before those of now, where they are kept.
+    earlier: BTreeMap<u64, Vec<u8>>,
 }
 
 #[derive(Debug, Clone)]
@@ -38,6 +50,12 @@ struct Directory {
     names: BTreeMap<String, u64>,
     names_durable: BTreeMap<String, u64>,
     pending: Vec<Rename>,
+    /// As of a file.
+    stranded: bool,
+    /// Files keep what their sectors held before.
+    keeps_earlier: bool,
+    troubled: Option<Troubled>,
+    suffered: Suffered,
 }
 
 /// A handle to the disk of one node; it outlives the processes that use it.
@@ -113,8 +131,9 @@ impl File {
     }
 
     /// Keeps any part of what was not synced.
-    fn crash(&mut self, random: &mut Random, lost: &mut Lost) {
+    fn crash(&mut self, keeps_earlier: bool, random: &mut Random, lost: &mut Lost) {
         let pending = std::mem::take(&mut self.pending);
+        let before = if keeps_earlier { self.durable.clone() } else { Vec::new() };
         let fate = random.below(4);
         self.current = std::mem::take(&mut self.durable);
         for change in pending {
@@ -125,21 +144,54 @@ impl File {
             kept.into_iter().for_each(|change| change.apply(&mut self.current));
         }
         self.durable = self.current.clone();
+        self.stranded = false;
+        self.keep_earlier(&before);
+    }
+
+    /// Makes durable those of the pending changes that are chosen; the others are lost.
+    fn sync(&mut self, keeps_earlier: bool, mut chosen: impl FnMut() -> bool) {
+        let before = if keeps_earlier { self.durable.clone() } else { Vec::new() };
+        for change in std::mem::take(&mut self.pending) {
+            if chosen() {
+                change.apply(&mut self.durable);
+            } else {
+                self.stranded = true;
+            }
+        }
+        self.keep_earlier(&before);
+        let agree = self.durable.len() == self.current.len();
+        assert!(agree || self.stranded, "a synced file has no pending change");
+    }
+}
+
+impl Directory {
+    fn number(&self, operation: &'static str, name: &str) -> Result<u64, DiskError> {
+        self.names.get(name).copied().ok_or_else(|| failure(operation, name, "no such file"))
+    }
+
+    fn file(&mut self, operation: &'static str, name: &str) -> Result<&mut File, DiskError> {
+        let number = self.number(operation, name)?;
+        Ok(self.files.get_mut(&number).expect("names name files"))
+    }
+
+    fn rename(&mut self, rename: Rename) {
+        apply(&mut self.names, &rename);
+        self.pending.push(rename);
     }
 }
 
 impl SimDisk {
-    /// Another disk with what a process sees of this one.
+    /// Another disk, a good one, with what a process sees of this one.
     pub fn copy(&self) -> SimDisk {
         let directory = self.0.borrow();
         let copied =
-            |file: &File| File { durable: file.current.clone(), current: file.current.clone(), pending: vec![] };
+            |file: &File| File { durable: file.current.clone(), current: file.current.clone(), ..File::default() };
         SimDisk(Rc::new(RefCell::new(Directory {
             files: directory.files.iter().map(|(number, file)| (*number, copied(file))).collect(),
             next_file: directory.next_file,
             names: directory.names.clone(),
             names_durable: directory.names.clone(),
-            pending: Vec::new(),
+            ..Directory::default()
         })))
     }
 
@@ -155,178 +207,120 @@ impl SimDisk {
             apply(&mut directory.names_durable, rename);
         }
         directory.names = directory.names_durable.clone();
+        directory.stranded = false;
         for file in directory.files.values_mut() {
-            file.crash(random, &mut lost);
+            file.crash(directory.keeps_earlier, random, &mut lost);
         }
         let names = &directory.names;
         directory.files.retain(|file, _| names.values().any(|named| named == file));
         lost
     }
-
-    fn with<T>(&self, operation: &'static str, name: &str, body: impl FnOnce(&mut File) -> T) -> Result<T, DiskError> {
-        let mut directory = self.0.borrow_mut();
-        let file = directory.names.get(name).copied().ok_or_else(|| absent(operation, name))?;
-        Ok(body(directory.files.get_mut(&file).expect("names name files")))
-    }
 }
 
-fn absent(operation: &'static str, name: &str) -> DiskError {
-    DiskError { operation, file: name.to_owned(), cause: "no such file".into(), full: false }
+fn failure(operation: &'static str, name: &str, cause: &str) -> DiskError {
+    DiskError { operation, file: name.to_owned(), cause: cause.into(), full: false }
 }
 
 impl Disk for SimDisk {
     fn list(&self) -> Result<Vec<String>, DiskError> {
-        Ok(self.0.borrow().names.keys().cloned().collect())
+        let mut directory = self.0.borrow_mut();
+        if directory.name_operation_fails() {
+            return Err(failure("list", "", troubles::CAUSE));
+        }
+        Ok(directory.names.keys().cloned().collect())
     }
 
     fn length(&self, file: &str) -> Result<u64, DiskError> {
-        self.with("length", file, |file| file.current.len() as u64)
+        Ok(self.0.borrow_mut().file("length", file)?.current.len() as u64)
     }
 
     fn read(&self, file: &str, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
-        self.with("read", file, |file| {
-            let start = (offset as usize).min(file.current.len());
-            let end = start.saturating_add(length).min(file.current.len());
-            file.current[start..end].to_vec()
-        })
+        let mut directory = self.0.borrow_mut();
+        let number = directory.number("read", file)?;
+        if directory.read_fails() {
+            return Err(failure("read", file, troubles::CAUSE));
+        }
+        let bytes = &directory.files[&number].current;
+        let start = (offset as usize).min(bytes.len());
+        let end = start.saturating_add(length).min(bytes.len());
+        Ok(bytes[start..end].to_vec())
     }
 
     fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        {
-            let mut directory = self.0.borrow_mut();
-            if !directory.names.contains_key(file) {
-                let number = directory.next_file;
-                directory.next_file += 1;
-                directory.files.insert(number, File::default());
-                directory.names.insert(file.to_owned(), number);
-                directory.pending.push(Rename::Link(file.to_owned(), number));
-            }
+        let mut directory = self.0.borrow_mut();
+        if !directory.names.contains_key(file) {
+            let number = directory.next_file;
+            directory.next_file += 1;
+            directory.files.insert(number, File::default());
+            directory.rename(Rename::Link(file.to_owned(), number));
         }
-        self.with("write", file, |file| file.change(Change::Write(offset, bytes.to_vec())))
+        let failed = directory.write_fails(file, offset, bytes.len());
+        let written = &bytes[..failed.as_ref().map_or(bytes.len(), |(part, _)| *part)];
+        if failed.is_none() || !written.is_empty() {
+            directory.file("write", file)?.change(Change::Write(offset, written.to_vec()));
+        }
+        failed.map_or(Ok(()), |(_, error)| Err(error))
     }
 
     fn truncate(&mut self, file: &str, length: u64) -> Result<(), DiskError> {
-        self.with("truncate", file, |file| file.change(Change::Truncate(length)))
+        let mut directory = self.0.borrow_mut();
+        directory.number("truncate", file)?;
+        let failed = directory.truncate_fails();
+        if failed.is_none_or(|done| done) {
+            directory.file("truncate", file)?.change(Change::Truncate(length));
+        }
+        failed.map_or(Ok(()), |_| Err(failure("truncate", file, troubles::CAUSE)))
     }
 
     fn rename(&mut self, from: &str, to: &str) -> Result<(), DiskError> {
         let mut directory = self.0.borrow_mut();
-        if !directory.names.contains_key(from) {
-            return Err(absent("rename", from));
+        directory.number("rename", from)?;
+        if directory.name_operation_fails() {
+            return Err(failure("rename", from, troubles::CAUSE));
         }
-        let rename = Rename::Move(from.to_owned(), to.to_owned());
-        apply(&mut directory.names, &rename);
-        directory.pending.push(rename);
+        directory.rename(Rename::Move(from.to_owned(), to.to_owned()));
         Ok(())
     }
 
     fn remove(&mut self, file: &str) -> Result<(), DiskError> {
         let mut directory = self.0.borrow_mut();
-        if !directory.names.contains_key(file) {
-            return Err(absent("remove", file));
+        directory.number("remove", file)?;
+        if directory.name_operation_fails() {
+            return Err(failure("remove", file, troubles::CAUSE));
         }
-        let rename = Rename::Unlink(file.to_owned());
-        apply(&mut directory.names, &rename);
-        directory.pending.push(rename);
+        directory.rename(Rename::Unlink(file.to_owned()));
         Ok(())
     }
 
     fn sync(&mut self, file: &str) -> Result<(), DiskError> {
-        self.with("sync", file, |file| {
-            for change in std::mem::take(&mut file.pending) {
-                change.apply(&mut file.durable);
-            }
-            assert_eq!(file.durable.len(), file.current.len(), "a synced file has no pending change");
-        })
+        let mut directory = self.0.borrow_mut();
+        let number = directory.number("sync", file)?;
+        if directory.sync_fails(number) {
+            return Err(failure("sync", file, troubles::CAUSE));
+        }
+        if !directory.sync_lies() {
+            let keeps_earlier = directory.keeps_earlier;
+            directory.file("sync", file)?.sync(keeps_earlier, || true);
+        }
+        Ok(())
     }
 
     fn sync_directory(&mut self) -> Result<(), DiskError> {
         let mut directory = self.0.borrow_mut();
+        if directory.directory_sync_fails() {
+            return Err(failure("sync", "", troubles::CAUSE));
+        }
+        if directory.sync_lies() {
+            return Ok(());
+        }
         let directory = &mut *directory;
         for rename in std::mem::take(&mut directory.pending) {
             apply(&mut directory.names_durable, &rename);
         }
-        assert_eq!(directory.names, directory.names_durable);
+        assert!(directory.stranded || directory.names == directory.names_durable);
         Ok(())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn written() -> SimDisk {
-        let mut disk = SimDisk::default();
-        disk.write("a", 0, b"durable").unwrap();
-        disk.sync("a").unwrap();
-        disk.sync_directory().unwrap();
-        disk
-    }
-
-    #[test]
-    fn a_crash_keeps_what_was_synced_and_any_of_the_rest() {
-        let mut states = BTreeMap::new();
-        for seed in 0..2_000 {
-            let mut disk = written();
-            disk.write("a", 7, b"12").unwrap();
-            disk.write("a", 9, b"34").unwrap();
-            disk.crash(&mut Random::new(seed));
-            let bytes = disk.read("a", 0, 100).unwrap();
-            assert!(bytes.starts_with(b"durable"));
-            let from_write = |(place, byte): (usize, &u8)| *byte == 0 || *byte == b"durable1234"[place];
-            assert!(bytes.iter().enumerate().all(from_write), "{bytes:?}");
-            // What came through one crash comes through the next.
-            disk.crash(&mut Random::new(seed + 1));
-            assert_eq!(disk.read("a", 0, 100).unwrap(), bytes);
-            *states.entry(bytes).or_insert(0) += 1;
-        }
-        for state in ["durable", "durable1", "durable12", "durable__3", "durable__34", "durable_2_4"] {
-            let state: Vec<u8> = state.bytes().map(|byte| if byte == b'_' { 0 } else { byte }).collect();
-            assert!(states.contains_key(&state), "no {state:?} in {states:?}");
-        }
-    }
-
-    #[test]
-    fn a_file_whose_name_was_not_synced_may_vanish() {
-        let mut vanished = 0;
-        for seed in 0..100 {
-            let mut disk = written();
-            disk.write("b", 0, b"data").unwrap();
-            disk.sync("b").unwrap();
-            disk.crash(&mut Random::new(seed));
-            match disk.read("b", 0, 10) {
-                Ok(bytes) => assert_eq!(bytes, b"data"),
-                Err(_) => vanished += 1,
-            }
-            assert_eq!(disk.read("a", 0, 10).unwrap(), b"durable");
-        }
-        assert!((20..80).contains(&vanished), "{vanished}");
-    }
-
-    #[test]
-    fn renames_and_removals_last_once_the_directory_is_synced() {
-        let mut disk = written();
-        disk.rename("a", "b").unwrap();
-        disk.write("c", 0, b"x").unwrap();
-        disk.remove("c").unwrap();
-        disk.sync_directory().unwrap();
-        disk.crash(&mut Random::new(1));
-        assert_eq!(disk.list().unwrap(), ["b"]);
-        assert_eq!(disk.read("b", 3, 2).unwrap(), b"ab");
-        assert!(disk.read("a", 0, 1).is_err());
-    }
-
-    #[test]
-    fn a_cut_that_was_not_synced_may_be_undone() {
-        for seed in 0..100 {
-            let mut disk = written();
-            disk.truncate("a", 3).unwrap();
-            disk.write("a", 3, b"XY").unwrap();
-            disk.crash(&mut Random::new(seed));
-            let bytes = disk.read("a", 0, 100).unwrap();
-            let mut written = bytes.iter().zip(b"durXYle").zip(b"durable");
-            let possible = written.all(|((byte, new), old)| byte == new || byte == old || *byte == 0);
-            assert!(possible && bytes.starts_with(b"dur") && [3, 4, 5, 7].contains(&bytes.len()), "{bytes:?}");
-        }
-    }
-}
+mod tests;

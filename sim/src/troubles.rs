@@ -1,0 +1,78 @@
+//! What goes wrong with the disks of nodes, and what becomes of a node then: its log stops, its process ends as a real one
+//! does, and another one starts later.
+//!
+//! Troubles are drawn for each process. Bytes that were synced stay as they are, so the cluster is supposed to recover from
+//! all of this.
+
+use crate::adapter::log::LogError;
+use crate::disk::Troubles;
+use crate::world::World;
+
+/// Room that is left on a disk which is nearly full.
+const ROOM_BYTES_MAX: u64 = 10_000;
+/// Times by which a disk can be slow.
+const SLOWNESS: [u64; 3] = [10, 100, 1_000];
+
+impl World {
+    /// Draws what goes wrong with a disk under the process that starts now.
+    pub fn trouble_disk(&mut self, node: usize) {
+        self.nodes[node].disk_errors = self.nodes[node].disk.suffered().errors();
+        if self.healed() {
+            return self.nodes[node].disk.end_troubles();
+        }
+        let options = &self.options;
+        let mut troubles = Troubles {
+            read_errors_ppm: options.disk_read_errors_ppm,
+            write_errors_ppm: options.disk_write_errors_ppm,
+            sync_errors_ppm: options.disk_sync_errors_ppm,
+            name_errors_ppm: options.disk_name_errors_ppm,
+            ..Troubles::default()
+        };
+        let random = &mut self.randoms.troubles;
+        let disk = &self.nodes[node].disk;
+        if random.chance(options.disk_full_percent, 100) {
+            troubles.capacity_bytes = Some(disk.used_bytes() + random.between(0, ROOM_BYTES_MAX));
+        }
+        if random.chance(options.disk_slow_percent, 100) {
+            troubles.slowness = SLOWNESS[random.below(SLOWNESS.len() as u64) as usize];
+        }
+        let slow = troubles.slowness > 1;
+        disk.trouble(troubles, random.child());
+        if slow {
+            self.count("fault: slow disk");
+        }
+    }
+
+    /// Disks are well again.
+    pub fn heal_disks(&mut self) {
+        self.nodes.iter().for_each(|process| process.disk.end_troubles());
+    }
+
+    /// Whether the disk has failed this process.
+    pub fn disk_failed(&self, node: usize) -> bool {
+        self.nodes[node].disk.suffered().errors() > self.nodes[node].disk_errors
+    }
+
+    /// A node that cannot read its log, or not mend it, ends, and is started again later.
+    pub fn start_failed(&mut self, node: usize, reason: &str) {
+        self.line(format_args!("n{node} does not start: {reason}"));
+        self.count("sometimes: disk failed during a start");
+        let lost = self.nodes[node].disk.crash(&mut self.randoms.disk);
+        self.line(format_args!("n{node} crash {lost:?}"));
+        self.schedule_restart(node);
+    }
+
+    /// A log has stopped. Its process ends, and with it the machine: after a failed sync the system may show bytes that are
+    /// on no disk, and to no process on this machine can that be told.
+    pub fn log_stopped(&mut self, node: usize, error: &LogError) {
+        let owed = matches!(error, LogError::Disk(_)) && self.disk_failed(node);
+        if !owed {
+            return self.fail("log", format!("node {node}: {error}"));
+        }
+        self.line(format_args!("n{node} log stopped: {error}"));
+        let full = matches!(error, LogError::Disk(error) if error.full);
+        self.count(if full { "sometimes: disk full" } else { "sometimes: disk failed" });
+        self.crash_node(node);
+        self.schedule_restart(node);
+    }
+}

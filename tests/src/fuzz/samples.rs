@@ -1,0 +1,256 @@
+//! Valid bytes of every kind, to begin with.
+
+use super::{Bounded, pack, start};
+use norn_client::wire::codec::{self, Kind};
+use norn_client::wire::request::{Acks, NewTask, Request, Spec};
+use norn_client::wire::response::{Acked, Genesis, Granted, Guarantee, LogEntry, Member, Response, Welcome};
+use norn_client::wire::{
+    Claim, ClaimId, ClusterId, Completion, Error, ErrorCode, NodeId, PartitionId, QueueName, TaskId, Token,
+};
+use norn_node::protocol::consistent::table::{Op, Table};
+use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
+use norn_node::protocol::peer::{BucketDigests, Heartbeat, Outcome};
+use norn_node::protocol::task::Task;
+use norn_node::protocol::{PeerMessage, Record};
+use serde::Serialize;
+use std::sync::Arc;
+
+const NODE: NodeId = NodeId(0xabc);
+const PARTITION: PartitionId = PartitionId(3);
+const VIEWSTAMP: Viewstamp = Viewstamp { epoch: 5, length: 9 };
+const TOKEN: Token = Token { epoch: 5, number: 8 };
+
+fn id(number: u32) -> TaskId {
+    TaskId::new(1_700_000_000_000, number, 77, 0x30_0000)
+}
+
+fn queue() -> QueueName {
+    QueueName::new("mail").expect("a name")
+}
+
+fn spec() -> Spec {
+    let headers = vec![("content-type".into(), "text/plain".into())];
+    let payload = b"payload \xfe\xfd of a task".to_vec();
+    Spec { queue: queue(), payload, priority: -3, not_before_ms: 17, headers, attempts_max: 4 }
+}
+
+fn items() -> Arc<Vec<(TaskId, Task)>> {
+    Arc::new((0..3).map(|number| (id(number), Task::from_spec(Arc::new(spec())))).collect())
+}
+
+fn genesis() -> Genesis {
+    let member = |number: u16| Member {
+        node: NodeId(u128::from(number)),
+        incarnation: 7,
+        address: format!("node-{number}:7400"),
+        name: format!("node-{number}"),
+        zone: "here".into(),
+    };
+    Genesis {
+        cluster: ClusterId(0xc1),
+        name: "norn".into(),
+        partitions: 2,
+        replicas: 3,
+        members: (0..3).map(member).collect(),
+        assignment: vec![vec![0, 1, 2], vec![1, 2, 0]],
+    }
+}
+
+fn claim() -> Claim {
+    Claim {
+        claim: ClaimId(99),
+        repeated: true,
+        queues: vec![queue()],
+        lease_ms: 30_000,
+        wait_ms: 1_000,
+        max: 10,
+        worker: "worker".into(),
+    }
+}
+
+fn operations() -> Vec<Arc<Op>> {
+    vec![
+        Arc::new(Op::Grant {
+            claim: ClaimId(99),
+            worker: "worker".into(),
+            lease_ms: 30_000,
+            granted_ms: 1_700_000_000_000,
+            items: vec![(id(0), 8), (id(1), 9)],
+        }),
+        Arc::new(Op::Renew { items: vec![(id(0), TOKEN, 30_000, 1_700_000_030_000)] }),
+        Arc::new(Op::Kill { id: id(1), token: TOKEN, reason: "no more attempts".into(), at_ms: 1_700_000_000_001 }),
+    ]
+}
+
+/// Records of several kinds.
+pub fn records() -> Vec<Record> {
+    let replica = ReplicaId { node: NODE, incarnation: 7 };
+    vec![
+        Record::Boot { count: 1 },
+        Record::Genesis(Arc::new(genesis())),
+        Record::Mark { time_ms: 1_700_000_010_000, sessions: 1_024 },
+        Record::Vote { partition: PARTITION, promised: 5, voted_for: Some(replica) },
+        Record::Install {
+            partition: PARTITION,
+            viewstamp: VIEWSTAMP,
+            table: Some(Arc::new(Table::new(vec![replica]))),
+        },
+        Record::Ops { partition: PARTITION, after: VIEWSTAMP, ops: operations() },
+        Record::Facts { partition: PARTITION, items: items() },
+        Record::Boot { count: 2 },
+    ]
+}
+
+/// Bodies of records.
+pub fn record_bodies() -> Vec<Vec<u8>> {
+    let encode = |record: &Record| {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        bytes
+    };
+    records().iter().map(encode).collect()
+}
+
+/// A log with so many of [`records`], synced two by two, and what it holds.
+pub fn log(count: usize) -> (Bounded, Vec<Record>) {
+    let disk = Bounded::new([]);
+    let (mut log, replayed) = start(&disk).expect("a fresh log");
+    let mut written: Vec<Record> = replayed.into_iter().map(|replay| replay.whole().expect("a fresh log")).collect();
+    for batch in records()[..count].chunks(2) {
+        log.append(batch).expect("the disk is good");
+        log.sync().expect("the disk is good");
+        written.extend_from_slice(batch);
+    }
+    (disk, written)
+}
+
+/// Logs of one to three segments, as [`super::unpack`] takes them, with every combination of flags.
+pub fn directories() -> Vec<Vec<u8>> {
+    let logs = [0, 2, 6, records().len()].map(|count| log(count).0.files());
+    assert!(logs.iter().all(|files| files.len() <= 3) && logs.iter().any(|files| files.len() > 1));
+    logs.iter().flat_map(|files| (0..4).map(move |flags| pack(flags, files))).collect()
+}
+
+/// Segments without their headers.
+pub fn frames() -> Vec<Vec<u8>> {
+    let files = directories().into_iter().flat_map(|bytes| super::unpack(&bytes));
+    files.filter_map(|file| Some(file.get(super::SEGMENT_HEADER_BYTES..)?.to_vec())).collect()
+}
+
+fn requests() -> Vec<Request> {
+    let tasks = (0..3).map(|number| NewTask { id: id(number), spec: spec() }).collect();
+    let completion =
+        Completion { id: id(0), token: TOKEN, sequence: Some(2), result: Some(b"done".to_vec().into()), at_ms: 3 };
+    vec![
+        Request::Hello { name: "fuzz".into() },
+        Request::Enqueue { tasks, acks: Acks::Quorum },
+        Request::Update { id: id(0), token: TOKEN, sequence: 1, data: b"half".to_vec(), acks: Acks::All },
+        Request::Complete { items: vec![completion], acks: Acks::One },
+        Request::Get { id: id(0), minimum: Some((TOKEN, 4)), minimum_sequence: None },
+        Request::List { queue: Some(queue()), state: None, after: Some(id(1)), from: None, to: None, limit: 50 },
+        Request::Claim(claim()),
+        Request::Renew { items: vec![(id(0), TOKEN)], lease_ms: Some(1_000) },
+        Request::Fail { id: id(0), token: TOKEN, reason: "broken".into(), retry_in_ms: 5, invalid: false },
+        Request::Status,
+        Request::Initialize(Box::new(genesis())),
+    ]
+}
+
+fn granted() -> Granted {
+    Granted {
+        id: id(0),
+        token: TOKEN,
+        queue: queue(),
+        payload: b"payload".to_vec(),
+        priority: 1,
+        headers: Vec::new(),
+        attempt: 2,
+        lease_ms: 30_000,
+        updates: vec![LogEntry { token: TOKEN, sequence: 0, data: b"half".to_vec() }],
+    }
+}
+
+fn responses() -> Vec<Response> {
+    let acked = Acked { id: id(0), acks: 2, replicas: 3, guarantee: Guarantee::Strict };
+    let error = Error::new(ErrorCode::NotFound, "there is no such task");
+    vec![
+        Response::Welcome(Welcome { node: NODE, cluster: ClusterId(0xc1), time_ms: 1_700_000_000_000, minter: 77 }),
+        Response::Acked(vec![Ok(acked), Err(error.clone())]),
+        Response::Count(12),
+        Response::Claimed { tasks: vec![granted()], unavailable: 1 },
+        Response::Renewed(vec![Ok(30_000), Err(error.clone())]),
+        Response::Done,
+        Response::Error(error),
+    ]
+}
+
+fn heartbeat() -> Heartbeat {
+    Heartbeat {
+        boot: 3,
+        number: 40,
+        seen: (2, 39),
+        sent_us: 1_000_000,
+        echo_us: Some((999_000, 500)),
+        wall_ms: 1_700_000_000_000,
+        hears: vec![NODE, NodeId(1)],
+        leads_version: 4,
+        leads: Some(vec![(PARTITION, 5)]),
+        leads_known: (2, 6),
+        commits: vec![(PARTITION, 5, 9)],
+        standing: Default::default(),
+    }
+}
+
+fn peer_messages() -> Vec<PeerMessage> {
+    let replica = ReplicaId { node: NODE, incarnation: 7 };
+    let table = Arc::new(Table::new(vec![replica]));
+    let digests = BucketDigests { bucket: 12, tasks: vec![(id(0), 1 << 100)] };
+    vec![
+        PeerMessage::Heartbeat(Box::new(heartbeat())),
+        PeerMessage::Vote { partition: PARTITION, epoch: 6, candidate: replica, viewstamp: VIEWSTAMP },
+        PeerMessage::State { partition: PARTITION, viewstamp: VIEWSTAMP, table: table.clone() },
+        PeerMessage::Install { partition: PARTITION, epoch: 6, base: VIEWSTAMP, table: Some(table), digest: [7; 16] },
+        PeerMessage::Ops { partition: PARTITION, epoch: 5, first: 9, ops: operations(), commit: 8, digest: [7; 16] },
+        PeerMessage::Write { ask: 1, partition: PARTITION, items: items() },
+        PeerMessage::Written {
+            ask: 1,
+            partition: PARTITION,
+            replica,
+            outcomes: vec![Outcome::Stored, Outcome::Future],
+        },
+        PeerMessage::Roots { roots: vec![(PARTITION, 1 << 90)] },
+        PeerMessage::BucketTasks { partition: PARTITION, buckets: vec![digests] },
+        PeerMessage::Probe { ask: 2, queues: vec![queue()] },
+        PeerMessage::GrantAsk { ask: 3, claim: Box::new(claim()), max: 2, recall: false },
+        PeerMessage::GrantAnswer {
+            ask: 3,
+            claim: ClaimId(99),
+            tasks: vec![(granted(), Some(VIEWSTAMP))],
+            heads: vec![None],
+        },
+        PeerMessage::Forward { ask: 4, request: Box::new(Request::Release { id: id(0), token: TOKEN }) },
+        PeerMessage::Forwarded { ask: 4, response: Box::new(Response::Done) },
+    ]
+}
+
+/// Frames with one message each, and one with several.
+pub fn messages() -> Vec<Vec<u8>> {
+    fn frame<T: Serialize>(value: &T, kind: Kind) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        match kind {
+            Kind::Peer | Kind::PeerHello => codec::encode_compact(&mut bytes, kind, 7, value),
+            Kind::Request | Kind::Response => codec::encode_named(&mut bytes, kind, 7, value),
+        }
+        bytes
+    }
+    let mut frames: Vec<Vec<u8>> = requests().iter().map(|request| frame(request, Kind::Request)).collect();
+    frames.extend(responses().iter().map(|response| frame(response, Kind::Response)));
+    frames.extend(peer_messages().iter().map(|message| frame(message, Kind::Peer)));
+    frames.push(frames.concat());
+    frames
+}
+
+/// Bodies of messages, without their frames.
+pub fn bodies() -> Vec<Vec<u8>> {
+    messages().iter().map(|frame| frame[codec::HEADER_BYTES..].to_vec()).collect()
+}
