@@ -1,0 +1,5 @@
+//! Bytes as they come from a connection.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| norn_tests::fuzz::wire(bytes));
