@@ -123,7 +123,8 @@ fn weight_bytes(record: &Record) -> usize {
         | Record::Boot { .. }
         | Record::Genesis(_)
         | Record::Mark { .. }
-        | Record::Vote { .. } => base,
+        | Record::Vote { .. }
+        | Record::Wound { .. } => base,
     }
 }
 
