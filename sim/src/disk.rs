@@ -2,8 +2,8 @@
 //!
 //! Per file it knows the durable bytes and the operations since; per directory the durable names and the changes since.
 //! A crash keeps any of the writes since, each whole, in part or not at all, and a random prefix of the changes of names.
-//! Synced data is never damaged in this
-//! form of the simulator: the cluster is supposed to recover from everything that happens here.
+//! Synced data is never damaged here: the cluster is supposed to recover from everything that happens. Records that are
+//! lost all the same are left out when the log is replayed (`damage.rs`).
 
 use norn_node::protocol::random::Random;
 use norn_node::storage::disk::{Disk, DiskError};

@@ -8,6 +8,7 @@
 mod adapter;
 mod clock;
 pub mod command;
+mod damage;
 mod disk;
 mod faults;
 mod history;

@@ -156,6 +156,8 @@ options! {
     crash_before_flag_percent: u64,
     /// Writes to other replicas that are lost over and above, in a hundred, so that replicas know different things.
     lost_writes_percent: u64,
+    /// Starts that find records of one partition lost, in a hundred, where no other node has anything to heal.
+    damage_percent: u64,
 }
 
 /// A draw that is 0, so that the fault is off, one time in four.
@@ -182,6 +184,11 @@ impl Options {
         if random.chance(1, 3) {
             options.crash_before_flag_percent = random.between(20, 90);
             options.lost_writes_percent = random.between(10, 60);
+        }
+        // From a copy, so that runs without this fault stay what they are.
+        let mut copy = random.clone();
+        if copy.chance(1, 2) {
+            options.damage_percent = copy.between(10, 60);
         }
         overrides.apply(&mut options);
         options.replicas = options.replicas.min(options.nodes);
@@ -244,6 +251,7 @@ impl Options {
             crash_after_vote_percent: 0,
             crash_before_flag_percent: 0,
             lost_writes_percent: 0,
+            damage_percent: 0,
             mutant: None,
         }
     }

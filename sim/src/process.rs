@@ -61,6 +61,10 @@ pub struct Process {
     pub crash_in_sync: bool,
     /// Rate of its monotonic clock.
     pub rate_ppm: u64,
+    /// Its next start finds facts lost that it knew when it crashed, unless another node has something to heal.
+    pub forgetful: bool,
+    /// Places in its log whose records are lost for good.
+    pub lost: BTreeSet<u64>,
     /// Who it is, once drawn.
     pub identity: Option<log::Identity>,
     crashed_us: u64,
@@ -94,6 +98,8 @@ impl Process {
             effects_left: None,
             crash_in_sync: false,
             rate_ppm,
+            forgetful: false,
+            lost: BTreeSet::new(),
             identity: None,
             crashed_us: 0,
             inbox: VecDeque::new(),
@@ -154,14 +160,14 @@ impl World {
             address: format!("node-{node}:7400"),
             zone: format!("zone-{node}"),
         };
-        let mut core = Core::new(founding, seed);
         let mut records = Vec::new();
         let replayed = log.replay(|record: Record| {
-            records.push(record.clone());
-            core.recover(record)
+            records.push(record);
+            Ok(())
         });
         replayed.map_err(|error| error.to_string())?;
-        self.tell(Happening::Replayed { node, records: &records });
+        self.damage(node, &records);
+        let core = self.replay(node, Core::new(founding, seed), records)?;
         Ok(Running {
             core,
             log,
@@ -173,6 +179,33 @@ impl World {
             requests: BTreeMap::new(),
             steps: 0,
         })
+    }
+
+    /// Whether a node runs, has nothing to heal, and has all of it on disk.
+    pub fn is_whole(&self, node: usize) -> bool {
+        let durable = |running: &&Running| running.joined && !running.syncing;
+        let whole = |running: &Running| running.core.inspect().iter().all(|view| view.wound.is_whole());
+        self.nodes[node].running.as_ref().filter(durable).is_some_and(whole)
+    }
+
+    /// Gives the core what is left of its log, and says where something is missing.
+    fn replay(&mut self, node: usize, mut core: Core, records: Vec<Record>) -> Result<Core, String> {
+        let mut left = Vec::new();
+        for (ordinal, record) in (0..).zip(records) {
+            if !self.nodes[node].lost.contains(&ordinal) {
+                left.push(record.clone());
+                core.recover(record)?;
+                continue;
+            }
+            let lost = record.partition().zip(record.kind().wound());
+            let (partition, wound) = lost.ok_or("a record is lost that nobody can do without")?;
+            core.lose(partition, ordinal, wound)?;
+        }
+        if let Some(partition) = core.lost_for_good().first() {
+            return Err(format!("partition {partition} lost what no other replica has"));
+        }
+        self.tell(Happening::Replayed { node, records: &left });
+        Ok(core)
     }
 
     fn begin(&mut self, node: usize) {
@@ -294,6 +327,9 @@ impl World {
                 matches!(&effect, Effect::Send { message: PeerMessage::Ack { done, .. }, .. } if !done.is_empty());
             let (before, after) = (self.options.crash_before_flag_percent, self.options.crash_after_vote_percent);
             if flag && self.crashes_briefly(node, before, "fault: crash before a flag") {
+                // What it was about to tell is what it must not seem to know any more.
+                let damage_percent = self.options.damage_percent;
+                self.nodes[node].forgetful = damage_percent > 0 && self.randoms.faults.chance(1, 2);
                 return;
             }
             self.carry_out_one(node, effect);
@@ -548,6 +584,9 @@ fn name_of(observation: &Observation) -> &'static str {
         Observation::ClockStanding { standing: Standing::Fenced, .. } => "clock fenced",
         Observation::ClockStanding { standing: Standing::Suspect, .. } => "clock suspect",
         Observation::ClockStanding { .. } => "clock good or unknown",
+        Observation::Wounded { table: true, .. } => "table wounded",
+        Observation::Wounded { facts: true, .. } => "facts wounded",
+        Observation::Wounded { .. } => "healed",
         Observation::Refused { .. } => "refused",
     }
 }
