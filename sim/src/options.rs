@@ -189,6 +189,11 @@ impl Options {
         let mut copy = random.clone();
         if copy.chance(1, 2) {
             options.damage_percent = copy.between(10, 60);
+            // What is forgotten does harm where few know it.
+            if copy.chance(1, 2) {
+                options.crash_before_flag_percent = copy.between(60, 90);
+                options.lost_writes_percent = copy.between(30, 50);
+            }
         }
         overrides.apply(&mut options);
         options.replicas = options.replicas.min(options.nodes);
