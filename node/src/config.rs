@@ -61,6 +61,10 @@ pub enum Mutant {
     LeaderBelieved,
     /// A node whose clock is known to be wrong goes on leading.
     FencedLeads,
+    /// A replica whose table has lost something votes and counts as before.
+    RecoveringCounts,
+    /// A leader counts replicas with holes for grants.
+    HolesGrant,
 }
 
 impl Default for Config {

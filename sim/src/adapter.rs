@@ -2,7 +2,7 @@
 
 pub use norn_client::session::{self, Call, CallId, Draft, Input, Output, Session};
 pub use norn_node::protocol::{Node as Core, ReplicaView, ring};
-pub use norn_node::restore::restore;
+pub use norn_node::restore::Restorer;
 pub use norn_node::storage as log;
 
 use norn_client::wire::TaskId;

@@ -1,8 +1,8 @@
 //! What goes wrong in the safety phase, and the healing.
 //!
 //! Every kind strikes at random times around its own mean, so that kinds overlap. All faults are such that the cluster
-//! is supposed to keep its promises during them and to recover after them: a synced disk is never damaged, and claims
-//! always have one kind of clock to rely on.
+//! is supposed to keep its promises during them and to recover after them: disks lose what they have synced only within
+//! bounds (`damage.rs`), and claims always have one kind of clock to rely on.
 
 use crate::clock::draw_signed;
 use crate::network::Weather;

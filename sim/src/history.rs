@@ -50,6 +50,8 @@ pub enum Happening<'a> {
     Founded { fencing: bool },
     /// A node starts from these records. What was not synced may have come through the crash all the same.
     Replayed { node: usize, records: &'a [Record] },
+    /// A disk has lost these records for good, and these are left.
+    Damaged { node: usize, lost: &'a [Record], left: &'a [Record] },
     /// A node has recovered from its disk and has these tasks.
     Recovered { node: usize, tasks: &'a BTreeMap<TaskId, Task> },
     /// A node crashed; what it had not synced may be lost.

@@ -8,6 +8,7 @@
 mod adapter;
 mod clock;
 pub mod command;
+mod damage;
 pub mod disk;
 mod faults;
 mod history;

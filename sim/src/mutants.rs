@@ -3,7 +3,7 @@
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 12] = [
+pub const ALL: [(&str, Mutant); 14] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -16,6 +16,8 @@ pub const ALL: [(&str, Mutant); 12] = [
     ("flags-forgotten", Mutant::FlagsForgotten),
     ("leader-believed", Mutant::LeaderBelieved),
     ("fenced-leads", Mutant::FencedLeads),
+    ("recovering-counts", Mutant::RecoveringCounts),
+    ("holes-grant", Mutant::HolesGrant),
 ];
 
 /// A mutant's name.

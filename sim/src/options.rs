@@ -174,6 +174,8 @@ options! {
     disk_full_percent: u64,
     /// Processes whose disk is ten to a thousand times slower than usual, in a hundred.
     disk_slow_percent: u64,
+    /// Starts that find records of one partition lost, in a hundred, where no other node has anything to heal.
+    damage_percent: u64,
 }
 
 /// A draw that is 0, so that the fault is off, one time in four.
@@ -208,6 +210,16 @@ impl Options {
         options.draw_disks(random);
         // Where disks fail, what was not synced is lost.
         options.unsynced_facts = random.chance(1, 8) && !options.disks_fail();
+        // From a copy, so that runs without this fault stay what they are.
+        let mut copy = random.clone();
+        if copy.chance(1, 2) {
+            options.damage_percent = copy.between(10, 60);
+            // What is forgotten does harm where few know it.
+            if copy.chance(1, 2) {
+                options.crash_before_flag_percent = copy.between(60, 90);
+                options.lost_writes_percent = copy.between(30, 50);
+            }
+        }
         overrides.apply(&mut options);
         options.replicas = options.replicas.min(options.nodes);
         options
@@ -278,6 +290,7 @@ impl Options {
             disk_name_errors_ppm: 0,
             disk_full_percent: 0,
             disk_slow_percent: 0,
+            damage_percent: 0,
             mutant: None,
         }
     }

@@ -3,7 +3,7 @@
 //! Records go to the log at once; one sync at a time makes durable what was appended before it began. Messages and
 //! answers go through the real codecs.
 
-use crate::adapter::{self, Core, ReplicaView, log, restore};
+use crate::adapter::{self, Core, ReplicaView, Restorer, log};
 use crate::clock::{Monotonic, Wall, draw_signed};
 use crate::disk::{Lost, SimDisk};
 use crate::history::Happening;
@@ -67,6 +67,8 @@ pub struct Process {
     pub crash_in_sync: bool,
     /// Rate of its monotonic clock.
     pub rate_ppm: u64,
+    /// Its next start finds facts lost that it knew when it crashed, unless another node has something to heal.
+    pub forgetful: bool,
     /// Who it is, once drawn.
     pub identity: Option<log::Identity>,
     crashed_us: u64,
@@ -101,6 +103,7 @@ impl Process {
             effects_left: None,
             crash_in_sync: false,
             rate_ppm,
+            forgetful: false,
             identity: None,
             crashed_us: 0,
             inbox: VecDeque::new(),
@@ -133,6 +136,7 @@ impl World {
             self.count("sometimes: restart within timeout");
         }
         let seed = self.randoms.identity.bits();
+        self.damage(node);
         self.trouble_disk(node);
         match self.recover(node, disk, seed) {
             Err(reason) if self.disk_failed(node) => self.start_failed(node, &reason),
@@ -158,14 +162,16 @@ impl World {
         }
         self.nodes[node].identity = Some(identity);
         let mut core = Core::new(self.founding(node, identity), seed);
+        let mut restorer = Restorer::new(&mut core);
         let mut records = Vec::new();
         let replayed = log.replay(|replay| {
             if let log::Replay::Record { record, .. } = &replay {
                 records.push(record.clone());
             }
-            restore(&mut core, replay)
+            restorer.take(replay)
         });
         let replayed = replayed.map_err(|error| error.to_string())?;
+        restorer.finish()?;
         if replayed.snapshot_records > 0 {
             self.count("sometimes: start from a snapshot");
         }
@@ -193,6 +199,13 @@ impl World {
             address: format!("node-{node}:7400"),
             zone: format!("zone-{node}"),
         }
+    }
+
+    /// Whether a node runs, has nothing to heal, and has all of it on disk.
+    pub fn is_whole(&self, node: usize) -> bool {
+        let durable = |running: &&Running| running.joined && !running.syncing;
+        let whole = |running: &Running| running.core.inspect().iter().all(|view| view.wound.is_whole());
+        self.nodes[node].running.as_ref().filter(durable).is_some_and(whole)
     }
 
     fn begin(&mut self, node: usize) {
@@ -315,6 +328,9 @@ impl World {
                 matches!(&effect, Effect::Send { message: PeerMessage::Ack { done, .. }, .. } if !done.is_empty());
             let (before, after) = (self.options.crash_before_flag_percent, self.options.crash_after_vote_percent);
             if flag && self.crashes_briefly(node, before, "fault: crash before a flag") {
+                // What it was about to tell is what it must not seem to know any more.
+                let damage_percent = self.options.damage_percent;
+                self.nodes[node].forgetful = damage_percent > 0 && self.randoms.faults.chance(1, 2);
                 return;
             }
             self.carry_out_one(node, effect);
@@ -488,8 +504,11 @@ impl World {
         };
         let identity = self.nodes[node].identity.expect("a running node has one");
         let mut core = Core::new(self.founding(node, identity), 0);
+        let mut restorer = Restorer::new(&mut core);
         let replayed = log::Log::open(self.nodes[node].disk.copy(), config, || unreachable!("there is a log"))
-            .and_then(|mut log| log.replay(|replay| restore(&mut core, replay)));
+            .and_then(|mut log| log.replay(|replay| restorer.take(replay)))
+            .map_err(|error| error.to_string())
+            .and_then(|_| restorer.finish());
         let durable = |core: &Core| {
             let still = |view| ReplicaView { leads: false, established: false, commit: 0, ..view };
             let views: Vec<ReplicaView> = core.inspect().into_iter().map(still).collect();
@@ -651,6 +670,9 @@ fn name_of(observation: &Observation) -> &'static str {
         Observation::ClockStanding { standing: Standing::Fenced, .. } => "clock fenced",
         Observation::ClockStanding { standing: Standing::Suspect, .. } => "clock suspect",
         Observation::ClockStanding { .. } => "clock good or unknown",
+        Observation::Wounded { table: true, .. } => "table wounded",
+        Observation::Wounded { facts: true, .. } => "facts wounded",
+        Observation::Wounded { .. } => "healed",
         Observation::Refused { .. } => "refused",
     }
 }

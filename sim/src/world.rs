@@ -248,6 +248,8 @@ pub struct World {
     pub trace: Trace,
     /// The first property that did not hold.
     pub violation: Option<Violation>,
+    /// The node whose disk lost something that it has not healed of.
+    pub damaged: Option<usize>,
     /// Number of the latest cut.
     pub cut_number: u64,
     /// The final look.
@@ -296,6 +298,7 @@ impl World {
             counters: Counters::new(),
             trace: Trace::new(keep),
             violation: None,
+            damaged: None,
             cut_number: 0,
             audit: Audit::default(),
             properties: properties::all(),

@@ -5,7 +5,7 @@ use super::output::{Output, Style};
 use super::parse;
 use super::runner::{Place, unexpected};
 use super::{Runner, Transport, json, text};
-use crate::wire::response::{NodeView, PartitionView, Standing, Status};
+use crate::wire::response::{Health, NodeView, PartitionView, Standing, Status};
 use crate::wire::{NodeId, Request, Response, State};
 use clap::Args;
 use comfy_table::{Attribute, Cell, Color};
@@ -123,7 +123,7 @@ pub(super) async fn partitions<T: Transport>(runner: &mut Runner<T>) -> Result<E
         return Ok(Exit::Done);
     }
     let names = names(runner).await;
-    let titles = ["#PARTITION", "LEADER", "#EPOCH", "#APPLIED", "#TASKS", "#CLAIMS", "ROOT", "NODES"];
+    let titles = ["#PARTITION", "LEADER", "#EPOCH", "#APPLIED", "#TASKS", "#CLAIMS", "HEALTH", "ROOT", "NODES"];
     let mut table = runner.output.new_table(&titles);
     for partition in &partitions {
         table.add_row(partition_row(partition, &names));
@@ -132,12 +132,17 @@ pub(super) async fn partitions<T: Transport>(runner: &mut Runner<T>) -> Result<E
     Ok(Exit::Done)
 }
 
-fn partition_row(partition: &PartitionView, names: &BTreeMap<NodeId, String>) -> [Cell; 8] {
+fn partition_row(partition: &PartitionView, names: &BTreeMap<NodeId, String>) -> [Cell; 9] {
     let held = |count: Option<u64>| count.map_or("-".to_owned(), |count| count.to_string());
     let root = partition.root.as_ref().map_or("-".to_owned(), |root| json::hexadecimal(root));
     let leader = match partition.leader {
         Some(leader) => Cell::new(name(names, leader)),
         None => Cell::new("none").fg(Color::Red),
+    };
+    let health = match partition.health {
+        None => Cell::new("-"),
+        Some(Health::Whole) => Cell::new(Health::Whole.name()),
+        Some(health) => Cell::new(health.name()).fg(Color::Red),
     };
     [
         Cell::new(partition.partition),
@@ -146,6 +151,7 @@ fn partition_row(partition: &PartitionView, names: &BTreeMap<NodeId, String>) ->
         Cell::new(partition.applied),
         Cell::new(held(partition.tasks)),
         Cell::new(held(partition.claims)),
+        health,
         Cell::new(root.get(..ROOT_CHARACTERS).unwrap_or(&root)),
         Cell::new(cohort(names, partition)),
     ]

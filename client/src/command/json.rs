@@ -1,7 +1,7 @@
 //! What programs read: one JSON object per result. Fields are always there, `null` where there is nothing to say,
 //! and keep their order.
 
-use crate::wire::response::{ClaimView, LogEntry, NodeView, PartitionView, QueueCounts, Status};
+use crate::wire::response::{ClaimView, Health, LogEntry, NodeView, PartitionView, QueueCounts, Status};
 use crate::wire::{
     Acked, ErrorCode, Granted, Guarantee, NodeId, PartitionId, QueueName, Retry, State, TaskId, TaskView, Token,
 };
@@ -309,6 +309,7 @@ pub struct PartitionLine {
     tasks: Option<u64>,
     claims: Option<u64>,
     root: Option<String>,
+    health: Option<&'static str>,
 }
 
 /// Of partitions.
@@ -322,6 +323,7 @@ pub fn partition(partition: &PartitionView) -> PartitionLine {
         tasks: partition.tasks,
         claims: partition.claims,
         root: partition.root.as_ref().map(|root| hexadecimal(root)),
+        health: partition.health.map(Health::name),
     }
 }
 

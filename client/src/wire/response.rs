@@ -316,6 +316,35 @@ pub struct PartitionView {
     pub claims: Option<u64>,
     /// Root of the hash tree over the tasks.
     pub root: Option<ByteBuf>,
+    /// Whether the replica here is whole.
+    pub health: Option<Health>,
+}
+
+/// What is missing of a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Health {
+    /// Nothing.
+    #[serde(rename = "W")]
+    Whole,
+    /// It lost facts about tasks: it stores what it is told, but does not count for grants, reads and strict writes until it
+    /// has learned them again from others.
+    #[serde(rename = "H")]
+    Holes,
+    /// It lost claims, too: until a leader has brought it up to date it does not vote either. Where a majority of the cohort
+    /// is recovering, the partition has no leader.
+    #[serde(rename = "R")]
+    Recovering,
+}
+
+impl Health {
+    /// As it is shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Health::Whole => "whole",
+            Health::Holes => "holes",
+            Health::Recovering => "recovering",
+        }
+    }
 }
 
 /// A node and its cluster in short.

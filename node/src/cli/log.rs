@@ -80,11 +80,11 @@ fn run_inspect(directory: &Path) -> Outcome {
 
 fn entry_object(file: &str, offset: u64, entry: &Entry) -> Value {
     match entry {
-        Entry::Record { ordinal, of, bytes, body_bytes } => json!({
+        Entry::Record { ordinal, of, bytes, body_bytes, synced } => json!({
             "file": file, "offset": offset, "ordinal": ordinal,
             "kind": of.map_or("unknown".to_owned(), |(_, kind)| kind.to_string()),
             "partition": of.and_then(|(owner, _)| partition(owner)),
-            "bytes": bytes, "body_bytes": body_bytes,
+            "bytes": bytes, "body_bytes": body_bytes, "synced": synced,
         }),
         Entry::Damage { end, known } => json!({ "file": file, "offset": offset, "end": end, "damage": known }),
     }

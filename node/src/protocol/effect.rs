@@ -135,6 +135,15 @@ pub enum Observation {
         /// How far it is certainly away from a majority's, in microseconds, where that is known.
         off_us: Option<u64>,
     },
+    /// A replica lost a part of its log, or has healed of some of it.
+    Wounded {
+        /// Partition.
+        partition: u16,
+        /// Facts may be missing.
+        facts: bool,
+        /// Operations of the table may be missing.
+        table: bool,
+    },
     /// Input was refused that a correct sender would not send.
     Refused {
         /// What.
@@ -157,6 +166,7 @@ impl Observation {
             Observation::DoneFlag { .. } => "done_flags",
             Observation::Woken { .. } => "woken",
             Observation::ClockStanding { .. } => "clock_standings",
+            Observation::Wounded { .. } => "wounds",
             Observation::Refused { .. } => "refused",
         }
     }

@@ -3,6 +3,7 @@
 use super::Node;
 use super::consistent::table::Table;
 use super::consistent::{ReplicaId, Viewstamp};
+use super::partition::Wound;
 use super::task::Task;
 use super::timers::Key;
 use norn_client::wire::{PartitionId, TaskId};
@@ -30,6 +31,8 @@ pub struct ReplicaView {
     pub content: u128,
     /// Number of tasks.
     pub tasks: usize,
+    /// What may be missing.
+    pub wound: Wound,
 }
 
 impl Node {
@@ -50,6 +53,7 @@ impl Node {
                     commit: register.commit,
                     content: replica.store.tree().sum(),
                     tasks: replica.store.count(),
+                    wound: replica.healing.wound,
                 }
             })
             .collect()

@@ -8,6 +8,7 @@ mod clocks;
 pub mod consistent;
 pub mod effect;
 pub mod event;
+mod healing;
 mod inspect;
 pub mod membership;
 mod mint;
@@ -31,7 +32,7 @@ pub mod timers;
 mod tests;
 
 use crate::config::Config;
-use available::Asks;
+use available::{Asks, WriteAnswer};
 use clocks::Clocks;
 use consistent::broker::Broker;
 use consistent::claims::Calls;
@@ -46,6 +47,7 @@ use norn_client::wire::response::Genesis;
 use norn_client::wire::{NodeId, PartitionId, TaskId};
 use outbox::Outbox;
 use partition::Partition;
+pub use partition::Wound;
 pub use peer::PeerMessage;
 use random::Random;
 pub use record::Record;
@@ -234,17 +236,19 @@ impl Node {
             M::Ops { partition, epoch, first, ops, commit, digest } => {
                 self.on_ops(from, partition, epoch, (first, ops), (commit, u128::from_be_bytes(digest)));
             }
-            M::Ack { partition, epoch, replica, length, done, missing } => {
-                self.on_ack(from, partition, epoch, (replica, length), done, &missing);
+            M::Ack { partition, epoch, replica, length, done, missing, wound } => {
+                self.on_ack(from, partition, epoch, (replica, length, wound), done, &missing);
             }
             M::Nack { partition, replica, promised, viewstamp } => {
                 self.on_nack(from, partition, replica, promised, viewstamp);
             }
+            M::Rejoin { partition, ask, viewstamp } => self.on_rejoin(from, partition, ask, viewstamp),
+            M::Rejoined { partition, ask, viewstamp } => self.on_rejoined(from, partition, ask, viewstamp),
             M::Wake { partition, epoch, ids } => self.on_wake_message(from, partition, epoch, ids),
             M::Led { partition, epoch, leads } => self.on_led(from, partition, epoch, leads),
             M::Write { ask, partition, items } => self.on_write(from, ask, partition, &items),
-            M::Written { ask, partition, replica, outcomes } => {
-                self.on_written(from, ask, partition, replica, &outcomes)
+            M::Written { ask, partition, replica, outcomes, boot, holes } => {
+                self.on_written(from, ask, partition, replica, WriteAnswer { outcomes, boot, holes });
             }
             M::Read { ask, partition, id } => self.on_read(from, ask, partition, id),
             M::Known { ask, partition, replica, known } => self.on_known(from, ask, partition, replica, *known),
@@ -254,8 +258,8 @@ impl Node {
                 self.on_list_ask(from, ask, (partition, queue), (after, to), limit);
             }
             M::ListAnswer { ask, partitions, tasks, end } => self.on_list_answer(from, ask, &partitions, tasks, end),
-            M::Roots { roots } => self.on_roots(from, &roots),
-            M::RootsAnswer { equal, differ } => self.on_roots_answer(from, &equal, &differ),
+            M::Roots { roots, round } => self.on_roots(from, &roots, round),
+            M::RootsAnswer { equal, differ, round } => self.on_roots_answer(from, &equal, &differ, round),
             M::Recent { partition, boot, upto, tasks } => self.on_recent(from, partition, boot, upto, &tasks),
             M::Want { partition, boot, upto, ids } => self.on_want(from, partition, boot, upto, &ids),
             M::Buckets { partition, digests } => self.on_buckets(from, partition, &digests),
@@ -293,6 +297,7 @@ impl Node {
                 Key::Grant(session) => self.on_grant_deadline(session),
                 Key::Claim(call) => self.on_claim_timer(call),
                 Key::Park(call) => self.on_park_end(call),
+                Key::Rejoin => self.ask_to_rejoin(),
             }
         }
     }

@@ -5,6 +5,7 @@
 
 use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
+use crate::protocol::partition::Wound;
 use crate::protocol::task::Task;
 use norn_client::wire::response::Standing;
 use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Request, Response, TaskId, Token};
@@ -50,6 +51,9 @@ pub struct Heartbeat {
     pub commits: Vec<(PartitionId, Epoch, u64)>,
     /// How the sender's wall clock stands.
     pub standing: Standing,
+    /// The sender lost records before this start, or has not healed since: what it said before does not count any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub holes: bool,
 }
 
 /// A grant whose task is known to have ended, with the evidence.
@@ -92,6 +96,9 @@ pub struct Known {
     pub cell: Option<crate::protocol::consistent::table::Cell>,
     /// Viewstamp of that table.
     pub viewstamp: Viewstamp,
+    /// The replica may have forgotten something: what it says is true, what it does not say means nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub holes: bool,
 }
 
 /// Head of a queue at one node, over all partitions that it leads.
@@ -131,6 +138,11 @@ pub struct BucketDigests {
     pub bucket: u16,
     /// Task and digest.
     pub tasks: Vec<(TaskId, u128)>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A message. Field names: `partition`, `epoch` and `viewstamp` as everywhere; `ask` is the sender's number for something
@@ -206,10 +218,19 @@ pub enum PeerMessage {
         done: Vec<DoneFlag>,
         /// Tasks granted whose spec is missing here.
         missing: Vec<TaskId>,
+        /// What may be missing here, and for what this must not be counted.
+        #[serde(default, skip_serializing_if = "Wound::is_whole")]
+        wound: Wound,
     },
     /// Cannot follow: a higher promise, another installation, or a gap.
     #[serde(rename = "na")]
     Nack { partition: PartitionId, replica: ReplicaId, promised: Epoch, viewstamp: Viewstamp },
+    /// My table has lost something and stands here: how far must it come?
+    #[serde(rename = "rj")]
+    Rejoin { partition: PartitionId, ask: u64, viewstamp: Viewstamp },
+    /// Answer to `Rejoin`, of a leader only: where its table stands.
+    #[serde(rename = "ra")]
+    Rejoined { partition: PartitionId, ask: u64, viewstamp: Viewstamp },
     /// Ready work has come up in a partition that its leader may sleep on.
     #[serde(rename = "wk")]
     Wake { partition: PartitionId, epoch: Epoch, ids: Vec<TaskId> },
@@ -223,7 +244,17 @@ pub enum PeerMessage {
     Write { ask: u64, partition: PartitionId, items: Items },
     /// On disk, item by item. Refusals never count.
     #[serde(rename = "wn")]
-    Written { ask: u64, partition: PartitionId, replica: ReplicaId, outcomes: Vec<Outcome> },
+    Written {
+        ask: u64,
+        partition: PartitionId,
+        replica: ReplicaId,
+        outcomes: Vec<Outcome>,
+        /// The start in which it was stored.
+        boot: u64,
+        /// As in [`Known`].
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        holes: bool,
+    },
     /// What do you know of this task?
     #[serde(rename = "rd")]
     Read { ask: u64, partition: PartitionId, id: TaskId },
@@ -251,12 +282,22 @@ pub enum PeerMessage {
     ListAnswer { ask: u64, partitions: Vec<PartitionId>, tasks: Vec<(TaskId, Known)>, end: Option<TaskId> },
 
     // Anti-entropy.
-    /// Roots of partitions that changed since both last agreed.
+    /// Roots of partitions that changed since both last agreed. With a number: some of the sender's have holes.
     #[serde(rename = "xr")]
-    Roots { roots: Vec<(PartitionId, u128)> },
-    /// Which of them are equal here, and which are not.
+    Roots {
+        roots: Vec<(PartitionId, u128)>,
+        #[serde(default, skip_serializing_if = "is_zero")]
+        round: u64,
+    },
+    /// Which of them are equal here, and which are not. Where the question has a number, of those equal only the ones
+    /// without holes here.
     #[serde(rename = "xd")]
-    RootsAnswer { equal: Vec<(PartitionId, u128)>, differ: Vec<PartitionId> },
+    RootsAnswer {
+        equal: Vec<(PartitionId, u128)>,
+        differ: Vec<PartitionId>,
+        #[serde(default, skip_serializing_if = "is_zero")]
+        round: u64,
+    },
     /// Digests of what changed here lately, up to change number `upto` of `boot`.
     #[serde(rename = "xc")]
     Recent { partition: PartitionId, boot: u64, upto: u64, tasks: Vec<(TaskId, u128)> },
@@ -345,6 +386,8 @@ impl PeerMessage {
             PeerMessage::Ops { .. } => "ops",
             PeerMessage::Ack { .. } => "ack",
             PeerMessage::Nack { .. } => "nack",
+            PeerMessage::Rejoin { .. } => "rejoin",
+            PeerMessage::Rejoined { .. } => "rejoined",
             PeerMessage::Wake { .. } => "wake",
             PeerMessage::Led { .. } => "led",
             PeerMessage::Write { .. } => "write",

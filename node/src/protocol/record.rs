@@ -5,6 +5,7 @@
 
 use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
+use crate::protocol::partition::Wound;
 use crate::protocol::task::Task;
 use norn_client::wire::response::Genesis;
 use norn_client::wire::{NodeId, PartitionId, TaskId};
@@ -81,6 +82,16 @@ pub enum Record {
         /// Deltas.
         items: Arc<Vec<(TaskId, Task)>>,
     },
+    /// What is missing of a replica because records before this one were lost; nothing, once that is healed.
+    #[serde(rename = "W")]
+    Wound {
+        /// Partition.
+        partition: PartitionId,
+        /// In place of what an earlier one said.
+        wound: Wound,
+        /// Digest of all losses that the node knew of.
+        losses: u64,
+    },
     /// Last record of a snapshot. It stands nowhere else.
     #[serde(rename = "E")]
     End {
@@ -96,6 +107,8 @@ pub enum Record {
 pub struct Place {
     /// Partition.
     pub partition: PartitionId,
+    /// What is missing of it.
+    pub wound: u64,
     /// Its vote.
     pub vote: u64,
     /// Its table.
@@ -115,9 +128,19 @@ pub struct Kind(pub u8);
 
 impl Kind {
     /// Whether a replica that has forgotten such a record may say what contradicts what it said before: votes, tables
-    /// and operations were promised to others.
+    /// and operations were promised to others, and a wound forbids to promise.
     pub fn binds(self) -> bool {
-        matches!(self.0, b'V' | b'T' | b'O')
+        matches!(self.0, b'V' | b'T' | b'O' | b'W')
+    }
+
+    /// What a replica misses that has lost such a record; `None` where a node cannot go on without it. A record of a
+    /// wound may have opened one or closed one, so that nothing is known any more.
+    pub fn wound(self) -> Option<Wound> {
+        match self.0 {
+            b'F' => Some(Wound { facts: true, table: false }),
+            b'T' | b'O' | b'W' => Some(Wound { facts: true, table: true }),
+            _ => None,
+        }
     }
 }
 
@@ -133,6 +156,7 @@ impl fmt::Display for Kind {
             b'O' => "ops",
             b'F' => "facts",
             b'E' => "end",
+            b'W' => "wound",
             _ => "unknown",
         })
     }
@@ -151,6 +175,7 @@ impl Record {
             Record::Ops { .. } => b'O',
             Record::Facts { .. } => b'F',
             Record::End { .. } => b'E',
+            Record::Wound { .. } => b'W',
         })
     }
 
@@ -160,7 +185,8 @@ impl Record {
             Record::Vote { partition, .. }
             | Record::Install { partition, .. }
             | Record::Ops { partition, .. }
-            | Record::Facts { partition, .. } => Some(*partition),
+            | Record::Facts { partition, .. }
+            | Record::Wound { partition, .. } => Some(*partition),
             Record::Identity { .. }
             | Record::Boot { .. }
             | Record::Genesis(_)

@@ -1,7 +1,8 @@
 //! From the log back to a node, and its first moments.
 
 use super::effect::{Effect, Ticket};
-use super::partition::Partition;
+use super::partition::wound;
+use super::partition::{Partition, Wound};
 use super::record::Record;
 use super::time::Now;
 use super::timers::Key;
@@ -51,6 +52,12 @@ impl Node {
                 if viewstamp <= replica.register.viewstamp {
                     return Err(format!("{partition:?}: a table goes back to {viewstamp:?}"));
                 }
+                if replica.healing.is_passing() && table.is_none() {
+                    return Ok(());
+                }
+                if table.is_some() {
+                    replica.healing.replayed_table();
+                }
                 replica.register.seen = replica.register.seen.max(viewstamp.epoch);
                 replica.install(viewstamp, table.map(Arc::unwrap_or_clone), now, &config);
                 Ok(())
@@ -58,6 +65,10 @@ impl Node {
             Record::Ops { partition, after, ops } => {
                 let (now, config) = (self.now, self.config.clone());
                 let replica = self.partition_mut(partition)?;
+                if after != replica.register.viewstamp && replica.healing.is_passing() {
+                    replica.learn_endings(&ops, now, &config);
+                    return Ok(());
+                }
                 if after != replica.register.viewstamp {
                     return Err(format!("{partition:?}: operations after {after:?}, the table is elsewhere"));
                 }
@@ -71,6 +82,10 @@ impl Node {
                 for (id, delta) in Arc::unwrap_or_clone(items) {
                     replica.learn(id, delta, now, &config);
                 }
+                Ok(())
+            }
+            Record::Wound { partition, wound, losses } => {
+                self.partition_mut(partition)?.healing.replay(wound, losses);
                 Ok(())
             }
             Record::End { .. } => Err("the end of a snapshot within a log".into()),
@@ -93,8 +108,27 @@ impl Node {
                 let end = Viewstamp { length: after.length + ops.len() as u64, ..*after };
                 end <= register.viewstamp
             }),
-            Record::Identity { .. } | Record::Boot { .. } | Record::Facts { .. } | Record::End { .. } => false,
+            Record::Identity { .. }
+            | Record::Boot { .. }
+            | Record::Facts { .. }
+            | Record::Wound { .. }
+            | Record::End { .. } => false,
         }
+    }
+
+    /// A record of this replica is lost that stood here, between the record that was recovered last and the next one. Said
+    /// once for each lost record, with its ordinal, and in every start as long as the damage is there; what it may have
+    /// said is told by [`super::record::Kind::wound`]. An error means that the partition is not held here.
+    pub fn lose(&mut self, partition: PartitionId, ordinal: u64, wound: Wound) -> Result<(), String> {
+        self.partition_mut(partition)?.healing.lose(ordinal, wound);
+        Ok(())
+    }
+
+    /// After the replay: partitions that lost what no other replica can give back. Who starts all the same has replicas
+    /// that answer for nothing.
+    pub fn lost_for_good(&self) -> Vec<PartitionId> {
+        let healable = |replica: &Partition| wound::is_healable(replica.healing.wound, replica.cohort.len());
+        self.partitions.values().filter(|replica| !healable(replica)).map(|replica| replica.id).collect()
     }
 
     fn partition_mut(&mut self, partition: PartitionId) -> Result<&mut Partition, String> {
@@ -113,7 +147,11 @@ impl Node {
             let replica = self.partitions.get_mut(&id).expect("just listed");
             replica.register.rearm(now, &config);
             replica.store.take_touched();
+            let lost = replica.healing.end_replay();
             self.release_due(id);
+            if lost {
+                self.tell_wound(id);
+            }
         }
         self.settle(effects);
     }
@@ -155,6 +193,9 @@ impl Node {
         let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
         for id in ids {
             self.await_leader(id);
+        }
+        if self.partitions.values().any(|replica| replica.healing.wound.table) {
+            self.timers.set(Key::Rejoin, self.now.mono_us);
         }
     }
 }

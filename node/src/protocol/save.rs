@@ -84,12 +84,15 @@ impl Node {
     fn save_register(&self, partition: PartitionId) -> Vec<Record> {
         let register = &self.partitions[&partition].register;
         let (promised, voted_for, viewstamp) = (register.promised, register.voted_for, register.viewstamp);
+        let healing = &self.partitions[&partition].healing;
+        let (wound, losses) = (healing.wound, healing.losses);
+        let wound = (losses > 0 || !wound.is_whole()).then_some(Record::Wound { partition, wound, losses });
         let vote = (promised > 0).then_some(Record::Vote { partition, promised, voted_for });
         let table = (viewstamp > Viewstamp::default()).then(|| {
             let table = Some(Arc::new(register.table.clone()));
             Record::Install { partition, viewstamp, table }
         });
-        vote.into_iter().chain(table).collect()
+        wound.into_iter().chain(vote).chain(table).collect()
     }
 }
 

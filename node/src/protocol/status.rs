@@ -2,7 +2,7 @@
 
 use super::Node;
 use super::peer::StateCounts;
-use norn_client::wire::response::{Identity, NodeView, PartitionView, Standing, Status};
+use norn_client::wire::response::{Health, Identity, NodeView, PartitionView, Standing, Status};
 use norn_client::wire::{NodeId, PartitionId};
 use serde_bytes::ByteBuf;
 
@@ -69,6 +69,7 @@ impl Node {
                 tasks: None,
                 claims: None,
                 root: None,
+                health: None,
             })
             .collect()
     }
@@ -83,6 +84,12 @@ impl Node {
                 view.tasks = Some(replica.store.count() as u64);
                 view.claims = Some(replica.register.table.cells.len() as u64);
                 view.root = Some(ByteBuf::from(replica.store.root().to_be_bytes().to_vec()));
+                let wound = replica.healing.wound;
+                view.health = Some(match (wound.facts, wound.table) {
+                    (_, true) => Health::Recovering,
+                    (true, false) => Health::Holes,
+                    (false, false) => Health::Whole,
+                });
             }
         }
         views

@@ -13,6 +13,8 @@ use norn_client::wire::{
 };
 use std::collections::VecDeque;
 
+mod loss;
+
 const CLIENT: ClientId = ClientId(1);
 const PARTITIONS: u32 = 4;
 
@@ -541,6 +543,7 @@ fn a_restart_within_the_timeout_is_noticed_at_once() {
         leads_known: (0, 0),
         commits: Vec::new(),
         standing: Standing::Good,
+        holes: false,
     };
     let message = PeerMessage::Heartbeat(Box::new(heartbeat));
     let mut effects = Vec::new();

@@ -36,6 +36,8 @@ pub enum Key {
     Claim(u64),
     /// A parked claim's wait ends.
     Park(u64),
+    /// Ask leaders how far a table that lost something must come.
+    Rejoin,
 }
 
 /// Deadlines on the monotonic clock in microseconds.

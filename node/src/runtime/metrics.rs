@@ -50,6 +50,8 @@ counters! {
     Woken = "woken",
     /// Changes of how the wall clock stands.
     ClockStandings = "clock_standings",
+    /// Replicas that lost something, and steps of their healing.
+    Wounds = "wounds",
     /// Input that a correct sender would not send.
     Refused = "input_refused",
     /// Events handed to the core.
@@ -118,6 +120,7 @@ impl Metrics {
             Observation::DoneFlag { .. } => (Counter::DoneFlags, 1),
             Observation::Woken { .. } => (Counter::Woken, 1),
             Observation::ClockStanding { .. } => (Counter::ClockStandings, 1),
+            Observation::Wounded { .. } => (Counter::Wounds, 1),
             Observation::Refused { .. } => (Counter::Refused, 1),
         };
         self.add(counter, amount);
@@ -125,6 +128,7 @@ impl Metrics {
             // One for each task: far too many for the log of a busy node.
             Observation::Granted { .. } => tracing::trace!(?observation, "observed"),
             Observation::ClockStanding { standing, off_us } => tell_clock(*standing, *off_us),
+            Observation::Wounded { partition, facts, table } => tell_wound(*partition, *facts, *table),
             _ => tracing::debug!(?observation, "observed"),
         }
     }
@@ -147,6 +151,17 @@ impl Metrics {
                 tracing::debug!(counters = counts.join(" "), "counters");
             }
         }
+    }
+}
+
+/// An operator wants to know that a disk lost something, and when that is made good.
+fn tell_wound(partition: u16, facts: bool, table: bool) {
+    match (facts, table) {
+        (_, true) => {
+            tracing::warn!(partition, "claims are lost here: the replica does not count until it has caught up")
+        }
+        (true, false) => tracing::warn!(partition, "tasks may be lost here: others hold them, and are asked"),
+        (false, false) => tracing::info!(partition, "whole again: nothing is missing here"),
     }
 }
 

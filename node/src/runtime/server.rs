@@ -2,7 +2,7 @@
 
 use crate::protocol::Node;
 use crate::protocol::{ClientId, Founding, Principal, Record};
-use crate::restore::restore;
+use crate::restore::Restorer;
 use crate::runtime::answers::answers;
 use crate::runtime::clock::Clock;
 use crate::runtime::disk::FileDisk;
@@ -318,6 +318,14 @@ async fn bind(listen: &str, credentials: &Credentials) -> Result<(Endpoint, Sock
     Ok((endpoint, bound))
 }
 
+/// Why a node does not start with what is left of its log.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0}; restore the damaged file from a copy (`norn log verify` names it), or move the data directory aside and start \
+     the node as a new member"
+)]
+struct Doubt(String);
+
 /// Opens and replays the log, which may take a while, away from the async threads.
 async fn open(settings: &Settings, address: String) -> Result<(Node, Log<FileDisk>, NodeId), StartError> {
     let place = settings.data.display().to_string();
@@ -333,10 +341,18 @@ async fn open(settings: &Settings, address: String) -> Result<(Node, Log<FileDis
         let identity = log.identity();
         let founding = Founding { config, node: identity.node, incarnation: identity.incarnation, name, address, zone };
         let mut node = Node::new(founding, rand::random());
-        let replayed = log.replay(|replay| restore(&mut node, replay)).map_err(|error| failed(&error))?;
+        let mut restorer = Restorer::new(&mut node);
+        let replayed = log.replay(|replay| restorer.take(replay)).map_err(|error| failed(&error))?;
+        restorer.finish().map_err(|doubt| failed(&Doubt(doubt)))?;
         check_member(&node, &identity, &certificate, &data)?;
         let elapsed_ms = started.elapsed().as_millis();
         tracing::info!(node = %identity.node, ?replayed, elapsed_ms, "log replayed");
+        if replayed.lost_records > 0 {
+            let (records, bytes) = (replayed.lost_records, replayed.damaged_bytes);
+            let said =
+                "records of the log are lost; what they said is fetched from other replicas, see `norn log verify`";
+            tracing::warn!(records, bytes, "{said}");
+        }
         if replayed.cut_records > 0 {
             let records = replayed.cut_records;
             tracing::warn!(records, "the last batch was cut: a crash tore it, unless the disk has damaged it since");

@@ -151,6 +151,7 @@ fn weight_bytes(record: &Record) -> usize {
         | Record::Genesis(_)
         | Record::Mark { .. }
         | Record::Vote { .. }
+        | Record::Wound { .. }
         | Record::End { .. } => base,
     }
 }

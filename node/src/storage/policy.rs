@@ -81,6 +81,7 @@ impl Unsynced {
             | Record::Vote { .. }
             | Record::Install { .. }
             | Record::Ops { .. }
+            | Record::Wound { .. }
             | Record::End { .. } => self.binding = true,
         }
     }

@@ -124,6 +124,7 @@ impl Writer {
         }
         let place = self.places.last_mut().expect("just added");
         match record {
+            Record::Wound { .. } => place.wound = self.next_ordinal,
             Record::Vote { .. } => place.vote = self.next_ordinal,
             Record::Install { .. } => place.table = self.next_ordinal,
             Record::Facts { .. } if place.facts == 0 => place.facts = self.next_ordinal,
@@ -266,18 +267,18 @@ fn lost(missing: &[RangeInclusive<u64>], places: &[Place]) -> Loss {
     for range in missing {
         let (from, to) = (*range.start(), *range.end());
         loss.ranges.push((from, to));
-        let first_of = |place: &Place| [place.vote, place.table, place.facts].into_iter().filter(|at| *at > 0).min();
+        let first_of =
+            |place: &Place| [place.wound, place.vote, place.table, place.facts].into_iter().filter(|at| *at > 0).min();
         if places.first().and_then(first_of).is_none_or(|first| from < first) {
             loss.unknown += 1;
         }
         for (number, place) in places.iter().enumerate() {
             let owner = Owner::Partition(place.partition);
             let mut add = |kind| *loss.owners.entry((owner, Kind(kind))).or_default() += 1;
-            if range.contains(&place.vote) {
-                add(b'V');
-            }
-            if range.contains(&place.table) {
-                add(b'T');
+            for (at, kind) in [(place.wound, b'W'), (place.vote, b'V'), (place.table, b'T')] {
+                if range.contains(&at) {
+                    add(kind);
+                }
             }
             let end = places[number + 1..].iter().find_map(first_of).unwrap_or(u64::MAX);
             if place.facts > 0 && from < end && to >= place.facts {

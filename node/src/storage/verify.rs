@@ -5,6 +5,7 @@
 
 use super::disk::{Disk, DiskError};
 use super::examine::{Findings, Found, Loss, What, examine};
+use super::frame::synced_before;
 use super::reader::{Next, Reader};
 use super::recovery::{describe, header_fault};
 use super::segment::{self, HEADER_BYTES, Header, HeaderFault};
@@ -25,6 +26,8 @@ pub enum Entry {
         bytes: u64,
         /// Bytes of the body, before it was stuffed.
         body_bytes: u64,
+        /// All up to this ordinal was durable when it was written.
+        synced: u64,
     },
     /// Bytes up to `end` that are no record.
     Damage {
@@ -73,7 +76,8 @@ pub fn inspect<D: Disk, E: From<DiskError>>(
                     let of = record.map(|record| (Owner::of(&record), record.kind()));
                     let (ordinal, bytes, body_bytes) = (frame.head.ordinal, frame.bytes, frame.body.len() as u64);
                     expected = ordinal.checked_add(1);
-                    (frame.offset, Entry::Record { ordinal, of, bytes, body_bytes })
+                    let synced = synced_before(ordinal, frame.head.unsynced);
+                    (frame.offset, Entry::Record { ordinal, of, bytes, body_bytes, synced })
                 }
             };
             visit(file, offset, entry)?;

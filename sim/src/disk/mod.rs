@@ -195,6 +195,14 @@ impl SimDisk {
         })))
     }
 
+    /// Changes a byte at rest.
+    pub fn flip(&self, file: &str, place: u64, change: u8) {
+        let mut directory = self.0.borrow_mut();
+        let file = directory.file("flip", file).expect("only files that are there are damaged");
+        file.durable[place as usize] ^= change;
+        file.current[place as usize] ^= change;
+    }
+
     /// The machine stops: what was not synced is lost, or some of it.
     pub fn crash(&self, random: &mut Random) -> Lost {
         let mut directory = self.0.borrow_mut();

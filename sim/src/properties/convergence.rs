@@ -26,6 +26,9 @@ pub fn unsettled(stores: &[Store]) -> Option<String> {
                 one.node, one.view.viewstamp, store.node, store.view.viewstamp
             ));
         }
+        if !store.view.wound.is_whole() {
+            return Some(format!("partition {partition}: node {} has not healed: {:?}", store.node, store.view.wound));
+        }
         let open = store.tasks.iter().find(|(_, task)| task.spec.is_some() && task.ended().is_none());
         if let Some((id, _)) = open {
             return Some(format!("partition {partition}: task {id} has not ended"));
@@ -75,6 +78,7 @@ mod tests {
         assert!(!refused(|_| {}));
         assert!(refused(|stores| stores[1].view.content = 1));
         assert!(refused(|stores| stores[1].view.digest = 1));
+        assert!(refused(|stores| stores[1].view.wound.facts = true));
         assert!(!refused(|stores| stores[1].view.leads = true), "leading alone is not established");
         assert!(refused(|stores| stores[0].view.leads = false));
         assert!(refused(|stores| {

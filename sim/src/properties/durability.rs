@@ -27,6 +27,15 @@ enum Lesson {
 struct Ghost {
     pending: Vec<(Ticket, Lesson)>,
     durable: BTreeSet<Lesson>,
+    /// Of these, what the disk has lost since. Whoever acknowledged it did so rightly.
+    lost: BTreeSet<Lesson>,
+}
+
+impl Ghost {
+    fn learn(&mut self, lesson: Lesson) {
+        self.lost.remove(&lesson);
+        self.durable.insert(lesson);
+    }
 }
 
 /// See the module.
@@ -79,7 +88,8 @@ impl Durability {
     fn majority(&self, history: &History, id: &TaskId, lesson: Lesson) -> Result<(), String> {
         let (holders, cohort) = (self.holders(lesson), history.cohort(history.partition(id)));
         let count = cohort.iter().filter(|node| holders.contains(node)).count();
-        if 2 * count > cohort.len() {
+        let left = |node: &usize| !self.ghosts[node].lost.contains(&lesson);
+        if 2 * count > cohort.len() && holders.iter().any(left) {
             return Ok(());
         }
         Err(format!("{lesson:?} was confirmed, but of the cohort {cohort:?} only {holders:?} have it on disk"))
@@ -127,7 +137,7 @@ impl Durability {
         let mut known: Option<(TaskId, BTreeSet<Fact>)> = None;
         for lesson in &ghost.durable {
             let Lesson::Fact(id, fact) = lesson else { continue };
-            if !history.cohort(history.partition(id)).contains(&node) {
+            if ghost.lost.contains(lesson) || !history.cohort(history.partition(id)).contains(&node) {
                 continue;
             }
             if known.as_ref().is_none_or(|(last, _)| last != id) {
@@ -158,14 +168,20 @@ impl Property for Durability {
             Happening::Synced { node, ticket } => {
                 let ghost = self.ghosts.entry(*node).or_default();
                 let synced = ghost.pending.partition_point(|(pending, _)| pending <= ticket);
-                ghost.durable.extend(ghost.pending.drain(..synced).map(|(_, lesson)| lesson));
+                let lessons: Vec<Lesson> = ghost.pending.drain(..synced).map(|(_, lesson)| lesson).collect();
+                lessons.into_iter().for_each(|lesson| ghost.learn(lesson));
             }
             Happening::Crashed { node } => {
                 self.ghosts.entry(*node).or_default().pending.clear();
             }
             Happening::Replayed { node, records } => {
                 let ghost = self.ghosts.entry(*node).or_default();
-                ghost.durable.extend(records.iter().flat_map(lessons_of));
+                records.iter().flat_map(lessons_of).for_each(|lesson| ghost.learn(lesson));
+            }
+            Happening::Damaged { node, lost, left } => {
+                let ghost = self.ghosts.entry(*node).or_default();
+                let left: BTreeSet<Lesson> = left.iter().flat_map(lessons_of).collect();
+                ghost.lost.extend(lost.iter().flat_map(lessons_of).filter(|lesson| !left.contains(lesson)));
             }
             Happening::Replied { request, response } => return self.reply(history, request, response),
             Happening::Recovered { node, tasks } => return self.recovered(history, *node, tasks),
@@ -246,6 +262,22 @@ mod tests {
         assert!(bench.see(Happening::Replied { request: &claim(), response: &answer }).is_err());
         store(&mut bench, 2, &grant(), true);
         assert!(bench.see(Happening::Replied { request: &claim(), response: &answer }).is_ok());
+    }
+
+    #[test]
+    fn what_damage_takes_must_be_elsewhere() {
+        let mut bench = Bench::new();
+        store(&mut bench, 0, &facts(), true);
+        store(&mut bench, 1, &facts(), true);
+        let nothing = BTreeMap::new();
+        bench.see(Happening::Damaged { node: 0, lost: &facts(), left: &[] }).unwrap();
+        assert!(bench.see(Happening::Recovered { node: 0, tasks: &nothing }).is_ok(), "the loss is known");
+        assert!(reply(&mut bench, 2, Guarantee::Strict).is_ok(), "it was on both disks");
+        bench.see(Happening::Damaged { node: 1, lost: &facts(), left: &[] }).unwrap();
+        assert!(reply(&mut bench, 2, Guarantee::Strict).is_err(), "it is nowhere");
+        store(&mut bench, 0, &facts(), true);
+        assert!(reply(&mut bench, 2, Guarantee::Strict).is_ok());
+        assert!(bench.see(Happening::Recovered { node: 0, tasks: &nothing }).is_err(), "it was learned again");
     }
 
     #[test]

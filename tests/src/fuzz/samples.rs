@@ -198,6 +198,7 @@ fn heartbeat() -> Heartbeat {
         leads_known: (2, 6),
         commits: vec![(PARTITION, 5, 9)],
         standing: Default::default(),
+        holes: true,
     }
 }
 
@@ -216,9 +217,11 @@ fn peer_messages() -> Vec<PeerMessage> {
             ask: 1,
             partition: PARTITION,
             replica,
+            boot: 3,
+            holes: false,
             outcomes: vec![Outcome::Stored, Outcome::Future],
         },
-        PeerMessage::Roots { roots: vec![(PARTITION, 1 << 90)] },
+        PeerMessage::Roots { roots: vec![(PARTITION, 1 << 90)], round: 3 },
         PeerMessage::BucketTasks { partition: PARTITION, buckets: vec![digests] },
         PeerMessage::Probe { ask: 2, queues: vec![queue()] },
         PeerMessage::GrantAsk { ask: 3, claim: Box::new(claim()), max: 2, recall: false },

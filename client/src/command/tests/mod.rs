@@ -7,7 +7,9 @@ mod results;
 use super::input::Input;
 use super::{Call, Exit, Output, Place, Runner, Transport, refuse_usage};
 use crate::repl::CommandLine;
-use crate::wire::response::{ClaimView, LogEntry, NodeView, Page, PartitionView, QueueCounts, Standing, Status};
+use crate::wire::response::{
+    ClaimView, Health, LogEntry, NodeView, Page, PartitionView, QueueCounts, Standing, Status,
+};
 use crate::wire::{
     Acked, ClusterId, Error, ErrorCode, Granted, Guarantee, NodeId, PartitionId, QueueName, Request, Response, Spec,
     State, TaskId, TaskView, Token,
@@ -226,9 +228,17 @@ pub(crate) fn partitions() -> Vec<PartitionView> {
         tasks: Some(4),
         claims: Some(1),
         root: Some(ByteBuf::from(vec![0xab, 0xcd])),
+        health: Some(Health::Holes),
     };
-    let lost =
-        PartitionView { partition: PartitionId(1), leader: None, tasks: None, claims: None, root: None, ..led.clone() };
+    let lost = PartitionView {
+        partition: PartitionId(1),
+        leader: None,
+        tasks: None,
+        claims: None,
+        root: None,
+        health: None,
+        ..led.clone()
+    };
     vec![led, lost]
 }
 

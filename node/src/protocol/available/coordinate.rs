@@ -25,8 +25,19 @@ struct Group {
     /// Places in the request.
     places: Vec<usize>,
     cohort: Vec<ReplicaId>,
-    /// By replica, item by item.
-    answers: BTreeMap<ReplicaId, Vec<Outcome>>,
+    /// By replica.
+    answers: BTreeMap<ReplicaId, WriteAnswer>,
+}
+
+/// What a replica answered to a write.
+#[derive(Debug)]
+pub struct WriteAnswer {
+    /// Item by item.
+    pub outcomes: Vec<Outcome>,
+    /// The replica's start in which it stored them.
+    pub boot: u64,
+    /// It may have forgotten what stands under these keys.
+    pub holes: bool,
 }
 
 /// A write under way.
@@ -50,6 +61,10 @@ pub struct WriteAsk {
 struct Tally {
     stored: usize,
     orphan: usize,
+    /// Of these, by replicas without holes.
+    whole: usize,
+    /// Of the orphans, by replicas without holes: others may have forgotten the task.
+    orphan_whole: usize,
     conflict: usize,
     future: usize,
     overloaded: usize,
@@ -61,15 +76,25 @@ impl Group {
         let mut tally = Tally {
             stored: 0,
             orphan: 0,
+            whole: 0,
+            orphan_whole: 0,
             conflict: 0,
             future: 0,
             overloaded: 0,
             silent: self.cohort.len() - self.answers.len(),
         };
-        for outcomes in self.answers.values() {
-            match outcomes[index] {
-                Outcome::Stored => tally.stored += 1,
-                Outcome::StoredOrphan => tally.orphan += 1,
+        for answer in self.answers.values() {
+            let whole = usize::from(!answer.holes);
+            match answer.outcomes[index] {
+                Outcome::Stored => {
+                    tally.stored += 1;
+                    tally.whole += whole;
+                }
+                Outcome::StoredOrphan => {
+                    tally.orphan += 1;
+                    tally.whole += whole;
+                    tally.orphan_whole += whole;
+                }
                 Outcome::Conflict => tally.conflict += 1,
                 Outcome::Future => tally.future += 1,
                 Outcome::Overloaded => tally.overloaded += 1,
@@ -83,19 +108,19 @@ impl Group {
         let id = self.items[index].0;
         let replicas = self.cohort.len();
         let majority = replicas / 2 + 1;
-        let needed = match acks {
-            Acks::One => 1,
-            Acks::Quorum => majority,
-            Acks::All => replicas,
-        };
         let tally = self.tally(index);
-        let reached = tally.stored + tally.orphan;
-        if tally.orphan >= majority {
+        let stored = tally.stored + tally.orphan;
+        let (reached, needed) = match acks {
+            Acks::One => (stored, 1),
+            Acks::Quorum => (tally.whole, majority),
+            Acks::All => (stored, replicas),
+        };
+        if tally.orphan_whole >= majority {
             return Some(Err(Error::new(ErrorCode::NotFound, "no such task").about(id)));
         }
         if reached >= needed && tally.stored > 0 {
-            let guarantee = if reached >= majority { Guarantee::Strict } else { Guarantee::Sloppy };
-            return Some(Ok(Acked { id, acks: reached as u32, replicas: replicas as u32, guarantee }));
+            let guarantee = if tally.whole >= majority { Guarantee::Strict } else { Guarantee::Sloppy };
+            return Some(Ok(Acked { id, acks: stored as u32, replicas: replicas as u32, guarantee }));
         }
         if reached + tally.silent >= needed {
             return None;
@@ -204,7 +229,7 @@ impl Node {
             self.outbox.observe(Observation::Refused { what: "write to a partition that is not held here" });
             return;
         };
-        let own = replica.register.me;
+        let (own, boot, holes) = (replica.register.me, self.boot, replica.healing.wound.facts);
         let outcomes: Vec<Outcome> = items.iter().map(|(id, delta)| self.admit(partition, id, delta)).collect();
         let stored = |outcome: &Outcome| matches!(outcome, Outcome::Stored | Outcome::StoredOrphan);
         if outcomes.iter().all(stored) {
@@ -213,7 +238,7 @@ impl Node {
             let admitted = items.iter().zip(&outcomes).filter(|(_, outcome)| stored(outcome));
             self.learn(partition, admitted.map(|(item, _)| item.clone()).collect());
         }
-        let answer = PeerMessage::Written { ask, partition, replica: own, outcomes };
+        let answer = PeerMessage::Written { ask, partition, replica: own, outcomes, boot, holes };
         if not_durable {
             self.outbox.send(from, answer);
         } else {
@@ -246,16 +271,20 @@ impl Node {
         ask: u64,
         partition: PartitionId,
         replica: ReplicaId,
-        outcomes: &[Outcome],
+        answer: WriteAnswer,
     ) {
+        // Since then it has lost something, and this perhaps.
+        if self.peers.get(&from).is_some_and(|peer| answer.boot < peer.counts_from) {
+            return;
+        }
         let Some(Ask::Write(write)) = self.asks.get_mut(ask) else { return };
         let Some(group) = write.groups.get_mut(&partition) else { return };
         let member = group.cohort.contains(&replica) && replica.node == from;
-        if !member || outcomes.len() != group.items.len() {
+        if !member || answer.outcomes.len() != group.items.len() {
             self.outbox.observe(Observation::Refused { what: "acknowledgement of a replica that is no member" });
             return;
         }
-        group.answers.entry(replica).or_insert_with(|| outcomes.to_vec());
+        group.answers.entry(replica).or_insert(answer);
         for (index, place) in group.places.iter().enumerate() {
             if write.results[*place].is_none()
                 && let Some(result) = group.result(index, write.acks)
@@ -266,6 +295,15 @@ impl Node {
         }
         if write.open == 0 {
             self.finish_write(ask);
+        }
+    }
+
+    /// A node has lost something: what it acknowledged in starts before `boot` must be asked for again.
+    pub(in crate::protocol) fn forget_answers(&mut self, node: NodeId, boot: u64) {
+        for write in self.asks.writes_mut() {
+            for group in write.groups.values_mut() {
+                group.answers.retain(|replica, answer| replica.node != node || answer.boot >= boot);
+            }
         }
     }
 

@@ -96,7 +96,7 @@ impl Node {
 
     pub(in crate::protocol) fn on_count_ask(&mut self, from: NodeId, ask: u64, queue: Option<QueueName>) {
         let mut partitions = Vec::new();
-        for (id, replica) in &mut self.partitions {
+        for (id, replica) in self.partitions.iter_mut().filter(|(_, replica)| !replica.healing.wound.facts) {
             let root = replica.store.root().to_be_bytes();
             let index = replica.store.index();
             let queues = match &queue {

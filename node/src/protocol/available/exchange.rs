@@ -33,6 +33,8 @@ struct Peer {
 #[derive(Debug, Default)]
 pub struct Exchange {
     peers: BTreeMap<NodeId, Peer>,
+    /// The first round since nobody counts any more what this node said before it lost something.
+    pub healing_since: Option<u64>,
 }
 
 impl Exchange {
@@ -57,33 +59,37 @@ impl Node {
         let wait_ms = self.random.between(interval_ms * 3 / 4, interval_ms * 5 / 4);
         self.timers.set(Key::Exchange, self.now.mono_after_ms(wait_ms));
         let nodes: Vec<NodeId> = self.asks.exchange.peers.keys().copied().collect();
+        let round = self.healing_round();
         for node in nodes {
             if !self.is_alive(node) {
                 continue;
             }
+            let holes = if round > 0 { self.holes_with(node) } else { BTreeSet::new() };
             let partitions = &mut self.partitions;
             let peer = self.asks.exchange.peers.get_mut(&node).expect("just listed");
             peer.dirty.retain(|id| partitions.get(id).is_some_and(|replica| replica.cohort.contains(&node)));
             let root = |id: &PartitionId| (*id, partitions.get_mut(id).expect("own partitions").store.root());
-            let roots: Vec<_> = peer.dirty.iter().map(root).collect();
+            let roots: Vec<_> = peer.dirty.union(&holes).map(root).collect();
             if !roots.is_empty() {
-                self.outbox.send(node, PeerMessage::Roots { roots });
+                self.outbox.send(node, PeerMessage::Roots { roots, round });
             }
         }
     }
 
-    pub(in crate::protocol) fn on_roots(&mut self, from: NodeId, roots: &[(PartitionId, u128)]) {
+    pub(in crate::protocol) fn on_roots(&mut self, from: NodeId, roots: &[(PartitionId, u128)], round: u64) {
         let (mut equal, mut differ) = (Vec::new(), Vec::new());
         for (id, root) in roots {
             let Some(replica) = self.partitions.get_mut(id) else { continue };
             if replica.store.root() == *root {
-                equal.push((*id, *root));
+                if round == 0 || !replica.healing.wound.facts {
+                    equal.push((*id, *root));
+                }
                 self.agreed(from, *id);
             } else {
                 differ.push(*id);
             }
         }
-        self.outbox.send(from, PeerMessage::RootsAnswer { equal, differ });
+        self.outbox.send(from, PeerMessage::RootsAnswer { equal, differ, round });
     }
 
     /// Both replicas are equal, up to what is changing right now.
@@ -101,10 +107,12 @@ impl Node {
         from: NodeId,
         equal: &[(PartitionId, u128)],
         differ: &[PartitionId],
+        round: u64,
     ) {
         for (id, root) in equal {
             if self.partitions.get_mut(id).is_some_and(|replica| replica.store.root() == *root) {
                 self.agreed(from, *id);
+                self.agreed_on_holes(from, *id, round);
             }
         }
         for id in differ {

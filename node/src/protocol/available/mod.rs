@@ -6,7 +6,7 @@ mod exchange;
 mod list;
 mod read;
 
-pub use coordinate::WriteAsk;
+pub use coordinate::{WriteAnswer, WriteAsk};
 pub use count::{CountAsk, Shape};
 pub use exchange::Exchange;
 pub use list::{ListAsk, Selection};
@@ -149,6 +149,14 @@ impl Asks {
     /// Resolves and forgets a second number.
     pub fn take_alias(&mut self, alias: u64) -> Option<u64> {
         self.aliases.remove(&alias)
+    }
+
+    /// Writes under way.
+    fn writes_mut(&mut self) -> impl Iterator<Item = &mut WriteAsk> {
+        self.open.values_mut().filter_map(|ask| match ask {
+            Ask::Write(write) => Some(write),
+            Ask::Read(_) | Ask::Count(_) | Ask::List(_) | Ask::Forward(_) | Ask::Probe(_) => None,
+        })
     }
 
     /// How many are open.

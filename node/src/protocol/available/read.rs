@@ -44,6 +44,13 @@ pub struct ReadAsk {
     pub deadline_us: u64,
 }
 
+impl ReadAsk {
+    /// Whether enough replicas answered that have forgotten nothing. What others know counts, but not that they answered.
+    fn has_majority(&self, replicas: usize) -> bool {
+        2 * self.answers.values().filter(|known| !known.holes).count() > replicas
+    }
+}
+
 /// Facts and claim of a task as several replicas know them.
 pub(super) fn combine(answers: impl Iterator<Item = Known>) -> (Task, Option<Cell>) {
     let mut task = Task::default();
@@ -150,6 +157,7 @@ impl Node {
             task: replica.store.task(id).cloned().unwrap_or_default(),
             cell: register.cell(id).cloned(),
             viewstamp: register.viewstamp,
+            holes: replica.healing.wound.facts,
         })
     }
 
@@ -169,7 +177,7 @@ impl Node {
             return;
         }
         read.answers.insert(replica, known);
-        if 2 * read.answers.len() <= cohort.len() {
+        if !read.has_majority(cohort.len()) {
             return;
         }
         let (id, until) = (read.id, read.until);
@@ -199,7 +207,7 @@ impl Node {
     pub(super) fn read_deadline(&mut self, ask: u64) {
         let Some(Ask::Read(read)) = self.asks.get(ask) else { return };
         let (client, number, id, until) = (read.client, read.number, read.id, read.until);
-        let majority = 2 * read.answers.len() > self.cohort(self.partition_of(&id)).len();
+        let majority = read.has_majority(self.cohort(self.partition_of(&id)).len());
         let (task, cell) = combine(read.answers.values().cloned());
         if majority && matches!(until, Until::Ended) {
             return self.answer_read(ask, view(id, &task, cell.as_ref(), self.now.wall_ms));

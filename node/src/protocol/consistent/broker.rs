@@ -524,9 +524,9 @@ impl Node {
     /// Whether the answered peers and this node are a majority of a partition.
     fn pulled_from_quorum(&self, state: &ProbeAsk, partition: PartitionId) -> bool {
         let answered = state.answered.get(&partition);
-        self.partitions[&partition]
-            .register
-            .quorum(|node| node == self.me || answered.is_some_and(|nodes| nodes.contains(&node)))
+        let replica = &self.partitions[&partition];
+        let own = |node| node == self.me && !replica.healing.wound.facts;
+        replica.register.quorum(|node| own(node) || answered.is_some_and(|nodes| nodes.contains(&node)))
     }
 
     /// Answers a probe once every led partition was pulled from a majority, or nobody is left to ask.
@@ -552,7 +552,9 @@ impl Node {
             replica.cohort.contains(&from) && replica.register.leading().is_none()
         };
         for replica in self.partitions.values().filter(follows) {
-            partitions.push(replica.id);
+            if !replica.healing.wound.facts {
+                partitions.push(replica.id);
+            }
             let indices = queues.iter().filter_map(|queue| replica.store.index().queue(queue));
             let room = PULL_TASKS_MAX + 1 - ready.len();
             ready.extend(indices.flat_map(|index| index.ready().map(|(_, id)| *id)).take(room));

@@ -50,10 +50,10 @@ impl Node {
             return;
         }
         self.await_leader_again(partition);
-        let fenced = self.is_fenced();
+        let barred = self.is_fenced() || !self.may_vote(partition);
         let replica = self.partitions.get_mut(&partition).expect("timers are of own partitions");
         replica.register.leader = None;
-        if fenced {
+        if barred {
             return;
         }
         let register = &mut replica.register;
@@ -82,7 +82,7 @@ impl Node {
         let any_age = mutant!(self.config, VoteIgnoresViewstamp);
         let register = &self.partitions[&partition].register;
         let recent = viewstamp >= register.viewstamp || any_age;
-        let granted = epoch > register.promised && recent && !led;
+        let granted = epoch > register.promised && recent && !led && self.may_vote(partition);
         let (promised, viewstamp) = (register.promised, register.viewstamp);
         self.outbox.send(from, PeerMessage::PreVoteAnswer { partition, epoch, granted, promised, viewstamp });
     }
@@ -161,10 +161,11 @@ impl Node {
             return;
         }
         let any_age = mutant!(self.config, VoteIgnoresViewstamp);
+        let may_vote = self.may_vote(partition);
         let register = &mut self.partitions.get_mut(&partition).expect("plausible").register;
         register.seen = register.seen.max(epoch);
         let fresh = epoch > register.promised || (epoch == register.promised && register.voted_for == Some(candidate));
-        if fresh && (viewstamp >= register.viewstamp || any_age) {
+        if may_vote && fresh && (viewstamp >= register.viewstamp || any_age) {
             if register.leading().is_some() {
                 self.step_down(partition, "it voted for another");
             }
@@ -239,13 +240,12 @@ impl Node {
             unproven: BTreeSet::new(),
             quorum_us: now.mono_us,
             transferring_until_us: 0,
+            heeded: 0,
         }));
-        let own = replica.register.me;
         let others: Vec<NodeId> = replica.cohort.iter().copied().filter(|node| *node != me).collect();
         self.timers.cancel(Key::Election(partition));
         self.outbox.persist(Record::Install { partition, viewstamp, table: None });
-        let ack = PeerMessage::Ack { partition, epoch, replica: own, length: 0, done: Vec::new(), missing: Vec::new() };
-        self.outbox.send_durable(me, ack);
+        self.acknowledge_own(partition);
         for node in others {
             self.catch_up(partition, node);
         }
@@ -276,7 +276,7 @@ impl Node {
 
     pub(in crate::protocol) fn on_fetch(&mut self, from: NodeId, partition: PartitionId, viewstamp: Viewstamp) {
         let Some(replica) = self.partitions.get(&partition) else { return };
-        if replica.register.viewstamp > viewstamp && replica.cohort.contains(&from) {
+        if replica.register.viewstamp > viewstamp && replica.cohort.contains(&from) && self.may_vote(partition) {
             let table = Arc::new(replica.register.table.clone());
             let viewstamp = replica.register.viewstamp;
             self.outbox.send(from, PeerMessage::State { partition, viewstamp, table });
@@ -321,6 +321,7 @@ impl Node {
         let register = &replica.register;
         let level = register.promised == epoch && register.viewstamp.epoch == epoch;
         if level
+            && self.may_vote(partition)
             && replica.cohort.contains(&from)
             && register.leading().is_none()
             && !self.stopping
@@ -338,7 +339,7 @@ impl Node {
         let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
         let (length, commit) = (register.viewstamp.length, register.commit);
         let Some(leading) = register.leading_mut() else { return false };
-        let level = leading.progress.get(&node).is_some_and(|progress| progress.matched == Some(length));
+        let level = leading.progress.get(&node).is_some_and(|progress| progress.heeds == Some(length));
         let quiet = leading.established && commit == length && leading.waiting.is_empty();
         if !level || !quiet || now_us < leading.transferring_until_us {
             return false;

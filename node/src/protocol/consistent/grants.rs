@@ -3,7 +3,7 @@
 use super::table::{CellState, Op};
 use super::{Viewstamp, Waiting};
 use crate::config::mutant;
-use crate::limits::{CELLS_MAX, CLAIM_BYTES_MAX, CLAIM_TASKS_MAX, ENDINGS_BYTES_MAX, within};
+use crate::limits::{CELLS_MAX, CLAIM_BYTES_MAX, CLAIM_TASKS_MAX, ENDINGS_BYTES_MAX, OPS_UNCOMMITTED_MAX, within};
 use crate::protocol::partition::Partition;
 use crate::protocol::partition::index::Class;
 use crate::protocol::peer::PeerMessage;
@@ -79,7 +79,7 @@ impl Node {
         let knows =
             |replica: &Partition| replica.register.leading().is_some() && replica.register.knows_claim(&claim.claim);
         let known = self.partitions.iter().filter(|(_, replica)| knows(replica)).map(|(id, _)| *id);
-        let led: Vec<PartitionId> = known.filter(|id| self.may_append(*id)).collect();
+        let led: Vec<PartitionId> = known.filter(|id| self.may_grant(*id)).collect();
         let mut recalled = 0;
         for partition in led {
             let Partition { register, store, .. } = &self.partitions[&partition];
@@ -139,7 +139,7 @@ impl Node {
         while count < max && bytes < CLAIM_BYTES_MAX {
             let Some(((_, id), partition)) = self.heads.best(queues, &out) else { break };
             let full = self.partitions[&partition].register.table.cells.len() >= CELLS_MAX;
-            if full || !self.may_append(partition) {
+            if full || !self.may_grant(partition) {
                 out.insert(partition);
                 continue;
             }
@@ -158,6 +158,13 @@ impl Node {
             self.publish_heads(partition);
         }
         picked
+    }
+
+    /// Whether a leader may append more grants now: not too many wait for replicas without holes.
+    fn may_grant(&self, partition: PartitionId) -> bool {
+        let register = &self.partitions[&partition].register;
+        let behind = |heeded| register.viewstamp.length - heeded >= OPS_UNCOMMITTED_MAX;
+        self.may_append(partition) && register.leading().is_some_and(|leading| !behind(leading.heeded))
     }
 
     /// The token of a claim that ran out and was the last one its task may have.

@@ -3,11 +3,14 @@
 use super::table::{Cell, CellState, Misfit, Op, Table};
 use super::{Epoch, ReplicaId, Viewstamp, majority};
 use crate::config::{Config, mutant};
-use crate::limits::{ENDINGS_BYTES_MAX, OPS_KEPT_MAX, within};
+use crate::limits::{ENDINGS_BYTES_MAX, OPS_KEPT_MAX, OPS_UNCOMMITTED_MAX, within};
 use crate::protocol::time::Now;
 use norn_client::wire::{ClaimId, NodeId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+
+/// Entries of recent claims that are kept without a look at what has become of them.
+const RECENT_CLAIMS_MAX: usize = 4 * OPS_UNCOMMITTED_MAX as usize;
 
 /// The leader that a replica follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +26,10 @@ pub struct Leader {
 pub struct Progress {
     /// Operations of this epoch that it has on disk; `None` before it has the installation.
     pub matched: Option<u64>,
+    /// So many of them count for commits: it acknowledged them with a whole table.
+    pub holds: Option<u64>,
+    /// So many count for grants: it would have said which of their tasks have ended.
+    pub heeds: Option<u64>,
     /// Operations sent.
     pub sent: u64,
     /// Where its table stood when it last said so.
@@ -48,6 +55,9 @@ pub struct Leading {
     pub ops: VecDeque<Arc<Op>>,
     /// Number of the latest grant.
     pub granted: u64,
+    /// Grants up to this operation may be told: a quorum of replicas without holes has acknowledged them. This, and not the
+    /// commit, is what followers are told, as they flag ended tasks above it. Both are equal unless a replica has holes.
+    pub heeded: u64,
     /// What waits for operations to commit, by their number.
     pub waiting: VecDeque<(u64, super::Waiting)>,
     /// Grants of ended tasks whose endings are still on their way here.
@@ -56,6 +66,22 @@ pub struct Leading {
     pub quorum_us: u64,
     /// Leadership is being handed over: nothing new is appended.
     pub transferring_until_us: u64,
+}
+
+impl Leading {
+    /// Takes out what need not wait any more where operations up to `commit` are committed.
+    pub fn take_ready(&mut self, commit: u64) -> Vec<(u64, super::Waiting)> {
+        let committed = self.waiting.partition_point(|(number, _)| *number <= commit);
+        let early: Vec<(u64, super::Waiting)> = self.waiting.drain(..committed).collect();
+        let heeded = self.heeded;
+        let grant = |waiting: &super::Waiting| matches!(waiting, super::Waiting::Grant { .. });
+        let (ready, left): (Vec<_>, Vec<_>) =
+            early.into_iter().partition(|(number, waiting)| *number <= heeded || !grant(waiting));
+        for entry in left.into_iter().rev() {
+            self.waiting.push_front(entry);
+        }
+        ready
+    }
 }
 
 /// Role of a replica in its partition.
@@ -109,6 +135,8 @@ pub struct Register {
     pub seen: Epoch,
     /// Claims that operations above `commit` granted or renewed, by number of the operation.
     recent: BTreeMap<u64, Vec<TaskId>>,
+    /// With more entries, those of claims that changed since are looked for.
+    recent_max: usize,
     /// Earliest end of each held claim on this process's monotonic clock.
     deadlines: BTreeMap<TaskId, (Token, u64)>,
     /// The same by time.
@@ -135,6 +163,7 @@ impl Register {
             heard_us: 0,
             seen: 0,
             recent: BTreeMap::new(),
+            recent_max: RECENT_CLAIMS_MAX,
             deadlines: BTreeMap::new(),
             expiry: BTreeSet::new(),
             lapsed: BTreeMap::new(),
@@ -171,6 +200,16 @@ impl Register {
     /// Leads, and the installation is committed.
     pub fn established(&self) -> bool {
         self.leading().is_some_and(|leading| leading.established)
+    }
+
+    /// At a leader: the longest that a majority has, as `reached` reads it from what is known of each.
+    pub fn reached(&self, reached: impl Fn(&Progress) -> Option<u64>) -> Option<u64> {
+        let leading = self.leading()?;
+        let mut candidates: Vec<u64> = leading.progress.values().filter_map(&reached).collect();
+        candidates.sort_unstable();
+        candidates.into_iter().rev().find(|length| {
+            self.quorum(|node| leading.progress.get(&node).is_some_and(|progress| reached(progress) >= Some(*length)))
+        })
     }
 
     /// A majority of the members.
@@ -210,8 +249,23 @@ impl Register {
         }
         if matches!(op, Op::Grant { .. } | Op::Renew { .. }) {
             self.recent.insert(at.length, changed.clone());
+            self.bound_recent();
         }
         Ok(changed)
+    }
+
+    /// Where no quorum is without holes, renewals go on and nothing is heeded: of each claim only the latest change counts.
+    fn bound_recent(&mut self) {
+        if self.recent.len() <= self.recent_max {
+            return;
+        }
+        let (epoch, cells) = (self.viewstamp.epoch, &self.table.cells);
+        self.recent.retain(|length, ids| {
+            let at = Viewstamp { epoch, length: *length };
+            ids.retain(|id| cells.get(id).is_some_and(|cell| cell.renewed == at));
+            !ids.is_empty()
+        });
+        self.recent_max = RECENT_CLAIMS_MAX.max(2 * self.recent.len());
     }
 
     fn unlist(&mut self, id: &TaskId, claim: Option<ClaimId>) {
@@ -416,6 +470,9 @@ impl Register {
             held.clone().all(|(id, cell)| self.deadlines.get(id).is_some_and(|(token, _)| *token == cell.token));
         if !armed || held.count() != self.deadlines.len() {
             return Err("not every held claim, and nothing else, has a deadline".into());
+        }
+        if self.leading().is_some_and(|leading| leading.heeded > self.commit) {
+            return Err("more grants may be told than are committed".into());
         }
         if let Some(leading) = self.leading()
             && (leading.epoch != self.viewstamp.epoch || leading.epoch != self.promised)

@@ -4,7 +4,7 @@ use super::table::{Op, Table};
 use super::{Epoch, ReplicaId, Viewstamp, Waiting};
 use crate::config::mutant;
 use crate::limits::{OPS_PER_MESSAGE_MAX, OPS_UNCOMMITTED_MAX};
-use crate::protocol::partition::Partition;
+use crate::protocol::partition::{Partition, Wound};
 use crate::protocol::peer::{DoneFlag, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::timers::Key;
@@ -49,14 +49,14 @@ impl Node {
         let me = self.me;
         let Some(replica) = self.partitions.get(&partition) else { return };
         let register = &replica.register;
-        let Some(leading) = register.leading() else { return };
-        let (epoch, length) = (leading.epoch, register.viewstamp.length);
-        let ack =
-            PeerMessage::Ack { partition, epoch, replica: register.me, length, done: Vec::new(), missing: Vec::new() };
-        if mutant!(self.config, GrantBeforeQuorum) {
-            self.commit_to(partition, length);
+        if register.leading().is_none() {
+            return;
         }
-        self.outbox.send_durable(me, ack);
+        let length = register.viewstamp.length;
+        if mutant!(self.config, GrantBeforeQuorum) {
+            self.commit_to(partition, length, length);
+        }
+        self.acknowledge_own(partition);
         for node in self.partitions[&partition].cohort.clone() {
             if node != me {
                 self.send_ops(partition, node);
@@ -69,8 +69,10 @@ impl Node {
     fn send_ops(&mut self, partition: PartitionId, node: NodeId) {
         let now_us = self.now.mono_us;
         let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
-        let (length, commit, digest) = (register.viewstamp.length, register.commit, register.table.digest());
-        let Some(progress) = register.leading().and_then(|leading| leading.progress.get(&node)) else { return };
+        let (length, digest) = (register.viewstamp.length, register.table.digest());
+        let Some(leading) = register.leading() else { return };
+        let commit = leading.heeded;
+        let Some(progress) = leading.progress.get(&node) else { return };
         let Some(matched) = progress.matched else { return };
         let window_end = matched + OPS_UNCOMMITTED_MAX;
         let first = progress.sent + 1;
@@ -98,8 +100,10 @@ impl Node {
     fn send_table(&mut self, partition: PartitionId, node: NodeId) {
         let now_us = self.now.mono_us;
         let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
-        let (viewstamp, commit, table) = (register.viewstamp, register.commit, Arc::new(register.table.clone()));
-        let progress = register.leading_mut().and_then(|leading| leading.progress.get_mut(&node)).expect("a follower");
+        let (viewstamp, table) = (register.viewstamp, Arc::new(register.table.clone()));
+        let leading = register.leading_mut().expect("it leads");
+        let commit = leading.heeded;
+        let progress = leading.progress.get_mut(&node).expect("a follower");
         progress.sent = viewstamp.length;
         progress.sent_us = now_us;
         self.outbox.observe(Observation::SnapshotSent { partition: partition.0 });
@@ -297,10 +301,34 @@ impl Node {
 
     /// once everything is on disk.
     fn acknowledge(&mut self, partition: PartitionId, leader: NodeId, missing: Vec<TaskId>) {
+        self.close_wound(partition);
         let replica = &self.partitions[&partition];
-        let (register, done) = (&replica.register, replica.done_flags());
+        let (register, done, wound) = (&replica.register, replica.done_flags(), replica.healing.wound);
         let (epoch, length, replica) = (register.viewstamp.epoch, register.viewstamp.length, register.me);
-        self.outbox.send_durable(leader, PeerMessage::Ack { partition, epoch, replica, length, done, missing });
+        self.outbox.send_durable(leader, PeerMessage::Ack { partition, epoch, replica, length, done, missing, wound });
+    }
+
+    /// The leader's acknowledgement to itself. What it knows to have ended it does not need to be told.
+    pub(in crate::protocol) fn acknowledge_own(&mut self, partition: PartitionId) {
+        let replica = &self.partitions[&partition];
+        let (register, wound) = (&replica.register, replica.healing.wound);
+        let Viewstamp { epoch, length } = register.viewstamp;
+        let (replica, done, missing) = (register.me, Vec::new(), Vec::new());
+        let ack = PeerMessage::Ack { partition, epoch, replica, length, done, missing, wound };
+        self.outbox.send_durable(self.me, ack);
+    }
+
+    /// What a replica acknowledged counts for more now.
+    pub(in crate::protocol) fn acknowledge_anew(&mut self, partition: PartitionId) {
+        let register = &self.partitions[&partition].register;
+        let epoch = register.viewstamp.epoch;
+        if register.leading().is_some() {
+            self.acknowledge_own(partition);
+        } else if let Some(leader) = register.leader.filter(|leader| leader.epoch == epoch)
+            && register.promised == epoch
+        {
+            self.acknowledge(partition, leader.node, Vec::new());
+        }
     }
 
     pub(in crate::protocol) fn on_ack(
@@ -308,11 +336,13 @@ impl Node {
         from: NodeId,
         partition: PartitionId,
         epoch: Epoch,
-        (replica, length): (ReplicaId, u64),
+        (replica, length, wound): (ReplicaId, u64, Wound),
         done: Vec<DoneFlag>,
         missing: &[TaskId],
     ) {
         let heed = !mutant!(self.config, DoneFlagIgnored);
+        let (recovering_counts, holes_count) =
+            (mutant!(self.config, RecoveringCounts), mutant!(self.config, HolesGrant));
         let Some(partition_state) = self.partitions.get_mut(&partition) else { return };
         let register = &mut partition_state.register;
         let (newest, member) = (register.viewstamp.length, register.table.members.contains(&replica));
@@ -325,6 +355,12 @@ impl Node {
         let before = progress.matched;
         progress.matched = Some(before.map_or(length, |matched| matched.max(length)));
         progress.sent = progress.sent.max(length);
+        if !wound.table || recovering_counts {
+            progress.holds = progress.holds.max(Some(length));
+        }
+        if !wound.facts || (holes_count && !wound.table) || recovering_counts {
+            progress.heeds = progress.heeds.max(Some(length));
+        }
         if heed {
             self.learn_endings(from, partition, done);
         }
@@ -376,14 +412,22 @@ impl Node {
         let Some(partition_state) = self.partitions.get_mut(&partition) else { return };
         let register = &mut partition_state.register;
         register.seen = register.seen.max(promised.min(register.seen.saturating_add(crate::limits::EPOCH_STEP_MAX)));
-        let (newest, member) = (register.viewstamp.length, register.table.members.contains(&replica));
+        let member = register.table.members.contains(&replica);
         let Some(leading) = register.leading_mut().filter(|_| member && replica.node == from) else { return };
         if promised > leading.epoch {
             self.step_down(partition, "a follower promised a later epoch");
             return;
         }
+        self.send_from(partition, from, viewstamp);
+    }
+
+    /// At a leader: a follower says where its table stands; what comes next is sent.
+    pub(in crate::protocol) fn send_from(&mut self, partition: PartitionId, from: NodeId, viewstamp: Viewstamp) {
+        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
+        let newest = register.viewstamp.length;
+        let leading = register.leading_mut().expect("it leads");
         let epoch = leading.epoch;
-        let progress = leading.progress.get_mut(&from).expect("a member");
+        let Some(progress) = leading.progress.get_mut(&from) else { return };
         progress.viewstamp = Some(viewstamp);
         if viewstamp.epoch == epoch && viewstamp.length <= newest && progress.matched.is_some() {
             progress.sent = viewstamp.length;
@@ -397,17 +441,12 @@ impl Node {
     fn advance(&mut self, partition: PartitionId) {
         let register = &self.partitions[&partition].register;
         let Some(leading) = register.leading() else { return };
-        let mut candidates: Vec<u64> = leading.progress.values().filter_map(|progress| progress.matched).collect();
-        candidates.sort_unstable();
-        let reached = candidates.into_iter().rev().find(|length| {
-            register
-                .quorum(|node| leading.progress.get(&node).is_some_and(|progress| progress.matched >= Some(*length)))
-        });
-        let Some(length) = reached else { return };
+        let Some(length) = register.reached(|progress| progress.holds) else { return };
+        let heeded = register.reached(|progress| progress.heeds).unwrap_or(0);
         if !leading.established {
             self.establish(partition);
         }
-        self.commit_to(partition, length);
+        self.commit_to(partition, length, heeded);
     }
 
     fn establish(&mut self, partition: PartitionId) {
@@ -422,20 +461,23 @@ impl Node {
         self.stirred.insert(partition);
     }
 
-    /// Operations up to `length` are committed: whoever waits for them is answered.
-    fn commit_to(&mut self, partition: PartitionId, length: u64) {
+    /// Operations up to `length` are committed, and grants up to `heeded` may be told: whoever waits for them is answered.
+    fn commit_to(&mut self, partition: PartitionId, length: u64, heeded: u64) {
         let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
-        if length <= register.commit {
+        let Some(leading) = register.leading() else { return };
+        if length <= register.commit && heeded <= leading.heeded {
             return;
         }
         register.learn_commit(length);
-        let Some(leading) = register.leading_mut() else { return };
-        let epoch = leading.epoch;
-        let mut ready = Vec::new();
-        while leading.waiting.front().is_some_and(|(number, _)| *number <= length) {
-            ready.extend(leading.waiting.pop_front());
+        let commit = register.commit;
+        let leading = register.leading_mut().expect("just seen");
+        let (epoch, before) = (leading.epoch, leading.heeded);
+        leading.heeded = before.max(heeded);
+        let ready = leading.take_ready(commit);
+        let told = leading.heeded;
+        if told > before {
+            self.tell_commit(partition, epoch, told);
         }
-        self.tell_commit(partition, epoch, length);
         for (length, waiting) in ready {
             self.committed(partition, Viewstamp { epoch, length }, waiting);
         }

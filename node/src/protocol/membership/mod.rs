@@ -43,6 +43,10 @@ pub struct Peer {
     pub round_trip_us: Option<u64>,
     /// How its wall clock stands, by its own word.
     pub standing: Standing,
+    /// It knows of this node's present start.
+    knows_start: bool,
+    /// What it said in starts before this one does not count: it has lost something since.
+    pub counts_from: u64,
 }
 
 impl Node {
@@ -106,6 +110,7 @@ impl Node {
     fn heartbeat_for(&mut self, node: NodeId, hears: Vec<NodeId>) -> Heartbeat {
         let leads: Vec<(PartitionId, Epoch)> = self.led().collect();
         let (now, boot, leads_version, standing) = (self.now, self.boot, self.leads_version, self.clocks.standing());
+        let holes = self.has_holes();
         let peer = self.peers.get_mut(&node).expect("asked for members only");
         peer.sent += 1;
         let number = peer.sent;
@@ -130,6 +135,7 @@ impl Node {
             leads_known: (peer.boot, peer.leads_version),
             commits,
             standing,
+            holes,
         }
     }
 
@@ -173,6 +179,7 @@ impl Node {
                 heard_us: peer.heard_us,
                 sent: peer.sent,
                 up_since_us: now.mono_us,
+                counts_from: peer.counts_from,
                 ..Peer::default()
             };
         }
@@ -183,6 +190,7 @@ impl Node {
         peer.latest = Some((heartbeat.number, heartbeat.sent_us, now.mono_us));
         peer.hears = heartbeat.hears.iter().copied().collect();
         peer.standing = heartbeat.standing;
+        peer.knows_start = heartbeat.seen.0 == self.boot;
         if let Some((sent_us, kept_us)) = heartbeat.echo_us.filter(|_| heartbeat.seen.0 == self.boot) {
             let trip = RoundTrip { sent_us, kept_us };
             peer.round_trip_us = trip.length_us(now.mono_us, &self.config).map(|(length_us, _)| length_us);
@@ -194,6 +202,9 @@ impl Node {
         peer.leads_known = if heartbeat.leads_known.0 == self.boot { heartbeat.leads_known.1 } else { 0 };
         if restarted {
             self.on_peer_restarted(from);
+        }
+        if heartbeat.holes {
+            self.on_holes(from, heartbeat.boot);
         }
         if let Some(leads) = heartbeat.leads {
             self.on_leads(from, heartbeat.leads_version, leads);
@@ -212,6 +223,20 @@ impl Node {
             self.lose_leader(partition);
         }
         self.exchange_anew(node);
+    }
+
+    /// A node has lost what it acknowledged: answers of its earlier starts are forgotten.
+    fn on_holes(&mut self, node: NodeId, boot: u64) {
+        let peer = self.peers.get_mut(&node).expect("the sender is a member");
+        if boot > peer.counts_from {
+            peer.counts_from = boot;
+            self.forget_answers(node, boot);
+        }
+    }
+
+    /// Whether nobody counts any more what this node said in earlier starts.
+    pub(super) fn all_know_this_start(&self) -> bool {
+        self.peers.values().all(|peer| peer.knows_start)
     }
 
     /// A node says which partitions it leads.

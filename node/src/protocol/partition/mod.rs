@@ -4,6 +4,7 @@
 pub mod index;
 pub mod store;
 pub mod tree;
+pub mod wound;
 
 use crate::config::{Config, mutant};
 use crate::limits::ENDINGS_BYTES_MAX;
@@ -16,7 +17,9 @@ use crate::protocol::time::Now;
 use index::{Class, Rank};
 use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 pub use store::{Learned, Store};
+pub use wound::{Healing, Wound};
 
 /// A vnode.
 #[derive(Debug)]
@@ -33,6 +36,8 @@ pub struct Partition {
     pub published: BTreeMap<QueueName, (Rank, u64)>,
     /// Ended tasks whose claims the leader has yet to drop.
     pub to_drop: BTreeSet<TaskId>,
+    /// What of the log was lost, and is not healed.
+    pub healing: Healing,
     /// When a `Wake` was last sent.
     pub woke_us: u64,
 }
@@ -47,6 +52,7 @@ impl Partition {
             register: Register::new(me, preference),
             published: BTreeMap::new(),
             to_drop: BTreeSet::new(),
+            healing: Healing::default(),
             woke_us: 0,
         }
     }
@@ -88,6 +94,16 @@ impl Partition {
             self.reclassify(&id, now);
         }
         Ok(())
+    }
+
+    /// Takes the endings out of operations that cannot be applied.
+    pub fn learn_endings(&mut self, ops: &[Arc<Op>], now: Now, config: &Config) {
+        for op in ops {
+            let Op::Drop { items } = &**op else { continue };
+            for item in items {
+                self.learn(item.id, item.facts.clone(), now, config);
+            }
+        }
     }
 
     /// Replaces the table, and takes in the endings that travel with it.

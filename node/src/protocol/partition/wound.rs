@@ -1,0 +1,219 @@
+//! What a replica lost of its log, and how it becomes whole again.
+//!
+//! **While the log is replayed** the host says where records are missing. What follows such a place was written by a node
+//! that knew them, so it need not fit:
+//!
+//! - Facts merge in any order; whatever is left of them is taken.
+//! - Equal viewstamps mean equal tables. Operations that begin where the table stands fit, whatever was lost; all others
+//!   are passed over, as are installations by name alone, which do not say whose table they name. Endings in operations
+//!   that are passed over are facts, and are taken.
+//! - A whole table heals the table's content. The duty to recover stays: nobody knows which length was acknowledged.
+//!
+//! **Operations and installations carry endings**, and a write that teaches nothing new is acknowledged without a record
+//! of its own. So whoever lost a part of the table may have forgotten facts, too.
+//!
+//! **A record closes only wounds that its writer knew of.** Damage stays where it is, so that each start finds it again,
+//! before records that were written after it was healed. Each record of a wound therefore carries a digest of all losses
+//! known by then. Where it is the digest of what was found in this replay, the record counts, and from there on everything
+//! fits again: its writer stood where the replay stands. Where it is another, there is a loss that its writer did not know
+//! of, and the wound stays open. A state that does not contain the damage any more begins with the record itself.
+//!
+//! **A wounded table** (R-12) does not vote, campaign, count or hand its table out: it may have acknowledged, in epochs up
+//! to its promise, what it does not have. It counts again when it has reached the length that the leader of an epoch
+//! not below its promise had when it answered a question asked after the start. Whatever it acknowledged in that epoch, the
+//! leader had by then. Whatever it acknowledged in earlier ones and was committed by that is in the leader's table: a
+//! majority voted for it without relying on what is lost, and meets the rest of the quorum in somebody who voted after
+//! acknowledging. So the leader need not be established; but a bare installation is not enough, as the leader of the
+//! very epoch of the promise may send it again, and may commit by an acknowledgement of before.
+//!
+//! **Holes** among the facts: what was acknowledged may be forgotten. The replica stores and acknowledges, but counts for
+//! nothing that rests on what it does not know: not for grants (its silence does not say that a task goes on), not for
+//! reads, and not for strict writes. A fact that arrives now is as durable here as anywhere, but a strict write also says
+//! that no other content stands under its key and that its task is known, and a hole can say neither.
+//!
+//! It is whole again when it has agreed with enough others. A strictly acknowledged fact is on a majority `m` of `n`
+//! replicas, so at least `m - 1` of the `n - 1` others have it; whoever has agreed with `n - m + 1` of them has met one of
+//! those. That is 2 of the 2 others among 3, 3 of the 4 others among 5, and 1 of 0 for a single replica: alone, there
+//! is nobody to learn from. Agreement with others that have holes does not count. Neither does agreement before every member
+//! of the cluster knows of this start: until then an acknowledgement of before the loss may still be counted, together with
+//! one of a replica that stored the fact after it had agreed.
+
+use norn_client::wire::NodeId;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::protocol::consistent::Viewstamp;
+
+/// What of a replica's state may be missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Wound {
+    /// Facts about tasks that it acknowledged.
+    pub facts: bool,
+    /// Operations and installations of the table that it acknowledged. Never without `facts`.
+    pub table: bool,
+}
+
+impl Wound {
+    /// Nothing is missing.
+    pub fn is_whole(&self) -> bool {
+        *self == Wound::default()
+    }
+}
+
+/// The wound of one replica, and how far it is healed.
+#[derive(Debug, Default)]
+pub struct Healing {
+    /// Durable: what may be missing.
+    pub wound: Wound,
+    /// Durable: digest of all losses that the replica knows of.
+    pub losses: u64,
+    /// Something was lost in this replay.
+    found: bool,
+    /// No record of the log tells of all that was found yet.
+    untold: bool,
+    /// Operations need not fit here: the replay is behind a loss.
+    passing: bool,
+    /// The first question to a leader in this start.
+    pub asked: Option<u64>,
+    /// The table must reach this to count again.
+    pub target: Option<Viewstamp>,
+    /// Others that agreed on the facts since all members know of this start.
+    pub agreed: BTreeSet<NodeId>,
+}
+
+impl Healing {
+    /// A record is missing at this place of the replay. Its ordinal tells it from all others, in every start.
+    pub fn lose(&mut self, ordinal: u64, wound: Wound) {
+        assert!(!wound.is_whole(), "a loss is of something");
+        let mut bytes = [0; 9];
+        bytes[..8].copy_from_slice(&ordinal.to_be_bytes());
+        bytes[8] = u8::from(wound.table);
+        self.losses = xxh3_64_with_seed(&bytes, self.losses);
+        self.wound.facts = true;
+        self.wound.table |= wound.table;
+        self.passing |= wound.table;
+        self.found = true;
+        self.untold = true;
+    }
+
+    /// A record of the log tells of a wound, and which losses its writer knew of.
+    pub fn replay(&mut self, wound: Wound, losses: u64) {
+        if self.found && losses != self.losses {
+            self.wound.facts |= wound.facts;
+            self.wound.table |= wound.table;
+            return;
+        }
+        self.wound = wound;
+        self.losses = losses;
+        self.passing = false;
+        self.untold = false;
+    }
+
+    /// Whether records of the table may be passed over here.
+    pub fn is_passing(&self) -> bool {
+        self.passing
+    }
+
+    /// A whole table was replayed: what follows fits again.
+    pub fn replayed_table(&mut self) {
+        self.passing = false;
+    }
+
+    /// The replay has ended. Whether the wound must be written down.
+    pub fn end_replay(&mut self) -> bool {
+        self.passing = false;
+        std::mem::take(&mut self.untold)
+    }
+
+    /// Closes what is healed, for a replica that stands at `viewstamp` in a cohort of `replicas`. Whether anything was.
+    pub fn close(&mut self, viewstamp: Viewstamp, replicas: usize) -> bool {
+        let before = self.wound;
+        if self.target.is_some_and(|target| viewstamp >= target) {
+            self.wound.table = false;
+            self.target = None;
+        }
+        // In this order, so that whoever counts for grants counts for commits.
+        if !self.wound.table && self.agreed.len() >= agreements_needed(replicas) {
+            self.wound.facts = false;
+            self.agreed.clear();
+        }
+        self.wound != before
+    }
+}
+
+/// Others that a replica with holes must agree with, in a cohort of so many.
+pub fn agreements_needed(replicas: usize) -> usize {
+    let majority = replicas / 2 + 1;
+    replicas - majority + 1
+}
+
+/// Whether the others of a cohort can heal a wound. Without a majority among them there is no leader.
+pub fn is_healable(wound: Wound, replicas: usize) -> bool {
+    let others = replicas - 1;
+    let majority = replicas / 2 + 1;
+    (!wound.facts || others >= agreements_needed(replicas)) && (!wound.table || others >= majority)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FACTS: Wound = Wound { facts: true, table: false };
+    const BOTH: Wound = Wound { facts: true, table: true };
+    const WHOLE: Wound = Wound { facts: false, table: false };
+
+    #[test]
+    fn whoever_agreed_with_enough_others_met_every_strict_fact() {
+        assert_eq!([1, 3, 5].map(agreements_needed), [1, 2, 3]);
+        for replicas in 1..=7_usize {
+            let majority = replicas / 2 + 1;
+            let (others, holders) = (replicas - 1, majority - 1);
+            // The others that agreed may be the very ones that do not hold the fact.
+            assert_eq!(agreements_needed(replicas), others - holders + 1);
+        }
+        assert!(!is_healable(FACTS, 1) && is_healable(FACTS, 2) && !is_healable(BOTH, 2) && is_healable(BOTH, 3));
+    }
+
+    #[test]
+    fn a_record_closes_only_what_its_writer_knew_of() {
+        let mut first = Healing::default();
+        first.lose(7, BOTH);
+        assert!(first.end_replay());
+        let closing = first.losses;
+
+        let mut again = Healing::default();
+        again.lose(7, BOTH);
+        assert!(again.is_passing());
+        again.replay(WHOLE, closing);
+        assert!(again.wound.is_whole() && !again.is_passing() && !again.end_replay());
+
+        // Another loss before the record, the same or a smaller one: in each case its writer did not know.
+        for lost in [vec![7, 8], vec![3, 7], vec![8]] {
+            let mut more = Healing::default();
+            lost.into_iter().for_each(|ordinal| more.lose(ordinal, BOTH));
+            more.replay(WHOLE, closing);
+            assert!(more.wound == BOTH && more.is_passing() && more.end_replay());
+        }
+
+        // A later loss opens it again, and a state that begins with the record is believed.
+        let mut later = Healing::default();
+        later.replay(WHOLE, closing);
+        assert!(later.wound.is_whole());
+        later.lose(99, FACTS);
+        assert!(later.wound == FACTS && !later.is_passing() && later.end_replay());
+        assert_ne!(later.losses, closing);
+    }
+
+    #[test]
+    fn the_table_comes_first_and_only_at_its_target() {
+        let at = |length| Viewstamp { epoch: 4, length };
+        let mut healing = Healing::default();
+        healing.lose(1, BOTH);
+        healing.agreed.extend([NodeId(1), NodeId(2)]);
+        assert!(!healing.close(at(9), 3), "nobody said how long the table was");
+        healing.target = Some(at(9));
+        assert!(!healing.close(at(8), 3));
+        assert!(healing.close(at(9), 3) && healing.wound.is_whole());
+    }
+}

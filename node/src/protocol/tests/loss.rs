@@ -1,0 +1,183 @@
+//! Replicas that start without a part of their log.
+
+use super::*;
+use norn_client::wire::response::{Guarantee, Health};
+
+impl Cluster {
+    /// Where in a node's log such records are.
+    fn places(&self, index: usize, of: impl Fn(&Record) -> bool) -> BTreeSet<u64> {
+        (0..).zip(&self.logs[index]).filter(|(_, record)| of(record)).map(|(ordinal, _)| ordinal).collect()
+    }
+
+    /// What a node is after its log, of which some records are lost, is replayed.
+    fn replay_without(&self, index: usize, lost: &BTreeSet<u64>) -> Node {
+        let mut node = Node::new(founding(index), 99);
+        for (ordinal, record) in (0..).zip(self.logs[index].clone()) {
+            if lost.contains(&ordinal) {
+                let wound = record.kind().wound().expect("a record of a replica's state");
+                node.lose(record.partition().expect("it has one"), ordinal, wound).expect("it is held here");
+            } else {
+                node.recover(record, false).expect("what is left fits");
+            }
+        }
+        node
+    }
+
+    fn restart_without(&mut self, index: usize, lost: &BTreeSet<u64>) {
+        self.queue.retain(|(at, _)| *at != index);
+        self.down.remove(&index);
+        let mut node = self.replay_without(index, lost);
+        let mut effects = Vec::new();
+        node.start(self.now, &mut effects);
+        self.nodes[index] = node;
+        self.carry_out(index, effects);
+        self.drain();
+    }
+
+    fn replica(&self, index: usize, id: &TaskId) -> &Partition {
+        &self.nodes[index].partitions[&self.nodes[0].partition_of(id)]
+    }
+
+    fn wound(&self, index: usize, id: &TaskId) -> Wound {
+        self.replica(index, id).healing.wound
+    }
+
+    fn health(&mut self, index: usize, id: &TaskId) -> Option<Health> {
+        let partition = self.nodes[0].partition_of(id);
+        match self.ask(index, Request::Partitions) {
+            Response::Partitions(views) => views.iter().find(|view| view.partition == partition)?.health,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn is_facts(record: &Record) -> bool {
+    matches!(record, Record::Facts { .. })
+}
+
+fn is_table(record: &Record) -> bool {
+    matches!(record, Record::Install { .. } | Record::Ops { .. })
+}
+
+#[test]
+fn holes_are_filled_by_both_others_and_not_by_one() {
+    let mut cluster = Cluster::new(3);
+    let id = cluster.enqueue(0, b"x", 9);
+    cluster.advance(1_000);
+    let (lossy, away) = (0, 1);
+    let lost = cluster.places(lossy, is_facts);
+    cluster.down.insert(away);
+    cluster.restart_without(lossy, &lost);
+    assert!(cluster.replica(lossy, &id).store.task(&id).is_none());
+    cluster.advance(5_000);
+    assert!(cluster.replica(lossy, &id).store.task(&id).is_some(), "the other has told it");
+    assert_eq!(cluster.wound(lossy, &id), Wound { facts: true, table: false }, "one other is not enough");
+    assert_eq!(cluster.health(lossy, &id), Some(Health::Holes));
+    cluster.restart(away);
+    cluster.run_until(|cluster| cluster.wound(lossy, &id).is_whole());
+    assert_eq!(cluster.health(lossy, &id), Some(Health::Whole));
+
+    // The damage is still there at the next start, and known to be healed; another one is not.
+    cluster.restart_without(lossy, &lost);
+    assert!(cluster.wound(lossy, &id).is_whole());
+    let more = cluster.places(lossy, is_facts);
+    cluster.restart_without(lossy, &more);
+    assert!(!cluster.wound(lossy, &id).is_whole());
+}
+
+#[test]
+fn a_replica_with_holes_stores_but_does_not_count() {
+    let mut cluster = Cluster::new(3);
+    let id = cluster.enqueue(0, b"x", 9);
+    cluster.advance(1_000);
+    let leader = cluster.leader(&id);
+    let (lossy, away) = ((leader + 1) % 3, (leader + 2) % 3);
+    let lost = cluster.places(lossy, is_facts);
+    cluster.down.insert(away);
+    cluster.restart_without(lossy, &lost);
+    cluster.advance(1_000);
+    assert!(cluster.replica(leader, &id).register.established(), "it leads as before");
+
+    let get = Request::Get { id, minimum: None, minimum_sequence: None };
+    assert!(matches!(cluster.ask(leader, get), Response::Error(error) if error.code == ErrorCode::Unavailable));
+    let cancel = |acks| Request::Cancel { id, reason: String::new(), at_ms: 1, acks };
+    let strict = cluster.ask(leader, cancel(Acks::Quorum));
+    assert!(matches!(&strict, Response::Error(error) if error.code == ErrorCode::Unknown), "{strict:?}");
+    let sloppy = cluster.ask(leader, cancel(Acks::One));
+    assert!(matches!(&sloppy, Response::AckedOne(acked) if acked.guarantee == Guarantee::Sloppy), "{sloppy:?}");
+
+    let other = cluster.id(9);
+    let tasks = vec![NewTask { id: other, spec: spec(b"y", 0) }];
+    cluster.ask(leader, Request::Enqueue { tasks, acks: Acks::One });
+    let claim = Request::Claim(claim_of(ClaimId(77), 60_000, 1));
+    let granted = |response: &Response| matches!(response, Response::Claimed { tasks, .. } if !tasks.is_empty());
+    assert!(!granted(&cluster.ask(leader, claim.clone())), "the leader alone knows what has not ended");
+
+    cluster.restart(away);
+    cluster.run_until(|cluster| cluster.wound(lossy, &id).is_whole());
+    cluster.run_until(|cluster| cluster.nodes.iter().all(Node::is_serving));
+    let patient = Claim { wait_ms: 5_000, ..claim_of(ClaimId(78), 60_000, 1) };
+    let response = cluster.ask(leader, Request::Claim(patient));
+    assert!(granted(&response), "{response:?}");
+    assert_eq!(cluster.get(lossy, id).state, State::Cancelled);
+}
+
+#[test]
+fn a_replica_that_lost_claims_does_not_vote_until_a_leader_has_brought_it_up_to_date() {
+    let mut cluster = Cluster::new(3);
+    let id = cluster.enqueue(0, b"x", 9);
+    let token = cluster.claim(0, 60_000).remove(0).token;
+    cluster.advance(1_000);
+    let leader = cluster.leader(&id);
+    let (lossy, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    let lost = cluster.places(lossy, is_table);
+
+    // Without the leader there is only one left that may vote.
+    cluster.down.insert(leader);
+    cluster.restart_without(lossy, &lost);
+    cluster.advance(5_000);
+    assert_eq!(cluster.wound(lossy, &id), Wound { facts: true, table: true });
+    assert_eq!(cluster.health(lossy, &id), Some(Health::Recovering));
+    assert!([lossy, other].into_iter().all(|index| cluster.replica(index, &id).register.leading().is_none()));
+
+    cluster.restart(leader);
+    cluster.run_until(|cluster| cluster.wound(lossy, &id).is_whole());
+    let viewstamps = [leader, lossy, other].map(|index| cluster.replica(index, &id).register.viewstamp);
+    assert!(viewstamps.iter().all(|viewstamp| *viewstamp == viewstamps[0]), "{viewstamps:?}");
+
+    // Now it counts, and what it lost is there.
+    cluster.restart_without(lossy, &lost);
+    assert!(cluster.wound(lossy, &id).is_whole(), "the record knows of the loss");
+    cluster.down.insert(leader);
+    cluster.run_until(|cluster| cluster.nodes[lossy].is_serving());
+    let renew = Request::Renew { items: vec![(id, token)], lease_ms: None };
+    assert_eq!(cluster.ask(lossy, renew), Response::Renewed(vec![Ok(60_000)]));
+}
+
+#[test]
+fn a_leader_of_the_promised_epoch_repairs_a_quiet_partition() {
+    let mut cluster = Cluster::new(3);
+    let id = cluster.enqueue(0, b"x", 9);
+    cluster.claim(0, 60_000);
+    cluster.advance(1_000);
+    let leader = cluster.leader(&id);
+    let epoch = cluster.replica(leader, &id).register.viewstamp.epoch;
+    let lossy = (leader + 1) % 3;
+    let lost = cluster.places(lossy, |record| matches!(record, Record::Ops { .. }));
+    cluster.restart_without(lossy, &lost);
+    cluster.run_until(|cluster| cluster.wound(lossy, &id).is_whole());
+    let viewstamps = [leader, lossy].map(|index| cluster.replica(index, &id).register.viewstamp);
+    assert_eq!((viewstamps[0], viewstamps[0].epoch), (viewstamps[1], epoch), "no election was needed");
+}
+
+#[test]
+fn what_nobody_else_has_is_lost_for_good() {
+    let alone = Cluster::new(1);
+    let table = alone.places(0, |record| matches!(record, Record::Install { .. }));
+    assert_eq!(alone.replay_without(0, &table).lost_for_good().len(), PARTITIONS as usize);
+    assert_eq!(alone.replay_without(0, &BTreeSet::new()).lost_for_good(), Vec::new());
+    let three = Cluster::new(3);
+    let table = three.places(0, is_table);
+    assert!(!table.is_empty());
+    assert_eq!(three.replay_without(0, &table).lost_for_good(), Vec::new());
+}

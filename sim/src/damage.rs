@@ -1,0 +1,168 @@
+//! Disks that lose records which they had made durable.
+//!
+//! The damage stays within what the cluster is supposed to heal: as long as one node has not healed of its losses, no
+//! other disk loses anything, so that whatever was acknowledged has a good copy elsewhere. Which records are lost is known, as
+//! by the second copies of their heads.
+
+use crate::adapter::log;
+use crate::disk::SimDisk;
+use crate::history::Happening;
+use crate::world::World;
+use norn_client::wire::{NodeId, PartitionId};
+use norn_node::protocol::Record;
+use norn_node::protocol::record::Kind;
+use norn_node::storage::Owner;
+use norn_node::storage::disk::Disk;
+use norn_node::storage::verify::{Entry, inspect};
+use std::collections::BTreeSet;
+
+/// A record that a disk could lose.
+#[derive(Debug, Clone)]
+struct Target {
+    file: String,
+    offset: u64,
+    bytes: u64,
+    kind: Kind,
+    partition: PartitionId,
+}
+
+impl World {
+    /// A node is about to start: some of its records may turn out to be lost.
+    pub fn damage(&mut self, node: usize) {
+        let percent = self.options.damage_percent;
+        if percent == 0 || self.healed() || self.options.replicas < 3 || !self.may_damage(node) {
+            return;
+        }
+        let forgetful = std::mem::take(&mut self.nodes[node].forgetful);
+        if !forgetful && !self.randoms.faults.chance(percent, 100) {
+            return;
+        }
+        let disk = self.nodes[node].disk.copy();
+        // A log that was never finished is not there yet, and has nothing to lose.
+        let Ok((records, covered)) = replay(&disk) else { return };
+        let targets = targets(&disk, covered);
+        let lost = if forgetful { self.forgotten(&targets) } else { self.strike(&targets) };
+        for target in &lost {
+            let place = target.offset + self.randoms.faults.below(target.bytes);
+            let change = self.randoms.faults.between(1, 255) as u8;
+            self.nodes[node].disk.flip(&target.file, place, change);
+        }
+        let disk = self.nodes[node].disk.copy();
+        let left = match replay(&disk) {
+            Ok((left, _)) => left,
+            Err(reason) => return self.fail("damage", format!("node {node} cannot do without {lost:?}: {reason}")),
+        };
+        let mut still = left.iter().peekable();
+        let lost: Vec<Record> = records.into_iter().filter(|record| still.next_if_eq(&record).is_none()).collect();
+        if !lost.is_empty() {
+            self.line(format_args!("n{node} loses {} records", lost.len()));
+            self.count("fault: damage");
+            self.damaged = Some(node);
+            self.tell(Happening::Damaged { node, lost: &lost, left: &left });
+        }
+    }
+
+    /// Facts of all partitions, from some place on.
+    fn forgotten(&mut self, targets: &[Target]) -> Vec<Target> {
+        self.tail(of_kinds(targets, b"F", None))
+    }
+
+    /// Something of one partition.
+    fn strike(&mut self, targets: &[Target]) -> Vec<Target> {
+        let held: BTreeSet<PartitionId> = targets.iter().map(|target| target.partition).collect();
+        if held.is_empty() {
+            return Vec::new();
+        }
+        let place = self.randoms.faults.below(held.len() as u64) as usize;
+        let partition = held.into_iter().nth(place);
+        let facts = of_kinds(targets, b"F", partition);
+        match self.randoms.faults.below(4) {
+            0 => facts.into_iter().filter(|_| self.randoms.faults.chance(1, 3)).collect(),
+            1 => self.tail(facts),
+            _ => self.stretch(of_kinds(targets, b"TO", partition)),
+        }
+    }
+
+    /// All from some place on; most often not many.
+    fn tail(&mut self, targets: Vec<Target>) -> Vec<Target> {
+        let count = targets.len() as u64;
+        let length = if self.randoms.faults.chance(1, 2) { count.min(8) } else { count };
+        let kept = count - self.randoms.faults.between(count.min(1), length);
+        targets.into_iter().skip(kept as usize).collect()
+    }
+
+    /// All from some place on up to another, or to the end.
+    fn stretch(&mut self, targets: Vec<Target>) -> Vec<Target> {
+        let tail = self.tail(targets);
+        let length = if self.randoms.faults.chance(1, 2) {
+            tail.len() as u64
+        } else {
+            self.randoms.faults.between(tail.len().min(1) as u64, tail.len() as u64)
+        };
+        tail.into_iter().take(length as usize).collect()
+    }
+
+    /// Whether every other node has healed. A node that is down has not, as far as anybody knows.
+    fn may_damage(&mut self, node: usize) -> bool {
+        let Some(damaged) = self.damaged.filter(|damaged| *damaged != node) else { return true };
+        let whole = self.is_whole(damaged);
+        if whole {
+            self.damaged = None;
+        }
+        whole
+    }
+}
+
+/// All records of a log, and how many of them a snapshot covers.
+fn replay(disk: &SimDisk) -> Result<(Vec<Record>, u64), String> {
+    let config = log::LogConfig { compact_bytes: u64::MAX, ..log::LogConfig::DEFAULT };
+    let none = || log::Identity { node: NodeId(0), incarnation: 0 };
+    let mut log = log::Log::open(disk.copy(), config, none).map_err(|error| error.to_string())?;
+    let (mut records, mut before) = (Vec::new(), 0);
+    let replayed = log.replay(|replay| {
+        if let log::Replay::Record { record, covered } = replay {
+            records.push(record);
+            before += u64::from(covered);
+        }
+        Ok(())
+    });
+    replayed.map_err(|error| error.to_string())?;
+    Ok((records, before))
+}
+
+/// What can be lost so that it is missed: not the last batch, which looks as if a crash had torn it, and nothing that a
+/// snapshot knows anyway.
+fn targets(disk: &SimDisk, covered: u64) -> Vec<Target> {
+    let newest =
+        disk.list().expect("a copy has no troubles").into_iter().filter(|file| file.ends_with(".snapshot")).max();
+    let (mut targets, mut in_log, mut synced) = (Vec::new(), 0, 0);
+    let seen = inspect(disk, |file, offset, entry| {
+        let superseded = newest.as_ref().is_some_and(|newest| file[..16] < newest[..16]);
+        let Entry::Record { ordinal, of, bytes, synced: before, .. } = entry else { return Ok(()) };
+        let of_log = file.ends_with(".log");
+        if superseded {
+            return Ok(());
+        }
+        if of_log {
+            in_log += 1;
+            synced = synced.max(before);
+        }
+        if let Some((Owner::Partition(partition), kind)) = of
+            && (!of_log || in_log > covered)
+        {
+            let target = Target { file: file.to_owned(), offset, bytes, kind, partition };
+            targets.push((of_log.then_some(ordinal), target));
+        }
+        Ok::<(), log::DiskError>(())
+    });
+    seen.expect("a copy has no troubles");
+    targets.retain(|(ordinal, _)| ordinal.is_none_or(|ordinal| ordinal <= synced));
+    targets.into_iter().map(|(_, target)| target).collect()
+}
+
+fn of_kinds(targets: &[Target], kinds: &[u8], partition: Option<PartitionId>) -> Vec<Target> {
+    let wanted = |target: &&Target| {
+        kinds.contains(&target.kind.0) && partition.is_none_or(|partition| target.partition == partition)
+    };
+    targets.iter().filter(wanted).cloned().collect()
+}
