@@ -12,7 +12,7 @@ use crate::protocol::peer::{Head, PeerMessage};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
 use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Response, TaskId};
+use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Response, TaskId, Token};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,6 +22,8 @@ const PULL_TASKS_MAX: usize = 1_024;
 const PROBES_MAX: u32 = 10;
 /// Questions whose answers would be given back, remembered at the most.
 const ABANDONED_MAX: usize = 10_000;
+/// The same of those that were answered.
+const ANSWERED_MAX: usize = 1_000;
 /// A queue asked for within this time stays interesting.
 const RECENT_MS: u64 = 10_000;
 /// Queues that one node stays interested in without anybody waiting.
@@ -75,6 +77,9 @@ pub struct Broker {
     recent: BTreeMap<QueueName, u64>,
     /// Questions whose callers are gone: what they bring is given back.
     abandoned: BTreeSet<u64>,
+    /// Questions that were answered, and the grants that came. One that was repeated while its answer was on its way is
+    /// answered twice, and then nobody waits for what is new in the second answer.
+    answered: BTreeMap<u64, BTreeSet<(TaskId, Token)>>,
 }
 
 impl Broker {
@@ -104,6 +109,13 @@ impl Broker {
         self.abandoned.insert(ask);
         if self.abandoned.len() > ABANDONED_MAX {
             self.abandoned.pop_first();
+        }
+    }
+
+    fn accept(&mut self, ask: u64, tasks: &[(Granted, Option<Viewstamp>)]) {
+        self.answered.insert(ask, tasks.iter().map(|(granted, _)| (granted.id, granted.token)).collect());
+        if self.answered.len() > ANSWERED_MAX {
+            self.answered.pop_first();
         }
     }
 
@@ -254,7 +266,14 @@ impl Node {
             self.give_back(tasks);
             return;
         }
+        if let Some(known) = self.broker.answered.get(&ask) {
+            let new = |(granted, _): &(Granted, Option<Viewstamp>)| !known.contains(&(granted.id, granted.token));
+            let new = tasks.into_iter().filter(new).collect();
+            self.give_back(new);
+            return;
+        }
         let Some(number) = self.broker.asks.remove(&ask) else { return };
+        self.broker.accept(ask, &tasks);
         let call = self.broker.calls.get_mut(&number).expect("asks are of calls under way");
         let Phase::Asking { ask: asked, node, recall } = call.phase else { return };
         if asked != ask || node != from || call.claim.claim != claim {
@@ -278,7 +297,7 @@ impl Node {
 
     /// Gives back what was granted for nobody. What was only found again stays: another node may have answered with it.
     fn give_back(&mut self, tasks: Vec<(Granted, Option<Viewstamp>)>) {
-        let mut by_leader: BTreeMap<NodeId, Vec<(TaskId, norn_client::wire::Token, Viewstamp)>> = BTreeMap::new();
+        let mut by_leader: BTreeMap<NodeId, Vec<(TaskId, Token, Viewstamp)>> = BTreeMap::new();
         for (granted, renewed) in tasks.into_iter().filter_map(|(granted, fresh)| Some((granted, fresh?))) {
             if let Some(leader) = self.leader_of(self.partition_of(&granted.id)) {
                 by_leader.entry(leader).or_default().push((granted.id, granted.token, renewed));
