@@ -36,8 +36,8 @@ impl<'a> Restorer<'a> {
     }
 
     fn lose(&mut self, loss: &Loss) -> Result<(), String> {
-        let Some((ordinal, _)) = loss.ranges.first().copied().filter(|_| !loss.untold) else {
-            return Err("nobody can say what the node promised in what is lost".into());
+        let Some((ordinal, _)) = loss.ranges.first().copied() else {
+            return Err("nobody can say what is lost".into());
         };
         for (owner, kind) in loss.owners.keys() {
             self.lose_one(*owner, *kind, ordinal)?;

@@ -224,10 +224,14 @@ impl World {
 
     /// The process is gone, and of its disk what was not synced.
     pub fn crash_node(&mut self, node: usize) {
+        self.stop_node(node, !self.options.unsynced_facts);
+    }
+
+    /// The process is gone; with the machine, also what was not synced.
+    pub fn stop_node(&mut self, node: usize, machine: bool) {
         if self.nodes[node].running.take().is_none() {
             return;
         }
-        let machine = !self.options.unsynced_facts;
         let lost = if machine { self.nodes[node].disk.crash(&mut self.randoms.disk) } else { Lost::default() };
         self.line(format_args!("n{node} crash {lost:?}"));
         self.count("fault: crash");

@@ -62,8 +62,8 @@ impl World {
         self.schedule_restart(node);
     }
 
-    /// A log has stopped. Its process ends, and with it the machine: after a failed sync the system may show bytes that are
-    /// on no disk, and to no process on this machine can that be told.
+    /// A log has stopped. Its process ends, and sometimes the machine: if that lives on, it may show the next process bytes
+    /// that are on no disk, as their sync has failed.
     pub fn log_stopped(&mut self, node: usize, error: &LogError) {
         let owed = matches!(error, LogError::Disk(_)) && self.disk_failed(node);
         if !owed {
@@ -72,7 +72,8 @@ impl World {
         self.line(format_args!("n{node} log stopped: {error}"));
         let full = matches!(error, LogError::Disk(error) if error.full);
         self.count(if full { "sometimes: disk full" } else { "sometimes: disk failed" });
-        self.crash_node(node);
+        let machine = self.randoms.troubles.chance(1, 2);
+        self.stop_node(node, machine);
         self.schedule_restart(node);
     }
 }

@@ -6,6 +6,8 @@
 //! - in the last segment, missing or broken records and heads whose sync had not ended: from the first such record on
 //!   everything is cut, and heads are made to agree with the records that are left.
 //!
+//! What is kept but not known to have been durable is written once more, and synced, before anybody relies on it.
+//!
 //! A snapshot stands for all segments before the one that its name says: of those nothing is looked at.
 //!
 //! A sync has surely ended if any later record or head says so: each carries how many records before it were not yet
@@ -19,7 +21,7 @@ use super::disk::{Disk, DiskError};
 use super::examine::{Loss, examine, read_heads, read_region};
 use super::frame::Fault;
 use super::log::Identity;
-use super::reader::{Frame, Next, Reader};
+use super::reader::{Frame, Next, READ_BYTES, Reader};
 use super::segment::{self, FORMAT_VERSION, HEADER_BYTES, Header, HeaderFault};
 use super::sequence::Turn;
 use super::slot::{SLOT_BYTES, Slot};
@@ -200,12 +202,12 @@ pub(crate) fn replay<D: Disk>(
         };
         let mut segment = Reading::new(disk, &file, &mut position, covered, durable, &mut visit);
         segment.run()?;
-        let Reading { heads, records, lost_records, damaged_bytes, .. } = segment;
+        let Reading { heads, records, lost_records, damaged_bytes, synced, .. } = segment;
         replayed.segments += 1;
         replayed.lost_records = replayed.lost_records.saturating_add(lost_records);
         replayed.records += records;
         if number == last {
-            mend_end(disk, &position, &heads, torn, &mut replayed)?;
+            mend_end(disk, &position, &heads, torn, synced, &mut replayed)?;
         } else {
             replayed.damaged_bytes += damaged_bytes;
         }
@@ -280,6 +282,7 @@ fn mend_end<D: Disk>(
     position: &Position,
     heads: &[Option<Slot>],
     all_durable: bool,
+    synced: u64,
     replayed: &mut Replayed,
 ) -> Result<(), OpenError> {
     let (file, header) = (segment::name(position.segment), &position.header);
@@ -294,10 +297,47 @@ fn mend_end<D: Disk>(
         replayed.cut_bytes += cut_bytes;
     }
     replayed.heads_mended = mend_heads(disk, &file, header, heads)?;
-    if cut_bytes > 0 || replayed.heads_mended > 0 {
+    let synced = if all_durable { position.next_ordinal - 1 } else { synced };
+    let anew = write_anew(disk, &file, position, heads, synced)?;
+    if cut_bytes > 0 || replayed.heads_mended > 0 || anew {
         disk.sync(&file)?;
     }
     Ok(())
+}
+
+/// Writes once more what nothing in the log says was durable; whether there is any. Its sync may have failed under the
+/// process before: then the system can show bytes that are on no disk, and that no further sync brings there.
+fn write_anew<D: Disk>(
+    disk: &mut D,
+    file: &str,
+    position: &Position,
+    heads: &[Option<Slot>],
+    synced: u64,
+) -> Result<bool, DiskError> {
+    let (header, next) = (&position.header, position.next_ordinal);
+    let first = header.first_ordinal.max(synced + 1);
+    let mut ranges = Vec::new();
+    if synced < header.first_ordinal {
+        ranges.push(0..HEADER_BYTES as u64);
+    }
+    if first < next {
+        let place = |ordinal: u64| (ordinal - header.first_ordinal) as usize;
+        ranges.push(header.slot_offset(first)..header.slot_offset(next - 1) + SLOT_BYTES as u64);
+        let offset = heads[place(first)..].iter().flatten().next().map_or(position.length, |head| head.offset.into());
+        ranges.push(offset..position.length);
+    }
+    for range in &ranges {
+        let mut offset = range.start;
+        while offset < range.end {
+            let bytes = disk.read(file, offset, READ_BYTES.min((range.end - offset) as usize))?;
+            if bytes.is_empty() {
+                break;
+            }
+            disk.write(file, offset, &bytes)?;
+            offset += bytes.len() as u64;
+        }
+    }
+    Ok(!ranges.is_empty())
 }
 
 /// Writes the heads of a segment anew where they are not what they should be; how many are not. Those of records that are

@@ -5,7 +5,7 @@
 
 use super::super::disk::Disk;
 use super::super::examine::{Findings, Loss, examine, read_heads};
-use super::super::frame::Head;
+use super::super::frame::{Head, synced_before};
 use super::super::reader::{Frame, Next, Reader};
 use super::super::sequence::{Sequence, Turn};
 use super::super::slot::Slot;
@@ -38,6 +38,8 @@ pub(super) struct Reading<'a, D, V> {
     pub records: u64,
     /// Records that were durable and are not there, even if a snapshot has what they said.
     pub lost_records: u64,
+    /// All up to this ordinal was once durable, as the records say.
+    pub synced: u64,
     /// Bytes that are no record.
     pub damaged_bytes: u64,
     /// The last damage that was passed.
@@ -68,6 +70,7 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
             heads,
             records: 0,
             lost_records: 0,
+            synced: 0,
             damaged_bytes: 0,
             damage,
         }
@@ -122,6 +125,7 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
         self.heads.push(Some(Slot::of(&frame.head, offset, frame.bytes, &record)));
         self.position.pass(&record);
         self.records += 1;
+        self.synced = self.synced.max(synced_before(ordinal, frame.head.unsynced));
         let covered = ordinal <= self.covered;
         let file = || self.file.into();
         let taken = (self.visit)(Replay::Record { record, covered });
@@ -144,7 +148,13 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
             self.lose(last)?;
         }
         let untold = self.damage.is_some() && matches!(self.durable, Durable::Until(None) | Durable::All);
-        if untold && self.position.next_ordinal == next { self.tell(Loss::untold()) } else { Ok(()) }
+        match self.damage.take() {
+            // Something was durable there, and nothing is left to say what.
+            Some((offset, known)) if untold && self.position.next_ordinal == next => {
+                Err(OpenError::Damaged { file: self.file.into(), offset, known, loss: Loss::untold() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Deals with the records up to `last` that are missing. False: from one of them on all was never durable, and the
