@@ -208,8 +208,7 @@ impl Options {
             options.saved_bytes = [500, 5_000, 50_000][random.below(3) as usize];
         }
         options.draw_disks(random);
-        // Where disks fail, what was not synced is lost.
-        options.unsynced_facts = random.chance(1, 8) && !options.disks_fail();
+        options.unsynced_facts = random.chance(1, 8);
         // From a copy, so that runs without this fault stay what they are.
         let mut copy = random.clone();
         if copy.chance(1, 2) {
@@ -222,6 +221,8 @@ impl Options {
         }
         overrides.apply(&mut options);
         options.replicas = options.replicas.min(options.nodes);
+        // Where disks fail, what was not synced is lost.
+        options.unsynced_facts &= !options.disks_fail();
         options
     }
 
