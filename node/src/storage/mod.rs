@@ -31,10 +31,12 @@
 //!
 //! Ordinals count records from 1, through all segments, without gap. What the log promises:
 //! - Whatever was appended before a [`log::Log::sync`] that returned `Ok` is read back after any crash.
-//! - What is read back is a prefix of what was appended.
+//! - What is read back is a prefix of what was appended, but for what the disk has lost; that is told in its place.
 //! - After a failed write or sync nothing is written any more: the log is poisoned and its node must stop.
-//! - Only the end of the last segment can be torn by a crash, so only that is ever cut. Damage anywhere else is refused,
-//!   with a message that says what is lost and what to do.
+//! - Only the end of the last segment can be torn by a crash, so only that is ever cut.
+//!
+//! A snapshot `0000000000000007.snapshot` stands for all segments before number 7. It has the same header with another
+//! magic and without slots, and then the same frames with ordinals of its own.
 //!
 //! What it does not promise: damage to the last batch before a crash looks like a torn write and is cut with it
 //! (`recovery.rs` says why), and a last segment that was taken away is not missed. Both need a peer that remembers.
