@@ -189,7 +189,12 @@ impl Cluster {
 
     /// Runs the node in the foreground, which must end by itself: what it says.
     pub fn fails_to_start(&self, index: usize) -> Answer {
-        let output = self.command(index).stdin(Stdio::null()).output().expect("the binary runs");
+        let mut command = self.command(index);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary runs");
+        // What it says until then fits a pipe's buffer. Should it start after all, it ends with this process.
+        wait::until("a node that must not start ends", || child.try_wait().expect("it is ours").is_some());
+        let output = child.wait_with_output().expect("it has ended");
         let text = |bytes| String::from_utf8(bytes).expect("it says text");
         Answer { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }

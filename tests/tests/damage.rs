@@ -282,21 +282,36 @@ async fn what_stands_twice_is_not_lost() {
     counts_again(cluster, load).await;
 }
 
+/// The records at the end of the last segment that other replicas can give back.
+fn replaceable_end(log: &Log) -> Vec<Entry> {
+    let last = log.segments().pop().expect("there is a log");
+    let mut end = log.entries();
+    let is_lasting = |entry: &Entry| entry.file != last || !["facts", "ops"].contains(&entry.kind.as_str());
+    let from = end.iter().rposition(is_lasting).map_or(0, |place| place + 1);
+    end.drain(..from);
+    end
+}
+
 /// The file ends too early: the heads at its beginning say what is lost. The last batch is taken for torn by a crash.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_truncated_end_is_fetched_again() {
-    let (mut cluster, load) = three(&[]).await;
-    cluster.kill(DAMAGED);
+    let (mut cluster, mut load) = three(&[]).await;
     let log = Log::of(&cluster, DAMAGED);
-    let (entries, last) = (log.entries(), log.segments().pop().expect("there is a log"));
-    let synced = entries.iter().map(|entry| entry.synced).max().expect("there are records");
-    // Behind the last record that no other replica can give back.
-    let heals_not = |entry: &&Entry| entry.file != last || !["facts", "ops"].contains(&entry.kind.as_str());
-    let from = entries.iter().rev().find(heals_not).map_or(0, |entry| entry.ordinal) + 1;
-    let cut: Vec<Entry> = entries.into_iter().filter(|entry| entry.ordinal >= from).collect();
-    let lost: Vec<Entry> = cut.iter().filter(|entry| entry.ordinal <= synced).cloned().collect();
-    assert!(lost.len() > 2, "{cut:?}");
-    let file = OpenOptions::new().write(true).open(log.path(&last)).expect("it is there");
+    let deadline = Instant::now() + PATIENCE;
+    let (cut, lost) = loop {
+        cluster.kill(DAMAGED);
+        let cut = replaceable_end(&log);
+        let synced = cut.iter().map(|entry| entry.synced).max().unwrap_or(0);
+        let lost: Vec<Entry> = cut.iter().filter(|entry| entry.ordinal <= synced).cloned().collect();
+        if lost.len() > 2 {
+            break (cut, lost);
+        }
+        assert!(Instant::now() < deadline, "too little follows the last promise: {cut:?}");
+        cluster.restart(DAMAGED);
+        cluster.wait_ready(DAMAGED);
+        load.enqueue(MORE).await;
+    };
+    let file = OpenOptions::new().write(true).open(log.path(&cut[0].file)).expect("it is there");
     file.set_len(cut[0].offset as u64 + 10).expect("it can be cut");
     heals(&mut cluster, &wounded(&lost)).await;
     counts_again(cluster, load).await;
@@ -309,9 +324,23 @@ async fn lost_facts_of_a_snapshot_are_learned_again() {
     until("there is a snapshot", || !log.files(".snapshot").is_empty());
     cluster.kill(DAMAGED);
     let newest = log.files(".snapshot").pop().expect("there is one");
-    let within: Vec<Entry> = log.entries().into_iter().filter(|entry| entry.file == newest).collect();
+    let (entries, whole) = (log.entries(), log.save());
+    let within: Vec<Entry> = entries.iter().filter(|entry| entry.file == newest).cloned().collect();
+    // The log goes on in segments that may hold another vote.
+    let is_voted_later = |vote: &Entry| {
+        let mut others = entries.iter().filter(|entry| entry.file != newest && entry.kind == "vote");
+        others.any(|entry| entry.partition == vote.partition)
+    };
+    let vote = within.iter().find(|entry| entry.kind == "vote" && !is_voted_later(entry)).expect("a last vote");
+    log.flip(&newest, vote.last_byte());
+    refused(&cluster, &[&format!("vote of partition {}", vote.partition.expect("it is of a replica"))]);
+    log.restore(&whole);
+
+    // Its end stands twice.
     let lost = middle(&within, "facts");
-    log.flip(&lost.file, lost.offset + lost.bytes / 2);
+    let end = within.iter().find(|entry| entry.kind == "end").expect("it has one");
+    log.flip(&newest, lost.offset + lost.bytes / 2);
+    log.flip(&newest, end.last_byte());
     assert!(problems(&log).iter().any(|problem| problem["file"] == *newest));
     heals(&mut cluster, &wounded(&[lost])).await;
     counts_again(cluster, load).await;
