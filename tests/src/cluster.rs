@@ -3,10 +3,11 @@
 use crate::cli::{self, Answer, Cli};
 use crate::wait::{PATIENCE, eventually};
 use crate::{binary, wait};
-use norn_client::client::{Client, ClientConfig};
+use norn_client::client::{Client, ClientConfig, ListOptions};
 use norn_client::wire::NodeId;
-use norn_client::wire::response::PartitionView;
+use norn_client::wire::response::{PartitionView, TaskView};
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
@@ -188,7 +189,12 @@ impl Cluster {
 
     /// Runs the node in the foreground, which must end by itself: what it says.
     pub fn fails_to_start(&self, index: usize) -> Answer {
-        let output = self.command(index).stdin(Stdio::null()).output().expect("the binary runs");
+        let mut command = self.command(index);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary runs");
+        // What it says until then fits a pipe's buffer. Should it start after all, it ends with this process.
+        wait::until("a node that must not start ends", || child.try_wait().expect("it is ours").is_some());
+        let output = child.wait_with_output().expect("it has ended");
         let text = |bytes| String::from_utf8(bytes).expect("it says text");
         Answer { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
@@ -285,6 +291,32 @@ impl Cluster {
         first.expect("somebody was asked")
     }
 
+    /// Waits until all nodes hold the same: for each partition its tasks and the hash over them.
+    pub async fn wait_agreed(&self) {
+        let mut clients = Vec::new();
+        for address in self.addresses() {
+            clients.push(self.client_of(vec![address], Duration::from_secs(5)).await);
+        }
+        let agree = || async {
+            let mut views = Vec::new();
+            for (index, client) in clients.iter().enumerate() {
+                let this = client.nodes().await.ok()?.into_iter().find(|node| node.this)?;
+                if this.name != self.name(index) {
+                    return None;
+                }
+                let partitions = client.partitions().await.ok()?.into_iter();
+                let contents: BTreeMap<_, _> =
+                    partitions.map(|partition| (partition.partition, (partition.tasks, partition.root))).collect();
+                views.push(contents);
+            }
+            views.windows(2).all(|pair| pair[0] == pair[1]).then_some(())
+        };
+        eventually("all nodes hold the same", PATIENCE, agree).await;
+        for client in clients {
+            client.close().await;
+        }
+    }
+
     /// The identity of a node, by what a client is told.
     pub async fn identity(&self, client: &Client, index: usize) -> NodeId {
         let look = || async {
@@ -339,6 +371,16 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// All tasks of a cluster that serves, in the order in which it lists them.
+pub async fn all_tasks(client: &Client) -> Vec<TaskView> {
+    let mut tasks = Vec::new();
+    let mut listing = client.list(ListOptions::new());
+    while let Some(task) = listing.next().await.expect("the cluster is whole again") {
+        tasks.push(task);
+    }
+    tasks
 }
 
 fn log_file(directory: &Path, name: &str) -> PathBuf {

@@ -4,13 +4,13 @@
 //! leader of busy partitions is killed with SIGKILL and restarted, a follower is paused with SIGSTOP across an
 //! election, and all three are killed at once; every acknowledged task is completed, none is held twice, none lost.
 
-use norn_client::client::{ClaimOptions, Claimed, Client, CompleteOptions, ListOptions};
+use norn_client::client::{ClaimOptions, Claimed, Client, CompleteOptions};
 use norn_client::session::Draft;
 use norn_client::wire::response::{NodeView, PartitionView};
 use norn_client::wire::{Acks, QueueName, State};
+use norn_tests::cluster::all_tasks;
 use norn_tests::wait::{eventually, moment, until_instant};
 use norn_tests::{Cluster, Ledger};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -232,42 +232,6 @@ async fn drained(client: &Client) {
     eventually("the queues are empty", PATIENCE, open).await;
 }
 
-/// What is common to all nodes once they agree: for each partition its tasks and the hash over them.
-async fn agreement(cluster: &Cluster) {
-    let mut clients = Vec::new();
-    for index in 0..3 {
-        let alone = vec![cluster.address(index).to_owned()];
-        clients.push(cluster.client_of(alone, Duration::from_secs(5)).await);
-    }
-    let agree = || async {
-        let mut views = Vec::new();
-        for (index, client) in clients.iter().enumerate() {
-            let nodes = client.nodes().await.ok()?;
-            let this = nodes.into_iter().find(|node| node.this)?;
-            if this.name != cluster.name(index) {
-                return None;
-            }
-            let partitions = client.partitions().await.ok()?;
-            let contents: BTreeMap<_, _> = partitions
-                .into_iter()
-                .map(|partition| (partition.partition, (partition.tasks, partition.root)))
-                .collect();
-            views.push(contents);
-        }
-        views.windows(2).all(|pair| pair[0] == pair[1]).then_some(())
-    };
-    eventually("all nodes hold the same", PATIENCE, agree).await;
-}
-
-async fn all_tasks(client: &Client) -> Vec<norn_client::wire::response::TaskView> {
-    let mut tasks = Vec::new();
-    let mut listing = client.list(ListOptions::new());
-    while let Some(task) = listing.next().await.expect("the cluster is whole again") {
-        tasks.push(task);
-    }
-    tasks
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_and_nothing_is_held_twice() {
     let mut cluster = Cluster::start();
@@ -310,7 +274,7 @@ async fn nothing_acknowledged_is_lost_and_nothing_is_held_twice() {
     while let Some(ended) = workers.join_next().await {
         ended.expect("workers do not panic");
     }
-    agreement(&cluster).await;
+    cluster.wait_agreed().await;
     let tasks = all_tasks(&client).await;
     let sums = load.ledger.judge(&tasks);
     eprintln!("{:6.1?}: {sums}", started.elapsed());

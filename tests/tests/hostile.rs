@@ -1,11 +1,11 @@
-//! Noise, strangers, mistakes of operators, and damaged disks.
+//! Noise, strangers, mistakes of operators, and torn logs.
 
 use norn_client::client::{Client, ClientConfig};
 use norn_client::session::Draft;
 use norn_client::tls;
 use norn_client::wire::{QueueName, State};
 use norn_tests::wait::{PATIENCE, eventually, until};
-use norn_tests::{Answer, Cli, Cluster, ClusterOptions, cli};
+use norn_tests::{Answer, Cli, Cluster, ClusterOptions, Log, cli};
 use quinn::{Connection, Endpoint, VarInt};
 use std::fs;
 use std::net::UdpSocket;
@@ -273,23 +273,6 @@ async fn a_wiped_node_is_a_stranger() {
     assert_eq!(client.count(Some(queue), Some(State::Ready)).await.ok(), Some(51));
 }
 
-fn segments(data: &Path) -> Vec<PathBuf> {
-    let files = fs::read_dir(data).expect("it is there").flatten().map(|entry| entry.path());
-    let mut segments: Vec<PathBuf> = files.filter(|file| file.extension().is_some_and(|end| end == "log")).collect();
-    segments.sort();
-    assert!(!segments.is_empty(), "there is a log");
-    segments
-}
-
-/// Where the last record of a node's log ends in its segment. Behind it there is space.
-fn records_end(cluster: &Cluster) -> usize {
-    let directory = cluster.data(0);
-    let shown = cli::run(cluster.directory(), &["--json", "log", "inspect", directory.to_str().expect("a path")]);
-    let last = shown.done().lines().pop().expect("a record");
-    let number = |name: &str| last[name].as_u64().expect("a number") as usize;
-    number("offset") + number("bytes")
-}
-
 /// A node with some tasks in its log that does not run.
 fn stopped_with_tasks() -> Cluster {
     let mut cluster = single();
@@ -312,9 +295,11 @@ fn restarts_with(cluster: &mut Cluster, count: u64) {
 #[test]
 fn a_torn_tail_is_cut() {
     let mut cluster = stopped_with_tasks();
-    let segment = segments(&cluster.data(0)).pop().expect("there is one");
+    let log = Log::of(&cluster, 0);
+    let segment = log.path(log.segments().last().expect("there is one"));
     let whole = fs::read(&segment).expect("it can be read");
-    let end = records_end(&cluster);
+    // Behind the last record there is space.
+    let end = log.entries().last().expect("a record").last_byte() + 1;
     assert!(end + 4_096 < whole.len(), "there is space for it");
     for (torn, tail) in [(&[0, 0, 1][..], 3), (&[1; 300], 300), (&[0xfe; 4_096], 4_096)] {
         fs::write(&segment, [&whole[..end], torn, &whole[end + torn.len()..]].concat()).expect("it can be written");
@@ -323,39 +308,6 @@ fn a_torn_tail_is_cut() {
         assert!(cluster.log(0).contains(&cut), "no {cut:?} in {}", cluster.log(0));
         cluster.kill(0);
         // The node has gone on writing; the next round begins from the same bytes.
-    }
-    fs::write(&segment, &whole).expect("it can be written");
-    restarts_with(&mut cluster, 220);
-}
-
-/// Damage where no crash can leave any is no torn tail: what comes behind it was acknowledged.
-#[test]
-fn damage_in_the_middle_is_refused() {
-    let mut cluster = stopped_with_tasks();
-    let segment = segments(&cluster.data(0)).remove(0);
-    let whole = fs::read(&segment).expect("it can be read");
-    // The records come behind the header and the slots; there, nothing is lost by damage.
-    let slots = u32::from_be_bytes(whole[60..64].try_into().expect("a number"));
-    let (records, end) = (512 + 32 * slots as usize, records_end(&cluster));
-    for quarter in 1..4 {
-        let place = records + (end - records) * quarter / 4;
-        let mut damaged = whole.clone();
-        damaged[place] ^= 0x40;
-        fs::write(&segment, &damaged).expect("it can be written");
-        let answer = cluster.fails_to_start(0);
-        assert_eq!((answer.code, answer.stdout.as_str()), (Some(1), ""), "{answer:?}");
-        let name = segment.file_name().and_then(|name| name.to_str()).expect("a name");
-        for words in [
-            name,
-            "at byte",
-            "lost: record ",
-            "of partition ",
-            "restore the file from a copy",
-            "move the data directory aside",
-        ] {
-            assert!(answer.stderr.contains(words), "no {words:?} in {}", answer.stderr);
-        }
-        assert_eq!(fs::read(&segment).expect("it can be read"), damaged, "nothing was changed");
     }
     fs::write(&segment, &whole).expect("it can be written");
     restarts_with(&mut cluster, 220);
@@ -370,9 +322,9 @@ async fn a_log_from_elsewhere_is_refused() {
     // n1 is started on what n2 has written: it would be n2 then, but its certificate is of n1.
     fs::rename(cluster.data(0), cluster.directory().join("aside")).expect("it can be moved");
     fs::create_dir(cluster.data(0)).expect("a new directory");
-    for segment in segments(&cluster.data(1)) {
-        let name = segment.file_name().expect("a name");
-        fs::copy(&segment, cluster.data(0).join(name)).expect("it can be copied");
+    let theirs = Log::of(&cluster, 1);
+    for segment in theirs.segments() {
+        fs::copy(theirs.path(&segment), cluster.data(0).join(segment)).expect("it can be copied");
     }
     let answer = cluster.fails_to_start(0);
     assert_eq!(answer.code, Some(1), "{answer:?}");

@@ -1,0 +1,508 @@
+//! Damaged logs of real nodes: what is healed, what is refused, and what people are told.
+//!
+//! The requirement: a node of three whose log lost records starts all the same where other replicas can give back what is
+//! missing, says so, and counts again once it is whole: no task is lost, none is held twice. Where it may have made a
+//! promise that nobody can name any more it does not start, changes nothing, and says why and what to do; the others go on.
+
+use norn_client::client::{ClaimOptions, Claimed, Client, CompleteOptions};
+use norn_client::session::Draft;
+use norn_client::wire::response::{Health, PartitionView};
+use norn_client::wire::{Acks, QueueName};
+use norn_tests::cluster::all_tasks;
+use norn_tests::log::{Entry, HEADER_BYTES};
+use norn_tests::wait::{PATIENCE, eventually, until};
+use norn_tests::{Answer, Cluster, ClusterOptions, Ledger, Log};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, OpenOptions};
+use std::time::{Duration, Instant};
+
+/// The node whose log is damaged.
+const DAMAGED: usize = 2;
+/// Partitions of three nodes, each of which holds all of them.
+const PARTITIONS: usize = 16;
+/// Tasks that are enqueued at first.
+const TASKS: usize = 300;
+/// Of these are claimed.
+const CLAIMED: usize = 100;
+/// And of these completed. The rest is held while the log is damaged and healed.
+const COMPLETED: usize = 50;
+/// Tasks that are enqueued later, where it matters that the cluster serves.
+const MORE: usize = 24;
+/// Tasks in one call.
+const BATCH: usize = 12;
+/// Bytes of a task.
+const PAYLOAD_BYTES: usize = 8 << 10;
+/// Held tasks are held to the end.
+const LEASE: Duration = Duration::from_secs(600);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// What a start says that lost something.
+const WARNING: &str = "records of the log are lost";
+/// What producers and workers do, and the books about it.
+struct Load {
+    client: Client,
+    ledger: Ledger,
+    queue: QueueName,
+    attempted: usize,
+    held: Vec<Claimed>,
+}
+
+impl Load {
+    /// Some tasks wait, some are held, some are done.
+    async fn begin(cluster: &Cluster) -> Load {
+        let client = cluster.client_of(cluster.addresses(), CALL_TIMEOUT).await;
+        let queue = QueueName::new("kept").expect("a name");
+        let mut load = Load { client, ledger: Ledger::default(), queue, attempted: 0, held: Vec::new() };
+        load.enqueue(TASKS).await;
+        while load.held.len() < CLAIMED {
+            let claims = load.claim((CLAIMED - load.held.len()) as u32).await;
+            load.held.extend(claims);
+        }
+        let done = load.held.drain(..COMPLETED).collect();
+        load.complete(done).await;
+        load
+    }
+
+    async fn enqueue(&mut self, count: usize) {
+        let mut numbers = self.attempted..self.attempted + count;
+        self.attempted += count;
+        loop {
+            let payload = |number| format!("{:1$}", format!("task {number}"), PAYLOAD_BYTES).into_bytes();
+            let payloads: Vec<Vec<u8>> = numbers.by_ref().take(BATCH).map(payload).collect();
+            if payloads.is_empty() {
+                return;
+            }
+            payloads.iter().for_each(|payload| self.ledger.attempted(payload));
+            let drafts = payloads.iter().map(|payload| Draft::new(self.queue.clone(), payload.clone())).collect();
+            let results = self.client.enqueue_many(drafts, Acks::Quorum).await;
+            for (payload, result) in payloads.iter().zip(results) {
+                self.ledger.acknowledged(payload, result.expect("a majority is there").id);
+            }
+        }
+    }
+
+    async fn claim(&self, max: u32) -> Vec<Claimed> {
+        let asked = Instant::now();
+        let options = ClaimOptions::new([self.queue.clone()]).lease(LEASE).max(max).wait(Duration::from_secs(1));
+        let claims = self.client.claim(options.timeout(CALL_TIMEOUT)).await.expect("a majority is there").tasks;
+        claims.iter().for_each(|claimed| self.ledger.delivered(asked, claimed));
+        claims
+    }
+
+    async fn complete(&self, claims: Vec<Claimed>) {
+        for claimed in &claims {
+            self.ledger.stopped(claimed.granted.id, claimed.granted.token);
+        }
+        let complete = |claimed: &Claimed| CompleteOptions::new(claimed.granted.id, claimed.granted.token);
+        let results = self.client.complete_many(claims.iter().map(complete).collect(), Acks::Quorum).await;
+        for (claimed, result) in claims.iter().zip(results) {
+            result.expect("its claim holds");
+            self.ledger.completed(claimed.granted.id);
+        }
+    }
+
+    /// Completes everything.
+    async fn drain(&mut self) {
+        let held = std::mem::take(&mut self.held);
+        self.complete(held).await;
+        let deadline = Instant::now() + PATIENCE;
+        while self.ledger.completed_count() < self.attempted {
+            assert!(Instant::now() < deadline, "{} of {}", self.ledger.completed_count(), self.attempted);
+            let claims = self.claim(CLAIMED as u32).await;
+            self.complete(claims).await;
+        }
+    }
+
+    /// Completes everything, and judges what each node shows.
+    async fn finish(mut self, cluster: &Cluster) {
+        self.drain().await;
+        cluster.wait_agreed().await;
+        for address in cluster.addresses() {
+            let client = cluster.client_of(vec![address], CALL_TIMEOUT).await;
+            let sums = self.ledger.judge(&all_tasks(&client).await);
+            assert!(sums.violations.is_empty(), "{sums}");
+            assert_eq!((sums.attempted, sums.lost, sums.duplicated), (self.attempted as u64, 0, 0), "{sums}");
+            assert_eq!((sums.acknowledged, sums.completed), (sums.attempted, sums.attempted), "{sums}");
+        }
+    }
+}
+
+/// Three nodes with small segments that have a load, and more settings.
+async fn three(more: &[&str]) -> (Cluster, Load) {
+    let settings = [&["segment_bytes=1048576"], more].concat().iter().map(|setting| (*setting).to_owned()).collect();
+    let cluster = Cluster::start_with(ClusterOptions { nodes: 3, partitions: PARTITIONS as u32, settings });
+    // Each node lends something to clients, and takes a note of it.
+    for index in 0..3 {
+        cluster.cli_at(index).json(&["count"]).done();
+    }
+    let load = Load::begin(&cluster).await;
+    (cluster, load)
+}
+
+/// The record in the middle of all that are of this kind.
+fn middle(entries: &[Entry], kind: &str) -> Entry {
+    let of_kind: Vec<&Entry> = entries.iter().filter(|entry| entry.kind == kind).collect();
+    assert!(of_kind.len() > 2, "{} records of {kind}", of_kind.len());
+    of_kind[of_kind.len() / 2].clone()
+}
+
+/// The health of each replica of a node, as it tells itself.
+async fn healths(cluster: &Cluster, index: usize) -> BTreeMap<u64, Health> {
+    let client = cluster.client_of(vec![cluster.address(index).to_owned()], CALL_TIMEOUT).await;
+    let look = || async {
+        let this = client.nodes().await.ok()?.into_iter().find(|node| node.this)?;
+        let partitions = client.partitions().await.ok()?;
+        let health = |view: &PartitionView| Some((u64::from(view.partition.0), view.health?));
+        let healths: BTreeMap<u64, Health> = partitions.iter().filter_map(health).collect();
+        (this.name == cluster.name(index) && healths.len() == PARTITIONS).then_some(healths)
+    };
+    let healths = eventually("the node says how it is", PATIENCE, look).await;
+    client.close().await;
+    healths
+}
+
+/// What is wounded by the loss of these records.
+fn wounded(lost: &[Entry]) -> BTreeMap<u64, Health> {
+    let mut wounded = BTreeMap::new();
+    for entry in lost {
+        let partition = entry.partition.expect("it is of a replica");
+        match entry.kind.as_str() {
+            "facts" => wounded.entry(partition).or_insert(Health::Holes),
+            "ops" => wounded.entry(partition).insert_entry(Health::Recovering).into_mut(),
+            kind => panic!("nobody gives back a {kind}"),
+        };
+    }
+    wounded
+}
+
+/// Starts the damaged node while the others stand still: it must know by itself exactly what it misses. Then lets it heal.
+async fn heals(cluster: &mut Cluster, wounded: &BTreeMap<u64, Health>) {
+    let warnings = cluster.log(DAMAGED).matches(WARNING).count();
+    cluster.pause(0);
+    cluster.pause(1);
+    cluster.restart(DAMAGED);
+    let mut found = healths(cluster, DAMAGED).await;
+    found.retain(|_, health| *health != Health::Whole);
+    assert_eq!(&found, wounded);
+    let warned = cluster.log(DAMAGED).matches(WARNING).count() - warnings;
+    assert_eq!(warned, usize::from(!wounded.is_empty()), "{}", cluster.log(DAMAGED));
+    cluster.resume(0);
+    cluster.resume(1);
+    cluster.wait_ready(DAMAGED);
+    cluster.wait_led_where(&[DAMAGED], &[0, 1, 2], |view| view.health == Some(Health::Whole)).await;
+    let shown = cluster.cli_at(DAMAGED).json(&["partitions"]).done().lines();
+    assert!(shown.iter().all(|partition| partition["health"] == "whole"), "{shown:?}");
+}
+
+/// The healed node makes up a majority with one other: all that was promised must be known to these two.
+async fn counts_again(mut cluster: Cluster, mut load: Load) {
+    cluster.kill(0);
+    cluster.wait_led(&[1, DAMAGED], &[1, DAMAGED]).await;
+    load.enqueue(MORE).await;
+    load.drain().await;
+    cluster.restart(0);
+    cluster.wait_ready(0);
+    load.finish(&cluster).await;
+}
+
+/// `norn log verify` finds that something is wrong; its problems.
+fn problems(log: &Log) -> Vec<Value> {
+    let answer = log.verify();
+    assert_eq!(answer.code, Some(1), "{answer:?}");
+    let mut lines = answer.lines();
+    let summary = lines.pop().expect("a summary");
+    assert_eq!(
+        (&summary["whole"], summary["problems"].as_u64()),
+        (&false.into(), Some(lines.len() as u64)),
+        "{answer:?}"
+    );
+    lines
+}
+
+/// A verification names these records, and nothing else is lost.
+fn names_lost(log: &Log, lost: &Entry) {
+    let lost_of: Vec<Value> =
+        problems(log).iter().flat_map(|problem| problem["lost"]["of"].as_array().expect("a list").clone()).collect();
+    assert_eq!(lost_of, [json!({ "partition": lost.partition, "kind": lost.kind, "count": 1 })]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_facts_are_learned_again() {
+    let (mut cluster, load) = three(&[]).await;
+    cluster.kill(DAMAGED);
+    let log = Log::of(&cluster, DAMAGED);
+    let lost = middle(&log.entries(), "facts");
+    log.flip(&lost.file, lost.offset + lost.bytes / 2);
+    names_lost(&log, &lost);
+    heals(&mut cluster, &wounded(&[lost])).await;
+    counts_again(cluster, load).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_operations_are_fetched_again() {
+    let (mut cluster, load) = three(&[]).await;
+    assert!(cluster.terminate(DAMAGED).success());
+    let log = Log::of(&cluster, DAMAGED);
+    let lost = middle(&log.entries(), "ops");
+    log.flip(&lost.file, lost.last_byte());
+    names_lost(&log, &lost);
+    heals(&mut cluster, &wounded(&[lost])).await;
+    counts_again(cluster, load).await;
+}
+
+/// Whatever stands twice may be damaged once: second copies of heads, and headers, which follow from what is behind them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_stands_twice_is_not_lost() {
+    let (mut cluster, load) = three(&[]).await;
+    cluster.kill(DAMAGED);
+    let log = Log::of(&cluster, DAMAGED);
+    let (entries, segments, whole) = (log.entries(), log.segments(), log.save());
+    assert!(segments.len() > 2, "{segments:?}");
+    let mut heads = Vec::new();
+    for (number, file) in segments.iter().enumerate() {
+        let within: Vec<&Entry> = entries.iter().filter(|entry| entry.file == *file).collect();
+        assert!(within.len() > 2, "{within:?}");
+        heads.push(log.head_offset(within[within.len() / 2]));
+        log.flip(file, heads[number] + 9);
+        if number > 0 {
+            log.flip(file, HEADER_BYTES - 2);
+        }
+    }
+    assert_eq!(problems(&log).iter().filter(|problem| problem["offset"] == 0).count(), segments.len() - 1);
+    heals(&mut cluster, &BTreeMap::new()).await;
+    cluster.kill(DAMAGED);
+    for file in &segments {
+        assert_eq!(log.read(file)[..HEADER_BYTES], whole[file][..HEADER_BYTES], "the header of {file} is mended");
+    }
+    // The end of the log is made what it should be; what lies before that stays as it is.
+    let (file, head) = (segments.last().expect("there are some"), *heads.last().expect("there are some"));
+    assert_eq!(log.read(file)[head..head + 32], whole[file][head..head + 32]);
+    cluster.restart(DAMAGED);
+    cluster.wait_ready(DAMAGED);
+    counts_again(cluster, load).await;
+}
+
+/// The records at the end of the last segment that other replicas can give back.
+fn replaceable_end(log: &Log) -> Vec<Entry> {
+    let last = log.segments().pop().expect("there is a log");
+    let mut end = log.entries();
+    let is_lasting = |entry: &Entry| entry.file != last || !["facts", "ops"].contains(&entry.kind.as_str());
+    let from = end.iter().rposition(is_lasting).map_or(0, |place| place + 1);
+    end.drain(..from);
+    end
+}
+
+/// The file ends too early: the heads at its beginning say what is lost. The last batch is taken for torn by a crash.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_truncated_end_is_fetched_again() {
+    let (mut cluster, mut load) = three(&[]).await;
+    let log = Log::of(&cluster, DAMAGED);
+    let deadline = Instant::now() + PATIENCE;
+    let (cut, lost) = loop {
+        cluster.kill(DAMAGED);
+        let cut = replaceable_end(&log);
+        let synced = cut.iter().map(|entry| entry.synced).max().unwrap_or(0);
+        let lost: Vec<Entry> = cut.iter().filter(|entry| entry.ordinal <= synced).cloned().collect();
+        if lost.len() > 2 {
+            break (cut, lost);
+        }
+        assert!(Instant::now() < deadline, "too little follows the last promise: {cut:?}");
+        cluster.restart(DAMAGED);
+        cluster.wait_ready(DAMAGED);
+        load.enqueue(MORE).await;
+    };
+    let file = OpenOptions::new().write(true).open(log.path(&cut[0].file)).expect("it is there");
+    file.set_len(cut[0].offset as u64 + 10).expect("it can be cut");
+    heals(&mut cluster, &wounded(&lost)).await;
+    counts_again(cluster, load).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_facts_of_a_snapshot_are_learned_again() {
+    let (mut cluster, load) = three(&["compact_bytes=1048576"]).await;
+    let log = Log::of(&cluster, DAMAGED);
+    until("there is a snapshot", || !log.files(".snapshot").is_empty());
+    cluster.kill(DAMAGED);
+    let newest = log.files(".snapshot").pop().expect("there is one");
+    let (entries, whole) = (log.entries(), log.save());
+    let within: Vec<Entry> = entries.iter().filter(|entry| entry.file == newest).cloned().collect();
+    // The log goes on in segments that may hold another vote.
+    let is_voted_later = |vote: &Entry| {
+        let mut others = entries.iter().filter(|entry| entry.file != newest && entry.kind == "vote");
+        others.any(|entry| entry.partition == vote.partition)
+    };
+    let vote = within.iter().find(|entry| entry.kind == "vote" && !is_voted_later(entry)).expect("a last vote");
+    log.flip(&newest, vote.last_byte());
+    refused(&cluster, &[&format!("vote of partition {}", vote.partition.expect("it is of a replica"))]);
+    log.restore(&whole);
+
+    // Its end stands twice.
+    let lost = middle(&within, "facts");
+    let end = within.iter().find(|entry| entry.kind == "end").expect("it has one");
+    log.flip(&newest, lost.offset + lost.bytes / 2);
+    log.flip(&newest, end.last_byte());
+    assert!(problems(&log).iter().any(|problem| problem["file"] == *newest));
+    heals(&mut cluster, &wounded(&[lost])).await;
+    counts_again(cluster, load).await;
+}
+
+/// Why a node that lost this record with both heads must not start: what nothing behind it replaces. All partitions are
+/// held by all nodes.
+fn unreplaced(entries: &[Entry], lost: &Entry) -> BTreeSet<(Option<u64>, &'static str)> {
+    let node = ["boot", "mark"].map(|kind| (None, kind));
+    let votes = (0..PARTITIONS as u64).map(|partition| (Some(partition), "vote"));
+    let mut unreplaced: BTreeSet<_> = node.into_iter().chain(votes).collect();
+    for entry in entries.iter().filter(|entry| entry.ordinal > lost.ordinal) {
+        unreplaced.retain(|(partition, kind)| (*partition, *kind) != (entry.partition, &entry.kind));
+    }
+    unreplaced
+}
+
+/// Damages a record and the second copy of its head.
+fn lose_with_head(log: &Log, lost: &Entry) {
+    log.flip(&lost.file, log.head_offset(lost));
+    log.flip(&lost.file, lost.last_byte());
+    let unknown: u64 = problems(log).iter().filter_map(|problem| problem["lost"]["unknown"].as_u64()).sum();
+    assert_eq!(unknown, 1);
+}
+
+/// Each partition that another node leads gets a leader by the vote of the one whose log is to be damaged.
+async fn vote(cluster: &mut Cluster) {
+    cluster.kill(DAMAGED);
+    cluster.wait_led(&[0, 1], &[0, 1]).await;
+    cluster.restart(DAMAGED);
+    cluster.wait_ready(DAMAGED);
+    for other in [0, 1] {
+        let rest = [1 - other, DAMAGED];
+        cluster.kill(other);
+        cluster.wait_led(&rest, &rest).await;
+        cluster.restart(other);
+        cluster.wait_ready(other);
+        cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;
+    }
+}
+
+/// Nobody can say what a record was that is lost with both heads: the node starts if all that must not be forgotten was
+/// said again behind it, and then all of its replicas recover.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_that_nobody_can_name_is_healed_if_all_promises_were_renewed() {
+    let (mut cluster, load) = three(&[]).await;
+    cluster.kill(DAMAGED);
+    let log = Log::of(&cluster, DAMAGED);
+    let (entries, whole) = (log.entries(), log.save());
+    let lost = middle(&entries, "facts");
+    lose_with_head(&log, &lost);
+    let unreplaced_now = unreplaced(&entries, &lost);
+    assert!(!unreplaced_now.is_empty(), "nobody voted meanwhile");
+    let stderr = refused(&cluster, &["which nothing behind it replaces"]);
+    let named = |(partition, kind): &(Option<u64>, &str)| {
+        let owner = partition.map_or("the node itself".to_owned(), |partition| format!("partition {partition},"));
+        stderr.contains(&format!("a {kind} of {owner}"))
+    };
+    assert!(unreplaced_now.iter().any(named), "{unreplaced_now:?} in {stderr}");
+    log.restore(&whole);
+    cluster.restart(DAMAGED);
+    cluster.wait_ready(DAMAGED);
+    cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;
+
+    let deadline = Instant::now() + PATIENCE;
+    let entries = loop {
+        vote(&mut cluster).await;
+        cluster.kill(DAMAGED);
+        let entries = log.entries();
+        if unreplaced(&entries, &lost).is_empty() {
+            break entries;
+        }
+        assert!(Instant::now() < deadline, "not replaced: {:?}", unreplaced(&entries, &lost));
+        cluster.restart(DAMAGED);
+        cluster.wait_ready(DAMAGED);
+        cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;
+    };
+    let lost = entries.iter().find(|entry| entry.ordinal == lost.ordinal).expect("it is whole again");
+    lose_with_head(&log, lost);
+    heals(&mut cluster, &(0..PARTITIONS as u64).map(|partition| (partition, Health::Recovering)).collect()).await;
+    counts_again(cluster, load).await;
+}
+
+/// The damaged node does not start, says why and what to do, and changes nothing; what it says.
+fn refused(cluster: &Cluster, words: &[&str]) -> String {
+    let index = if cluster.addresses().len() == 1 { 0 } else { DAMAGED };
+    let log = Log::of(cluster, index);
+    let before = log.save();
+    assert_eq!(log.verify().code, Some(1));
+    let Answer { code, stdout, stderr } = cluster.fails_to_start(index);
+    assert_eq!((code, stdout.as_str()), (Some(1), ""), "{stderr}");
+    for words in words.iter().chain(&["error: ", "move the data directory aside"]) {
+        assert!(stderr.contains(words), "no {words:?} in {stderr}");
+    }
+    assert!(log.save() == before, "nothing is changed");
+    stderr
+}
+
+/// The last record of a kind, with nothing of its kind and owner behind it.
+fn last(entries: &[Entry], kind: &str) -> Entry {
+    entries.iter().rfind(|entry| entry.kind == kind).expect("there is one").clone()
+}
+
+/// What a node must not forget, and files that are not where they belong.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_gives_back_is_refused_while_the_others_serve() {
+    let (mut cluster, mut load) = three(&[]).await;
+    cluster.kill(DAMAGED);
+    cluster.wait_led(&[0, 1], &[0, 1]).await;
+    let log = Log::of(&cluster, DAMAGED);
+    let (entries, segments, whole) = (log.entries(), log.segments(), log.save());
+    assert!(segments.len() > 2, "{segments:?}");
+    for kind in ["vote", "mark", "boot", "identity", "genesis"] {
+        let lost = last(&entries, kind);
+        log.flip(&lost.file, lost.last_byte());
+        names_lost(&log, &lost);
+        let owner = lost.partition.map_or("the node itself".to_owned(), |partition| format!("partition {partition}"));
+        refused(&cluster, &[&format!("{kind} of {owner}")]);
+        log.restore(&whole);
+    }
+    log.flip(&segments[0], HEADER_BYTES - 2);
+    refused(&cluster, &[&segments[0], "the checksum of the header does not match", "restore the file from a copy"]);
+    log.restore(&whole);
+    for number in [0, 1] {
+        fs::remove_file(log.path(&segments[number])).expect("it can be removed");
+        let missing = format!("{} should come before it and is missing", segments[number]);
+        refused(&cluster, &[&segments[number + 1], &missing, "put back the files that are missing"]);
+        log.restore(&whole);
+    }
+    fs::write(log.path(&segments[1]), &whole[&segments[2]]).expect("it can be written");
+    fs::write(log.path(&segments[2]), &whole[&segments[1]]).expect("it can be written");
+    refused(&cluster, &[&segments[1], "it is that of segment 3", "restore the right file"]);
+
+    load.enqueue(MORE).await;
+    for index in [0, 1] {
+        let client = cluster.client_of(vec![cluster.address(index).to_owned()], CALL_TIMEOUT).await;
+        assert_eq!(all_tasks(&client).await.len(), TASKS + MORE, "the other two have all");
+    }
+    log.restore(&whole);
+    cluster.restart(DAMAGED);
+    cluster.wait_ready(DAMAGED);
+    cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;
+    load.finish(&cluster).await;
+}
+
+/// A single node has nobody to learn from.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_single_node_refuses_to_forget() {
+    let mut cluster = Cluster::start_with(ClusterOptions { nodes: 1, partitions: 4, settings: Vec::new() });
+    let load = Load::begin(&cluster).await;
+    cluster.kill(0);
+    let log = Log::of(&cluster, 0);
+    let (entries, whole) = (log.entries(), log.save());
+    for kind in ["facts", "ops"] {
+        let lost = middle(&entries, kind);
+        log.flip(&lost.file, lost.last_byte());
+        names_lost(&log, &lost);
+        let partition = format!("of partition {} ", lost.partition.expect("it is of a replica"));
+        refused(&cluster, &[&partition, "no other replica has", "restore the damaged file from a copy", "log verify"]);
+        log.restore(&whole);
+    }
+    cluster.restart(0);
+    cluster.wait_ready(0);
+    load.finish(&cluster).await;
+}
