@@ -10,6 +10,8 @@ use crate::world::World;
 
 /// Room that is left on a disk which is nearly full.
 const ROOM_BYTES_MAX: u64 = 10_000;
+/// Operations on files that are about their names.
+const NAMING: [&str; 2] = ["rename", "remove"];
 /// Times by which a disk can be slow.
 const SLOWNESS: [u64; 3] = [10, 100, 1_000];
 
@@ -63,7 +65,8 @@ impl World {
     }
 
     /// A log has stopped. Its process ends, and sometimes the machine: if that lives on, it may show the next process bytes
-    /// that are on no disk, as their sync has failed.
+    /// that are on no disk, as their sync has failed. Not so for names: a file system whose own records cannot be written
+    /// takes no more of them until it is mounted anew.
     pub fn log_stopped(&mut self, node: usize, error: &LogError) {
         let owed = matches!(error, LogError::Disk(_)) && self.disk_failed(node);
         if !owed {
@@ -72,7 +75,9 @@ impl World {
         self.line(format_args!("n{node} log stopped: {error}"));
         let full = matches!(error, LogError::Disk(error) if error.full);
         self.count(if full { "sometimes: disk full" } else { "sometimes: disk failed" });
-        let machine = self.randoms.troubles.chance(1, 2);
+        let of_names =
+            matches!(error, LogError::Disk(error) if error.file.is_empty() || NAMING.contains(&error.operation));
+        let machine = of_names || self.randoms.troubles.chance(1, 2);
         self.stop_node(node, machine);
         self.schedule_restart(node);
     }
