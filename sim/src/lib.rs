@@ -22,6 +22,7 @@ mod process;
 mod properties;
 pub mod report;
 mod settle;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 pub mod trace;

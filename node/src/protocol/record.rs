@@ -127,12 +127,6 @@ pub struct RecordError(pub String);
 pub struct Kind(pub u8);
 
 impl Kind {
-    /// Whether a replica that has forgotten such a record may say what contradicts what it said before: votes, tables
-    /// and operations were promised to others, and a wound forbids to promise.
-    pub fn binds(self) -> bool {
-        matches!(self.0, b'V' | b'T' | b'O' | b'W')
-    }
-
     /// What a replica misses that has lost such a record; `None` where a node cannot go on without it. A record of a
     /// wound may have opened one or closed one, so that nothing is known any more.
     pub fn wound(self) -> Option<Wound> {

@@ -45,7 +45,8 @@ pub(crate) fn digits(digits: &str) -> Option<u64> {
     if digits.len() != 16 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    digits.parse().ok().filter(|number| *number > 0)
+    // The one behind it must have a name, too.
+    digits.parse().ok().filter(|number| (1..NUMBER_MAX).contains(number))
 }
 
 /// What a segment says of itself.

@@ -177,7 +177,7 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
         }
         if lost_last >= next {
             // A snapshot has what the first of them said.
-            let from = next.max(self.covered + 1);
+            let from = next.max(self.covered.saturating_add(1));
             let loss = findings.lost_between(from, lost_last);
             if !loss.is_empty() {
                 self.tell(loss)?;

@@ -1,0 +1,84 @@
+//! Snapshots of a node's log, part by part as a real host writes them, and the proof that each is the state.
+
+use crate::adapter::{Core, ReplicaView, Restorer, log};
+use crate::world::{Event, World};
+use norn_node::protocol::Cursor;
+
+impl World {
+    /// Lets the log do a little for itself.
+    pub fn keep_up(&mut self, node: usize) {
+        let boot = self.nodes[node].boot;
+        let Some(running) = &mut self.nodes[node].running else { return };
+        match running.log.upkeep() {
+            Ok(log::Upkeep::Rest | log::Upkeep::Again) => {}
+            Ok(log::Upkeep::Begin) => {
+                let delay_us = self.randoms.saves.between(0, self.options.sync_us_max);
+                self.schedule_in(delay_us, Event::Save { node, boot, anew: true });
+            }
+            Ok(log::Upkeep::GivenUp(error)) => self.snapshot_given_up(node, &error),
+            Err(error) => self.log_stopped(node, &error),
+        }
+    }
+
+    fn snapshot_given_up(&mut self, node: usize, error: &log::SnapshotError) {
+        if !self.disk_failed(node) {
+            self.fail("log", format!("node {node}: {error}"));
+        }
+        self.count("sometimes: snapshot given up");
+    }
+
+    /// The log takes the next part of the state for its snapshot.
+    pub fn save_part(&mut self, node: usize, boot: u64, anew: bool) {
+        let paused_us = self.nodes[node].paused_until_us.saturating_sub(self.now_us);
+        let process = &mut self.nodes[node];
+        let Some(running) = process.running.as_mut().filter(|_| process.boot == boot) else { return };
+        if paused_us > 0 {
+            return self.schedule_in(paused_us, Event::Save { node, boot, anew });
+        }
+        if anew {
+            running.saved = Cursor::default();
+        }
+        let (records, last) = running.core.save(&mut running.saved, self.options.saved_bytes as usize);
+        match running.log.save(&records, last) {
+            Ok(log::Saved::Part) => {
+                let delay_us = self.randoms.saves.between(0, self.options.sync_us_max);
+                self.schedule_in(delay_us, Event::Save { node, boot, anew: false });
+            }
+            Ok(log::Saved::Whole) => {
+                self.line(format_args!("n{node} snapshot"));
+                self.count("sometimes: snapshot");
+                self.compare_with_disk(node);
+            }
+            Ok(log::Saved::GivenUp(error)) => self.snapshot_given_up(node, &error),
+            Err(error) => self.log_stopped(node, &error),
+        }
+    }
+
+    /// A process that started on this disk now would be in the very state of the one that runs.
+    fn compare_with_disk(&mut self, node: usize) {
+        let Some(running) = &self.nodes[node].running else { return };
+        let config = log::LogConfig {
+            segment_bytes: self.options.segment_bytes,
+            compact_bytes: u64::MAX,
+            ..log::LogConfig::DEFAULT
+        };
+        let identity = self.nodes[node].identity.expect("a running node has one");
+        let mut core = Core::new(self.founding(node, identity), 0);
+        let mut restorer = Restorer::new(&mut core);
+        let replayed = log::Log::open(self.nodes[node].disk.copy(), config, || unreachable!("there is a log"))
+            .and_then(|mut log| log.replay(|replay| restorer.take(replay)))
+            .map_err(|error| error.to_string())
+            .and_then(|_| restorer.finish());
+        let durable = |core: &Core| {
+            let still = |view| ReplicaView { leads: false, established: false, commit: 0, ..view };
+            let views: Vec<ReplicaView> = core.inspect().into_iter().map(still).collect();
+            (views, core.save(&mut Cursor::default(), usize::MAX))
+        };
+        let differs = durable(&core) != durable(&running.core);
+        if let Err(error) = replayed {
+            self.fail("snapshot", format!("node {node}: {error}"));
+        } else if differs {
+            self.fail("snapshot", format!("node {node}: what its disk says is not its state"));
+        }
+    }
+}
