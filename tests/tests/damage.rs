@@ -55,7 +55,8 @@ impl Load {
         let mut load = Load { client, ledger: Ledger::default(), queue, attempted: 0, held: Vec::new() };
         load.enqueue(TASKS).await;
         while load.held.len() < CLAIMED {
-            let claims = load.claim((CLAIMED - load.held.len()) as u32).await;
+            // One call is one record at least, however the tasks are spread: there is a choice of what to damage.
+            let claims = load.claim(BATCH.min(CLAIMED - load.held.len()) as u32).await;
             load.held.extend(claims);
         }
         let done = load.held.drain(..COMPLETED).collect();
