@@ -27,6 +27,10 @@ pub struct Config {
     pub clock_calm_ms: u64,
     /// A node that leads although another is preferred hands over after the other was up for so long.
     pub transfer_after_ms: u64,
+    /// Bytes of payloads and headers of tasks that stay in memory; the others are read back from the log.
+    pub payload_memory_bytes: u64,
+    /// Tasks at this node, waiting or ended, at which it refuses new ones.
+    pub tasks_max: u64,
     /// A known bug to put back, so that a simulation can be seen to catch it.
     #[cfg(feature = "mutants")]
     pub mutant: Option<Mutant>,
@@ -65,6 +69,8 @@ pub enum Mutant {
     RecoveringCounts,
     /// A leader counts replicas with holes for grants.
     HolesGrant,
+    /// A body is read back from the place of the task beside it, and not looked at.
+    WrongPlace,
 }
 
 impl Default for Config {
@@ -81,6 +87,8 @@ impl Default for Config {
             clock_fencing: true,
             clock_calm_ms: 30_000,
             transfer_after_ms: 5_000,
+            payload_memory_bytes: 256 << 20,
+            tasks_max: 10_000_000,
             #[cfg(feature = "mutants")]
             mutant: None,
         }
@@ -114,6 +122,8 @@ impl Config {
             ("clock_epsilon_ms", self.clock_epsilon_ms, 1, 600_000),
             ("clock_drift_ppm", self.clock_drift_ppm, 1, 100_000),
             ("clock_calm_ms", self.clock_calm_ms, 0, 3_600_000),
+            ("payload_memory_bytes", self.payload_memory_bytes, 0, 1 << 50),
+            ("tasks_max", self.tasks_max, 1, 1 << 40),
             ("transfer_after_ms", self.transfer_after_ms, 100, LEASE_MS_MAX),
         ];
         match bounds.into_iter().find(|(_, value, low, high)| value < low || value > high) {

@@ -45,6 +45,12 @@ pub const EXCHANGE_TASKS_MAX: usize = 512;
 pub const EXCHANGE_BYTES_MAX: usize = 1 << 20;
 /// Bytes of endings in one operation, and of operations or done flags in one message; one is always allowed.
 pub const ENDINGS_BYTES_MAX: usize = 4 << 20;
+/// Loads of bodies under way at one node; more wait.
+pub const LOADS_MAX: usize = 64;
+/// Bytes of bodies at which no further load is begun.
+pub const LOAD_BYTES_MAX: usize = 32 << 20;
+/// Bytes of bodies that wait to be loaded for others than grants; more are refused, and asked for again.
+pub const LOADS_WAITING_BYTES_MAX: usize = 64 << 20;
 /// Entries looked at for one page of a list.
 pub const LIST_SCAN_MAX: usize = 20_000;
 /// Bytes of tasks in one page of a list.

@@ -27,9 +27,9 @@ impl<'a> Restorer<'a> {
     /// Takes in a record or a loss. An error means that the node cannot be what it was.
     pub fn take(&mut self, replay: Replay) -> Result<(), String> {
         match replay {
-            Replay::Record { record, covered } => {
+            Replay::Record { record, covered, place } => {
                 self.doubts.remove(&(Owner::of(&record), record.kind()));
-                self.node.recover(record, covered)
+                self.node.recover(record, covered, place)
             }
             Replay::Lost(loss) => self.lose(&loss),
         }

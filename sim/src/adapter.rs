@@ -5,12 +5,50 @@ pub use norn_node::protocol::{Node as Core, ReplicaView, ring};
 pub use norn_node::restore::Restorer;
 pub use norn_node::storage as log;
 
-use norn_client::wire::TaskId;
-use norn_node::protocol::task::Task;
+use crate::disk::SimDisk;
+use norn_client::wire::{PartitionId, Spec, TaskId};
+use norn_node::protocol::task::{Task, Wanted};
+use norn_node::protocol::{Cursor, Part, Record};
+use norn_node::storage::disk::Disk;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Bodies as a process with a good disk reads them back.
+pub fn read_bodies(disk: &SimDisk, wanted: &[Wanted]) -> Vec<Option<Arc<Spec>>> {
+    if wanted.is_empty() {
+        return Vec::new();
+    }
+    let disk = disk.copy();
+    log::read_bodies(|file, offset, length| disk.read(file, offset, length), wanted)
+}
+
+/// All tasks of a partition that a node holds, with their bodies, be they in memory or on its disk.
+pub fn tasks_of_partition(core: &Core, disk: &SimDisk, partition: PartitionId) -> BTreeMap<TaskId, Task> {
+    let (mut tasks, mut wanted) = (BTreeMap::new(), Vec::new());
+    for (id, (task, lacks)) in core.tasks(partition) {
+        tasks.insert(id, task);
+        wanted.extend(lacks);
+    }
+    for (wanted, body) in wanted.iter().zip(read_bodies(disk, &wanted)) {
+        tasks.get_mut(&wanted.id).expect("just put there").spec = body.filter(|spec| wanted.is(spec));
+    }
+    tasks
+}
 
 /// All tasks that a node holds, of all partitions.
-pub fn tasks_of(core: &Core) -> BTreeMap<TaskId, Task> {
+pub fn tasks_of(core: &Core, disk: &SimDisk) -> BTreeMap<TaskId, Task> {
     let views: Vec<ReplicaView> = core.inspect();
-    views.iter().flat_map(|view| core.tasks(view.partition).map(|(id, task)| (*id, task.clone()))).collect()
+    views.iter().flat_map(|view| tasks_of_partition(core, disk, view.partition)).collect()
+}
+
+/// The whole state of a node as records, with all bodies.
+pub fn state_of(core: &Core, disk: &SimDisk) -> Vec<Record> {
+    let Part { mut records, gaps, .. } = core.save(&mut Cursor::default(), usize::MAX);
+    let wanted: Vec<Wanted> = gaps.iter().map(|gap| gap.wanted).collect();
+    for (gap, body) in gaps.iter().zip(read_bodies(disk, &wanted)) {
+        if let Record::Facts { items, .. } = &mut records[gap.record] {
+            Arc::make_mut(items)[gap.item].1.spec = body;
+        }
+    }
+    records
 }

@@ -120,7 +120,7 @@ fn replay(disk: &SimDisk) -> Result<(Vec<Record>, u64), String> {
     let mut log = log::Log::open(disk.copy(), config, none).map_err(|error| error.to_string())?;
     let (mut records, mut before) = (Vec::new(), 0);
     let replayed = log.replay(|replay| {
-        if let log::Replay::Record { record, covered } = replay {
+        if let log::Replay::Record { record, covered, .. } = replay {
             records.push(record);
             before += u64::from(covered);
         }

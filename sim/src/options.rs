@@ -176,6 +176,8 @@ options! {
     disk_slow_percent: u64,
     /// Starts that find records of one partition lost, in a hundred, where no other node has anything to heal.
     damage_percent: u64,
+    /// Bytes of bodies that nodes keep in memory.
+    payload_memory_bytes: u64,
 }
 
 /// A draw that is 0, so that the fault is off, one time in four.
@@ -218,6 +220,9 @@ impl Options {
                 options.crash_before_flag_percent = copy.between(60, 90);
                 options.lost_writes_percent = copy.between(30, 50);
             }
+        }
+        if copy.chance(1, 3) {
+            options.payload_memory_bytes = [0, 0, 1_000, 10_000][copy.below(4) as usize];
         }
         overrides.apply(&mut options);
         options.replicas = options.replicas.min(options.nodes);
@@ -292,6 +297,7 @@ impl Options {
             disk_full_percent: 0,
             disk_slow_percent: 0,
             damage_percent: 0,
+            payload_memory_bytes: Config::default().payload_memory_bytes,
             mutant: None,
         }
     }
@@ -345,6 +351,7 @@ impl Options {
             exchange_interval_ms: self.exchange_interval_ms,
             clock_fencing: self.clock_fencing,
             clock_calm_ms: self.clock_calm_ms,
+            payload_memory_bytes: self.payload_memory_bytes,
             mutant: self.mutant,
             ..Config::default()
         }

@@ -14,9 +14,11 @@ use norn_client::wire::response::Standing;
 use norn_client::wire::{NodeId, Request, Response};
 use norn_node::protocol::event::Principal;
 use norn_node::protocol::random::Random;
+use norn_node::protocol::task::{Place, Wanted};
 use norn_node::protocol::{
     ClientId, Cursor, Effect, Event as Input, Founding, Now, Observation, PeerMessage, Record, Ticket,
 };
+use norn_node::storage::disk::Disk;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -29,6 +31,8 @@ pub struct Running {
     pub core: Core,
     pub(crate) log: log::Log<SimDisk>,
     appended: Ticket,
+    /// Where records of facts are that are not reported as durable yet.
+    places: VecDeque<(Ticket, Vec<Option<Place>>)>,
     syncing: bool,
     /// How much of its state the log has for a snapshot.
     pub(crate) saved: Cursor,
@@ -180,6 +184,7 @@ impl World {
             core,
             log,
             appended: Ticket(0),
+            places: VecDeque::new(),
             syncing: false,
             saved: Cursor::default(),
             joined: false,
@@ -211,9 +216,11 @@ impl World {
     fn begin(&mut self, node: usize) {
         let now = self.nodes[node].now(self.now_us);
         let mut effects = Vec::new();
-        let Some(running) = &mut self.nodes[node].running else { return };
+        let process = &mut self.nodes[node];
+        let Some(running) = &mut process.running else { return };
         running.core.start(now, &mut effects);
-        let (tasks, checked) = (adapter::tasks_of(&running.core), running.core.check());
+        let tasks = adapter::tasks_of(&running.core, &process.disk);
+        let checked = running.core.check();
         self.tell(Happening::Recovered { node, tasks: &tasks });
         if let Err(reason) = checked {
             self.fail("check", format!("node {node} after its start: {reason}"));
@@ -289,7 +296,7 @@ impl World {
         }
     }
 
-    fn step_node(&mut self, node: usize, input: Input) {
+    pub(crate) fn step_node(&mut self, node: usize, input: Input) {
         let now = self.nodes[node].now(self.now_us);
         let Some(running) = &mut self.nodes[node].running else { return };
         let mut effects = Vec::new();
@@ -363,6 +370,11 @@ impl World {
         let boot = self.nodes[node].boot;
         match effect {
             Effect::Persist { ticket, records } => self.persist(node, ticket, &records),
+            Effect::Load { number, wanted } => {
+                let delay_us = self.randoms.loads.between(20, self.options.sync_us_max);
+                self.count("sometimes: bodies loaded");
+                self.schedule_in(delay_us, Event::Load { node, boot, number, wanted });
+            }
             Effect::Send { to, message } => self.send_peer(node, to, &message),
             Effect::Reply { client, number, response } => self.reply(node, client, number, &response),
             Effect::Joined { genesis } => {
@@ -390,6 +402,7 @@ impl World {
         assert!(ticket > running.appended, "tickets ascend");
         running.appended = ticket;
         let (appended, idle) = (running.log.append(records), !running.syncing);
+        let appended = appended.map(|places| running.places.push_back((ticket, places)));
         self.tell(Happening::Appended { node, ticket, records });
         if let Err(error) = appended {
             return self.log_stopped(node, &error);
@@ -446,7 +459,26 @@ impl World {
         if more {
             self.begin_sync(node);
         }
-        self.step_node(node, Input::Persisted { ticket });
+        let mut places = Vec::new();
+        if let Some(running) = &mut self.nodes[node].running {
+            while let Some((_, found)) = running.places.pop_front_if(|(appended, _)| *appended <= ticket) {
+                places.extend(found);
+            }
+        }
+        self.step_node(node, Input::Persisted { ticket, places });
+    }
+
+    /// The disk gives bodies back, or fails.
+    pub fn load(&mut self, node: usize, boot: u64, number: u64, wanted: &[Wanted]) {
+        let process = &self.nodes[node];
+        let Some(running) = process.running.as_ref().filter(|_| process.boot == boot) else { return };
+        let disk = running.log.disk();
+        let bodies = log::read_bodies(|file, offset, length| disk.read(file, offset, length), wanted);
+        if bodies.iter().any(Option::is_none) {
+            self.count("sometimes: body not read");
+        }
+        self.line(format_args!("n{node} loaded {number} {}", bodies.iter().flatten().count()));
+        self.give(node, Input::Loaded { number, bodies });
     }
 
     fn send_peer(&mut self, node: usize, to: NodeId, message: &PeerMessage) {
@@ -600,6 +632,7 @@ fn name_of(observation: &Observation) -> &'static str {
         Observation::Wounded { table: true, .. } => "table wounded",
         Observation::Wounded { facts: true, .. } => "facts wounded",
         Observation::Wounded { .. } => "healed",
+        Observation::BodyLost { .. } => "body lost",
         Observation::Refused { .. } => "refused",
     }
 }

@@ -1,6 +1,6 @@
 //! The end of a run: waiting until all is settled, then comparing with what a client is told.
 
-use crate::adapter::Call;
+use crate::adapter::{self, Call};
 use crate::history::{Happening, Store};
 use crate::properties::unsettled;
 use crate::workload::{Act, Purpose};
@@ -57,7 +57,7 @@ impl World {
         for (node, process) in self.nodes.iter().enumerate() {
             let Some(running) = &process.running else { continue };
             for view in running.core.inspect() {
-                let tasks = running.core.tasks(view.partition).map(|(id, task)| (*id, task.clone())).collect();
+                let tasks = adapter::tasks_of_partition(&running.core, &process.disk, view.partition);
                 stores.push(Store { node, view, tasks });
             }
         }

@@ -1,8 +1,8 @@
 //! Snapshots of a node's log, part by part as a real host writes them, and the proof that each is the state.
 
-use crate::adapter::{Core, ReplicaView, Restorer, log};
+use crate::adapter::{self, Core, ReplicaView, Restorer, log};
 use crate::world::{Event, World};
-use norn_node::protocol::Cursor;
+use norn_node::protocol::{Cursor, Event as Input};
 
 impl World {
     /// Lets the log do a little for itself.
@@ -11,6 +11,10 @@ impl World {
         let Some(running) = &mut self.nodes[node].running else { return };
         match running.log.upkeep() {
             Ok(log::Upkeep::Rest | log::Upkeep::Again) => {}
+            Ok(log::Upkeep::Moved(ranges)) => {
+                self.step_node(node, Input::Moved { ranges });
+                self.keep_up(node);
+            }
             Ok(log::Upkeep::Begin) => {
                 let delay_us = self.randoms.saves.between(0, self.options.sync_us_max);
                 self.schedule_in(delay_us, Event::Save { node, boot, anew: true });
@@ -38,8 +42,8 @@ impl World {
         if anew {
             running.saved = Cursor::default();
         }
-        let (records, last) = running.core.save(&mut running.saved, self.options.saved_bytes as usize);
-        match running.log.save(&records, last) {
+        let part = running.core.save(&mut running.saved, self.options.saved_bytes as usize);
+        match running.log.save_part(part) {
             Ok(log::Saved::Part) => {
                 let delay_us = self.randoms.saves.between(0, self.options.sync_us_max);
                 self.schedule_in(delay_us, Event::Save { node, boot, anew: false });
@@ -70,9 +74,9 @@ impl World {
             .map_err(|error| error.to_string())
             .and_then(|_| restorer.finish());
         let durable = |core: &Core| {
-            let still = |view| ReplicaView { leads: false, established: false, commit: 0, ..view };
+            let still = |view| ReplicaView { leads: false, established: false, commit: 0, bodies_lost: 0, ..view };
             let views: Vec<ReplicaView> = core.inspect().into_iter().map(still).collect();
-            (views, core.save(&mut Cursor::default(), usize::MAX))
+            (views, adapter::state_of(core, &self.nodes[node].disk))
         };
         let differs = durable(&core) != durable(&running.core);
         if let Err(error) = replayed {

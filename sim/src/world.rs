@@ -16,6 +16,7 @@ use crate::trace::{Keep, Trace};
 use crate::workload::{Act, Client};
 use norn_node::protocol::Ticket;
 use norn_node::protocol::random::Random;
+use norn_node::protocol::task::Wanted;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
@@ -78,6 +79,13 @@ pub enum Event {
         node: usize,
         boot: u64,
         anew: bool,
+    },
+    /// Bodies are read from a disk.
+    Load {
+        node: usize,
+        boot: u64,
+        number: u64,
+        wanted: Vec<Wanted>,
     },
     /// A node wants to be woken.
     NodeWake {
@@ -202,6 +210,8 @@ pub struct Randoms {
     pub saves: Random,
     /// What goes wrong with operations of disks.
     pub troubles: Random,
+    /// Bodies that are read back.
+    pub loads: Random,
 }
 
 /// Counters by name.
@@ -281,8 +291,9 @@ impl World {
             links: random.child(),
             identity: random.child(),
             saves: random.child(),
-            // From a copy, so that it shifts no draw after it.
+            // From copies, so that they shift no draw after them.
             troubles: random.clone().child(),
+            loads: random.clone().child().child(),
         };
         let mut world = World {
             operator: Operator::new(options.nodes as usize, random.wide()),
@@ -352,6 +363,7 @@ impl World {
             Event::Break { connection } => self.break_connection(connection),
             Event::Synced { node, boot, ticket } => self.synced(node, boot, ticket),
             Event::Save { node, boot, anew } => self.save_part(node, boot, anew),
+            Event::Load { node, boot, number, wanted } => self.load(node, boot, number, &wanted),
             Event::NodeWake { node, boot } => self.node_wake(node, boot),
             Event::Crash { node, boot } => self.crash_in_sync(node, boot),
             Event::Start { node } => self.start_node(node),

@@ -3,6 +3,7 @@
 use crate::protocol::event::ClientId;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::record::Record;
+use crate::protocol::task::Wanted;
 use norn_client::wire::response::{Genesis, Standing};
 use norn_client::wire::{NodeId, Response, TaskId, Token};
 use std::sync::Arc;
@@ -22,6 +23,13 @@ pub enum Effect {
         ticket: Ticket,
         /// In order.
         records: Vec<Record>,
+    },
+    /// Read bodies back from the log; answered by exactly one [`super::event::Event::Loaded`]. Appends do not wait for it.
+    Load {
+        /// To be reported back.
+        number: u64,
+        /// At the most about [`crate::limits::LOAD_BYTES_MAX`] bytes.
+        wanted: Vec<Wanted>,
     },
     /// Send to a peer; may be lost when the connection breaks or its queue is full.
     Send {
@@ -144,6 +152,11 @@ pub enum Observation {
         /// Operations of the table may be missing.
         table: bool,
     },
+    /// The log could not give a body back; until it or a peer can, the task is not granted here.
+    BodyLost {
+        /// Task.
+        id: TaskId,
+    },
     /// Input was refused that a correct sender would not send.
     Refused {
         /// What.
@@ -167,6 +180,7 @@ impl Observation {
             Observation::Woken { .. } => "woken",
             Observation::ClockStanding { .. } => "clock_standings",
             Observation::Wounded { .. } => "wounds",
+            Observation::BodyLost { .. } => "bodies_lost",
             Observation::Refused { .. } => "refused",
         }
     }

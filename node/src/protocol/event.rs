@@ -2,7 +2,8 @@
 
 use crate::protocol::effect::Ticket;
 use crate::protocol::peer::PeerMessage;
-use norn_client::wire::{NodeId, Request};
+use crate::protocol::task::Place;
+use norn_client::wire::{NodeId, PartitionId, Request, Spec, TaskId};
 use std::sync::Arc;
 
 /// A client connection, numbered by the host; never reused while the node runs.
@@ -16,6 +17,19 @@ pub struct Principal {
     pub name: Arc<str>,
     /// Whether it is a node's certificate.
     pub node: bool,
+}
+
+/// Tasks of a partition in a record of a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    /// Partition.
+    pub partition: PartitionId,
+    /// The first of them.
+    pub first: TaskId,
+    /// The last of them.
+    pub last: TaskId,
+    /// Where the record is.
+    pub place: Place,
 }
 
 /// Input of [`crate::protocol::Node::step`].
@@ -48,6 +62,22 @@ pub enum Event {
     Persisted {
         /// Ticket of an earlier [`crate::protocol::Effect::Persist`].
         ticket: Ticket,
+        /// Where the log has each [`crate::protocol::Record::Facts`] of the batches that this is the first to cover, in
+        /// their order; none for those of which that cannot be said.
+        places: Vec<Option<Place>>,
+    },
+    /// A snapshot has these tasks, too; files older than it will be removed.
+    Moved {
+        /// Tasks in their order, each range in one record.
+        ranges: Vec<Moved>,
+    },
+    /// Answer to a [`crate::protocol::Effect::Load`]: for each body that was asked for the spec that its task has in that
+    /// record, if it can be read.
+    Loaded {
+        /// Number of the load.
+        number: u64,
+        /// In the order of the question.
+        bodies: Vec<Option<Arc<Spec>>>,
     },
     /// The time that `next_wake` asked for has come. Harmless at any other time.
     Wake,

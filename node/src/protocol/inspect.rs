@@ -4,7 +4,7 @@ use super::Node;
 use super::consistent::table::Table;
 use super::consistent::{ReplicaId, Viewstamp};
 use super::partition::Wound;
-use super::task::Task;
+use super::task::{Task, Wanted};
 use super::timers::Key;
 use norn_client::wire::{PartitionId, TaskId};
 
@@ -33,6 +33,8 @@ pub struct ReplicaView {
     pub tasks: usize,
     /// What may be missing.
     pub wound: Wound,
+    /// Tasks whose bodies the log could not give back.
+    pub bodies_lost: usize,
 }
 
 impl Node {
@@ -54,19 +56,16 @@ impl Node {
                     content: replica.store.tree().sum(),
                     tasks: replica.store.count(),
                     wound: replica.healing.wound,
+                    bodies_lost: self.bodies_lost(replica.id),
                 }
             })
             .collect()
     }
 
-    /// A task as this node's replica knows it.
-    pub fn task(&self, partition: PartitionId, id: &TaskId) -> Option<&Task> {
-        self.partitions.get(&partition)?.store.task(id)
-    }
-
-    /// All tasks of one of this node's replicas.
-    pub fn tasks(&self, partition: PartitionId) -> impl Iterator<Item = (&TaskId, &Task)> {
-        self.partitions.get(&partition).into_iter().flat_map(|replica| replica.store.after(None))
+    /// All tasks of one of this node's replicas, each with its body or with what to ask of the log to have it.
+    pub fn tasks(&self, partition: PartitionId) -> impl Iterator<Item = (TaskId, (Task, Option<Wanted>))> {
+        let tasks = self.partitions.get(&partition).into_iter().flat_map(|replica| replica.store.after(None));
+        tasks.map(|(id, task)| (*id, task.whole(*id)))
     }
 
     /// The table of one of this node's replicas.
@@ -77,6 +76,7 @@ impl Node {
     /// What must hold at the end of every step; the first violation with its evidence.
     pub fn check(&self) -> Result<(), String> {
         let now = self.now;
+        self.check_loads()?;
         for (id, replica) in &self.partitions {
             replica.check(now).map_err(|violation| format!("{id:?}: {violation}"))?;
             let delayed = replica.store.index().first_due_ms().is_some();

@@ -4,12 +4,14 @@
 //! `membership` each handle some of the messages, as methods of [`Node`]; this file only routes.
 
 pub mod available;
+mod bodies;
 mod clocks;
 pub mod consistent;
 pub mod effect;
 pub mod event;
 mod healing;
 mod inspect;
+mod loads;
 pub mod membership;
 mod mint;
 mod outbox;
@@ -33,14 +35,16 @@ mod tests;
 
 use crate::config::Config;
 use available::{Asks, WriteAnswer};
+use bodies::Bodies;
 use clocks::Clocks;
 use consistent::broker::Broker;
 use consistent::claims::Calls;
 use consistent::grants::Grants;
 use consistent::heads::Heads;
 pub use effect::{Effect, Observation, Ticket};
-pub use event::{ClientId, Event, Principal};
+pub use event::{ClientId, Event, Moved, Principal};
 pub use inspect::ReplicaView;
+use loads::Loads;
 use membership::Peer;
 use mint::Mint;
 use norn_client::wire::response::Genesis;
@@ -51,7 +55,7 @@ pub use partition::Wound;
 pub use peer::PeerMessage;
 use random::Random;
 pub use record::Record;
-pub use save::Cursor;
+pub use save::{Cursor, Gap, Part};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 pub use time::Now;
@@ -100,6 +104,8 @@ pub struct Node {
     grants: Grants,
     calls: Calls,
     heads: Heads,
+    bodies: Bodies,
+    loads: Loads,
     /// Partitions with operations that have not been sent yet in this step.
     unsent: BTreeSet<PartitionId>,
     /// Partitions whose ready work changed in this step.
@@ -133,6 +139,8 @@ impl Node {
             grants: Grants::default(),
             calls: Calls::default(),
             heads: Heads::default(),
+            bodies: Bodies::default(),
+            loads: Loads::default(),
             unsent: BTreeSet::new(),
             stirred: BTreeSet::new(),
             starting: true,
@@ -158,7 +166,9 @@ impl Node {
                 self.on_request(client, number, &principal, request)
             }
             Event::ClientGone { client } => self.on_client_gone(client),
-            Event::Persisted { ticket } => self.on_persisted(ticket),
+            Event::Persisted { ticket, places } => self.on_persisted(ticket, &places),
+            Event::Moved { ranges } => self.on_moved(&ranges),
+            Event::Loaded { number, bodies } => self.on_loaded(number, bodies),
             Event::Wake => self.on_wake(),
             Event::PeerConnected { peer } => self.on_peer_connected(peer),
             Event::Shutdown => self.on_shutdown(),
@@ -283,7 +293,10 @@ impl Node {
         while let Some(key) = self.timers.pop(self.now.mono_us) {
             match key {
                 Key::Heartbeat => self.beat(),
-                Key::Exchange => self.exchange_round(),
+                Key::Exchange => {
+                    self.exchange_round();
+                    self.ask_for_bodies();
+                }
                 Key::Summaries => self.tell_summaries(),
                 Key::Sweep => self.sweep(),
                 Key::Stop => self.stop_if_handed_over(),

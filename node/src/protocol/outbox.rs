@@ -49,7 +49,7 @@ impl Outbox {
     }
 
     /// The ticket after which everything persisted so far is durable.
-    fn ticket(&self) -> Ticket {
+    pub fn ticket(&self) -> Ticket {
         if self.records.is_empty() { self.issued } else { Ticket(self.issued.0 + 1) }
     }
 

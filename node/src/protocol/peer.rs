@@ -82,7 +82,7 @@ pub enum Outcome {
     /// Refused: the id is too far in the future.
     #[serde(rename = "F")]
     Future,
-    /// Refused: too many facts about unknown tasks.
+    /// Refused: too many tasks, or too many facts about unknown ones.
     #[serde(rename = "L")]
     Overloaded,
 }

@@ -8,14 +8,15 @@ use super::time::Now;
 use super::timers::Key;
 use super::{Node, membership, ring};
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
+use crate::protocol::task::Place;
 use norn_client::wire::response::Genesis;
 use norn_client::wire::{NodeId, PartitionId};
 use std::sync::Arc;
 
 impl Node {
     /// Takes in one record of a snapshot or of the log. What it says may be known already, and newer things too, only if
-    /// it is `covered` by a snapshot. An error means that the log is not one that this node wrote.
-    pub fn recover(&mut self, record: Record, covered: bool) -> Result<(), String> {
+    /// it is `covered` by a snapshot. `place` is where the log has a record of facts, if that can be said. An error means that the log is not one that this node wrote.
+    pub fn recover(&mut self, record: Record, covered: bool, place: Option<Place>) -> Result<(), String> {
         if covered && self.knows(&record) {
             return Ok(());
         }
@@ -79,8 +80,15 @@ impl Node {
             Record::Facts { partition, items } => {
                 let (now, config) = (self.now, self.config.clone());
                 let replica = self.partition_mut(partition)?;
+                let before = replica.store.body_bytes();
+                let mut bodies = Vec::new();
                 for (id, delta) in Arc::unwrap_or_clone(items) {
-                    replica.learn(id, delta, now, &config);
+                    let learned = replica.learn(id, delta, now, &config);
+                    bodies.extend(learned.body.map(|hash| (id, hash)));
+                }
+                self.recovered_bodies(partition, before);
+                if let Some(place) = place {
+                    self.place_bodies(partition, &bodies, place);
                 }
                 Ok(())
             }
@@ -153,11 +161,13 @@ impl Node {
                 self.tell_wound(id);
             }
         }
+        self.count_bodies();
         self.settle(effects);
     }
 
     /// Part of the log is on disk; the first part ends the start: from now on the node may be heard.
-    pub(super) fn on_persisted(&mut self, ticket: Ticket) {
+    pub(super) fn on_persisted(&mut self, ticket: Ticket, places: &[Option<Place>]) {
+        self.note_places(ticket, places);
         self.outbox.persisted(ticket);
         if std::mem::take(&mut self.starting)
             && let Some(genesis) = self.genesis.clone()

@@ -4,7 +4,7 @@ use super::Node;
 use super::record::Record;
 use crate::limits::within;
 use crate::protocol::consistent::Viewstamp;
-use crate::protocol::task::Task;
+use crate::protocol::task::{Outline, Task, Wanted};
 use norn_client::wire::{PartitionId, TaskId};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -25,17 +25,39 @@ enum Place {
     After(Option<PartitionId>),
 }
 
+/// A part of the state.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Part {
+    /// In order.
+    pub records: Vec<Record>,
+    /// Bodies that are not in memory. The host puts them in, out of its log.
+    pub gaps: Vec<Gap>,
+    /// There are no more.
+    pub last: bool,
+}
+
+/// A task in a record of facts whose spec is left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// Place of the record in the part.
+    pub record: usize,
+    /// Place of the task in the record.
+    pub item: usize,
+    /// What is missing.
+    pub wanted: Wanted,
+}
+
 /// Bytes of a task besides those that can be many, roughly.
 const TASK_BYTES: usize = 64;
 
 impl Node {
-    /// The next part of the state: records from which [`Node::recover`] builds it, and whether they are the last. They
-    /// have about `bytes_max`, but a table comes whole.
+    /// The next part of the state: records from which [`Node::recover`] builds it. They have about `bytes_max`, bodies that
+    /// are not in memory included, but a table comes whole.
     ///
     /// The state may change between two calls. Each part has in it all that was persisted before the first call; what is
     /// persisted later may be in it or not.
-    pub fn save(&self, cursor: &mut Cursor, bytes_max: usize) -> (Vec<Record>, bool) {
-        let mut records = Vec::new();
+    pub fn save(&self, cursor: &mut Cursor, bytes_max: usize) -> Part {
+        let Part { mut records, mut gaps, .. } = Part::default();
         let mut bytes = 0;
         while bytes < bytes_max {
             match cursor.place {
@@ -46,31 +68,33 @@ impl Node {
                 Place::After(before) => {
                     let from = before.map_or(Bound::Unbounded, Bound::Excluded);
                     let Some((partition, replica)) = self.partitions.range((from, Bound::Unbounded)).next() else {
-                        return (records, true);
+                        return Part { records, gaps, last: true };
                     };
                     cursor.place = Place::Within(*partition, None);
                     records.extend(self.save_register(*partition));
                     bytes += replica.register.table.cells.len() * TASK_BYTES;
                 }
                 Place::Within(partition, after) => {
-                    let items = self.save_tasks(partition, after, bytes_max - bytes);
+                    let tasks = self.partitions[&partition].store.after(after);
+                    let mut items = Vec::new();
+                    for (id, task) in within(bytes_max - bytes, tasks, size_bytes) {
+                        bytes += size_bytes(&(id, task));
+                        let (task, wanted) = task.whole(*id);
+                        let (record, item) = (records.len(), items.len());
+                        gaps.extend(wanted.map(|wanted| Gap { record, item, wanted }));
+                        items.push((*id, task));
+                    }
                     cursor.place = match items.last() {
                         Some((last, _)) => Place::Within(partition, Some(*last)),
                         None => Place::After(Some(partition)),
                     };
-                    bytes += items.iter().map(size_bytes).sum::<usize>();
                     if !items.is_empty() {
                         records.push(Record::Facts { partition, items: Arc::new(items) });
                     }
                 }
             }
         }
-        (records, false)
-    }
-
-    fn save_tasks(&self, partition: PartitionId, after: Option<TaskId>, bytes_max: usize) -> Vec<(TaskId, Task)> {
-        let tasks = self.partitions[&partition].store.after(after);
-        within(bytes_max, tasks.map(|(id, task)| (*id, task.clone())), size_bytes).collect()
+        Part { records, gaps, last: false }
     }
 
     fn save_node(&self) -> Vec<Record> {
@@ -96,6 +120,6 @@ impl Node {
     }
 }
 
-fn size_bytes((_, task): &(TaskId, Task)) -> usize {
+fn size_bytes((_, task): &(&TaskId, &Task<Outline>)) -> usize {
     TASK_BYTES + task.size_bytes()
 }

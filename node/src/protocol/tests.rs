@@ -12,7 +12,10 @@ use norn_client::wire::{
     Acks, Claim, ClaimId, ClusterId, Completion, ErrorCode, NewTask, QueueName, Request, Response, State, Token,
 };
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use task::{Place, Wanted};
 
+mod bodies;
 mod loss;
 
 const CLIENT: ClientId = ClientId(1);
@@ -28,8 +31,17 @@ struct Cluster {
     down: BTreeSet<usize>,
     /// Records that are durable, by node.
     logs: Vec<Vec<Record>>,
+    /// Records whose bodies cannot be read, by node.
+    unreadable: BTreeSet<(usize, usize)>,
+    /// Bodies that were loaded.
+    loads: usize,
     number: u64,
     minted: u32,
+}
+
+/// Where a log has its record with that index.
+fn place(index: usize) -> Place {
+    Place { file: NonZeroU32::MIN, offset: index as u64 }
 }
 
 fn founding(index: usize) -> Founding {
@@ -45,14 +57,21 @@ fn founding(index: usize) -> Founding {
 
 impl Cluster {
     fn new(size: usize) -> Cluster {
+        Cluster::with_config(size, &Config::default())
+    }
+
+    fn with_config(size: usize, config: &Config) -> Cluster {
+        let founding_of = |index| Founding { config: config.clone(), ..founding(index) };
         let mut cluster = Cluster {
-            nodes: (0..size).map(|index| Node::new(founding(index), index as u64)).collect(),
+            nodes: (0..size).map(|index| Node::new(founding_of(index), index as u64)).collect(),
             now: Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 },
             queue: VecDeque::new(),
             replies: BTreeMap::new(),
             observed: Vec::new(),
             down: BTreeSet::new(),
             logs: vec![Vec::new(); size],
+            unreadable: BTreeSet::new(),
+            loads: 0,
             number: 0,
             minted: 0,
         };
@@ -85,8 +104,16 @@ impl Cluster {
         for effect in effects {
             match effect {
                 Effect::Persist { ticket, records } => {
+                    let first = self.logs[index].len();
+                    let facts = records.iter().enumerate().filter(|(_, record)| matches!(record, Record::Facts { .. }));
+                    let places = facts.map(|(at, _)| Some(place(first + at))).collect();
                     self.logs[index].extend(records);
-                    self.queue.push_back((index, Event::Persisted { ticket }));
+                    self.queue.push_back((index, Event::Persisted { ticket, places }));
+                }
+                Effect::Load { number, wanted } => {
+                    let bodies = wanted.iter().map(|wanted| self.body(index, wanted)).collect();
+                    self.loads += wanted.len();
+                    self.queue.push_back((index, Event::Loaded { number, bodies }));
                 }
                 Effect::Send { to, message } => {
                     let from = NodeId(index as u128 + 1);
@@ -100,6 +127,14 @@ impl Cluster {
                 Effect::Joined { .. } | Effect::Stopped => {}
             }
         }
+    }
+
+    /// What the log of a node has of a task in a record.
+    fn body(&self, index: usize, wanted: &Wanted) -> Option<Arc<Spec>> {
+        let at = wanted.place.offset as usize;
+        let Record::Facts { items, .. } = &self.logs[index][at] else { panic!("places are of facts") };
+        let item = items.iter().find(|(id, _)| *id == wanted.id).filter(|_| !self.unreadable.contains(&(index, at)))?;
+        item.1.spec.clone()
     }
 
     /// Handles everything at hand, at one instant.
@@ -202,9 +237,10 @@ impl Cluster {
     fn restart(&mut self, index: usize) {
         self.queue.retain(|(at, _)| *at != index);
         self.down.remove(&index);
-        let mut node = Node::new(founding(index), 99);
-        for record in self.logs[index].clone() {
-            node.recover(record, false).expect("its own log");
+        let config = self.nodes[index].config.clone();
+        let mut node = Node::new(Founding { config, ..founding(index) }, 99);
+        for (at, record) in self.logs[index].clone().into_iter().enumerate() {
+            node.recover(record, false, Some(place(at))).expect("its own log");
         }
         let mut effects = Vec::new();
         node.start(self.now, &mut effects);
@@ -268,7 +304,7 @@ fn a_node_says_nothing_before_its_start_is_on_disk() {
     let mut cluster = Cluster::new(3);
     let mut node = Node::new(founding(0), 5);
     for record in cluster.logs[0].clone() {
-        node.recover(record, false).expect("its own log");
+        node.recover(record, false, None).expect("its own log");
     }
     let mut effects = Vec::new();
     node.start(cluster.now, &mut effects);
@@ -277,7 +313,7 @@ fn a_node_says_nothing_before_its_start_is_on_disk() {
     node.step(cluster.now, Event::Peer { from: NodeId(2), message: vote }, &mut effects);
     node.step(cluster.now, Event::Wake, &mut effects);
     assert!(!effects.iter().any(|effect| matches!(effect, Effect::Send { .. })), "{effects:?}");
-    node.step(cluster.now, Event::Persisted { ticket: Ticket(1) }, &mut effects);
+    node.step(cluster.now, Event::Persisted { ticket: Ticket(1), places: Vec::new() }, &mut effects);
     node.step(cluster.now, Event::Wake, &mut effects);
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Send { .. })));
 }

@@ -78,10 +78,13 @@ impl FileDisk {
         Ok(FileDisk { directory: directory.into(), handle, active: Vec::new(), _lock: lock })
     }
 
+    /// Reads the same files, also while they are written.
+    pub fn reader(&self) -> FileReader {
+        FileReader { directory: self.directory.clone() }
+    }
+
     fn path(&self, file: &str) -> PathBuf {
-        let plain = !file.is_empty() && !file.starts_with('.') && !file.contains(['/', '\\', '\0']) && file != LOCK;
-        assert!(plain, "{file:?} is no plain file name");
-        self.directory.join(file)
+        path(&self.directory, file)
     }
 
     /// The file, open for reading and writing.
@@ -101,6 +104,37 @@ impl FileDisk {
     /// Forgets the open file if it is this one.
     fn close(&mut self, file: &str) {
         self.active.retain(|(name, _)| name != file);
+    }
+}
+
+fn path(directory: &Path, file: &str) -> PathBuf {
+    let plain = !file.is_empty() && !file.starts_with('.') && !file.contains(['/', '\\', '\0']) && file != LOCK;
+    assert!(plain, "{file:?} is no plain file name");
+    directory.join(file)
+}
+
+/// Another way to the files of a [`FileDisk`], for another thread. Keeps none open, as they may be removed meanwhile.
+#[derive(Debug)]
+pub struct FileReader {
+    directory: PathBuf,
+}
+
+impl FileReader {
+    /// As [`Disk::read`].
+    pub fn read(&self, file: &str, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
+        let opened = File::open(path(&self.directory, file)).map_err(|error| failure("open", file, &error))?;
+        let mut bytes = vec![0; length];
+        let mut filled = 0;
+        while filled < length {
+            match opened.read_at(&mut bytes[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(failure("read", file, &error)),
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
     }
 }
 

@@ -4,6 +4,7 @@ use crate::protocol::Node;
 use crate::protocol::{ClientId, Cursor, Effect, Event, PeerMessage, Principal};
 use crate::runtime::answers::AnswerSender;
 use crate::runtime::clock::Clock;
+use crate::runtime::loader::{Loaded, Loader};
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::runtime::peers::Peers;
 use crate::runtime::store::{Report, Store, fatal};
@@ -43,6 +44,8 @@ pub enum Internal {
     },
     /// The log's thread has something to say.
     Log(Report),
+    /// Bodies were read back.
+    Loaded(Loaded),
     /// Hand over and stop.
     Shutdown,
 }
@@ -93,6 +96,8 @@ pub struct Driver {
     pub clock: Clock,
     /// The log's thread.
     pub store: Store,
+    /// The thread that reads the log.
+    pub loader: Loader,
     /// Links to the other members.
     pub peers: Peers,
     /// Where the cluster is told once it is known.
@@ -202,7 +207,12 @@ impl Running {
                 Event::PeerConnected { peer }
             }
             Internal::PeerHeard { peer, process } => return self.driver.peers.heard(peer, process),
-            Internal::Log(Report::Persisted(ticket)) => Event::Persisted { ticket },
+            Internal::Log(Report::Persisted(ticket, places)) => Event::Persisted { ticket, places },
+            Internal::Log(Report::Moved(ranges)) => Event::Moved { ranges },
+            Internal::Loaded(Loaded { number, bodies }) => {
+                self.driver.metrics.add(Counter::BodiesLoaded, bodies.len() as u64);
+                Event::Loaded { number, bodies }
+            }
             Internal::Log(Report::StateWanted { anew }) => return self.save(anew),
             Internal::Shutdown => Event::Shutdown,
         };
@@ -214,8 +224,8 @@ impl Running {
         if anew {
             self.saved = Cursor::default();
         }
-        let (records, last) = self.driver.node.save(&mut self.saved, SAVED_BYTES);
-        self.driver.store.save(records, last);
+        let part = self.driver.node.save(&mut self.saved, SAVED_BYTES);
+        self.driver.store.save(part);
     }
 
     fn take_external(&mut self, input: External) {
@@ -251,6 +261,7 @@ impl Running {
         for effect in effects.drain(..) {
             match effect {
                 Effect::Persist { ticket, records } => self.driver.store.persist(ticket, records),
+                Effect::Load { number, wanted } => self.driver.loader.load(number, wanted),
                 Effect::Send { to, message } => self.driver.peers.send(to, message),
                 Effect::Reply { client, number, response } => self.reply(client, number, response),
                 Effect::Joined { genesis } => {

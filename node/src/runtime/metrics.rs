@@ -52,6 +52,10 @@ counters! {
     ClockStandings = "clock_standings",
     /// Replicas that lost something, and steps of their healing.
     Wounds = "wounds",
+    /// Bodies that the log could not give back.
+    BodiesLost = "bodies_lost",
+    /// Bodies read back from the log.
+    BodiesLoaded = "bodies_loaded",
     /// Input that a correct sender would not send.
     Refused = "input_refused",
     /// Events handed to the core.
@@ -121,6 +125,7 @@ impl Metrics {
             Observation::Woken { .. } => (Counter::Woken, 1),
             Observation::ClockStanding { .. } => (Counter::ClockStandings, 1),
             Observation::Wounded { .. } => (Counter::Wounds, 1),
+            Observation::BodyLost { .. } => (Counter::BodiesLost, 1),
             Observation::Refused { .. } => (Counter::Refused, 1),
         };
         self.add(counter, amount);
@@ -129,6 +134,9 @@ impl Metrics {
             Observation::Granted { .. } => tracing::trace!(?observation, "observed"),
             Observation::ClockStanding { standing, off_us } => tell_clock(*standing, *off_us),
             Observation::Wounded { partition, facts, table } => tell_wound(*partition, *facts, *table),
+            Observation::BodyLost { id } => {
+                tracing::warn!(%id, "the log cannot give this task's payload back: the other replicas are asked")
+            }
             _ => tracing::debug!(?observation, "observed"),
         }
     }

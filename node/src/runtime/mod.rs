@@ -21,6 +21,7 @@ pub mod disk;
 pub mod driver;
 pub mod frames;
 pub mod listener;
+mod loader;
 pub mod metrics;
 pub mod peers;
 pub mod server;

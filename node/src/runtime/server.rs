@@ -1,13 +1,15 @@
 //! A running node: log, core, listener and links, wired together.
 
 use crate::protocol::Node;
-use crate::protocol::{ClientId, Founding, Principal, Record};
+use crate::protocol::task::Place;
+use crate::protocol::{ClientId, Founding, Part, Principal, Record};
 use crate::restore::Restorer;
 use crate::runtime::answers::answers;
 use crate::runtime::clock::Clock;
 use crate::runtime::disk::FileDisk;
 use crate::runtime::driver::{Driver, External, Inputs, Internal};
 use crate::runtime::listener::{CLIENT_FIRST, Listener};
+use crate::runtime::loader::Loader;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::peers::{Peers, Speaker};
 use crate::runtime::settings::Settings;
@@ -113,7 +115,7 @@ pub struct Server {
 struct LogJournal(Log<FileDisk>);
 
 impl Journal for LogJournal {
-    fn append(&mut self, records: &[Record]) -> Result<(), LogError> {
+    fn append(&mut self, records: &[Record]) -> Result<Vec<Option<Place>>, LogError> {
         self.0.append(records)
     }
 
@@ -137,8 +139,8 @@ impl Journal for LogJournal {
         self.0.upkeep()
     }
 
-    fn save(&mut self, records: &[Record], last: bool) -> Result<Saved, LogError> {
-        self.0.save(records, last)
+    fn save(&mut self, part: Part) -> Result<Saved, LogError> {
+        self.0.save_part(part)
     }
 }
 
@@ -163,6 +165,11 @@ impl Server {
             // Without a driver the process is about to end, and nobody waits for this.
             let _ = told.blocking_send(Internal::Log(report));
         };
+        let told = inputs.internal.clone();
+        let loaded = move |loaded| {
+            let _ = told.blocking_send(Internal::Loaded(loaded));
+        };
+        let loader = Loader::start(log.disk().reader(), loaded).map_err(StartError::Thread)?;
         let store =
             Store::start(LogJournal(log), settings.store, Arc::clone(&metrics), report).map_err(StartError::Thread)?;
         let (genesis, genesis_seen) = watch::channel(None);
@@ -178,6 +185,7 @@ impl Server {
             node,
             clock: Clock::start(),
             store,
+            loader,
             peers,
             genesis,
             metrics: Arc::clone(&metrics),

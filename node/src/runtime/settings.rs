@@ -78,6 +78,14 @@ pub const DEFINITIONS: &[Definition] = &[
         "5000",
         "a preferred leader must be up so long to be handed its partitions",
     ),
+    number(
+        "payload_memory_bytes",
+        0,
+        1 << 50,
+        "268435456",
+        "payloads and headers kept in memory, the oldest; others are read back from the log",
+    ),
+    number("tasks_max", 1, 1 << 40, "10000000", "tasks at this node, waiting or ended, at which it refuses new ones"),
     number("segment_bytes", 1 << 20, 2 << 30, "67108864", "bytes of records at which a segment of the log is full"),
     number(
         "compact_bytes",
@@ -334,6 +342,8 @@ impl Effective {
             clock_fencing: self.number("clock_fencing") == 1,
             clock_calm_ms: self.number("clock_calm_ms"),
             transfer_after_ms: self.number("transfer_after_ms"),
+            payload_memory_bytes: self.number("payload_memory_bytes"),
+            tasks_max: self.number("tasks_max"),
             #[cfg(feature = "mutants")]
             mutant: None,
         };

@@ -1,7 +1,8 @@
 //! The log's own thread: appends what waits, makes it durable with one sync, reports the highest ticket. Between two syncs
 //! it writes a part of a snapshot, if one is under way.
 
-use crate::protocol::{Record, Ticket};
+use crate::protocol::task::Place;
+use crate::protocol::{Moved, Part, Record, Ticket};
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::storage::{LogError, Saved, Upkeep};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -10,8 +11,8 @@ use std::time::{Duration, Instant};
 
 /// What the store's thread does with batches; the log, or a double in tests.
 pub trait Journal: Send + 'static {
-    /// Appends records in order.
-    fn append(&mut self, records: &[Record]) -> Result<(), LogError>;
+    /// Appends records in order; tells where those of facts are.
+    fn append(&mut self, records: &[Record]) -> Result<Vec<Option<Place>>, LogError>;
     /// Makes durable what must be before anything appended is answered.
     fn commit(&mut self, now_us: u64) -> Result<(), LogError>;
     /// When that must be called again, even if nothing is appended.
@@ -23,14 +24,16 @@ pub trait Journal: Send + 'static {
     /// Does a little of what keeps the log short.
     fn upkeep(&mut self) -> Result<Upkeep, LogError>;
     /// Takes a part of the node's state.
-    fn save(&mut self, records: &[Record], last: bool) -> Result<Saved, LogError>;
+    fn save(&mut self, part: Part) -> Result<Saved, LogError>;
 }
 
 /// What the log's thread tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
-    /// Everything up to this ticket is durable.
-    Persisted(Ticket),
+    /// Everything up to this ticket is durable, and where the records of facts are that are so since the last report.
+    Persisted(Ticket, Vec<Option<Place>>),
+    /// A snapshot has these tasks, and takes the place of what is older.
+    Moved(Vec<Moved>),
     /// The next part of the node's state is to be handed over, or the first.
     StateWanted {
         /// The first.
@@ -51,7 +54,7 @@ pub struct StoreBounds {
 struct Queue {
     waiting: Vec<(Ticket, Vec<Record>)>,
     /// The part of the node's state that was asked for.
-    part: Option<(Vec<Record>, bool)>,
+    part: Option<Part>,
     /// Batches and bytes handed over and not yet durable, those in the thread's hands included.
     pending_batches: usize,
     pending_bytes: usize,
@@ -106,10 +109,9 @@ impl Store {
         self.untold = true;
     }
 
-    /// Hands over the part of the node's state that was asked for, and whether it is the last. What was queued before is
-    /// written first.
-    pub fn save(&mut self, records: Vec<Record>, last: bool) {
-        let before = self.shared.lock().part.replace((records, last));
+    /// Hands over the part of the node's state that was asked for. What was queued before is written first.
+    pub fn save(&mut self, part: Part) {
+        let before = self.shared.lock().part.replace(part);
         assert!(before.is_none(), "one part is asked for at a time");
         self.untold = true;
     }
@@ -160,7 +162,7 @@ fn weight_bytes(record: &Record) -> usize {
 #[derive(Debug, Default)]
 struct Work {
     batches: Vec<(Ticket, Vec<Record>)>,
-    part: Option<(Vec<Record>, bool)>,
+    part: Option<Part>,
 }
 
 impl Shared {
@@ -191,7 +193,7 @@ fn work(shared: &Shared, mut journal: impl Journal, metrics: &Metrics, report: i
         let due = journal.commit_due_us().map(|due_us| Duration::from_micros(due_us.saturating_sub(now_us())));
         let Some(Work { batches, part }) = shared.take(if again { Some(Duration::ZERO) } else { due }) else { break };
         let done = write_batches(shared, &mut journal, metrics, batches, now_us(), &report)
-            .and_then(|()| part.map_or(Ok(()), |(records, last)| save(&mut journal, &records, last, &report)))
+            .and_then(|()| part.map_or(Ok(()), |part| save(&mut journal, part, &report)))
             .and_then(|()| keep_up(&mut journal, &report));
         match done {
             Ok(more) => again = more,
@@ -216,18 +218,18 @@ fn write_batches(
     let Some(highest) = batches.iter().map(|(ticket, _)| *ticket).max() else { return journal.commit(now_us) };
     let count = batches.len();
     let records: Vec<Record> = batches.into_iter().flat_map(|(_, records)| records).collect();
-    journal.append(&records)?;
+    let places = journal.append(&records)?;
     journal.commit(now_us)?;
     metrics.add(Counter::LogBatches, count as u64);
     metrics.set(Counter::LogSyncs, journal.syncs());
     shared.written(count, records.iter().map(weight_bytes).sum::<usize>());
-    report(Report::Persisted(highest));
+    report(Report::Persisted(highest, places));
     Ok(())
 }
 
 /// Writes a part of a snapshot behind what was handed over before it, and asks for the next.
-fn save(journal: &mut impl Journal, records: &[Record], last: bool, report: &impl Fn(Report)) -> Result<(), LogError> {
-    match journal.save(records, last)? {
+fn save(journal: &mut impl Journal, part: Part, report: &impl Fn(Report)) -> Result<(), LogError> {
+    match journal.save(part)? {
         Saved::Part => report(Report::StateWanted { anew: false }),
         Saved::Whole => tracing::info!("a snapshot stands for all of the log before it"),
         Saved::GivenUp(error) => tracing::warn!(%error, "a snapshot was given up; the log goes on without"),
@@ -241,6 +243,10 @@ fn keep_up(journal: &mut impl Journal, report: &impl Fn(Report)) -> Result<bool,
         Upkeep::Rest => {}
         Upkeep::Begin => report(Report::StateWanted { anew: true }),
         Upkeep::Again => return Ok(true),
+        Upkeep::Moved(ranges) => {
+            report(Report::Moved(ranges));
+            return Ok(true);
+        }
         Upkeep::GivenUp(error) => tracing::warn!(%error, "no snapshot could be begun; the log goes on without"),
     }
     Ok(false)
@@ -265,9 +271,9 @@ mod tests {
     }
 
     impl Journal for Slow {
-        fn append(&mut self, records: &[Record]) -> Result<(), LogError> {
+        fn append(&mut self, records: &[Record]) -> Result<Vec<Option<Place>>, LogError> {
             self.log.lock().unwrap().push(format!("append {}", records.len()));
-            Ok(())
+            Ok(Vec::new())
         }
 
         fn commit(&mut self, _now_us: u64) -> Result<(), LogError> {
@@ -293,9 +299,9 @@ mod tests {
             Ok(Upkeep::Rest)
         }
 
-        fn save(&mut self, records: &[Record], last: bool) -> Result<Saved, LogError> {
-            self.log.lock().unwrap().push(format!("save {} {last}", records.len()));
-            Ok(if last { Saved::Whole } else { Saved::Part })
+        fn save(&mut self, part: Part) -> Result<Saved, LogError> {
+            self.log.lock().unwrap().push(format!("save {} {}", part.records.len(), part.last));
+            Ok(if part.last { Saved::Whole } else { Saved::Part })
         }
     }
 
@@ -321,16 +327,16 @@ mod tests {
         store.persist(Ticket(3), batch());
         assert!(store.is_full(), "the batch in the thread's hands counts");
         go.send(()).unwrap();
-        assert_eq!(reports.recv(), Ok(Report::Persisted(Ticket(1))));
+        assert_eq!(reports.recv(), Ok(Report::Persisted(Ticket(1), Vec::new())));
         go.send(()).unwrap();
-        assert_eq!(reports.recv(), Ok(Report::Persisted(Ticket(3))));
+        assert_eq!(reports.recv(), Ok(Report::Persisted(Ticket(3), Vec::new())));
         assert!(!store.is_full());
         // A part of the state is written behind what was handed over before it.
-        store.save(batch(), false);
+        store.save(Part { records: batch(), ..Part::default() });
         store.persist(Ticket(4), batch());
         store.wake();
         go.send(()).unwrap();
-        assert_eq!(reports.recv(), Ok(Report::Persisted(Ticket(4))));
+        assert_eq!(reports.recv(), Ok(Report::Persisted(Ticket(4), Vec::new())));
         assert_eq!(reports.recv(), Ok(Report::StateWanted { anew: false }));
         store.close();
         assert_eq!(

@@ -3,12 +3,14 @@
 use super::ahead::Ahead;
 use super::disk::{Disk, DiskError};
 use super::frame::Encoder;
+use super::places;
 use super::policy::{SyncPolicy, Unsynced};
 use super::recovery::{self, OpenError, Position, Replay, Replayed, Survey};
 use super::segment::{self, Header};
 use super::slot::{SLOT_BYTES, Slot};
 use crate::limits::RECORD_BYTES_MAX;
 use crate::protocol::record::Record;
+use crate::protocol::task::Place;
 use norn_client::wire::NodeId;
 
 mod compaction;
@@ -194,8 +196,9 @@ impl<D: Disk> Log<D> {
     }
 
     /// Writes records at the end, in one piece unless a segment is full, and their heads in another. They are durable
-    /// only after the next [`Log::sync`]. After an error the log is poisoned, and some of the records may turn up at the next start.
-    pub fn append(&mut self, records: &[Record]) -> Result<(), LogError> {
+    /// only after the next [`Log::sync`]. Returns where the records of facts are; none of those that no place has numbers
+    /// for. After an error the log is poisoned, and some of the records may turn up at the next start.
+    pub fn append(&mut self, records: &[Record]) -> Result<Vec<Option<Place>>, LogError> {
         self.check_phase()?;
         assert!(self.buffer.is_empty(), "frames stay in the buffer only within a call");
         let result = self.write_records(records);
@@ -234,6 +237,11 @@ impl<D: Disk> Log<D> {
         self.disk
     }
 
+    /// The disk below, to read from.
+    pub fn disk(&self) -> &D {
+        &self.disk
+    }
+
     /// The disk below, for hosts that simulate one. Its files are the log's.
     pub fn disk_mut(&mut self) -> &mut D {
         &mut self.disk
@@ -254,7 +262,8 @@ impl<D: Disk> Log<D> {
         result
     }
 
-    fn write_records(&mut self, records: &[Record]) -> Result<(), LogError> {
+    fn write_records(&mut self, records: &[Record]) -> Result<Vec<Option<Place>>, LogError> {
+        let mut places = Vec::new();
         for record in records {
             let start = self.buffer.len();
             let slot = self.encode(record).map_err(|bytes| LogError::RecordTooLarge { bytes })?;
@@ -266,10 +275,15 @@ impl<D: Disk> Log<D> {
                 self.heads.push(Slot { offset: self.position.length as u32, ..slot });
                 self.buffer = frame;
             }
+            if let Record::Facts { .. } = record {
+                let head = self.heads.last().expect("just put there");
+                places.push(places::in_segment(self.position.segment, u64::from(head.offset)));
+            }
             self.position.pass(record);
             self.waiting.note(record);
         }
-        Ok(self.write()?)
+        self.write()?;
+        Ok(places)
     }
 
     /// Puts the next record behind those in the buffer; its head.

@@ -27,6 +27,7 @@ use super::sequence::Turn;
 use super::slot::{SLOT_BYTES, Slot};
 use super::snapshot;
 use crate::protocol::record::{RECORD_VERSION, Record};
+use crate::protocol::task::Place;
 use norn_client::wire::{ClusterId, NodeId};
 
 mod error;
@@ -144,6 +145,8 @@ pub enum Replay {
         record: Record,
         /// What it says may be in the snapshot before it already, and newer things too.
         covered: bool,
+        /// Where it is; none where no place has such numbers.
+        place: Option<Place>,
     },
     /// Records that are not there, told between the one before and the one after them.
     Lost(Loss),

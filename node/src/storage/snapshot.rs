@@ -11,11 +11,14 @@ use super::disk::{Disk, DiskError};
 use super::examine::Loss;
 use super::frame::Encoder;
 use super::log::Identity;
+use super::places;
 use super::reader::{Frame, Next, Reader};
 use super::recovery::{self, OpenError, Replay};
 use super::segment::{self, HEADER_BYTES, Header};
 use super::slot::Owner;
+use crate::protocol::Moved;
 use crate::protocol::record::{Kind, Place, Record};
+use norn_client::wire::TaskId;
 use std::ops::RangeInclusive;
 
 const SUFFIX: &str = ".snapshot";
@@ -53,6 +56,9 @@ pub enum SnapshotError {
     /// A record that could not be read back.
     #[error("a record of {0} bytes is too large")]
     RecordTooLarge(usize),
+    /// A task whose body is not where it was. As long as it is not back, the log must stay as it is.
+    #[error("the body of task {0} cannot be read back")]
+    BodyLost(TaskId),
 }
 
 /// Writes a snapshot. Whatever it returns an error from, it is of no use afterwards.
@@ -62,6 +68,7 @@ pub(crate) struct Writer {
     length: u64,
     next_ordinal: u64,
     places: Vec<Place>,
+    moved: Vec<Moved>,
     encoder: Encoder,
     /// Frames on their way to the disk; empty between calls.
     buffer: Vec<u8>,
@@ -76,6 +83,7 @@ impl Writer {
             length: HEADER_BYTES as u64,
             next_ordinal: 1,
             places: Vec::new(),
+            moved: Vec::new(),
             encoder: Encoder::default(),
             buffer: Vec::new(),
         };
@@ -102,6 +110,7 @@ impl Writer {
         assert!(self.buffer.is_empty(), "frames stay in the buffer only within a call");
         for record in records {
             self.note_place(record);
+            self.note_tasks(record);
             self.encoder
                 .encode(self.next_ordinal, 0, record, &mut self.buffer)
                 .map_err(SnapshotError::RecordTooLarge)?;
@@ -133,8 +142,20 @@ impl Writer {
         }
     }
 
-    /// Ends the snapshot and gives it its name; its bytes. All of the log up to `covered` must be durable.
-    pub fn finish<D: Disk>(mut self, disk: &mut D, covered: u64) -> Result<u64, SnapshotError> {
+    /// Bodies of these tasks can be read from here once the snapshot counts.
+    fn note_tasks(&mut self, record: &Record) {
+        let offset = self.length + self.buffer.len() as u64;
+        if let Record::Facts { partition, items } = record
+            && let (Some((first, _)), Some((last, _))) = (items.first(), items.last())
+            && let Some(place) = places::in_snapshot(self.header.segment, offset)
+        {
+            self.moved.push(Moved { partition: *partition, first: *first, last: *last, place });
+        }
+    }
+
+    /// Ends the snapshot and gives it its name; its bytes, and where it has which tasks. All of the log up to `covered`
+    /// must be durable.
+    pub fn finish<D: Disk>(mut self, disk: &mut D, covered: u64) -> Result<(u64, Vec<Moved>), SnapshotError> {
         assert!(covered + 1 >= self.header.first_ordinal, "the log went on behind the segments that this stands for");
         let end = Record::End { covered, places: std::mem::take(&mut self.places) };
         // Without it nobody could say what else is lost: so there are two.
@@ -145,7 +166,7 @@ impl Writer {
         disk.sync(&file)?;
         disk.rename(&file, &name(self.header.segment))?;
         disk.sync_directory()?;
-        Ok(self.length + twice.len() as u64)
+        Ok((self.length + twice.len() as u64, self.moved))
     }
 }
 
@@ -241,7 +262,8 @@ pub(crate) fn read<D: Disk>(
             return Ok(Summary { header, covered, records, lost_records, bytes });
         }
         records += 1;
-        let taken = visit(Replay::Record { record, covered: false });
+        let place = places::in_snapshot(segment, offset);
+        let taken = visit(Replay::Record { record, covered: false, place });
         taken.map_err(|cause| OpenError::Refused { file: file.clone(), offset, ordinal, cause })?;
     }
 }

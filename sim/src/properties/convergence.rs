@@ -29,6 +29,9 @@ pub fn unsettled(stores: &[Store]) -> Option<String> {
         if !store.view.wound.is_whole() {
             return Some(format!("partition {partition}: node {} has not healed: {:?}", store.node, store.view.wound));
         }
+        if store.view.bodies_lost > 0 {
+            return Some(format!("partition {partition}: node {} has lost bodies", store.node));
+        }
         let open = store.tasks.iter().find(|(_, task)| task.spec.is_some() && task.ended().is_none());
         if let Some((id, _)) = open {
             return Some(format!("partition {partition}: task {id} has not ended"));

@@ -133,10 +133,12 @@ impl Group {
                 "the id was minted too far in the future; check the clocks, mint a new one",
             )
         } else if tally.overloaded > 0 {
-            Error::new(
-                ErrorCode::Overloaded,
-                "too many facts about unknown tasks are held; enqueue first, or try later",
-            )
+            let why = if self.items[index].1.spec.is_some() {
+                "nodes keep as many tasks as they may; repeat the call when some have ended, or raise `tasks_max`"
+            } else {
+                "too many facts about unknown tasks are held; enqueue first, or try later"
+            };
+            Error::new(ErrorCode::Overloaded, why)
         } else {
             Error::unavailable(format!("{reached} of {needed} wanted replicas have it on disk"))
         };
@@ -254,6 +256,9 @@ impl Node {
         }
         if known.is_none() && id.time_ms() > self.now.wall_ms.saturating_add(ID_AHEAD_MS_MAX) {
             return Outcome::Future;
+        }
+        if known.is_none() && delta.spec.is_some() && self.bodies.tasks() as u64 >= self.config.tasks_max {
+            return Outcome::Overloaded;
         }
         if delta.spec.is_some() || known.is_some_and(|task| task.spec.is_some()) {
             return Outcome::Stored;

@@ -7,7 +7,7 @@
 use crate::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX};
 use crate::protocol::Node;
 use crate::protocol::peer::{BucketDigests, PeerMessage};
-use crate::protocol::task::{Digest, Task};
+use crate::protocol::task::{Digest, Task, Wanted};
 use crate::protocol::timers::Key;
 use norn_client::wire::{NodeId, PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -186,20 +186,23 @@ impl Node {
     /// Sends tasks in messages of bounded size.
     fn send_tasks(&mut self, to: NodeId, partition: PartitionId, ids: &[TaskId], by_buckets: bool) {
         let store = &self.partitions[&partition].store;
-        let mut batch: Vec<(TaskId, Task)> = Vec::new();
-        let mut bytes = 0;
-        for id in ids {
-            let Some(task) = store.task(id) else { continue };
-            bytes += task.size_bytes();
-            batch.push((*id, task.clone()));
-            if batch.len() >= EXCHANGE_TASKS_MAX || bytes >= EXCHANGE_BYTES_MAX {
-                let items = Arc::new(std::mem::take(&mut batch));
-                self.outbox.send(to, PeerMessage::Tasks { partition, items, by_buckets });
+        let mut batches: Vec<(Vec<(TaskId, Task)>, Vec<(usize, Wanted)>)> = Vec::new();
+        let mut bytes = EXCHANGE_BYTES_MAX;
+        for (id, task) in ids.iter().filter_map(|id| Some((*id, store.task(id)?))) {
+            if bytes >= EXCHANGE_BYTES_MAX || batches.last().is_none_or(|(batch, _)| batch.len() >= EXCHANGE_TASKS_MAX)
+            {
+                batches.push(Default::default());
                 bytes = 0;
             }
+            bytes += task.size_bytes();
+            let (batch, lacks) = batches.last_mut().expect("just seen to");
+            let (task, wanted) = task.whole(id);
+            lacks.extend(wanted.map(|wanted| (batch.len(), wanted)));
+            batch.push((id, task));
         }
-        if !batch.is_empty() {
-            self.outbox.send(to, PeerMessage::Tasks { partition, items: Arc::new(batch), by_buckets });
+        for (batch, lacks) in batches {
+            let message = PeerMessage::Tasks { partition, items: Arc::new(batch), by_buckets };
+            self.send_whole(to, message, lacks, false);
         }
     }
 

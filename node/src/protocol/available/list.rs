@@ -6,7 +6,7 @@ use crate::limits::{LIST_BYTES_MAX, LIST_SCAN_MAX};
 use crate::protocol::Node;
 use crate::protocol::event::ClientId;
 use crate::protocol::peer::{Known, PeerMessage};
-use crate::protocol::task::Task;
+use crate::protocol::task::{Outline, Task};
 use norn_client::wire::error::Error;
 use norn_client::wire::response::Page;
 use norn_client::wire::{NodeId, PartitionId, QueueName, Response, State, TaskId};
@@ -83,10 +83,10 @@ impl Node {
         let partitions: Vec<PartitionId> = self.partitions.keys().copied().filter(chosen).collect();
         let mut sources: Vec<_> = partitions.iter().map(|id| self.partitions[id].store.after(after)).collect();
         let mut heads: BinaryHeap<Reverse<(TaskId, usize)>> = BinaryHeap::new();
-        let mut current: Vec<Option<(&TaskId, &Task)>> = sources.iter_mut().map(Iterator::next).collect();
+        let mut current: Vec<Option<(&TaskId, &Task<Outline>)>> = sources.iter_mut().map(Iterator::next).collect();
         heads
             .extend(current.iter().enumerate().filter_map(|(source, head)| head.map(|(id, _)| Reverse((*id, source)))));
-        let (mut tasks, mut end, mut scanned, mut bytes) = (Vec::new(), None, 0, 0);
+        let (mut tasks, mut lacks, mut end, mut scanned, mut bytes) = (Vec::new(), Vec::new(), None, 0, 0);
         while let Some(Reverse((id, source))) = heads.peek().copied() {
             let full = tasks.len() >= limit as usize || scanned >= LIST_SCAN_MAX || bytes >= LIST_BYTES_MAX;
             if full || to.is_some_and(|to| id > to) {
@@ -97,8 +97,9 @@ impl Node {
             end = Some(id);
             let (_, task) = current[source].take().expect("the heap holds current heads");
             let fits = queue.as_ref().is_none_or(|queue| task.spec.as_ref().is_some_and(|spec| spec.queue == *queue));
-            if fits && let Some(known) = self.known(partitions[source], &id) {
-                bytes += known.task.size_bytes();
+            if fits && let Some((known, wanted)) = self.known(partitions[source], &id) {
+                bytes += task.size_bytes();
+                lacks.extend(wanted.map(|wanted| (tasks.len(), wanted)));
                 tasks.push((id, known));
             }
             current[source] = sources[source].next();
@@ -109,7 +110,8 @@ impl Node {
         // The answer does not speak for partitions of which something is forgotten.
         let whole = |id: &PartitionId| !self.partitions[id].healing.wound.facts;
         let partitions = partitions.into_iter().filter(whole).collect();
-        self.outbox.send(from, PeerMessage::ListAnswer { ask, partitions, tasks, end });
+        drop(sources);
+        self.send_whole(from, PeerMessage::ListAnswer { ask, partitions, tasks, end }, lacks, false);
     }
 
     pub(in crate::protocol) fn on_list_answer(

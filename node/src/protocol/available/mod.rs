@@ -179,9 +179,10 @@ impl Node {
         let (now, config) = (self.now, self.config.clone());
         let Some(replica) = self.partitions.get_mut(&partition) else { return 0 };
         let mut changed = 0;
-        let mut ended = Vec::new();
+        let (mut ended, mut bodies) = (Vec::new(), Vec::new());
         for (id, delta) in items.iter() {
             let learned = replica.learn(*id, delta.clone(), now, &config);
+            bodies.extend(learned.body.map(|hash| (*id, hash)));
             changed += u64::from(learned.changed);
             if learned.ended {
                 ended.push(*id);
@@ -189,6 +190,7 @@ impl Node {
         }
         if changed > 0 {
             self.outbox.persist(Record::Facts { partition, items: items.clone() });
+            self.bodies.persisted(self.outbox.ticket(), partition, bodies);
             self.stirred.insert(partition);
             self.asks.exchange.changed(partition);
         }
@@ -267,11 +269,15 @@ impl Node {
     /// A follower granted a task that it does not know: it gets the facts.
     pub(super) fn send_specs(&mut self, partition: PartitionId, to: NodeId, ids: &[TaskId]) {
         let Some(replica) = self.partitions.get(&partition) else { return };
-        let known = |id: &TaskId| replica.store.task(id).map(|task| (*id, task.clone()));
-        let items: Vec<(TaskId, Task)> = ids.iter().filter_map(known).collect();
+        let (mut items, mut lacks) = (Vec::new(), Vec::new());
+        for (id, task) in ids.iter().filter_map(|id| Some((*id, replica.store.task(id)?))) {
+            let (task, wanted) = task.whole(id);
+            lacks.extend(wanted.map(|wanted| (items.len(), wanted)));
+            items.push((id, task));
+        }
         if !items.is_empty() {
             let message = super::PeerMessage::Tasks { partition, items: Arc::new(items), by_buckets: false };
-            self.outbox.send(to, message);
+            self.send_whole(to, message, lacks, false);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::protocol::partition::index::Class;
 use crate::protocol::partition::store::classify;
 use crate::protocol::peer::{Known, PeerMessage};
 use crate::protocol::ring;
-use crate::protocol::task::{Facts, PastClaim, Task, visible};
+use crate::protocol::task::{Facts, PastClaim, Task, Wanted, visible};
 use crdts::CvRDT;
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::response::{ClaimView, TaskView};
@@ -143,22 +143,25 @@ impl Node {
     }
 
     pub(in crate::protocol) fn on_read(&mut self, from: NodeId, ask: u64, partition: PartitionId, id: TaskId) {
-        let Some(known) = self.known(partition, &id) else { return };
+        let Some((known, wanted)) = self.known(partition, &id) else { return };
         let replica = self.partitions[&partition].register.me;
+        let message = PeerMessage::Known { ask, partition, replica, known: Box::new(known) };
         // What a reader is told must not vanish with the power.
-        self.outbox.send_durable(from, PeerMessage::Known { ask, partition, replica, known: Box::new(known) });
+        self.send_whole(from, message, wanted.map(|wanted| (0, wanted)).into_iter().collect(), true);
     }
 
-    /// What this node's replica knows of a task.
-    pub(super) fn known(&self, partition: PartitionId, id: &TaskId) -> Option<Known> {
+    /// What this node's replica knows of a task, and the body if that is not in it.
+    pub(super) fn known(&self, partition: PartitionId, id: &TaskId) -> Option<(Known, Option<Wanted>)> {
         let replica = self.partitions.get(&partition)?;
         let register = &replica.register;
-        Some(Known {
-            task: replica.store.task(id).cloned().unwrap_or_default(),
+        let (task, wanted) = replica.store.task(id).map(|task| task.whole(*id)).unwrap_or_default();
+        let known = Known {
+            task,
             cell: register.cell(id).cloned(),
             viewstamp: register.viewstamp,
             holes: replica.healing.wound.facts,
-        })
+        };
+        Some((known, wanted))
     }
 
     pub(in crate::protocol) fn on_known(

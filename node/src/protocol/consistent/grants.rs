@@ -4,13 +4,14 @@ use super::table::{CellState, Op};
 use super::{Viewstamp, Waiting};
 use crate::config::mutant;
 use crate::limits::{CELLS_MAX, CLAIM_BYTES_MAX, CLAIM_TASKS_MAX, ENDINGS_BYTES_MAX, OPS_UNCOMMITTED_MAX, within};
+use crate::protocol::loads::Then;
 use crate::protocol::partition::Partition;
 use crate::protocol::partition::index::Class;
 use crate::protocol::peer::PeerMessage;
-use crate::protocol::task::visible;
+use crate::protocol::task::{Wanted, visible};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
-use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, TaskId, Token};
+use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Spec, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -28,8 +29,10 @@ struct Session {
     ask: u64,
     claim: ClaimId,
     queues: Vec<QueueName>,
+    /// Without payload and headers.
     tasks: Vec<(Granted, Option<Viewstamp>)>,
-    /// Operations that have not committed.
+    bodies: BTreeMap<TaskId, Arc<Spec>>,
+    /// Operations that have not committed, and loads that have not ended.
     pending: usize,
     partitions: BTreeSet<PartitionId>,
 }
@@ -57,6 +60,7 @@ impl Node {
             claim: claim.claim,
             queues: claim.queues.clone(),
             tasks: Vec::new(),
+            bodies: BTreeMap::new(),
             pending: 0,
             partitions: BTreeSet::new(),
         };
@@ -90,12 +94,38 @@ impl Node {
                 continue;
             }
             recalled += held.len();
+            self.fetch_bodies(session, partition, held.iter().map(|(id, _)| *id));
             let expires_ms = self.now.wall_ms.saturating_add(claim.lease_ms);
             let items = held.iter().map(|(id, token)| (*id, *token, claim.lease_ms, expires_ms)).collect();
             self.wait_for(session, partition);
             self.append(partition, Op::Renew { items }, Some(Waiting::Grant { session, items: held, fresh: false }));
         }
         recalled
+    }
+
+    /// Sees to it that the session has the bodies of these tasks: what is not in memory is loaded while the grants commit.
+    fn fetch_bodies(&mut self, session: u64, partition: PartitionId, ids: impl Iterator<Item = TaskId>) {
+        let store = &self.partitions[&partition].store;
+        let state = self.grants.sessions.get_mut(&session).expect("under way");
+        let mut wanted = Vec::new();
+        for (id, spec) in ids.filter_map(|id| Some((id, store.task(&id)?.spec.as_ref()?))) {
+            wanted.extend(spec.wanted(id));
+            state.bodies.extend(spec.body.here().map(|spec| (id, spec.clone())));
+        }
+        if !wanted.is_empty() {
+            state.pending += 1;
+            self.load(Then::Grant { session }, wanted);
+        }
+    }
+
+    pub(in crate::protocol) fn loaded_for_grant<'a>(
+        &mut self,
+        session: u64,
+        found: impl Iterator<Item = (&'a Wanted, Option<Arc<Spec>>)>,
+    ) {
+        let Some(state) = self.grants.sessions.get_mut(&session) else { return };
+        state.bodies.extend(found.filter_map(|(wanted, found)| Some((wanted.id, found?))));
+        self.one_less(session);
     }
 
     fn wait_for(&mut self, session: u64, partition: PartitionId) {
@@ -109,6 +139,7 @@ impl Node {
         let picked = self.pick(&claim.queues, max);
         let worker: Arc<str> = claim.worker.as_str().into();
         for (partition, ids) in picked {
+            self.fetch_bodies(session, partition, ids.iter().copied());
             let register = &mut self.partitions.get_mut(&partition).expect("picked from own partitions").register;
             let leading = register.leading_mut().expect("picked from led partitions");
             let epoch = leading.epoch;
@@ -230,9 +261,9 @@ impl Node {
             id: *id,
             token,
             queue: spec.queue.clone(),
-            payload: spec.payload.clone(),
+            payload: Vec::new(),
             priority: spec.priority,
-            headers: spec.headers.clone(),
+            headers: Vec::new(),
             attempt: cell.attempt,
             lease_ms: cell.lease_ms,
             updates: visible(task),
@@ -243,9 +274,25 @@ impl Node {
         let session_state = self.grants.sessions.remove(&session).expect("answered once");
         self.grants.by_ask.remove(&(session_state.to, session_state.ask));
         self.timers.cancel(Key::Grant(session));
-        let Session { to, ask, claim, queues, tasks, .. } = session_state;
+        let Session { to, ask, claim, queues, tasks, mut bodies, .. } = session_state;
+        let (mut whole, mut unreadable) = (Vec::new(), Vec::new());
+        for (mut granted, fresh) in tasks {
+            match (bodies.remove(&granted.id).map(Arc::unwrap_or_clone), fresh) {
+                (Some(spec), _) => {
+                    (granted.payload, granted.headers) = (spec.payload, spec.headers);
+                    whole.push((granted, fresh));
+                }
+                (None, Some(at)) => unreadable.push((granted.id, granted.token, at)),
+                // It may be in somebody's hands: its lease runs out, or the next question finds its body.
+                (None, None) => {}
+            }
+        }
         let heads = queues.iter().map(|queue| self.head(queue)).collect();
-        self.outbox.send(to, PeerMessage::GrantAnswer { ask, claim, tasks, heads });
+        self.outbox.send(to, PeerMessage::GrantAnswer { ask, claim, tasks: whole, heads });
+        if !unreadable.is_empty() {
+            // Nobody was told of these.
+            self.outbox.send(self.me, PeerMessage::Return { items: unreadable });
+        }
     }
 
     /// The quorum is slow or gone: what was not committed is taken back, after the grant and in the same order.

@@ -126,6 +126,11 @@ impl Index {
         }
     }
 
+    /// The name of a queue, the one in memory if there is one.
+    pub fn shared_name(&self, queue: &QueueName) -> QueueName {
+        self.queues.get_key_value(queue).map_or(queue, |(shared, _)| shared).clone()
+    }
+
     /// One queue.
     pub fn queue(&self, queue: &QueueName) -> Option<&QueueIndex> {
         self.queues.get(queue)

@@ -12,7 +12,7 @@ use crate::protocol::consistent::register::Register;
 use crate::protocol::consistent::table::{CellState, Misfit, Op, Table};
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::peer::DoneFlag;
-use crate::protocol::task::{Cancel, Facts, Task};
+use crate::protocol::task::{Cancel, Facts, Outline, Task};
 use crate::protocol::time::Now;
 use index::{Class, Rank};
 use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId};
@@ -70,7 +70,7 @@ impl Partition {
 
     /// The bug of a merge that keeps the log it has.
     fn without_known_log(&self, id: &TaskId, mut delta: Task) -> Task {
-        let has_log = |task: &Task| task.facts.as_ref().is_some_and(|facts| !facts.updates.is_empty());
+        let has_log = |task: &Task<Outline>| task.facts.as_ref().is_some_and(|facts| !facts.updates.is_empty());
         if self.store.task(id).is_some_and(has_log)
             && let Some(facts) = &mut delta.facts
         {

@@ -4,16 +4,17 @@ use super::index::{Class, Index};
 use super::tree::{Root, Tree, bucket_of};
 use crate::limits::RECENT_CHANGES_MAX;
 use crate::protocol::consistent::table::{Cell, CellState};
-use crate::protocol::task::{Digest, Task};
+use crate::protocol::task::{Content, Digest, Outline, Task, spec_digest};
 use crdts::CvRDT;
-use norn_client::wire::{QueueName, Spec, State, TaskId};
+use norn_client::wire::{QueueName, State, TaskId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+
+mod body;
 
 /// A task and what is derived from it.
 #[derive(Debug, Clone)]
 struct Entry {
-    task: Task,
+    task: Task<Outline>,
     digest: Digest,
     class: Class,
 }
@@ -25,12 +26,15 @@ pub struct Learned {
     pub changed: bool,
     /// The task has ended, and had not before.
     pub ended: bool,
+    /// Hash of its spec, if the body is new here: the host will tell where the log has it.
+    pub body: Option<u64>,
 }
 
 /// The tasks of one partition.
 #[derive(Debug, Default)]
 pub struct Store {
-    tasks: BTreeMap<TaskId, Entry>,
+    /// Boxed, as the nodes of a map are little more than half full where ids ascend.
+    tasks: BTreeMap<TaskId, Box<Entry>>,
     tree: Tree,
     index: Index,
     /// Changes numbered from 1 in each boot; the newest `RECENT_CHANGES_MAX` are kept.
@@ -38,10 +42,12 @@ pub struct Store {
     changes: u64,
     /// Queues whose ready tasks changed since last asked.
     touched: BTreeSet<QueueName>,
+    /// Bytes of bodies in memory.
+    body_bytes: usize,
 }
 
 /// Where a task stands, from its facts and its claim. `lapsed` says that the leader saw the claim run out.
-pub fn classify(task: &Task, cell: Option<&Cell>, lapsed: bool, wall_ms: u64) -> Class {
+pub fn classify<S: Content>(task: &Task<S>, cell: Option<&Cell>, lapsed: bool, wall_ms: u64) -> Class {
     if let Some(state) = task.ended() {
         return Class::Ended(state);
     }
@@ -51,8 +57,12 @@ pub fn classify(task: &Task, cell: Option<&Cell>, lapsed: bool, wall_ms: u64) ->
         Some(CellState::Held) if lapsed => 0,
         Some(CellState::Held) => return Class::Held,
         Some(CellState::Released { not_before_ms }) => *not_before_ms,
-        Some(CellState::Void) | None => spec.not_before_ms,
+        Some(CellState::Void) | None => spec.not_before_ms(),
     };
+    if !spec.is_readable() {
+        // Nobody can be given it before a peer has told what it was.
+        return Class::Orphan;
+    }
     if not_before_ms > wall_ms { Class::Delayed(not_before_ms) } else { Class::Ready }
 }
 
@@ -62,40 +72,52 @@ impl Store {
         if delta.is_bottom() {
             return Learned::default();
         }
-        let Store { tasks, index, tree, touched, .. } = self;
+        let mut delta = delta.outlined();
+        let Store { tasks, index, tree, touched, body_bytes, .. } = self;
         let mut before_class = None;
-        let entry = tasks.entry(id).and_modify(|entry| before_class = Some(entry.class)).or_insert_with(|| Entry {
-            task: Task::default(),
-            digest: 0,
-            class: Class::Orphan,
-        });
+        let entry = tasks
+            .entry(id)
+            .and_modify(|entry| before_class = Some(entry.class))
+            .or_insert_with(|| Box::new(Entry { task: Task::default(), digest: 0, class: Class::Orphan }));
         let (before_digest, had_ended) = (entry.digest, entry.task.ended().is_some());
-        let spec_before = entry.task.spec.clone();
-        let facts_before = entry.task.facts_digest(&id);
-        let spec_changes = delta.spec.is_some() && delta.spec != spec_before;
+        let (before_bytes, facts_before) = (entry.body_bytes(), entry.task.facts_digest(&id));
+        let spec_before = entry.task.spec.as_ref().map(|spec| (spec.queue.clone(), spec.priority, spec.hash));
+        let restored = entry.restore_body(&mut delta);
         entry.task.merge(delta);
-        entry.digest = if spec_changes {
-            entry.task.digest(&id)
-        } else {
-            before_digest.wrapping_sub(facts_before).wrapping_add(entry.task.facts_digest(&id))
+        let spec_after = entry.task.spec.as_mut().map(|spec| {
+            // One name for all tasks of a queue.
+            spec.queue = index.shared_name(&spec.queue);
+            (spec.queue.clone(), spec.priority, spec.hash)
+        });
+        let spec_changes = spec_after != spec_before;
+        let spec_part = match entry.task.spec.as_ref().and_then(|spec| spec.body.here()).filter(|_| spec_changes) {
+            Some(spec) => spec_digest(&id, spec),
+            None => before_digest.wrapping_sub(facts_before),
         };
-        if before_class.is_some() && entry.digest == before_digest {
+        entry.digest = spec_part.wrapping_add(entry.task.facts_digest(&id));
+        if before_class.is_some() && entry.digest == before_digest && !restored {
             // Nothing was learned. A class that changed with the clock alone would go unnoticed by whoever sets timers.
             return Learned::default();
         }
         let class = classify(&entry.task, cell, lapsed, wall_ms);
         entry.class = class;
+        let body = spec_after.as_ref().map(|(.., hash)| *hash).filter(|_| spec_changes || restored);
         if spec_changes || before_class != Some(class) {
-            let place = |spec: &Option<Arc<Spec>>| spec.as_ref().map(|spec| (spec.queue.clone(), spec.priority));
-            let (from, to) = (place(&spec_before), place(&entry.task.spec));
+            let place = |(queue, priority, _): &(QueueName, i32, u64)| (queue.clone(), *priority);
+            let (from, to) = (spec_before.as_ref().map(place), spec_after.as_ref().map(place));
             index.change(id, from.as_ref().map(|(queue, priority)| (queue, *priority)), before_class, None);
             index.change(id, to.as_ref().map(|(queue, priority)| (queue, *priority)), None, Some(class));
             touched.extend(from.into_iter().chain(to).map(|(queue, _)| queue));
         }
         let (ended, digest) = (entry.task.ended().is_some() && !had_ended, entry.digest);
+        if ended && let Some(spec) = &mut entry.task.spec {
+            // What is over is only read.
+            spec.leave_memory();
+        }
+        *body_bytes = *body_bytes + entry.body_bytes() - before_bytes;
         tree.change(&id, before_digest, digest);
         self.remember(id);
-        Learned { changed: true, ended }
+        Learned { changed: true, ended, body }
     }
 
     fn remember(&mut self, id: TaskId) {
@@ -130,7 +152,7 @@ impl Store {
     }
 
     /// A task's facts.
-    pub fn task(&self, id: &TaskId) -> Option<&Task> {
+    pub fn task(&self, id: &TaskId) -> Option<&Task<Outline>> {
         self.tasks.get(id).map(|entry| &entry.task)
     }
 
@@ -155,7 +177,7 @@ impl Store {
     }
 
     /// Tasks after an id, in order.
-    pub fn after(&self, after: Option<TaskId>) -> impl Iterator<Item = (&TaskId, &Task)> {
+    pub fn after(&self, after: Option<TaskId>) -> impl Iterator<Item = (&TaskId, &Task<Outline>)> {
         use std::ops::Bound;
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.tasks.range((from, Bound::Unbounded)).map(|(id, entry)| (id, &entry.task))
@@ -205,13 +227,11 @@ impl Store {
     }
 
     /// Everything derived is as it would be from scratch. `expected` gives a task's class.
-    pub fn check(&self, expected: impl Fn(&TaskId, &Task) -> Class) -> Result<(), String> {
+    pub fn check(&self, expected: impl Fn(&TaskId, &Task<Outline>) -> Class) -> Result<(), String> {
         let mut index = Index::default();
         let mut tree = Tree::default();
         for (id, entry) in &self.tasks {
-            if entry.digest != entry.task.digest(id) {
-                return Err(format!("task {id}: its digest is not that of its facts"));
-            }
+            entry.check(id)?;
             let class = expected(id, &entry.task);
             let due_meanwhile = matches!(entry.class, Class::Delayed(_)) && class == Class::Ready;
             let not_due_any_more = matches!(class, Class::Delayed(_)) && entry.class == Class::Ready;
@@ -221,6 +241,10 @@ impl Store {
             let place = entry.task.spec.as_ref().map(|spec| (&spec.queue, spec.priority));
             index.change(*id, place, None, Some(entry.class));
             tree.change(id, 0, entry.digest);
+        }
+        let body_bytes: usize = self.tasks.values().map(|entry| entry.body_bytes()).sum();
+        if body_bytes != self.body_bytes {
+            return Err(format!("{body_bytes} bytes of bodies are in memory, and {} are counted", self.body_bytes));
         }
         if index != self.index {
             return Err("the index is not that of its tasks".into());

@@ -4,7 +4,7 @@
 //! of an accident; they are no proof against somebody who crafts payloads, and nothing but repair depends on them.
 
 use super::{Facts, Task};
-use norn_client::wire::TaskId;
+use norn_client::wire::{Spec, TaskId};
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -44,10 +44,17 @@ impl Facts {
 impl Task {
     /// The digest, computed from scratch.
     pub fn digest(&self, id: &TaskId) -> Digest {
-        let spec = self.spec.as_ref().map_or(0, |spec| fact(id, 1, spec));
-        spec.wrapping_add(self.facts.as_ref().map_or(0, |facts| facts.digest(id)))
+        let spec = self.spec.as_ref().map_or(0, |spec| spec_digest(id, spec));
+        spec.wrapping_add(self.facts_digest(id))
     }
+}
 
+/// The part of the digest that the spec makes.
+pub fn spec_digest(id: &TaskId, spec: &Spec) -> Digest {
+    fact(id, 1, spec)
+}
+
+impl<S> Task<S> {
     /// The part of the digest that the later facts make, so that a task whose spec does not change need not hash it again.
     pub fn facts_digest(&self, id: &TaskId) -> Digest {
         self.facts.as_ref().map_or(0, |facts| facts.digest(id))

@@ -1,12 +1,12 @@
 //! Merge: pointwise maximum. Laws: commutative, associative, idempotent, monotone.
 //!
 //! Values under one key are ordered by content, a total order, so a client that writes two different values under
-//! one key gets the same winner everywhere and a flag that says so.
+//! one key gets the same winner everywhere and a flag that says so. Specs go by the hash of their content, as a replica may
+//! not have the rest at hand.
 
-use super::{Completed, Facts, Task};
+use super::{Completed, Content, Facts, Task};
 use crdts::CvRDT;
 use std::convert::Infallible;
-use std::sync::Arc;
 
 /// What a delta holds against what is known: another value under a key of which only one may ever exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Facts {
     }
 }
 
-impl CvRDT for Task {
+impl<S: Content> CvRDT for Task<S> {
     type Validation = Infallible;
 
     fn validate_merge(&self, _other: &Self) -> Result<(), Infallible> {
@@ -62,14 +62,15 @@ impl CvRDT for Task {
     fn merge(&mut self, other: Self) {
         let mut conflict = false;
         match (&mut self.spec, other.spec) {
-            (Some(known), Some(spec)) if *known != spec => {
-                conflict = true;
-                if *spec > **known {
+            (Some(known), Some(spec)) => {
+                let (own, other) = (known.hash(), spec.hash());
+                conflict = own != other;
+                if other > own {
                     *known = spec;
                 }
             }
             (None, Some(spec)) => self.spec = Some(spec),
-            (_, None) | (Some(_), Some(_)) => {}
+            (_, None) => {}
         }
         match (&mut self.facts, other.facts) {
             (Some(known), Some(facts)) => known.merge(*facts),
@@ -82,13 +83,12 @@ impl CvRDT for Task {
     }
 }
 
-impl Task {
+impl<S: Content> Task<S> {
     /// Whether a client's delta contradicts what is known. Such a delta is refused at the door; between replicas, which
     /// may each have accepted one of two, merge decides.
     pub fn contradicts(&self, delta: &Task) -> Result<(), Conflict> {
         if let (Some(known), Some(spec)) = (&self.spec, &delta.spec)
-            && !Arc::ptr_eq(known, spec)
-            && known != spec
+            && known.hash() != spec.hash()
         {
             return Err(Conflict);
         }
@@ -101,7 +101,9 @@ impl Task {
         });
         if updates || completions { Err(Conflict) } else { Ok(()) }
     }
+}
 
+impl Task {
     /// Whether merging `delta` would teach anything.
     pub fn knows(&self, delta: &Task) -> bool {
         let mut merged = self.clone();

@@ -7,27 +7,30 @@
 
 mod digest;
 mod merge;
+mod outline;
 #[cfg(test)]
 mod tests;
 mod view;
 
-pub use digest::Digest;
+pub use digest::{Digest, spec_digest};
 pub use merge::Conflict;
+pub use outline::{Body, Content, Outline, Place, Wanted};
 pub use view::visible;
 
 use norn_client::wire::request::Spec;
-use norn_client::wire::{State, Token};
+use norn_client::wire::{State, TaskId, Token};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use std::sync::Arc;
 
 /// Facts about one task; also a delta, which is just fewer facts.
 ///
-/// `Default` is bottom: nothing known. What is rarely there sits behind one pointer.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Task {
+/// `Default` is bottom: nothing known. What is rarely there sits behind one pointer. The spec is whole in messages and
+/// records, and an [`Outline`] where it is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task<S = Arc<Spec>> {
     /// What was enqueued.
-    pub spec: Option<Arc<Spec>>,
+    pub spec: Option<S>,
     /// Everything that came later.
     pub facts: Option<Box<Facts>>,
 }
@@ -94,6 +97,12 @@ pub struct PastClaim {
     pub worker: String,
 }
 
+impl<S> Default for Task<S> {
+    fn default() -> Self {
+        Task { spec: None, facts: None }
+    }
+}
+
 impl Task {
     /// Only a spec.
     pub fn from_spec(spec: Arc<Spec>) -> Self {
@@ -120,6 +129,21 @@ impl Task {
         Task::from_facts(Facts { cancel: Some(cancel), ..Facts::default() })
     }
 
+    /// As it is kept.
+    pub fn outlined(self) -> Task<Outline> {
+        Task { spec: self.spec.map(Outline::new), facts: self.facts }
+    }
+}
+
+impl Task<Outline> {
+    /// As it travels, if its body is in memory. If not, the spec is left out, and comes with what is to be asked for.
+    pub fn whole(&self, id: TaskId) -> (Task, Option<Wanted>) {
+        let spec = self.spec.as_ref().and_then(|spec| spec.body.here().cloned());
+        (Task { spec, facts: self.facts.clone() }, self.spec.as_ref().and_then(|spec| spec.wanted(id)))
+    }
+}
+
+impl<S: Content> Task<S> {
     /// Nothing is known.
     pub fn is_bottom(&self) -> bool {
         self.spec.is_none() && self.facts.as_ref().is_none_or(|facts| **facts == Facts::default())
@@ -147,9 +171,7 @@ impl Task {
 
     /// Bytes of payload and facts, for budgets.
     pub fn size_bytes(&self) -> usize {
-        let spec = self.spec.as_ref().map_or(0, |spec| {
-            spec.payload.len() + spec.headers.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() + 64
-        });
+        let spec = self.spec.as_ref().map_or(0, Content::size_bytes);
         let facts = self.facts.as_ref().map_or(0, |facts| {
             let updates: usize = facts.updates.iter().map(|(_, data)| data.len() + 40).sum();
             let completions: usize =

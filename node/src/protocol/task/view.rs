@@ -5,7 +5,7 @@ use norn_client::wire::Token;
 use norn_client::wire::response::LogEntry;
 
 /// The visible log: per claim, the entries from 0 up to the first gap.
-pub fn visible(task: &Task) -> Vec<LogEntry> {
+pub fn visible<S>(task: &Task<S>) -> Vec<LogEntry> {
     let Some(facts) = &task.facts else { return Vec::new() };
     let mut entries = Vec::with_capacity(facts.updates.len());
     let mut expected = (Token::default(), 0);
@@ -28,7 +28,7 @@ impl Facts {
     }
 }
 
-impl Task {
+impl<S> Task<S> {
     /// How many log entries of a claim are visible.
     pub fn visible_length(&self, token: Token) -> u32 {
         let Some(facts) = &self.facts else { return 0 };

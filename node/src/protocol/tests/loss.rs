@@ -17,7 +17,7 @@ impl Cluster {
                 let wound = record.kind().wound().expect("a record of a replica's state");
                 node.lose(record.partition().expect("it has one"), ordinal, wound).expect("it is held here");
             } else {
-                node.recover(record, false).expect("what is left fits");
+                node.recover(record, false, None).expect("what is left fits");
             }
         }
         node

@@ -7,9 +7,13 @@
 
 use super::{Log, LogError};
 use crate::protocol::record::Record;
+use crate::protocol::{Moved, Part};
 use crate::storage::disk::Disk;
-use crate::storage::segment;
 use crate::storage::snapshot::{self, SnapshotError, Writer};
+use crate::storage::{places, segment};
+
+/// Records of a snapshot whose tasks are told of at once: a few thousand tasks.
+const MOVED_AT_ONCE: usize = 4;
 
 /// What the log needs besides records.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +24,8 @@ pub enum Upkeep {
     Begin,
     /// Another call, as there is more to clear away.
     Again,
+    /// These tasks are in a snapshot, too: the files before it go next. Another call.
+    Moved(Vec<Moved>),
     /// Nothing for now: a snapshot could not be begun. The log itself is unharmed.
     GivenUp(SnapshotError),
 }
@@ -45,6 +51,9 @@ pub(super) struct Compaction {
     retry_bytes: u64,
     /// The first attempt after a start is made earlier.
     started: bool,
+    /// Where the last snapshot has which tasks, as far as that was not told yet, the first one last. About 60 bytes for
+    /// each part of the state.
+    moved: Vec<Moved>,
     /// Files to remove, the first one last.
     obsolete: Vec<String>,
     /// Something was removed since the directory was last synced.
@@ -66,6 +75,12 @@ impl<D: Disk> Log<D> {
     }
 
     fn keep_up(&mut self) -> Result<Upkeep, LogError> {
+        // Before any file is removed: who asks for a body in it learns that it is gone only after it was told where it is.
+        let moved = &mut self.compaction.moved;
+        if !moved.is_empty() {
+            let rest = moved.len().saturating_sub(MOVED_AT_ONCE);
+            return Ok(Upkeep::Moved(moved.drain(rest..).rev().collect()));
+        }
         if let Some(file) = self.compaction.obsolete.pop() {
             self.disk.remove(&file)?;
             self.compaction.removed = true;
@@ -100,7 +115,21 @@ impl<D: Disk> Log<D> {
         self.stats.history_bytes > bytes_max.max(self.compaction.retry_bytes)
     }
 
-    /// Takes a part of the state. Must be called only as asked for.
+    /// Takes a part of the state, with the bodies that it lacks put in. Must be called only as asked for.
+    pub fn save_part(&mut self, part: Part) -> Result<Saved, LogError> {
+        self.check_phase()?;
+        let read = |file: &str, offset, length| self.disk.read(file, offset, length);
+        match places::fill(read, part.records, &part.gaps) {
+            Ok(records) => self.save(&records, part.last),
+            Err(error) => {
+                let writer = self.compaction.writer.take().expect("a part of the state was asked for");
+                let given_up = self.give_up(writer.partial_name(), writer.segment(), error);
+                self.poison_by(given_up)
+            }
+        }
+    }
+
+    /// As [`Log::save_part`], for a part that lacks nothing.
     pub fn save(&mut self, records: &[Record], last: bool) -> Result<Saved, LogError> {
         self.check_phase()?;
         // The snapshot may not be ahead of the log: what it has of later records must be durable when it counts.
@@ -114,9 +143,11 @@ impl<D: Disk> Log<D> {
         if written.is_ok() && !last {
             self.compaction.writer = Some(writer);
         } else if written.is_ok() {
-            written = writer.finish(&mut self.disk, self.position.next_ordinal - 1).map(|bytes| {
+            written = writer.finish(&mut self.disk, self.position.next_ordinal - 1).map(|(bytes, moved)| {
                 self.stats.snapshots += 1;
                 self.stats.snapshot_bytes = bytes;
+                self.compaction.moved = moved;
+                self.compaction.moved.reverse();
                 Saved::Whole
             });
         }

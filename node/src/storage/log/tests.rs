@@ -268,7 +268,7 @@ fn after_an_error_the_log_only_repeats_it() {
     for steps in 0..4 {
         let (mut log, disk, _) = written(1);
         disk.fail_after(steps);
-        let error = log.append(&[record(1)]).and_then(|()| log.sync());
+        let error = log.append(&[record(1)]).and_then(|_| log.sync());
         let Err(error @ LogError::Disk(_)) = error else { panic!("an error after {steps} steps") };
         // The disk is well again, but what is on it is not known.
         disk.fail_after(1000);

@@ -6,6 +6,7 @@
 use super::super::disk::Disk;
 use super::super::examine::{Findings, Loss, examine, read_heads};
 use super::super::frame::{Head, synced_before};
+use super::super::places;
 use super::super::reader::{Frame, Next, Reader};
 use super::super::sequence::{Sequence, Turn};
 use super::super::slot::Slot;
@@ -128,7 +129,8 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
         self.synced = self.synced.max(synced_before(ordinal, frame.head.unsynced));
         let covered = ordinal <= self.covered;
         let file = || self.file.into();
-        let taken = (self.visit)(Replay::Record { record, covered });
+        let place = places::in_segment(self.position.segment, offset);
+        let taken = (self.visit)(Replay::Record { record, covered, place });
         taken.map_err(|cause| OpenError::Refused { file: file(), offset, ordinal, cause })
     }
 

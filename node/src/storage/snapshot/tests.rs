@@ -37,7 +37,7 @@ fn read_back(bytes: &[u8]) -> Result<(Summary, Vec<Record>, Vec<Loss>), OpenErro
     let (mut found, mut losses) = (Vec::new(), Vec::new());
     let summary = read(&disk, 4, &mut |replay| {
         match replay {
-            Replay::Record { record, covered } => {
+            Replay::Record { record, covered, .. } => {
                 assert!(!covered && losses.is_empty());
                 found.push(record);
             }

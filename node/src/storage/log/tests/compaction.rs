@@ -25,7 +25,7 @@ impl Host {
         let mut log = Log::open(disk.clone(), CONFIG, || identity(1))?;
         let (mut items, mut from_log) = (BTreeSet::new(), 0);
         log.replay(|replay| match replay {
-            Replay::Record { record: Record::Mark { time_ms, .. }, covered } => {
+            Replay::Record { record: Record::Mark { time_ms, .. }, covered, .. } => {
                 if !items.insert(time_ms) && !covered {
                     return Err(format!("item {time_ms} twice"));
                 }
@@ -43,7 +43,7 @@ impl Host {
         let records: Vec<Record> = (self.next..self.next + count).map(item).collect();
         self.items.extend(self.next..self.next + count);
         self.next += count;
-        self.log.append(&records)
+        self.log.append(&records).map(drop)
     }
 
     fn sync(&mut self) -> Result<(), LogError> {
@@ -56,7 +56,7 @@ impl Host {
     fn keep_up(&mut self) -> Result<(), LogError> {
         match self.log.upkeep()? {
             Upkeep::Begin => self.saved = Some(0),
-            Upkeep::Rest | Upkeep::Again => {}
+            Upkeep::Rest | Upkeep::Again | Upkeep::Moved(_) => {}
             Upkeep::GivenUp(_) => self.saved = None,
         }
         Ok(())

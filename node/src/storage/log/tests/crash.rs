@@ -61,7 +61,7 @@ fn try_run(disk: &Double, config: &LogConfig, script: &[Step], outcome: &mut Out
 fn compact(log: &mut Log<Double>, appended: &[Record]) -> Option<()> {
     loop {
         match log.upkeep().ok()? {
-            Upkeep::Again => {}
+            Upkeep::Again | Upkeep::Moved(_) => {}
             Upkeep::Rest => return Some(()),
             Upkeep::GivenUp(_) => return None,
             Upkeep::Begin => {

@@ -1,0 +1,140 @@
+//! Bodies of tasks: which stay in memory, where the log has the others, and what is done about those that it lost.
+//!
+//! A body comes into memory with its record, and leaves it once the log has a place for it if those before it fill the
+//! memory that is allowed. So the oldest stay, which are granted first; what is granted or ends makes room for new ones.
+//! What has left is loaded where it is needed (`loads.rs`), and is not kept.
+//!
+//! A body that the log cannot give back is lost, the fact that there is such a task is not: everything but the body is still
+//! known. The task is handed out and shown to nobody by this replica until the log or a peer has given the body back.
+
+use super::effect::Ticket;
+use super::event::Moved;
+use super::loads::Then;
+use super::peer::PeerMessage;
+use super::task::{Place, Wanted};
+use super::{Node, Observation};
+use crate::limits::EXCHANGE_TASKS_MAX;
+use norn_client::wire::{NodeId, PartitionId, TaskId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// A record of facts on its way to the log.
+#[derive(Debug)]
+struct Unplaced {
+    ticket: Ticket,
+    partition: PartitionId,
+    /// Tasks whose bodies were new, and hashes of their specs.
+    bodies: Vec<(TaskId, u64)>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Bodies {
+    unplaced: VecDeque<Unplaced>,
+    lost: BTreeSet<(PartitionId, TaskId)>,
+    /// Bytes of bodies in memory, when they were last counted.
+    memory_bytes: usize,
+    /// Tasks, when they were last counted.
+    tasks: usize,
+}
+
+impl Bodies {
+    /// The next record of facts is handed to the log with this ticket.
+    pub fn persisted(&mut self, ticket: Ticket, partition: PartitionId, bodies: Vec<(TaskId, u64)>) {
+        self.unplaced.push_back(Unplaced { ticket, partition, bodies });
+    }
+
+    /// How many tasks this node keeps, about.
+    pub fn tasks(&self) -> usize {
+        self.tasks
+    }
+}
+
+impl Node {
+    /// The log tells where it has all records of facts up to this ticket.
+    pub(super) fn note_places(&mut self, ticket: Ticket, places: &[Option<Place>]) {
+        self.count_bodies();
+        let mut places = places.iter();
+        while let Some(record) = self.bodies.unplaced.pop_front_if(|record| record.ticket <= ticket) {
+            let place = places.next().expect("the host tells a place for each record of facts");
+            if let Some(place) = place {
+                self.place_bodies(record.partition, &record.bodies, *place);
+            }
+        }
+        assert!(places.next().is_none(), "the host tells places of records that it was given");
+    }
+
+    /// The log has these bodies there: each leaves memory if there are too many bytes in it.
+    pub(super) fn place_bodies(&mut self, partition: PartitionId, bodies: &[(TaskId, u64)], place: Place) {
+        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        for (id, hash) in bodies {
+            let before = replica.store.body_bytes();
+            let room = self.bodies.memory_bytes as u64 <= self.config.payload_memory_bytes;
+            replica.store.place(id, *hash, place, room);
+            self.bodies.memory_bytes -= before - replica.store.body_bytes();
+        }
+    }
+
+    /// During the replay: bodies of this partition have come or gone.
+    pub(super) fn recovered_bodies(&mut self, partition: PartitionId, before: usize) {
+        let after = self.partitions[&partition].store.body_bytes();
+        self.bodies.memory_bytes = self.bodies.memory_bytes + after - before;
+    }
+
+    pub(super) fn count_bodies(&mut self) {
+        self.bodies.memory_bytes = self.partitions.values().map(|replica| replica.store.body_bytes()).sum();
+        self.bodies.tasks = self.partitions.values().map(|replica| replica.store.count()).sum();
+    }
+
+    /// A snapshot has taken the place of older files, which will be removed.
+    pub(super) fn on_moved(&mut self, ranges: &[Moved]) {
+        for Moved { partition, first, last, place } in ranges {
+            if let Some(replica) = self.partitions.get_mut(partition) {
+                replica.store.move_to(*first, *last, *place);
+            }
+        }
+    }
+
+    /// The log could not give a body back, or could after all.
+    pub(super) fn set_lost(&mut self, wanted: &Wanted, lost: bool) {
+        let (partition, now) = (self.partition_of(&wanted.id), self.now);
+        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        let lapsed = replica.register.is_lapsed(&wanted.id);
+        let cell = replica.register.cell(&wanted.id);
+        let lost = replica.store.set_lost((&wanted.id, wanted.hash), lost, cell, lapsed, now.wall_ms);
+        self.stirred.insert(partition);
+        if lost && self.bodies.lost.insert((partition, wanted.id)) {
+            self.outbox.observe(Observation::BodyLost { id: wanted.id });
+        }
+    }
+
+    /// What to ask the log for to have a body that is lost, as long as it is.
+    fn wanted_again(&self, (partition, id): &(PartitionId, TaskId)) -> Option<Wanted> {
+        let spec = self.partitions.get(partition)?.store.task(id)?.spec.as_ref()?;
+        spec.wanted(*id).filter(|_| spec.body.is_lost())
+    }
+
+    /// How many bodies of a replica are lost.
+    pub(super) fn bodies_lost(&self, partition: PartitionId) -> usize {
+        let of_partition = self.bodies.lost.range((partition, TaskId::MIN)..=(partition, TaskId::MAX));
+        of_partition.filter(|key| self.wanted_again(key).is_some()).count()
+    }
+
+    /// Asks the log once more, and the other replicas, for bodies that are lost here.
+    pub(super) fn ask_for_bodies(&mut self) {
+        let mut known = std::mem::take(&mut self.bodies.lost);
+        known.retain(|key| self.wanted_again(key).is_some());
+        let mut lost: BTreeMap<PartitionId, Vec<Wanted>> = BTreeMap::new();
+        for key in known.iter().take(EXCHANGE_TASKS_MAX) {
+            lost.entry(key.0).or_default().extend(self.wanted_again(key));
+        }
+        self.bodies.lost = known;
+        for (partition, wanted) in lost {
+            let cohort: Vec<NodeId> = self.partitions[&partition].cohort.clone();
+            for node in cohort.into_iter().filter(|node| *node != self.me) {
+                let ids = wanted.iter().map(|wanted| wanted.id).collect();
+                self.outbox.send(node, PeerMessage::Want { partition, boot: 0, upto: None, ids });
+            }
+            self.load(Then::Find, wanted);
+        }
+    }
+}

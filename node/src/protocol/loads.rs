@@ -1,0 +1,221 @@
+//! Loads: bodies that are read back from the log for a grant, a reader, a list or a peer.
+//!
+//! So many are under way at a time, and so many bytes; the others wait, those for grants in front. Of the others only so
+//! many wait: whoever asked does so again.
+
+use super::Node;
+use super::effect::Effect;
+use super::peer::PeerMessage;
+use super::task::Wanted;
+use crate::config::mutant;
+use crate::limits::{LOAD_BYTES_MAX, LOADS_MAX, LOADS_WAITING_BYTES_MAX};
+use norn_client::wire::{NodeId, Spec};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Memory of a load besides bodies and message, about.
+const LOAD_BYTES: usize = 1 << 10;
+
+/// What the bodies are for.
+#[derive(Debug)]
+pub enum Then {
+    /// A message with gaps, one for each body.
+    Send {
+        /// Receiver.
+        to: NodeId,
+        /// What lacks them.
+        message: Box<PeerMessage>,
+        /// Where, in the order of the bodies.
+        gaps: Vec<usize>,
+        /// As [`super::outbox::Outbox::send_durable`].
+        durable: bool,
+    },
+    /// A session of grants.
+    Grant {
+        /// Session.
+        session: u64,
+    },
+    /// They were lost, and may be there after all.
+    Find,
+}
+
+#[derive(Debug)]
+struct Load {
+    then: Then,
+    wanted: Vec<Wanted>,
+    found: Vec<Option<Arc<Spec>>>,
+    /// Places in both of those that the log is asked for.
+    asked: Vec<usize>,
+    bytes: usize,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Loads {
+    next: u64,
+    under_way: BTreeMap<u64, Load>,
+    bytes: usize,
+    /// For grants, and what has to be asked once more.
+    first: VecDeque<Load>,
+    waiting: VecDeque<Load>,
+    waiting_bytes: usize,
+}
+
+impl Node {
+    /// Sends a message once the bodies that it lacks are in it, each with its gap. If one is lost, the message is sent
+    /// without what it would have said of that task, or not at all.
+    pub(super) fn send_whole(&mut self, to: NodeId, message: PeerMessage, lacks: Vec<(usize, Wanted)>, durable: bool) {
+        let (gaps, wanted): (Vec<usize>, Vec<Wanted>) = lacks.into_iter().unzip();
+        if wanted.is_empty() && durable {
+            self.outbox.send_durable(to, message);
+        } else if wanted.is_empty() {
+            self.outbox.send(to, message);
+        } else {
+            self.load(Then::Send { to, message: Box::new(message), gaps, durable }, wanted);
+        }
+    }
+
+    /// Begins to load bodies, now or when there is room.
+    pub(super) fn load(&mut self, then: Then, wanted: Vec<Wanted>) {
+        let message_bytes = if let Then::Send { message, .. } = &then { size_bytes(message) } else { 0 };
+        let bytes = wanted.iter().map(|wanted| wanted.bytes as usize).sum::<usize>() + message_bytes + LOAD_BYTES;
+        let (found, asked) = (vec![None; wanted.len()], (0..wanted.len()).collect());
+        let load = Load { then, wanted, found, asked, bytes };
+        if matches!(load.then, Then::Grant { .. }) {
+            self.loads.first.push_back(load);
+        } else if self.loads.waiting_bytes + bytes <= LOADS_WAITING_BYTES_MAX || self.loads.waiting.is_empty() {
+            self.loads.waiting_bytes += bytes;
+            self.loads.waiting.push_back(load);
+        } else {
+            self.outbox.count("loads_refused");
+        }
+        self.begin_loads();
+    }
+
+    fn begin_loads(&mut self) {
+        while self.loads.under_way.len() < LOADS_MAX && (self.loads.bytes < LOAD_BYTES_MAX) {
+            let load = self.loads.first.pop_front().or_else(|| {
+                let load = self.loads.waiting.pop_front()?;
+                self.loads.waiting_bytes -= load.bytes;
+                Some(load)
+            });
+            let Some(load) = load else { return };
+            self.loads.next += 1;
+            let number = self.loads.next;
+            let wanted = load.asked.iter().map(|place| self.asked_for(load.wanted[*place])).collect();
+            self.outbox.effect(Effect::Load { number, wanted });
+            self.loads.bytes += load.bytes;
+            self.loads.under_way.insert(number, load);
+        }
+    }
+
+    /// The bug of a place that is that of the task beside the one that is wanted.
+    fn asked_for(&self, wanted: Wanted) -> Wanted {
+        if !mutant!(self.config, WrongPlace) {
+            return wanted;
+        }
+        let store = &self.partitions[&self.partition_of(&wanted.id)].store;
+        let beside = store.after(Some(wanted.id)).find_map(|(id, task)| task.spec.as_ref()?.wanted(*id));
+        beside.unwrap_or(wanted)
+    }
+
+    /// The log has given bodies back, or could not.
+    pub(super) fn on_loaded(&mut self, number: u64, bodies: Vec<Option<Arc<Spec>>>) {
+        let mut load = self.loads.under_way.remove(&number).expect("the host answers what it was asked, once");
+        self.loads.bytes -= load.bytes;
+        assert_eq!(bodies.len(), load.asked.len(), "the host answers for each body");
+        let unchecked = mutant!(self.config, WrongPlace);
+        for (place, body) in std::mem::take(&mut load.asked).into_iter().zip(bodies) {
+            let wanted = load.wanted[place];
+            load.found[place] = body.filter(|spec| unchecked || wanted.is(spec));
+            if load.found[place].is_some() {
+                continue;
+            }
+            // Since it was asked for, the log may have moved it, or a peer may have brought it.
+            let task = self.partitions.get(&self.partition_of(&wanted.id));
+            let spec = task.and_then(|replica| replica.store.task(&wanted.id)?.spec.as_ref());
+            let now = spec.and_then(|spec| spec.wanted(wanted.id));
+            load.found[place] = spec.and_then(|spec| spec.body.here().cloned());
+            match now {
+                Some(now) if now != wanted => {
+                    load.wanted[place] = now;
+                    load.asked.push(place);
+                }
+                Some(_) => self.set_lost(&wanted, true),
+                None => {}
+            }
+        }
+        if load.asked.is_empty() {
+            self.loaded(load);
+        } else {
+            self.loads.first.push_front(load);
+        }
+        self.begin_loads();
+    }
+
+    fn loaded(&mut self, load: Load) {
+        let Load { then, wanted, found, .. } = load;
+        match then {
+            Then::Grant { session } => self.loaded_for_grant(session, wanted.iter().zip(found)),
+            Then::Find => {
+                for (wanted, _) in wanted.iter().zip(found).filter(|(_, found)| found.is_some()) {
+                    self.set_lost(wanted, false);
+                }
+            }
+            Then::Send { to, mut message, gaps, durable } => {
+                let mut lost = Vec::new();
+                for ((gap, wanted), found) in gaps.into_iter().zip(&wanted).zip(found) {
+                    match found {
+                        Some(spec) => fill(&mut message, gap, spec),
+                        None => lost.push(wanted.id),
+                    }
+                }
+                match &mut *message {
+                    // A reader must not take what is not said for what is not so.
+                    PeerMessage::Known { .. } if !lost.is_empty() => return,
+                    PeerMessage::ListAnswer { partitions, tasks, .. } => {
+                        partitions.retain(|partition| lost.iter().all(|id| self.partition_of(id) != *partition));
+                        tasks.retain(|(id, _)| !lost.contains(id));
+                    }
+                    _ => {}
+                }
+                if durable {
+                    self.outbox.send_durable(to, *message);
+                } else {
+                    self.outbox.send(to, *message);
+                }
+            }
+        }
+    }
+
+    /// Counts what a host was asked for and has not answered.
+    pub(super) fn check_loads(&self) -> Result<(), String> {
+        let bytes: usize = self.loads.under_way.values().map(|load| load.bytes).sum();
+        let waiting_bytes: usize = self.loads.waiting.iter().map(|load| load.bytes).sum();
+        if (bytes, waiting_bytes) == (self.loads.bytes, self.loads.waiting_bytes) {
+            Ok(())
+        } else {
+            Err(format!("{bytes} bytes are loaded and {waiting_bytes} wait, which is not what is counted"))
+        }
+    }
+}
+
+/// Bytes of a message with gaps, about.
+fn size_bytes(message: &PeerMessage) -> usize {
+    match message {
+        PeerMessage::Known { known, .. } => known.task.size_bytes(),
+        PeerMessage::ListAnswer { tasks, .. } => tasks.iter().map(|(_, known)| known.task.size_bytes() + 64).sum(),
+        PeerMessage::Tasks { items, .. } => items.iter().map(|(_, task)| task.size_bytes() + 64).sum(),
+        other => unreachable!("{} has no gaps", other.name()),
+    }
+}
+
+fn fill(message: &mut PeerMessage, gap: usize, spec: Arc<Spec>) {
+    let task = match message {
+        PeerMessage::Known { known, .. } => &mut known.task,
+        PeerMessage::ListAnswer { tasks, .. } => &mut tasks[gap].1.task,
+        PeerMessage::Tasks { items, .. } => &mut Arc::get_mut(items).expect("nobody else has it yet")[gap].1,
+        other => unreachable!("{} has no gaps", other.name()),
+    };
+    task.spec = Some(spec);
+}

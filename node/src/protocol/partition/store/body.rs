@@ -1,0 +1,89 @@
+//! Bodies in a store: which are in memory, where the others are, and which are lost.
+
+use super::{Entry, Store, classify};
+use crate::protocol::consistent::table::Cell;
+use crate::protocol::task::{Outline, Place, Task, spec_digest};
+use norn_client::wire::TaskId;
+
+impl Entry {
+    /// Bytes of its body in memory.
+    pub(super) fn body_bytes(&self) -> usize {
+        self.task.spec.as_ref().map_or(0, |spec| spec.body.memory_bytes())
+    }
+
+    /// Takes the body out of a delta if it is the one that was lost here; whether it is.
+    pub(super) fn restore_body(&mut self, delta: &mut Task<Outline>) -> bool {
+        let Some(known) = self.task.spec.as_mut().filter(|spec| spec.body.is_lost()) else { return false };
+        let Some(spec) = delta.spec.take_if(|spec| spec.hash == known.hash) else { return false };
+        known.restore(spec.body);
+        true
+    }
+
+    /// What is derived is as it would be from scratch, as far as the body is in memory.
+    pub(super) fn check(&self, id: &TaskId) -> Result<(), String> {
+        let spec_part = self.digest.wrapping_sub(self.task.facts_digest(id));
+        let right = match &self.task.spec {
+            None => spec_part == 0,
+            Some(spec) => spec.body.here().is_none_or(|spec| spec_digest(id, spec) == spec_part),
+        };
+        if !right {
+            return Err(format!("task {id}: its digest is not that of its facts"));
+        }
+        let nowhere = |spec: &Outline| spec.body.here().is_none() && spec.wanted(*id).is_none();
+        if self.task.spec.as_ref().is_some_and(nowhere) {
+            return Err(format!("task {id}: its body is neither in memory nor in the log"));
+        }
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Bytes of bodies in memory.
+    pub fn body_bytes(&self) -> usize {
+        self.body_bytes
+    }
+
+    fn change(&mut self, id: &TaskId, hash: u64, change: impl FnOnce(&mut Outline)) {
+        let Some(entry) = self.tasks.get_mut(id) else { return };
+        let Some(spec) = entry.task.spec.as_mut().filter(|spec| spec.hash == hash) else { return };
+        self.body_bytes -= spec.body.memory_bytes();
+        change(spec);
+        self.body_bytes += spec.body.memory_bytes();
+    }
+
+    /// The log has the spec with this hash there. Without room in memory it leaves it, as that of an ended task does.
+    pub fn place(&mut self, id: &TaskId, hash: u64, place: Place, room: bool) {
+        let room = room && !self.ended(id);
+        self.change(id, hash, |spec| spec.place(place, room));
+    }
+
+    /// All bodies of the tasks from `first` to `last` that are in older files are there, too.
+    pub fn move_to(&mut self, first: TaskId, last: TaskId, place: Place) {
+        if first > last {
+            return;
+        }
+        for (_, entry) in self.tasks.range_mut(first..=last) {
+            if let Some(spec) = &mut entry.task.spec {
+                spec.move_to(place);
+            }
+        }
+    }
+
+    /// The log could not give back the spec with this hash, or could after all; `cell`, `lapsed` and `wall_ms` as in
+    /// [`classify`]. Whether it is lost now.
+    pub fn set_lost(
+        &mut self,
+        (id, hash): (&TaskId, u64),
+        lost: bool,
+        cell: Option<&Cell>,
+        lapsed: bool,
+        wall_ms: u64,
+    ) -> bool {
+        self.change(id, hash, |spec| if lost { spec.lose() } else { spec.find() });
+        let Some(entry) = self.tasks.get(id) else { return false };
+        let lost = entry.task.spec.as_ref().is_some_and(|spec| spec.body.is_lost());
+        let class = classify(&entry.task, cell, lapsed, wall_ms);
+        self.set_class(id, class);
+        lost
+    }
+}

@@ -1,0 +1,173 @@
+//! Bodies that do not fit into memory, and logs that cannot give them back.
+
+use super::*;
+use crate::protocol::task::Place;
+
+fn without_memory() -> Config {
+    Config { payload_memory_bytes: 0, ..Config::default() }
+}
+
+impl Cluster {
+    fn body_bytes(&self, index: usize) -> usize {
+        self.nodes[index].partitions.values().map(|replica| replica.store.body_bytes()).sum()
+    }
+
+    /// Makes a node forget how to read the records of facts that it has.
+    fn spoil(&mut self, index: usize) {
+        let facts = self.logs[index].iter().enumerate().filter(|(_, record)| matches!(record, Record::Facts { .. }));
+        let spoiled: Vec<usize> = facts.map(|(at, _)| at).collect();
+        self.unreadable.extend(spoiled.into_iter().map(|at| (index, at)));
+    }
+
+    fn lost(&self, index: usize) -> usize {
+        self.nodes[index].inspect().iter().map(|view| view.bodies_lost).sum()
+    }
+}
+
+#[test]
+fn claims_reads_and_lists_have_bodies_that_are_not_in_memory() {
+    let mut cluster = Cluster::with_config(3, &without_memory());
+    let ids: Vec<TaskId> = (0..8u32).map(|number| cluster.enqueue(0, &[number as u8; 50], number << 20)).collect();
+    cluster.advance(2_000);
+    assert_eq!((0..3).map(|index| cluster.body_bytes(index)).sum::<usize>(), 0);
+    for (number, id) in ids.iter().enumerate() {
+        assert_eq!(cluster.get(number % 3, *id).spec.payload, [number as u8; 50]);
+    }
+    let list = Request::List { queue: None, state: None, after: None, from: None, to: None, limit: 100 };
+    let Response::Page(page) = cluster.ask(1, list) else { panic!("a list") };
+    let listed: Vec<Vec<u8>> = page.tasks.iter().map(|view| view.spec.payload.clone()).collect();
+    assert_eq!(listed, (0..8u8).map(|number| vec![number; 50]).collect::<Vec<_>>());
+    for (number, id) in ids.iter().enumerate() {
+        let granted = cluster.claim(number % 3, 10_000).remove(0);
+        assert_eq!(ids.iter().position(|id| *id == granted.id), Some(usize::from(granted.payload[0])), "{id}");
+        assert_eq!(granted.payload.len(), 50);
+    }
+    assert!(cluster.loads >= 8 * (3 + 3 + 1), "each of them was loaded: {}", cluster.loads);
+}
+
+#[test]
+fn the_oldest_stay_in_memory_and_those_that_end_leave_it() {
+    let config = Config { payload_memory_bytes: 5_000, ..Config::default() };
+    let mut cluster = Cluster::with_config(1, &config);
+    let ids: Vec<TaskId> = (0..10u32).map(|number| cluster.enqueue(0, &[7; 1_000], number)).collect();
+    let here = |cluster: &Cluster, id: &TaskId| {
+        let partition = cluster.nodes[0].partition_of(id);
+        let task = cluster.nodes[0].partitions[&partition].store.task(id).expect("enqueued");
+        task.spec.as_ref().expect("enqueued").body.here().is_some()
+    };
+    let kept = ids.iter().filter(|id| here(&cluster, id)).count();
+    assert_eq!(kept, 4);
+    assert!(ids[..kept].iter().all(|id| here(&cluster, id)) && cluster.body_bytes(0) <= 5_000);
+    let granted = cluster.claim(0, 10_000).remove(0);
+    assert_eq!((granted.id, cluster.loads), (ids[0], 0), "the first is in memory");
+    cluster.complete(0, granted.id, granted.token);
+    assert!(!here(&cluster, &ids[0]));
+    let next = cluster.enqueue(0, &[7; 1_000], 11);
+    assert!(here(&cluster, &next), "there is room again");
+
+    // The replay keeps as many, and knows where the others are.
+    cluster.restart(0);
+    assert!(cluster.body_bytes(0) > 3_000 && cluster.body_bytes(0) <= 5_000);
+    cluster.run_until(|cluster| cluster.nodes[0].is_serving());
+    for id in &ids {
+        assert_eq!(cluster.get(0, *id).spec.payload, [7; 1_000]);
+    }
+}
+
+#[test]
+fn a_body_that_cannot_be_read_is_not_granted_until_a_peer_has_told_it() {
+    let mut cluster = Cluster::with_config(3, &without_memory());
+    let id = cluster.enqueue(0, b"precious", 0);
+    cluster.advance(2_000);
+    let leader = cluster.leader(&id);
+    cluster.spoil(leader);
+    let others: Vec<usize> = (0..3).filter(|index| *index != leader).collect();
+    // The leader finds out when it is asked for the task: its grant is given back, and nobody is told of it.
+    assert_eq!(cluster.claim(others[0], 10_000), Vec::new());
+    assert_eq!(cluster.lost(leader), 1);
+    assert_eq!(cluster.get(others[0], id).spec.payload, b"precious", "a majority can still be read");
+    cluster.run_until(|cluster| cluster.lost(leader) == 0);
+    let granted = cluster.claim(others[0], 10_000).remove(0);
+    assert_eq!((granted.payload.as_slice(), granted.attempt), (b"precious".as_slice(), 1));
+    // What the peer has told is in the log once more, and where it can be read.
+    assert_eq!(cluster.get(leader, id).spec.payload, b"precious");
+}
+
+#[test]
+fn a_body_that_nobody_else_has_comes_back_when_the_log_can_be_read_again() {
+    let mut cluster = Cluster::with_config(1, &without_memory());
+    let id = cluster.enqueue(0, b"alone", 0);
+    cluster.spoil(0);
+    assert_eq!(cluster.claim(0, 10_000), Vec::new());
+    let get = Request::Get { id, minimum: None, minimum_sequence: None };
+    let answer = cluster.ask(0, get);
+    assert!(matches!(&answer, Response::Error(error) if error.code == ErrorCode::Unavailable), "{answer:?}");
+    cluster.unreadable.clear();
+    cluster.run_until(|cluster| cluster.lost(0) == 0);
+    assert_eq!(cluster.claim(0, 10_000).remove(0).payload, b"alone");
+}
+
+#[test]
+fn what_a_replica_missed_comes_with_its_body() {
+    let mut cluster = Cluster::with_config(3, &without_memory());
+    cluster.down.insert(2);
+    let ids: Vec<TaskId> = (0..20u32).map(|number| cluster.enqueue(0, &number.to_be_bytes(), number << 19)).collect();
+    cluster.advance(1_000);
+    cluster.restart(2);
+    let knows = |cluster: &Cluster, id: &TaskId| {
+        let replica = &cluster.nodes[2].partitions[&cluster.nodes[0].partition_of(id)];
+        replica.store.task(id).is_some_and(|task| task.spec.is_some())
+    };
+    cluster.run_until(|cluster| ids.iter().all(|id| knows(cluster, id)));
+    let roots = |index: usize| -> Vec<u128> {
+        cluster.nodes[index].partitions.values().map(|replica| replica.store.root()).collect()
+    };
+    assert_eq!(roots(0), roots(2));
+    cluster.advance(100);
+    assert_eq!(cluster.body_bytes(2), 0);
+}
+
+#[test]
+fn a_load_that_comes_too_late_for_its_file_is_repeated_where_the_body_is_now() {
+    let mut cluster = Cluster::with_config(1, &without_memory());
+    let id = cluster.enqueue(0, b"moved", 0);
+    let partition = cluster.nodes[0].partition_of(&id);
+    let at = cluster.logs[0].iter().rposition(|record| matches!(record, Record::Facts { .. })).expect("enqueued");
+    let record = cluster.logs[0][at].clone();
+    cluster.logs[0].push(record);
+    let younger = Place { file: NonZeroU32::MAX, offset: cluster.logs[0].len() as u64 - 1 };
+    cluster.unreadable.insert((0, at));
+
+    let mut effects = Vec::new();
+    let request = Request::Get { id, minimum: None, minimum_sequence: None };
+    let principal = Principal { name: "tester".into(), node: false };
+    let asked = Event::Request { client: CLIENT, number: 1_000, principal, request };
+    cluster.nodes[0].step(cluster.now, asked, &mut effects);
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Load { .. })), "{effects:?}");
+    let moved = Moved { partition, first: id, last: id, place: younger };
+    cluster.nodes[0].step(cluster.now, Event::Moved { ranges: vec![moved] }, &mut effects);
+    cluster.carry_out(0, effects);
+    cluster.drain();
+    let reply = cluster.replies.get(&1_000);
+    assert!(matches!(reply, Some(Response::Task(view)) if view.spec.payload == b"moved"), "{reply:?}");
+    assert_eq!(cluster.lost(0), 0);
+}
+
+#[test]
+fn a_node_that_keeps_as_many_tasks_as_it_may_refuses_more_and_says_so() {
+    let mut cluster = Cluster::with_config(3, &Config { tasks_max: 2, ..Config::default() });
+    let first = cluster.enqueue(0, b"1", 0);
+    cluster.enqueue(0, b"2", 0);
+    cluster.advance(10);
+    let id = cluster.id(0);
+    let tasks = vec![NewTask { id, spec: spec(b"3", 0) }];
+    let response = cluster.ask(0, Request::Enqueue { tasks, acks: Acks::Quorum });
+    let Response::Acked(results) = &response else { panic!("{response:?}") };
+    let error = results[0].as_ref().expect_err("refused");
+    assert_eq!(error.code, ErrorCode::Overloaded);
+    assert!(error.message.contains("tasks_max"), "{error}");
+    // A repeat of what is known is no new task.
+    let tasks = vec![NewTask { id: first, spec: spec(b"1", 0) }];
+    let response = cluster.ask(1, Request::Enqueue { tasks, acks: Acks::Quorum });
+    assert!(matches!(&response, Response::Acked(results) if results[0].is_ok()), "{response:?}");
+}

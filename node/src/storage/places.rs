@@ -1,0 +1,93 @@
+//! Where records are, and reading the bodies in them back.
+//!
+//! A place is the number of a file and an offset. Of a segment the number is twice its own, of the snapshot in place of all
+//! before that segment one less: files that are younger have greater numbers.
+
+use super::disk::DiskError;
+use super::frame::{HEAD_BYTES, Head};
+use super::segment;
+use super::snapshot::{self, SnapshotError};
+use super::stuffing::{SENTINEL, find_sentinel};
+use crate::protocol::Gap;
+use crate::protocol::record::Record;
+use crate::protocol::task::{Place, Task, Wanted};
+use norn_client::wire::{Spec, TaskId};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+/// Bytes read at first: most records are smaller.
+const FIRST_READ_BYTES: usize = 16 << 10;
+
+/// A record in a segment.
+pub(crate) fn in_segment(segment: u64, offset: u64) -> Option<Place> {
+    place(segment.checked_mul(2)?, offset)
+}
+
+/// A record in the snapshot in place of all segments before that one.
+pub(crate) fn in_snapshot(segment: u64, offset: u64) -> Option<Place> {
+    place(segment.checked_mul(2)?.checked_sub(1)?, offset)
+}
+
+fn place(file: u64, offset: u64) -> Option<Place> {
+    Some(Place { file: NonZeroU32::new(u32::try_from(file).ok()?)?, offset })
+}
+
+fn file_of(place: Place) -> String {
+    let number = u64::from(place.file.get());
+    if number.is_multiple_of(2) { segment::name(number / 2) } else { snapshot::name(number.div_ceil(2)) }
+}
+
+/// Reads bodies back, in the order of the question; none where the file, the record or the task in it cannot be read.
+/// Whether a body is the one that is wanted is for the caller to see. `read` is as [`super::disk::Disk::read`].
+pub fn read_bodies(
+    read: impl Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>,
+    wanted: &[Wanted],
+) -> Vec<Option<Arc<Spec>>> {
+    let mut bodies = vec![None; wanted.len()];
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by_key(|index| (wanted[*index].place, wanted[*index].id));
+    for group in order.chunk_by(|one, other| wanted[*one].place == wanted[*other].place) {
+        let Some(mut items) = read_items(&read, wanted[group[0]].place) else { continue };
+        for index in group {
+            let of = |(id, _): &(TaskId, Task)| *id == wanted[*index].id;
+            bodies[*index] = items.iter_mut().find(|item| of(item)).and_then(|(_, task)| task.spec.clone());
+        }
+    }
+    bodies
+}
+
+/// The tasks in a record of facts.
+fn read_items(
+    read: &impl Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>,
+    place: Place,
+) -> Option<Vec<(TaskId, Task)>> {
+    let (file, mut content) = (file_of(place), Vec::new());
+    let mut bytes = read(&file, place.offset, FIRST_READ_BYTES).ok()?;
+    let head = Head::read(&bytes, &mut content).ok()?;
+    let length = head.frame_bytes_max();
+    if length > bytes.len() && bytes.len() == FIRST_READ_BYTES {
+        bytes.extend(read(&file, place.offset + bytes.len() as u64, length - bytes.len()).ok()?);
+    }
+    // What follows is no part of it.
+    let end = find_sentinel(&bytes[SENTINEL.len()..]).map_or(bytes.len(), |at| at + SENTINEL.len());
+    head.read_whole(&bytes[..end], &mut content).ok()?;
+    match Record::decode(&content[HEAD_BYTES..]) {
+        Ok(Record::Facts { items, .. }) => Some(Arc::unwrap_or_clone(items)),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// Puts bodies into the records that lack them.
+pub(crate) fn fill(
+    read: impl Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>,
+    mut records: Vec<Record>,
+    gaps: &[Gap],
+) -> Result<Vec<Record>, SnapshotError> {
+    let wanted: Vec<Wanted> = gaps.iter().map(|gap| gap.wanted).collect();
+    for (gap, body) in gaps.iter().zip(read_bodies(read, &wanted)) {
+        let body = body.filter(|spec| gap.wanted.is(spec)).ok_or(SnapshotError::BodyLost(gap.wanted.id))?;
+        let Record::Facts { items, .. } = &mut records[gap.record] else { panic!("only tasks lack bodies") };
+        Arc::get_mut(items).expect("nobody else has a part of the state")[gap.item].1.spec = Some(body);
+    }
+    Ok(records)
+}
