@@ -452,10 +452,6 @@ impl World {
         }
         self.line(format_args!("n{node} synced {}", ticket.0));
         self.tell(Happening::Synced { node, ticket });
-        self.keep_up(node);
-        if self.nodes[node].running.is_none() {
-            return;
-        }
         if more {
             self.begin_sync(node);
         }
@@ -466,6 +462,8 @@ impl World {
             }
         }
         self.step_node(node, Input::Persisted { ticket, places });
+        // After the places: those in older files are told before the node learns that a snapshot takes their place.
+        self.keep_up(node);
     }
 
     /// The disk gives bodies back, or fails.

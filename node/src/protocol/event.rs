@@ -66,7 +66,8 @@ pub enum Event {
         /// their order; none for those of which that cannot be said.
         places: Vec<Option<Place>>,
     },
-    /// A snapshot has these tasks, too; files older than it will be removed.
+    /// A snapshot has these tasks, too; files older than it will be removed. Comes after the places of all records in those
+    /// files.
     Moved {
         /// Tasks in their order, each range in one record.
         ranges: Vec<Moved>,
