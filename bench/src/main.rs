@@ -4,6 +4,7 @@
 //! cargo build --release                                      the nodes; not done by the lines below
 //! cargo run --release -p norn-bench -- lifecycles --clients 1,16,64
 //! cargo run --release -p norn-bench -- backlog --tasks 1000,1000000
+//! cargo run --release -p norn-bench -- memory
 //! cargo run --release -p norn-bench -- micro
 //! cargo run --release -p norn-bench -- log
 //! ```
@@ -16,6 +17,7 @@ mod contender;
 mod lifecycles;
 mod load;
 mod log;
+mod memory;
 mod micro;
 mod process;
 mod report;
@@ -44,6 +46,8 @@ enum Command {
     Lifecycles(lifecycles::Options),
     /// The same over a standing backlog; memory for each task.
     Backlog(backlog::Options),
+    /// Bytes of memory for each waiting task, as the allocator counts them.
+    Memory(memory::Options),
     /// Small loops over single parts, the best of five each.
     Micro(micro::Options),
     /// Durable records in batches: the log, the bare disk, fjall and redb in turns.
@@ -75,6 +79,7 @@ fn main() -> ExitCode {
         // On the main thread: the nodes end with the thread that started them.
         Command::Lifecycles(options) => runtime.block_on(lifecycles::run(&options, report)),
         Command::Backlog(options) => runtime.block_on(backlog::run(&options, report)),
+        Command::Memory(options) => memory::run(&options, report),
         Command::Micro(options) => micro::run(&options, report),
         Command::Log(options) => log::run(&options, report),
     });

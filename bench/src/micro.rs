@@ -176,7 +176,7 @@ fn logs_in(report: &mut Report, directory: &std::path::Path) -> Result<()> {
         })?;
         let question = format!("append {count} records of 256 bytes, without the sync");
         answer(report, &question, DISK_ROUNDS, || {
-            (0..DISK_ROUNDS).try_for_each(|_| log.append(&records))?;
+            (0..DISK_ROUNDS).try_for_each(|_| log.append(&records).map(drop))?;
             Ok(log.sync()?)
         })?;
     }

@@ -125,7 +125,7 @@ pub fn directory(bytes: &[u8]) {
     let more = [Record::Boot { count: 77 }, Record::Mark { time_ms: 1, sessions: 2 }];
     log.append(&more).expect("a log that was opened goes on");
     log.sync().expect("the disk is good");
-    records.extend(more.map(|record| Replay::Record { record, covered: false }));
+    records.extend(more.map(|record| Replay::Record { record, covered: false, place: None }));
     let (_, again) = start(&disk).expect("what was mended is whole");
     assert_eq!(again, records);
 }

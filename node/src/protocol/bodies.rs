@@ -113,7 +113,7 @@ impl Node {
         spec.wanted(*id).filter(|_| spec.body.is_lost())
     }
 
-    /// How many bodies of a replica are lost.
+    /// How many bodies of a replica are lost. Such tasks are in no queue here.
     pub(super) fn bodies_lost(&self, partition: PartitionId) -> usize {
         let of_partition = self.bodies.lost.range((partition, TaskId::MIN)..=(partition, TaskId::MAX));
         of_partition.filter(|key| self.wanted_again(key).is_some()).count()

@@ -91,3 +91,6 @@ pub(crate) fn fill(
     }
     Ok(records)
 }
+
+#[cfg(test)]
+mod tests;

@@ -96,7 +96,10 @@ impl Node {
 
     pub(in crate::protocol) fn on_count_ask(&mut self, from: NodeId, ask: u64, queue: Option<QueueName>) {
         let mut partitions = Vec::new();
-        for (id, replica) in self.partitions.iter_mut().filter(|(_, replica)| !replica.healing.wound.facts) {
+        for (id, replica) in &self.partitions {
+            if replica.healing.wound.facts || self.bodies_lost(*id) > 0 {
+                continue;
+            }
             let root = replica.store.root().to_be_bytes();
             let index = replica.store.index();
             let queues = match &queue {

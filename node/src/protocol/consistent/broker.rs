@@ -553,8 +553,9 @@ impl Node {
         let now_us = self.now.mono_us;
         let Some(Ask::Probe(state)) = self.asks.get(own) else { return };
         let led: Vec<PartitionId> = self.partitions.keys().copied().filter(|id| self.may_append(*id)).collect();
-        let covered: Vec<PartitionId> =
-            led.iter().copied().filter(|partition| self.pulled_from_quorum(state, *partition)).collect();
+        // A task whose body is lost is there, and cannot be granted.
+        let covers = |id: &PartitionId| self.pulled_from_quorum(state, *id) && self.bodies_lost(*id) == 0;
+        let covered: Vec<PartitionId> = led.iter().copied().filter(covers).collect();
         let over = state.waiting.is_empty() || now_us >= state.deadline_us;
         if covered.len() < led.len() && !over {
             return;

@@ -1,0 +1,180 @@
+//! Bodies in segments and snapshots, whole, damaged and gone.
+
+use super::*;
+use crate::protocol::{Moved, Part};
+use crate::storage::disk::Disk;
+use crate::storage::double::Double;
+use crate::storage::{Identity, Log, LogConfig, Replay, Saved, Upkeep};
+use norn_client::wire::{NodeId, PartitionId, QueueName};
+
+const CONFIG: LogConfig =
+    LogConfig { segment_bytes: 2_000, compact_bytes: 8_000, ahead_bytes: 0, ..LogConfig::DEFAULT };
+const IDENTITY: Identity = Identity { node: NodeId(7), incarnation: 7 };
+/// Of payloads: with a sentinel in it, larger than the first read, and larger than a segment.
+const LENGTHS: [usize; 8] = [0, 1, 300, 700, 700, 20_000, 3, 900];
+
+fn id(number: usize) -> TaskId {
+    TaskId::new(1, number as u32, 2, 3)
+}
+
+fn spec(number: usize) -> Arc<Spec> {
+    let payload =
+        SENTINEL.iter().cycle().take(LENGTHS[number]).map(|byte| byte.wrapping_add((number / 4) as u8)).collect();
+    let queue = QueueName::new("q").unwrap();
+    Arc::new(Spec { queue, payload, priority: number as i32, not_before_ms: 0, headers: Vec::new(), attempts_max: 0 })
+}
+
+/// A log with two tasks in each record, and what to ask for to have each of them back.
+fn filled(disk: &Double) -> (Log<Double>, Vec<Wanted>) {
+    let mut log = Log::open(disk.clone(), CONFIG, || IDENTITY).unwrap();
+    log.replay(|replay| replay.whole().map(drop)).unwrap();
+    let mut wanted = Vec::new();
+    for first in (0..LENGTHS.len()).step_by(2) {
+        let items: Vec<(TaskId, Task)> =
+            (first..first + 2).map(|number| (id(number), Task::from_spec(spec(number)))).collect();
+        let record = Record::Facts { partition: PartitionId(0), items: Arc::new(items) };
+        let places = log.append(&[Record::Boot { count: first as u64 + 1 }, record]).unwrap();
+        log.sync().unwrap();
+        let [Some(place)] = places[..] else { panic!("one place: {places:?}") };
+        wanted.extend((first..first + 2).map(|number| of(number, place)));
+    }
+    (log, wanted)
+}
+
+fn of(number: usize, place: Place) -> Wanted {
+    let outline = crate::protocol::task::Outline::new(spec(number));
+    Wanted { id: id(number), place, hash: outline.hash, bytes: 1 }
+}
+
+fn read(disk: &Double, wanted: &[Wanted]) -> Vec<Option<Arc<Spec>>> {
+    read_bodies(|file, offset, length| disk.read(file, offset, length), wanted)
+}
+
+fn all() -> Vec<Option<Arc<Spec>>> {
+    (0..LENGTHS.len()).map(|number| Some(spec(number))).collect()
+}
+
+/// The state as a node without bodies in memory gives it out: two parts, with records of one and of all other tasks.
+fn parts(wanted: &[Wanted]) -> [Part; 2] {
+    let part = |wanted: &[Wanted], first: Option<Record>, last: bool| {
+        let bare = wanted.iter().map(|wanted| (wanted.id, Task { spec: None, facts: None })).collect();
+        let mut records: Vec<Record> = first.into_iter().collect();
+        let gap = |(item, wanted): (usize, &Wanted)| Gap { record: records.len(), item, wanted: *wanted };
+        let gaps = wanted.iter().enumerate().map(gap).collect();
+        records.push(Record::Facts { partition: PartitionId(0), items: Arc::new(bare) });
+        Part { records, gaps, last }
+    };
+    let identity = Record::Identity { node: IDENTITY.node, incarnation: IDENTITY.incarnation };
+    [part(&wanted[..1], Some(identity), false), part(&wanted[1..], None, true)]
+}
+
+#[test]
+fn bodies_are_read_back_from_where_they_were_appended_and_from_where_a_replay_finds_them() {
+    let disk = Double::default();
+    let (log, wanted) = filled(&disk);
+    assert!(log.stats().segment > 2, "some segments are full");
+    assert_eq!(read(&disk, &wanted), all());
+    let backwards: Vec<Wanted> = wanted.iter().rev().copied().collect();
+    assert_eq!(read(&disk, &backwards), all().into_iter().rev().collect::<Vec<_>>(), "in the order of the question");
+
+    drop(log);
+    let mut found = Vec::new();
+    let mut log = Log::open(disk.clone(), CONFIG, || unreachable!()).unwrap();
+    log.replay(|replay| {
+        if let Replay::Record { record: Record::Facts { .. }, place, .. } = replay {
+            found.push(place.expect("numbers are small"));
+        }
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(found, wanted.iter().step_by(2).map(|wanted| wanted.place).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_damaged_record_gives_nothing_back() {
+    let disk = Double::default();
+    let (_, wanted) = filled(&disk);
+    let place = wanted[2].place;
+    let (file, whole) = (file_of(place), disk.files());
+    let end = whole[&file].len() as u64;
+    assert!(end > place.offset + 1_000);
+    for at in place.offset..place.offset + 1_000 {
+        let mut files = whole.clone();
+        files.get_mut(&file).unwrap()[at as usize] ^= 0x10;
+        let bodies = read(&Double::with_files(&files), &wanted);
+        assert_eq!(bodies[2..4], [None, None], "byte {at}");
+        assert_eq!(bodies[..2], all()[..2]);
+        let mut files = whole.clone();
+        files.get_mut(&file).unwrap().truncate(at as usize);
+        assert_eq!(read(&Double::with_files(&files), &wanted)[2..4], [None, None], "cut at {at}");
+    }
+}
+
+#[test]
+fn no_place_does_any_harm() {
+    let disk = Double::default();
+    let (_, wanted) = filled(&disk);
+    let place = |file, offset| Place { file: NonZeroU32::new(file).unwrap(), offset };
+    for file in [1, 2, 3, 4, u32::MAX - 1, u32::MAX] {
+        for offset in (0..3_000).chain([u64::from(u32::MAX), 1 << 50]) {
+            let asked = of(0, place(file, offset));
+            let right = asked.place == wanted[0].place;
+            assert_eq!(read(&disk, &[asked])[0].is_some(), right, "{asked:?}");
+        }
+    }
+    assert_eq!((in_segment(1 << 31, 5), in_snapshot(0, 5), in_segment(0, 5)), (None, None, None));
+    assert_eq!(in_segment(u64::MAX, 5), None);
+    assert!(in_snapshot(7, 9) < in_segment(7, 0) && in_segment(6, 9) < in_snapshot(7, 0), "the younger is the greater");
+}
+
+#[test]
+fn a_snapshot_has_the_bodies_and_says_where_before_it_takes_the_place_of_anything() {
+    let disk = Double::default();
+    let (mut log, wanted) = filled(&disk);
+    assert_eq!(log.upkeep(), Ok(Upkeep::Begin));
+    let [first, last] = parts(&wanted);
+    assert_eq!((log.save_part(first), log.save_part(last)), (Ok(Saved::Part), Ok(Saved::Whole)));
+    let Ok(Upkeep::Moved(moved)) = log.upkeep() else { panic!("nothing else comes first") };
+    assert_eq!(read(&disk, &wanted), all(), "nothing is removed yet");
+    let place_of = |wanted: &Wanted| {
+        let has = |moved: &&Moved| (moved.first..=moved.last).contains(&wanted.id);
+        moved.iter().find(has).expect("every task is told of").place
+    };
+    let younger: Vec<Wanted> = wanted.iter().map(|old| Wanted { place: place_of(old), ..*old }).collect();
+    assert!(wanted.iter().zip(&younger).all(|(old, new)| old.place.file < new.place.file));
+    assert_eq!(read(&disk, &younger), all());
+    while log.upkeep() == Ok(Upkeep::Again) {}
+    assert_eq!(read(&disk, &younger), all());
+    assert_eq!(read(&disk, &wanted), vec![None; LENGTHS.len()]);
+
+    drop(log);
+    let mut replayed = Vec::new();
+    let mut log = Log::open(disk, CONFIG, || unreachable!()).unwrap();
+    log.replay(|replay| {
+        if let Replay::Record { record: Record::Facts { items, .. }, .. } = replay {
+            replayed.extend(items.iter().map(|(_, task)| task.spec.clone()));
+        }
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(replayed, all());
+}
+
+#[test]
+fn a_snapshot_without_one_of_the_bodies_is_given_up_and_the_log_stays() {
+    let disk = Double::default();
+    let (mut log, wanted) = filled(&disk);
+    assert_eq!(log.upkeep(), Ok(Upkeep::Begin));
+    let mut files = disk.files();
+    files.get_mut(&file_of(wanted[6].place)).unwrap()[wanted[6].place.offset as usize + 30] ^= 1;
+    files.iter().for_each(|(file, bytes)| disk.put(file, bytes));
+    let [first, last] = parts(&wanted);
+    assert_eq!(log.save_part(first), Ok(Saved::Part));
+    let lost = SnapshotError::BodyLost(id(6));
+    assert_eq!(log.save_part(last), Ok(Saved::GivenUp(lost)));
+    while log.upkeep() == Ok(Upkeep::Again) {}
+    let left: Vec<bool> = read(&disk, &wanted).iter().map(Option::is_some).collect();
+    assert_eq!(left, [true, true, true, true, true, true, false, false]);
+    log.append(&[Record::Boot { count: 99 }]).unwrap();
+    assert_eq!(log.sync(), Ok(()));
+}
