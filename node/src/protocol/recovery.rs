@@ -8,9 +8,9 @@ use super::time::Now;
 use super::timers::Key;
 use super::{Node, membership, ring};
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
-use crate::protocol::task::Place;
+use crate::protocol::task::{Place, Task};
 use norn_client::wire::response::Genesis;
-use norn_client::wire::{NodeId, PartitionId};
+use norn_client::wire::{NodeId, PartitionId, TaskId};
 use std::sync::Arc;
 
 impl Node {
@@ -77,27 +77,34 @@ impl Node {
                 replica.register.forget_recent();
                 applied.map_err(|misfit| misfit.to_string())
             }
-            Record::Facts { partition, items } => {
-                let (now, config) = (self.now, self.config.clone());
-                let replica = self.partition_mut(partition)?;
-                let before = replica.store.body_bytes();
-                let mut bodies = Vec::new();
-                for (id, delta) in Arc::unwrap_or_clone(items) {
-                    let learned = replica.learn(id, delta, now, &config);
-                    bodies.extend(learned.body.map(|hash| (id, hash)));
-                }
-                self.recovered_bodies(partition, before);
-                if let Some(place) = place {
-                    self.place_bodies(partition, &bodies, place);
-                }
-                Ok(())
-            }
+            Record::Facts { partition, items } => self.recover_facts(partition, Arc::unwrap_or_clone(items), place),
             Record::Wound { partition, wound, losses } => {
                 self.partition_mut(partition)?.healing.replay(wound, losses);
                 Ok(())
             }
             Record::End { .. } => Err("the end of a snapshot within a log".into()),
         }
+    }
+
+    fn recover_facts(
+        &mut self,
+        partition: PartitionId,
+        items: Vec<(TaskId, Task)>,
+        place: Option<Place>,
+    ) -> Result<(), String> {
+        let (now, config) = (self.now, self.config.clone());
+        let replica = self.partition_mut(partition)?;
+        let before = replica.store.body_bytes();
+        let mut bodies = Vec::new();
+        for (id, delta) in items {
+            let learned = replica.learn(id, delta, now, &config);
+            bodies.extend(learned.body.map(|hash| (id, hash)));
+        }
+        self.recovered_bodies(partition, before);
+        if let Some(place) = place {
+            self.place_bodies(partition, &bodies, place);
+        }
+        Ok(())
     }
 
     /// Whether a record says nothing new. Facts are merged anyway.

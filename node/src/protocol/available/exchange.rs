@@ -18,6 +18,9 @@ const STUCK_ROUNDS_MAX: u32 = 2;
 /// Buckets compared at once.
 const BUCKETS_AT_ONCE_MAX: usize = 64;
 
+/// Tasks of one message, and the bodies that they lack.
+type Batch = (Vec<(TaskId, Task)>, Vec<(usize, Wanted)>);
+
 /// State with one peer.
 #[derive(Debug, Default)]
 struct Peer {
@@ -186,7 +189,7 @@ impl Node {
     /// Sends tasks in messages of bounded size.
     fn send_tasks(&mut self, to: NodeId, partition: PartitionId, ids: &[TaskId], by_buckets: bool) {
         let store = &self.partitions[&partition].store;
-        let mut batches: Vec<(Vec<(TaskId, Task)>, Vec<(usize, Wanted)>)> = Vec::new();
+        let mut batches: Vec<Batch> = Vec::new();
         let mut bytes = EXCHANGE_BYTES_MAX;
         for (id, task) in ids.iter().filter_map(|id| Some((*id, store.task(id)?))) {
             if bytes >= EXCHANGE_BYTES_MAX || batches.last().is_none_or(|(batch, _)| batch.len() >= EXCHANGE_TASKS_MAX)
