@@ -3,7 +3,7 @@
 use crate::protocol::task::Wanted;
 use crate::runtime::disk::FileReader;
 use crate::runtime::store::fatal;
-use crate::storage::read_bodies;
+use crate::storage::Recent;
 use norn_client::wire::Spec;
 use std::sync::{Arc, mpsc};
 
@@ -27,9 +27,10 @@ impl Loader {
     pub fn start(reader: FileReader, report: impl Fn(Loaded) + Send + 'static) -> std::io::Result<Loader> {
         let (loads, waiting) = mpsc::channel::<(u64, Vec<Wanted>)>();
         let work = move || {
+            let mut recent = Recent::default();
             for (number, wanted) in waiting {
                 let read = |file: &str, offset, length| reader.read(file, offset, length);
-                report(Loaded { number, bodies: read_bodies(read, &wanted) });
+                report(Loaded { number, bodies: recent.read_bodies(read, &wanted) });
             }
         };
         std::thread::Builder::new().name("norn-load".to_owned()).spawn(work)?;

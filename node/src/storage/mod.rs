@@ -63,7 +63,7 @@ mod double;
 pub use disk::DiskError;
 pub use examine::Loss;
 pub use log::{Identity, Log, LogConfig, LogError, Saved, Stats, Upkeep};
-pub use places::read_bodies;
+pub use places::{Recent, read_bodies};
 pub use policy::{NoSyncPolicy, SyncPolicy};
 pub use recovery::{OpenError, Replay, Replayed};
 pub use slot::Owner;

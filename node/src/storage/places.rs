@@ -12,11 +12,17 @@ use crate::protocol::Gap;
 use crate::protocol::record::Record;
 use crate::protocol::task::{Place, Task, Wanted};
 use norn_client::wire::{Spec, TaskId};
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 /// Bytes read at first: most records are smaller.
 const FIRST_READ_BYTES: usize = 16 << 10;
+
+/// Memory of a task besides its payload, headers and later facts, about.
+const TASK_BYTES: usize = 160;
+/// Bytes of records that are kept.
+const RECENT_BYTES_MAX: usize = 8 << 20;
 
 /// A record in a segment.
 pub(crate) fn in_segment(segment: u64, offset: u64) -> Option<Place> {
@@ -37,23 +43,78 @@ fn file_of(place: Place) -> String {
     if number.is_multiple_of(2) { segment::name(number / 2) } else { snapshot::name(number.div_ceil(2)) }
 }
 
-/// Reads bodies back, in the order of the question; none where the file, the record or the task in it cannot be read.
-/// Whether a body is the one that is wanted is for the caller to see. `read` is as [`super::disk::Disk::read`].
+/// Records that were read last. Tasks that were enqueued together stand in one record and are claimed one after the other:
+/// without this each of them would cost the reading of all.
+#[derive(Debug, Default)]
+pub struct Recent {
+    /// The latest first.
+    records: VecDeque<Kept>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Kept {
+    place: Place,
+    items: Vec<(TaskId, Task)>,
+    /// In memory, about.
+    bytes: usize,
+}
+
+impl Recent {
+    /// Reads bodies back, in the order of the question; none where the file, the record or the task in it cannot be read.
+    /// Whether a body is the one that is wanted is for the caller to see. `read` is as [`super::disk::Disk::read`].
+    pub fn read_bodies(
+        &mut self,
+        read: impl Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>,
+        wanted: &[Wanted],
+    ) -> Vec<Option<Arc<Spec>>> {
+        let mut bodies = vec![None; wanted.len()];
+        let mut order: Vec<usize> = (0..wanted.len()).collect();
+        order.sort_by_key(|index| (wanted[*index].place, wanted[*index].id));
+        for group in order.chunk_by(|one, other| wanted[*one].place == wanted[*other].place) {
+            let Some(items) = self.items(&read, wanted[group[0]].place) else { continue };
+            for index in group {
+                let found = items.iter().find(|(id, _)| *id == wanted[*index].id);
+                bodies[*index] = found.and_then(|(_, task)| task.spec.clone());
+            }
+            self.shrink();
+        }
+        bodies
+    }
+
+    fn items(
+        &mut self,
+        read: &impl Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>,
+        place: Place,
+    ) -> Option<&[(TaskId, Task)]> {
+        let known = self.records.iter().position(|record| record.place == place);
+        let record = if let Some(record) = known.and_then(|at| self.records.remove(at)) {
+            record
+        } else {
+            let items = read_items(read, place)?;
+            let bytes = items.iter().map(|(_, task)| task.size_bytes() + TASK_BYTES).sum();
+            self.bytes += bytes;
+            Kept { place, items, bytes }
+        };
+        self.records.push_front(record);
+        self.records.front().map(|record| record.items.as_slice())
+    }
+
+    fn shrink(&mut self) {
+        while self.bytes > RECENT_BYTES_MAX
+            && let Some(record) = self.records.pop_back()
+        {
+            self.bytes -= record.bytes;
+        }
+    }
+}
+
+/// As [`Recent::read_bodies`], where nothing was read lately.
 pub fn read_bodies(
     read: impl Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>,
     wanted: &[Wanted],
 ) -> Vec<Option<Arc<Spec>>> {
-    let mut bodies = vec![None; wanted.len()];
-    let mut order: Vec<usize> = (0..wanted.len()).collect();
-    order.sort_by_key(|index| (wanted[*index].place, wanted[*index].id));
-    for group in order.chunk_by(|one, other| wanted[*one].place == wanted[*other].place) {
-        let Some(mut items) = read_items(&read, wanted[group[0]].place) else { continue };
-        for index in group {
-            let of = |(id, _): &(TaskId, Task)| *id == wanted[*index].id;
-            bodies[*index] = items.iter_mut().find(|item| of(item)).and_then(|(_, task)| task.spec.clone());
-        }
-    }
-    bodies
+    Recent::default().read_bodies(read, wanted)
 }
 
 /// The tasks in a record of facts.
