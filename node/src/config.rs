@@ -1,6 +1,9 @@
 //! What can be set, with defaults and bounds.
 
 use crate::limits::LEASE_MS_MAX;
+use norn_client::wire::QueueName;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Settings of the protocol core. All nodes of a cluster should agree on them; safety does not depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,9 +30,36 @@ pub struct Config {
     pub clock_calm_ms: u64,
     /// A node that leads although another is preferred hands over after the other was up for so long.
     pub transfer_after_ms: u64,
+    /// How long finished tasks are kept.
+    pub retention: Arc<Retention>,
+    /// Tasks are forgotten only when their ids are so old. Nothing may be enqueued under an id that is not above a forgotten
+    /// one, so this must be longer than any write may be on its way.
+    pub forget_after_ms: u64,
     /// A known bug to put back, so that a simulation can be seen to catch it.
     #[cfg(feature = "mutants")]
     pub mutant: Option<Mutant>,
+}
+
+/// How long finished tasks are kept, by queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retention {
+    /// Where nothing else is said.
+    pub default_ms: u64,
+    /// For single queues.
+    pub queues: BTreeMap<QueueName, u64>,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Retention { default_ms: 7 * 24 * 3_600_000, queues: BTreeMap::new() }
+    }
+}
+
+impl Retention {
+    /// Of a queue, or of a task whose queue is not known.
+    pub fn of(&self, queue: Option<&QueueName>) -> u64 {
+        queue.and_then(|queue| self.queues.get(queue)).copied().unwrap_or(self.default_ms)
+    }
 }
 
 /// Bugs that the simulator must catch.
@@ -65,6 +95,10 @@ pub enum Mutant {
     RecoveringCounts,
     /// A leader counts replicas with holes for grants.
     HolesGrant,
+    /// Tasks are forgotten when a majority has the tombstones, and for good when a majority has forgotten.
+    ForgetsByMajority,
+    /// Facts about tasks that may have been forgotten are taken from anybody.
+    FloorIgnored,
 }
 
 impl Default for Config {
@@ -81,6 +115,8 @@ impl Default for Config {
             clock_fencing: true,
             clock_calm_ms: 30_000,
             transfer_after_ms: 5_000,
+            retention: Arc::new(Retention::default()),
+            forget_after_ms: 24 * 3_600_000,
             #[cfg(feature = "mutants")]
             mutant: None,
         }
@@ -115,6 +151,7 @@ impl Config {
             ("clock_drift_ppm", self.clock_drift_ppm, 1, 100_000),
             ("clock_calm_ms", self.clock_calm_ms, 0, 3_600_000),
             ("transfer_after_ms", self.transfer_after_ms, 100, LEASE_MS_MAX),
+            ("forget_after_ms", self.forget_after_ms, self.request_timeout_ms * 2, u64::MAX),
         ];
         match bounds.into_iter().find(|(_, value, low, high)| value < low || value > high) {
             Some((name, value, low, high)) => Err(ConfigError { name, value, low, high }),

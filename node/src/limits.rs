@@ -43,6 +43,10 @@ pub const RECENT_CHANGES_MAX: usize = 4_096;
 pub const EXCHANGE_TASKS_MAX: usize = 512;
 /// Bytes of tasks in one message of anti-entropy.
 pub const EXCHANGE_BYTES_MAX: usize = 1 << 20;
+/// Tasks buried at once; more wait a moment.
+pub const RETIRE_TASKS_MAX: usize = 256;
+/// Tasks forgotten by one operation.
+pub const FORGET_TASKS_MAX: usize = 1_024;
 /// Bytes of endings in one operation, and of operations or done flags in one message; one is always allowed.
 pub const ENDINGS_BYTES_MAX: usize = 4 << 20;
 /// Entries looked at for one page of a list.

@@ -12,5 +12,5 @@ use std::collections::BTreeMap;
 /// All tasks that a node holds, of all partitions.
 pub fn tasks_of(core: &Core) -> BTreeMap<TaskId, Task> {
     let views: Vec<ReplicaView> = core.inspect();
-    views.iter().flat_map(|view| core.tasks(view.partition).map(|(id, task)| (*id, task.clone()))).collect()
+    views.iter().flat_map(|view| core.tasks(view.partition)).collect()
 }

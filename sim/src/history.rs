@@ -7,7 +7,7 @@ use norn_client::wire::{Error, NodeId, PartitionId, TaskId, Token};
 use norn_node::protocol::record::Record;
 use norn_node::protocol::task::Task;
 use norn_node::protocol::{Observation, Ticket};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A point of a run: later moments are greater.
@@ -94,6 +94,8 @@ pub enum Fact {
     Completion(Token),
     /// A cancellation, or the decision that it is dead.
     Cancel,
+    /// That it ended, and that nothing else of it is kept.
+    Tomb,
 }
 
 /// Everything that `task` says.
@@ -104,6 +106,7 @@ pub fn facts_of(task: &Task) -> Vec<Fact> {
         facts.extend(later.completions.iter().map(|(token, _)| Fact::Completion(*token)));
         facts.extend(later.cancel.iter().map(|_| Fact::Cancel));
     }
+    facts.extend(task.tomb.iter().map(|_| Fact::Tomb));
     facts
 }
 
@@ -142,6 +145,8 @@ pub struct History {
     pub specs: BTreeMap<TaskId, Spec>,
     /// Facts that a client was told to be safe, and when.
     pub strict: BTreeMap<(TaskId, Fact), Moment>,
+    /// Tasks whose retention was over, somewhere.
+    pub buried: BTreeSet<TaskId>,
 }
 
 impl History {
@@ -179,6 +184,12 @@ impl History {
             Happening::Finished(Finished { call, result: Ok(response), .. }) => {
                 for (id, fact) in self.acknowledged(call, response) {
                     self.strict.entry((id, fact)).or_insert(moment);
+                }
+            }
+            Happening::Appended { records, .. } => {
+                for record in *records {
+                    let Record::Facts { items, .. } = record else { continue };
+                    self.buried.extend(items.iter().filter(|(_, task)| task.tomb.is_some()).map(|(id, _)| *id));
                 }
             }
             _ => {}

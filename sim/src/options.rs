@@ -1,8 +1,9 @@
 //! Every knob of a run. All are drawn from the seed, so that rare mixtures occur; each can be set by a flag.
 
 use crate::mutants;
-use norn_node::config::{Config, Mutant};
+use norn_node::config::{Config, Mutant, Retention};
 use norn_node::protocol::random::Random;
+use std::sync::Arc;
 
 macro_rules! options {
     ($($(#[$doc:meta])* $name:ident: $kind:ty,)*) => {
@@ -176,6 +177,14 @@ options! {
     disk_slow_percent: u64,
     /// Starts that find records of one partition lost, in a hundred, where no other node has anything to heal.
     damage_percent: u64,
+    /// How long finished tasks are kept.
+    retain_ms: u64,
+    /// Age of an id at which a finished task may be forgotten.
+    forget_after_ms: u64,
+    /// Messages that arrive once more much later, in a million.
+    replay_ppm: u64,
+    /// How much later, at the most.
+    replay_us_max: u64,
 }
 
 /// A draw that is 0, so that the fault is off, one time in four.
@@ -218,6 +227,10 @@ impl Options {
                 options.crash_before_flag_percent = copy.between(60, 90);
                 options.lost_writes_percent = copy.between(30, 50);
             }
+        }
+        let mut copy = copy.child();
+        if copy.chance(1, 2) {
+            options.draw_forgetting(&mut copy);
         }
         overrides.apply(&mut options);
         options.replicas = options.replicas.min(options.nodes);
@@ -292,6 +305,10 @@ impl Options {
             disk_full_percent: 0,
             disk_slow_percent: 0,
             damage_percent: 0,
+            retain_ms: 7 * 24 * 3_600_000,
+            forget_after_ms: 24 * 3_600_000,
+            replay_ppm: 0,
+            replay_us_max: 1,
             mutant: None,
         }
     }
@@ -301,6 +318,15 @@ impl Options {
             self.crash_after_vote_percent = random.between(5, 40);
             // Messages that take as long as a candidate's patience make candidates meet.
             self.delay_us_max = self.heartbeat_ms * random.between(500, 2_000);
+        }
+    }
+
+    fn draw_forgetting(&mut self, random: &mut Random) {
+        self.retain_ms = [0, 500, 5_000][random.below(3) as usize];
+        self.forget_after_ms = random.between(4_000, 15_000);
+        if random.chance(1, 2) {
+            self.replay_ppm = rate(random, 50_000);
+            self.replay_us_max = random.between(1_000_000, 60_000_000);
         }
     }
 
@@ -337,6 +363,11 @@ impl Options {
         self.clock_fencing = !self.wild_wall_clock && !self.wild_monotonic && random.chance(7, 8);
     }
 
+    /// Time in which a finished task is forgotten where nothing is in the way.
+    pub fn forgets_in_ms(&self) -> u64 {
+        self.retain_ms + self.forget_after_ms
+    }
+
     /// Settings of the nodes.
     pub fn config(&self) -> Config {
         Config {
@@ -345,6 +376,8 @@ impl Options {
             exchange_interval_ms: self.exchange_interval_ms,
             clock_fencing: self.clock_fencing,
             clock_calm_ms: self.clock_calm_ms,
+            retention: Arc::new(Retention { default_ms: self.retain_ms, ..Retention::default() }),
+            forget_after_ms: self.forget_after_ms,
             mutant: self.mutant,
             ..Config::default()
         }

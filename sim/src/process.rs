@@ -600,6 +600,8 @@ fn name_of(observation: &Observation) -> &'static str {
         Observation::Wounded { table: true, .. } => "table wounded",
         Observation::Wounded { facts: true, .. } => "facts wounded",
         Observation::Wounded { .. } => "healed",
+        Observation::Forgotten { .. } => "forgotten",
+        Observation::ForgettingHeld { .. } => "forgetting held up",
         Observation::Refused { .. } => "refused",
     }
 }

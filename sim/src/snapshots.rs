@@ -70,7 +70,7 @@ impl World {
             .map_err(|error| error.to_string())
             .and_then(|_| restorer.finish());
         let durable = |core: &Core| {
-            let still = |view| ReplicaView { leads: false, established: false, commit: 0, ..view };
+            let still = |view| ReplicaView { leads: false, established: false, commit: 0, forgets: 0, ..view };
             let views: Vec<ReplicaView> = core.inspect().into_iter().map(still).collect();
             (views, core.save(&mut Cursor::default(), usize::MAX))
         };

@@ -271,6 +271,8 @@ impl World {
             spike_ppm: options.spike_ppm,
             spike_us_max: options.spike_us_max,
             ordered: options.ordered,
+            replay_ppm: options.replay_ppm,
+            replay_us_max: options.replay_us_max,
         };
         let network = Network::new(random.child(), weather);
         let randoms = Randoms {

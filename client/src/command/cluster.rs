@@ -123,7 +123,8 @@ pub(super) async fn partitions<T: Transport>(runner: &mut Runner<T>) -> Result<E
         return Ok(Exit::Done);
     }
     let names = names(runner).await;
-    let titles = ["#PARTITION", "LEADER", "#EPOCH", "#APPLIED", "#TASKS", "#CLAIMS", "HEALTH", "ROOT", "NODES"];
+    let titles =
+        ["#PARTITION", "LEADER", "#EPOCH", "#APPLIED", "#TASKS", "#CLAIMS", "#TOMBS", "HEALTH", "ROOT", "NODES"];
     let mut table = runner.output.new_table(&titles);
     for partition in &partitions {
         table.add_row(partition_row(partition, &names));
@@ -132,13 +133,19 @@ pub(super) async fn partitions<T: Transport>(runner: &mut Runner<T>) -> Result<E
     Ok(Exit::Done)
 }
 
-fn partition_row(partition: &PartitionView, names: &BTreeMap<NodeId, String>) -> [Cell; 9] {
+fn partition_row(partition: &PartitionView, names: &BTreeMap<NodeId, String>) -> [Cell; 10] {
     let held = |count: Option<u64>| count.map_or("-".to_owned(), |count| count.to_string());
     let root = partition.root.as_ref().map_or("-".to_owned(), |root| json::hexadecimal(root));
     let leader = match partition.leader {
         Some(leader) => Cell::new(name(names, leader)),
         None => Cell::new("none").fg(Color::Red),
     };
+    let mut tombstones = Cell::new(held(partition.tombstones));
+    if !partition.held_up_by.is_empty() {
+        let members: Vec<String> = partition.held_up_by.iter().map(|node| name(names, *node)).collect();
+        tombstones = Cell::new(format!("{}, waiting for {}", held(partition.tombstones), members.join(", ")));
+        tombstones = tombstones.fg(Color::Yellow);
+    }
     let health = match partition.health {
         None => Cell::new("-"),
         Some(Health::Whole) => Cell::new(Health::Whole.name()),
@@ -151,6 +158,7 @@ fn partition_row(partition: &PartitionView, names: &BTreeMap<NodeId, String>) ->
         Cell::new(partition.applied),
         Cell::new(held(partition.tasks)),
         Cell::new(held(partition.claims)),
+        tombstones,
         health,
         Cell::new(root.get(..ROOT_CHARACTERS).unwrap_or(&root)),
         Cell::new(cohort(names, partition)),

@@ -310,6 +310,8 @@ pub struct PartitionLine {
     claims: Option<u64>,
     root: Option<String>,
     health: Option<&'static str>,
+    tombstones: Option<u64>,
+    held_up_by: Vec<String>,
 }
 
 /// Of partitions.
@@ -324,6 +326,8 @@ pub fn partition(partition: &PartitionView) -> PartitionLine {
         claims: partition.claims,
         root: partition.root.as_ref().map(|root| hexadecimal(root)),
         health: partition.health.map(Health::name),
+        tombstones: partition.tombstones,
+        held_up_by: partition.held_up_by.iter().map(NodeId::to_string).collect(),
     }
 }
 

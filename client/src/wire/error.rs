@@ -19,6 +19,9 @@ pub enum ErrorCode {
     Ended,
     /// The id was minted too far in the future by the node's clock; mint a new one. Nothing was changed.
     IdFromFuture,
+    /// The id is not above those of tasks that were forgotten, and may be one of them; mint a new one. A replica that had not
+    /// forgotten yet may have stored it.
+    TooOld,
     /// The caller may not do this. Nothing was changed.
     Denied,
     /// The node has no cluster yet, or already has one.
@@ -74,6 +77,7 @@ impl ErrorCode {
             | ErrorCode::Superseded
             | ErrorCode::Ended
             | ErrorCode::IdFromFuture
+            | ErrorCode::TooOld
             | ErrorCode::Denied
             | ErrorCode::Unsupported => Retry::Never,
         }

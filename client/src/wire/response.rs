@@ -318,6 +318,12 @@ pub struct PartitionView {
     pub root: Option<ByteBuf>,
     /// Whether the replica here is whole.
     pub health: Option<Health>,
+    /// Tombstones held here: of tasks whose retention is over, and which are not forgotten yet.
+    #[serde(default)]
+    pub tombstones: Option<u64>,
+    /// If this node leads: members without which it cannot forget finished tasks, for some time already.
+    #[serde(default)]
+    pub held_up_by: Vec<NodeId>,
 }
 
 /// What is missing of a replica.

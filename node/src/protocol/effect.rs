@@ -144,6 +144,18 @@ pub enum Observation {
         /// Operations of the table may be missing.
         table: bool,
     },
+    /// Finished tasks are no more.
+    Forgotten {
+        /// Partition.
+        partition: u16,
+        /// How many.
+        tasks: u64,
+    },
+    /// Members of a cohort are away, so that its finished tasks cannot be forgotten.
+    ForgettingHeld {
+        /// Partition.
+        partition: u16,
+    },
     /// Input was refused that a correct sender would not send.
     Refused {
         /// What.
@@ -167,6 +179,8 @@ impl Observation {
             Observation::Woken { .. } => "woken",
             Observation::ClockStanding { .. } => "clock_standings",
             Observation::Wounded { .. } => "wounds",
+            Observation::Forgotten { .. } => "forgotten",
+            Observation::ForgettingHeld { .. } => "forgetting_held",
             Observation::Refused { .. } => "refused",
         }
     }

@@ -33,6 +33,8 @@ pub struct ReplicaView {
     pub tasks: usize,
     /// What may be missing.
     pub wound: Wound,
+    /// How many times tasks were forgotten here.
+    pub forgets: u64,
 }
 
 impl Node {
@@ -54,6 +56,7 @@ impl Node {
                     content: replica.store.tree().sum(),
                     tasks: replica.store.count(),
                     wound: replica.healing.wound,
+                    forgets: replica.forgets(),
                 }
             })
             .collect()
@@ -64,9 +67,12 @@ impl Node {
         self.partitions.get(&partition)?.store.task(id)
     }
 
-    /// All tasks of one of this node's replicas.
-    pub fn tasks(&self, partition: PartitionId) -> impl Iterator<Item = (&TaskId, &Task)> {
-        self.partitions.get(&partition).into_iter().flat_map(|replica| replica.store.after(None))
+    /// All tasks of one of this node's replicas, and tombstones.
+    pub fn tasks(&self, partition: PartitionId) -> impl Iterator<Item = (TaskId, Task)> {
+        self.partitions.get(&partition).into_iter().flat_map(|replica| {
+            let tasks = replica.store.after(None).map(|(id, task)| (*id, task.clone()));
+            tasks.chain(replica.store.tombs_after(None).map(|(id, tomb)| (*id, Task::from_tomb(*tomb))))
+        })
     }
 
     /// The table of one of this node's replicas.

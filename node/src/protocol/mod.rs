@@ -264,7 +264,16 @@ impl Node {
             M::Want { partition, boot, upto, ids } => self.on_want(from, partition, boot, upto, &ids),
             M::Buckets { partition, digests } => self.on_buckets(from, partition, &digests),
             M::BucketTasks { partition, buckets } => self.on_bucket_tasks(from, partition, &buckets),
-            M::Tasks { partition, items, by_buckets } => self.on_tasks(from, partition, &items, by_buckets),
+            M::Tasks { partition, items, by_buckets, forgets } => {
+                self.on_tasks(from, partition, &items, (by_buckets, forgets))
+            }
+            M::Gone { partition, forgets, ids } => self.on_gone(from, partition, forgets, &ids),
+            M::Tombs { partition, epoch, number, items } => self.on_tombs(from, partition, (epoch, number), &items),
+            M::Buried { partition, epoch, number, replica } => {
+                self.on_buried(from, partition, (epoch, number), replica)
+            }
+            M::Forget { partition, epoch, count } => self.on_forget(from, partition, epoch, count),
+            M::Forgot { partition, epoch, count, replica } => self.on_forgot(from, partition, (epoch, count), replica),
             M::Probe { ask, queues } => self.on_probe(from, ask, queues),
             M::Probed { ask, heads, covered } => self.on_probed(from, ask, &heads, &covered),
             M::Pull { ask, queues } => self.on_pull(from, ask, &queues),
@@ -298,6 +307,7 @@ impl Node {
                 Key::Claim(call) => self.on_claim_timer(call),
                 Key::Park(call) => self.on_park_end(call),
                 Key::Rejoin => self.ask_to_rejoin(),
+                Key::Retire(partition) => self.retire(partition),
             }
         }
     }

@@ -6,7 +6,7 @@
 use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
 use crate::protocol::partition::Wound;
-use crate::protocol::task::Task;
+use crate::protocol::task::{Task, Tomb};
 use norn_client::wire::response::Standing;
 use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Request, Response, TaskId, Token};
 use serde::{Deserialize, Serialize};
@@ -85,6 +85,9 @@ pub enum Outcome {
     /// Refused: too many facts about unknown tasks.
     #[serde(rename = "L")]
     Overloaded,
+    /// Refused: the task is unknown, and may have been forgotten.
+    #[serde(rename = "T")]
+    TooOld,
 }
 
 /// What a replica knows of a task, to a reader.
@@ -312,7 +315,31 @@ pub enum PeerMessage {
     BucketTasks { partition: PartitionId, buckets: Vec<BucketDigests> },
     /// Tasks, to be merged.
     #[serde(rename = "xi")]
-    Tasks { partition: PartitionId, items: Items, by_buckets: bool },
+    Tasks {
+        partition: PartitionId,
+        items: Items,
+        by_buckets: bool,
+        /// How many times the sender has forgotten; absent where it may know what others have forgotten.
+        #[serde(default)]
+        forgets: Option<u64>,
+    },
+    /// The receiver sent these tasks, and may have holes; here they are forgotten, as everything up to `forgets`.
+    #[serde(rename = "xg")]
+    Gone { partition: PartitionId, forgets: u64, ids: Vec<TaskId> },
+
+    // Forgetting.
+    /// Put these tombstones in the place of tasks. With a number: tell the sender, a leader, when you have all of them.
+    #[serde(rename = "ft")]
+    Tombs { partition: PartitionId, epoch: Epoch, number: u64, items: Arc<Vec<(TaskId, Tomb)>> },
+    /// All of them are on disk.
+    #[serde(rename = "fb")]
+    Buried { partition: PartitionId, epoch: Epoch, number: u64, replica: ReplicaId },
+    /// What the table says is forgotten for the `count`th time is committed: forget it.
+    #[serde(rename = "ff")]
+    Forget { partition: PartitionId, epoch: Epoch, count: u64 },
+    /// It is forgotten, on disk.
+    #[serde(rename = "fd")]
+    Forgot { partition: PartitionId, epoch: Epoch, count: u64, replica: ReplicaId },
 
     // Claims.
     /// What is at the head of these queues, surely: the receiver asks its cohorts before it answers.
@@ -365,7 +392,9 @@ impl PeerMessage {
             | PeerMessage::Want { .. }
             | PeerMessage::Buckets { .. }
             | PeerMessage::BucketTasks { .. }
-            | PeerMessage::Tasks { .. } => Class::Bulk,
+            | PeerMessage::Tasks { .. }
+            | PeerMessage::Gone { .. }
+            | PeerMessage::Tombs { .. } => Class::Bulk,
             _ => Class::Urgent,
         }
     }
@@ -405,6 +434,11 @@ impl PeerMessage {
             PeerMessage::Buckets { .. } => "buckets",
             PeerMessage::BucketTasks { .. } => "bucket_tasks",
             PeerMessage::Tasks { .. } => "tasks",
+            PeerMessage::Gone { .. } => "gone",
+            PeerMessage::Tombs { .. } => "tombs",
+            PeerMessage::Buried { .. } => "buried",
+            PeerMessage::Forget { .. } => "forget",
+            PeerMessage::Forgot { .. } => "forgot",
             PeerMessage::Probe { .. } => "probe",
             PeerMessage::Probed { .. } => "probed",
             PeerMessage::Pull { .. } => "pull",

@@ -92,6 +92,14 @@ pub enum Record {
         /// Digest of all losses that the node knew of.
         losses: u64,
     },
+    /// Tasks that are no more: whatever records before this one say of them is void.
+    #[serde(rename = "X")]
+    Forgot {
+        /// Partition.
+        partition: PartitionId,
+        /// Tasks.
+        ids: Vec<TaskId>,
+    },
     /// Last record of a snapshot. It stands nowhere else.
     #[serde(rename = "E")]
     End {
@@ -131,7 +139,7 @@ impl Kind {
     /// wound may have opened one or closed one, so that nothing is known any more.
     pub fn wound(self) -> Option<Wound> {
         match self.0 {
-            b'F' => Some(Wound { facts: true, table: false }),
+            b'F' | b'X' => Some(Wound { facts: true, table: false }),
             b'T' | b'O' | b'W' => Some(Wound { facts: true, table: true }),
             _ => None,
         }
@@ -151,6 +159,7 @@ impl fmt::Display for Kind {
             b'F' => "facts",
             b'E' => "end",
             b'W' => "wound",
+            b'X' => "forgot",
             _ => "unknown",
         })
     }
@@ -170,6 +179,7 @@ impl Record {
             Record::Facts { .. } => b'F',
             Record::End { .. } => b'E',
             Record::Wound { .. } => b'W',
+            Record::Forgot { .. } => b'X',
         })
     }
 
@@ -180,7 +190,8 @@ impl Record {
             | Record::Install { partition, .. }
             | Record::Ops { partition, .. }
             | Record::Facts { partition, .. }
-            | Record::Wound { partition, .. } => Some(*partition),
+            | Record::Wound { partition, .. }
+            | Record::Forgot { partition, .. } => Some(*partition),
             Record::Identity { .. }
             | Record::Boot { .. }
             | Record::Genesis(_)

@@ -7,6 +7,7 @@ use super::record::Record;
 use super::time::Now;
 use super::timers::Key;
 use super::{Node, membership, ring};
+use crate::protocol::consistent::table::Op;
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use norn_client::wire::response::Genesis;
 use norn_client::wire::{NodeId, PartitionId};
@@ -62,25 +63,19 @@ impl Node {
                 replica.install(viewstamp, table.map(Arc::unwrap_or_clone), now, &config);
                 Ok(())
             }
-            Record::Ops { partition, after, ops } => {
-                let (now, config) = (self.now, self.config.clone());
-                let replica = self.partition_mut(partition)?;
-                if after != replica.register.viewstamp && replica.healing.is_passing() {
-                    replica.learn_endings(&ops, now, &config);
-                    return Ok(());
-                }
-                if after != replica.register.viewstamp {
-                    return Err(format!("{partition:?}: operations after {after:?}, the table is elsewhere"));
-                }
-                let applied = ops.iter().try_for_each(|op| replica.apply(op, now, &config));
-                replica.register.forget_recent();
-                applied.map_err(|misfit| misfit.to_string())
-            }
+            Record::Ops { partition, after, ops } => self.recover_ops(partition, after, &ops),
             Record::Facts { partition, items } => {
                 let (now, config) = (self.now, self.config.clone());
                 let replica = self.partition_mut(partition)?;
                 for (id, delta) in Arc::unwrap_or_clone(items) {
                     replica.learn(id, delta, now, &config);
+                }
+                Ok(())
+            }
+            Record::Forgot { partition, ids } => {
+                let store = &mut self.partition_mut(partition)?.store;
+                for id in &ids {
+                    store.forget(id);
                 }
                 Ok(())
             }
@@ -90,6 +85,21 @@ impl Node {
             }
             Record::End { .. } => Err("the end of a snapshot within a log".into()),
         }
+    }
+
+    fn recover_ops(&mut self, partition: PartitionId, after: Viewstamp, ops: &[Arc<Op>]) -> Result<(), String> {
+        let (now, config) = (self.now, self.config.clone());
+        let replica = self.partition_mut(partition)?;
+        if after != replica.register.viewstamp && replica.healing.is_passing() {
+            replica.learn_endings(ops, now, &config);
+            return Ok(());
+        }
+        if after != replica.register.viewstamp {
+            return Err(format!("{partition:?}: operations after {after:?}, the table is elsewhere"));
+        }
+        let applied = ops.iter().try_for_each(|op| replica.apply(op, now, &config));
+        replica.register.forget_recent();
+        applied.map_err(|misfit| misfit.to_string())
     }
 
     /// Whether a record says nothing new. Facts are merged anyway.
@@ -112,6 +122,7 @@ impl Node {
             | Record::Boot { .. }
             | Record::Facts { .. }
             | Record::Wound { .. }
+            | Record::Forgot { .. }
             | Record::End { .. } => false,
         }
     }

@@ -21,6 +21,8 @@ enum Place {
     Beginning,
     /// Of a partition: its tasks up to this one.
     Within(PartitionId, Option<TaskId>),
+    /// Of a partition: its tasks, and its tombstones up to this one.
+    Buried(PartitionId, Option<TaskId>),
     /// Up to and with this partition, or without any.
     After(Option<PartitionId>),
 }
@@ -56,12 +58,17 @@ impl Node {
                     let items = self.save_tasks(partition, after, bytes_max - bytes);
                     cursor.place = match items.last() {
                         Some((last, _)) => Place::Within(partition, Some(*last)),
+                        None => Place::Buried(partition, None),
+                    };
+                    bytes += save_facts(partition, items, &mut records);
+                }
+                Place::Buried(partition, after) => {
+                    let items = self.save_tombs(partition, after, bytes_max - bytes);
+                    cursor.place = match items.last() {
+                        Some((last, _)) => Place::Buried(partition, Some(*last)),
                         None => Place::After(Some(partition)),
                     };
-                    bytes += items.iter().map(size_bytes).sum::<usize>();
-                    if !items.is_empty() {
-                        records.push(Record::Facts { partition, items: Arc::new(items) });
-                    }
+                    bytes += save_facts(partition, items, &mut records);
                 }
             }
         }
@@ -71,6 +78,11 @@ impl Node {
     fn save_tasks(&self, partition: PartitionId, after: Option<TaskId>, bytes_max: usize) -> Vec<(TaskId, Task)> {
         let tasks = self.partitions[&partition].store.after(after);
         within(bytes_max, tasks.map(|(id, task)| (*id, task.clone())), size_bytes).collect()
+    }
+
+    fn save_tombs(&self, partition: PartitionId, after: Option<TaskId>, bytes_max: usize) -> Vec<(TaskId, Task)> {
+        let tombs = self.partitions[&partition].store.tombs_after(after);
+        within(bytes_max, tombs.map(|(id, tomb)| (*id, Task::from_tomb(*tomb))), size_bytes).collect()
     }
 
     fn save_node(&self) -> Vec<Record> {
@@ -94,6 +106,15 @@ impl Node {
         });
         wound.into_iter().chain(vote).chain(table).collect()
     }
+}
+
+/// Adds a record, and says about how large it is.
+fn save_facts(partition: PartitionId, items: Vec<(TaskId, Task)>, records: &mut Vec<Record>) -> usize {
+    let bytes = items.iter().map(size_bytes).sum();
+    if !items.is_empty() {
+        records.push(Record::Facts { partition, items: Arc::new(items) });
+    }
+    bytes
 }
 
 fn size_bytes((_, task): &(TaskId, Task)) -> usize {

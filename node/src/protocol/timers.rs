@@ -38,6 +38,8 @@ pub enum Key {
     Park(u64),
     /// Ask leaders how far a table that lost something must come.
     Rejoin,
+    /// Bury and forget finished tasks of a partition.
+    Retire(PartitionId),
 }
 
 /// Deadlines on the monotonic clock in microseconds.

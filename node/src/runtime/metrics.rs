@@ -52,6 +52,10 @@ counters! {
     ClockStandings = "clock_standings",
     /// Replicas that lost something, and steps of their healing.
     Wounds = "wounds",
+    /// Finished tasks that are no more.
+    Forgotten = "forgotten",
+    /// Minutes in which members that are away kept a partition from forgetting.
+    ForgettingHeld = "forgetting_held",
     /// Input that a correct sender would not send.
     Refused = "input_refused",
     /// Events handed to the core.
@@ -121,6 +125,8 @@ impl Metrics {
             Observation::Woken { .. } => (Counter::Woken, 1),
             Observation::ClockStanding { .. } => (Counter::ClockStandings, 1),
             Observation::Wounded { .. } => (Counter::Wounds, 1),
+            Observation::Forgotten { tasks, .. } => (Counter::Forgotten, *tasks),
+            Observation::ForgettingHeld { .. } => (Counter::ForgettingHeld, 1),
             Observation::Refused { .. } => (Counter::Refused, 1),
         };
         self.add(counter, amount);
@@ -129,6 +135,12 @@ impl Metrics {
             Observation::Granted { .. } => tracing::trace!(?observation, "observed"),
             Observation::ClockStanding { standing, off_us } => tell_clock(*standing, *off_us),
             Observation::Wounded { partition, facts, table } => tell_wound(*partition, *facts, *table),
+            Observation::ForgettingHeld { partition } => {
+                tracing::warn!(
+                    partition,
+                    "finished tasks cannot be forgotten while a member is away or has holes; see `norn partitions`"
+                );
+            }
             _ => tracing::debug!(?observation, "observed"),
         }
     }

@@ -2,15 +2,17 @@
 //!
 //! [`DEFINITIONS`] is the only list of settings: names, limits, defaults, descriptions.
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Retention};
 use crate::runtime::certificates::{CertificateError, CertificateFiles, find_node};
 use crate::runtime::listener::ListenerBounds;
 use crate::runtime::peers::LinkBounds;
 use crate::runtime::store::StoreBounds;
 use crate::storage::{LogConfig, NoSyncPolicy, SyncPolicy};
+use norn_client::wire::QueueName;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a setting's value must be.
@@ -77,6 +79,14 @@ pub const DEFINITIONS: &[Definition] = &[
         3_600_000,
         "5000",
         "a preferred leader must be up so long to be handed its partitions",
+    ),
+    text("retain", "7d", "how long finished tasks are kept, and where it differs: `7d, mail/out=1h, audit=90d`"),
+    number(
+        "forget_after_ms",
+        1_000,
+        1 << 50,
+        "86400000",
+        "age of an id at which a finished task may be forgotten; no write may be on its way for longer",
     ),
     number("segment_bytes", 1 << 20, 2 << 30, "67108864", "bytes of records at which a segment of the log is full"),
     number(
@@ -159,6 +169,16 @@ pub enum SettingsError {
     /// Must be given.
     #[error("{0} must be given: --{0}, NORN_{upper}, or {0:?} in the file", upper = .0.to_uppercase())]
     Missing(&'static str),
+    /// Not a retention.
+    #[error(
+        "retain ({origin}): {why}; wanted is a duration and, after commas, QUEUE=DURATION, as in `7d, mail/out=1h`"
+    )]
+    Retention {
+        /// Where it was said.
+        origin: Source,
+        /// What is wrong.
+        why: String,
+    },
     /// Values that do not fit together.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -321,7 +341,12 @@ impl Effective {
         value.parse().map_err(failed)
     }
 
-    fn core(&self) -> Result<Config, ConfigError> {
+    fn retention(&self) -> Result<Retention, SettingsError> {
+        let (value, origin) = &self.values["retain"];
+        retention(value).map_err(|why| SettingsError::Retention { origin: origin.clone(), why })
+    }
+
+    fn core(&self) -> Result<Config, SettingsError> {
         let config = Config {
             heartbeat_ms: self.number("heartbeat_ms"),
             election_timeout_ms: self.number("election_timeout_ms"),
@@ -334,6 +359,8 @@ impl Effective {
             clock_fencing: self.number("clock_fencing") == 1,
             clock_calm_ms: self.number("clock_calm_ms"),
             transfer_after_ms: self.number("transfer_after_ms"),
+            retention: Arc::new(self.retention()?),
+            forget_after_ms: self.number("forget_after_ms"),
             #[cfg(feature = "mutants")]
             mutant: None,
         };
@@ -348,6 +375,25 @@ impl Effective {
             threads => threads,
         }
     }
+}
+
+/// Reads `7d, mail/out=1h`.
+fn retention(text: &str) -> Result<Retention, String> {
+    let duration_ms = |text: &str| {
+        let duration = humantime::parse_duration(text.trim()).map_err(|error| format!("{text:?}: {error}"))?;
+        u64::try_from(duration.as_millis()).map_err(|_| format!("{text:?} is too long"))
+    };
+    let mut parts = text.split(',');
+    let default_ms = duration_ms(parts.next().unwrap_or_default())?;
+    let mut retention = Retention { default_ms, queues: BTreeMap::new() };
+    for part in parts {
+        let (queue, length) = part.split_once('=').ok_or_else(|| format!("{:?} has no `=`", part.trim()))?;
+        let queue = QueueName::new(queue.trim()).map_err(|error| error.to_string())?;
+        if retention.queues.insert(queue, duration_ms(length)?).is_some() {
+            return Err(format!("{:?} names a queue twice", part.trim()));
+        }
+    }
+    Ok(retention)
 }
 
 fn find(name: &str) -> Option<&'static Definition> {
@@ -391,6 +437,16 @@ mod tests {
 
     fn pairs(pairs: &[(&str, &str)]) -> impl Iterator<Item = (String, String)> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect::<Vec<_>>().into_iter()
+    }
+
+    #[test]
+    fn retention_has_a_default_and_exceptions() {
+        let read = retention("7d, mail/out = 1h,audit=0s").unwrap();
+        let of = |queue: &str| read.of(Some(&QueueName::new(queue).unwrap()));
+        assert_eq!((of("mail/out"), of("audit"), of("other"), read.of(None)), (3_600_000, 0, 604_800_000, 604_800_000));
+        for wrong in ["", "week", "7d, mail", "7d, =1h", "7d, a b=1h", "7d, q=1h, q=2h"] {
+            assert!(retention(wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -229,6 +229,8 @@ pub(crate) fn partitions() -> Vec<PartitionView> {
         claims: Some(1),
         root: Some(ByteBuf::from(vec![0xab, 0xcd])),
         health: Some(Health::Holes),
+        tombstones: Some(2),
+        held_up_by: vec![NodeId(2)],
     };
     let lost = PartitionView {
         partition: PartitionId(1),
@@ -237,6 +239,8 @@ pub(crate) fn partitions() -> Vec<PartitionView> {
         claims: None,
         root: None,
         health: None,
+        tombstones: None,
+        held_up_by: Vec::new(),
         ..led.clone()
     };
     vec![led, lost]

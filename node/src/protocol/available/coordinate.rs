@@ -68,6 +68,9 @@ struct Tally {
     conflict: usize,
     future: usize,
     overloaded: usize,
+    too_old: usize,
+    /// Of these, by replicas without holes.
+    too_old_whole: usize,
     silent: usize,
 }
 
@@ -81,6 +84,8 @@ impl Group {
             conflict: 0,
             future: 0,
             overloaded: 0,
+            too_old: 0,
+            too_old_whole: 0,
             silent: self.cohort.len() - self.answers.len(),
         };
         for answer in self.answers.values() {
@@ -98,6 +103,10 @@ impl Group {
                 Outcome::Conflict => tally.conflict += 1,
                 Outcome::Future => tally.future += 1,
                 Outcome::Overloaded => tally.overloaded += 1,
+                Outcome::TooOld => {
+                    tally.too_old += 1;
+                    tally.too_old_whole += whole;
+                }
             }
         }
         tally
@@ -115,7 +124,8 @@ impl Group {
             Acks::Quorum => (tally.whole, majority),
             Acks::All => (stored, replicas),
         };
-        if tally.orphan_whole >= majority {
+        let enqueues = self.items[index].1.spec.is_some();
+        if tally.orphan_whole + tally.too_old_whole >= majority && !enqueues {
             return Some(Err(Error::new(ErrorCode::NotFound, "no such task").about(id)));
         }
         if reached >= needed && tally.stored > 0 {
@@ -125,7 +135,11 @@ impl Group {
         if reached + tally.silent >= needed {
             return None;
         }
-        let error = if tally.conflict > 0 {
+        let error = if tally.too_old > 0 && enqueues {
+            let message =
+                "the id is older than tasks that were forgotten: it may be one of them; enqueue under a new id";
+            Error::new(ErrorCode::TooOld, message)
+        } else if tally.conflict > 0 {
             Error::new(ErrorCode::Conflict, "this id or number was used with other content; nothing was overwritten")
         } else if tally.future > 0 {
             Error::new(
@@ -247,7 +261,14 @@ impl Node {
     }
 
     fn admit(&self, partition: PartitionId, id: &TaskId, delta: &Task) -> Outcome {
-        let store = &self.partitions[&partition].store;
+        let replica = &self.partitions[&partition];
+        let store = &replica.store;
+        if store.tomb(id).is_some() {
+            return Outcome::Stored;
+        }
+        if replica.may_have_forgotten(id) && !mutant!(self.config, FloorIgnored) {
+            return Outcome::TooOld;
+        }
         let known = store.task(id);
         if known.is_some_and(|task| task.contradicts(delta).is_err()) {
             return Outcome::Conflict;

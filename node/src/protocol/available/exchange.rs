@@ -140,7 +140,8 @@ impl Node {
         let ids: Vec<TaskId> = recent.take(EXCHANGE_TASKS_MAX).collect();
         let upto = cursor + ids.len() as u64;
         let unique: BTreeSet<TaskId> = ids.into_iter().collect();
-        let tasks: Vec<(TaskId, Digest)> = unique.into_iter().map(|id| (id, store.digest(&id))).collect();
+        let known = unique.into_iter().filter(|id| store.knows(id));
+        let tasks: Vec<(TaskId, Digest)> = known.map(|id| (id, store.digest(&id))).collect();
         if !tasks.is_empty() {
             self.outbox.send(node, PeerMessage::Recent { partition, boot: self.boot, upto, tasks });
         }
@@ -185,21 +186,22 @@ impl Node {
 
     /// Sends tasks in messages of bounded size.
     fn send_tasks(&mut self, to: NodeId, partition: PartitionId, ids: &[TaskId], by_buckets: bool) {
-        let store = &self.partitions[&partition].store;
+        let replica = &self.partitions[&partition];
+        let (store, forgets) = (&replica.store, replica.forgets_surely());
         let mut batch: Vec<(TaskId, Task)> = Vec::new();
         let mut bytes = 0;
         for id in ids {
-            let Some(task) = store.task(id) else { continue };
+            let Some(task) = store.content(id) else { continue };
             bytes += task.size_bytes();
-            batch.push((*id, task.clone()));
+            batch.push((*id, task));
             if batch.len() >= EXCHANGE_TASKS_MAX || bytes >= EXCHANGE_BYTES_MAX {
                 let items = Arc::new(std::mem::take(&mut batch));
-                self.outbox.send(to, PeerMessage::Tasks { partition, items, by_buckets });
+                self.outbox.send(to, PeerMessage::Tasks { partition, items, by_buckets, forgets });
                 bytes = 0;
             }
         }
         if !batch.is_empty() {
-            self.outbox.send(to, PeerMessage::Tasks { partition, items: Arc::new(batch), by_buckets });
+            self.outbox.send(to, PeerMessage::Tasks { partition, items: Arc::new(batch), by_buckets, forgets });
         }
     }
 

@@ -17,6 +17,7 @@ use super::record::Record;
 use super::task::Task;
 use super::timers::Key;
 use super::{Node, Observation};
+use crate::config::mutant;
 use norn_client::wire::error::Error;
 use norn_client::wire::{NodeId, PartitionId, QueueName, Request, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -194,6 +195,7 @@ impl Node {
         }
         if !ended.is_empty() {
             self.arm_drop(partition);
+            self.arm_retire(partition);
             for id in ended {
                 self.wake_watchers(&id);
             }
@@ -267,10 +269,11 @@ impl Node {
     /// A follower granted a task that it does not know: it gets the facts.
     pub(super) fn send_specs(&mut self, partition: PartitionId, to: NodeId, ids: &[TaskId]) {
         let Some(replica) = self.partitions.get(&partition) else { return };
-        let known = |id: &TaskId| replica.store.task(id).map(|task| (*id, task.clone()));
+        let known = |id: &TaskId| replica.store.content(id).map(|task| (*id, task));
         let items: Vec<(TaskId, Task)> = ids.iter().filter_map(known).collect();
         if !items.is_empty() {
-            let message = super::PeerMessage::Tasks { partition, items: Arc::new(items), by_buckets: false };
+            let forgets = replica.forgets_surely();
+            let message = super::PeerMessage::Tasks { partition, items: Arc::new(items), by_buckets: false, forgets };
             self.outbox.send(to, message);
         }
     }
@@ -281,14 +284,26 @@ impl Node {
         from: NodeId,
         partition: PartitionId,
         items: &super::peer::Items,
-        by_buckets: bool,
+        (by_buckets, forgets): (bool, Option<u64>),
     ) {
         let right = items.iter().all(|(id, _)| self.partition_of(id) == partition);
-        if !right || !self.partitions.get(&partition).is_some_and(|replica| replica.cohort.contains(&from)) {
+        let replica = self.partitions.get(&partition).filter(|replica| right && replica.cohort.contains(&from));
+        let Some(replica) = replica else {
             self.outbox.observe(Observation::Refused { what: "tasks of another partition" });
             return;
-        }
-        let tasks = self.learn_shared(partition, items);
+        };
+        let behind = forgets.is_none_or(|theirs| theirs < replica.forgets()) && !mutant!(self.config, FloorIgnored);
+        let over = |id: &TaskId| behind && replica.may_have_forgotten(id);
+        let gone: Vec<TaskId> = items.iter().map(|(id, _)| *id).filter(over).collect();
+        let tasks = if gone.is_empty() {
+            self.learn_shared(partition, items)
+        } else {
+            let taken = items.iter().filter(|(id, _)| !over(id)).cloned().collect();
+            if forgets.is_none() {
+                self.refuse_forgotten(from, partition, gone);
+            }
+            self.learn(partition, taken)
+        };
         if tasks > 0 {
             self.outbox.observe(Observation::Repaired { partition: partition.0, tasks, by_buckets });
         }

@@ -154,7 +154,7 @@ impl Node {
         let replica = self.partitions.get(&partition)?;
         let register = &replica.register;
         Some(Known {
-            task: replica.store.task(id).cloned().unwrap_or_default(),
+            task: replica.store.content(id).unwrap_or_default(),
             cell: register.cell(id).cloned(),
             viewstamp: register.viewstamp,
             holes: replica.healing.wound.facts,

@@ -1,10 +1,10 @@
 //! Tasks of one partition with everything that is derived from them: digests, tree, index, recent changes.
 
-use super::index::{Class, Index};
+use super::index::{Class, Ended, Index};
 use super::tree::{Root, Tree, bucket_of};
 use crate::limits::RECENT_CHANGES_MAX;
 use crate::protocol::consistent::table::{Cell, CellState};
-use crate::protocol::task::{Digest, Task};
+use crate::protocol::task::{Digest, Task, Tomb, buried};
 use crdts::CvRDT;
 use norn_client::wire::{QueueName, Spec, State, TaskId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,6 +31,8 @@ pub struct Learned {
 #[derive(Debug, Default)]
 pub struct Store {
     tasks: BTreeMap<TaskId, Entry>,
+    /// Tasks whose retention is over; disjoint from `tasks`.
+    tombs: BTreeMap<TaskId, Tomb>,
     tree: Tree,
     index: Index,
     /// Changes numbered from 1 in each boot; the newest `RECENT_CHANGES_MAX` are kept.
@@ -38,6 +40,11 @@ pub struct Store {
     changes: u64,
     /// Queues whose ready tasks changed since last asked.
     touched: BTreeSet<QueueName>,
+}
+
+/// In which queue a task has ended, and when: not before it was enqueued, whatever a client says.
+fn ended<'a>(id: &TaskId, task: &'a Task) -> Option<Ended<'a>> {
+    task.tomb().map(|tomb| (task.spec.as_ref().map(|spec| &spec.queue), tomb.at_ms.max(id.time_ms())))
 }
 
 /// Where a task stands, from its facts and its claim. `lapsed` says that the leader saw the claim run out.
@@ -62,6 +69,12 @@ impl Store {
         if delta.is_bottom() {
             return Learned::default();
         }
+        if let Some(tomb) = &delta.tomb {
+            return self.bury(id, **tomb);
+        }
+        if self.tombs.contains_key(&id) {
+            return Learned::default();
+        }
         let Store { tasks, index, tree, touched, .. } = self;
         let mut before_class = None;
         let entry = tasks.entry(id).and_modify(|entry| before_class = Some(entry.class)).or_insert_with(|| Entry {
@@ -71,6 +84,7 @@ impl Store {
         });
         let (before_digest, had_ended) = (entry.digest, entry.task.ended().is_some());
         let spec_before = entry.task.spec.clone();
+        let before_ms = ended(&id, &entry.task).map(|(_, at_ms)| at_ms);
         let facts_before = entry.task.facts_digest(&id);
         let spec_changes = delta.spec.is_some() && delta.spec != spec_before;
         entry.task.merge(delta);
@@ -92,10 +106,43 @@ impl Store {
             index.change(id, to.as_ref().map(|(queue, priority)| (queue, *priority)), None, Some(class));
             touched.extend(from.into_iter().chain(to).map(|(queue, _)| queue));
         }
+        let before = before_ms.map(|at_ms| (spec_before.as_ref().map(|spec| &spec.queue), at_ms));
+        index.change_ended(id, before, ended(&id, &entry.task));
         let (ended, digest) = (entry.task.ended().is_some() && !had_ended, entry.digest);
         tree.change(&id, before_digest, digest);
         self.remember(id);
         Learned { changed: true, ended }
+    }
+
+    /// Puts a tombstone in the place of a task, known or not.
+    fn bury(&mut self, id: TaskId, tomb: Tomb) -> Learned {
+        if let Some(known) = self.tombs.get_mut(&id) {
+            *known = (*known).max(tomb);
+            return Learned::default();
+        }
+        let (before, had_ended) = self.remove(&id);
+        self.tree.change(&id, before, buried(&id));
+        self.tombs.insert(id, tomb);
+        self.remember(id);
+        Learned { changed: true, ended: !had_ended }
+    }
+
+    /// Takes a task out of everything but the tree. Its digest, and whether it had ended.
+    fn remove(&mut self, id: &TaskId) -> (Digest, bool) {
+        let Some(entry) = self.tasks.remove(id) else { return (0, false) };
+        let place = entry.task.spec.as_ref().map(|spec| (&spec.queue, spec.priority));
+        self.index.change(*id, place, Some(entry.class), None);
+        let had_ended = ended(id, &entry.task);
+        self.index.change_ended(*id, had_ended, None);
+        self.touched.extend(place.map(|(queue, _)| queue.clone()));
+        (entry.digest, had_ended.is_some())
+    }
+
+    /// A task is no more: nothing is known of it any longer. Whether anything was.
+    pub fn forget(&mut self, id: &TaskId) -> bool {
+        let before = if self.tombs.remove(id).is_some() { buried(id) } else { self.remove(id).0 };
+        self.tree.change(id, before, 0);
+        before != 0
     }
 
     fn remember(&mut self, id: TaskId) {
@@ -139,19 +186,58 @@ impl Store {
         self.tasks.get(id).map(|entry| entry.class)
     }
 
+    /// A task's tombstone.
+    pub fn tomb(&self, id: &TaskId) -> Option<&Tomb> {
+        self.tombs.get(id)
+    }
+
+    /// All that is known of a task, to be sent: its facts, or its tombstone.
+    pub fn content(&self, id: &TaskId) -> Option<Task> {
+        self.task(id).cloned().or_else(|| self.tomb(id).map(|tomb| Task::from_tomb(*tomb)))
+    }
+
+    /// How a task ended: what another replica needs to judge alike.
+    pub fn ending(&self, id: &TaskId) -> Option<Task> {
+        let ended = self.task(id).filter(|task| task.ended().is_some()).map(Task::ending);
+        ended.or_else(|| self.tomb(id).map(|tomb| Task::from_tomb(*tomb)))
+    }
+
     /// A task's digest; 0 if it is unknown.
     pub fn digest(&self, id: &TaskId) -> Digest {
-        self.tasks.get(id).map_or(0, |entry| entry.digest)
+        let tomb = || if self.tombs.contains_key(id) { buried(id) } else { 0 };
+        self.tasks.get(id).map_or_else(tomb, |entry| entry.digest)
+    }
+
+    /// Whether anything is known of a task.
+    pub fn knows(&self, id: &TaskId) -> bool {
+        self.tasks.contains_key(id) || self.tombs.contains_key(id)
+    }
+
+    /// Whether a task's spec is not known, and could be.
+    pub fn lacks_spec(&self, id: &TaskId) -> bool {
+        !self.tombs.contains_key(id) && self.task(id).is_none_or(|task| task.spec.is_none())
     }
 
     /// Whether a task is known to have ended.
     pub fn ended(&self, id: &TaskId) -> bool {
-        self.tasks.get(id).is_some_and(|entry| entry.task.ended().is_some())
+        self.tombs.contains_key(id) || self.task(id).is_some_and(|task| task.ended().is_some())
     }
 
-    /// Number of tasks.
+    /// Number of tasks, without those whose retention is over.
     pub fn count(&self) -> usize {
         self.tasks.len()
+    }
+
+    /// Tombstones after an id, in order.
+    pub fn tombs_after(&self, after: Option<TaskId>) -> impl Iterator<Item = (&TaskId, &Tomb)> {
+        use std::ops::Bound;
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.tombs.range((from, Bound::Unbounded))
+    }
+
+    /// Number of tombstones.
+    pub fn tombs_count(&self) -> usize {
+        self.tombs.len()
     }
 
     /// Tasks after an id, in order.
@@ -183,6 +269,11 @@ impl Store {
         for (id, entry) in &self.tasks {
             if let Some(tasks) = found.get_mut(&(bucket_of(id) as u16)) {
                 tasks.push((*id, entry.digest));
+            }
+        }
+        for id in self.tombs.keys() {
+            if let Some(tasks) = found.get_mut(&(bucket_of(id) as u16)) {
+                tasks.push((*id, buried(id)));
             }
         }
         found
@@ -220,7 +311,14 @@ impl Store {
             }
             let place = entry.task.spec.as_ref().map(|spec| (&spec.queue, spec.priority));
             index.change(*id, place, None, Some(entry.class));
+            index.change_ended(*id, None, ended(id, &entry.task));
             tree.change(id, 0, entry.digest);
+        }
+        for id in self.tombs.keys() {
+            if self.tasks.contains_key(id) {
+                return Err(format!("task {id}: it is known beside its tombstone"));
+            }
+            tree.change(id, 0, buried(id));
         }
         if index != self.index {
             return Err("the index is not that of its tasks".into());
