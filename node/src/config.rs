@@ -35,6 +35,8 @@ pub struct Config {
     /// Tasks are forgotten only when their ids are so old. Nothing may be enqueued under an id that is not above a forgotten
     /// one, so this must be longer than any write may be on its way.
     pub forget_after_ms: u64,
+    /// Finished tasks are archived before they are buried.
+    pub archives: bool,
     /// A known bug to put back, so that a simulation can be seen to catch it.
     #[cfg(feature = "mutants")]
     pub mutant: Option<Mutant>,
@@ -117,6 +119,7 @@ impl Default for Config {
             transfer_after_ms: 5_000,
             retention: Arc::new(Retention::default()),
             forget_after_ms: 24 * 3_600_000,
+            archives: false,
             #[cfg(feature = "mutants")]
             mutant: None,
         }

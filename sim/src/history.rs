@@ -46,8 +46,11 @@ pub struct Store {
 /// Something that happened.
 #[derive(Debug)]
 pub enum Happening<'a> {
-    /// The founding record is settled. `fencing` says that nodes with a wrong clock must not lead.
-    Founded { fencing: bool },
+    /// The founding record is settled. `fencing` says that nodes with a wrong clock must not lead, `archives` that tasks are
+    /// archived before they are buried.
+    Founded { fencing: bool, archives: bool },
+    /// A node's archive has these tasks.
+    Archived { ids: &'a [TaskId] },
     /// A node starts from these records. What was not synced may have come through the crash all the same.
     Replayed { node: usize, records: &'a [Record] },
     /// A disk has lost these records for good, and these are left.

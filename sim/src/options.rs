@@ -181,6 +181,8 @@ options! {
     retain_ms: u64,
     /// Age of an id at which a finished task may be forgotten.
     forget_after_ms: u64,
+    /// Finished tasks are archived first.
+    archives: bool,
     /// Messages that arrive once more much later, in a million.
     replay_ppm: u64,
     /// How much later, at the most.
@@ -307,6 +309,7 @@ impl Options {
             damage_percent: 0,
             retain_ms: 7 * 24 * 3_600_000,
             forget_after_ms: 24 * 3_600_000,
+            archives: false,
             replay_ppm: 0,
             replay_us_max: 1,
             mutant: None,
@@ -324,6 +327,7 @@ impl Options {
     fn draw_forgetting(&mut self, random: &mut Random) {
         self.retain_ms = [0, 500, 5_000][random.below(3) as usize];
         self.forget_after_ms = random.between(4_000, 15_000);
+        self.archives = random.chance(1, 3);
         if random.chance(1, 2) {
             self.replay_ppm = rate(random, 50_000);
             self.replay_us_max = random.between(1_000_000, 60_000_000);
@@ -378,6 +382,7 @@ impl Options {
             clock_calm_ms: self.clock_calm_ms,
             retention: Arc::new(Retention { default_ms: self.retain_ms, ..Retention::default() }),
             forget_after_ms: self.forget_after_ms,
+            archives: self.archives,
             mutant: self.mutant,
             ..Config::default()
         }

@@ -11,7 +11,7 @@ use crate::options::Options;
 use crate::wire::{decode_peer, encode_peer, encode_response};
 use crate::world::{Event, World};
 use norn_client::wire::response::Standing;
-use norn_client::wire::{NodeId, Request, Response};
+use norn_client::wire::{NodeId, PartitionId, Request, Response, TaskId};
 use norn_node::protocol::event::Principal;
 use norn_node::protocol::random::Random;
 use norn_node::protocol::{
@@ -372,6 +372,11 @@ impl World {
                 }
                 (0..self.nodes.len()).filter(|other| *other != node).for_each(|other| self.link(node, other));
             }
+            Effect::Archive { partition, number, tasks } => {
+                let delay_us = self.randoms.saves.between(0, 100_000);
+                let ids = tasks.into_iter().map(|task| task.id).collect();
+                self.schedule_in(delay_us, Event::Archived { node, boot, partition, number, ids });
+            }
             Effect::Observe(observation) => {
                 self.line(format_args!("n{node} {observation:?}"));
                 self.count(&format!("sometimes: {}", name_of(&observation)));
@@ -379,6 +384,18 @@ impl World {
             }
             Effect::Stopped => self.line(format_args!("n{node} stopped")),
             Effect::Halt { reason } => self.fail("halt", format!("node {node}: core halted: {reason}")),
+        }
+    }
+
+    /// Finished tasks are in the archive, but sometimes nobody is told.
+    pub fn archived(&mut self, node: usize, boot: u64, (partition, number): (PartitionId, u64), ids: &[TaskId]) {
+        if self.nodes[node].boot != boot {
+            return;
+        }
+        self.count("sometimes: archived");
+        self.tell(Happening::Archived { ids });
+        if self.randoms.saves.chance(9, 10) {
+            self.give(node, Input::Archived { partition, number });
         }
     }
 

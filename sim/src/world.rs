@@ -14,6 +14,7 @@ use crate::properties::{self, Property};
 use crate::settle::Audit;
 use crate::trace::{Keep, Trace};
 use crate::workload::{Act, Client};
+use norn_client::wire::{PartitionId, TaskId};
 use norn_node::protocol::Ticket;
 use norn_node::protocol::random::Random;
 use std::cmp::Reverse;
@@ -78,6 +79,14 @@ pub enum Event {
         node: usize,
         boot: u64,
         anew: bool,
+    },
+    /// Tasks are in a node's archive.
+    Archived {
+        node: usize,
+        boot: u64,
+        partition: PartitionId,
+        number: u64,
+        ids: Vec<TaskId>,
     },
     /// A node wants to be woken.
     NodeWake {
@@ -353,6 +362,9 @@ impl World {
             Event::ClientGone { node, boot, connection } => self.client_gone(node, boot, connection),
             Event::Break { connection } => self.break_connection(connection),
             Event::Synced { node, boot, ticket } => self.synced(node, boot, ticket),
+            Event::Archived { node, boot, partition, number, ids } => {
+                self.archived(node, boot, (partition, number), &ids);
+            }
             Event::Save { node, boot, anew } => self.save_part(node, boot, anew),
             Event::NodeWake { node, boot } => self.node_wake(node, boot),
             Event::Crash { node, boot } => self.crash_in_sync(node, boot),

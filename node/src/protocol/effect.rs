@@ -4,7 +4,7 @@ use crate::protocol::event::ClientId;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::record::Record;
 use norn_client::wire::response::{Genesis, Standing};
-use norn_client::wire::{NodeId, Response, TaskId, Token};
+use norn_client::wire::{NodeId, PartitionId, Response, TaskId, TaskView, Token};
 use std::sync::Arc;
 
 /// Number of a [`Effect::Persist`]; they are handed out in order, and a [`super::event::Event::Persisted`] covers all before it.
@@ -43,6 +43,16 @@ pub enum Effect {
     Joined {
         /// The founding record.
         genesis: Arc<Genesis>,
+    },
+    /// Append these finished tasks of a partition to the archive, then report [`super::event::Event::Archived`]. They may have
+    /// been archived before. Asked again after a while if nothing is reported.
+    Archive {
+        /// Partition.
+        partition: PartitionId,
+        /// To be reported back.
+        number: u64,
+        /// Tasks.
+        tasks: Vec<TaskView>,
     },
     /// A fact for observers: logs, counters, the simulator's properties.
     Observe(Observation),

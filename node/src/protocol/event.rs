@@ -2,7 +2,7 @@
 
 use crate::protocol::effect::Ticket;
 use crate::protocol::peer::PeerMessage;
-use norn_client::wire::{NodeId, Request};
+use norn_client::wire::{NodeId, PartitionId, Request};
 use std::sync::Arc;
 
 /// A client connection, numbered by the host; never reused while the node runs.
@@ -38,6 +38,13 @@ pub enum Event {
         principal: Principal,
         /// What.
         request: Request,
+    },
+    /// Finished tasks are in the archive, durably.
+    Archived {
+        /// Partition.
+        partition: PartitionId,
+        /// As in the effect.
+        number: u64,
     },
     /// The connection is closed; nobody waits for its answers.
     ClientGone {

@@ -3,12 +3,13 @@
 use crate::protocol::Node;
 use crate::protocol::{ClientId, Cursor, Effect, Event, PeerMessage, Principal};
 use crate::runtime::answers::AnswerSender;
+use crate::runtime::archive::{Archive, Batch};
 use crate::runtime::clock::Clock;
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::runtime::peers::Peers;
 use crate::runtime::store::{Report, Store, fatal};
 use norn_client::wire::response::Genesis;
-use norn_client::wire::{NodeId, Request, Response};
+use norn_client::wire::{NodeId, PartitionId, Request, Response};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
@@ -43,6 +44,13 @@ pub enum Internal {
     },
     /// The log's thread has something to say.
     Log(Report),
+    /// Finished tasks are in the archive.
+    Archived {
+        /// Partition.
+        partition: PartitionId,
+        /// The core's number.
+        number: u64,
+    },
     /// Hand over and stop.
     Shutdown,
 }
@@ -93,6 +101,8 @@ pub struct Driver {
     pub clock: Clock,
     /// The log's thread.
     pub store: Store,
+    /// Where finished tasks go, if anywhere.
+    pub archive: Option<Archive>,
     /// Links to the other members.
     pub peers: Peers,
     /// Where the cluster is told once it is known.
@@ -204,6 +214,7 @@ impl Running {
             Internal::PeerHeard { peer, process } => return self.driver.peers.heard(peer, process),
             Internal::Log(Report::Persisted(ticket)) => Event::Persisted { ticket },
             Internal::Log(Report::StateWanted { anew }) => return self.save(anew),
+            Internal::Archived { partition, number } => Event::Archived { partition, number },
             Internal::Shutdown => Event::Shutdown,
         };
         self.step(event);
@@ -257,6 +268,10 @@ impl Running {
                     tracing::info!(cluster = %genesis.cluster, members = genesis.members.len(), "belongs to a cluster");
                     self.driver.peers.join(&genesis);
                     self.driver.genesis.send_replace(Some(genesis));
+                }
+                Effect::Archive { partition, number, tasks } => {
+                    let archive = self.driver.archive.as_ref().expect("asked for where there is one");
+                    archive.append(Batch { partition, number, tasks });
                 }
                 Effect::Observe(observation) => self.driver.metrics.observe(&observation),
                 Effect::Stopped => self.stopped = true,

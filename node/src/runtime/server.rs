@@ -4,6 +4,7 @@ use crate::protocol::Node;
 use crate::protocol::{ClientId, Founding, Principal, Record};
 use crate::restore::Restorer;
 use crate::runtime::answers::answers;
+use crate::runtime::archive::Archive;
 use crate::runtime::clock::Clock;
 use crate::runtime::disk::FileDisk;
 use crate::runtime::driver::{Driver, External, Inputs, Internal};
@@ -20,7 +21,7 @@ use norn_client::wire::{NodeId, Request, Response};
 use quinn::Endpoint;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -64,6 +65,9 @@ pub enum StartError {
     /// The log.
     #[error("log in {0}: {1}")]
     Log(String, String),
+    /// The archive.
+    #[error("archive {file}: {1}; finished tasks are to be written there", file = .0.display())]
+    Archive(PathBuf, io::Error),
     /// The log is another member's. Its peers would refuse whatever it says.
     #[error(
         "the log in {data} is of node {member:?} of cluster {cluster:?}, but the certificate names {certificate:?}; \
@@ -174,10 +178,12 @@ impl Server {
             inputs.internal.clone(),
             Arc::clone(&metrics),
         );
+        let archive = archive(&settings, inputs.internal.clone())?;
         let driver = Driver {
             node,
             clock: Clock::start(),
             store,
+            archive,
             peers,
             genesis,
             metrics: Arc::clone(&metrics),
@@ -279,6 +285,15 @@ impl Server {
         // The good-byes go out at once; what takes longer is waiting for late packets.
         let _ = tokio::time::timeout(GOOD_BYE_TIMEOUT, self.endpoint.wait_idle()).await;
     }
+}
+
+fn archive(settings: &Settings, told: mpsc::Sender<Internal>) -> Result<Option<Archive>, StartError> {
+    let Some(file) = settings.archive.clone() else { return Ok(None) };
+    let done = move |partition, number| {
+        // Without a driver the process is about to end; what is in the archive then is archived once more.
+        let _ = told.blocking_send(Internal::Archived { partition, number });
+    };
+    Archive::start(file.clone(), done).map(Some).map_err(|error| StartError::Archive(file, error))
 }
 
 fn check_certificate(credentials: &Credentials, name: &str) -> Result<(), StartError> {

@@ -81,6 +81,11 @@ pub const DEFINITIONS: &[Definition] = &[
         "a preferred leader must be up so long to be handed its partitions",
     ),
     text("retain", "7d", "how long finished tasks are kept, and where it differs: `7d, mail/out=1h, audit=90d`"),
+    text(
+        "archive",
+        "",
+        "file to which finished tasks are appended as JSON lines before they are given up; by default none",
+    ),
     number(
         "forget_after_ms",
         1_000,
@@ -309,6 +314,7 @@ impl Effective {
             advertise,
             zone: self.text("zone").to_owned(),
             core: self.core()?,
+            archive: Some(self.text("archive")).filter(|file| !file.is_empty()).map(PathBuf::from),
             log: LogConfig {
                 segment_bytes: self.number("segment_bytes"),
                 compact_bytes: self.number("compact_bytes"),
@@ -361,6 +367,7 @@ impl Effective {
             transfer_after_ms: self.number("transfer_after_ms"),
             retention: Arc::new(self.retention()?),
             forget_after_ms: self.number("forget_after_ms"),
+            archives: !self.text("archive").is_empty(),
             #[cfg(feature = "mutants")]
             mutant: None,
         };
@@ -417,6 +424,8 @@ pub struct Settings {
     pub zone: String,
     /// Settings of the protocol core.
     pub core: Config,
+    /// File to which finished tasks are appended.
+    pub archive: Option<PathBuf>,
     /// Settings of the log.
     pub log: LogConfig,
     /// Requests read and not yet taken.

@@ -27,6 +27,8 @@ struct Ghost {
 pub struct Forgotten {
     ghosts: BTreeMap<usize, Ghost>,
     ended: BTreeSet<TaskId>,
+    archives: bool,
+    archived: BTreeSet<TaskId>,
     granted: BTreeSet<(TaskId, Token)>,
     forgotten: BTreeSet<TaskId>,
 }
@@ -41,6 +43,9 @@ impl Forgotten {
         if facts.contains(&Fact::Tomb) {
             if !self.ended.contains(&id) {
                 return Err(format!("task {id} is buried by node {node}, and nobody has said that it ended"));
+            }
+            if self.archives && !self.archived.contains(&id) {
+                return Err(format!("task {id} is buried by node {node}, and is in no archive"));
             }
             ghost.pending.push((ticket, id));
         } else if task.spec.is_some() && ghost.forgotten.contains(&id) && !ghost.damaged {
@@ -100,6 +105,8 @@ impl Property for Forgotten {
 
     fn see(&mut self, history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         match happening {
+            Happening::Founded { archives, .. } => self.archives = *archives,
+            Happening::Archived { ids } => self.archived.extend(*ids),
             Happening::Appended { node, ticket, records } => {
                 return records.iter().try_for_each(|record| self.record(history, *node, *ticket, record));
             }
@@ -167,6 +174,16 @@ mod tests {
         let mut bench = Bench::new();
         assert!(appends(&mut bench, 0, tomb()).is_err());
         appends(&mut bench, 1, ended()).unwrap();
+        assert!(appends(&mut bench, 0, tomb()).is_ok());
+    }
+
+    #[test]
+    fn what_is_to_be_archived_is_not_buried_before() {
+        let mut bench = Bench::new();
+        bench.see(Happening::Founded { fencing: true, archives: true }).unwrap();
+        appends(&mut bench, 0, ended()).unwrap();
+        assert!(appends(&mut bench, 0, tomb()).is_err());
+        bench.see(Happening::Archived { ids: &[id(1)] }).unwrap();
         assert!(appends(&mut bench, 0, tomb()).is_ok());
     }
 

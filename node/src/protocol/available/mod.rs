@@ -10,6 +10,7 @@ pub use coordinate::{WriteAnswer, WriteAsk};
 pub use count::{CountAsk, Shape};
 pub use exchange::Exchange;
 pub use list::{ListAsk, Selection};
+pub(in crate::protocol) use read::view;
 pub use read::{ReadAsk, Until};
 
 use super::event::ClientId;

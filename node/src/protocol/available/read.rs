@@ -65,7 +65,7 @@ pub(super) fn combine(answers: impl Iterator<Item = Known>) -> (Task, Option<Cel
 }
 
 /// What a reader is shown; `None` where nobody knows the task.
-pub(super) fn view(id: TaskId, task: &Task, cell: Option<&Cell>, wall_ms: u64) -> Option<TaskView> {
+pub(in crate::protocol) fn view(id: TaskId, task: &Task, cell: Option<&Cell>, wall_ms: u64) -> Option<TaskView> {
     let spec = task.spec.as_ref()?;
     let over = cell.is_some_and(|cell| cell.state == CellState::Held && wall_ms >= cell.expires_ms);
     let class: Class = classify(task, cell, over, wall_ms);

@@ -2,7 +2,8 @@
 //!
 //! 1. **Bury.** When the retention of an ended task is over, the leader of its partition puts a tombstone in its place, and
 //!    tells the others. A tombstone is a fact, and the top of the lattice: it travels like all facts, and nothing that is
-//!    said of the task later counts. Anybody might bury; one does, so that replicas do it at one time.
+//!    said of the task later counts. Anybody might bury; one does, so that replicas do it at one time. Where there is an
+//!    archive, the host has the task in it first.
 //! 2. **Ask** (G-2). Before tombstones are given up, every member of the cohort, and not a majority, must say that it has
 //!    them on disk, and that the ids are old by its own clock. A member that has holes does not answer.
 //! 3. **Forget.** `Op::Forget` names the tasks in the table and raises its floor, the highest id ever forgotten. When it is
@@ -28,14 +29,15 @@
 use super::table::Op;
 use super::{Epoch, ReplicaId};
 use crate::config::mutant;
-use crate::limits::{FORGET_TASKS_MAX, RETIRE_TASKS_MAX};
+use crate::limits::{EXCHANGE_BYTES_MAX, FORGET_TASKS_MAX, RETIRE_TASKS_MAX, within};
+use crate::protocol::available::view;
 use crate::protocol::partition::wound::agreements_needed;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::record::Record;
 use crate::protocol::task::{Task, Tomb};
 use crate::protocol::timers::Key;
-use crate::protocol::{Node, Observation};
-use norn_client::wire::{NodeId, PartitionId, TaskId};
+use crate::protocol::{Effect, Node, Observation};
+use norn_client::wire::{NodeId, PartitionId, TaskId, TaskView};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -45,6 +47,8 @@ const LOOK_MS_MAX: u64 = 10_000;
 const PAUSE_MS: u64 = 10;
 /// Members that keep something from being forgotten for so long are told of.
 const HELD_MS: u64 = 60_000;
+/// After which what was not archived is to be archived again.
+const ARCHIVE_MS: u64 = 10_000;
 
 /// What a leader does about tasks whose retention is over.
 #[derive(Debug, Default)]
@@ -58,6 +62,14 @@ pub struct Retiring {
     /// Members that have forgotten what the table says.
     forgot: BTreeSet<NodeId>,
     /// When this step began.
+    since_us: u64,
+}
+
+/// Tasks on their way to the archive, to be buried then.
+#[derive(Debug)]
+pub struct Archiving {
+    number: u64,
+    tombs: Vec<(TaskId, Tomb)>,
     since_us: u64,
 }
 
@@ -126,10 +138,25 @@ impl Node {
 
     /// Step 1. Whether there was anything to bury.
     fn bury_due(&mut self, partition: PartitionId) -> bool {
-        let (me, wall_ms) = (self.me, self.now.wall_ms);
+        let due = self.due(partition);
+        if due.is_empty() || self.config.archives {
+            self.archive(partition, due);
+            return false;
+        }
+        self.bury(partition, due);
+        true
+    }
+
+    /// Tasks whose retention is over.
+    fn due(&self, partition: PartitionId) -> Vec<(TaskId, Tomb)> {
+        let wall_ms = self.now.wall_ms;
         let replica = &self.partitions[&partition];
         let mut due: Vec<(TaskId, Tomb)> = Vec::new();
         for (queue, tasks) in replica.store.index().ended() {
+            // Of these there is nothing to archive yet.
+            if queue.is_none() && self.config.archives {
+                continue;
+            }
             let retain_ms = self.config.retention.of(queue);
             let over = tasks.iter().take_while(|(at_ms, _)| at_ms.saturating_add(retain_ms) <= wall_ms);
             // A claim is dropped first: that tells every replica how the task ended.
@@ -137,9 +164,44 @@ impl Node {
             let tombs = free.filter_map(|(_, id)| Some((*id, replica.store.task(id)?.tomb()?)));
             due.extend(tombs.take(RETIRE_TASKS_MAX - due.len()));
         }
-        if due.is_empty() {
-            return false;
+        due
+    }
+
+    /// Asks for tasks to be archived, some at a time.
+    fn archive(&mut self, partition: PartitionId, due: Vec<(TaskId, Tomb)>) {
+        let (since_us, wall_ms) = (self.now.mono_us, self.now.wall_ms);
+        let replica = &self.partitions[&partition];
+        let waits = |archiving: &Archiving| since_us < archiving.since_us + ARCHIVE_MS * 1_000;
+        if due.is_empty()
+            || replica.register.leading().and_then(|leading| leading.archiving.as_ref()).is_some_and(waits)
+        {
+            return;
         }
+        let tasks = due.into_iter().filter_map(|(id, tomb)| Some((id, tomb, replica.store.task(&id)?)));
+        let some = within(EXCHANGE_BYTES_MAX, tasks, |(.., task)| task.size_bytes());
+        let (tombs, tasks): (Vec<(TaskId, Tomb)>, Vec<Option<TaskView>>) =
+            some.map(|(id, tomb, task)| ((id, tomb), view(id, task, None, wall_ms))).unzip();
+        let number = self.asks.number();
+        let tasks = tasks.into_iter().flatten().collect();
+        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
+        register.leading_mut().expect("it leads").archiving = Some(Archiving { number, tombs, since_us });
+        self.outbox.effect(Effect::Archive { partition, number, tasks });
+    }
+
+    /// Tasks are in the archive.
+    pub(in crate::protocol) fn on_archived(&mut self, partition: PartitionId, number: u64) {
+        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        let Some(leading) = replica.register.leading_mut() else { return };
+        let Some(archiving) = leading.archiving.take_if(|archiving| archiving.number == number) else { return };
+        let known = |(id, _): &(TaskId, Tomb)| replica.store.task(id).is_some();
+        let tombs = archiving.tombs.into_iter().filter(known).collect();
+        self.bury(partition, tombs);
+        self.timers.set(Key::Retire(partition), self.after_ms(PAUSE_MS));
+    }
+
+    fn bury(&mut self, partition: PartitionId, due: Vec<(TaskId, Tomb)>) {
+        let me = self.me;
+        let replica = &self.partitions[&partition];
         let epoch = replica.register.viewstamp.epoch;
         let others: Vec<NodeId> = replica.cohort.iter().copied().filter(|node| *node != me).collect();
         self.learn(partition, due.iter().map(|(id, tomb)| (*id, Task::from_tomb(*tomb))).collect());
@@ -149,7 +211,6 @@ impl Node {
                 self.outbox.send(node, PeerMessage::Tombs { partition, epoch, number: 0, items: items.clone() });
             }
         }
-        true
     }
 
     /// Step 2.

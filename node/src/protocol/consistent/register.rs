@@ -68,6 +68,8 @@ pub struct Leading {
     pub transferring_until_us: u64,
     /// Tasks whose retention is over.
     pub retiring: super::forgetting::Retiring,
+    /// Of these, what is on its way to the archive.
+    pub archiving: Option<super::forgetting::Archiving>,
 }
 
 impl Leading {
