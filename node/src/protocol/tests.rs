@@ -97,6 +97,9 @@ impl Cluster {
                     self.replies.insert(number, response);
                 }
                 Effect::Observe(observation) => self.observed.push((index, observation)),
+                Effect::Archive { partition, number, .. } => {
+                    self.queue.push_back((index, Event::Archived { partition, number }));
+                }
                 Effect::Halt { reason } => panic!("node {index} halted: {reason}"),
                 Effect::Joined { .. } | Effect::Stopped => {}
             }
