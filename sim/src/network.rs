@@ -120,6 +120,11 @@ impl Network {
         *latest
     }
 
+    /// Whatever is on its way arrives that much later.
+    pub fn leap(&mut self, length_us: u64) {
+        self.latest_us.values_mut().for_each(|latest_us| *latest_us += length_us);
+    }
+
     /// Whether nothing gets from one place to the other.
     pub fn is_cut(&self, from: usize, to: usize) -> bool {
         self.cuts.contains(&(from, to))

@@ -183,6 +183,12 @@ options! {
     forget_after_ms: u64,
     /// Finished tasks are archived first.
     archives: bool,
+    /// Mean time between leaps, in which nothing happens for long; 0 is never.
+    leap_mean_ms: u64,
+    /// Longest leap.
+    leap_hours_max: u64,
+    /// Greatest error of wild wall clocks.
+    wild_hours: u64,
     /// Messages that arrive once more much later, in a million.
     replay_ppm: u64,
     /// How much later, at the most.
@@ -233,6 +239,13 @@ impl Options {
         let mut copy = copy.child();
         if copy.chance(1, 2) {
             options.draw_forgetting(&mut copy);
+        }
+        if copy.chance(1, 4) {
+            options.leap_mean_ms = copy.between(2_000, 20_000);
+            options.leap_hours_max = copy.between(1, 240);
+        }
+        if copy.chance(1, 2) {
+            options.wild_hours = 72;
         }
         overrides.apply(&mut options);
         options.replicas = options.replicas.min(options.nodes);
@@ -310,6 +323,9 @@ impl Options {
             retain_ms: 7 * 24 * 3_600_000,
             forget_after_ms: 24 * 3_600_000,
             archives: false,
+            leap_mean_ms: 0,
+            leap_hours_max: 1,
+            wild_hours: 3,
             replay_ppm: 0,
             replay_us_max: 1,
             mutant: None,

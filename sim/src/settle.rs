@@ -51,7 +51,8 @@ impl World {
     /// Where finished tasks are kept for a short time only, and no clock is far off, all of them are forgotten in the end.
     fn unforgotten(&self, stores: &[Store]) -> Option<String> {
         let options = &self.options;
-        let wrong_clocks = options.wild_wall_clock || options.bad_jump_percent > 0;
+        // A clock that drifts for days is minutes off.
+        let wrong_clocks = options.wild_wall_clock || options.bad_jump_percent > 0 || options.leap_mean_ms > 0;
         if options.forgets_in_ms() > options.heal_limit_ms / 4 || wrong_clocks {
             return None;
         }

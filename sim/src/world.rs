@@ -384,6 +384,20 @@ impl World {
         }
     }
 
+    /// Everything stands still for so long, but for the clocks: whatever is to happen happens that much later.
+    pub fn leap(&mut self, length_us: u64) {
+        let later = |Reverse(entry): Reverse<Entry>| Reverse(Entry { time_us: entry.time_us + length_us, ..entry });
+        self.queue = std::mem::take(&mut self.queue).into_iter().map(later).collect();
+        self.network.leap(length_us);
+        for process in &mut self.nodes {
+            process.paused_until_us = process.paused_until_us.saturating_add(length_us);
+        }
+        for client in &mut self.clients {
+            client.paused_until_us = client.paused_until_us.saturating_add(length_us);
+        }
+        self.now_us += length_us;
+    }
+
     /// Puts an event into the queue.
     pub fn schedule(&mut self, time_us: u64, event: Event) {
         self.sequence += 1;
