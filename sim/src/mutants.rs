@@ -3,7 +3,7 @@
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 14] = [
+pub const ALL: [(&str, Mutant); 15] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -18,6 +18,7 @@ pub const ALL: [(&str, Mutant); 14] = [
     ("fenced-leads", Mutant::FencedLeads),
     ("recovering-counts", Mutant::RecoveringCounts),
     ("holes-grant", Mutant::HolesGrant),
+    ("half-level", Mutant::HalfLevel),
 ];
 
 /// A mutant's name.

@@ -70,6 +70,7 @@ impl Node {
                 claims: None,
                 root: None,
                 health: None,
+                agreements: Vec::new(),
             })
             .collect()
     }
@@ -78,6 +79,7 @@ impl Node {
     pub(super) fn partition_views(&mut self) -> Vec<PartitionView> {
         let mut views = self.ring_views();
         for view in &mut views {
+            view.agreements = self.agreements(view.partition);
             if let Some(replica) = self.partitions.get_mut(&view.partition) {
                 view.epoch = replica.register.viewstamp.epoch;
                 view.applied = replica.register.viewstamp.length;

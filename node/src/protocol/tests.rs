@@ -13,6 +13,7 @@ use norn_client::wire::{
 };
 use std::collections::VecDeque;
 
+mod agreement;
 mod loss;
 
 const CLIENT: ClientId = ClientId(1);

@@ -38,6 +38,8 @@ pub enum Key {
     Park(u64),
     /// Ask leaders how far a table that lost something must come.
     Rejoin,
+    /// The next piece of repair.
+    Repair,
 }
 
 /// Deadlines on the monotonic clock in microseconds.

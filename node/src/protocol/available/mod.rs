@@ -288,6 +288,9 @@ impl Node {
             self.outbox.observe(Observation::Refused { what: "tasks of another partition" });
             return;
         }
+        if by_buckets {
+            self.asks.exchange.brought(from, partition, self.now.mono_us);
+        }
         let tasks = self.learn_shared(partition, items);
         if tasks > 0 {
             self.outbox.observe(Observation::Repaired { partition: partition.0, tasks, by_buckets });
