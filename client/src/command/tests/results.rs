@@ -157,9 +157,9 @@ ID2  mail   ready         0       0  10s ago   hello
     assert_eq!(listed, expected);
     let outcome = run("partitions", [Ok(Response::Partitions(partitions())), Ok(Response::Nodes(nodes()))]).await;
     let expected = "\
-PARTITION  LEADER  EPOCH  APPLIED  TASKS  CLAIMS  HEALTH  AGREES                              ROOT  NODES
+PARTITION  LEADER  EPOCH  APPLIED  TASKS  CLAIMS  HEALTH  AGREES                               ROOT  NODES
         0  n1          7       12      4       1  holes   n2 apart by 7 tasks, agreed 12s ago  abcd  n1 n2
-        1  none        7       12      -       -  -       -                                   -     n1 n2
+        1  none        7       12      -       -  -       -                                    -     n1 n2
 ";
     assert_eq!(outcome.printed, expected);
 }
