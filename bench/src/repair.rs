@@ -3,7 +3,7 @@
 //! Time is virtual and the budget of repair is out of the way, so that what is measured is the work alone. Bytes are those
 //! of the frames. CPU is that of both nodes, within their steps; payloads are small, so that what is compared shows.
 
-use crate::process::resident_bytes;
+use crate::process::{resident_bytes, thread_cpu_seconds};
 use crate::report::{Report, Row};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
@@ -19,7 +19,6 @@ use norn_node::protocol::task::Task;
 use norn_node::protocol::{Effect, Event, Founding, Node, Now, PeerMessage, Record};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Tasks in one record of the log that the nodes start with.
 const RECORD_TASKS: usize = 1_000;
@@ -44,9 +43,11 @@ pub struct Options {
 
 /// Measures every combination.
 pub fn run(options: &Options, mut report: Report) -> Result<()> {
+    ensure!(!options.tasks.contains(&0), "a partition without tasks has nothing to repair");
+    // At first, and none is freed before all are measured: memory that was used before would not show.
+    let trees = options.tasks.iter().map(|count| memory(*count, &mut report)).collect::<Result<Vec<Tree>>>()?;
+    drop(trees);
     for count in &options.tasks {
-        ensure!(*count > 0, "a partition without tasks has nothing to repair");
-        memory(*count, &mut report)?;
         let tasks = tasks(*count)?;
         for differences in options.differences.iter().filter(|differences| *differences <= count) {
             measure(&tasks, *differences, &mut report)?;
@@ -56,12 +57,15 @@ pub fn run(options: &Options, mut report: Report) -> Result<()> {
 }
 
 /// Ids as clients mint them one by one: a time and a counter that begins anywhere.
+fn ids(count: usize) -> impl Iterator<Item = TaskId> {
+    let mut random = Random::new(7);
+    let first_ms = WALL_MS - count as u64;
+    (first_ms..WALL_MS).map(move |at_ms| TaskId::new(at_ms, random.bits() as u32, 7, random.bits() as u32 >> 8))
+}
+
 fn tasks(count: usize) -> Result<Vec<(TaskId, Task)>> {
     let queue = QueueName::new("mail")?;
-    let mut random = Random::new(7);
-    let task = |number: usize| {
-        let id =
-            TaskId::new(WALL_MS - count as u64 + number as u64, random.bits() as u32, 7, random.bits() as u32 >> 8);
+    let task = |id: TaskId| {
         let spec = Spec {
             queue: queue.clone(),
             payload: vec![b'x'; PAYLOAD_BYTES],
@@ -72,25 +76,22 @@ fn tasks(count: usize) -> Result<Vec<(TaskId, Task)>> {
         };
         (id, Task::from_spec(Arc::new(spec)))
     };
-    Ok((0..count).map(task).collect())
+    Ok(ids(count).map(task).collect())
 }
 
 /// Memory of the tree with its lists, by what the process grows.
-fn memory(count: usize, report: &mut Report) -> Result<()> {
-    let ids: Vec<TaskId> = tasks(count)?.into_iter().map(|(id, _)| id).collect();
+fn memory(count: usize, report: &mut Report) -> Result<Tree> {
     let own = std::process::id();
     let before = resident_bytes(own)?;
     let mut tree = Tree::default();
-    for id in &ids {
-        tree.change(id, 0, 1);
+    for id in ids(count) {
+        tree.change(&id, 0, 1);
     }
     let bytes = resident_bytes(own)?.saturating_sub(before);
-    std::hint::black_box(tree.root());
-    report.row(Row::default().count("tasks", count as u64).count("tree_bytes", bytes).number(
-        "bytes_task",
-        bytes as f64 / count as f64,
-        1,
-    ))
+    let each = bytes as f64 / count as f64;
+    let row = Row::default().count("tasks", count as u64).count("tree_bytes", bytes);
+    report.row(row.number("bytes_task", each, 1))?;
+    Ok(tree)
 }
 
 fn node_id(place: usize) -> NodeId {
@@ -197,9 +198,9 @@ impl Pair {
         }
         while let Some((place, event)) = self.events.pop_front() {
             let mut effects = Vec::new();
-            let started = Instant::now();
+            let started_s = thread_cpu_seconds()?;
             self.nodes[place].step(self.now, event, &mut effects);
-            self.cpu_s += started.elapsed().as_secs_f64();
+            self.cpu_s += thread_cpu_seconds()? - started_s;
             self.carry_out(place, effects)?;
         }
         Ok(())
