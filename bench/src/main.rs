@@ -6,6 +6,7 @@
 //! cargo run --release -p norn-bench -- backlog --tasks 1000,1000000
 //! cargo run --release -p norn-bench -- micro
 //! cargo run --release -p norn-bench -- log
+//! cargo run --release -p norn-bench -- repair
 //! ```
 //! Nodes, clients and whatever else runs share the machine's cores. Rates and latencies move with what else runs, CPU
 //! seconds hardly do: compare with those, and look at the load average next to every line.
@@ -18,6 +19,7 @@ mod load;
 mod log;
 mod micro;
 mod process;
+mod repair;
 mod report;
 
 use clap::{Args, Parser, Subcommand};
@@ -48,6 +50,8 @@ enum Command {
     Micro(micro::Options),
     /// Durable records in batches: the log, the bare disk, fjall and redb in turns.
     Log(log::Options),
+    /// Two replicas become equal after a long absence: bytes, messages and CPU; memory of the hash tree.
+    Repair(repair::Options),
 }
 
 /// The cluster that a command starts.
@@ -77,6 +81,7 @@ fn main() -> ExitCode {
         Command::Backlog(options) => runtime.block_on(backlog::run(&options, report)),
         Command::Micro(options) => micro::run(&options, report),
         Command::Log(options) => log::run(&options, report),
+        Command::Repair(options) => repair::run(&options, report),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

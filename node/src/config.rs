@@ -18,6 +18,10 @@ pub struct Config {
     pub request_timeout_ms: u64,
     /// Between rounds of anti-entropy.
     pub exchange_interval_ms: u64,
+    /// Bytes that a node sends to repair other replicas.
+    pub repair_bytes_per_second: u64,
+    /// Tasks that a node sends to repair other replicas; looking at sixteen counts as much.
+    pub repair_items_per_second: u64,
     /// Between looks of parked claims at all leaders.
     pub sweep_interval_ms: u64,
     /// Bound on the difference of wall clocks that claims rely on.
@@ -101,6 +105,8 @@ pub enum Mutant {
     ForgetsByMajority,
     /// Facts about tasks that may have been forgotten are taken from anybody.
     FloorIgnored,
+    /// Where trees differ, only the first half of a node's children is compared.
+    HalfLevel,
 }
 
 impl Default for Config {
@@ -111,6 +117,8 @@ impl Default for Config {
             resend_ms: 200,
             request_timeout_ms: 2_000,
             exchange_interval_ms: 1_000,
+            repair_bytes_per_second: 16 << 20,
+            repair_items_per_second: 20_000,
             sweep_interval_ms: 2_000,
             clock_epsilon_ms: 1_000,
             clock_drift_ppm: 1_000,
@@ -149,6 +157,8 @@ impl Config {
             ("resend_ms", self.resend_ms, 10, 60_000),
             ("request_timeout_ms", self.request_timeout_ms, 100, 300_000),
             ("exchange_interval_ms", self.exchange_interval_ms, 50, 3_600_000),
+            ("repair_bytes_per_second", self.repair_bytes_per_second, 1 << 14, 1 << 36),
+            ("repair_items_per_second", self.repair_items_per_second, 10, 1 << 30),
             ("sweep_interval_ms", self.sweep_interval_ms, 50, 60_000),
             ("clock_epsilon_ms", self.clock_epsilon_ms, 1, 600_000),
             ("clock_drift_ppm", self.clock_drift_ppm, 1, 100_000),

@@ -3,7 +3,7 @@
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 16] = [
+pub const ALL: [(&str, Mutant); 17] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -20,6 +20,7 @@ pub const ALL: [(&str, Mutant); 16] = [
     ("holes-grant", Mutant::HolesGrant),
     ("forgets-by-majority", Mutant::ForgetsByMajority),
     ("floor-ignored", Mutant::FloorIgnored),
+    ("half-level", Mutant::HalfLevel),
 ];
 
 /// A mutant's name.

@@ -155,6 +155,10 @@ options! {
     election_timeout_ms: u64,
     /// Interval of anti-entropy.
     exchange_interval_ms: u64,
+    /// Bytes that a node sends for repair.
+    repair_bytes_per_second: u64,
+    /// Tasks that a node sends for repair.
+    repair_items_per_second: u64,
     /// The whole node is checked after one in so many steps.
     check_every: u64,
     /// Voters that crash as soon as their vote has left, in a hundred, and come back at once.
@@ -247,6 +251,10 @@ impl Options {
         if copy.chance(1, 2) {
             options.wild_hours = 72;
         }
+        if copy.chance(1, 3) {
+            options.repair_bytes_per_second = copy.between(1 << 14, 1 << 18);
+            options.repair_items_per_second = copy.between(20, 500);
+        }
         overrides.apply(&mut options);
         options.replicas = options.replicas.min(options.nodes);
         // Where disks fail, what was not synced is lost.
@@ -309,6 +317,8 @@ impl Options {
             heartbeat_ms,
             election_timeout_ms: heartbeat_ms * random.between(4, 10),
             exchange_interval_ms: random.between(100, 2_000),
+            repair_bytes_per_second: Config::default().repair_bytes_per_second,
+            repair_items_per_second: Config::default().repair_items_per_second,
             check_every: 1 << random.between(2, 7),
             crash_after_vote_percent: 0,
             crash_before_flag_percent: 0,
@@ -394,6 +404,8 @@ impl Options {
             heartbeat_ms: self.heartbeat_ms,
             election_timeout_ms: self.election_timeout_ms,
             exchange_interval_ms: self.exchange_interval_ms,
+            repair_bytes_per_second: self.repair_bytes_per_second,
+            repair_items_per_second: self.repair_items_per_second,
             clock_fencing: self.clock_fencing,
             clock_calm_ms: self.clock_calm_ms,
             retention: Arc::new(Retention { default_ms: self.retain_ms, ..Retention::default() }),

@@ -609,6 +609,8 @@ fn name_of(observation: &Observation) -> &'static str {
         Observation::SnapshotSent { .. } => "snapshot sent",
         Observation::Repaired { by_buckets: true, .. } => "repaired by buckets",
         Observation::Repaired { .. } => "repaired by stream",
+        Observation::Agreement { apart: 0, .. } => "not known to be equal",
+        Observation::Agreement { .. } => "apart",
         Observation::DoneFlag { .. } => "done flag",
         Observation::Woken { .. } => "woken",
         Observation::ClockStanding { standing: Standing::Fenced, .. } => "clock fenced",

@@ -126,6 +126,13 @@ pub enum Observation {
         /// By comparing buckets, rather than by the stream of recent changes.
         by_buckets: bool,
     },
+    /// How near this node's replicas are to those of others, once in a round in which any is not.
+    Agreement {
+        /// Partitions of which some other replica is different, and not just by what is on its way.
+        apart: u64,
+        /// How long ago the two replicas that have not agreed for the longest time did, in milliseconds.
+        oldest_ms: u64,
+    },
     /// A grant met a completion that its leader did not know.
     DoneFlag {
         /// Task.
@@ -185,6 +192,7 @@ impl Observation {
             Observation::Expired { .. } => "expired",
             Observation::SnapshotSent { .. } => "snapshots_sent",
             Observation::Repaired { .. } => "repairs",
+            Observation::Agreement { .. } => "agreements",
             Observation::DoneFlag { .. } => "done_flags",
             Observation::Woken { .. } => "woken",
             Observation::ClockStanding { .. } => "clock_standings",

@@ -261,10 +261,6 @@ impl Node {
             M::ListAnswer { ask, partitions, tasks, end } => self.on_list_answer(from, ask, &partitions, tasks, end),
             M::Roots { roots, round } => self.on_roots(from, &roots, round),
             M::RootsAnswer { equal, differ, round } => self.on_roots_answer(from, &equal, &differ, round),
-            M::Recent { partition, boot, upto, tasks } => self.on_recent(from, partition, boot, upto, &tasks),
-            M::Want { partition, boot, upto, ids } => self.on_want(from, partition, boot, upto, &ids),
-            M::Buckets { partition, digests } => self.on_buckets(from, partition, &digests),
-            M::BucketTasks { partition, buckets } => self.on_bucket_tasks(from, partition, &buckets),
             M::Tasks { partition, items, by_buckets, forgets } => {
                 self.on_tasks(from, partition, &items, (by_buckets, forgets))
             }
@@ -275,6 +271,11 @@ impl Node {
             }
             M::Forget { partition, epoch, count } => self.on_forget(from, partition, epoch, count),
             M::Forgot { partition, epoch, count, replica } => self.on_forgot(from, partition, (epoch, count), replica),
+            M::Recent { boot, parts } => self.on_recent(from, boot, &parts),
+            M::Want { boot, parts } => self.on_want(from, boot, &parts),
+            M::Need { partition, ids } => self.on_need(from, partition, &ids),
+            M::Steps { steps } => self.on_steps(from, steps),
+            M::Lacks { partition, id, holder } => self.on_lacks(partition, id, holder),
             M::Probe { ask, queues } => self.on_probe(from, ask, queues),
             M::Probed { ask, heads, covered } => self.on_probed(from, ask, &heads, &covered),
             M::Pull { ask, queues } => self.on_pull(from, ask, &queues),
@@ -309,6 +310,7 @@ impl Node {
                 Key::Park(call) => self.on_park_end(call),
                 Key::Rejoin => self.ask_to_rejoin(),
                 Key::Retire(partition) => self.retire(partition),
+                Key::Repair => self.repair(),
             }
         }
     }

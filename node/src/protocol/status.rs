@@ -75,6 +75,7 @@ impl Node {
                 health: None,
                 tombstones: None,
                 held_up_by: Vec::new(),
+                agreements: Vec::new(),
             })
             .collect()
     }
@@ -84,6 +85,7 @@ impl Node {
         let mut views = self.ring_views();
         for view in &mut views {
             view.held_up_by = self.held_up_by(view.partition, HELD_UP_SHOWN_MS);
+            view.agreements = self.agreements(view.partition);
             if let Some(replica) = self.partitions.get_mut(&view.partition) {
                 view.epoch = replica.register.viewstamp.epoch;
                 view.applied = replica.register.viewstamp.length;

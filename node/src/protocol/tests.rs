@@ -14,6 +14,7 @@ use norn_client::wire::{
 use std::collections::VecDeque;
 
 mod forgetting;
+mod agreement;
 mod loss;
 
 const CLIENT: ClientId = ClientId(1);

@@ -40,6 +40,8 @@ pub enum Key {
     Rejoin,
     /// Bury and forget finished tasks of a partition.
     Retire(PartitionId),
+    /// The next piece of repair.
+    Repair,
 }
 
 /// Deadlines on the monotonic clock in microseconds.

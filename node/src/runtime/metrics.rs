@@ -44,6 +44,10 @@ counters! {
     Snapshots = "snapshots_sent",
     /// Tasks that anti-entropy brought.
     Repaired = "repaired",
+    /// Partitions of which some other replica is different, in the last round.
+    PartitionsApart = "partitions_apart",
+    /// For how long two replicas have not agreed at the most, in the last round.
+    OldestAgreement = "oldest_agreement_ms",
     /// Grants that met a completion.
     DoneFlags = "done_flags",
     /// Partitions woken.
@@ -121,6 +125,11 @@ impl Metrics {
             Observation::Expired { .. } => (Counter::Expired, 1),
             Observation::SnapshotSent { .. } => (Counter::Snapshots, 1),
             Observation::Repaired { tasks, .. } => (Counter::Repaired, *tasks),
+            Observation::Agreement { apart, oldest_ms } => {
+                self.set(Counter::PartitionsApart, *apart);
+                self.set(Counter::OldestAgreement, *oldest_ms);
+                return;
+            }
             Observation::DoneFlag { .. } => (Counter::DoneFlags, 1),
             Observation::Woken { .. } => (Counter::Woken, 1),
             Observation::ClockStanding { .. } => (Counter::ClockStandings, 1),

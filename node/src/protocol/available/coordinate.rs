@@ -244,6 +244,7 @@ impl Node {
             return;
         };
         let (own, boot, holes) = (replica.register.me, self.boot, replica.healing.wound.facts);
+        self.asks.exchange.yield_to(items);
         let outcomes: Vec<Outcome> = items.iter().map(|(id, delta)| self.admit(partition, id, delta)).collect();
         let stored = |outcome: &Outcome| matches!(outcome, Outcome::Stored | Outcome::StoredOrphan);
         if outcomes.iter().all(stored) {

@@ -305,6 +305,9 @@ impl Node {
             }
             self.learn(partition, taken)
         };
+        if by_buckets {
+            self.asks.exchange.brought(from, partition, self.now.mono_us);
+        }
         if tasks > 0 {
             self.outbox.observe(Observation::Repaired { partition: partition.0, tasks, by_buckets });
         }

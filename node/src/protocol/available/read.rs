@@ -2,6 +2,9 @@
 //!
 //! The newest table among a majority contains every committed operation, so a reader sees every claim that anybody was
 //! told of.
+//!
+//! Where the answers show that a replica lacks facts, it is told who has them, and asks: a reader's node need not hold the
+//! partition, and only replicas of one cohort send each other tasks.
 
 use super::Ask;
 use crate::protocol::Node;
@@ -191,8 +194,30 @@ impl Node {
             Until::Ended => task.ended().is_some() || task.spec.is_none(),
         };
         if seen {
+            self.repair_laggards(ask, &task);
             let wall_ms = self.now.wall_ms;
             self.answer_read(ask, view(id, &task, cell.as_ref(), wall_ms));
+        }
+    }
+
+    /// Tells the replicas that do not know all that `task` says who does.
+    fn repair_laggards(&mut self, ask: u64, task: &Task) {
+        let Some(Ask::Read(read)) = self.asks.get(ask) else { return };
+        let (id, partition) = (read.id, self.partition_of(&read.id));
+        let complete = read.answers.iter().find(|(_, known)| known.task == *task).map(|(replica, _)| replica.node);
+        let mut hints = Vec::new();
+        for (laggard, known) in read.answers.iter().filter(|(_, known)| known.task != *task) {
+            let differs = read.answers.iter().filter(|(_, other)| other.task != known.task && !other.task.is_bottom());
+            let all = differs.map(|(holder, _)| holder.node);
+            // Where nobody has everything, each other one has a part of it.
+            let holders: Vec<NodeId> = complete.map_or_else(|| all.collect(), |holder| vec![holder]);
+            hints.extend(holders.into_iter().map(|holder| (laggard.node, holder)));
+        }
+        for (laggard, holder) in hints {
+            if !self.may_repair_task(task) {
+                return;
+            }
+            self.outbox.send(laggard, PeerMessage::Lacks { partition, id, holder });
         }
     }
 

@@ -602,7 +602,7 @@ impl Node {
         if !unknown.is_empty() {
             // The peer is asked again once these have come.
             for (partition, ids) in unknown {
-                self.outbox.send(from, PeerMessage::Want { partition, boot: 0, upto: None, ids });
+                self.outbox.send(from, PeerMessage::Need { partition, ids });
             }
             self.outbox.send(from, PeerMessage::Pull { ask, queues });
             return;

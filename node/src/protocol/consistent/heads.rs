@@ -234,7 +234,7 @@ impl Node {
         self.outbox.send(from, PeerMessage::Led { partition, epoch, leads });
         if leads && !unknown.is_empty() {
             self.outbox.observe(Observation::Woken { partition: partition.0 });
-            self.outbox.send(from, PeerMessage::Want { partition, boot: 0, upto: None, ids: unknown });
+            self.outbox.send(from, PeerMessage::Need { partition, ids: unknown });
         }
     }
 

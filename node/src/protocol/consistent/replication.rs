@@ -402,7 +402,7 @@ impl Node {
         let leading = register.leading_mut().expect("it leads");
         over.iter().for_each(|claim| assert!(leading.unproven.remove(claim)));
         leading.unproven.extend(claims);
-        self.outbox.send(from, PeerMessage::Want { partition, boot: 0, upto: None, ids });
+        self.outbox.send(from, PeerMessage::Need { partition, ids });
     }
 
     pub(in crate::protocol) fn on_nack(

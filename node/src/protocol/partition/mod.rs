@@ -2,6 +2,7 @@
 //! (claims).
 
 pub mod index;
+pub mod places;
 pub mod store;
 pub mod tree;
 pub mod wound;

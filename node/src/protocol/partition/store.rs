@@ -1,7 +1,8 @@
 //! Tasks of one partition with everything that is derived from them: digests, tree, index, recent changes.
 
 use super::index::{Class, Ended, Index};
-use super::tree::{Root, Tree, bucket_of};
+use super::places::bucket_of;
+use super::tree::{Root, Tree};
 use crate::limits::RECENT_CHANGES_MAX;
 use crate::protocol::consistent::table::{Cell, CellState};
 use crate::protocol::task::{Digest, Task, Tomb, buried};
@@ -262,21 +263,17 @@ impl Store {
         &self.tree
     }
 
-    /// Tasks and digests of some buckets. Looks at every task: for repair only.
-    pub fn bucket_digests(&self, buckets: &BTreeSet<u16>) -> BTreeMap<u16, Vec<(TaskId, Digest)>> {
-        let mut found: BTreeMap<u16, Vec<(TaskId, Digest)>> =
-            buckets.iter().map(|bucket| (*bucket, Vec::new())).collect();
-        for (id, entry) in &self.tasks {
-            if let Some(tasks) = found.get_mut(&(bucket_of(id) as u16)) {
-                tasks.push((*id, entry.digest));
-            }
-        }
-        for id in self.tombs.keys() {
-            if let Some(tasks) = found.get_mut(&(bucket_of(id) as u16)) {
-                tasks.push((*id, buried(id)));
-            }
-        }
-        found
+    /// Tasks and digests of a bucket after an id, in order.
+    pub fn bucket(&self, bucket: usize, after: Option<TaskId>) -> impl Iterator<Item = (TaskId, Digest)> + '_ {
+        let is_wanted = move |id: &TaskId| after.is_none_or(|after| *id > after) && bucket_of(id) == bucket;
+        let within = self.tree.ranges(bucket, after).flat_map(|range| {
+            let tasks = self.tasks.range(range.clone()).map(|(id, entry)| (*id, entry.digest));
+            let tombs = self.tombs.range(range).map(|(id, _)| (*id, buried(id)));
+            let mut known: Vec<(TaskId, Digest)> = tasks.chain(tombs).collect();
+            known.sort_unstable_by_key(|(id, _)| *id);
+            known
+        });
+        within.filter(move |(id, _)| is_wanted(id))
     }
 
     /// Number of the latest change.
