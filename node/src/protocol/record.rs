@@ -127,6 +127,14 @@ pub struct RecordError(pub String);
 pub struct Kind(pub u8);
 
 impl Kind {
+    /// Of a record that nobody can name.
+    pub const UNKNOWN: Kind = Kind(0);
+
+    /// Whether this program knows such records.
+    pub fn is_known(self) -> bool {
+        b"IBGMVTOFEW".contains(&self.0)
+    }
+
     /// What a replica misses that has lost such a record; `None` where a node cannot go on without it. A record of a
     /// wound may have opened one or closed one, so that nothing is known any more.
     pub fn wound(self) -> Option<Wound> {

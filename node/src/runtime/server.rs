@@ -14,7 +14,7 @@ use crate::runtime::settings::Settings;
 use crate::runtime::store::{Journal, Store};
 use crate::runtime::tls::{Credentials, TlsError};
 use crate::runtime::transport::{CloseCode, endpoint, peer_config, resolve, server_config};
-use crate::storage::{Identity, Log, LogError, Saved, Upkeep};
+use crate::storage::{Identity, Log, LogError, Saved, Upkeep, WITHOUT_A_COPY};
 use norn_client::wire::response::Identity as NodeIdentity;
 use norn_client::wire::{NodeId, Request, Response};
 use quinn::Endpoint;
@@ -320,10 +320,7 @@ async fn bind(listen: &str, credentials: &Credentials) -> Result<(Endpoint, Sock
 
 /// Why a node does not start with what is left of its log.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{0}; restore the damaged file from a copy (`norn log verify` names it), or move the data directory aside and start \
-     the node as a new member"
-)]
+#[error("{0}; restore the damaged file from a copy (`norn log verify` names all that is wrong); {WITHOUT_A_COPY}")]
 struct Doubt(String);
 
 /// Opens and replays the log, which may take a while, away from the async threads.

@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 mod images;
+pub(crate) mod sample;
 
 pub(crate) use images::Files;
 

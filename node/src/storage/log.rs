@@ -277,7 +277,8 @@ impl<D: Disk> Log<D> {
         let start = self.buffer.len() as u64;
         let head = self.encoder.encode(self.position.next_ordinal, self.synced, record, &mut self.buffer)?;
         let bytes = self.buffer.len() as u64 - start;
-        let slot = Slot::of(&head, self.position.length + start, bytes, record);
+        let slot =
+            Slot::of(&head, self.position.length + start, bytes, record).expect("segments end long before 4 GiB");
         self.heads.push(slot);
         Ok(slot)
     }

@@ -57,12 +57,13 @@ mod stuffing;
 pub mod verify;
 
 #[cfg(test)]
-mod double;
+pub(crate) mod double;
 
 pub use disk::DiskError;
 pub use examine::Loss;
 pub use log::{Identity, Log, LogConfig, LogError, Saved, Stats, Upkeep};
 pub use policy::{NoSyncPolicy, SyncPolicy};
+pub(crate) use recovery::WITHOUT_A_COPY;
 pub use recovery::{OpenError, Replay, Replayed};
 pub use slot::Owner;
 pub use snapshot::SnapshotError;

@@ -34,6 +34,7 @@ mod reading;
 mod survey;
 
 pub use error::OpenError;
+pub(crate) use error::WITHOUT_A_COPY;
 use reading::{Durable, Reading};
 pub(crate) use survey::{Survey, survey};
 
@@ -112,7 +113,7 @@ pub(crate) fn read_identity<D: Disk>(disk: &D, survey: &Survey) -> Result<Option
     let header = match read_header(disk, &file)? {
         Ok(header) => header,
         Err(HeaderFault::Broken(_)) if alone && length <= HEADER_BYTES as u64 => return Ok(None),
-        Err(fault) => return Err(header_error(&file, fault)),
+        Err(fault) => return find_identity(disk, &file, fault).map(Some),
     };
     let mut reader = Reader::new(disk, &file, header.records_offset(), length);
     let offset = reader.offset();
@@ -135,6 +136,18 @@ pub(crate) fn read_identity<D: Disk>(disk: &D, survey: &Survey) -> Result<Option
     Err(OpenError::Damaged { file, offset, known, loss: findings.lost(findings.highest()) })
 }
 
+/// Reads who the node is from a first segment whose header is damaged, if the replay will be able to mend that.
+pub(crate) fn find_identity<D: Disk>(disk: &D, file: &str, fault: HeaderFault) -> Result<Identity, OpenError> {
+    let header = find_header(disk, 1, NodeId(0), &Position::default(), fault)?;
+    let mut reader = Reader::new(disk, file, header.records_offset(), disk.length(file)?);
+    if let Next::Frame(frame) = reader.next()?
+        && let Record::Identity { node, incarnation } = decode(file, &frame)?
+    {
+        return Ok(Identity { node, incarnation });
+    }
+    Err(header_error(file, fault))
+}
+
 /// What a replay comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replay {
@@ -146,7 +159,14 @@ pub enum Replay {
         covered: bool,
     },
     /// Records that are not there, told between the one before and the one after them.
-    Lost(Loss),
+    Lost {
+        /// The file.
+        file: String,
+        /// Where in it the damage begins.
+        offset: u64,
+        /// What was there.
+        loss: Loss,
+    },
 }
 
 impl Replay {
@@ -154,7 +174,7 @@ impl Replay {
     pub fn whole(self) -> Result<Record, String> {
         match self {
             Replay::Record { record, .. } => Ok(record),
-            Replay::Lost(_) => Err("all of the log is needed".into()),
+            Replay::Lost { .. } => Err("all of the log is needed".into()),
         }
     }
 }
@@ -242,9 +262,23 @@ fn read_first_ordinal<D: Disk>(disk: &D, number: u64) -> Result<Option<u64>, Dis
     Ok(header.ok().filter(|header| header.segment == number).map(|header| header.first_ordinal))
 }
 
-/// Finds out what a damaged header said: all of it stands elsewhere too, if the first record and its head are whole.
+/// Writes a damaged header anew.
 fn mend_header<D: Disk>(
     disk: &mut D,
+    number: u64,
+    node: NodeId,
+    position: &Position,
+    fault: HeaderFault,
+) -> Result<Header, OpenError> {
+    let (file, header) = (segment::name(number), find_header(disk, number, node, position, fault)?);
+    disk.write(&file, 0, &header.encode())?;
+    disk.sync(&file)?;
+    Ok(header)
+}
+
+/// Finds out what a damaged header said: all of it stands elsewhere too, if the first record and its head are whole.
+pub(crate) fn find_header<D: Disk>(
+    disk: &D,
     number: u64,
     node: NodeId,
     position: &Position,
@@ -271,8 +305,6 @@ fn mend_header<D: Disk>(
     if !agrees || slots > u64::from(segment::SLOTS_MAX) || header.records_offset() != offset {
         return Err(header_error(&file, fault));
     }
-    disk.write(&file, 0, &header.encode())?;
-    disk.sync(&file)?;
     Ok(header)
 }
 
