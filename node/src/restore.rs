@@ -1,9 +1,12 @@
 //! From what a log holds, or lacks, to a node: the same for every host.
 
-use crate::protocol::Node;
+use crate::config::Config;
 use crate::protocol::record::Kind;
-use crate::storage::{Loss, Owner, Replay};
-use norn_client::wire::PartitionId;
+use crate::protocol::{Founding, Node};
+use crate::storage::disk::Disk;
+use crate::storage::repair::{self, Lost, Overlay, Plan, RepairError, Step, Tried};
+use crate::storage::{Identity, Log, LogConfig, Loss, Owner, Replay, Replayed, segment_name};
+use norn_client::wire::{NodeId, PartitionId};
 use std::collections::BTreeMap;
 
 /// Takes a node through the replay of its log.
@@ -113,6 +116,58 @@ impl<'a> Restorer<'a> {
             }
         }
     }
+}
+
+/// Plans a repair of the log of a node that does not run: one after which the node starts.
+pub fn plan_repair<D: Disk>(disk: &D) -> Result<Plan, RepairError> {
+    repair::plan(disk, try_start)
+}
+
+/// Starts a node on a disk up to where it would serve.
+fn try_start<D: Disk>(disk: Overlay<'_, D>) -> Result<Tried<'_, D>, String> {
+    let mut drawn = false;
+    let draw = || {
+        drawn = true;
+        Identity { node: NodeId(0), incarnation: 0 }
+    };
+    let config = LogConfig { compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
+    let files = disk.list().map_err(|error| error.to_string())?;
+    let mut log = Log::open(disk, config, draw).map_err(|error| error.to_string())?;
+    if drawn {
+        return Err("a first start was cut short, and the next one begins the log again".into());
+    }
+    let Identity { node, incarnation } = log.identity();
+    let founding = Founding {
+        config: Config::default(),
+        node,
+        incarnation,
+        name: String::new(),
+        address: String::new(),
+        zone: String::new(),
+    };
+    let mut node = Node::new(founding, 0);
+    let (mut restorer, mut losses) = (Restorer::new(&mut node), Vec::new());
+    let replayed = log.replay(|replay| {
+        if let Replay::Lost { file, offset, loss } = &replay {
+            losses.push(Lost { file: file.clone(), offset: *offset, loss: loss.clone() });
+        }
+        restorer.take(replay)
+    });
+    let Replayed { cut_bytes, heads_mended, .. } = replayed.map_err(|error| error.to_string())?;
+    restorer.finish()?;
+    let mut steps = Vec::new();
+    let last = segment_name(log.stats().segment);
+    let mut step = |known| steps.push(Step { file: last.clone(), known });
+    if !files.contains(&last) {
+        step("is begun behind lost records, so that it stays known that they were durable".to_owned());
+    }
+    if cut_bytes > 0 {
+        step(format!("{cut_bytes} bytes at the end, which a crash tore, are cut"));
+    }
+    if heads_mended > 0 {
+        step(format!("{heads_mended} heads are written anew from their records"));
+    }
+    Ok(Tried { disk: log.into_disk(), steps, losses })
 }
 
 #[cfg(test)]

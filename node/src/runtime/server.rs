@@ -35,6 +35,8 @@ const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_millis(500);
 const GOOD_BYE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Between looks at whether the node serves.
 const READY_INTERVAL: Duration = Duration::from_millis(20);
+/// Between reports of how far the replay of a long log has come.
+const REPLAY_REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// Between reports of all counters in the log.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -339,7 +341,16 @@ async fn open(settings: &Settings, address: String) -> Result<(Node, Log<FileDis
         let founding = Founding { config, node: identity.node, incarnation: identity.incarnation, name, address, zone };
         let mut node = Node::new(founding, rand::random());
         let mut restorer = Restorer::new(&mut node);
-        let replayed = log.replay(|replay| restorer.take(replay)).map_err(|error| failed(&error))?;
+        let (mut records, mut told) = (0u64, started);
+        let replayed = log.replay(|replay| {
+            records += 1;
+            if records.is_multiple_of(1_000) && told.elapsed() > REPLAY_REPORT_INTERVAL {
+                told = std::time::Instant::now();
+                tracing::info!(records, elapsed_ms = started.elapsed().as_millis(), "replaying the log");
+            }
+            restorer.take(replay)
+        });
+        let replayed = replayed.map_err(|error| failed(&error))?;
         restorer.finish().map_err(|doubt| failed(&Doubt(doubt)))?;
         check_member(&node, &identity, &certificate, &data)?;
         let elapsed_ms = started.elapsed().as_millis();

@@ -223,17 +223,24 @@ pub(crate) fn replay<D: Disk>(
         let mut segment = Reading::new(disk, &file, &mut position, covered, durable, &mut visit);
         segment.run()?;
         let Reading { heads, records, lost_records, damaged_bytes, synced, .. } = segment;
+        let ends_lost = number == last && heads.last().is_some_and(Option::is_none);
         replayed.segments += 1;
         replayed.lost_records = replayed.lost_records.saturating_add(lost_records);
         replayed.records += records;
+        // What says that the last records were durable may go with the rest of the end: it must be said anew before.
+        let behind = if ends_lost { Some(begin_behind(disk, &position)?) } else { None };
         if number == last {
             mend_end(disk, &position, &heads, torn, synced, &mut replayed)?;
         } else {
             replayed.damaged_bytes += damaged_bytes;
         }
         replayed.bytes += position.length - position.header.records_offset();
+        if let Some(header) = behind {
+            position = Position { segment: header.segment, header, length: header.records_offset(), ..position };
+            replayed.segments += 1;
+        }
     }
-    if torn {
+    if torn && position.segment == last {
         // The records come after the header is durable: there are none.
         let file = segment::name(survey.last);
         replayed.cut_bytes += disk.length(&file)?;
@@ -247,6 +254,20 @@ pub(crate) fn replay<D: Disk>(
         return Err(damaged(&file, offset, &known));
     }
     Ok((position, replayed))
+}
+
+/// Begins the next segment behind records that are lost: that all before a segment was durable is known from its header,
+/// whatever becomes of anything else.
+fn begin_behind<D: Disk>(disk: &mut D, position: &Position) -> Result<Header, DiskError> {
+    let (segment, cluster, first_ordinal) = (position.segment + 1, position.cluster, position.next_ordinal);
+    let header = Header { segment, cluster, first_ordinal, ..position.header };
+    // A part of a header would say more: that the rest of the segment before was durable, too.
+    let (file, partial) = (segment::name(segment), segment::partial_name(segment));
+    disk.write(&partial, 0, &header.encode())?;
+    disk.sync(&partial)?;
+    disk.rename(&partial, &file)?;
+    disk.sync_directory()?;
+    Ok(header)
 }
 
 /// Whether a segment was begun, and nothing more.
@@ -373,8 +394,13 @@ fn write_anew<D: Disk>(
 }
 
 /// Writes the heads of a segment anew where they are not what they should be; how many are not. Those of records that are
-/// lost stay as they are.
-fn mend_heads<D: Disk>(disk: &mut D, file: &str, header: &Header, heads: &[Option<Slot>]) -> Result<u64, DiskError> {
+/// lost stay as they are, those behind all records are taken back.
+pub(crate) fn mend_heads<D: Disk>(
+    disk: &mut D,
+    file: &str,
+    header: &Header,
+    heads: &[Option<Slot>],
+) -> Result<u64, DiskError> {
     let found = read_region(disk, file, header)?;
     let as_found = |place: usize| {
         let bytes = found.get(place * SLOT_BYTES..(place + 1) * SLOT_BYTES).and_then(|bytes| bytes.first_chunk());

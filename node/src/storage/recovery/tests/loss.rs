@@ -156,3 +156,46 @@ fn records_missing_before_an_empty_segment_are_missed() {
     assert!(text.contains("the segment ends before record 26;") && text.contains("; lost: record 26 ("), "{text}");
     assert_advice(&error);
 }
+
+/// Goal: records that are lost at the end of the log are told by every start, although the first one takes back what said
+/// that they were durable. Method: starts that end after each of their operations, in a crash of the machine.
+#[test]
+fn a_loss_at_the_end_is_told_by_every_start() {
+    let (mut files, records) = whole(1, 25, 1 << 20);
+    let last = last_file(&files);
+    let bytes = files.get_mut(&last).expect("there");
+    let ends = offsets(bytes);
+    bytes.truncate(ends[ends.len() - 3]);
+    let mut begun = files.clone();
+    begun.insert(segment::name(2), vec![0; 9]);
+    for (files, lost) in [(files, 25..=25), (begun, 25..=26)] {
+        let start = |disk: Double| {
+            let mut log = Log::open(disk.clone(), SMALL, || panic!("there is a log")).ok()?;
+            let (mut read, mut losses) = (0, Vec::new());
+            let visit = |replay| {
+                match replay {
+                    Replay::Record { .. } => read += 1,
+                    Replay::Lost { loss, .. } => losses.push(loss),
+                }
+                Ok(())
+            };
+            log.replay(visit).ok()?;
+            assert_eq!(read, records.len() - 2);
+            assert_eq!(losses.len(), 1);
+            assert_eq!(losses[0].ranges, [(*lost.start(), *lost.end())]);
+            Some(())
+        };
+        for operations in 0.. {
+            let disk = Double::with_files(&files);
+            disk.fail_after_operations(operations);
+            let ended = start(disk.clone()).is_some();
+            for crashed in disk.crashes() {
+                start(crashed.clone()).expect("a good disk");
+                start(crashed).expect("a good disk");
+            }
+            if ended {
+                break;
+            }
+        }
+    }
+}
