@@ -146,6 +146,10 @@ async fn serve(settings: Settings) -> Outcome {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
+                () = server.stopped() => {
+                    server.shutdown().await;
+                    return Err(Failure::refused("no room was left on the disk; make room, then start the node again"));
+                }
             }
         }
         _ = terminate.recv() => {}

@@ -135,6 +135,20 @@ pub enum Observation {
         /// How far it is certainly away from a majority's, in microseconds, where that is known.
         off_us: Option<u64>,
     },
+    /// There is less room on the disk than before, or more.
+    Room {
+        /// What makes the log grow for good is refused.
+        short: bool,
+        /// The node stops.
+        out: bool,
+    },
+    /// The own disk has become far slower than the others', or is no longer.
+    DiskSlow {
+        /// Others should lead.
+        slow: bool,
+        /// How long its syncs take, in microseconds.
+        sync_us: u64,
+    },
     /// A replica lost a part of its log, or has healed of some of it.
     Wounded {
         /// Partition.
@@ -166,6 +180,8 @@ impl Observation {
             Observation::DoneFlag { .. } => "done_flags",
             Observation::Woken { .. } => "woken",
             Observation::ClockStanding { .. } => "clock_standings",
+            Observation::Room { .. } => "room_changes",
+            Observation::DiskSlow { .. } => "disk_slow_changes",
             Observation::Wounded { .. } => "wounds",
             Observation::Refused { .. } => "refused",
         }

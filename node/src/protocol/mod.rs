@@ -41,7 +41,7 @@ use consistent::heads::Heads;
 pub use effect::{Effect, Observation, Ticket};
 pub use event::{ClientId, Event, Principal};
 pub use inspect::ReplicaView;
-use membership::Peer;
+use membership::{OwnDisk, Peer};
 use mint::Mint;
 use norn_client::wire::response::Genesis;
 use norn_client::wire::{NodeId, PartitionId, TaskId};
@@ -92,6 +92,7 @@ pub struct Node {
     partitions: BTreeMap<PartitionId, Partition>,
     peers: BTreeMap<NodeId, Peer>,
     clocks: Clocks,
+    disk: OwnDisk,
     /// Version of the set of partitions that this node leads.
     leads_version: u64,
     mint: Mint,
@@ -126,6 +127,7 @@ impl Node {
             partitions: BTreeMap::new(),
             peers: BTreeMap::new(),
             clocks: Clocks::default(),
+            disk: OwnDisk::default(),
             leads_version: 1,
             mint: Mint::default(),
             asks: Asks::default(),
@@ -161,6 +163,7 @@ impl Node {
             Event::Persisted { ticket } => self.on_persisted(ticket),
             Event::Wake => self.on_wake(),
             Event::PeerConnected { peer } => self.on_peer_connected(peer),
+            Event::Disk(report) => self.on_disk(report),
             Event::Shutdown => self.on_shutdown(),
         }
         self.settle(effects);

@@ -5,6 +5,7 @@
 
 use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
+use crate::protocol::membership::DiskWord;
 use crate::protocol::partition::Wound;
 use crate::protocol::task::Task;
 use norn_client::wire::response::Standing;
@@ -52,8 +53,11 @@ pub struct Heartbeat {
     /// How the sender's wall clock stands.
     pub standing: Standing,
     /// The sender lost records before this start, or has not healed since: what it said before does not count any more.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub holes: bool,
+    /// How the sender's disk is.
+    #[serde(default)]
+    pub disk: DiskWord,
 }
 
 /// A grant whose task is known to have ended, with the evidence.
@@ -85,6 +89,9 @@ pub enum Outcome {
     /// Refused: too many facts about unknown tasks.
     #[serde(rename = "L")]
     Overloaded,
+    /// Refused: the disk of the replica is nearly full.
+    #[serde(rename = "N")]
+    NoSpace,
 }
 
 /// What a replica knows of a task, to a reader.

@@ -203,6 +203,7 @@ impl Running {
             }
             Internal::PeerHeard { peer, process } => return self.driver.peers.heard(peer, process),
             Internal::Log(Report::Persisted(ticket)) => Event::Persisted { ticket },
+            Internal::Log(Report::Disk(report)) => Event::Disk(report),
             Internal::Log(Report::StateWanted { anew }) => return self.save(anew),
             Internal::Shutdown => Event::Shutdown,
         };

@@ -1,6 +1,7 @@
 //! A running node: log, core, listener and links, wired together.
 
 use crate::protocol::Node;
+use crate::protocol::membership::Room;
 use crate::protocol::{ClientId, Founding, Principal, Record};
 use crate::restore::Restorer;
 use crate::runtime::answers::answers;
@@ -142,6 +143,10 @@ impl Journal for LogJournal {
     fn save(&mut self, records: &[Record], last: bool) -> Result<Saved, LogError> {
         self.0.save(records, last)
     }
+
+    fn room(&self) -> Room {
+        self.0.room()
+    }
 }
 
 impl Server {
@@ -257,6 +262,11 @@ impl Server {
         judged
     }
 
+    /// Waits until the node has stopped by itself.
+    pub async fn stopped(&self) {
+        self.inputs.internal.closed().await;
+    }
+
     /// Hands over leadership, writes out log and answers, closes the endpoint.
     pub async fn shutdown(mut self) {
         let asked = self.inputs.internal.send(Internal::Shutdown).await;
@@ -331,10 +341,11 @@ async fn open(settings: &Settings, address: String) -> Result<(Node, Log<FileDis
     let failed = move |error: &dyn std::fmt::Display| StartError::Log(place.clone(), error.to_string());
     let (data, log_config) = (settings.data.clone(), settings.log.clone());
     let (config, name, zone) = (settings.core.clone(), settings.name.clone(), settings.zone.clone());
-    let certificate = name.clone();
+    let (certificate, bytes_max) = (name.clone(), settings.disk_bytes_max);
     let work = move || -> Result<(Node, Log<FileDisk>, NodeId), StartError> {
         let started = std::time::Instant::now();
-        let disk = FileDisk::open(&data).map_err(|error| failed(&error))?;
+        let mut disk = FileDisk::open(&data).map_err(|error| failed(&error))?;
+        disk.limit(bytes_max);
         let draw = || Identity { node: NodeId(rand::random()), incarnation: rand::random() };
         let mut log = Log::open(disk, log_config, draw).map_err(|error| failed(&error))?;
         let identity = log.identity();

@@ -54,6 +54,7 @@ mod segment;
 mod sequence;
 mod slot;
 mod snapshot;
+mod space;
 mod stuffing;
 pub mod verify;
 
@@ -64,7 +65,7 @@ pub use disk::DiskError;
 pub use examine::Loss;
 pub use log::{Identity, Log, LogConfig, LogError, Saved, Stats, Upkeep};
 pub use policy::{NoSyncPolicy, SyncPolicy};
-pub(crate) use recovery::WITHOUT_A_COPY;
+pub use recovery::WITHOUT_A_COPY;
 pub use recovery::{OpenError, Replay, Replayed};
 pub(crate) use segment::name as segment_name;
 pub use slot::Owner;

@@ -34,7 +34,7 @@ mod reading;
 mod survey;
 
 pub use error::OpenError;
-pub(crate) use error::WITHOUT_A_COPY;
+pub use error::WITHOUT_A_COPY;
 use reading::{Durable, Reading};
 pub(crate) use survey::{Survey, survey};
 

@@ -68,6 +68,7 @@ struct Tally {
     conflict: usize,
     future: usize,
     overloaded: usize,
+    no_space: usize,
     silent: usize,
 }
 
@@ -81,6 +82,7 @@ impl Group {
             conflict: 0,
             future: 0,
             overloaded: 0,
+            no_space: 0,
             silent: self.cohort.len() - self.answers.len(),
         };
         for answer in self.answers.values() {
@@ -98,6 +100,7 @@ impl Group {
                 Outcome::Conflict => tally.conflict += 1,
                 Outcome::Future => tally.future += 1,
                 Outcome::Overloaded => tally.overloaded += 1,
+                Outcome::NoSpace => tally.no_space += 1,
             }
         }
         tally
@@ -136,6 +139,14 @@ impl Group {
             Error::new(
                 ErrorCode::Overloaded,
                 "too many facts about unknown tasks are held; enqueue first, or try later",
+            )
+        } else if tally.no_space > 0 {
+            let full = self.answers.iter().filter(|(_, answer)| answer.outcomes[index] == Outcome::NoSpace);
+            let full: Vec<String> = full.map(|(replica, _)| replica.node.to_string()).collect();
+            let nodes = full.join(", ");
+            Error::new(
+                ErrorCode::NoSpace,
+                format!("the disks of {nodes} are nearly full: make room there, then try again"),
             )
         } else {
             Error::unavailable(format!("{reached} of {needed} wanted replicas have it on disk"))
@@ -254,6 +265,11 @@ impl Node {
         }
         if known.is_none() && id.time_ms() > self.now.wall_ms.saturating_add(ID_AHEAD_MS_MAX) {
             return Outcome::Future;
+        }
+        let grows = delta.spec.is_some() && known.is_none_or(|task| task.spec.is_none())
+            || delta.facts.as_ref().is_some_and(|facts| !facts.updates.is_empty());
+        if grows && self.disk.is_short() {
+            return Outcome::NoSpace;
         }
         if delta.spec.is_some() || known.is_some_and(|task| task.spec.is_some()) {
             return Outcome::Stored;

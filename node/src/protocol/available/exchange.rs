@@ -61,7 +61,8 @@ impl Node {
         let nodes: Vec<NodeId> = self.asks.exchange.peers.keys().copied().collect();
         let round = self.healing_round();
         for node in nodes {
-            if !self.is_alive(node) {
+            // What is missing here waits until there is room for it.
+            if !self.is_alive(node) || self.disk.is_short() {
                 continue;
             }
             let holes = if round > 0 { self.holes_with(node) } else { BTreeSet::new() };
@@ -77,6 +78,9 @@ impl Node {
     }
 
     pub(in crate::protocol) fn on_roots(&mut self, from: NodeId, roots: &[(PartitionId, u128)], round: u64) {
+        if self.disk.is_short() {
+            return;
+        }
         let (mut equal, mut differ) = (Vec::new(), Vec::new());
         for (id, root) in roots {
             let Some(replica) = self.partitions.get_mut(id) else { continue };

@@ -4,6 +4,7 @@
 //! know the list, and commit positions only where they moved.
 
 mod clock;
+mod disk;
 
 use super::peer::{Heartbeat, PeerMessage};
 use super::timers::Key;
@@ -12,6 +13,7 @@ use crate::config::mutant;
 use crate::protocol::clocks::RoundTrip;
 use crate::protocol::consistent::Epoch;
 use crate::protocol::consistent::register::Leader;
+pub use disk::{DiskReport, DiskWord, OwnDisk, Room, SLOW_US_MIN};
 use norn_client::wire::response::Standing;
 use norn_client::wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +45,8 @@ pub struct Peer {
     pub round_trip_us: Option<u64>,
     /// How its wall clock stands, by its own word.
     pub standing: Standing,
+    /// What it says of its disk.
+    disk: DiskWord,
     /// It knows of this node's present start.
     knows_start: bool,
     /// What it said in starts before this one does not count: it has lost something since.
@@ -105,12 +109,13 @@ impl Node {
         self.look_for_silent_leaders();
         self.step_down_without_quorum();
         self.judge_clock(false);
+        self.judge_disk();
     }
 
     fn heartbeat_for(&mut self, node: NodeId, hears: Vec<NodeId>) -> Heartbeat {
         let leads: Vec<(PartitionId, Epoch)> = self.led().collect();
         let (now, boot, leads_version, standing) = (self.now, self.boot, self.leads_version, self.clocks.standing());
-        let holes = self.has_holes();
+        let (holes, disk) = (self.has_holes(), self.disk.word());
         let peer = self.peers.get_mut(&node).expect("asked for members only");
         peer.sent += 1;
         let number = peer.sent;
@@ -136,6 +141,7 @@ impl Node {
             commits,
             standing,
             holes,
+            disk,
         }
     }
 
@@ -190,6 +196,7 @@ impl Node {
         peer.latest = Some((heartbeat.number, heartbeat.sent_us, now.mono_us));
         peer.hears = heartbeat.hears.iter().copied().collect();
         peer.standing = heartbeat.standing;
+        peer.disk = heartbeat.disk;
         peer.knows_start = heartbeat.seen.0 == self.boot;
         if let Some((sent_us, kept_us)) = heartbeat.echo_us.filter(|_| heartbeat.seen.0 == self.boot) {
             let trip = RoundTrip { sent_us, kept_us };

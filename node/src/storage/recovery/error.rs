@@ -4,7 +4,7 @@ use super::super::disk::DiskError;
 use super::super::examine::Loss;
 
 /// What to do where no copy of a file is left. Members cannot be replaced yet, and an empty directory is another node.
-pub(crate) const WITHOUT_A_COPY: &str = "without one, see what `norn log repair` can do; if it refuses, keep the data \
+pub const WITHOUT_A_COPY: &str = "without one, see what `norn log repair` can do; if it refuses, keep the data \
      directory and leave this node stopped: its partitions go on with their replicas on other nodes";
 
 /// Why a log is not opened. Whole records are all where they were.
