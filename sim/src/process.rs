@@ -615,6 +615,7 @@ fn name_of(observation: &Observation) -> &'static str {
         Observation::Room { .. } => "room on the disk again",
         Observation::DiskSlow { slow: true, .. } => "slow disk noticed",
         Observation::DiskSlow { .. } => "slow disk got better",
+        Observation::Retired { .. } => "retired",
         Observation::Refused { .. } => "refused",
     }
 }

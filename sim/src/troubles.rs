@@ -75,6 +75,9 @@ impl World {
     /// A node has handed over and stopped. One that did so for want of room is started again later.
     pub fn node_stopped(&mut self, node: usize) {
         self.line(format_args!("n{node} stopped"));
+        if self.nodes[node].running.as_ref().is_some_and(|running| running.core.is_retired()) {
+            return self.fail("retired", format!("node {node} took its log for a copy, and it is none"));
+        }
         if self.nodes[node].running.as_ref().is_some_and(|running| running.log.room() == Room::Out) {
             self.count("sometimes: stopped without room");
             self.stop_node(node, false);

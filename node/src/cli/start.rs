@@ -148,7 +148,8 @@ async fn serve(settings: Settings) -> Outcome {
                 _ = interrupt.recv() => {}
                 () = server.stopped() => {
                     server.shutdown().await;
-                    return Err(Failure::refused("no room was left on the disk; make room, then start the node again"));
+                    let why = "no room was left on its disk, or its log is a copy; its last messages say which";
+                    return Err(Failure::refused(format!("the node stopped by itself: {why}")));
                 }
             }
         }

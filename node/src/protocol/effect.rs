@@ -149,6 +149,11 @@ pub enum Observation {
         /// How long its syncs take, in microseconds.
         sync_us: u64,
     },
+    /// The log is a copy: the node stops for ever.
+    Retired {
+        /// For people.
+        reason: String,
+    },
     /// A replica lost a part of its log, or has healed of some of it.
     Wounded {
         /// Partition.
@@ -182,6 +187,7 @@ impl Observation {
             Observation::ClockStanding { .. } => "clock_standings",
             Observation::Room { .. } => "room_changes",
             Observation::DiskSlow { .. } => "disk_slow_changes",
+            Observation::Retired { .. } => "retired",
             Observation::Wounded { .. } => "wounds",
             Observation::Refused { .. } => "refused",
         }

@@ -110,6 +110,8 @@ pub struct Node {
     stopping: bool,
     stop_deadline_us: u64,
     halted: bool,
+    /// Its log is a copy: nothing is said or stored any more.
+    retired: bool,
 }
 
 impl Node {
@@ -141,6 +143,7 @@ impl Node {
             stopping: false,
             stop_deadline_us: 0,
             halted: false,
+            retired: false,
             random: random.child(),
             founding,
         }
@@ -149,7 +152,7 @@ impl Node {
     /// Takes in one event and says what to do, in order.
     pub fn step(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>) {
         assert!(now.mono_us >= self.now.mono_us, "the monotonic clock went back");
-        if self.halted {
+        if self.halted || self.retired {
             return;
         }
         self.now = now;
@@ -172,6 +175,11 @@ impl Node {
     /// When `step` wants [`Event::Wake`] at the latest, on the monotonic clock in microseconds.
     pub fn next_wake(&self) -> Option<u64> {
         self.timers.next()
+    }
+
+    /// Whether the log was found to be a copy.
+    pub fn is_retired(&self) -> bool {
+        self.retired
     }
 
     /// The cluster, once known.

@@ -92,6 +92,12 @@ pub enum Record {
         /// Digest of all losses that the node knew of.
         losses: u64,
     },
+    /// The log is a copy that must not be used any more. The last record of its log.
+    #[serde(rename = "X")]
+    Retired {
+        /// For people.
+        reason: String,
+    },
     /// Last record of a snapshot. It stands nowhere else.
     #[serde(rename = "E")]
     End {
@@ -132,7 +138,7 @@ impl Kind {
 
     /// Whether this program knows such records.
     pub fn is_known(self) -> bool {
-        b"IBGMVTOFEW".contains(&self.0)
+        b"IBGMVTOFEWX".contains(&self.0)
     }
 
     /// What a replica misses that has lost such a record; `None` where a node cannot go on without it. A record of a
@@ -159,6 +165,7 @@ impl fmt::Display for Kind {
             b'F' => "facts",
             b'E' => "end",
             b'W' => "wound",
+            b'X' => "retired",
             _ => "unknown",
         })
     }
@@ -178,6 +185,7 @@ impl Record {
             Record::Facts { .. } => b'F',
             Record::End { .. } => b'E',
             Record::Wound { .. } => b'W',
+            Record::Retired { .. } => b'X',
         })
     }
 
@@ -193,6 +201,7 @@ impl Record {
             | Record::Boot { .. }
             | Record::Genesis(_)
             | Record::Mark { .. }
+            | Record::Retired { .. }
             | Record::End { .. } => None,
         }
     }

@@ -90,6 +90,7 @@ impl Node {
                 self.partition_mut(partition)?.healing.replay(wound, losses);
                 Ok(())
             }
+            Record::Retired { reason } => Err(format!("it was retired for ever: {reason}")),
             Record::End { .. } => Err("the end of a snapshot within a log".into()),
         }
     }
@@ -114,6 +115,7 @@ impl Node {
             | Record::Boot { .. }
             | Record::Facts { .. }
             | Record::Wound { .. }
+            | Record::Retired { .. }
             | Record::End { .. } => false,
         }
     }

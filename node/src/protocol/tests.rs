@@ -14,6 +14,7 @@ use norn_client::wire::{
 };
 use std::collections::VecDeque;
 
+mod copy;
 mod disk;
 mod loss;
 

@@ -54,6 +54,8 @@ counters! {
     RoomChanges = "room_changes",
     /// Changes of whether the disk is far slower than the others'.
     DiskSlowChanges = "disk_slow_changes",
+    /// The log was found to be a copy.
+    Retired = "retired",
     /// Replicas that lost something, and steps of their healing.
     Wounds = "wounds",
     /// Input that a correct sender would not send.
@@ -126,6 +128,7 @@ impl Metrics {
             Observation::ClockStanding { .. } => (Counter::ClockStandings, 1),
             Observation::Room { .. } => (Counter::RoomChanges, 1),
             Observation::DiskSlow { .. } => (Counter::DiskSlowChanges, 1),
+            Observation::Retired { .. } => (Counter::Retired, 1),
             Observation::Wounded { .. } => (Counter::Wounds, 1),
             Observation::Refused { .. } => (Counter::Refused, 1),
         };
@@ -136,6 +139,9 @@ impl Metrics {
             Observation::ClockStanding { standing, off_us } => tell_clock(*standing, *off_us),
             Observation::Room { short, out } => tell_room(*short, *out),
             Observation::DiskSlow { slow, sync_us } => tell_disk(*slow, *sync_us / 1_000),
+            Observation::Retired { reason } => {
+                tracing::error!(reason, "this log must not be used any more: stopping for ever")
+            }
             Observation::Wounded { partition, facts, table } => tell_wound(*partition, *facts, *table),
             _ => tracing::debug!(?observation, "observed"),
         }

@@ -161,6 +161,7 @@ fn weight_bytes(record: &Record) -> usize {
         | Record::Mark { .. }
         | Record::Vote { .. }
         | Record::Wound { .. }
+        | Record::Retired { .. }
         | Record::End { .. } => base,
     }
 }

@@ -82,6 +82,7 @@ impl Unsynced {
             | Record::Install { .. }
             | Record::Ops { .. }
             | Record::Wound { .. }
+            | Record::Retired { .. }
             | Record::End { .. } => self.binding = true,
         }
     }

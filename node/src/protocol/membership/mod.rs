@@ -4,6 +4,7 @@
 //! know the list, and commit positions only where they moved.
 
 mod clock;
+mod copy;
 mod disk;
 
 use super::peer::{Heartbeat, PeerMessage};
@@ -51,6 +52,14 @@ pub struct Peer {
     knows_start: bool,
     /// What it said in starts before this one does not count: it has lost something since.
     pub counts_from: u64,
+}
+
+#[cfg(test)]
+impl Peer {
+    /// Number of its latest heartbeat.
+    pub fn latest_number(&self) -> u64 {
+        self.latest.map_or(0, |(number, ..)| number)
+    }
 }
 
 impl Node {
@@ -169,6 +178,9 @@ impl Node {
         let now = self.now;
         let gap_us = self.config.election_timeout_ms * 1_000;
         let believed = mutant!(self.config, LeaderBelieved);
+        if self.retire_if_copied(from, heartbeat.seen) {
+            return;
+        }
         let Some(peer) = self.peers.get_mut(&from) else { return };
         if heartbeat.boot < peer.boot
             || (heartbeat.boot == peer.boot && peer.latest.is_some_and(|(number, ..)| number >= heartbeat.number))
