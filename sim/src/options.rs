@@ -177,6 +177,8 @@ options! {
     disk_name_errors_ppm: u64,
     /// Processes whose disk has little room left, in a hundred.
     disk_full_percent: u64,
+    /// Room that nodes keep on their disks, with which they refuse tasks before there is none; 0 for none.
+    reserve_bytes: u64,
     /// Processes whose disk is ten to a thousand times slower than usual, in a hundred.
     disk_slow_percent: u64,
     /// Starts that find records of one partition lost, in a hundred, where no other node has anything to heal.
@@ -328,6 +330,7 @@ impl Options {
             disk_sync_errors_ppm: 0,
             disk_name_errors_ppm: 0,
             disk_full_percent: 0,
+            reserve_bytes: 0,
             disk_slow_percent: 0,
             damage_percent: 0,
             retain_ms: 7 * 24 * 3_600_000,
@@ -367,6 +370,7 @@ impl Options {
             self.disk_sync_errors_ppm = rate(random, 5_000);
             self.disk_name_errors_ppm = rate(random, 50_000);
             self.disk_full_percent = mean(random, 1, 30);
+            self.reserve_bytes = [0, 3_000, 30_000][random.clone().below(3) as usize];
             self.disk_slow_percent = mean(random, 1, 30);
         }
     }

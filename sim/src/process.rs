@@ -12,6 +12,7 @@ use crate::wire::{decode_peer, encode_peer, encode_response};
 use crate::world::{Event, World};
 use norn_client::wire::response::Standing;
 use norn_client::wire::{NodeId, PartitionId, Request, Response, TaskId};
+use norn_node::gauge::DiskGauge;
 use norn_node::protocol::event::Principal;
 use norn_node::protocol::random::Random;
 use norn_node::protocol::{
@@ -30,6 +31,8 @@ pub struct Running {
     pub(crate) log: log::Log<SimDisk>,
     appended: Ticket,
     syncing: bool,
+    sync_began_us: u64,
+    pub(crate) gauge: DiskGauge,
     /// How much of its state the log has for a snapshot.
     pub(crate) saved: Cursor,
     /// It knows its cluster.
@@ -151,8 +154,9 @@ impl World {
 
     fn recover(&mut self, node: usize, disk: SimDisk, seed: u64) -> Result<Running, String> {
         let (segment_bytes, compact_bytes) = (self.options.segment_bytes, self.options.compact_bytes);
+        let reserve_bytes = self.options.reserve_bytes;
         let sync = if self.options.unsynced_facts { log::SyncPolicy::System } else { log::SyncPolicy::Always };
-        let config = log::LogConfig { segment_bytes, compact_bytes, ahead_bytes: segment_bytes, sync };
+        let config = log::LogConfig { segment_bytes, compact_bytes, ahead_bytes: segment_bytes, reserve_bytes, sync };
         let random = &mut self.randoms.identity;
         let draw = || log::Identity { node: NodeId(random.wide()), incarnation: random.bits() };
         let mut log = log::Log::open(disk, config, draw).map_err(|error| error.to_string())?;
@@ -181,6 +185,8 @@ impl World {
             log,
             appended: Ticket(0),
             syncing: false,
+            sync_began_us: 0,
+            gauge: DiskGauge::default(),
             saved: Cursor::default(),
             joined: false,
             wake_us: None,
@@ -382,7 +388,7 @@ impl World {
                 self.count(&format!("sometimes: {}", name_of(&observation)));
                 self.tell(Happening::Observed { node, boot, observation: &observation });
             }
-            Effect::Stopped => self.line(format_args!("n{node} stopped")),
+            Effect::Stopped => self.node_stopped(node),
             Effect::Halt { reason } => self.fail("halt", format!("node {node}: core halted: {reason}")),
         }
     }
@@ -430,6 +436,7 @@ impl World {
         }
         if let Some(running) = &mut self.nodes[node].running {
             running.syncing = true;
+            running.sync_began_us = self.now_us;
             let ticket = running.appended;
             self.schedule_in(delay_us, Event::Synced { node, boot, ticket });
         }
@@ -450,6 +457,7 @@ impl World {
     fn end_sync(&mut self, node: usize, ticket: Ticket) {
         let Some(running) = &mut self.nodes[node].running else { return };
         running.syncing = false;
+        running.gauge.synced(self.now_us, self.now_us - running.sync_began_us);
         let (synced, more) = (running.log.commit(self.now_us), running.appended > ticket);
         if let Err(error) = synced {
             return self.log_stopped(node, &error);
@@ -464,6 +472,7 @@ impl World {
             self.begin_sync(node);
         }
         self.step_node(node, Input::Persisted { ticket });
+        self.tell_disk(node);
     }
 
     fn send_peer(&mut self, node: usize, to: NodeId, message: &PeerMessage) {
@@ -582,6 +591,7 @@ impl World {
         }
         if running.core.next_wake().is_some_and(|wake_us| wake_us <= process.clock.read_us(now_us)) {
             self.step_node(node, Input::Wake);
+            self.watch_disk(node);
         } else {
             self.schedule_node_wake(node);
         }
@@ -621,6 +631,12 @@ fn name_of(observation: &Observation) -> &'static str {
         Observation::Wounded { .. } => "healed",
         Observation::Forgotten { .. } => "forgotten",
         Observation::ForgettingHeld { .. } => "forgetting held up",
+        Observation::Room { out: true, .. } => "no room on the disk",
+        Observation::Room { short: true, .. } => "little room on the disk",
+        Observation::Room { .. } => "room on the disk again",
+        Observation::DiskSlow { slow: true, .. } => "slow disk noticed",
+        Observation::DiskSlow { .. } => "slow disk got better",
+        Observation::Retired { .. } => "retired",
         Observation::Refused { .. } => "refused",
     }
 }

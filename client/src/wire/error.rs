@@ -28,6 +28,8 @@ pub enum ErrorCode {
     NotReady,
     /// The queues of the node are full. Nothing was changed; try again later.
     Overloaded,
+    /// A disk is nearly full, and what would make it fuller is refused. Nothing was changed; make room, then try again.
+    NoSpace,
     /// Too few replicas could be reached. Nothing is known to have changed.
     Unavailable,
     /// A write timed out: it may have taken effect, or may yet. Repeat it under the same id.
@@ -69,7 +71,11 @@ impl ErrorCode {
     /// Whether repeating can help. What else depends on the code alone, such as an exit code, follows from this.
     pub fn retry(self) -> Retry {
         match self {
-            ErrorCode::Unavailable | ErrorCode::Overloaded | ErrorCode::NotReady | ErrorCode::Stale => Retry::Later,
+            ErrorCode::Unavailable
+            | ErrorCode::Overloaded
+            | ErrorCode::NotReady
+            | ErrorCode::Stale
+            | ErrorCode::NoSpace => Retry::Later,
             ErrorCode::Unknown => Retry::Now,
             ErrorCode::Invalid
             | ErrorCode::NotFound

@@ -152,6 +152,25 @@ pub enum Observation {
         /// How far it is certainly away from a majority's, in microseconds, where that is known.
         off_us: Option<u64>,
     },
+    /// There is less room on the disk than before, or more.
+    Room {
+        /// What makes the log grow for good is refused.
+        short: bool,
+        /// The node stops.
+        out: bool,
+    },
+    /// The own disk has become far slower than the others', or is no longer.
+    DiskSlow {
+        /// Others should lead.
+        slow: bool,
+        /// How long its syncs take, in microseconds.
+        sync_us: u64,
+    },
+    /// The log is a copy: the node stops for ever.
+    Retired {
+        /// For people.
+        reason: String,
+    },
     /// A replica lost a part of its log, or has healed of some of it.
     Wounded {
         /// Partition.
@@ -196,6 +215,9 @@ impl Observation {
             Observation::DoneFlag { .. } => "done_flags",
             Observation::Woken { .. } => "woken",
             Observation::ClockStanding { .. } => "clock_standings",
+            Observation::Room { .. } => "room_changes",
+            Observation::DiskSlow { .. } => "disk_slow_changes",
+            Observation::Retired { .. } => "retired",
             Observation::Wounded { .. } => "wounds",
             Observation::Forgotten { .. } => "forgotten",
             Observation::ForgettingHeld { .. } => "forgetting_held",

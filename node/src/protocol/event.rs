@@ -1,6 +1,7 @@
 //! Everything that can happen to a node.
 
 use crate::protocol::effect::Ticket;
+use crate::protocol::membership::DiskReport;
 use crate::protocol::peer::PeerMessage;
 use norn_client::wire::{NodeId, PartitionId, Request};
 use std::sync::Arc;
@@ -63,6 +64,8 @@ pub enum Event {
         /// Peer.
         peer: NodeId,
     },
+    /// What the host has measured of the disk, whenever it changes.
+    Disk(DiskReport),
     /// Stop serving: hand leadership over, then say [`crate::protocol::Effect::Stopped`].
     Shutdown,
 }

@@ -41,7 +41,7 @@ use consistent::heads::Heads;
 pub use effect::{Effect, Observation, Ticket};
 pub use event::{ClientId, Event, Principal};
 pub use inspect::ReplicaView;
-use membership::Peer;
+use membership::{OwnDisk, Peer};
 use mint::Mint;
 use norn_client::wire::response::Genesis;
 use norn_client::wire::{NodeId, PartitionId, TaskId};
@@ -92,6 +92,7 @@ pub struct Node {
     partitions: BTreeMap<PartitionId, Partition>,
     peers: BTreeMap<NodeId, Peer>,
     clocks: Clocks,
+    disk: OwnDisk,
     /// Version of the set of partitions that this node leads.
     leads_version: u64,
     mint: Mint,
@@ -109,6 +110,8 @@ pub struct Node {
     stopping: bool,
     stop_deadline_us: u64,
     halted: bool,
+    /// Its log is a copy: nothing is said or stored any more.
+    retired: bool,
 }
 
 impl Node {
@@ -126,6 +129,7 @@ impl Node {
             partitions: BTreeMap::new(),
             peers: BTreeMap::new(),
             clocks: Clocks::default(),
+            disk: OwnDisk::default(),
             leads_version: 1,
             mint: Mint::default(),
             asks: Asks::default(),
@@ -139,6 +143,7 @@ impl Node {
             stopping: false,
             stop_deadline_us: 0,
             halted: false,
+            retired: false,
             random: random.child(),
             founding,
         }
@@ -147,7 +152,7 @@ impl Node {
     /// Takes in one event and says what to do, in order.
     pub fn step(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>) {
         assert!(now.mono_us >= self.now.mono_us, "the monotonic clock went back");
-        if self.halted {
+        if self.halted || self.retired {
             return;
         }
         self.now = now;
@@ -162,6 +167,7 @@ impl Node {
             Event::Archived { partition, number } => self.on_archived(partition, number),
             Event::Wake => self.on_wake(),
             Event::PeerConnected { peer } => self.on_peer_connected(peer),
+            Event::Disk(report) => self.on_disk(report),
             Event::Shutdown => self.on_shutdown(),
         }
         self.settle(effects);
@@ -170,6 +176,11 @@ impl Node {
     /// When `step` wants [`Event::Wake`] at the latest, on the monotonic clock in microseconds.
     pub fn next_wake(&self) -> Option<u64> {
         self.timers.next()
+    }
+
+    /// Whether the log was found to be a copy.
+    pub fn is_retired(&self) -> bool {
+        self.retired
     }
 
     /// The cluster, once known.

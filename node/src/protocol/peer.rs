@@ -5,6 +5,7 @@
 
 use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
+use crate::protocol::membership::DiskWord;
 use crate::protocol::partition::Wound;
 use crate::protocol::task::{Task, Tomb};
 use norn_client::wire::response::Standing;
@@ -53,8 +54,11 @@ pub struct Heartbeat {
     /// How the sender's wall clock stands.
     pub standing: Standing,
     /// The sender lost records before this start, or has not healed since: what it said before does not count any more.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub holes: bool,
+    /// How the sender's disk is.
+    #[serde(default)]
+    pub disk: DiskWord,
 }
 
 /// A grant whose task is known to have ended, with the evidence.
@@ -89,6 +93,9 @@ pub enum Outcome {
     /// Refused: the task is unknown, and may have been forgotten.
     #[serde(rename = "T")]
     TooOld,
+    /// Refused: the disk of the replica is nearly full.
+    #[serde(rename = "N")]
+    NoSpace,
 }
 
 /// What a replica knows of a task, to a reader.

@@ -100,6 +100,12 @@ pub enum Record {
         /// Tasks.
         ids: Vec<TaskId>,
     },
+    /// The log is a copy that must not be used any more. The last record of its log.
+    #[serde(rename = "R")]
+    Retired {
+        /// For people.
+        reason: String,
+    },
     /// Last record of a snapshot. It stands nowhere else.
     #[serde(rename = "E")]
     End {
@@ -135,6 +141,14 @@ pub struct RecordError(pub String);
 pub struct Kind(pub u8);
 
 impl Kind {
+    /// Of a record that nobody can name.
+    pub const UNKNOWN: Kind = Kind(0);
+
+    /// Whether this program knows such records.
+    pub fn is_known(self) -> bool {
+        b"IBGMVTOFEWX".contains(&self.0)
+    }
+
     /// What a replica misses that has lost such a record; `None` where a node cannot go on without it. A record of a
     /// wound may have opened one or closed one, so that nothing is known any more.
     pub fn wound(self) -> Option<Wound> {
@@ -160,6 +174,7 @@ impl fmt::Display for Kind {
             b'E' => "end",
             b'W' => "wound",
             b'X' => "forgot",
+            b'R' => "retired",
             _ => "unknown",
         })
     }
@@ -180,6 +195,7 @@ impl Record {
             Record::End { .. } => b'E',
             Record::Wound { .. } => b'W',
             Record::Forgot { .. } => b'X',
+            Record::Retired { .. } => b'R',
         })
     }
 
@@ -196,6 +212,7 @@ impl Record {
             | Record::Boot { .. }
             | Record::Genesis(_)
             | Record::Mark { .. }
+            | Record::Retired { .. }
             | Record::End { .. } => None,
         }
     }

@@ -51,7 +51,7 @@ impl Node {
                 let (now, config) = (self.now, self.config.clone());
                 let replica = self.partition_mut(partition)?;
                 if viewstamp <= replica.register.viewstamp {
-                    return Err(format!("{partition:?}: a table goes back to {viewstamp:?}"));
+                    return Err(format!("the table of partition {partition} goes back to {viewstamp:?}"));
                 }
                 if replica.healing.is_passing() && table.is_none() {
                     return Ok(());
@@ -83,6 +83,7 @@ impl Node {
                 self.partition_mut(partition)?.healing.replay(wound, losses);
                 Ok(())
             }
+            Record::Retired { reason } => Err(format!("it was retired for ever: {reason}")),
             Record::End { .. } => Err("the end of a snapshot within a log".into()),
         }
     }
@@ -95,7 +96,7 @@ impl Node {
             return Ok(());
         }
         if after != replica.register.viewstamp {
-            return Err(format!("{partition:?}: operations after {after:?}, the table is elsewhere"));
+            return Err(format!("operations of partition {partition} after {after:?}, and its table is elsewhere"));
         }
         let applied = ops.iter().try_for_each(|op| replica.apply(op, now, &config));
         replica.register.forget_recent();
@@ -123,6 +124,7 @@ impl Node {
             | Record::Facts { .. }
             | Record::Wound { .. }
             | Record::Forgot { .. }
+            | Record::Retired { .. }
             | Record::End { .. } => false,
         }
     }
@@ -135,15 +137,18 @@ impl Node {
         Ok(())
     }
 
-    /// After the replay: partitions that lost what no other replica can give back. Who starts all the same has replicas
-    /// that answer for nothing.
-    pub fn lost_for_good(&self) -> Vec<PartitionId> {
-        let healable = |replica: &Partition| wound::is_healable(replica.healing.wound, replica.cohort.len());
-        self.partitions.values().filter(|replica| !healable(replica)).map(|replica| replica.id).collect()
+    /// After the replay: partitions that lost what no other replica can give back, and what that is. Who starts all the
+    /// same has replicas that answer for nothing.
+    pub fn lost_for_good(&self) -> Vec<(PartitionId, Wound)> {
+        let healable = |replica: &&Partition| wound::is_healable(replica.healing.wound, replica.cohort.len());
+        let lost = self.partitions.values().filter(|replica| !healable(replica));
+        lost.map(|replica| (replica.id, replica.healing.wound)).collect()
     }
 
     fn partition_mut(&mut self, partition: PartitionId) -> Result<&mut Partition, String> {
-        self.partitions.get_mut(&partition).ok_or_else(|| format!("a record of {partition:?}, which is not held here"))
+        self.partitions
+            .get_mut(&partition)
+            .ok_or_else(|| format!("a record of partition {partition}, which is not held here"))
     }
 
     /// The log is replayed; the clocks say `now`.

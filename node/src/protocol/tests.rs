@@ -5,6 +5,7 @@ use super::*;
 use crate::limits::ENDINGS_BYTES_MAX;
 use crate::protocol::consistent::table::Op;
 use crate::protocol::event::ClientId;
+use crate::protocol::membership::DiskWord;
 use crate::protocol::peer::Heartbeat;
 use norn_client::wire::request::Spec;
 use norn_client::wire::response::{Member, Standing};
@@ -15,6 +16,8 @@ use std::collections::VecDeque;
 
 mod forgetting;
 mod agreement;
+mod copy;
+mod disk;
 mod loss;
 
 const CLIENT: ClientId = ClientId(1);
@@ -549,6 +552,7 @@ fn a_restart_within_the_timeout_is_noticed_at_once() {
         commits: Vec::new(),
         standing: Standing::Good,
         holes: false,
+        disk: DiskWord::default(),
     };
     let message = PeerMessage::Heartbeat(Box::new(heartbeat));
     let mut effects = Vec::new();

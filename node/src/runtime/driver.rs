@@ -213,6 +213,7 @@ impl Running {
             }
             Internal::PeerHeard { peer, process } => return self.driver.peers.heard(peer, process),
             Internal::Log(Report::Persisted(ticket)) => Event::Persisted { ticket },
+            Internal::Log(Report::Disk(report)) => Event::Disk(report),
             Internal::Log(Report::StateWanted { anew }) => return self.save(anew),
             Internal::Archived { partition, number } => Event::Archived { partition, number },
             Internal::Shutdown => Event::Shutdown,

@@ -1,6 +1,7 @@
 //! A running node: log, core, listener and links, wired together.
 
 use crate::protocol::Node;
+use crate::protocol::membership::Room;
 use crate::protocol::{ClientId, Founding, Principal, Record};
 use crate::restore::Restorer;
 use crate::runtime::answers::answers;
@@ -15,7 +16,7 @@ use crate::runtime::settings::Settings;
 use crate::runtime::store::{Journal, Store};
 use crate::runtime::tls::{Credentials, TlsError};
 use crate::runtime::transport::{CloseCode, endpoint, peer_config, resolve, server_config};
-use crate::storage::{Identity, Log, LogError, Saved, Upkeep};
+use crate::storage::{Identity, Log, LogError, Saved, Upkeep, WITHOUT_A_COPY};
 use norn_client::wire::response::Identity as NodeIdentity;
 use norn_client::wire::{NodeId, Request, Response};
 use quinn::Endpoint;
@@ -36,6 +37,8 @@ const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_millis(500);
 const GOOD_BYE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Between looks at whether the node serves.
 const READY_INTERVAL: Duration = Duration::from_millis(20);
+/// Between reports of how far the replay of a long log has come.
+const REPLAY_REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// Between reports of all counters in the log.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -143,6 +146,10 @@ impl Journal for LogJournal {
 
     fn save(&mut self, records: &[Record], last: bool) -> Result<Saved, LogError> {
         self.0.save(records, last)
+    }
+
+    fn room(&self) -> Room {
+        self.0.room()
     }
 }
 
@@ -261,6 +268,11 @@ impl Server {
         judged
     }
 
+    /// Waits until the node has stopped by itself.
+    pub async fn stopped(&self) {
+        self.inputs.internal.closed().await;
+    }
+
     /// Hands over leadership, writes out log and answers, closes the endpoint.
     pub async fn shutdown(mut self) {
         let asked = self.inputs.internal.send(Internal::Shutdown).await;
@@ -335,10 +347,7 @@ async fn bind(listen: &str, credentials: &Credentials) -> Result<(Endpoint, Sock
 
 /// Why a node does not start with what is left of its log.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{0}; restore the damaged file from a copy (`norn log verify` names it), or move the data directory aside and start \
-     the node as a new member"
-)]
+#[error("{0}; restore the damaged file from a copy (`norn log verify` names all that is wrong); {WITHOUT_A_COPY}")]
 struct Doubt(String);
 
 /// Opens and replays the log, which may take a while, away from the async threads.
@@ -347,17 +356,27 @@ async fn open(settings: &Settings, address: String) -> Result<(Node, Log<FileDis
     let failed = move |error: &dyn std::fmt::Display| StartError::Log(place.clone(), error.to_string());
     let (data, log_config) = (settings.data.clone(), settings.log.clone());
     let (config, name, zone) = (settings.core.clone(), settings.name.clone(), settings.zone.clone());
-    let certificate = name.clone();
+    let (certificate, bytes_max) = (name.clone(), settings.disk_bytes_max);
     let work = move || -> Result<(Node, Log<FileDisk>, NodeId), StartError> {
         let started = std::time::Instant::now();
-        let disk = FileDisk::open(&data).map_err(|error| failed(&error))?;
+        let mut disk = FileDisk::open(&data).map_err(|error| failed(&error))?;
+        disk.limit(bytes_max);
         let draw = || Identity { node: NodeId(rand::random()), incarnation: rand::random() };
         let mut log = Log::open(disk, log_config, draw).map_err(|error| failed(&error))?;
         let identity = log.identity();
         let founding = Founding { config, node: identity.node, incarnation: identity.incarnation, name, address, zone };
         let mut node = Node::new(founding, rand::random());
         let mut restorer = Restorer::new(&mut node);
-        let replayed = log.replay(|replay| restorer.take(replay)).map_err(|error| failed(&error))?;
+        let (mut records, mut told) = (0u64, started);
+        let replayed = log.replay(|replay| {
+            records += 1;
+            if records.is_multiple_of(1_000) && told.elapsed() > REPLAY_REPORT_INTERVAL {
+                told = std::time::Instant::now();
+                tracing::info!(records, elapsed_ms = started.elapsed().as_millis(), "replaying the log");
+            }
+            restorer.take(replay)
+        });
+        let replayed = replayed.map_err(|error| failed(&error))?;
         restorer.finish().map_err(|doubt| failed(&Doubt(doubt)))?;
         check_member(&node, &identity, &certificate, &data)?;
         let elapsed_ms = started.elapsed().as_millis();

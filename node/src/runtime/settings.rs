@@ -110,6 +110,14 @@ pub const DEFINITIONS: &[Definition] = &[
         "1048576",
         "zeroes written ahead of the log, which makes syncs cheaper; 0: none",
     ),
+    number(
+        "reserve_bytes",
+        0,
+        1 << 30,
+        "8388608",
+        "room kept on the disk for votes, claims and endings; with less besides, new tasks are refused; 0: none",
+    ),
+    number("disk_bytes_max", 0, 1 << 50, "0", "the data directory may have so many bytes; 0: as many as the disk"),
     number("log_batches_max", 16, 1 << 20, "4096", "batches waiting for the disk at which clients must wait"),
     number("log_bytes_max", 1 << 20, 16 << 30, "134217728", "bytes waiting for the disk at which clients must wait"),
     number("client_queue_max", 16, 1 << 20, "1024", "requests read and not yet taken by the node"),
@@ -321,8 +329,10 @@ impl Effective {
                 segment_bytes: self.number("segment_bytes"),
                 compact_bytes: self.number("compact_bytes"),
                 ahead_bytes: self.number("ahead_bytes"),
+                reserve_bytes: self.number("reserve_bytes"),
                 sync: self.sync()?,
             },
+            disk_bytes_max: Some(self.number("disk_bytes_max")).filter(|bytes_max| *bytes_max > 0),
             client_queue_max: self.count("client_queue_max"),
             event_queue_max: self.count("event_queue_max"),
             store: StoreBounds { batches_max: self.count("log_batches_max"), bytes_max: self.count("log_bytes_max") },
@@ -432,6 +442,8 @@ pub struct Settings {
     pub archive: Option<PathBuf>,
     /// Settings of the log.
     pub log: LogConfig,
+    /// Bound on the bytes of the data directory.
+    pub disk_bytes_max: Option<u64>,
     /// Requests read and not yet taken.
     pub client_queue_max: usize,
     /// Messages of peers read and not yet taken.

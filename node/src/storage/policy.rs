@@ -83,6 +83,7 @@ impl Unsynced {
             | Record::Ops { .. }
             | Record::Wound { .. }
             | Record::Forgot { .. }
+            | Record::Retired { .. }
             | Record::End { .. } => self.binding = true,
         }
     }

@@ -9,6 +9,7 @@ use norn_client::wire::{
 };
 use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
+use norn_node::protocol::membership::DiskWord;
 use norn_node::protocol::peer::{Heartbeat, Level, Outcome, RecentPart, Step};
 use norn_node::protocol::task::Task;
 use norn_node::protocol::{PeerMessage, Record};
@@ -199,6 +200,7 @@ fn heartbeat() -> Heartbeat {
         commits: vec![(PARTITION, 5, 9)],
         standing: Default::default(),
         holes: true,
+        disk: DiskWord { sync_us: 700, slow: true },
     }
 }
 

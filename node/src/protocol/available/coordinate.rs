@@ -71,6 +71,7 @@ struct Tally {
     too_old: usize,
     /// Of these, by replicas without holes.
     too_old_whole: usize,
+    no_space: usize,
     silent: usize,
 }
 
@@ -86,6 +87,7 @@ impl Group {
             overloaded: 0,
             too_old: 0,
             too_old_whole: 0,
+            no_space: 0,
             silent: self.cohort.len() - self.answers.len(),
         };
         for answer in self.answers.values() {
@@ -107,6 +109,7 @@ impl Group {
                     tally.too_old += 1;
                     tally.too_old_whole += whole;
                 }
+                Outcome::NoSpace => tally.no_space += 1,
             }
         }
         tally
@@ -150,6 +153,14 @@ impl Group {
             Error::new(
                 ErrorCode::Overloaded,
                 "too many facts about unknown tasks are held; enqueue first, or try later",
+            )
+        } else if tally.no_space > 0 {
+            let full = self.answers.iter().filter(|(_, answer)| answer.outcomes[index] == Outcome::NoSpace);
+            let full: Vec<String> = full.map(|(replica, _)| replica.node.to_string()).collect();
+            let nodes = full.join(", ");
+            Error::new(
+                ErrorCode::NoSpace,
+                format!("the disks of {nodes} are nearly full: make room there, then try again"),
             )
         } else {
             Error::unavailable(format!("{reached} of {needed} wanted replicas have it on disk"))
@@ -276,6 +287,11 @@ impl Node {
         }
         if known.is_none() && id.time_ms() > self.now.wall_ms.saturating_add(ID_AHEAD_MS_MAX) {
             return Outcome::Future;
+        }
+        let grows = delta.spec.is_some() && known.is_none_or(|task| task.spec.is_none())
+            || delta.facts.as_ref().is_some_and(|facts| !facts.updates.is_empty());
+        if grows && self.disk.is_short() {
+            return Outcome::NoSpace;
         }
         if delta.spec.is_some() || known.is_some_and(|task| task.spec.is_some()) {
             return Outcome::Stored;

@@ -94,7 +94,8 @@ impl Node {
         let nodes: Vec<NodeId> = self.asks.exchange.peers.keys().copied().collect();
         let round = self.healing_round();
         for node in nodes {
-            let alive = self.is_alive(node);
+            // What is missing here waits until there is room for it.
+            let alive = self.is_alive(node) && !self.disk.is_short();
             let holes = if round > 0 { self.holes_with(node) } else { BTreeSet::new() };
             let partitions = &self.partitions;
             let peer = self.asks.exchange.peers.get_mut(&node).expect("just listed");
@@ -113,6 +114,9 @@ impl Node {
     }
 
     pub(in crate::protocol) fn on_roots(&mut self, from: NodeId, roots: &[(PartitionId, u128)], round: u64) {
+        if self.disk.is_short() {
+            return;
+        }
         let (mut equal, mut differ) = (Vec::new(), Vec::new());
         for (id, root) in roots {
             let Some(replica) = self.partitions.get(id) else { continue };
