@@ -7,6 +7,7 @@
 //! cargo run --release -p norn-bench -- memory
 //! cargo run --release -p norn-bench -- micro
 //! cargo run --release -p norn-bench -- log
+//! cargo run --release -p norn-bench -- repair
 //! ```
 //! Nodes, clients and whatever else runs share the machine's cores. Rates and latencies move with what else runs, CPU
 //! seconds hardly do: compare with those, and look at the load average next to every line.
@@ -20,6 +21,7 @@ mod log;
 mod memory;
 mod micro;
 mod process;
+mod repair;
 mod report;
 
 use clap::{Args, Parser, Subcommand};
@@ -52,6 +54,8 @@ enum Command {
     Micro(micro::Options),
     /// Durable records in batches: the log, the bare disk, fjall and redb in turns.
     Log(log::Options),
+    /// Two replicas become equal after a long absence: bytes, messages and CPU; memory of the hash tree.
+    Repair(repair::Options),
 }
 
 /// The cluster that a command starts.
@@ -82,6 +86,7 @@ fn main() -> ExitCode {
         Command::Memory(options) => memory::run(&options, report),
         Command::Micro(options) => micro::run(&options, report),
         Command::Log(options) => log::run(&options, report),
+        Command::Repair(options) => repair::run(&options, report),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

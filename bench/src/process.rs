@@ -17,6 +17,13 @@ pub fn cpu_seconds(pid: u32) -> Result<f64> {
     Ok((ticks()? + ticks()?) / TICKS_PER_SECOND)
 }
 
+/// Time that this thread had a core, in seconds.
+pub fn thread_cpu_seconds() -> Result<f64> {
+    let text = read_to_string("/proc/thread-self/schedstat")?;
+    let nanoseconds: u64 = text.split_whitespace().next().context("schedstat is empty")?.parse()?;
+    Ok(nanoseconds as f64 / 1e9)
+}
+
 /// Resident memory of a process, in bytes.
 pub fn resident_bytes(pid: u32) -> Result<u64> {
     let path = format!("/proc/{pid}/status");

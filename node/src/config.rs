@@ -1,6 +1,9 @@
 //! What can be set, with defaults and bounds.
 
 use crate::limits::LEASE_MS_MAX;
+use norn_client::wire::QueueName;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Settings of the protocol core. All nodes of a cluster should agree on them; safety does not depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +18,10 @@ pub struct Config {
     pub request_timeout_ms: u64,
     /// Between rounds of anti-entropy.
     pub exchange_interval_ms: u64,
+    /// Bytes that a node sends to repair other replicas.
+    pub repair_bytes_per_second: u64,
+    /// Tasks that a node sends to repair other replicas; looking at sixteen counts as much.
+    pub repair_items_per_second: u64,
     /// Between looks of parked claims at all leaders.
     pub sweep_interval_ms: u64,
     /// Bound on the difference of wall clocks that claims rely on.
@@ -31,9 +38,38 @@ pub struct Config {
     pub payload_memory_bytes: u64,
     /// Tasks at this node, waiting or ended, at which it refuses new ones.
     pub tasks_max: u64,
+    /// How long finished tasks are kept.
+    pub retention: Arc<Retention>,
+    /// Tasks are forgotten only when their ids are so old. Nothing may be enqueued under an id that is not above a forgotten
+    /// one, so this must be longer than any write may be on its way.
+    pub forget_after_ms: u64,
+    /// Finished tasks are archived before they are buried.
+    pub archives: bool,
     /// A known bug to put back, so that a simulation can be seen to catch it.
     #[cfg(feature = "mutants")]
     pub mutant: Option<Mutant>,
+}
+
+/// How long finished tasks are kept, by queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retention {
+    /// Where nothing else is said.
+    pub default_ms: u64,
+    /// For single queues.
+    pub queues: BTreeMap<QueueName, u64>,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Retention { default_ms: 7 * 24 * 3_600_000, queues: BTreeMap::new() }
+    }
+}
+
+impl Retention {
+    /// Of a queue, or of a task whose queue is not known.
+    pub fn of(&self, queue: Option<&QueueName>) -> u64 {
+        queue.and_then(|queue| self.queues.get(queue)).copied().unwrap_or(self.default_ms)
+    }
 }
 
 /// Bugs that the simulator must catch.
@@ -71,6 +107,12 @@ pub enum Mutant {
     HolesGrant,
     /// A body is read back from the place of the task beside it, and not looked at.
     WrongPlace,
+    /// Tasks are forgotten when a majority has the tombstones, and for good when a majority has forgotten.
+    ForgetsByMajority,
+    /// Facts about tasks that may have been forgotten are taken from anybody.
+    FloorIgnored,
+    /// Where trees differ, only the first half of a node's children is compared.
+    HalfLevel,
 }
 
 impl Default for Config {
@@ -81,6 +123,8 @@ impl Default for Config {
             resend_ms: 200,
             request_timeout_ms: 2_000,
             exchange_interval_ms: 1_000,
+            repair_bytes_per_second: 16 << 20,
+            repair_items_per_second: 20_000,
             sweep_interval_ms: 2_000,
             clock_epsilon_ms: 1_000,
             clock_drift_ppm: 1_000,
@@ -89,6 +133,9 @@ impl Default for Config {
             transfer_after_ms: 5_000,
             payload_memory_bytes: 256 << 20,
             tasks_max: 10_000_000,
+            retention: Arc::new(Retention::default()),
+            forget_after_ms: 24 * 3_600_000,
+            archives: false,
             #[cfg(feature = "mutants")]
             mutant: None,
         }
@@ -118,6 +165,8 @@ impl Config {
             ("resend_ms", self.resend_ms, 10, 60_000),
             ("request_timeout_ms", self.request_timeout_ms, 100, 300_000),
             ("exchange_interval_ms", self.exchange_interval_ms, 50, 3_600_000),
+            ("repair_bytes_per_second", self.repair_bytes_per_second, 1 << 14, 1 << 36),
+            ("repair_items_per_second", self.repair_items_per_second, 10, 1 << 30),
             ("sweep_interval_ms", self.sweep_interval_ms, 50, 60_000),
             ("clock_epsilon_ms", self.clock_epsilon_ms, 1, 600_000),
             ("clock_drift_ppm", self.clock_drift_ppm, 1, 100_000),
@@ -125,6 +174,7 @@ impl Config {
             ("payload_memory_bytes", self.payload_memory_bytes, 0, 1 << 50),
             ("tasks_max", self.tasks_max, 1, 1 << 40),
             ("transfer_after_ms", self.transfer_after_ms, 100, LEASE_MS_MAX),
+            ("forget_after_ms", self.forget_after_ms, self.request_timeout_ms * 2, u64::MAX),
         ];
         match bounds.into_iter().find(|(_, value, low, high)| value < low || value > high) {
             Some((name, value, low, high)) => Err(ConfigError { name, value, low, high }),

@@ -9,6 +9,7 @@
 //! The runtime and the simulator are the only two hosts of the first two parts, and run the very same code.
 
 pub mod config;
+pub mod gauge;
 pub mod limits;
 pub mod protocol;
 pub mod restore;

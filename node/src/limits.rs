@@ -37,12 +37,24 @@ pub const OPS_KEPT_MAX: usize = 4_096;
 pub const OPS_PER_MESSAGE_MAX: usize = 256;
 /// Operations appended but not committed in one partition; more grants wait.
 pub const OPS_UNCOMMITTED_MAX: u64 = 1_024;
-/// Recent changes that a replica remembers for each partition; what is older is found by comparing buckets.
+/// Recent changes that a replica remembers for each partition; what is older is found by comparing trees.
 pub const RECENT_CHANGES_MAX: usize = 4_096;
 /// Tasks in one message of anti-entropy.
 pub const EXCHANGE_TASKS_MAX: usize = 512;
 /// Bytes of tasks in one message of anti-entropy.
 pub const EXCHANGE_BYTES_MAX: usize = 1 << 20;
+/// Tasks buried at once; more wait a moment.
+pub const RETIRE_TASKS_MAX: usize = 256;
+/// Tasks forgotten by one operation.
+pub const FORGET_TASKS_MAX: usize = 1_024;
+/// Hashes of tasks in one step of anti-entropy.
+pub const REPAIR_LIST_TASKS_MAX: usize = 4_096;
+/// Tasks looked at in one piece of repair; one that is sent counts for sixteen.
+pub const REPAIR_LOOKS_MAX: u64 = 16_384;
+/// Bytes of what is left to say to one peer in anti-entropy; what is more is dropped, and found again.
+pub const REPAIR_QUEUE_BYTES_MAX: usize = 8 << 20;
+/// Between two pieces of repair.
+pub const REPAIR_PAUSE_MS: u64 = 5;
 /// Bytes of endings in one operation, and of operations or done flags in one message; one is always allowed.
 pub const ENDINGS_BYTES_MAX: usize = 4 << 20;
 /// Loads of bodies under way at one node; more wait.

@@ -1,9 +1,12 @@
 //! From what a log holds, or lacks, to a node: the same for every host.
 
-use crate::protocol::Node;
+use crate::config::Config;
 use crate::protocol::record::Kind;
-use crate::storage::{Loss, Owner, Replay};
-use norn_client::wire::PartitionId;
+use crate::protocol::{Founding, Node};
+use crate::storage::disk::Disk;
+use crate::storage::repair::{self, Lost, Overlay, Plan, RepairError, Step, Tried};
+use crate::storage::{Identity, Log, LogConfig, Loss, Owner, Replay, Replayed, segment_name};
+use norn_client::wire::{NodeId, PartitionId};
 use std::collections::BTreeMap;
 
 /// Takes a node through the replay of its log.
@@ -14,8 +17,18 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub struct Restorer<'a> {
     node: &'a mut Node,
-    /// What may have been said and is not known, with the place in the log.
-    doubts: BTreeMap<(Owner, Kind), u64>,
+    /// What may have been said and is not known.
+    doubts: BTreeMap<(Owner, Kind), Doubt>,
+}
+
+/// Where something may have been said that is not known.
+#[derive(Debug, Clone)]
+struct Doubt {
+    /// File and offset.
+    place: String,
+    ordinal: u64,
+    /// A head is left that says so; else it may have been anything.
+    named: bool,
 }
 
 impl<'a> Restorer<'a> {
@@ -31,16 +44,17 @@ impl<'a> Restorer<'a> {
                 self.doubts.remove(&(Owner::of(&record), record.kind()));
                 self.node.recover(record, covered, place)
             }
-            Replay::Lost(loss) => self.lose(&loss),
+            Replay::Lost { file, offset, loss } => self.lose(&format!("{file} at byte {offset}"), &loss),
         }
     }
 
-    fn lose(&mut self, loss: &Loss) -> Result<(), String> {
+    fn lose(&mut self, place: &str, loss: &Loss) -> Result<(), String> {
         let Some((ordinal, _)) = loss.ranges.first().copied() else {
             return Err("nobody can say what is lost".into());
         };
+        let doubt = Doubt { place: place.into(), ordinal, named: true };
         for (owner, kind) in loss.owners.keys() {
-            self.lose_one(*owner, *kind, ordinal)?;
+            self.lose_one(*owner, *kind, &doubt)?;
         }
         if loss.unknown == 0 {
             return Ok(());
@@ -49,42 +63,112 @@ impl<'a> Restorer<'a> {
             return Err("nobody can say whose the lost records were".into());
         }
         // Any of all that a log may hold.
-        for kind in [b'B', b'M'] {
-            self.doubts.insert((Owner::Node, Kind(kind)), ordinal);
-        }
+        let doubt = Doubt { named: false, ..doubt };
+        self.lose_any(Owner::Node, &doubt)?;
         let partitions: Vec<PartitionId> = self.node.inspect().iter().map(|view| view.partition).collect();
-        for partition in partitions {
-            for kind in [b'V', b'T'] {
-                self.lose_one(Owner::Partition(partition), Kind(kind), ordinal)?;
-            }
-        }
-        Ok(())
+        partitions.into_iter().try_for_each(|partition| self.lose_any(Owner::Partition(partition), &doubt))
     }
 
-    fn lose_one(&mut self, owner: Owner, kind: Kind, ordinal: u64) -> Result<(), String> {
+    /// A record of this owner is lost, and nobody can say what it was.
+    fn lose_any(&mut self, owner: Owner, doubt: &Doubt) -> Result<(), String> {
+        let doubt = Doubt { named: false, ..doubt.clone() };
+        let kinds = if owner == Owner::Node { [b'B', b'M'] } else { [b'V', b'T'] };
+        kinds.into_iter().try_for_each(|kind| self.lose_one(owner, Kind(kind), &doubt))
+    }
+
+    fn lose_one(&mut self, owner: Owner, kind: Kind, doubt: &Doubt) -> Result<(), String> {
         match (owner, kind.wound(), kind.0) {
-            (Owner::Partition(partition), Some(wound), _) => self.node.lose(partition, ordinal, wound),
+            (Owner::Partition(partition), Some(wound), _) => self.node.lose(partition, doubt.ordinal, wound),
             (Owner::Partition(_), None, b'V') | (Owner::Node, None, b'B' | b'M') => {
-                self.doubts.insert((owner, kind), ordinal);
+                self.doubts.insert((owner, kind), doubt.clone());
                 Ok(())
             }
+            (Owner::Node, None, _) if !kind.is_known() && self.node.genesis().is_none() => {
+                Err(format!("a record of {owner} is lost that nobody can name, and none says which cluster it is of"))
+            }
+            (_, None, _) if !kind.is_known() => self.lose_any(owner, doubt),
             _ => Err(format!("no node goes on without the {kind} of {owner}")),
         }
     }
 
     /// The replay has ended. An error means that the node must not start with what is left.
     pub fn finish(self) -> Result<(), String> {
-        if let Some(((owner, kind), ordinal)) = self.doubts.first_key_value() {
+        if let Some(((owner, kind), Doubt { place, ordinal, named })) = self.doubts.first_key_value() {
+            let lost = if *named {
+                "the log lost"
+            } else {
+                "the log lost a record of which no head is left; it may have been"
+            };
+            let more = match self.doubts.len() - 1 {
+                0 => String::new(),
+                more => format!(" (nor do they {more} other promises)"),
+            };
             return Err(format!(
-                "around record {ordinal} the log lost a {kind} of {owner}, which nothing behind it replaces: whoever went \
-                 on without it could contradict what was promised"
+                "{place}: around record {ordinal} {lost} a {kind} of {owner}, which nothing behind it replaces{more}: whoever \
+                 went on without it could contradict what was promised"
             ));
         }
         match self.node.lost_for_good().first() {
             None => Ok(()),
-            Some(partition) => {
-                Err(format!("facts of {} are lost that no other replica has", Owner::Partition(*partition)))
+            Some((partition, wound)) => {
+                let what = if wound.table { "claims, and perhaps facts about tasks," } else { "facts about tasks" };
+                Err(format!("{what} of {} are lost that no other replica has", Owner::Partition(*partition)))
             }
         }
     }
 }
+
+/// Plans a repair of the log of a node that does not run: one after which the node starts.
+pub fn plan_repair<D: Disk>(disk: &D) -> Result<Plan, RepairError> {
+    repair::plan(disk, try_start)
+}
+
+/// Starts a node on a disk up to where it would serve.
+fn try_start<D: Disk>(disk: Overlay<'_, D>) -> Result<Tried<'_, D>, String> {
+    let mut drawn = false;
+    let draw = || {
+        drawn = true;
+        Identity { node: NodeId(0), incarnation: 0 }
+    };
+    let config = LogConfig { compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
+    let files = disk.list().map_err(|error| error.to_string())?;
+    let mut log = Log::open(disk, config, draw).map_err(|error| error.to_string())?;
+    if drawn {
+        return Err("a first start was cut short, and the next one begins the log again".into());
+    }
+    let Identity { node, incarnation } = log.identity();
+    let founding = Founding {
+        config: Config::default(),
+        node,
+        incarnation,
+        name: String::new(),
+        address: String::new(),
+        zone: String::new(),
+    };
+    let mut node = Node::new(founding, 0);
+    let (mut restorer, mut losses) = (Restorer::new(&mut node), Vec::new());
+    let replayed = log.replay(|replay| {
+        if let Replay::Lost { file, offset, loss } = &replay {
+            losses.push(Lost { file: file.clone(), offset: *offset, loss: loss.clone() });
+        }
+        restorer.take(replay)
+    });
+    let Replayed { cut_bytes, heads_mended, .. } = replayed.map_err(|error| error.to_string())?;
+    restorer.finish()?;
+    let mut steps = Vec::new();
+    let last = segment_name(log.stats().segment);
+    let mut step = |known| steps.push(Step { file: last.clone(), known });
+    if !files.contains(&last) {
+        step("is begun behind lost records, so that it stays known that they were durable".to_owned());
+    }
+    if cut_bytes > 0 {
+        step(format!("{cut_bytes} bytes at the end, which a crash tore, are cut"));
+    }
+    if heads_mended > 0 {
+        step(format!("{heads_mended} heads are written anew from their records"));
+    }
+    Ok(Tried { disk: log.into_disk(), steps, losses })
+}
+
+#[cfg(test)]
+mod tests;

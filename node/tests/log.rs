@@ -7,14 +7,15 @@
 )]
 
 use norn_client::wire::request::Spec;
-use norn_client::wire::response::Genesis;
+use norn_client::wire::response::{Genesis, Member};
 use norn_client::wire::{ClaimId, ClusterId, NodeId, PartitionId, QueueName, TaskId};
 use norn_node::protocol::Record;
 use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
+use norn_node::protocol::partition::Wound;
 use norn_node::protocol::task::Task;
 use norn_node::runtime::disk::FileDisk;
-use norn_node::storage::{Identity, Log, LogConfig, Replay};
+use norn_node::storage::{Identity, Log, LogConfig, Replay, Saved, Upkeep};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -100,7 +101,8 @@ fn fixture() -> PathBuf {
 
 fn segments(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).expect("listed").map(|entry| entry.expect("an entry").path());
-    let mut segments: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|end| end == "log")).collect();
+    let mut segments: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_some_and(|end| end == "log" || end == "snapshot")).collect();
     segments.sort();
     segments
 }
@@ -141,9 +143,9 @@ fn a_directory_of_format_2_is_written() {
     }
 }
 
-fn norn_log(verb: &str, directory: &Path) -> Output {
+fn norn_log(verb: &str, flags: &[&str], directory: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_norn"));
-    command.args(["--json", "log", verb]).arg(directory).output().expect("the binary runs")
+    command.args(["--json", "log", verb]).args(flags).arg(directory).output().expect("the binary runs")
 }
 
 fn objects(output: &Output) -> Vec<Value> {
@@ -156,7 +158,7 @@ fn verify_after(harm: impl FnOnce(&[PathBuf])) -> (i32, Vec<Value>) {
     let directory = copy(&fixture());
     harm(&segments(directory.path()));
     let before: Vec<_> = segments(directory.path()).iter().map(|file| fs::read(file).expect("read")).collect();
-    let output = norn_log("verify", directory.path());
+    let output = norn_log("verify", &[], directory.path());
     let after: Vec<_> = segments(directory.path()).iter().map(|file| fs::read(file).expect("read")).collect();
     assert!(before == after, "nothing is changed");
     let mut problems = objects(&output);
@@ -169,7 +171,7 @@ fn verify_after(harm: impl FnOnce(&[PathBuf])) -> (i32, Vec<Value>) {
 /// Where a record stands: its file's place, its offset, and that of its head.
 fn place_of(ordinal: u64) -> (usize, usize, usize) {
     let directory = copy(&fixture());
-    let shown = objects(&norn_log("inspect", directory.path()));
+    let shown = objects(&norn_log("inspect", &[], directory.path()));
     let record = shown.iter().find(|record| record["ordinal"] == ordinal).expect("it is there");
     let files = segments(directory.path());
     let is_file = |file: &&PathBuf| file.file_name().expect("a name").to_str() == record["file"].as_str();
@@ -189,7 +191,7 @@ fn flip(file: &Path, place: usize) {
 #[test]
 fn inspect_shows_every_record() {
     let directory = copy(&fixture());
-    let output = norn_log("inspect", directory.path());
+    let output = norn_log("inspect", &[], directory.path());
     assert!(output.status.success());
     let shown = objects(&output);
     let kinds: Vec<&str> = shown.iter().filter_map(|record| record["kind"].as_str()).collect();
@@ -197,7 +199,7 @@ fn inspect_shows_every_record() {
     assert_eq!(kinds, expected);
     assert_eq!((&shown[4]["partition"], &shown[8]["partition"]), (&Value::from(3), &Value::from(2)));
     assert_eq!(shown[0]["partition"], Value::Null);
-    assert_eq!(norn_log("inspect", &directory.path().join("absent")).status.code(), Some(2));
+    assert_eq!(norn_log("inspect", &[], &directory.path().join("absent")).status.code(), Some(2));
 }
 
 #[test]
@@ -253,21 +255,169 @@ fn verify_tells_short_missing_and_swapped_files() {
 fn a_directory_that_is_held_is_left_alone() {
     let directory = copy(&fixture());
     let held = FileDisk::open(directory.path()).expect("opened");
-    for verb in ["inspect", "verify"] {
-        let output = norn_log(verb, directory.path());
+    for verb in ["inspect", "verify", "repair"] {
+        let output = norn_log(verb, &[], directory.path());
         let told = format!("process {}", std::process::id());
         assert_eq!(output.status.code(), Some(1));
         assert!(String::from_utf8_lossy(&output.stdout).contains(&told), "{verb} names the holder");
     }
     drop(held);
-    assert!(norn_log("verify", directory.path()).status.success());
+    assert!(norn_log("verify", &[], directory.path()).status.success());
 }
 
-/// Writes the fixture, once for each format.
+/// Writes the fixtures, once for each format.
 #[test]
-#[ignore = "the fixture is written once and kept"]
-fn write_the_fixture() {
-    assert!(segments(&fixture()).is_empty(), "it is there already");
-    write(&fixture());
-    fs::remove_file(fixture().join("lock")).expect("removed");
+#[ignore = "the fixtures are written once and kept"]
+fn write_the_fixtures() {
+    if segments(&fixture()).is_empty() {
+        write(&fixture());
+        fs::remove_file(fixture().join("lock")).expect("removed");
+    }
+    assert!(segments(&snapshot_fixture()).is_empty(), "it is there already");
+    write_compacted(&snapshot_fixture());
+    fs::remove_file(snapshot_fixture().join("lock")).expect("removed");
+}
+
+/// The state of a member of three, as a snapshot of it begins: whoever has it is a node that starts.
+fn state() -> Vec<Record> {
+    let member = |number: u64| Member {
+        node: NodeId(IDENTITY.node.0 + u128::from(number)),
+        incarnation: IDENTITY.incarnation + number,
+        address: format!("node-{number}:7400"),
+        name: format!("node-{number}"),
+        zone: String::new(),
+    };
+    let members: Vec<Member> = (0..3).map(member).collect();
+    let cohort =
+        members.iter().map(|member| ReplicaId { node: member.node, incarnation: member.incarnation }).collect();
+    let cluster = ClusterId(0xc1);
+    let assignment = vec![vec![0, 1, 2]; 4];
+    let genesis = Genesis { cluster, name: "fixture".into(), partitions: 4, replicas: 3, members, assignment };
+    let mut state = vec![
+        Record::Identity { node: IDENTITY.node, incarnation: IDENTITY.incarnation },
+        Record::Boot { count: 3 },
+        Record::Genesis(Arc::new(genesis)),
+        Record::Mark { time_ms: 1_700_000_020_000, sessions: 2_048 },
+    ];
+    let table = Some(Arc::new(Table::new(cohort)));
+    let viewstamp = Viewstamp { epoch: 4, length: 9 };
+    let Some(Record::Facts { items, .. }) = records().into_iter().find(|record| record.kind().0 == b'F') else {
+        panic!("there are facts");
+    };
+    for partition in (0..4).map(PartitionId) {
+        let wound = Wound { facts: partition.0 == 1, table: false };
+        state.push(Record::Wound { partition, wound, losses: 77 });
+        state.push(Record::Vote { partition, promised: 5, voted_for: None });
+        state.push(Record::Install { partition, viewstamp, table: table.clone() });
+        state.push(Record::Facts { partition, items: Arc::clone(&items) });
+    }
+    state
+}
+
+/// What the log behind the snapshot says: what binds the node is said again and again.
+fn later() -> Vec<Record> {
+    let of_partitions = |count: u64| {
+        let vote = move |partition| Record::Vote { partition, promised: 5 + count, voted_for: None };
+        let facts = |partition| Record::Facts { partition, items: Arc::new(Vec::new()) };
+        (0..4).map(PartitionId).flat_map(move |partition| [facts(partition), vote(partition)])
+    };
+    let of_node = |count| {
+        [Record::Mark { time_ms: 1_700_000_030_000 + count, sessions: 4_096 }, Record::Boot { count: 3 + count }]
+    };
+    (1..4).flat_map(|count| of_partitions(count).chain(of_node(count))).collect()
+}
+
+/// Writes a state in place of the log that came to it, and goes on behind it.
+fn write_compacted(directory: &Path) {
+    let disk = FileDisk::open(directory).expect("opened");
+    let config = LogConfig { compact_bytes: 0, ..CONFIG };
+    let mut log = Log::open(disk, config, || IDENTITY).expect("a log");
+    log.replay(|replay| replay.whole().map(drop)).expect("fresh");
+    log.append(&[Record::Boot { count: 3 }]).expect("written");
+    assert_eq!(log.upkeep(), Ok(Upkeep::Begin));
+    let state = state();
+    assert_eq!(log.save(&state[..7], false), Ok(Saved::Part));
+    log.append(&later()[..1]).expect("written");
+    assert_eq!(log.save(&state[7..], true), Ok(Saved::Whole));
+    for record in &later()[1..] {
+        log.append(std::slice::from_ref(record)).expect("written");
+        log.sync().expect("synced");
+    }
+    while log.upkeep() == Ok(Upkeep::Again) {}
+}
+
+fn snapshot_fixture() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("snapshot-format-2")
+}
+
+/// Goal: as above, for a data directory with a snapshot.
+#[test]
+fn a_snapshot_of_format_2_is_read() {
+    let directory = copy(&snapshot_fixture());
+    let (log, read) = replay(directory.path());
+    assert_eq!(read, [state(), later()].concat());
+    assert_eq!(log.identity(), IDENTITY);
+}
+
+#[test]
+fn a_snapshot_of_format_2_is_written() {
+    let directory = TempDir::new().expect("a directory");
+    write_compacted(directory.path());
+    let (written, kept) = (segments(directory.path()), segments(&snapshot_fixture()));
+    assert_eq!(written.len(), kept.len());
+    for (written, kept) in written.iter().zip(&kept) {
+        assert_eq!(written.file_name(), kept.file_name());
+        assert!(fs::read(written).expect("read") == fs::read(kept).expect("read"), "{} differs", kept.display());
+    }
+}
+
+fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let name = |file: &PathBuf| PathBuf::from(file.file_name().expect("a name"));
+    segments(directory).iter().map(|file| (name(file), fs::read(file).expect("read"))).collect()
+}
+
+/// Goal: a log that no node starts on is made one that a node starts on; what was there before is kept; a dry run and a second
+/// repair do nothing.
+#[test]
+fn a_log_with_a_missing_segment_is_repaired() {
+    let directory = copy(&snapshot_fixture());
+    let files = segments(directory.path());
+    assert!(files.len() > 3, "{files:?}");
+    fs::remove_file(&files[2]).expect("removed");
+    flip(&files[0], 20);
+    let before = contents(directory.path());
+    let tried = norn_log("repair", &["--dry-run"], directory.path());
+    assert_eq!((tried.status.code(), contents(directory.path())), (Some(0), before.clone()), "{tried:?}");
+    let done = norn_log("repair", &[], directory.path());
+    let (mut planned, mut steps) = (objects(&tried), objects(&done));
+    let (plan, summary) = (planned.pop().expect("a summary"), steps.pop().expect("a summary"));
+    assert_eq!(planned, steps);
+    assert_eq!((&plan["repaired"], &plan["planned"], &plan["kept"]), (&false.into(), &true.into(), &Value::Null));
+    assert_eq!((&summary["repaired"], summary["steps"].as_u64()), (&true.into(), Some(2)), "{steps:?}");
+    assert_eq!((summary["losses"].as_u64(), steps.len()), (Some(1), 3), "{steps:?}");
+    let kept = contents(Path::new(summary["kept"].as_str().expect("a path")));
+    assert!(!kept.is_empty() && kept.iter().all(|file| before.contains(file)), "the originals");
+    let again = norn_log("repair", &[], directory.path());
+    let last = objects(&again).pop().expect("a summary");
+    assert_eq!((&last["planned"], last["steps"].as_u64()), (&false.into(), Some(0)));
+    assert_eq!(
+        fs::read_dir(directory.path())
+            .expect("listed")
+            .filter(|entry| entry.as_ref().expect("an entry").path().is_dir())
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn what_no_repair_cures_is_refused_and_left_alone() {
+    let directory = copy(&snapshot_fixture());
+    let files = segments(directory.path());
+    fs::remove_file(&files[1]).expect("removed");
+    fs::write(files.last().expect("one"), [7; 2_000]).expect("written");
+    let spoiled = contents(directory.path());
+    let output = norn_log("repair", &[], directory.path());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(contents(directory.path()) == spoiled, "nothing is changed");
+    assert!(fs::read_dir(directory.path()).expect("listed").all(|entry| !entry.expect("an entry").path().is_dir()));
 }

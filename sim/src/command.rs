@@ -17,7 +17,8 @@ use std::time::Instant;
 const FAILURES_SHOWN: usize = 5;
 
 /// States that a good number of seeds should reach; a swarm shows those it did not.
-const SOMETIMES: [&str; 19] = [
+const SOMETIMES: [&str; 20] = [
+    "apart",
     "campaign",
     "crash between effects",
     "crash lost unsynced bytes",

@@ -24,10 +24,13 @@ pub enum Fault {
     Break,
     /// A clock jumps, or changes its rate.
     Clock,
+    /// Hours or days pass in which nothing happens.
+    Leap,
 }
 
-const ALL: [Fault; 6] = [Fault::Crash, Fault::Blackout, Fault::Pause, Fault::Cut, Fault::Break, Fault::Clock];
-const HOUR_US: i64 = 3_600_000_000;
+const ALL: [Fault; 7] =
+    [Fault::Crash, Fault::Blackout, Fault::Pause, Fault::Cut, Fault::Break, Fault::Clock, Fault::Leap];
+const HOUR_US: u64 = 3_600_000_000;
 const BAD_JUMP_US: u64 = 12_000_000;
 
 impl World {
@@ -45,6 +48,7 @@ impl World {
             Fault::Cut => options.cut_mean_ms,
             Fault::Break => options.break_mean_ms,
             Fault::Clock => options.jump_mean_ms,
+            Fault::Leap => options.leap_mean_ms,
         };
         if mean_ms > 0 {
             let delay_us = self.randoms.faults.between(0, 2_000 * mean_ms);
@@ -66,6 +70,7 @@ impl World {
             Fault::Cut => self.fault_cut(),
             Fault::Break => self.fault_break(),
             Fault::Clock => self.fault_clock(node),
+            Fault::Leap => self.fault_leap(),
         }
     }
 
@@ -183,7 +188,7 @@ impl World {
             process.rate_ppm = random.between(500_000, 2_000_000);
             process.clock.set_rate(now_us, process.rate_ppm);
         } else if self.options.wild_wall_clock {
-            process.wall.jump(now_us, draw_signed(random, 3 * HOUR_US as u64));
+            process.wall.jump(now_us, draw_signed(random, self.options.wild_hours * HOUR_US));
         } else {
             // Ten times what may be between two clocks, and more.
             let bad = (node as u64) < minority && random.chance(self.options.bad_jump_percent, 100);
@@ -193,6 +198,13 @@ impl World {
         let (mono_us, wall_ms) = (process.clock.read_us(now_us), process.wall.read_ms(now_us));
         self.count("fault: clock");
         self.line(format_args!("n{node} clock {mono_us} us {wall_ms} ms"));
+    }
+
+    fn fault_leap(&mut self) {
+        let length_us = self.randoms.faults.between(HOUR_US / 60, self.options.leap_hours_max * HOUR_US);
+        self.count("fault: leap");
+        self.line(format_args!("leap {length_us}"));
+        self.leap(length_us);
     }
 
     /// Nothing breaks any more: all nodes up, links good, clocks calm, workers well-behaved.
@@ -215,7 +227,7 @@ impl World {
             }
             if self.options.wild_wall_clock {
                 // Later than any wrong clock was, so that nothing waits for hours.
-                process.wall.jump(self.now_us, 4 * HOUR_US);
+                process.wall.jump(self.now_us, (self.options.wild_hours + 1) as i64 * HOUR_US as i64);
             }
             process.paused_until_us = process.paused_until_us.min(self.now_us);
             self.schedule_in(1, Event::NodeResume { node });

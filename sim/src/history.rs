@@ -7,7 +7,7 @@ use norn_client::wire::{Error, NodeId, PartitionId, TaskId, Token};
 use norn_node::protocol::record::Record;
 use norn_node::protocol::task::Task;
 use norn_node::protocol::{Observation, Ticket};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A point of a run: later moments are greater.
@@ -46,8 +46,11 @@ pub struct Store {
 /// Something that happened.
 #[derive(Debug)]
 pub enum Happening<'a> {
-    /// The founding record is settled. `fencing` says that nodes with a wrong clock must not lead.
-    Founded { fencing: bool },
+    /// The founding record is settled. `fencing` says that nodes with a wrong clock must not lead, `archives` that tasks are
+    /// archived before they are buried.
+    Founded { fencing: bool, archives: bool },
+    /// A node's archive has these tasks.
+    Archived { ids: &'a [TaskId] },
     /// A node starts from these records. What was not synced may have come through the crash all the same.
     Replayed { node: usize, records: &'a [Record] },
     /// A disk has lost these records for good, and these are left.
@@ -94,6 +97,8 @@ pub enum Fact {
     Completion(Token),
     /// A cancellation, or the decision that it is dead.
     Cancel,
+    /// That it ended, and that nothing else of it is kept.
+    Tomb,
 }
 
 /// Everything that `task` says.
@@ -104,6 +109,7 @@ pub fn facts_of(task: &Task) -> Vec<Fact> {
         facts.extend(later.completions.iter().map(|(token, _)| Fact::Completion(*token)));
         facts.extend(later.cancel.iter().map(|_| Fact::Cancel));
     }
+    facts.extend(task.tomb.iter().map(|_| Fact::Tomb));
     facts
 }
 
@@ -142,6 +148,8 @@ pub struct History {
     pub specs: BTreeMap<TaskId, Spec>,
     /// Facts that a client was told to be safe, and when.
     pub strict: BTreeMap<(TaskId, Fact), Moment>,
+    /// Tasks whose retention was over, somewhere.
+    pub buried: BTreeSet<TaskId>,
 }
 
 impl History {
@@ -179,6 +187,12 @@ impl History {
             Happening::Finished(Finished { call, result: Ok(response), .. }) => {
                 for (id, fact) in self.acknowledged(call, response) {
                     self.strict.entry((id, fact)).or_insert(moment);
+                }
+            }
+            Happening::Appended { records, .. } => {
+                for record in *records {
+                    let Record::Facts { items, .. } = record else { continue };
+                    self.buried.extend(items.iter().filter(|(_, task)| task.tomb.is_some()).map(|(id, _)| *id));
                 }
             }
             _ => {}

@@ -3,7 +3,7 @@
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 15] = [
+pub const ALL: [(&str, Mutant); 18] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -19,6 +19,9 @@ pub const ALL: [(&str, Mutant); 15] = [
     ("recovering-counts", Mutant::RecoveringCounts),
     ("holes-grant", Mutant::HolesGrant),
     ("wrong-place", Mutant::WrongPlace),
+    ("forgets-by-majority", Mutant::ForgetsByMajority),
+    ("floor-ignored", Mutant::FloorIgnored),
+    ("half-level", Mutant::HalfLevel),
 ];
 
 /// A mutant's name.

@@ -23,6 +23,10 @@ pub struct Weather {
     pub spike_us_max: u64,
     /// Messages of a link keep their order.
     pub ordered: bool,
+    /// Of a million messages, such that arrive once more much later, out of any order.
+    pub replay_ppm: u64,
+    /// Greatest delay of those.
+    pub replay_us_max: u64,
 }
 
 impl Weather {
@@ -36,6 +40,8 @@ impl Weather {
             spike_ppm: 0,
             spike_us_max: 1_000,
             ordered: true,
+            replay_ppm: 0,
+            replay_us_max: 0,
         }
     }
 
@@ -96,7 +102,13 @@ impl Network {
         }
         self.counts.doubled += u64::from(doubled);
         let copies = if doubled { 2 } else { 1 };
-        delays[..copies].iter().map(|delay| self.arrival(now_us + delay, from, to)).collect()
+        let mut arrivals: Vec<u64> =
+            delays[..copies].iter().map(|delay| self.arrival(now_us + delay, from, to)).collect();
+        // Nothing is drawn where there are none, so that this fault shifts nothing else.
+        if self.weather.replay_ppm > 0 && self.random.chance(self.weather.replay_ppm, 1_000_000) {
+            arrivals.push(now_us + self.random.between(delays[0], self.weather.replay_us_max.max(delays[0])));
+        }
+        arrivals
     }
 
     fn arrival(&mut self, at_us: u64, from: usize, to: usize) -> u64 {
@@ -106,6 +118,11 @@ impl Network {
         let latest = self.latest_us.entry((from, to)).or_default();
         *latest = at_us.max(*latest);
         *latest
+    }
+
+    /// Whatever is on its way arrives that much later.
+    pub fn leap(&mut self, length_us: u64) {
+        self.latest_us.values_mut().for_each(|latest_us| *latest_us += length_us);
     }
 
     /// Whether nothing gets from one place to the other.

@@ -91,8 +91,8 @@ impl World {
         let places = genesis.members.iter().filter_map(|member| Some((member.node, self.place_of(member.node)?)));
         self.history.found(genesis.clone(), places.collect());
         self.line(format_args!("operator founds {genesis:?}"));
-        let fencing = self.options.clock_fencing;
-        self.tell(Happening::Founded { fencing });
+        let (fencing, archives) = (self.options.clock_fencing, self.options.archives);
+        self.tell(Happening::Founded { fencing, archives });
         self.operator.genesis = Some(genesis);
     }
 }

@@ -1,8 +1,9 @@
 //! Every knob of a run. All are drawn from the seed, so that rare mixtures occur; each can be set by a flag.
 
 use crate::mutants;
-use norn_node::config::{Config, Mutant};
+use norn_node::config::{Config, Mutant, Retention};
 use norn_node::protocol::random::Random;
+use std::sync::Arc;
 
 macro_rules! options {
     ($($(#[$doc:meta])* $name:ident: $kind:ty,)*) => {
@@ -154,6 +155,10 @@ options! {
     election_timeout_ms: u64,
     /// Interval of anti-entropy.
     exchange_interval_ms: u64,
+    /// Bytes that a node sends for repair.
+    repair_bytes_per_second: u64,
+    /// Tasks that a node sends for repair.
+    repair_items_per_second: u64,
     /// The whole node is checked after one in so many steps.
     check_every: u64,
     /// Voters that crash as soon as their vote has left, in a hundred, and come back at once.
@@ -172,12 +177,30 @@ options! {
     disk_name_errors_ppm: u64,
     /// Processes whose disk has little room left, in a hundred.
     disk_full_percent: u64,
+    /// Room that nodes keep on their disks, with which they refuse tasks before there is none; 0 for none.
+    reserve_bytes: u64,
     /// Processes whose disk is ten to a thousand times slower than usual, in a hundred.
     disk_slow_percent: u64,
     /// Starts that find records of one partition lost, in a hundred, where no other node has anything to heal.
     damage_percent: u64,
     /// Bytes of bodies that nodes keep in memory.
     payload_memory_bytes: u64,
+    /// How long finished tasks are kept.
+    retain_ms: u64,
+    /// Age of an id at which a finished task may be forgotten.
+    forget_after_ms: u64,
+    /// Finished tasks are archived first.
+    archives: bool,
+    /// Mean time between leaps, in which nothing happens for long; 0 is never.
+    leap_mean_ms: u64,
+    /// Longest leap.
+    leap_hours_max: u64,
+    /// Greatest error of wild wall clocks.
+    wild_hours: u64,
+    /// Messages that arrive once more much later, in a million.
+    replay_ppm: u64,
+    /// How much later, at the most.
+    replay_us_max: u64,
 }
 
 /// A draw that is 0, so that the fault is off, one time in four.
@@ -220,6 +243,21 @@ impl Options {
                 options.crash_before_flag_percent = copy.between(60, 90);
                 options.lost_writes_percent = copy.between(30, 50);
             }
+        }
+        let mut copy = copy.child();
+        if copy.chance(1, 2) {
+            options.draw_forgetting(&mut copy);
+        }
+        if copy.chance(1, 4) {
+            options.leap_mean_ms = copy.between(2_000, 20_000);
+            options.leap_hours_max = copy.between(1, 240);
+        }
+        if copy.chance(1, 2) {
+            options.wild_hours = 72;
+        }
+        if copy.chance(1, 3) {
+            options.repair_bytes_per_second = copy.between(1 << 14, 1 << 18);
+            options.repair_items_per_second = copy.between(20, 500);
         }
         if copy.chance(1, 3) {
             options.payload_memory_bytes = [0, 0, 1_000, 10_000][copy.below(4) as usize];
@@ -286,6 +324,8 @@ impl Options {
             heartbeat_ms,
             election_timeout_ms: heartbeat_ms * random.between(4, 10),
             exchange_interval_ms: random.between(100, 2_000),
+            repair_bytes_per_second: Config::default().repair_bytes_per_second,
+            repair_items_per_second: Config::default().repair_items_per_second,
             check_every: 1 << random.between(2, 7),
             crash_after_vote_percent: 0,
             crash_before_flag_percent: 0,
@@ -295,9 +335,18 @@ impl Options {
             disk_sync_errors_ppm: 0,
             disk_name_errors_ppm: 0,
             disk_full_percent: 0,
+            reserve_bytes: 0,
             disk_slow_percent: 0,
             damage_percent: 0,
             payload_memory_bytes: Config::default().payload_memory_bytes,
+            retain_ms: 7 * 24 * 3_600_000,
+            forget_after_ms: 24 * 3_600_000,
+            archives: false,
+            leap_mean_ms: 0,
+            leap_hours_max: 1,
+            wild_hours: 3,
+            replay_ppm: 0,
+            replay_us_max: 1,
             mutant: None,
         }
     }
@@ -310,6 +359,16 @@ impl Options {
         }
     }
 
+    fn draw_forgetting(&mut self, random: &mut Random) {
+        self.retain_ms = [0, 500, 5_000][random.below(3) as usize];
+        self.forget_after_ms = random.between(4_000, 15_000);
+        self.archives = random.chance(1, 3);
+        if random.chance(1, 2) {
+            self.replay_ppm = rate(random, 50_000);
+            self.replay_us_max = random.between(1_000_000, 60_000_000);
+        }
+    }
+
     fn draw_disks(&mut self, random: &mut Random) {
         if random.chance(1, 4) {
             self.disk_read_errors_ppm = rate(random, 50_000);
@@ -317,6 +376,7 @@ impl Options {
             self.disk_sync_errors_ppm = rate(random, 5_000);
             self.disk_name_errors_ppm = rate(random, 50_000);
             self.disk_full_percent = mean(random, 1, 30);
+            self.reserve_bytes = [0, 3_000, 30_000][random.clone().below(3) as usize];
             self.disk_slow_percent = mean(random, 1, 30);
         }
     }
@@ -343,15 +403,25 @@ impl Options {
         self.clock_fencing = !self.wild_wall_clock && !self.wild_monotonic && random.chance(7, 8);
     }
 
+    /// Time in which a finished task is forgotten where nothing is in the way.
+    pub fn forgets_in_ms(&self) -> u64 {
+        self.retain_ms + self.forget_after_ms
+    }
+
     /// Settings of the nodes.
     pub fn config(&self) -> Config {
         Config {
             heartbeat_ms: self.heartbeat_ms,
             election_timeout_ms: self.election_timeout_ms,
             exchange_interval_ms: self.exchange_interval_ms,
+            repair_bytes_per_second: self.repair_bytes_per_second,
+            repair_items_per_second: self.repair_items_per_second,
             clock_fencing: self.clock_fencing,
             clock_calm_ms: self.clock_calm_ms,
             payload_memory_bytes: self.payload_memory_bytes,
+            retention: Arc::new(Retention { default_ms: self.retain_ms, ..Retention::default() }),
+            forget_after_ms: self.forget_after_ms,
+            archives: self.archives,
             mutant: self.mutant,
             ..Config::default()
         }

@@ -11,7 +11,8 @@ use crate::options::Options;
 use crate::wire::{decode_peer, encode_peer, encode_response};
 use crate::world::{Event, World};
 use norn_client::wire::response::Standing;
-use norn_client::wire::{NodeId, Request, Response};
+use norn_client::wire::{NodeId, PartitionId, Request, Response, TaskId};
+use norn_node::gauge::DiskGauge;
 use norn_node::protocol::event::Principal;
 use norn_node::protocol::random::Random;
 use norn_node::protocol::task::{Place, Wanted};
@@ -34,6 +35,8 @@ pub struct Running {
     /// Where records of facts are that are not reported as durable yet.
     places: VecDeque<(Ticket, Vec<Option<Place>>)>,
     syncing: bool,
+    sync_began_us: u64,
+    pub(crate) gauge: DiskGauge,
     /// How much of its state the log has for a snapshot.
     pub(crate) saved: Cursor,
     /// It knows its cluster.
@@ -155,8 +158,9 @@ impl World {
 
     fn recover(&mut self, node: usize, disk: SimDisk, seed: u64) -> Result<Running, String> {
         let (segment_bytes, compact_bytes) = (self.options.segment_bytes, self.options.compact_bytes);
+        let reserve_bytes = self.options.reserve_bytes;
         let sync = if self.options.unsynced_facts { log::SyncPolicy::System } else { log::SyncPolicy::Always };
-        let config = log::LogConfig { segment_bytes, compact_bytes, ahead_bytes: segment_bytes, sync };
+        let config = log::LogConfig { segment_bytes, compact_bytes, ahead_bytes: segment_bytes, reserve_bytes, sync };
         let random = &mut self.randoms.identity;
         let draw = || log::Identity { node: NodeId(random.wide()), incarnation: random.bits() };
         let mut log = log::Log::open(disk, config, draw).map_err(|error| error.to_string())?;
@@ -186,6 +190,8 @@ impl World {
             appended: Ticket(0),
             places: VecDeque::new(),
             syncing: false,
+            sync_began_us: 0,
+            gauge: DiskGauge::default(),
             saved: Cursor::default(),
             joined: false,
             wake_us: None,
@@ -384,13 +390,30 @@ impl World {
                 }
                 (0..self.nodes.len()).filter(|other| *other != node).for_each(|other| self.link(node, other));
             }
+            Effect::Archive { partition, number, tasks } => {
+                let delay_us = self.randoms.saves.between(0, 100_000);
+                let ids = tasks.into_iter().map(|task| task.id).collect();
+                self.schedule_in(delay_us, Event::Archived { node, boot, partition, number, ids });
+            }
             Effect::Observe(observation) => {
                 self.line(format_args!("n{node} {observation:?}"));
                 self.count(&format!("sometimes: {}", name_of(&observation)));
                 self.tell(Happening::Observed { node, boot, observation: &observation });
             }
-            Effect::Stopped => self.line(format_args!("n{node} stopped")),
+            Effect::Stopped => self.node_stopped(node),
             Effect::Halt { reason } => self.fail("halt", format!("node {node}: core halted: {reason}")),
+        }
+    }
+
+    /// Finished tasks are in the archive, but sometimes nobody is told.
+    pub fn archived(&mut self, node: usize, boot: u64, (partition, number): (PartitionId, u64), ids: &[TaskId]) {
+        if self.nodes[node].boot != boot {
+            return;
+        }
+        self.count("sometimes: archived");
+        self.tell(Happening::Archived { ids });
+        if self.randoms.saves.chance(9, 10) {
+            self.give(node, Input::Archived { partition, number });
         }
     }
 
@@ -426,6 +449,7 @@ impl World {
         }
         if let Some(running) = &mut self.nodes[node].running {
             running.syncing = true;
+            running.sync_began_us = self.now_us;
             let ticket = running.appended;
             self.schedule_in(delay_us, Event::Synced { node, boot, ticket });
         }
@@ -446,6 +470,7 @@ impl World {
     fn end_sync(&mut self, node: usize, ticket: Ticket) {
         let Some(running) = &mut self.nodes[node].running else { return };
         running.syncing = false;
+        running.gauge.synced(self.now_us, self.now_us - running.sync_began_us);
         let (synced, more) = (running.log.commit(self.now_us), running.appended > ticket);
         if let Err(error) = synced {
             return self.log_stopped(node, &error);
@@ -464,6 +489,7 @@ impl World {
         self.step_node(node, Input::Persisted { ticket, places });
         // After the places: those in older files are told before the node learns that a snapshot takes their place.
         self.keep_up(node);
+        self.tell_disk(node);
     }
 
     /// The disk gives bodies back, or fails.
@@ -595,6 +621,7 @@ impl World {
         }
         if running.core.next_wake().is_some_and(|wake_us| wake_us <= process.clock.read_us(now_us)) {
             self.step_node(node, Input::Wake);
+            self.watch_disk(node);
         } else {
             self.schedule_node_wake(node);
         }
@@ -622,6 +649,8 @@ fn name_of(observation: &Observation) -> &'static str {
         Observation::SnapshotSent { .. } => "snapshot sent",
         Observation::Repaired { by_buckets: true, .. } => "repaired by buckets",
         Observation::Repaired { .. } => "repaired by stream",
+        Observation::Agreement { apart: 0, .. } => "not known to be equal",
+        Observation::Agreement { .. } => "apart",
         Observation::DoneFlag { .. } => "done flag",
         Observation::Woken { .. } => "woken",
         Observation::ClockStanding { standing: Standing::Fenced, .. } => "clock fenced",
@@ -631,6 +660,14 @@ fn name_of(observation: &Observation) -> &'static str {
         Observation::Wounded { facts: true, .. } => "facts wounded",
         Observation::Wounded { .. } => "healed",
         Observation::BodyLost { .. } => "body lost",
+        Observation::Forgotten { .. } => "forgotten",
+        Observation::ForgettingHeld { .. } => "forgetting held up",
+        Observation::Room { out: true, .. } => "no room on the disk",
+        Observation::Room { short: true, .. } => "little room on the disk",
+        Observation::Room { .. } => "room on the disk again",
+        Observation::DiskSlow { slow: true, .. } => "slow disk noticed",
+        Observation::DiskSlow { .. } => "slow disk got better",
+        Observation::Retired { .. } => "retired",
         Observation::Refused { .. } => "refused",
     }
 }

@@ -74,7 +74,8 @@ impl World {
             .map_err(|error| error.to_string())
             .and_then(|_| restorer.finish());
         let durable = |core: &Core| {
-            let still = |view| ReplicaView { leads: false, established: false, commit: 0, bodies_lost: 0, ..view };
+            let still =
+                |view| ReplicaView { leads: false, established: false, commit: 0, bodies_lost: 0, forgets: 0, ..view };
             let views: Vec<ReplicaView> = core.inspect().into_iter().map(still).collect();
             (views, adapter::state_of(core, &self.nodes[node].disk))
         };

@@ -78,6 +78,7 @@ fn disks_that_fail_cost_restarts_and_no_promise() {
         disk_name_errors_ppm: Some(50_000),
         disk_full_percent: Some(30),
         disk_slow_percent: Some(30),
+        reserve_bytes: Some(3_000),
         ..small()
     };
     let mut seen = BTreeMap::new();
@@ -88,7 +89,8 @@ fn disks_that_fail_cost_restarts_and_no_promise() {
             *seen.entry(name).or_insert(0) += count;
         }
     }
-    for name in ["disk failed", "disk failed during a start", "disk full"] {
+    let of_room = ["little room on the disk", "room on the disk again"];
+    for name in ["disk failed", "disk failed during a start", "slow disk noticed"].into_iter().chain(of_room) {
         assert!(seen.contains_key(&format!("sometimes: {name}")), "no {name}");
     }
     assert!(seen.contains_key("fault: slow disk"));

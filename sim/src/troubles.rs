@@ -7,9 +7,13 @@
 use crate::adapter::log::LogError;
 use crate::disk::Troubles;
 use crate::world::World;
+use norn_node::protocol::Event as Input;
+use norn_node::protocol::membership::Room;
 
 /// Room that is left on a disk which is nearly full.
 const ROOM_BYTES_MAX: u64 = 10_000;
+/// And so many times the reserve.
+const ROOM_TIMES_MAX: u64 = 6;
 /// Operations on files that are about their names.
 const NAMING: [&str; 2] = ["rename", "remove"];
 /// Times by which a disk can be slow.
@@ -33,7 +37,8 @@ impl World {
         let random = &mut self.randoms.troubles;
         let disk = &self.nodes[node].disk;
         if random.chance(options.disk_full_percent, 100) {
-            troubles.capacity_bytes = Some(disk.used_bytes() + random.between(0, ROOM_BYTES_MAX));
+            let room_max = ROOM_BYTES_MAX + ROOM_TIMES_MAX * options.reserve_bytes;
+            troubles.capacity_bytes = Some(disk.used_bytes() + random.between(0, room_max));
         }
         if random.chance(options.disk_slow_percent, 100) {
             troubles.slowness = SLOWNESS[random.below(SLOWNESS.len() as u64) as usize];
@@ -42,6 +47,41 @@ impl World {
         disk.trouble(troubles, random.child());
         if slow {
             self.count("fault: slow disk");
+        }
+    }
+
+    /// Tells the node how its disk is, if that has changed.
+    pub fn tell_disk(&mut self, node: usize) {
+        let now_us = self.now_us;
+        let Some(running) = &mut self.nodes[node].running else { return };
+        let room = running.log.room();
+        if let Some(report) = running.gauge.report(now_us, room) {
+            self.line(format_args!("n{node} {report:?}"));
+            self.give(node, Input::Disk(report));
+        }
+    }
+
+    /// Looks after a disk that is full or slow.
+    pub fn watch_disk(&mut self, node: usize) {
+        let Some(running) = self.nodes[node].running.as_mut().filter(|running| running.gauge.is_watched()) else {
+            return;
+        };
+        match running.log.look_for_room() {
+            Ok(_) => self.tell_disk(node),
+            Err(error) => self.log_stopped(node, &error),
+        }
+    }
+
+    /// A node has handed over and stopped. One that did so for want of room is started again later.
+    pub fn node_stopped(&mut self, node: usize) {
+        self.line(format_args!("n{node} stopped"));
+        if self.nodes[node].running.as_ref().is_some_and(|running| running.core.is_retired()) {
+            return self.fail("retired", format!("node {node} took its log for a copy, and it is none"));
+        }
+        if self.nodes[node].running.as_ref().is_some_and(|running| running.log.room() == Room::Out) {
+            self.count("sometimes: stopped without room");
+            self.stop_node(node, false);
+            self.schedule_restart(node);
         }
     }
 

@@ -14,6 +14,7 @@ use crate::properties::{self, Property};
 use crate::settle::Audit;
 use crate::trace::{Keep, Trace};
 use crate::workload::{Act, Client};
+use norn_client::wire::{PartitionId, TaskId};
 use norn_node::protocol::Ticket;
 use norn_node::protocol::random::Random;
 use norn_node::protocol::task::Wanted;
@@ -86,6 +87,14 @@ pub enum Event {
         boot: u64,
         number: u64,
         wanted: Vec<Wanted>,
+    },
+    /// Tasks are in a node's archive.
+    Archived {
+        node: usize,
+        boot: u64,
+        partition: PartitionId,
+        number: u64,
+        ids: Vec<TaskId>,
     },
     /// A node wants to be woken.
     NodeWake {
@@ -281,6 +290,8 @@ impl World {
             spike_ppm: options.spike_ppm,
             spike_us_max: options.spike_us_max,
             ordered: options.ordered,
+            replay_ppm: options.replay_ppm,
+            replay_us_max: options.replay_us_max,
         };
         let network = Network::new(random.child(), weather);
         let randoms = Randoms {
@@ -362,6 +373,9 @@ impl World {
             Event::ClientGone { node, boot, connection } => self.client_gone(node, boot, connection),
             Event::Break { connection } => self.break_connection(connection),
             Event::Synced { node, boot, ticket } => self.synced(node, boot, ticket),
+            Event::Archived { node, boot, partition, number, ids } => {
+                self.archived(node, boot, (partition, number), &ids);
+            }
             Event::Save { node, boot, anew } => self.save_part(node, boot, anew),
             Event::Load { node, boot, number, wanted } => self.load(node, boot, number, &wanted),
             Event::NodeWake { node, boot } => self.node_wake(node, boot),
@@ -380,6 +394,20 @@ impl World {
             }
             Event::Poll => self.poll(),
         }
+    }
+
+    /// Everything stands still for so long, but for the clocks: whatever is to happen happens that much later.
+    pub fn leap(&mut self, length_us: u64) {
+        let later = |Reverse(entry): Reverse<Entry>| Reverse(Entry { time_us: entry.time_us + length_us, ..entry });
+        self.queue = std::mem::take(&mut self.queue).into_iter().map(later).collect();
+        self.network.leap(length_us);
+        for process in &mut self.nodes {
+            process.paused_until_us = process.paused_until_us.saturating_add(length_us);
+        }
+        for client in &mut self.clients {
+            client.paused_until_us = client.paused_until_us.saturating_add(length_us);
+        }
+        self.now_us += length_us;
     }
 
     /// Puts an event into the queue.

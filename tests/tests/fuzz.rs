@@ -51,7 +51,7 @@ fn is_of(found: &[Replay], written: &[Record]) -> bool {
             place += 1;
             written.get(place - 1) == Some(record)
         }
-        Replay::Lost(loss) => {
+        Replay::Lost { loss, .. } => {
             let follows = loss.ranges.first().is_none_or(|(from, _)| *from == place as u64 + 1);
             place = loss.ranges.last().map_or(place, |(_, to)| *to as usize);
             follows && place <= written.len()
@@ -72,7 +72,7 @@ fn a_damaged_disk_never_gives_another_record() {
         match fuzz::start(&disk) {
             Err(_) => refused += 1,
             Ok((_, found)) if !is_of(&found, &written) => panic!("seed {seed}: {damage:?} made another log"),
-            Ok((_, found)) if found.iter().any(|replay| matches!(replay, Replay::Lost(_))) => lost += 1,
+            Ok((_, found)) if found.iter().any(|replay| matches!(replay, Replay::Lost { .. })) => lost += 1,
             Ok(_) => read += 1,
         }
     }

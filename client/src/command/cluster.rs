@@ -5,7 +5,7 @@ use super::output::{Output, Style};
 use super::parse;
 use super::runner::{Place, unexpected};
 use super::{Runner, Transport, json, text};
-use crate::wire::response::{Health, NodeView, PartitionView, Standing, Status};
+use crate::wire::response::{Agreement, Health, NodeView, PartitionView, Standing, Status};
 use crate::wire::{NodeId, Request, Response, State};
 use clap::Args;
 use comfy_table::{Attribute, Cell, Color};
@@ -123,7 +123,19 @@ pub(super) async fn partitions<T: Transport>(runner: &mut Runner<T>) -> Result<E
         return Ok(Exit::Done);
     }
     let names = names(runner).await;
-    let titles = ["#PARTITION", "LEADER", "#EPOCH", "#APPLIED", "#TASKS", "#CLAIMS", "HEALTH", "ROOT", "NODES"];
+    let titles = [
+        "#PARTITION",
+        "LEADER",
+        "#EPOCH",
+        "#APPLIED",
+        "#TASKS",
+        "#CLAIMS",
+        "#TOMBS",
+        "HEALTH",
+        "AGREES",
+        "ROOT",
+        "NODES",
+    ];
     let mut table = runner.output.new_table(&titles);
     for partition in &partitions {
         table.add_row(partition_row(partition, &names));
@@ -132,13 +144,42 @@ pub(super) async fn partitions<T: Transport>(runner: &mut Runner<T>) -> Result<E
     Ok(Exit::Done)
 }
 
-fn partition_row(partition: &PartitionView, names: &BTreeMap<NodeId, String>) -> [Cell; 9] {
+/// Which other replicas are apart; if none is, how old the oldest agreement is.
+fn agreement(partition: &PartitionView, names: &BTreeMap<NodeId, String>) -> Cell {
+    let age = |agreement: &Agreement| match agreement.agreed_ms {
+        Some(ms) => format!("{}s ago", ms / 1_000),
+        None => "never".to_owned(),
+    };
+    let apart = |agreement: &Agreement| {
+        let tasks = agreement.differing.map_or_else(String::new, |tasks| format!(" by {tasks} tasks"));
+        format!("{} apart{tasks}, agreed {}", name(names, agreement.node), age(agreement))
+    };
+    let all: Vec<String> = partition.agreements.iter().filter(|agreement| agreement.apart).map(apart).collect();
+    if !all.is_empty() {
+        return Cell::new(all.join("; ")).fg(Color::Yellow);
+    }
+    // Whoever was never agreed with comes before all others.
+    let oldest = partition.agreements.iter().max_by_key(|agreement| agreement.agreed_ms.unwrap_or(u64::MAX));
+    match oldest {
+        None => Cell::new("-"),
+        Some(Agreement { agreed_ms: Some(0..1_000), .. }) => Cell::new("yes"),
+        Some(agreement) => Cell::new(age(agreement)),
+    }
+}
+
+fn partition_row(partition: &PartitionView, names: &BTreeMap<NodeId, String>) -> [Cell; 11] {
     let held = |count: Option<u64>| count.map_or("-".to_owned(), |count| count.to_string());
     let root = partition.root.as_ref().map_or("-".to_owned(), |root| json::hexadecimal(root));
     let leader = match partition.leader {
         Some(leader) => Cell::new(name(names, leader)),
         None => Cell::new("none").fg(Color::Red),
     };
+    let mut tombstones = Cell::new(held(partition.tombstones));
+    if !partition.held_up_by.is_empty() {
+        let members: Vec<String> = partition.held_up_by.iter().map(|node| name(names, *node)).collect();
+        tombstones = Cell::new(format!("{}, waiting for {}", held(partition.tombstones), members.join(", ")));
+        tombstones = tombstones.fg(Color::Yellow);
+    }
     let health = match partition.health {
         None => Cell::new("-"),
         Some(Health::Whole) => Cell::new(Health::Whole.name()),
@@ -151,7 +192,9 @@ fn partition_row(partition: &PartitionView, names: &BTreeMap<NodeId, String>) ->
         Cell::new(partition.applied),
         Cell::new(held(partition.tasks)),
         Cell::new(held(partition.claims)),
+        tombstones,
         health,
+        agreement(partition, names),
         Cell::new(root.get(..ROOT_CHARACTERS).unwrap_or(&root)),
         Cell::new(cohort(names, partition)),
     ]

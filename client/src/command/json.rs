@@ -1,7 +1,7 @@
 //! What programs read: one JSON object per result. Fields are always there, `null` where there is nothing to say,
 //! and keep their order.
 
-use crate::wire::response::{ClaimView, Health, LogEntry, NodeView, PartitionView, QueueCounts, Status};
+use crate::wire::response::{Agreement, ClaimView, Health, LogEntry, NodeView, PartitionView, QueueCounts, Status};
 use crate::wire::{
     Acked, ErrorCode, Granted, Guarantee, NodeId, PartitionId, QueueName, Retry, State, TaskId, TaskView, Token,
 };
@@ -310,6 +310,19 @@ pub struct PartitionLine {
     claims: Option<u64>,
     root: Option<String>,
     health: Option<&'static str>,
+    tombstones: Option<u64>,
+    held_up_by: Vec<String>,
+    agreements: Vec<AgreementLine>,
+}
+
+/// How near another replica is.
+#[derive(Serialize)]
+struct AgreementLine {
+    #[serde(serialize_with = "text")]
+    node: NodeId,
+    agreed_ms_ago: Option<u64>,
+    apart: bool,
+    differing: Option<u64>,
 }
 
 /// Of partitions.
@@ -324,7 +337,15 @@ pub fn partition(partition: &PartitionView) -> PartitionLine {
         claims: partition.claims,
         root: partition.root.as_ref().map(|root| hexadecimal(root)),
         health: partition.health.map(Health::name),
+        tombstones: partition.tombstones,
+        held_up_by: partition.held_up_by.iter().map(NodeId::to_string).collect(),
+        agreements: partition.agreements.iter().map(agreement).collect(),
     }
+}
+
+fn agreement(agreement: &Agreement) -> AgreementLine {
+    let Agreement { node, agreed_ms, apart, differing } = *agreement;
+    AgreementLine { node, agreed_ms_ago: agreed_ms, apart, differing }
 }
 
 /// Bytes in hexadecimal.

@@ -42,10 +42,15 @@ pub use recent::Recent;
 pub use runner::{Place, Runner};
 pub use tasks::{CancelArguments, CountArguments, GetArguments, ListArguments, LogArguments, WaitArguments};
 
-use crate::wire::{Error, Response};
+use crate::wire::{Error, Response, TaskView};
 use clap::Subcommand;
 use std::future::Future;
 use std::time::Duration;
+
+/// A task as `get --json` shows it, in one line.
+pub fn task_line(task: &TaskView) -> String {
+    serde_json::to_string(&json::task(task)).expect("a task is text")
+}
 
 /// What carries a verb's calls to the cluster.
 pub trait Transport {

@@ -19,12 +19,17 @@ pub enum ErrorCode {
     Ended,
     /// The id was minted too far in the future by the node's clock; mint a new one. Nothing was changed.
     IdFromFuture,
+    /// The id is not above those of tasks that were forgotten, and may be one of them; mint a new one. A replica that had not
+    /// forgotten yet may have stored it.
+    TooOld,
     /// The caller may not do this. Nothing was changed.
     Denied,
     /// The node has no cluster yet, or already has one.
     NotReady,
     /// The queues of the node are full. Nothing was changed; try again later.
     Overloaded,
+    /// A disk is nearly full, and what would make it fuller is refused. Nothing was changed; make room, then try again.
+    NoSpace,
     /// Too few replicas could be reached. Nothing is known to have changed.
     Unavailable,
     /// A write timed out: it may have taken effect, or may yet. Repeat it under the same id.
@@ -66,7 +71,11 @@ impl ErrorCode {
     /// Whether repeating can help. What else depends on the code alone, such as an exit code, follows from this.
     pub fn retry(self) -> Retry {
         match self {
-            ErrorCode::Unavailable | ErrorCode::Overloaded | ErrorCode::NotReady | ErrorCode::Stale => Retry::Later,
+            ErrorCode::Unavailable
+            | ErrorCode::Overloaded
+            | ErrorCode::NotReady
+            | ErrorCode::Stale
+            | ErrorCode::NoSpace => Retry::Later,
             ErrorCode::Unknown => Retry::Now,
             ErrorCode::Invalid
             | ErrorCode::NotFound
@@ -74,6 +83,7 @@ impl ErrorCode {
             | ErrorCode::Superseded
             | ErrorCode::Ended
             | ErrorCode::IdFromFuture
+            | ErrorCode::TooOld
             | ErrorCode::Denied
             | ErrorCode::Unsupported => Retry::Never,
         }

@@ -318,6 +318,29 @@ pub struct PartitionView {
     pub root: Option<ByteBuf>,
     /// Whether the replica here is whole.
     pub health: Option<Health>,
+    /// Tombstones held here: of tasks whose retention is over, and which are not forgotten yet.
+    #[serde(default)]
+    pub tombstones: Option<u64>,
+    /// If this node leads: members without which it cannot forget finished tasks, for some time already.
+    #[serde(default)]
+    pub held_up_by: Vec<NodeId>,
+    /// How near the replica here is to each other one; empty if the node holds none.
+    #[serde(default)]
+    pub agreements: Vec<Agreement>,
+}
+
+/// How near two replicas of a partition are, as far as one of them knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Agreement {
+    /// The node that holds the other one.
+    pub node: NodeId,
+    /// How long ago both held the same, in milliseconds: 0 if nothing changed here since. Absent if they have not agreed
+    /// since the answering node started.
+    pub agreed_ms: Option<u64>,
+    /// They differ, and not just by what is on its way.
+    pub apart: bool,
+    /// Tasks that the last comparison of both found to differ, at least, if any was needed since they agreed.
+    pub differing: Option<u64>,
 }
 
 /// What is missing of a replica.

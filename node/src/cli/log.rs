@@ -1,16 +1,22 @@
 //! `norn log inspect|verify|repair`: an offline look at a node's write-ahead log.
 
 use super::failure::{Failure, Outcome};
+use super::progress::Watched;
 use super::{Global, say};
 use clap::Subcommand;
+use norn_node::restore::plan_repair;
 use norn_node::runtime::disk::FileDisk;
 use norn_node::storage::disk::DiskError;
+use norn_node::storage::repair::{Changes, Lost, Plan, Step, keep};
 use norn_node::storage::verify::{Entry, Problem, Verified, inspect, verify};
 use norn_node::storage::{Loss, Owner};
 use serde_json::{Value, json};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// How often a repair reads a log: for its headers' sake, for its heads' sake, and as a start does.
+const REPAIR_READS: u64 = 3;
 
 /// What may be asked of the log of a node that does not run.
 #[derive(Debug, Subcommand)]
@@ -25,10 +31,18 @@ pub enum Command {
         /// Data directory.
         directory: PathBuf,
     },
-    /// Not there yet.
+    /// Makes a damaged log one that starts, as far as that can be done without dropping a good record or inventing one.
+    ///
+    /// Files get the names that their headers say, damaged headers and heads are written anew, a torn end is cut, and an
+    /// empty segment is put where one is missing: the node then fetches from other replicas what is lost. A copy of every
+    /// file that is touched is kept in a directory inside the data directory. Nothing is done where a vote, a mark or the
+    /// identity of the node is lost that nothing replaces.
     Repair {
         /// Data directory.
         directory: PathBuf,
+        /// Says what it would do, and does nothing.
+        #[arg(long)]
+        dry_run: bool,
     },
 }
 
@@ -37,18 +51,18 @@ pub fn run(command: Command, global: &Global) -> Outcome {
     match command {
         Command::Inspect { directory } => run_inspect(&directory),
         Command::Verify { directory } => run_verify(&directory, global.json),
-        Command::Repair { directory } => {
-            Err(Failure::not_there_yet(&format!("norn log repair {}", directory.display())))
-        }
+        Command::Repair { directory, dry_run } => run_repair(&directory, dry_run, global.json),
     }
 }
 
-/// Takes the directory as a node does, so that none runs on it meanwhile. One that is not there is not created.
-fn open(directory: &Path) -> Result<FileDisk, Failure> {
+/// Takes the directory as a node does, so that none runs on it meanwhile. One that is not there is not created. A bar shows
+/// how much of it was read, where all is read so many times.
+fn open(directory: &Path, times: u64) -> Result<Watched<FileDisk>, Failure> {
     if !directory.is_dir() {
         return Err(Failure::usage(format!("{} is no directory", directory.display())));
     }
-    FileDisk::open(directory).map_err(|error| Failure::refused(error.to_string()))
+    let disk = FileDisk::open(directory).map_err(|error| Failure::refused(error.to_string()))?;
+    Watched::new(disk, times).map_err(|error| Failure::refused(error.to_string()))
 }
 
 /// Why an inspection ends early.
@@ -64,7 +78,7 @@ impl From<DiskError> for Stop {
 }
 
 fn run_inspect(directory: &Path) -> Outcome {
-    let disk = open(directory)?;
+    let disk = open(directory, 1)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     let shown = inspect(&disk, |file, offset, entry| {
         writeln!(out, "{}", entry_object(file, offset, &entry)).map_err(Stop::Output)
@@ -98,13 +112,14 @@ fn partition(owner: Owner) -> Option<u16> {
 }
 
 fn run_verify(directory: &Path, json: bool) -> Outcome {
-    let disk = open(directory)?;
+    let disk = open(directory, 1)?;
     let mut said = Ok(ExitCode::SUCCESS);
     let verified = verify(&disk, |problem| {
         if said.is_ok() {
             said = say(&if json { problem_object(&problem).to_string() } else { problem_text(&problem) });
         }
     });
+    disk.finish();
     let verified = verified.map_err(|error| Failure::refused(error.to_string()))?;
     said?;
     let Verified { records, snapshots, segments, problems } = verified;
@@ -121,6 +136,52 @@ fn run_verify(directory: &Path, json: bool) -> Outcome {
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+fn run_repair(directory: &Path, dry_run: bool, json: bool) -> Outcome {
+    let refused = |error: &dyn std::fmt::Display| Failure::refused(error.to_string());
+    let mut disk = open(directory, REPAIR_READS)?;
+    let plan = plan_repair(&disk).map_err(|error| refused(&error));
+    disk.finish();
+    let Plan { steps, losses, changes } = plan?;
+    let kept = if dry_run || changes.is_empty() { None } else { Some(keep_aside(directory, &disk, &changes)?) };
+    if kept.is_some() {
+        changes.apply(&mut disk).map_err(|error| refused(&error))?;
+    }
+    for Step { file, known } in &steps {
+        say(&if json { json!({ "file": file, "repair": known }).to_string() } else { format!("{file}: {known}") })?;
+    }
+    for Lost { file, offset, loss } in &losses {
+        let lost = if json {
+            json!({ "file": file, "offset": offset, "lost": loss_object(loss) }).to_string()
+        } else {
+            format!("{file} at byte {offset}: {loss}; other replicas give it back")
+        };
+        say(&lost)?;
+    }
+    let kept = kept.map(|kept| kept.display().to_string());
+    let summary = if json {
+        let (repaired, planned) = (kept.is_some(), !changes.is_empty());
+        json!({ "repaired": repaired, "planned": planned, "steps": steps.len(), "losses": losses.len(), "kept": kept })
+            .to_string()
+    } else {
+        match kept {
+            Some(kept) => format!("repaired in {} steps; what was there before is kept in {kept}", steps.len()),
+            None if changes.is_empty() => "nothing to repair: the node starts on this log".into(),
+            None => format!("{} steps would be done; nothing was", steps.len()),
+        }
+    };
+    say(&summary)
+}
+
+/// Copies what is touched into a new directory inside the data directory.
+fn keep_aside(directory: &Path, disk: &Watched<FileDisk>, changes: &Changes) -> Result<PathBuf, Failure> {
+    let mut candidates = (1..).map(|number: u32| directory.join(format!("before-repair-{number}")));
+    let aside = candidates.find(|candidate| !candidate.exists()).expect("some number is free");
+    let mut kept = FileDisk::open(&aside).map_err(|error| Failure::refused(error.to_string()))?;
+    let copied = keep(changes, disk, &mut kept);
+    copied.map_err(|error| Failure::refused(format!("nothing was repaired, as no copy could be made: {error}")))?;
+    Ok(aside)
+}
+
 fn problem_text(problem: &Problem) -> String {
     let Problem { file, offset, known, loss } = problem;
     format!("{file} at byte {offset}: {known}; {loss}")
@@ -128,13 +189,14 @@ fn problem_text(problem: &Problem) -> String {
 
 fn problem_object(problem: &Problem) -> Value {
     let Problem { file, offset, known, loss } = problem;
+    json!({ "file": file, "offset": offset, "problem": known, "lost": loss_object(loss) })
+}
+
+fn loss_object(loss: &Loss) -> Value {
     let Loss { ranges, owners, unknown, untold } = loss;
     let owners: Vec<Value> = owners
         .iter()
         .map(|((owner, kind), count)| json!({ "partition": partition(*owner), "kind": kind.to_string(), "count": count }))
         .collect();
-    json!({
-        "file": file, "offset": offset, "problem": known,
-        "lost": { "ordinals": ranges, "of": owners, "unknown": unknown, "untold": untold },
-    })
+    json!({ "ordinals": ranges, "of": owners, "unknown": unknown, "untold": untold })
 }

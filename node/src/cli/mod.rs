@@ -12,6 +12,7 @@ mod dev;
 mod failure;
 mod founding;
 mod log;
+mod progress;
 mod start;
 mod verbs;
 
@@ -30,7 +31,12 @@ const LOG_COMMANDS: [&str; 3] = ["inspect", "verify", "repair"];
 
 /// Norn, a distributed task queue.
 #[derive(Debug, Parser)]
-#[command(name = "norn", version, disable_help_subcommand = true)]
+#[command(
+    name = "norn",
+    version,
+    disable_help_subcommand = true,
+    after_help = "norn log inspect|verify|repair DIR looks at the write-ahead log of a node that does not run."
+)]
 struct Arguments {
     #[command(flatten)]
     global: Global,

@@ -146,6 +146,11 @@ async fn serve(settings: Settings) -> Outcome {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
+                () = server.stopped() => {
+                    server.shutdown().await;
+                    let why = "no room was left on its disk, or its log is a copy; its last messages say which";
+                    return Err(Failure::refused(format!("the node stopped by itself: {why}")));
+                }
             }
         }
         _ = terminate.recv() => {}

@@ -10,7 +10,7 @@
 use super::effect::Ticket;
 use super::event::Moved;
 use super::loads::Then;
-use super::peer::PeerMessage;
+use super::peer::{PeerMessage, WantPart};
 use super::task::{Place, Wanted};
 use super::{Node, Observation};
 use crate::limits::EXCHANGE_TASKS_MAX;
@@ -130,9 +130,11 @@ impl Node {
         self.bodies.lost = known;
         for (partition, wanted) in lost {
             let cohort: Vec<NodeId> = self.partitions[&partition].cohort.clone();
-            for node in cohort.into_iter().filter(|node| *node != self.me) {
+            // What a peer tells is written down, for which there must be room.
+            for node in cohort.into_iter().filter(|node| *node != self.me && !self.disk.is_short()) {
                 let ids = wanted.iter().map(|wanted| wanted.id).collect();
-                self.outbox.send(node, PeerMessage::Want { partition, boot: 0, upto: None, ids });
+                let parts = vec![WantPart { partition, upto: None, ids }];
+                self.outbox.send(node, PeerMessage::Want { boot: self.boot, parts });
             }
             self.load(Then::Find, wanted);
         }

@@ -5,7 +5,7 @@ use crate::protocol::peer::PeerMessage;
 use crate::protocol::record::Record;
 use crate::protocol::task::Wanted;
 use norn_client::wire::response::{Genesis, Standing};
-use norn_client::wire::{NodeId, Response, TaskId, Token};
+use norn_client::wire::{NodeId, PartitionId, Response, TaskId, TaskView, Token};
 use std::sync::Arc;
 
 /// Number of a [`Effect::Persist`]; they are handed out in order, and a [`super::event::Event::Persisted`] covers all before it.
@@ -51,6 +51,16 @@ pub enum Effect {
     Joined {
         /// The founding record.
         genesis: Arc<Genesis>,
+    },
+    /// Append these finished tasks of a partition to the archive, then report [`super::event::Event::Archived`]. They may have
+    /// been archived before. Asked again after a while if nothing is reported.
+    Archive {
+        /// Partition.
+        partition: PartitionId,
+        /// To be reported back.
+        number: u64,
+        /// Tasks.
+        tasks: Vec<TaskView>,
     },
     /// A fact for observers: logs, counters, the simulator's properties.
     Observe(Observation),
@@ -124,6 +134,13 @@ pub enum Observation {
         /// By comparing buckets, rather than by the stream of recent changes.
         by_buckets: bool,
     },
+    /// How near this node's replicas are to those of others, once in a round in which any is not.
+    Agreement {
+        /// Partitions of which some other replica is different, and not just by what is on its way.
+        apart: u64,
+        /// How long ago the two replicas that have not agreed for the longest time did, in milliseconds.
+        oldest_ms: u64,
+    },
     /// A grant met a completion that its leader did not know.
     DoneFlag {
         /// Task.
@@ -143,6 +160,25 @@ pub enum Observation {
         /// How far it is certainly away from a majority's, in microseconds, where that is known.
         off_us: Option<u64>,
     },
+    /// There is less room on the disk than before, or more.
+    Room {
+        /// What makes the log grow for good is refused.
+        short: bool,
+        /// The node stops.
+        out: bool,
+    },
+    /// The own disk has become far slower than the others', or is no longer.
+    DiskSlow {
+        /// Others should lead.
+        slow: bool,
+        /// How long its syncs take, in microseconds.
+        sync_us: u64,
+    },
+    /// The log is a copy: the node stops for ever.
+    Retired {
+        /// For people.
+        reason: String,
+    },
     /// A replica lost a part of its log, or has healed of some of it.
     Wounded {
         /// Partition.
@@ -156,6 +192,18 @@ pub enum Observation {
     BodyLost {
         /// Task.
         id: TaskId,
+    },
+    /// Finished tasks are no more.
+    Forgotten {
+        /// Partition.
+        partition: u16,
+        /// How many.
+        tasks: u64,
+    },
+    /// Members of a cohort are away, so that its finished tasks cannot be forgotten.
+    ForgettingHeld {
+        /// Partition.
+        partition: u16,
     },
     /// Input was refused that a correct sender would not send.
     Refused {
@@ -176,11 +224,17 @@ impl Observation {
             Observation::Expired { .. } => "expired",
             Observation::SnapshotSent { .. } => "snapshots_sent",
             Observation::Repaired { .. } => "repairs",
+            Observation::Agreement { .. } => "agreements",
             Observation::DoneFlag { .. } => "done_flags",
             Observation::Woken { .. } => "woken",
             Observation::ClockStanding { .. } => "clock_standings",
+            Observation::Room { .. } => "room_changes",
+            Observation::DiskSlow { .. } => "disk_slow_changes",
+            Observation::Retired { .. } => "retired",
             Observation::Wounded { .. } => "wounds",
             Observation::BodyLost { .. } => "bodies_lost",
+            Observation::Forgotten { .. } => "forgotten",
+            Observation::ForgettingHeld { .. } => "forgetting_held",
             Observation::Refused { .. } => "refused",
         }
     }

@@ -1,6 +1,7 @@
 //! Everything that can happen to a node.
 
 use crate::protocol::effect::Ticket;
+use crate::protocol::membership::DiskReport;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::Place;
 use norn_client::wire::{NodeId, PartitionId, Request, Spec, TaskId};
@@ -53,6 +54,13 @@ pub enum Event {
         /// What.
         request: Request,
     },
+    /// Finished tasks are in the archive, durably.
+    Archived {
+        /// Partition.
+        partition: PartitionId,
+        /// As in the effect.
+        number: u64,
+    },
     /// The connection is closed; nobody waits for its answers.
     ClientGone {
         /// Connection.
@@ -87,6 +95,8 @@ pub enum Event {
         /// Peer.
         peer: NodeId,
     },
+    /// What the host has measured of the disk, whenever it changes.
+    Disk(DiskReport),
     /// Stop serving: hand leadership over, then say [`crate::protocol::Effect::Stopped`].
     Shutdown,
 }

@@ -4,7 +4,7 @@ use super::Node;
 use super::consistent::table::Table;
 use super::consistent::{ReplicaId, Viewstamp};
 use super::partition::Wound;
-use super::task::{Task, Wanted};
+use super::task::{Outline, Task, Wanted};
 use super::timers::Key;
 use norn_client::wire::{PartitionId, TaskId};
 
@@ -35,6 +35,8 @@ pub struct ReplicaView {
     pub wound: Wound,
     /// Tasks whose bodies the log could not give back.
     pub bodies_lost: usize,
+    /// How many times tasks were forgotten here.
+    pub forgets: u64,
 }
 
 impl Node {
@@ -57,15 +59,23 @@ impl Node {
                     tasks: replica.store.count(),
                     wound: replica.healing.wound,
                     bodies_lost: self.bodies_lost(replica.id),
+                    forgets: replica.forgets(),
                 }
             })
             .collect()
     }
 
-    /// All tasks of one of this node's replicas, each with its body or with what to ask of the log to have it.
+    /// A task as this node's replica knows it.
+    pub fn task(&self, partition: PartitionId, id: &TaskId) -> Option<&Task<Outline>> {
+        self.partitions.get(&partition)?.store.task(id)
+    }
+
+    /// All tasks of one of this node's replicas, each with its body or with what to ask of the log to have it, and tombstones.
     pub fn tasks(&self, partition: PartitionId) -> impl Iterator<Item = (TaskId, (Task, Option<Wanted>))> {
-        let tasks = self.partitions.get(&partition).into_iter().flat_map(|replica| replica.store.after(None));
-        tasks.map(|(id, task)| (*id, task.whole(*id)))
+        self.partitions.get(&partition).into_iter().flat_map(|replica| {
+            let tasks = replica.store.after(None).map(|(id, task)| (*id, task.whole(*id)));
+            tasks.chain(replica.store.tombs_after(None).map(|(id, tomb)| (*id, (Task::from_tomb(*tomb), None))))
+        })
     }
 
     /// The table of one of this node's replicas.

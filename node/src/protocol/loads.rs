@@ -1,4 +1,4 @@
-//! Loads: bodies that are read back from the log for a grant, a reader, a list or a peer.
+//! Loads: bodies that are read back from the log for a grant, a reader, a list, a peer or the archive.
 //!
 //! So many are under way at a time, and so many bytes; the others wait, those for grants in front. Of the others only so
 //! many wait: whoever asked does so again.
@@ -6,10 +6,10 @@
 use super::Node;
 use super::effect::Effect;
 use super::peer::PeerMessage;
-use super::task::Wanted;
+use super::task::{Task, Wanted};
 use crate::config::mutant;
 use crate::limits::{LOAD_BYTES_MAX, LOADS_MAX, LOADS_WAITING_BYTES_MAX};
-use norn_client::wire::{NodeId, Spec};
+use norn_client::wire::{NodeId, PartitionId, Spec, TaskId};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -34,6 +34,17 @@ pub enum Then {
     Grant {
         /// Session.
         session: u64,
+    },
+    /// Finished tasks for the archive, which are in a session of it under this number.
+    Archive {
+        /// Whose they are.
+        partition: PartitionId,
+        /// Number.
+        number: u64,
+        /// What lacks them.
+        tasks: Vec<(TaskId, Task)>,
+        /// Where, in the order of the bodies.
+        gaps: Vec<usize>,
     },
     /// They were lost, and may be there after all.
     Find,
@@ -77,8 +88,12 @@ impl Node {
 
     /// Begins to load bodies, now or when there is room.
     pub(super) fn load(&mut self, then: Then, wanted: Vec<Wanted>) {
-        let message_bytes = if let Then::Send { message, .. } = &then { size_bytes(message) } else { 0 };
-        let bytes = wanted.iter().map(|wanted| wanted.bytes as usize).sum::<usize>() + message_bytes + LOAD_BYTES;
+        let then_bytes = match &then {
+            Then::Send { message, .. } => size_bytes(message),
+            Then::Archive { tasks, .. } => tasks.iter().map(|(_, task)| task.size_bytes() + 64).sum(),
+            Then::Grant { .. } | Then::Find => 0,
+        };
+        let bytes = wanted.iter().map(|wanted| wanted.bytes as usize).sum::<usize>() + then_bytes + LOAD_BYTES;
         let (found, asked) = (vec![None; wanted.len()], (0..wanted.len()).collect());
         let load = Load { then, wanted, found, asked, bytes };
         if matches!(load.then, Then::Grant { .. }) {
@@ -157,6 +172,12 @@ impl Node {
         let Load { then, wanted, found, .. } = load;
         match then {
             Then::Grant { session } => self.loaded_for_grant(session, wanted.iter().zip(found)),
+            Then::Archive { partition, number, mut tasks, gaps } => {
+                for (gap, found) in gaps.into_iter().zip(found) {
+                    tasks[gap].1.spec = found;
+                }
+                self.archive_whole(partition, number, &tasks);
+            }
             Then::Find => {
                 for (wanted, _) in wanted.iter().zip(found).filter(|(_, found)| found.is_some()) {
                     self.set_lost(wanted, false);

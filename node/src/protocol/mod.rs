@@ -45,7 +45,7 @@ pub use effect::{Effect, Observation, Ticket};
 pub use event::{ClientId, Event, Moved, Principal};
 pub use inspect::ReplicaView;
 use loads::Loads;
-use membership::Peer;
+use membership::{OwnDisk, Peer};
 use mint::Mint;
 use norn_client::wire::response::Genesis;
 use norn_client::wire::{NodeId, PartitionId, TaskId};
@@ -96,6 +96,7 @@ pub struct Node {
     partitions: BTreeMap<PartitionId, Partition>,
     peers: BTreeMap<NodeId, Peer>,
     clocks: Clocks,
+    disk: OwnDisk,
     /// Version of the set of partitions that this node leads.
     leads_version: u64,
     mint: Mint,
@@ -115,6 +116,8 @@ pub struct Node {
     stopping: bool,
     stop_deadline_us: u64,
     halted: bool,
+    /// Its log is a copy: nothing is said or stored any more.
+    retired: bool,
 }
 
 impl Node {
@@ -132,6 +135,7 @@ impl Node {
             partitions: BTreeMap::new(),
             peers: BTreeMap::new(),
             clocks: Clocks::default(),
+            disk: OwnDisk::default(),
             leads_version: 1,
             mint: Mint::default(),
             asks: Asks::default(),
@@ -147,6 +151,7 @@ impl Node {
             stopping: false,
             stop_deadline_us: 0,
             halted: false,
+            retired: false,
             random: random.child(),
             founding,
         }
@@ -155,7 +160,7 @@ impl Node {
     /// Takes in one event and says what to do, in order.
     pub fn step(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>) {
         assert!(now.mono_us >= self.now.mono_us, "the monotonic clock went back");
-        if self.halted {
+        if self.halted || self.retired {
             return;
         }
         self.now = now;
@@ -169,8 +174,10 @@ impl Node {
             Event::Persisted { ticket, places } => self.on_persisted(ticket, &places),
             Event::Moved { ranges } => self.on_moved(&ranges),
             Event::Loaded { number, bodies } => self.on_loaded(number, bodies),
+            Event::Archived { partition, number } => self.on_archived(partition, number),
             Event::Wake => self.on_wake(),
             Event::PeerConnected { peer } => self.on_peer_connected(peer),
+            Event::Disk(report) => self.on_disk(report),
             Event::Shutdown => self.on_shutdown(),
         }
         self.settle(effects);
@@ -179,6 +186,11 @@ impl Node {
     /// When `step` wants [`Event::Wake`] at the latest, on the monotonic clock in microseconds.
     pub fn next_wake(&self) -> Option<u64> {
         self.timers.next()
+    }
+
+    /// Whether the log was found to be a copy.
+    pub fn is_retired(&self) -> bool {
+        self.retired
     }
 
     /// The cluster, once known.
@@ -270,11 +282,21 @@ impl Node {
             M::ListAnswer { ask, partitions, tasks, end } => self.on_list_answer(from, ask, &partitions, tasks, end),
             M::Roots { roots, round } => self.on_roots(from, &roots, round),
             M::RootsAnswer { equal, differ, round } => self.on_roots_answer(from, &equal, &differ, round),
-            M::Recent { partition, boot, upto, tasks } => self.on_recent(from, partition, boot, upto, &tasks),
-            M::Want { partition, boot, upto, ids } => self.on_want(from, partition, boot, upto, &ids),
-            M::Buckets { partition, digests } => self.on_buckets(from, partition, &digests),
-            M::BucketTasks { partition, buckets } => self.on_bucket_tasks(from, partition, &buckets),
-            M::Tasks { partition, items, by_buckets } => self.on_tasks(from, partition, &items, by_buckets),
+            M::Tasks { partition, items, by_buckets, forgets } => {
+                self.on_tasks(from, partition, &items, (by_buckets, forgets))
+            }
+            M::Gone { partition, forgets, ids } => self.on_gone(from, partition, forgets, &ids),
+            M::Tombs { partition, epoch, number, items } => self.on_tombs(from, partition, (epoch, number), &items),
+            M::Buried { partition, epoch, number, replica } => {
+                self.on_buried(from, partition, (epoch, number), replica)
+            }
+            M::Forget { partition, epoch, count } => self.on_forget(from, partition, epoch, count),
+            M::Forgot { partition, epoch, count, replica } => self.on_forgot(from, partition, (epoch, count), replica),
+            M::Recent { boot, parts } => self.on_recent(from, boot, &parts),
+            M::Want { boot, parts } => self.on_want(from, boot, &parts),
+            M::Need { partition, ids } => self.on_need(from, partition, &ids),
+            M::Steps { steps } => self.on_steps(from, steps),
+            M::Lacks { partition, id, holder } => self.on_lacks(partition, id, holder),
             M::Probe { ask, queues } => self.on_probe(from, ask, queues),
             M::Probed { ask, heads, covered } => self.on_probed(from, ask, &heads, &covered),
             M::Pull { ask, queues } => self.on_pull(from, ask, &queues),
@@ -311,6 +333,8 @@ impl Node {
                 Key::Claim(call) => self.on_claim_timer(call),
                 Key::Park(call) => self.on_park_end(call),
                 Key::Rejoin => self.ask_to_rejoin(),
+                Key::Retire(partition) => self.retire(partition),
+                Key::Repair => self.repair(),
             }
         }
     }

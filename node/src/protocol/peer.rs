@@ -5,11 +5,13 @@
 
 use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
+use crate::protocol::membership::DiskWord;
 use crate::protocol::partition::Wound;
-use crate::protocol::task::Task;
+use crate::protocol::task::{Task, Tomb};
 use norn_client::wire::response::Standing;
 use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Request, Response, TaskId, Token};
 use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
 use std::sync::Arc;
 
 /// Facts about tasks of one partition.
@@ -52,8 +54,11 @@ pub struct Heartbeat {
     /// How the sender's wall clock stands.
     pub standing: Standing,
     /// The sender lost records before this start, or has not healed since: what it said before does not count any more.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub holes: bool,
+    /// How the sender's disk is.
+    #[serde(default)]
+    pub disk: DiskWord,
 }
 
 /// A grant whose task is known to have ended, with the evidence.
@@ -85,6 +90,12 @@ pub enum Outcome {
     /// Refused: too many tasks, or too many facts about unknown ones.
     #[serde(rename = "L")]
     Overloaded,
+    /// Refused: the task is unknown, and may have been forgotten.
+    #[serde(rename = "T")]
+    TooOld,
+    /// Refused: the disk of the replica is nearly full.
+    #[serde(rename = "N")]
+    NoSpace,
 }
 
 /// What a replica knows of a task, to a reader.
@@ -131,13 +142,72 @@ pub struct PartitionCounts {
     pub queues: Vec<(QueueName, StateCounts)>,
 }
 
-/// Digests of the tasks of one bucket.
+/// Digests of what changed in one partition of the sender.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BucketDigests {
-    /// Bucket.
-    pub bucket: u16,
+pub struct RecentPart {
+    /// Partition.
+    pub partition: PartitionId,
+    /// The change number up to which they are all.
+    pub upto: u64,
     /// Task and digest.
     pub tasks: Vec<(TaskId, u128)>,
+}
+
+/// Which tasks of one partition are wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WantPart {
+    /// Partition.
+    pub partition: PartitionId,
+    /// As in the [`RecentPart`] that this answers: all others up to it are known.
+    pub upto: Option<u64>,
+    /// Tasks.
+    pub ids: Vec<TaskId>,
+}
+
+/// What a [`Step::Compare`] compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Level {
+    /// The groups of a partition's tree.
+    #[serde(rename = "G")]
+    Groups,
+    /// The buckets of a group.
+    #[serde(rename = "B")]
+    Buckets,
+    /// The cells of a bucket.
+    #[serde(rename = "C")]
+    Cells,
+}
+
+/// A step down the tree of a partition that differs. `salt` is that of all hashes, which are 8 bytes each.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Step {
+    /// The children of node `number` of the tree: one bit of `filled` for each that is not empty, and the hashes of those.
+    #[serde(rename = "C")]
+    Compare { partition: PartitionId, salt: u64, level: Level, number: u16, filled: u64, hashes: ByteBuf },
+    /// Hashes of the tasks of a bucket that are in `cells`, one bit for each, and whose ids are above `after` and up to
+    /// `upto`.
+    #[serde(rename = "L")]
+    List {
+        partition: PartitionId,
+        salt: u64,
+        bucket: u16,
+        cells: u64,
+        after: Option<TaskId>,
+        upto: Option<TaskId>,
+        hashes: ByteBuf,
+    },
+    /// Tasks of a bucket above `after` that are wanted.
+    #[serde(rename = "W")]
+    Want { partition: PartitionId, salt: u64, bucket: u16, after: Option<TaskId>, hashes: ByteBuf },
+}
+
+impl Step {
+    /// What it is about.
+    pub fn partition(&self) -> PartitionId {
+        match self {
+            Step::Compare { partition, .. } | Step::List { partition, .. } | Step::Want { partition, .. } => *partition,
+        }
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
@@ -298,21 +368,48 @@ pub enum PeerMessage {
         #[serde(default, skip_serializing_if = "is_zero")]
         round: u64,
     },
-    /// Digests of what changed here lately, up to change number `upto` of `boot`.
+    /// Digests of what changed lately in start `boot`.
     #[serde(rename = "xc")]
-    Recent { partition: PartitionId, boot: u64, upto: u64, tasks: Vec<(TaskId, u128)> },
-    /// Which of them are wanted; all others up to `upto` are known.
+    Recent { boot: u64, parts: Vec<RecentPart> },
+    /// Which tasks are wanted; `boot` is that of the question.
     #[serde(rename = "xw")]
-    Want { partition: PartitionId, boot: u64, upto: Option<u64>, ids: Vec<TaskId> },
-    /// Digests of all non-empty buckets.
-    #[serde(rename = "xb")]
-    Buckets { partition: PartitionId, digests: Vec<(u16, u128)> },
-    /// Tasks of buckets that differ.
-    #[serde(rename = "xt")]
-    BucketTasks { partition: PartitionId, buckets: Vec<BucketDigests> },
+    Want { boot: u64, parts: Vec<WantPart> },
+    /// Send these tasks at once: claims wait for them.
+    #[serde(rename = "nd")]
+    Need { partition: PartitionId, ids: Vec<TaskId> },
+    /// Steps down the trees of partitions that differ.
+    #[serde(rename = "xs")]
+    Steps { steps: Vec<Step> },
+    /// A reader saw that the receiver does not know of a task what `holder` does.
+    #[serde(rename = "xl")]
+    Lacks { partition: PartitionId, id: TaskId, holder: NodeId },
     /// Tasks, to be merged.
     #[serde(rename = "xi")]
-    Tasks { partition: PartitionId, items: Items, by_buckets: bool },
+    Tasks {
+        partition: PartitionId,
+        items: Items,
+        by_buckets: bool,
+        /// How many times the sender has forgotten; absent where it may know what others have forgotten.
+        #[serde(default)]
+        forgets: Option<u64>,
+    },
+    /// The receiver sent these tasks, and may have holes; here they are forgotten, as everything up to `forgets`.
+    #[serde(rename = "xg")]
+    Gone { partition: PartitionId, forgets: u64, ids: Vec<TaskId> },
+
+    // Forgetting.
+    /// Put these tombstones in the place of tasks. With a number: tell the sender, a leader, when you have all of them.
+    #[serde(rename = "ft")]
+    Tombs { partition: PartitionId, epoch: Epoch, number: u64, items: Arc<Vec<(TaskId, Tomb)>> },
+    /// All of them are on disk.
+    #[serde(rename = "fb")]
+    Buried { partition: PartitionId, epoch: Epoch, number: u64, replica: ReplicaId },
+    /// What the table says is forgotten for the `count`th time is committed: forget it.
+    #[serde(rename = "ff")]
+    Forget { partition: PartitionId, epoch: Epoch, count: u64 },
+    /// It is forgotten, on disk.
+    #[serde(rename = "fd")]
+    Forgot { partition: PartitionId, epoch: Epoch, count: u64, replica: ReplicaId },
 
     // Claims.
     /// What is at the head of these queues, surely: the receiver asks its cohorts before it answers.
@@ -363,9 +460,11 @@ impl PeerMessage {
             | PeerMessage::RootsAnswer { .. }
             | PeerMessage::Recent { .. }
             | PeerMessage::Want { .. }
-            | PeerMessage::Buckets { .. }
-            | PeerMessage::BucketTasks { .. }
-            | PeerMessage::Tasks { .. } => Class::Bulk,
+            | PeerMessage::Steps { .. }
+            | PeerMessage::Lacks { .. }
+            | PeerMessage::Tasks { .. }
+            | PeerMessage::Gone { .. }
+            | PeerMessage::Tombs { .. } => Class::Bulk,
             _ => Class::Urgent,
         }
     }
@@ -402,9 +501,15 @@ impl PeerMessage {
             PeerMessage::RootsAnswer { .. } => "roots_answer",
             PeerMessage::Recent { .. } => "recent",
             PeerMessage::Want { .. } => "want",
-            PeerMessage::Buckets { .. } => "buckets",
-            PeerMessage::BucketTasks { .. } => "bucket_tasks",
+            PeerMessage::Need { .. } => "need",
+            PeerMessage::Steps { .. } => "steps",
+            PeerMessage::Lacks { .. } => "lacks",
             PeerMessage::Tasks { .. } => "tasks",
+            PeerMessage::Gone { .. } => "gone",
+            PeerMessage::Tombs { .. } => "tombs",
+            PeerMessage::Buried { .. } => "buried",
+            PeerMessage::Forget { .. } => "forget",
+            PeerMessage::Forgot { .. } => "forgot",
             PeerMessage::Probe { .. } => "probe",
             PeerMessage::Probed { .. } => "probed",
             PeerMessage::Pull { .. } => "pull",

@@ -92,6 +92,20 @@ pub enum Record {
         /// Digest of all losses that the node knew of.
         losses: u64,
     },
+    /// Tasks that are no more: whatever records before this one say of them is void.
+    #[serde(rename = "X")]
+    Forgot {
+        /// Partition.
+        partition: PartitionId,
+        /// Tasks.
+        ids: Vec<TaskId>,
+    },
+    /// The log is a copy that must not be used any more. The last record of its log.
+    #[serde(rename = "R")]
+    Retired {
+        /// For people.
+        reason: String,
+    },
     /// Last record of a snapshot. It stands nowhere else.
     #[serde(rename = "E")]
     End {
@@ -127,11 +141,19 @@ pub struct RecordError(pub String);
 pub struct Kind(pub u8);
 
 impl Kind {
+    /// Of a record that nobody can name.
+    pub const UNKNOWN: Kind = Kind(0);
+
+    /// Whether this program knows such records.
+    pub fn is_known(self) -> bool {
+        b"IBGMVTOFEWX".contains(&self.0)
+    }
+
     /// What a replica misses that has lost such a record; `None` where a node cannot go on without it. A record of a
     /// wound may have opened one or closed one, so that nothing is known any more.
     pub fn wound(self) -> Option<Wound> {
         match self.0 {
-            b'F' => Some(Wound { facts: true, table: false }),
+            b'F' | b'X' => Some(Wound { facts: true, table: false }),
             b'T' | b'O' | b'W' => Some(Wound { facts: true, table: true }),
             _ => None,
         }
@@ -151,6 +173,8 @@ impl fmt::Display for Kind {
             b'F' => "facts",
             b'E' => "end",
             b'W' => "wound",
+            b'X' => "forgot",
+            b'R' => "retired",
             _ => "unknown",
         })
     }
@@ -170,6 +194,8 @@ impl Record {
             Record::Facts { .. } => b'F',
             Record::End { .. } => b'E',
             Record::Wound { .. } => b'W',
+            Record::Forgot { .. } => b'X',
+            Record::Retired { .. } => b'R',
         })
     }
 
@@ -180,11 +206,13 @@ impl Record {
             | Record::Install { partition, .. }
             | Record::Ops { partition, .. }
             | Record::Facts { partition, .. }
-            | Record::Wound { partition, .. } => Some(*partition),
+            | Record::Wound { partition, .. }
+            | Record::Forgot { partition, .. } => Some(*partition),
             Record::Identity { .. }
             | Record::Boot { .. }
             | Record::Genesis(_)
             | Record::Mark { .. }
+            | Record::Retired { .. }
             | Record::End { .. } => None,
         }
     }

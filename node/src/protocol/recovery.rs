@@ -7,6 +7,7 @@ use super::record::Record;
 use super::time::Now;
 use super::timers::Key;
 use super::{Node, membership, ring};
+use crate::protocol::consistent::table::Op;
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::task::{Place, Task};
 use norn_client::wire::response::Genesis;
@@ -51,7 +52,7 @@ impl Node {
                 let (now, config) = (self.now, self.config.clone());
                 let replica = self.partition_mut(partition)?;
                 if viewstamp <= replica.register.viewstamp {
-                    return Err(format!("{partition:?}: a table goes back to {viewstamp:?}"));
+                    return Err(format!("the table of partition {partition} goes back to {viewstamp:?}"));
                 }
                 if replica.healing.is_passing() && table.is_none() {
                     return Ok(());
@@ -63,27 +64,39 @@ impl Node {
                 replica.install(viewstamp, table.map(Arc::unwrap_or_clone), now, &config);
                 Ok(())
             }
-            Record::Ops { partition, after, ops } => {
-                let (now, config) = (self.now, self.config.clone());
-                let replica = self.partition_mut(partition)?;
-                if after != replica.register.viewstamp && replica.healing.is_passing() {
-                    replica.learn_endings(&ops, now, &config);
-                    return Ok(());
-                }
-                if after != replica.register.viewstamp {
-                    return Err(format!("{partition:?}: operations after {after:?}, the table is elsewhere"));
-                }
-                let applied = ops.iter().try_for_each(|op| replica.apply(op, now, &config));
-                replica.register.forget_recent();
-                applied.map_err(|misfit| misfit.to_string())
-            }
+            Record::Ops { partition, after, ops } => self.recover_ops(partition, after, &ops),
             Record::Facts { partition, items } => self.recover_facts(partition, Arc::unwrap_or_clone(items), place),
+            Record::Forgot { partition, ids } => {
+                let store = &mut self.partition_mut(partition)?.store;
+                let before = store.body_bytes();
+                for id in &ids {
+                    store.forget(id);
+                }
+                self.recovered_bodies(partition, before);
+                Ok(())
+            }
             Record::Wound { partition, wound, losses } => {
                 self.partition_mut(partition)?.healing.replay(wound, losses);
                 Ok(())
             }
+            Record::Retired { reason } => Err(format!("it was retired for ever: {reason}")),
             Record::End { .. } => Err("the end of a snapshot within a log".into()),
         }
+    }
+
+    fn recover_ops(&mut self, partition: PartitionId, after: Viewstamp, ops: &[Arc<Op>]) -> Result<(), String> {
+        let (now, config) = (self.now, self.config.clone());
+        let replica = self.partition_mut(partition)?;
+        if after != replica.register.viewstamp && replica.healing.is_passing() {
+            replica.learn_endings(ops, now, &config);
+            return Ok(());
+        }
+        if after != replica.register.viewstamp {
+            return Err(format!("operations of partition {partition} after {after:?}, and its table is elsewhere"));
+        }
+        let applied = ops.iter().try_for_each(|op| replica.apply(op, now, &config));
+        replica.register.forget_recent();
+        applied.map_err(|misfit| misfit.to_string())
     }
 
     fn recover_facts(
@@ -127,6 +140,8 @@ impl Node {
             | Record::Boot { .. }
             | Record::Facts { .. }
             | Record::Wound { .. }
+            | Record::Forgot { .. }
+            | Record::Retired { .. }
             | Record::End { .. } => false,
         }
     }
@@ -139,15 +154,18 @@ impl Node {
         Ok(())
     }
 
-    /// After the replay: partitions that lost what no other replica can give back. Who starts all the same has replicas
-    /// that answer for nothing.
-    pub fn lost_for_good(&self) -> Vec<PartitionId> {
-        let healable = |replica: &Partition| wound::is_healable(replica.healing.wound, replica.cohort.len());
-        self.partitions.values().filter(|replica| !healable(replica)).map(|replica| replica.id).collect()
+    /// After the replay: partitions that lost what no other replica can give back, and what that is. Who starts all the
+    /// same has replicas that answer for nothing.
+    pub fn lost_for_good(&self) -> Vec<(PartitionId, Wound)> {
+        let healable = |replica: &&Partition| wound::is_healable(replica.healing.wound, replica.cohort.len());
+        let lost = self.partitions.values().filter(|replica| !healable(replica));
+        lost.map(|replica| (replica.id, replica.healing.wound)).collect()
     }
 
     fn partition_mut(&mut self, partition: PartitionId) -> Result<&mut Partition, String> {
-        self.partitions.get_mut(&partition).ok_or_else(|| format!("a record of {partition:?}, which is not held here"))
+        self.partitions
+            .get_mut(&partition)
+            .ok_or_else(|| format!("a record of partition {partition}, which is not held here"))
     }
 
     /// The log is replayed; the clocks say `now`.

@@ -53,6 +53,7 @@ impl Node {
         if self.stopping {
             return Err(Error::new(ErrorCode::NotReady, "this node is stopping; ask another"));
         }
+        self.admit_growth(request)?;
         if self.asks.count() + self.broker.count() >= REQUESTS_MAX {
             return Err(Error::new(ErrorCode::Overloaded, "too many requests are under way at this node"));
         }

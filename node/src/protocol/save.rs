@@ -4,7 +4,7 @@ use super::Node;
 use super::record::Record;
 use crate::limits::within;
 use crate::protocol::consistent::Viewstamp;
-use crate::protocol::task::{Outline, Task, Wanted};
+use crate::protocol::task::{Content, Task, Wanted};
 use norn_client::wire::{PartitionId, TaskId};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -21,6 +21,8 @@ enum Place {
     Beginning,
     /// Of a partition: its tasks up to this one.
     Within(PartitionId, Option<TaskId>),
+    /// Of a partition: its tasks, and its tombstones up to this one.
+    Buried(PartitionId, Option<TaskId>),
     /// Up to and with this partition, or without any.
     After(Option<PartitionId>),
 }
@@ -77,8 +79,8 @@ impl Node {
                 Place::Within(partition, after) => {
                     let tasks = self.partitions[&partition].store.after(after);
                     let mut items = Vec::new();
-                    for (id, task) in within(bytes_max - bytes, tasks, size_bytes) {
-                        bytes += size_bytes(&(id, task));
+                    for (id, task) in within(bytes_max - bytes, tasks, |(_, task)| size_bytes(task)) {
+                        bytes += size_bytes(task);
                         let (task, wanted) = task.whole(*id);
                         let (record, item) = (records.len(), items.len());
                         gaps.extend(wanted.map(|wanted| Gap { record, item, wanted }));
@@ -86,15 +88,27 @@ impl Node {
                     }
                     cursor.place = match items.last() {
                         Some((last, _)) => Place::Within(partition, Some(*last)),
+                        None => Place::Buried(partition, None),
+                    };
+                    save_facts(partition, items, &mut records);
+                }
+                Place::Buried(partition, after) => {
+                    let items = self.save_tombs(partition, after, bytes_max - bytes);
+                    cursor.place = match items.last() {
+                        Some((last, _)) => Place::Buried(partition, Some(*last)),
                         None => Place::After(Some(partition)),
                     };
-                    if !items.is_empty() {
-                        records.push(Record::Facts { partition, items: Arc::new(items) });
-                    }
+                    bytes += items.iter().map(|(_, task)| size_bytes(task)).sum::<usize>();
+                    save_facts(partition, items, &mut records);
                 }
             }
         }
         Part { records, gaps, last: false }
+    }
+
+    fn save_tombs(&self, partition: PartitionId, after: Option<TaskId>, bytes_max: usize) -> Vec<(TaskId, Task)> {
+        let tombs = self.partitions[&partition].store.tombs_after(after);
+        within(bytes_max, tombs.map(|(id, tomb)| (*id, Task::from_tomb(*tomb))), |(_, task)| size_bytes(task)).collect()
     }
 
     fn save_node(&self) -> Vec<Record> {
@@ -120,6 +134,13 @@ impl Node {
     }
 }
 
-fn size_bytes((_, task): &(&TaskId, &Task<Outline>)) -> usize {
+/// Adds a record, unless it would be empty.
+fn save_facts(partition: PartitionId, items: Vec<(TaskId, Task)>, records: &mut Vec<Record>) {
+    if !items.is_empty() {
+        records.push(Record::Facts { partition, items: Arc::new(items) });
+    }
+}
+
+fn size_bytes<S: Content>(task: &Task<S>) -> usize {
     TASK_BYTES + task.size_bytes()
 }

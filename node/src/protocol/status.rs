@@ -6,6 +6,9 @@ use norn_client::wire::response::{Health, Identity, NodeView, PartitionView, Sta
 use norn_client::wire::{NodeId, PartitionId};
 use serde_bytes::ByteBuf;
 
+/// Members are named that have not answered for so long.
+const HELD_UP_SHOWN_MS: u64 = 5_000;
+
 impl Node {
     pub(super) fn identity(&self) -> Identity {
         let serving = self.genesis.is_some() && self.partitions.keys().all(|id| self.leader_of(*id).is_some());
@@ -70,6 +73,9 @@ impl Node {
                 claims: None,
                 root: None,
                 health: None,
+                tombstones: None,
+                held_up_by: Vec::new(),
+                agreements: Vec::new(),
             })
             .collect()
     }
@@ -78,10 +84,13 @@ impl Node {
     pub(super) fn partition_views(&mut self) -> Vec<PartitionView> {
         let mut views = self.ring_views();
         for view in &mut views {
+            view.held_up_by = self.held_up_by(view.partition, HELD_UP_SHOWN_MS);
+            view.agreements = self.agreements(view.partition);
             if let Some(replica) = self.partitions.get_mut(&view.partition) {
                 view.epoch = replica.register.viewstamp.epoch;
                 view.applied = replica.register.viewstamp.length;
                 view.tasks = Some(replica.store.count() as u64);
+                view.tombstones = Some(replica.store.tombs_count() as u64);
                 view.claims = Some(replica.register.table.cells.len() as u64);
                 view.root = Some(ByteBuf::from(replica.store.root().to_be_bytes().to_vec()));
                 let wound = replica.healing.wound;

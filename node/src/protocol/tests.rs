@@ -5,17 +5,23 @@ use super::*;
 use crate::limits::ENDINGS_BYTES_MAX;
 use crate::protocol::consistent::table::Op;
 use crate::protocol::event::ClientId;
+use crate::protocol::membership::DiskWord;
 use crate::protocol::peer::Heartbeat;
 use norn_client::wire::request::Spec;
 use norn_client::wire::response::{Member, Standing};
 use norn_client::wire::{
-    Acks, Claim, ClaimId, ClusterId, Completion, ErrorCode, NewTask, QueueName, Request, Response, State, Token,
+    Acks, Claim, ClaimId, ClusterId, Completion, ErrorCode, NewTask, QueueName, Request, Response, State, TaskView,
+    Token,
 };
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use task::{Place, Wanted};
 
+mod agreement;
 mod bodies;
+mod copy;
+mod disk;
+mod forgetting;
 mod loss;
 
 const CLIENT: ClientId = ClientId(1);
@@ -35,6 +41,7 @@ struct Cluster {
     unreadable: BTreeSet<(usize, usize)>,
     /// Bodies that were loaded.
     loads: usize,
+    archived: Vec<TaskView>,
     number: u64,
     minted: u32,
 }
@@ -72,6 +79,7 @@ impl Cluster {
             logs: vec![Vec::new(); size],
             unreadable: BTreeSet::new(),
             loads: 0,
+            archived: Vec::new(),
             number: 0,
             minted: 0,
         };
@@ -123,6 +131,10 @@ impl Cluster {
                     self.replies.insert(number, response);
                 }
                 Effect::Observe(observation) => self.observed.push((index, observation)),
+                Effect::Archive { partition, number, tasks } => {
+                    self.archived.extend(tasks);
+                    self.queue.push_back((index, Event::Archived { partition, number }));
+                }
                 Effect::Halt { reason } => panic!("node {index} halted: {reason}"),
                 Effect::Joined { .. } | Effect::Stopped => {}
             }
@@ -580,6 +592,7 @@ fn a_restart_within_the_timeout_is_noticed_at_once() {
         commits: Vec::new(),
         standing: Standing::Good,
         holes: false,
+        disk: DiskWord::default(),
     };
     let message = PeerMessage::Heartbeat(Box::new(heartbeat));
     let mut effects = Vec::new();

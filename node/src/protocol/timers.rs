@@ -38,6 +38,10 @@ pub enum Key {
     Park(u64),
     /// Ask leaders how far a table that lost something must come.
     Rejoin,
+    /// Bury and forget finished tasks of a partition.
+    Retire(PartitionId),
+    /// The next piece of repair.
+    Repair,
 }
 
 /// Deadlines on the monotonic clock in microseconds.

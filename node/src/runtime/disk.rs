@@ -42,6 +42,8 @@ pub enum FileDiskError {
 #[derive(Debug)]
 pub struct FileDisk {
     directory: PathBuf,
+    /// All files together may have so many bytes.
+    bytes_max: Option<u64>,
     /// The directory itself, to sync names.
     handle: File,
     /// Files last written to, the latest first, open for reading and writing: a segment, and often a snapshot.
@@ -75,7 +77,12 @@ impl FileDisk {
         }
         name_holder(&mut lock).map_err(|error| failed("write the lock of", error))?;
         let handle = File::open(directory).map_err(|error| failed("open", error))?;
-        Ok(FileDisk { directory: directory.into(), handle, active: Vec::new(), _lock: lock })
+        Ok(FileDisk { directory: directory.into(), bytes_max: None, handle, active: Vec::new(), _lock: lock })
+    }
+
+    /// There is said to be no more room than for so many bytes of files, however large the disk is.
+    pub fn limit(&mut self, bytes_max: Option<u64>) {
+        self.bytes_max = bytes_max;
     }
 
     /// Reads the same files, also while they are written.
@@ -245,6 +252,18 @@ impl Disk for FileDisk {
     fn sync(&mut self, file: &str) -> Result<(), DiskError> {
         let synced = self.active(file, false).and_then(|opened| opened.sync_data());
         synced.map_err(|error| failure("sync", file, &error))
+    }
+
+    fn space(&self) -> Result<u64, DiskError> {
+        let system =
+            rustix::fs::fstatvfs(&self.handle).map_err(|error| failure("look for room in", "", &error.into()))?;
+        let free = system.f_bavail.saturating_mul(system.f_frsize);
+        let Some(bytes_max) = self.bytes_max else { return Ok(free) };
+        let mut used = 0;
+        for file in self.list()? {
+            used += self.length(&file)?;
+        }
+        Ok(free.min(bytes_max.saturating_sub(used)))
     }
 
     fn sync_directory(&mut self) -> Result<(), DiskError> {

@@ -3,13 +3,14 @@
 use crate::protocol::Node;
 use crate::protocol::{ClientId, Cursor, Effect, Event, PeerMessage, Principal};
 use crate::runtime::answers::AnswerSender;
+use crate::runtime::archive::{Archive, Batch};
 use crate::runtime::clock::Clock;
 use crate::runtime::loader::{Loaded, Loader};
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::runtime::peers::Peers;
 use crate::runtime::store::{Report, Store, fatal};
 use norn_client::wire::response::Genesis;
-use norn_client::wire::{NodeId, Request, Response};
+use norn_client::wire::{NodeId, PartitionId, Request, Response};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
@@ -46,6 +47,13 @@ pub enum Internal {
     Log(Report),
     /// Bodies were read back.
     Loaded(Loaded),
+    /// Finished tasks are in the archive.
+    Archived {
+        /// Partition.
+        partition: PartitionId,
+        /// The core's number.
+        number: u64,
+    },
     /// Hand over and stop.
     Shutdown,
 }
@@ -98,6 +106,8 @@ pub struct Driver {
     pub store: Store,
     /// The thread that reads the log.
     pub loader: Loader,
+    /// Where finished tasks go, if anywhere.
+    pub archive: Option<Archive>,
     /// Links to the other members.
     pub peers: Peers,
     /// Where the cluster is told once it is known.
@@ -208,12 +218,14 @@ impl Running {
             }
             Internal::PeerHeard { peer, process } => return self.driver.peers.heard(peer, process),
             Internal::Log(Report::Persisted(ticket, places)) => Event::Persisted { ticket, places },
+            Internal::Log(Report::Disk(report)) => Event::Disk(report),
             Internal::Log(Report::Moved(ranges)) => Event::Moved { ranges },
             Internal::Loaded(Loaded { number, bodies }) => {
                 self.driver.metrics.add(Counter::BodiesLoaded, bodies.len() as u64);
                 Event::Loaded { number, bodies }
             }
             Internal::Log(Report::StateWanted { anew }) => return self.save(anew),
+            Internal::Archived { partition, number } => Event::Archived { partition, number },
             Internal::Shutdown => Event::Shutdown,
         };
         self.step(event);
@@ -268,6 +280,10 @@ impl Running {
                     tracing::info!(cluster = %genesis.cluster, members = genesis.members.len(), "belongs to a cluster");
                     self.driver.peers.join(&genesis);
                     self.driver.genesis.send_replace(Some(genesis));
+                }
+                Effect::Archive { partition, number, tasks } => {
+                    let archive = self.driver.archive.as_ref().expect("asked for where there is one");
+                    archive.append(Batch { partition, number, tasks });
                 }
                 Effect::Observe(observation) => self.driver.metrics.observe(&observation),
                 Effect::Stopped => self.stopped = true,

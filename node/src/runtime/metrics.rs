@@ -44,18 +44,32 @@ counters! {
     Snapshots = "snapshots_sent",
     /// Tasks that anti-entropy brought.
     Repaired = "repaired",
+    /// Partitions of which some other replica is different, in the last round.
+    PartitionsApart = "partitions_apart",
+    /// For how long two replicas have not agreed at the most, in the last round.
+    OldestAgreement = "oldest_agreement_ms",
     /// Grants that met a completion.
     DoneFlags = "done_flags",
     /// Partitions woken.
     Woken = "woken",
     /// Changes of how the wall clock stands.
     ClockStandings = "clock_standings",
+    /// Changes of how much room there is on the disk.
+    RoomChanges = "room_changes",
+    /// Changes of whether the disk is far slower than the others'.
+    DiskSlowChanges = "disk_slow_changes",
+    /// The log was found to be a copy.
+    Retired = "retired",
     /// Replicas that lost something, and steps of their healing.
     Wounds = "wounds",
     /// Bodies that the log could not give back.
     BodiesLost = "bodies_lost",
     /// Bodies read back from the log.
     BodiesLoaded = "bodies_loaded",
+    /// Finished tasks that are no more.
+    Forgotten = "forgotten",
+    /// Minutes in which members that are away kept a partition from forgetting.
+    ForgettingHeld = "forgetting_held",
     /// Input that a correct sender would not send.
     Refused = "input_refused",
     /// Events handed to the core.
@@ -121,11 +135,21 @@ impl Metrics {
             Observation::Expired { .. } => (Counter::Expired, 1),
             Observation::SnapshotSent { .. } => (Counter::Snapshots, 1),
             Observation::Repaired { tasks, .. } => (Counter::Repaired, *tasks),
+            Observation::Agreement { apart, oldest_ms } => {
+                self.set(Counter::PartitionsApart, *apart);
+                self.set(Counter::OldestAgreement, *oldest_ms);
+                return;
+            }
             Observation::DoneFlag { .. } => (Counter::DoneFlags, 1),
             Observation::Woken { .. } => (Counter::Woken, 1),
             Observation::ClockStanding { .. } => (Counter::ClockStandings, 1),
+            Observation::Room { .. } => (Counter::RoomChanges, 1),
+            Observation::DiskSlow { .. } => (Counter::DiskSlowChanges, 1),
+            Observation::Retired { .. } => (Counter::Retired, 1),
             Observation::Wounded { .. } => (Counter::Wounds, 1),
             Observation::BodyLost { .. } => (Counter::BodiesLost, 1),
+            Observation::Forgotten { tasks, .. } => (Counter::Forgotten, *tasks),
+            Observation::ForgettingHeld { .. } => (Counter::ForgettingHeld, 1),
             Observation::Refused { .. } => (Counter::Refused, 1),
         };
         self.add(counter, amount);
@@ -133,9 +157,20 @@ impl Metrics {
             // One for each task: far too many for the log of a busy node.
             Observation::Granted { .. } => tracing::trace!(?observation, "observed"),
             Observation::ClockStanding { standing, off_us } => tell_clock(*standing, *off_us),
+            Observation::Room { short, out } => tell_room(*short, *out),
+            Observation::DiskSlow { slow, sync_us } => tell_disk(*slow, *sync_us / 1_000),
+            Observation::Retired { reason } => {
+                tracing::error!(reason, "this log must not be used any more: stopping for ever")
+            }
             Observation::Wounded { partition, facts, table } => tell_wound(*partition, *facts, *table),
             Observation::BodyLost { id } => {
                 tracing::warn!(%id, "the log cannot give this task's payload back: the other replicas are asked")
+            }
+            Observation::ForgettingHeld { partition } => {
+                tracing::warn!(
+                    partition,
+                    "finished tasks cannot be forgotten while a member is away or has holes; see `norn partitions`"
+                );
             }
             _ => tracing::debug!(?observation, "observed"),
         }
@@ -170,6 +205,28 @@ fn tell_wound(partition: u16, facts: bool, table: bool) {
         }
         (true, false) => tracing::warn!(partition, "tasks may be lost here: others hold them, and are asked"),
         (false, false) => tracing::info!(partition, "whole again: nothing is missing here"),
+    }
+}
+
+/// An operator has to make room, and wants to see when there is enough.
+fn tell_room(short: bool, out: bool) {
+    match (short, out) {
+        (_, true) => {
+            tracing::error!("no room is left on the disk: the node hands over and stops; make room, then start it")
+        }
+        (true, false) => {
+            tracing::warn!("the disk is nearly full: new tasks are refused here until there is room again")
+        }
+        (false, false) => tracing::info!("there is room on the disk again"),
+    }
+}
+
+/// An operator has to see to a slow disk.
+fn tell_disk(slow: bool, sync_ms: u64) {
+    if slow {
+        tracing::warn!(sync_ms, "the disk is far slower than those of other nodes: these lead until it is better");
+    } else {
+        tracing::info!(sync_ms, "the disk is not slow any more");
     }
 }
 

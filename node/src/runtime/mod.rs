@@ -13,6 +13,7 @@
 )]
 
 pub mod answers;
+pub mod archive;
 pub mod authorize;
 pub mod caller;
 pub mod certificates;

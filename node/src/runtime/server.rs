@@ -1,10 +1,12 @@
 //! A running node: log, core, listener and links, wired together.
 
 use crate::protocol::Node;
+use crate::protocol::membership::Room;
 use crate::protocol::task::Place;
 use crate::protocol::{ClientId, Founding, Part, Principal, Record};
 use crate::restore::Restorer;
 use crate::runtime::answers::answers;
+use crate::runtime::archive::Archive;
 use crate::runtime::clock::Clock;
 use crate::runtime::disk::FileDisk;
 use crate::runtime::driver::{Driver, External, Inputs, Internal};
@@ -16,13 +18,13 @@ use crate::runtime::settings::Settings;
 use crate::runtime::store::{Journal, Store};
 use crate::runtime::tls::{Credentials, TlsError};
 use crate::runtime::transport::{CloseCode, endpoint, peer_config, resolve, server_config};
-use crate::storage::{Identity, Log, LogError, Saved, Upkeep};
+use crate::storage::{Identity, Log, LogError, Saved, Upkeep, WITHOUT_A_COPY};
 use norn_client::wire::response::Identity as NodeIdentity;
 use norn_client::wire::{NodeId, Request, Response};
 use quinn::Endpoint;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -37,6 +39,8 @@ const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_millis(500);
 const GOOD_BYE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Between looks at whether the node serves.
 const READY_INTERVAL: Duration = Duration::from_millis(20);
+/// Between reports of how far the replay of a long log has come.
+const REPLAY_REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// Between reports of all counters in the log.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -66,6 +70,9 @@ pub enum StartError {
     /// The log.
     #[error("log in {0}: {1}")]
     Log(String, String),
+    /// The archive.
+    #[error("archive {file}: {1}; finished tasks are to be written there", file = .0.display())]
+    Archive(PathBuf, io::Error),
     /// The log is another member's. Its peers would refuse whatever it says.
     #[error(
         "the log in {data} is of node {member:?} of cluster {cluster:?}, but the certificate names {certificate:?}; \
@@ -142,6 +149,10 @@ impl Journal for LogJournal {
     fn save(&mut self, part: Part) -> Result<Saved, LogError> {
         self.0.save_part(part)
     }
+
+    fn room(&self) -> Room {
+        self.0.room()
+    }
 }
 
 impl Server {
@@ -181,11 +192,13 @@ impl Server {
             inputs.internal.clone(),
             Arc::clone(&metrics),
         );
+        let archive = archive(&settings, inputs.internal.clone())?;
         let driver = Driver {
             node,
             clock: Clock::start(),
             store,
             loader,
+            archive,
             peers,
             genesis,
             metrics: Arc::clone(&metrics),
@@ -263,6 +276,11 @@ impl Server {
         judged
     }
 
+    /// Waits until the node has stopped by itself.
+    pub async fn stopped(&self) {
+        self.inputs.internal.closed().await;
+    }
+
     /// Hands over leadership, writes out log and answers, closes the endpoint.
     pub async fn shutdown(mut self) {
         let asked = self.inputs.internal.send(Internal::Shutdown).await;
@@ -287,6 +305,15 @@ impl Server {
         // The good-byes go out at once; what takes longer is waiting for late packets.
         let _ = tokio::time::timeout(GOOD_BYE_TIMEOUT, self.endpoint.wait_idle()).await;
     }
+}
+
+fn archive(settings: &Settings, told: mpsc::Sender<Internal>) -> Result<Option<Archive>, StartError> {
+    let Some(file) = settings.archive.clone() else { return Ok(None) };
+    let done = move |partition, number| {
+        // Without a driver the process is about to end; what is in the archive then is archived once more.
+        let _ = told.blocking_send(Internal::Archived { partition, number });
+    };
+    Archive::start(file.clone(), done).map(Some).map_err(|error| StartError::Archive(file, error))
 }
 
 fn check_certificate(credentials: &Credentials, name: &str) -> Result<(), StartError> {
@@ -328,10 +355,7 @@ async fn bind(listen: &str, credentials: &Credentials) -> Result<(Endpoint, Sock
 
 /// Why a node does not start with what is left of its log.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{0}; restore the damaged file from a copy (`norn log verify` names it), or move the data directory aside and start \
-     the node as a new member"
-)]
+#[error("{0}; restore the damaged file from a copy (`norn log verify` names all that is wrong); {WITHOUT_A_COPY}")]
 struct Doubt(String);
 
 /// Opens and replays the log, which may take a while, away from the async threads.
@@ -340,17 +364,27 @@ async fn open(settings: &Settings, address: String) -> Result<(Node, Log<FileDis
     let failed = move |error: &dyn std::fmt::Display| StartError::Log(place.clone(), error.to_string());
     let (data, log_config) = (settings.data.clone(), settings.log.clone());
     let (config, name, zone) = (settings.core.clone(), settings.name.clone(), settings.zone.clone());
-    let certificate = name.clone();
+    let (certificate, bytes_max) = (name.clone(), settings.disk_bytes_max);
     let work = move || -> Result<(Node, Log<FileDisk>, NodeId), StartError> {
         let started = std::time::Instant::now();
-        let disk = FileDisk::open(&data).map_err(|error| failed(&error))?;
+        let mut disk = FileDisk::open(&data).map_err(|error| failed(&error))?;
+        disk.limit(bytes_max);
         let draw = || Identity { node: NodeId(rand::random()), incarnation: rand::random() };
         let mut log = Log::open(disk, log_config, draw).map_err(|error| failed(&error))?;
         let identity = log.identity();
         let founding = Founding { config, node: identity.node, incarnation: identity.incarnation, name, address, zone };
         let mut node = Node::new(founding, rand::random());
         let mut restorer = Restorer::new(&mut node);
-        let replayed = log.replay(|replay| restorer.take(replay)).map_err(|error| failed(&error))?;
+        let (mut records, mut told) = (0u64, started);
+        let replayed = log.replay(|replay| {
+            records += 1;
+            if records.is_multiple_of(1_000) && told.elapsed() > REPLAY_REPORT_INTERVAL {
+                told = std::time::Instant::now();
+                tracing::info!(records, elapsed_ms = started.elapsed().as_millis(), "replaying the log");
+            }
+            restorer.take(replay)
+        });
+        let replayed = replayed.map_err(|error| failed(&error))?;
         restorer.finish().map_err(|doubt| failed(&Doubt(doubt)))?;
         check_member(&node, &identity, &certificate, &data)?;
         let elapsed_ms = started.elapsed().as_millis();

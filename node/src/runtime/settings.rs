@@ -2,15 +2,17 @@
 //!
 //! [`DEFINITIONS`] is the only list of settings: names, limits, defaults, descriptions.
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Retention};
 use crate::runtime::certificates::{CertificateError, CertificateFiles, find_node};
 use crate::runtime::listener::ListenerBounds;
 use crate::runtime::peers::LinkBounds;
 use crate::runtime::store::StoreBounds;
 use crate::storage::{LogConfig, NoSyncPolicy, SyncPolicy};
+use norn_client::wire::QueueName;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a setting's value must be.
@@ -66,6 +68,8 @@ pub const DEFINITIONS: &[Definition] = &[
     number("resend_ms", 10, 60_000, "200", "before an unanswered replication message is repeated"),
     number("request_timeout_ms", 100, 300_000, "2000", "after which a request is answered `unknown` or `unavailable`"),
     number("exchange_interval_ms", 50, 3_600_000, "1000", "between rounds of anti-entropy"),
+    number("repair_bytes_per_second", 1 << 14, 1 << 36, "16777216", "most bytes sent to repair other replicas"),
+    number("repair_items_per_second", 10, 1 << 30, "20000", "most tasks sent to repair other replicas"),
     number("sweep_interval_ms", 50, 60_000, "2000", "between looks of parked claims at all leaders"),
     number("clock_epsilon_ms", 1, 600_000, "1000", "bound on the difference of wall clocks"),
     number("clock_drift_ppm", 1, 100_000, "1000", "bound on the rate error of monotonic clocks"),
@@ -86,6 +90,19 @@ pub const DEFINITIONS: &[Definition] = &[
         "payloads and headers kept in memory, the oldest; others are read back from the log",
     ),
     number("tasks_max", 1, 1 << 40, "10000000", "tasks at this node, waiting or ended, at which it refuses new ones"),
+    text("retain", "7d", "how long finished tasks are kept, and where it differs: `7d, mail/out=1h, audit=90d`"),
+    text(
+        "archive",
+        "",
+        "file to which finished tasks are appended as JSON lines before they are given up; by default none",
+    ),
+    number(
+        "forget_after_ms",
+        1_000,
+        1 << 50,
+        "86400000",
+        "age of an id at which a finished task may be forgotten; no write may be on its way for longer",
+    ),
     number("segment_bytes", 1 << 20, 2 << 30, "67108864", "bytes of records at which a segment of the log is full"),
     number(
         "compact_bytes",
@@ -101,6 +118,14 @@ pub const DEFINITIONS: &[Definition] = &[
         "1048576",
         "zeroes written ahead of the log, which makes syncs cheaper; 0: none",
     ),
+    number(
+        "reserve_bytes",
+        0,
+        1 << 30,
+        "8388608",
+        "room kept on the disk for votes, claims and endings; with less besides, new tasks are refused; 0: none",
+    ),
+    number("disk_bytes_max", 0, 1 << 50, "0", "the data directory may have so many bytes; 0: as many as the disk"),
     number("log_batches_max", 16, 1 << 20, "4096", "batches waiting for the disk at which clients must wait"),
     number("log_bytes_max", 1 << 20, 16 << 30, "134217728", "bytes waiting for the disk at which clients must wait"),
     number("client_queue_max", 16, 1 << 20, "1024", "requests read and not yet taken by the node"),
@@ -167,6 +192,16 @@ pub enum SettingsError {
     /// Must be given.
     #[error("{0} must be given: --{0}, NORN_{upper}, or {0:?} in the file", upper = .0.to_uppercase())]
     Missing(&'static str),
+    /// Not a retention.
+    #[error(
+        "retain ({origin}): {why}; wanted is a duration and, after commas, QUEUE=DURATION, as in `7d, mail/out=1h`"
+    )]
+    Retention {
+        /// Where it was said.
+        origin: Source,
+        /// What is wrong.
+        why: String,
+    },
     /// Values that do not fit together.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -297,12 +332,15 @@ impl Effective {
             advertise,
             zone: self.text("zone").to_owned(),
             core: self.core()?,
+            archive: Some(self.text("archive")).filter(|file| !file.is_empty()).map(PathBuf::from),
             log: LogConfig {
                 segment_bytes: self.number("segment_bytes"),
                 compact_bytes: self.number("compact_bytes"),
                 ahead_bytes: self.number("ahead_bytes"),
+                reserve_bytes: self.number("reserve_bytes"),
                 sync: self.sync()?,
             },
+            disk_bytes_max: Some(self.number("disk_bytes_max")).filter(|bytes_max| *bytes_max > 0),
             client_queue_max: self.count("client_queue_max"),
             event_queue_max: self.count("event_queue_max"),
             store: StoreBounds { batches_max: self.count("log_batches_max"), bytes_max: self.count("log_bytes_max") },
@@ -329,13 +367,20 @@ impl Effective {
         value.parse().map_err(failed)
     }
 
-    fn core(&self) -> Result<Config, ConfigError> {
+    fn retention(&self) -> Result<Retention, SettingsError> {
+        let (value, origin) = &self.values["retain"];
+        retention(value).map_err(|why| SettingsError::Retention { origin: origin.clone(), why })
+    }
+
+    fn core(&self) -> Result<Config, SettingsError> {
         let config = Config {
             heartbeat_ms: self.number("heartbeat_ms"),
             election_timeout_ms: self.number("election_timeout_ms"),
             resend_ms: self.number("resend_ms"),
             request_timeout_ms: self.number("request_timeout_ms"),
             exchange_interval_ms: self.number("exchange_interval_ms"),
+            repair_bytes_per_second: self.number("repair_bytes_per_second"),
+            repair_items_per_second: self.number("repair_items_per_second"),
             sweep_interval_ms: self.number("sweep_interval_ms"),
             clock_epsilon_ms: self.number("clock_epsilon_ms"),
             clock_drift_ppm: self.number("clock_drift_ppm"),
@@ -344,6 +389,9 @@ impl Effective {
             transfer_after_ms: self.number("transfer_after_ms"),
             payload_memory_bytes: self.number("payload_memory_bytes"),
             tasks_max: self.number("tasks_max"),
+            retention: Arc::new(self.retention()?),
+            forget_after_ms: self.number("forget_after_ms"),
+            archives: !self.text("archive").is_empty(),
             #[cfg(feature = "mutants")]
             mutant: None,
         };
@@ -358,6 +406,25 @@ impl Effective {
             threads => threads,
         }
     }
+}
+
+/// Reads `7d, mail/out=1h`.
+fn retention(text: &str) -> Result<Retention, String> {
+    let duration_ms = |text: &str| {
+        let duration = humantime::parse_duration(text.trim()).map_err(|error| format!("{text:?}: {error}"))?;
+        u64::try_from(duration.as_millis()).map_err(|_| format!("{text:?} is too long"))
+    };
+    let mut parts = text.split(',');
+    let default_ms = duration_ms(parts.next().unwrap_or_default())?;
+    let mut retention = Retention { default_ms, queues: BTreeMap::new() };
+    for part in parts {
+        let (queue, length) = part.split_once('=').ok_or_else(|| format!("{:?} has no `=`", part.trim()))?;
+        let queue = QueueName::new(queue.trim()).map_err(|error| error.to_string())?;
+        if retention.queues.insert(queue, duration_ms(length)?).is_some() {
+            return Err(format!("{:?} names a queue twice", part.trim()));
+        }
+    }
+    Ok(retention)
 }
 
 fn find(name: &str) -> Option<&'static Definition> {
@@ -381,8 +448,12 @@ pub struct Settings {
     pub zone: String,
     /// Settings of the protocol core.
     pub core: Config,
+    /// File to which finished tasks are appended.
+    pub archive: Option<PathBuf>,
     /// Settings of the log.
     pub log: LogConfig,
+    /// Bound on the bytes of the data directory.
+    pub disk_bytes_max: Option<u64>,
     /// Requests read and not yet taken.
     pub client_queue_max: usize,
     /// Messages of peers read and not yet taken.
@@ -401,6 +472,16 @@ mod tests {
 
     fn pairs(pairs: &[(&str, &str)]) -> impl Iterator<Item = (String, String)> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect::<Vec<_>>().into_iter()
+    }
+
+    #[test]
+    fn retention_has_a_default_and_exceptions() {
+        let read = retention("7d, mail/out = 1h,audit=0s").unwrap();
+        let of = |queue: &str| read.of(Some(&QueueName::new(queue).unwrap()));
+        assert_eq!((of("mail/out"), of("audit"), of("other"), read.of(None)), (3_600_000, 0, 604_800_000, 604_800_000));
+        for wrong in ["", "week", "7d, mail", "7d, =1h", "7d, a b=1h", "7d, q=1h, q=2h"] {
+            assert!(retention(wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

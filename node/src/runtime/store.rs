@@ -1,6 +1,8 @@
 //! The log's own thread: appends what waits, makes it durable with one sync, reports the highest ticket. Between two syncs
 //! it writes a part of a snapshot, if one is under way.
 
+use crate::gauge::DiskGauge;
+use crate::protocol::membership::{DiskReport, Room};
 use crate::protocol::task::Place;
 use crate::protocol::{Moved, Part, Record, Ticket};
 use crate::runtime::metrics::{Counter, Metrics};
@@ -25,6 +27,8 @@ pub trait Journal: Send + 'static {
     fn upkeep(&mut self) -> Result<Upkeep, LogError>;
     /// Takes a part of the node's state.
     fn save(&mut self, part: Part) -> Result<Saved, LogError>;
+    /// Room on the disk, as far as the last write or upkeep has seen.
+    fn room(&self) -> Room;
 }
 
 /// What the log's thread tells.
@@ -39,7 +43,12 @@ pub enum Report {
         /// The first.
         anew: bool,
     },
+    /// How the disk is, when that has changed.
+    Disk(DiskReport),
 }
+
+/// Between looks at a disk that is full or slow, while there is nothing to write.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Bounds on what may wait for the log before clients must.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,6 +155,7 @@ fn weight_bytes(record: &Record) -> usize {
     let base = 128;
     match record {
         Record::Facts { items, .. } => items.iter().fold(base, |sum, (_, task)| sum + base + task.size_bytes()),
+        Record::Forgot { ids, .. } => base + size_of_val(ids.as_slice()),
         Record::Ops { ops, .. } => ops.iter().fold(base, |sum, op| sum + base + op.size_bytes()),
         Record::Install { .. }
         | Record::Identity { .. }
@@ -154,6 +164,7 @@ fn weight_bytes(record: &Record) -> usize {
         | Record::Mark { .. }
         | Record::Vote { .. }
         | Record::Wound { .. }
+        | Record::Retired { .. }
         | Record::End { .. } => base,
     }
 }
@@ -189,15 +200,27 @@ fn work(shared: &Shared, mut journal: impl Journal, metrics: &Metrics, report: i
     let started = Instant::now();
     let now_us = || started.elapsed().as_micros() as u64;
     let mut again = false;
+    let mut gauge = DiskGauge::default();
     loop {
+        let look = gauge.is_watched().then_some(LOOK_INTERVAL);
         let due = journal.commit_due_us().map(|due_us| Duration::from_micros(due_us.saturating_sub(now_us())));
+        let due = due.into_iter().chain(look).min();
         let Some(Work { batches, part }) = shared.take(if again { Some(Duration::ZERO) } else { due }) else { break };
-        let done = write_batches(shared, &mut journal, metrics, batches, now_us(), &report)
+        let (began_us, syncs) = (now_us(), journal.syncs());
+        let done = write_batches(shared, &mut journal, metrics, batches, began_us, &report)
+            .inspect(|()| {
+                if journal.syncs() > syncs {
+                    gauge.synced(now_us(), now_us() - began_us);
+                }
+            })
             .and_then(|()| part.map_or(Ok(()), |part| save(&mut journal, part, &report)))
             .and_then(|()| keep_up(&mut journal, &report));
         match done {
             Ok(more) => again = more,
             Err(error) => fatal_log(&error),
+        }
+        if let Some(told) = gauge.report(now_us(), journal.room()) {
+            report(Report::Disk(told));
         }
     }
     journal.sync().unwrap_or_else(|error| fatal_log(&error));
@@ -302,6 +325,10 @@ mod tests {
         fn save(&mut self, part: Part) -> Result<Saved, LogError> {
             self.log.lock().unwrap().push(format!("save {} {}", part.records.len(), part.last));
             Ok(if part.last { Saved::Whole } else { Saved::Part })
+        }
+
+        fn room(&self) -> Room {
+            Room::Ample
         }
     }
 

@@ -42,4 +42,8 @@ pub trait Disk {
     fn sync(&mut self, file: &str) -> Result<(), DiskError>;
     /// Makes names durable.
     fn sync_directory(&mut self) -> Result<(), DiskError>;
+    /// Bytes for which there is room besides what is there.
+    fn space(&self) -> Result<u64, DiskError> {
+        Ok(u64::MAX)
+    }
 }

@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 mod images;
+pub(crate) mod sample;
 
 pub(crate) use images::Files;
 
@@ -159,6 +160,8 @@ struct State {
     operations_left: Option<u64>,
     /// Steps until everything fails: a few for each write, one for any other change.
     budget: Option<u64>,
+    /// Bytes for which there is room, if that is bounded.
+    capacity: Option<u64>,
     /// There is no room for files whose names end so.
     refused: Option<&'static str>,
     /// What was done, for tests of its order.
@@ -201,6 +204,11 @@ impl Double {
 
     pub fn fail_after(&self, steps: u64) {
         self.0.borrow_mut().budget = Some(steps);
+    }
+
+    /// From now on there is room for so many bytes.
+    pub fn limit(&self, bytes: Option<u64>) {
+        self.0.borrow_mut().capacity = bytes;
     }
 
     /// Refuses to write to files whose names end so: the disk is full for them.
@@ -300,6 +308,14 @@ impl Disk for Double {
         if state.refused.is_some_and(|suffix| file.ends_with(suffix)) {
             return Err(DiskError { full: true, ..failure("write", file, "no room") });
         }
+        let room = state.capacity.map(|capacity| {
+            let used: u64 = state.names.values().map(|number| state.contents[number].bytes.len() as u64).sum();
+            let length = state.names.get(file).map_or(0, |number| state.contents[number].bytes.len() as u64);
+            length + capacity.saturating_sub(used)
+        });
+        if room.is_some_and(|end| offset + bytes.len() as u64 > end) {
+            return Err(DiskError { full: true, ..failure("write", file, "no room") });
+        }
         let number = match state.names.get(file) {
             Some(number) => *number,
             None => {
@@ -346,6 +362,12 @@ impl Disk for Double {
         content.durable = content.bytes.clone();
         content.pending.clear();
         Ok(())
+    }
+
+    fn space(&self) -> Result<u64, DiskError> {
+        let state = self.0.borrow();
+        let used = state.names.values().map(|number| state.contents[number].bytes.len() as u64).sum();
+        Ok(state.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(used)))
     }
 
     fn sync_directory(&mut self) -> Result<(), DiskError> {

@@ -2,12 +2,13 @@
 
 use super::disk::{Disk, DiskError};
 use super::frame::{Fault, synced_before};
-use super::reader::{Next, Reader};
+use super::reader::{Frame, Next, Reader};
 use super::segment::{HEADER_BYTES, Header};
 use super::slot::{Owner, SLOT_BYTES, Slot};
 use crate::protocol::record::Kind;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 
 /// Places of damage that are remembered one by one.
 const FAULTS_MAX: usize = 1_000;
@@ -52,6 +53,16 @@ pub(crate) struct Findings {
 
 /// Looks at all of a segment whose header is whole. Memory is bounded by the number of its slots.
 pub(crate) fn examine<D: Disk>(disk: &D, file: &str, header: &Header) -> Result<Findings, DiskError> {
+    examine_each(disk, file, header, |_| {})
+}
+
+/// The same, with a look at each whole record.
+pub(crate) fn examine_each<D: Disk>(
+    disk: &D,
+    file: &str,
+    header: &Header,
+    mut look: impl FnMut(&Frame<'_>),
+) -> Result<Findings, DiskError> {
     let heads = read_heads(disk, file, header)?;
     let synced = heads.iter().flatten().map(Slot::synced_before).max().unwrap_or(0);
     let records = vec![None; header.slots as usize];
@@ -64,6 +75,7 @@ pub(crate) fn examine<D: Disk>(disk: &D, file: &str, header: &Header) -> Result<
                 findings.add(Found { offset: damage.offset, end: damage.end, what: What::Damage(damage.fault) });
             }
             Next::Frame(frame) => {
+                look(&frame);
                 let (offset, end) = (frame.offset, frame.offset + frame.bytes);
                 if let Some(what) = findings.take(frame.head.ordinal, frame.head.fingerprint) {
                     findings.add(Found { offset, end, what });
@@ -124,6 +136,13 @@ impl Findings {
         self.header.first_ordinal + place.map_or(0, |place| place as u64 + 1) - 1
     }
 
+    /// The ordinal behind the last record that counts, if all up to `synced` was durable.
+    pub fn end(&self, synced: u64) -> u64 {
+        let durable = synced.saturating_add(1).max(self.header.first_ordinal);
+        let behind = self.records.iter().skip((durable - self.header.first_ordinal) as usize);
+        durable + behind.take_while(|record| record.is_some()).count() as u64
+    }
+
     /// Which of the records up to `last` are not there.
     pub fn lost(&self, last: u64) -> Loss {
         self.lost_between(self.header.first_ordinal, last)
@@ -171,6 +190,13 @@ impl Loss {
     /// Something, and nobody knows what.
     pub fn untold() -> Loss {
         Loss { untold: true, ..Loss::default() }
+    }
+
+    /// Records of which nothing else is known.
+    pub fn of_ranges(ranges: &[RangeInclusive<u64>]) -> Loss {
+        let ranges: Vec<(u64, u64)> = ranges.iter().map(|range| (*range.start(), *range.end())).collect();
+        let unknown = ranges.iter().fold(0u64, |sum, (from, to)| sum.saturating_add(to - from).saturating_add(1));
+        Loss { ranges, unknown, ..Loss::default() }
     }
 
     /// One more record, in the order of ordinals.

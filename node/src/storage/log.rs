@@ -8,7 +8,9 @@ use super::policy::{SyncPolicy, Unsynced};
 use super::recovery::{self, OpenError, Position, Replay, Replayed, Survey};
 use super::segment::{self, Header};
 use super::slot::{SLOT_BYTES, Slot};
+use super::space::Space;
 use crate::limits::RECORD_BYTES_MAX;
+use crate::protocol::membership::Room;
 use crate::protocol::record::Record;
 use crate::protocol::task::Place;
 use norn_client::wire::NodeId;
@@ -37,14 +39,21 @@ pub struct LogConfig {
     /// Zeroes written ahead of the records at a time, so that most syncs are of blocks that are there already; 0 for none.
     /// The last segment takes up to so much more space than its records, and a sixteenth of it for their heads.
     pub ahead_bytes: u64,
+    /// Room that is kept for when there is no other; 0 for none.
+    pub reserve_bytes: u64,
     /// How long facts may be acknowledged before they are durable.
     pub sync: SyncPolicy,
 }
 
 impl LogConfig {
     /// What is right for a real disk.
-    pub const DEFAULT: LogConfig =
-        LogConfig { segment_bytes: 64 << 20, compact_bytes: 256 << 20, ahead_bytes: 1 << 20, sync: SyncPolicy::Always };
+    pub const DEFAULT: LogConfig = LogConfig {
+        segment_bytes: 64 << 20,
+        compact_bytes: 256 << 20,
+        ahead_bytes: 1 << 20,
+        reserve_bytes: 0,
+        sync: SyncPolicy::Always,
+    };
 }
 
 impl Default for LogConfig {
@@ -130,6 +139,7 @@ pub struct Log<D> {
     heads: Vec<Slot>,
     compaction: Compaction,
     ahead: Ahead,
+    space: Space,
     stats: Stats,
 }
 
@@ -142,6 +152,7 @@ impl<D: Disk> Log<D> {
         let (segments, found) = (survey.last, recovery::read_identity(&disk, &survey)?);
         let mut log = Log {
             ahead: Ahead::new(config.ahead_bytes, config.segment_bytes),
+            space: Space::new(config.reserve_bytes),
             disk,
             config,
             identity: found.unwrap_or_else(draw),
@@ -227,6 +238,18 @@ impl<D: Disk> Log<D> {
         if self.unsynced { self.waiting.due_us(self.config.sync) } else { None }
     }
 
+    /// Room on the disk, as far as the last write or look has seen.
+    pub fn room(&self) -> Room {
+        self.space.room()
+    }
+
+    /// Looks whether there is room again.
+    pub fn look_for_room(&mut self) -> Result<Room, LogError> {
+        self.check_phase()?;
+        let result = self.space.look(&mut self.disk).map_err(LogError::Disk);
+        self.poison_by(result)
+    }
+
     /// Counters.
     pub fn stats(&self) -> Stats {
         self.stats
@@ -291,7 +314,8 @@ impl<D: Disk> Log<D> {
         let start = self.buffer.len() as u64;
         let head = self.encoder.encode(self.position.next_ordinal, self.synced, record, &mut self.buffer)?;
         let bytes = self.buffer.len() as u64 - start;
-        let slot = Slot::of(&head, self.position.length + start, bytes, record);
+        let slot =
+            Slot::of(&head, self.position.length + start, bytes, record).expect("segments end long before 4 GiB");
         self.heads.push(slot);
         Ok(slot)
     }
@@ -352,8 +376,10 @@ impl<D: Disk> Log<D> {
         self.heads.iter().for_each(|slot| heads.extend_from_slice(&slot.encode()));
         let mut frames = std::mem::take(&mut self.buffer);
         let (offset, length) = (self.position.length, self.position.length + frames.len() as u64);
-        self.ahead.extend_records(&self.position.header, offset, &mut frames);
-        self.ahead.extend_heads(&self.position.header, slot_offset, &mut heads);
+        if self.space.before_write(&mut self.disk, (frames.len() + heads.len()) as u64)? {
+            self.ahead.extend_records(&self.position.header, offset, &mut frames);
+            self.ahead.extend_heads(&self.position.header, slot_offset, &mut heads);
+        }
         self.write_at(offset, &frames)?;
         self.write_at(slot_offset, &heads)?;
         self.stats.history_bytes += length - offset;

@@ -50,21 +50,25 @@ mod places;
 mod policy;
 mod reader;
 pub mod recovery;
+pub mod repair;
 mod segment;
 mod sequence;
 mod slot;
 mod snapshot;
+mod space;
 mod stuffing;
 pub mod verify;
 
 #[cfg(test)]
-mod double;
+pub(crate) mod double;
 
 pub use disk::DiskError;
 pub use examine::Loss;
 pub use log::{Identity, Log, LogConfig, LogError, Saved, Stats, Upkeep};
 pub use places::{Recent, read_bodies};
 pub use policy::{NoSyncPolicy, SyncPolicy};
+pub use recovery::WITHOUT_A_COPY;
 pub use recovery::{OpenError, Replay, Replayed};
+pub(crate) use segment::name as segment_name;
 pub use slot::Owner;
 pub use snapshot::SnapshotError;

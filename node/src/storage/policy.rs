@@ -82,6 +82,8 @@ impl Unsynced {
             | Record::Install { .. }
             | Record::Ops { .. }
             | Record::Wound { .. }
+            | Record::Forgot { .. }
+            | Record::Retired { .. }
             | Record::End { .. } => self.binding = true,
         }
     }

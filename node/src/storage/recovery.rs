@@ -35,6 +35,7 @@ mod reading;
 mod survey;
 
 pub use error::OpenError;
+pub use error::WITHOUT_A_COPY;
 use reading::{Durable, Reading};
 pub(crate) use survey::{Survey, survey};
 
@@ -113,7 +114,7 @@ pub(crate) fn read_identity<D: Disk>(disk: &D, survey: &Survey) -> Result<Option
     let header = match read_header(disk, &file)? {
         Ok(header) => header,
         Err(HeaderFault::Broken(_)) if alone && length <= HEADER_BYTES as u64 => return Ok(None),
-        Err(fault) => return Err(header_error(&file, fault)),
+        Err(fault) => return find_identity(disk, &file, fault).map(Some),
     };
     let mut reader = Reader::new(disk, &file, header.records_offset(), length);
     let offset = reader.offset();
@@ -136,6 +137,18 @@ pub(crate) fn read_identity<D: Disk>(disk: &D, survey: &Survey) -> Result<Option
     Err(OpenError::Damaged { file, offset, known, loss: findings.lost(findings.highest()) })
 }
 
+/// Reads who the node is from a first segment whose header is damaged, if the replay will be able to mend that.
+pub(crate) fn find_identity<D: Disk>(disk: &D, file: &str, fault: HeaderFault) -> Result<Identity, OpenError> {
+    let header = find_header(disk, 1, NodeId(0), &Position::default(), fault)?;
+    let mut reader = Reader::new(disk, file, header.records_offset(), disk.length(file)?);
+    if let Next::Frame(frame) = reader.next()?
+        && let Record::Identity { node, incarnation } = decode(file, &frame)?
+    {
+        return Ok(Identity { node, incarnation });
+    }
+    Err(header_error(file, fault))
+}
+
 /// What a replay comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replay {
@@ -149,7 +162,14 @@ pub enum Replay {
         place: Option<Place>,
     },
     /// Records that are not there, told between the one before and the one after them.
-    Lost(Loss),
+    Lost {
+        /// The file.
+        file: String,
+        /// Where in it the damage begins.
+        offset: u64,
+        /// What was there.
+        loss: Loss,
+    },
 }
 
 impl Replay {
@@ -157,7 +177,7 @@ impl Replay {
     pub fn whole(self) -> Result<Record, String> {
         match self {
             Replay::Record { record, .. } => Ok(record),
-            Replay::Lost(_) => Err("all of the log is needed".into()),
+            Replay::Lost { .. } => Err("all of the log is needed".into()),
         }
     }
 }
@@ -206,17 +226,24 @@ pub(crate) fn replay<D: Disk>(
         let mut segment = Reading::new(disk, &file, &mut position, covered, durable, &mut visit);
         segment.run()?;
         let Reading { heads, records, lost_records, damaged_bytes, synced, .. } = segment;
+        let ends_lost = number == last && heads.last().is_some_and(Option::is_none);
         replayed.segments += 1;
         replayed.lost_records = replayed.lost_records.saturating_add(lost_records);
         replayed.records += records;
+        // What says that the last records were durable may go with the rest of the end: it must be said anew before.
+        let behind = if ends_lost { Some(begin_behind(disk, &position)?) } else { None };
         if number == last {
             mend_end(disk, &position, &heads, torn, synced, &mut replayed)?;
         } else {
             replayed.damaged_bytes += damaged_bytes;
         }
         replayed.bytes += position.length - position.header.records_offset();
+        if let Some(header) = behind {
+            position = Position { segment: header.segment, header, length: header.records_offset(), ..position };
+            replayed.segments += 1;
+        }
     }
-    if torn {
+    if torn && position.segment == last {
         // The records come after the header is durable: there are none.
         let file = segment::name(survey.last);
         replayed.cut_bytes += disk.length(&file)?;
@@ -232,6 +259,20 @@ pub(crate) fn replay<D: Disk>(
     Ok((position, replayed))
 }
 
+/// Begins the next segment behind records that are lost: that all before a segment was durable is known from its header,
+/// whatever becomes of anything else.
+fn begin_behind<D: Disk>(disk: &mut D, position: &Position) -> Result<Header, DiskError> {
+    let (segment, cluster, first_ordinal) = (position.segment + 1, position.cluster, position.next_ordinal);
+    let header = Header { segment, cluster, first_ordinal, ..position.header };
+    // A part of a header would say more: that the rest of the segment before was durable, too.
+    let (file, partial) = (segment::name(segment), segment::partial_name(segment));
+    disk.write(&partial, 0, &header.encode())?;
+    disk.sync(&partial)?;
+    disk.rename(&partial, &file)?;
+    disk.sync_directory()?;
+    Ok(header)
+}
+
 /// Whether a segment was begun, and nothing more.
 fn is_torn_header<D: Disk>(disk: &D, number: u64) -> Result<bool, DiskError> {
     let file = segment::name(number);
@@ -245,9 +286,23 @@ fn read_first_ordinal<D: Disk>(disk: &D, number: u64) -> Result<Option<u64>, Dis
     Ok(header.ok().filter(|header| header.segment == number).map(|header| header.first_ordinal))
 }
 
-/// Finds out what a damaged header said: all of it stands elsewhere too, if the first record and its head are whole.
+/// Writes a damaged header anew.
 fn mend_header<D: Disk>(
     disk: &mut D,
+    number: u64,
+    node: NodeId,
+    position: &Position,
+    fault: HeaderFault,
+) -> Result<Header, OpenError> {
+    let (file, header) = (segment::name(number), find_header(disk, number, node, position, fault)?);
+    disk.write(&file, 0, &header.encode())?;
+    disk.sync(&file)?;
+    Ok(header)
+}
+
+/// Finds out what a damaged header said: all of it stands elsewhere too, if the first record and its head are whole.
+pub(crate) fn find_header<D: Disk>(
+    disk: &D,
     number: u64,
     node: NodeId,
     position: &Position,
@@ -274,8 +329,6 @@ fn mend_header<D: Disk>(
     if !agrees || slots > u64::from(segment::SLOTS_MAX) || header.records_offset() != offset {
         return Err(header_error(&file, fault));
     }
-    disk.write(&file, 0, &header.encode())?;
-    disk.sync(&file)?;
     Ok(header)
 }
 
@@ -344,8 +397,13 @@ fn write_anew<D: Disk>(
 }
 
 /// Writes the heads of a segment anew where they are not what they should be; how many are not. Those of records that are
-/// lost stay as they are.
-fn mend_heads<D: Disk>(disk: &mut D, file: &str, header: &Header, heads: &[Option<Slot>]) -> Result<u64, DiskError> {
+/// lost stay as they are, those behind all records are taken back.
+pub(crate) fn mend_heads<D: Disk>(
+    disk: &mut D,
+    file: &str,
+    header: &Header,
+    heads: &[Option<Slot>],
+) -> Result<u64, DiskError> {
     let found = read_region(disk, file, header)?;
     let as_found = |place: usize| {
         let bytes = found.get(place * SLOT_BYTES..(place + 1) * SLOT_BYTES).and_then(|bytes| bytes.first_chunk());

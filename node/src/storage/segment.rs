@@ -23,11 +23,23 @@ pub(crate) const SLOTS_MAX: u32 = 1 << 17;
 /// Number of the highest segment whose name still sorts after all others.
 const NUMBER_MAX: u64 = 9_999_999_999_999_999;
 const SUFFIX: &str = ".log";
+/// Of one that is being written.
+const PARTIAL_SUFFIX: &str = ".partial";
 
 /// File name of a segment. Names sort as numbers do.
 pub(crate) fn name(number: u64) -> String {
     assert!((1..=NUMBER_MAX).contains(&number), "segments count from 1 in 16 digits");
     format!("{number:016}{SUFFIX}")
+}
+
+/// File name of a segment that is not to count yet.
+pub(crate) fn partial_name(number: u64) -> String {
+    format!("{}{PARTIAL_SUFFIX}", name(number))
+}
+
+/// Whether a file is a segment that never counted.
+pub(crate) fn is_partial(file: &str) -> bool {
+    file.strip_suffix(PARTIAL_SUFFIX).is_some_and(is_of_log)
 }
 
 /// Whether a file claims to be part of the log.

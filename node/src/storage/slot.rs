@@ -58,18 +58,17 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The slot of a record whose frame stands there.
-    pub fn of(head: &Head, offset: u64, bytes: u64, record: &Record) -> Slot {
-        let fits = |number: u64| u32::try_from(number).expect("segments end long before 4 GiB");
-        Slot {
+    /// The slot of a record whose frame stands there; none if that is beyond the end of all segments.
+    pub fn of(head: &Head, offset: u64, bytes: u64, record: &Record) -> Option<Slot> {
+        Some(Slot {
             ordinal: head.ordinal,
-            offset: fits(offset),
-            bytes: fits(bytes),
+            offset: u32::try_from(offset).ok()?,
+            bytes: u32::try_from(bytes).ok()?,
             fingerprint: head.fingerprint,
             unsynced: head.unsynced,
             owner: Owner::of(record),
             kind: record.kind(),
-        }
+        })
     }
 
     /// The highest ordinal up to which all was durable when this was written.
@@ -144,6 +143,15 @@ mod tests {
             }
         }
         assert_eq!(Slot::decode(&[0; SLOT_BYTES]), None);
+    }
+
+    /// A file may be larger than any segment that was ever written, and hold a whole record there.
+    #[test]
+    fn a_record_beyond_the_end_of_all_segments_has_no_slot() {
+        let head = Head { fingerprint: 1, ordinal: 1, unsynced: 1, length: 1 };
+        let slot = |offset| Slot::of(&head, offset, 99, &Record::Boot { count: 1 });
+        assert_eq!(slot(u64::from(u32::MAX)).map(|slot| slot.offset), Some(u32::MAX));
+        assert_eq!(slot(u64::from(u32::MAX) + 1), None);
     }
 
     #[test]

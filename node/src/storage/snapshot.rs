@@ -145,11 +145,13 @@ impl Writer {
     /// Bodies of these tasks can be read from here once the snapshot counts.
     fn note_tasks(&mut self, record: &Record) {
         let offset = self.length + self.buffer.len() as u64;
-        if let Record::Facts { partition, items } = record
-            && let (Some((first, _)), Some((last, _))) = (items.first(), items.last())
+        let Record::Facts { partition, items } = record else { return };
+        // Tombstones stand among the ids of tasks that are elsewhere.
+        let mut bodies = items.iter().filter(|(_, task)| task.spec.is_some()).map(|(id, _)| *id);
+        if let Some(first) = bodies.next()
             && let Some(place) = places::in_snapshot(self.header.segment, offset)
         {
-            self.moved.push(Moved { partition: *partition, first: *first, last: *last, place });
+            self.moved.push(Moved { partition: *partition, first, last: bodies.next_back().unwrap_or(first), place });
         }
     }
 
@@ -264,7 +266,16 @@ pub(crate) fn read<D: Disk>(
         records += 1;
         let place = places::in_snapshot(segment, offset);
         let taken = visit(Replay::Record { record, covered: false, place });
-        taken.map_err(|cause| OpenError::Refused { file: file.clone(), offset, ordinal, cause })?;
+        taken.map_err(|cause| match &damage {
+            None => OpenError::Refused { file: file.clone(), offset, ordinal, cause },
+            // It was written by a node that knew what is lost.
+            Some((offset, known)) => OpenError::Damaged {
+                file: file.clone(),
+                offset: *offset,
+                known: format!("{known}, and no node goes on without it: {cause}"),
+                loss: Loss::of_ranges(&missing),
+            },
+        })?;
     }
 }
 
@@ -278,13 +289,13 @@ fn tell_loss(
     if loss.is_empty() {
         return Ok(());
     }
-    let told = visit(Replay::Lost(loss.clone()));
+    let told = visit(Replay::Lost { file: file.into(), offset, loss: loss.clone() });
     told.map_err(|cause| OpenError::Damaged { file: file.into(), offset, known: format!("{known}; {cause}"), loss })
 }
 
 /// Whose the missing records were. Each range counts as one record of each kind that may have been in it, so that damage
-/// of any size takes no more time than there are partitions.
-fn lost(missing: &[RangeInclusive<u64>], places: &[Place]) -> Loss {
+/// of any size takes no more time than there are partitions. Before those of the first partition are those of the node.
+pub(crate) fn lost(missing: &[RangeInclusive<u64>], places: &[Place]) -> Loss {
     let mut loss = Loss::default();
     for range in missing {
         let (from, to) = (*range.start(), *range.end());
@@ -292,7 +303,7 @@ fn lost(missing: &[RangeInclusive<u64>], places: &[Place]) -> Loss {
         let first_of =
             |place: &Place| [place.wound, place.vote, place.table, place.facts].into_iter().filter(|at| *at > 0).min();
         if places.first().and_then(first_of).is_none_or(|first| from < first) {
-            loss.unknown += 1;
+            *loss.owners.entry((Owner::Node, Kind::UNKNOWN)).or_default() += 1;
         }
         for (number, place) in places.iter().enumerate() {
             let owner = Owner::Partition(place.partition);

@@ -4,14 +4,18 @@
 //! the largest record and the slots of one segment.
 
 use super::disk::{Disk, DiskError};
-use super::examine::{Findings, Found, Loss, What, examine};
+use super::examine::{Findings, Found, Loss, What, examine_each};
 use super::frame::synced_before;
 use super::reader::{Next, Reader};
-use super::recovery::{describe, header_fault};
+use super::recovery::{OpenError, Position, describe, find_header, find_identity, header_fault};
 use super::segment::{self, HEADER_BYTES, Header, HeaderFault};
 use super::slot::Owner;
 use super::snapshot;
 use crate::protocol::record::{Kind, Record};
+use norn_client::wire::ClusterId;
+
+/// Records of one segment that this program does not understand and that are told one by one.
+const UNKNOWN_MAX: usize = 100;
 
 /// Something in a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,7 +123,8 @@ pub fn verify<D: Disk>(disk: &D, tell: impl FnMut(Problem)) -> Result<Verified, 
     let first = newest.unwrap_or(1);
     // What a snapshot stands for does not count any more.
     files.retain(|file| segment::number(file).or(snapshot::number(file)).is_none_or(|number| number >= first));
-    let mut verifier = Verifier { disk, tell, verified: Verified::default(), expected: first, before: None };
+    let verified = Verified::default();
+    let mut verifier = Verifier { disk, tell, verified, expected: first, before: None, next_ordinal: None, covered: 0 };
     if newest.is_some() {
         verifier.check_snapshot(&files.remove(0))?;
     }
@@ -129,6 +134,13 @@ pub fn verify<D: Disk>(disk: &D, tell: impl FnMut(Problem)) -> Result<Verified, 
     if newest.is_some() && files.is_empty() {
         let known = format!("{} should be here: the log goes on in it", segment::name(first));
         verifier.problem(&segment::name(first), 0, known, Loss::untold());
+    }
+    if let (Some(next), Some(last)) = (verifier.next_ordinal, files.last())
+        && next <= verifier.covered
+    {
+        let covered = verifier.covered;
+        let known = format!("the log ends before record {next}, and the snapshot knows of record {covered}");
+        verifier.problem(last, disk.length(last)?, known, Loss::untold());
     }
     Ok(verifier.verified)
 }
@@ -141,6 +153,10 @@ struct Verifier<'a, D, T> {
     expected: u64,
     /// The last whole header.
     before: Option<Header>,
+    /// Of the record behind the last segment, as far as it is known.
+    next_ordinal: Option<u64>,
+    /// The snapshot knows of records up to this one.
+    covered: u64,
 }
 
 impl<D: Disk, T: FnMut(Problem)> Verifier<'_, D, T> {
@@ -158,13 +174,28 @@ impl<D: Disk, T: FnMut(Problem)> Verifier<'_, D, T> {
         self.expected = segment::number(file).unwrap_or(self.expected) + 1;
         let header = match read_header(self.disk, file)? {
             Ok(header) => header,
-            Err(fault) => {
-                self.problem(file, 0, header_fault(fault), Loss::untold());
-                return Ok(());
-            }
+            Err(fault) => match self.find_header(file, fault)? {
+                Some(header) => header,
+                None => return self.check_without_header(file, fault, after.is_none()),
+            },
         };
         self.check_header(file, &header);
-        let findings = examine(self.disk, file, &header)?;
+        if let Some(next) = self.next_ordinal.filter(|next| *next != header.first_ordinal) {
+            let known = format!("the segment begins with record {}, and it should with {next}", header.first_ordinal);
+            self.problem(file, 0, known, Loss::untold());
+        }
+        let mut unknown = Vec::new();
+        let findings = examine_each(self.disk, file, &header, |frame| {
+            if let Err(error) = Record::decode(frame.body)
+                && unknown.len() < UNKNOWN_MAX
+            {
+                unknown.push((frame.offset, frame.head.ordinal, error));
+            }
+        })?;
+        for (offset, ordinal, error) in unknown {
+            let known = format!("record {ordinal} is whole, but this program does not understand it ({error})");
+            self.problem(file, offset, known, Loss::default());
+        }
         let last = match after {
             None => findings.synced,
             // All of a segment was durable before the next one was begun.
@@ -175,40 +206,108 @@ impl<D: Disk, T: FnMut(Problem)> Verifier<'_, D, T> {
         };
         self.check_findings(file, &header, &findings, last);
         self.before = Some(header);
+        self.next_ordinal = Some(findings.end(last));
+        Ok(())
+    }
+
+    /// What a damaged header said, if a start can find that out.
+    fn find_header(&mut self, file: &str, fault: HeaderFault) -> Result<Option<Header>, DiskError> {
+        let Some(number) = segment::number(file) else { return Ok(None) };
+        let found = match (self.next_ordinal, self.before) {
+            (Some(next_ordinal), Some(Header { cluster, node, .. })) => {
+                let position = Position { next_ordinal, cluster, ..Position::default() };
+                find_header(self.disk, number, node, &position, fault)
+            }
+            (None, None) if number == 1 => find_identity(self.disk, file, fault)
+                .and_then(|identity| find_header(self.disk, 1, identity.node, &Position::default(), fault)),
+            _ => return Ok(None),
+        };
+        match found {
+            Err(OpenError::Disk(error)) => Err(error),
+            Err(_) => Ok(None),
+            Ok(header) => {
+                let known =
+                    format!("{}; all that it said stands elsewhere, and a start writes it anew", header_fault(fault));
+                self.problem(file, 0, known, Loss::default());
+                Ok(Some(header))
+            }
+        }
+    }
+
+    /// A segment whose header is damaged. At the end of the log that may be what a crash left.
+    fn check_without_header(&mut self, file: &str, fault: HeaderFault, last: bool) -> Result<(), DiskError> {
+        let begun = last && matches!(fault, HeaderFault::Broken(_)) && self.disk.length(file)? <= HEADER_BYTES as u64;
+        let known = header_fault(fault);
+        if begun && self.verified.segments + self.verified.snapshots == 1 {
+            let known =
+                format!("{known}: a first start that was cut short leaves such, and the next one draws another node");
+            self.problem(file, 0, known, Loss::untold());
+        } else if begun {
+            let known =
+                format!("{known}: a crash leaves such, and a start removes it; records that were in it would be lost");
+            self.problem(file, 0, known, Loss::default());
+        } else {
+            self.next_ordinal = None;
+            self.problem(file, 0, known, Loss::untold());
+        }
         Ok(())
     }
 
     fn check_snapshot(&mut self, file: &str) -> Result<(), DiskError> {
         self.verified.snapshots += 1;
         match read_header(self.disk, file)? {
-            Ok(header) => self.check_header(file, &header),
+            Ok(header) => {
+                self.check_header(file, &header);
+                self.before = Some(header);
+                self.next_ordinal = Some(header.first_ordinal);
+            }
             Err(fault) => self.problem(file, 0, header_fault(fault), Loss::untold()),
         }
         let length = self.disk.length(file)?;
         let mut reader = Reader::new(self.disk, file, HEADER_BYTES as u64, length);
-        let (mut next_ordinal, mut ends) = (1, false);
+        let mut next_ordinal = 1;
+        let (mut missing, mut damage, mut end) = (Vec::new(), None, None);
         loop {
             match reader.next()? {
                 Next::End => break,
-                Next::Damage(damage) => {
-                    let known = format!("{}, up to byte {}", describe(damage.fault, None), damage.end);
-                    self.problem(file, damage.offset, known, Loss::untold());
+                Next::Damage(found) => {
+                    damage.get_or_insert(found.offset);
+                    let known = format!("{}, up to byte {}", describe(found.fault, None), found.end);
+                    self.problem(file, found.offset, known, Loss::default());
                 }
                 Next::Frame(frame) => {
                     let (offset, ordinal) = (frame.offset, frame.head.ordinal);
-                    let end = Record::decode(frame.body).is_ok_and(|record| matches!(record, Record::End { .. }));
-                    let again = end && ends && ordinal.checked_add(1) == Some(next_ordinal);
-                    if ordinal != next_ordinal && !again {
+                    let record = Record::decode(frame.body);
+                    if end.is_some() && ordinal.checked_add(1) == Some(next_ordinal) {
+                        continue;
+                    }
+                    if ordinal > next_ordinal && damage.is_some() && end.is_none() {
+                        missing.push(next_ordinal..=ordinal - 1);
+                    } else if ordinal != next_ordinal {
                         let known = format!("record {ordinal} is where {next_ordinal} should be");
                         self.problem(file, offset, known, Loss::untold());
                     }
-                    self.verified.records += u64::from(!end);
-                    (next_ordinal, ends) = (ordinal.saturating_add(1), ends || end);
+                    next_ordinal = ordinal.saturating_add(1);
+                    match record {
+                        Ok(Record::End { covered, places }) => end = Some((covered, places)),
+                        Ok(_) => self.verified.records += 1,
+                        Err(error) => {
+                            let known =
+                                format!("record {ordinal} is whole, but this program does not understand it ({error})");
+                            self.problem(file, offset, known, Loss::untold());
+                        }
+                    }
                 }
             }
         }
-        if !ends {
+        let Some((covered, places)) = end else {
             self.problem(file, length, "the snapshot does not say that it ends here".into(), Loss::untold());
+            return Ok(());
+        };
+        self.covered = covered;
+        if !missing.is_empty() {
+            let loss = snapshot::lost(&missing, &places);
+            self.problem(file, damage.unwrap_or(length), "records of the snapshot are missing".into(), loss);
         }
         Ok(())
     }
@@ -222,6 +321,13 @@ impl<D: Disk, T: FnMut(Problem)> Verifier<'_, D, T> {
             && before.node != header.node
         {
             let known = format!("it was written by node {}, and those before by {}", header.node, before.node);
+            self.problem(file, 0, known, Loss::untold());
+        }
+        if let Some(before) = self.before
+            && before.cluster != ClusterId::default()
+            && before.cluster != header.cluster
+        {
+            let known = format!("it is of cluster {}, and the log before it of {}", header.cluster, before.cluster);
             self.problem(file, 0, known, Loss::untold());
         }
     }

@@ -313,6 +313,10 @@ impl Disk for SimDisk {
         Ok(())
     }
 
+    fn space(&self) -> Result<u64, DiskError> {
+        Ok(self.0.borrow().space())
+    }
+
     fn sync_directory(&mut self) -> Result<(), DiskError> {
         let mut directory = self.0.borrow_mut();
         if directory.directory_sync_fails() {

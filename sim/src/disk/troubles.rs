@@ -120,6 +120,11 @@ impl Directory {
         self.names.values().map(|number| self.files[number].current.len() as u64).sum()
     }
 
+    pub(super) fn space(&self) -> u64 {
+        let capacity = self.troubled.as_ref().and_then(|troubled| troubled.troubles.capacity_bytes);
+        capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(self.used_bytes()))
+    }
+
     pub(super) fn read_fails(&mut self) -> bool {
         let fails = self.strikes(|troubles| troubles.read_errors_ppm);
         self.suffered.reads += u64::from(fails);

@@ -29,6 +29,8 @@ struct Ghost {
     durable: BTreeSet<Lesson>,
     /// Of these, what the disk has lost since. Whoever acknowledged it did so rightly.
     lost: BTreeSet<Lesson>,
+    /// Tasks that the node has forgotten for good.
+    forgotten: BTreeSet<TaskId>,
 }
 
 impl Ghost {
@@ -42,6 +44,13 @@ impl Ghost {
 #[derive(Debug, Default)]
 pub struct Durability {
     ghosts: BTreeMap<usize, Ghost>,
+}
+
+/// The tombstone of the task that a lesson is about.
+fn swallowing(lesson: Lesson) -> Lesson {
+    match lesson {
+        Lesson::Fact(id, _) | Lesson::Grant(id, _) => Lesson::Fact(id, Fact::Tomb),
+    }
 }
 
 fn ended(items: &[Ended]) -> impl Iterator<Item = Lesson> + '_ {
@@ -81,8 +90,10 @@ fn lessons_of(record: &Record) -> Vec<Lesson> {
 }
 
 impl Durability {
+    /// Nodes that have it on disk, or the tombstone that swallows it.
     fn holders(&self, lesson: Lesson) -> BTreeSet<usize> {
-        self.ghosts.iter().filter(|(_, ghost)| ghost.durable.contains(&lesson)).map(|(node, _)| *node).collect()
+        let has = |ghost: &Ghost| ghost.durable.contains(&lesson) || ghost.durable.contains(&swallowing(lesson));
+        self.ghosts.iter().filter(|(_, ghost)| has(ghost)).map(|(node, _)| *node).collect()
     }
 
     fn majority(&self, history: &History, id: &TaskId, lesson: Lesson) -> Result<(), String> {
@@ -137,7 +148,12 @@ impl Durability {
         let mut known: Option<(TaskId, BTreeSet<Fact>)> = None;
         for lesson in &ghost.durable {
             let Lesson::Fact(id, fact) = lesson else { continue };
-            if ghost.lost.contains(lesson) || !history.cohort(history.partition(id)).contains(&node) {
+            let over = *fact != Fact::Tomb && ghost.durable.contains(&swallowing(*lesson));
+            if over
+                || ghost.forgotten.contains(id)
+                || ghost.lost.contains(lesson)
+                || !history.cohort(history.partition(id)).contains(&node)
+            {
                 continue;
             }
             if known.as_ref().is_none_or(|(last, _)| last != id) {
@@ -163,6 +179,11 @@ impl Property for Durability {
         match happening {
             Happening::Appended { node, ticket, records } => {
                 let ghost = self.ghosts.entry(*node).or_default();
+                for record in *records {
+                    if let Record::Forgot { ids, .. } = record {
+                        ghost.forgotten.extend(ids);
+                    }
+                }
                 ghost.pending.extend(records.iter().flat_map(lessons_of).map(|lesson| (*ticket, lesson)));
             }
             Happening::Synced { node, ticket } => {

@@ -21,7 +21,7 @@ impl Property for Fenced {
 
     fn see(&mut self, _history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         match happening {
-            Happening::Founded { fencing } => self.fencing = *fencing,
+            Happening::Founded { fencing, .. } => self.fencing = *fencing,
             Happening::Observed { node, boot, observation } => match observation {
                 Observation::ClockStanding { standing: Standing::Fenced, .. } => {
                     self.fenced.insert((*node, *boot));
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn a_grant_of_a_node_with_a_wrong_clock_is_refused() {
         let mut bench = Bench::<Fenced>::new();
-        bench.see(Happening::Founded { fencing: true }).unwrap();
+        bench.see(Happening::Founded { fencing: true, archives: false }).unwrap();
         grant(&mut bench, 0, 1).unwrap();
         stand(&mut bench, Standing::Fenced);
         assert!(grant(&mut bench, 0, 1).is_err());
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn where_clocks_do_not_fence_it_may_grant() {
         let mut bench = Bench::<Fenced>::new();
-        bench.see(Happening::Founded { fencing: false }).unwrap();
+        bench.see(Happening::Founded { fencing: false, archives: false }).unwrap();
         stand(&mut bench, Standing::Fenced);
         grant(&mut bench, 0, 1).unwrap();
     }

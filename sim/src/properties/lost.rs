@@ -20,7 +20,9 @@ fn read(history: &History, id: &TaskId, submitted: Moment, result: &Result<Respo
     });
     match result {
         Err(error) | Ok(Response::Error(error))
-            if error.code == ErrorCode::NotFound && known.is_some_and(|known| *known < submitted) =>
+            if error.code == ErrorCode::NotFound
+                && !history.buried.contains(id)
+                && known.is_some_and(|known| *known < submitted) =>
         {
             return Err(format!("task {id} was confirmed, but a reader is told that there is no such task"));
         }
@@ -45,7 +47,7 @@ fn settled(history: &History, stores: &[Store]) -> Result<(), String> {
         let missing = history
             .strict
             .keys()
-            .filter(|(id, _)| history.partition(id) == store.view.partition)
+            .filter(|(id, _)| history.partition(id) == store.view.partition && !history.buried.contains(id))
             .find(|(id, fact)| !known.contains(&(*id, *fact)));
         if let Some((id, fact)) = missing {
             return Err(format!("{fact:?} of task {id} was confirmed, but node {} does not have it", store.node));
@@ -78,7 +80,9 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use crate::adapter::ReplicaView;
-    use norn_node::protocol::task::Task;
+    use norn_client::wire::PartitionId;
+    use norn_node::protocol::task::{Task, Tomb};
+    use norn_node::protocol::{Record, Ticket};
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
@@ -95,6 +99,18 @@ mod tests {
         let after = Moment { sequence: bench.now().sequence + 1, ..bench.now() };
         assert!(bench.finish_call(Call::Request(get()), before, unknown()).is_ok());
         assert!(bench.finish_call(Call::Request(get()), after, unknown()).is_err());
+    }
+
+    #[test]
+    fn what_is_buried_need_not_be_found() {
+        let mut bench = Bench::<Lost>::new();
+        bench.enqueued(1);
+        let tomb = Task::from_tomb(Tomb { state: State::Done, at_ms: 1 });
+        let records = [Record::Facts { partition: PartitionId(0), items: Arc::new(vec![(id(1), tomb)]) }];
+        bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &records }).unwrap();
+        let unknown = Err(Error::new(ErrorCode::NotFound, "no such task"));
+        let after = Moment { sequence: bench.now().sequence + 1, ..bench.now() };
+        assert!(bench.finish_call(Call::Request(get()), after, unknown).is_ok());
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod convergence;
 mod durability;
 mod exclusion;
 mod fenced;
+mod forgotten;
 mod leaders;
 mod lost;
 mod nothing;
@@ -37,6 +38,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<exclusion::Exclusion>::default(),
         Box::<completion::Completion>::default(),
         Box::<nothing::Nothing>::default(),
+        Box::<forgotten::Forgotten>::default(),
         Box::<durability::Durability>::default(),
         Box::<lost::Lost>::default(),
         Box::<convergence::Convergence>::default(),

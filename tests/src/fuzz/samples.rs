@@ -9,7 +9,8 @@ use norn_client::wire::{
 };
 use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
-use norn_node::protocol::peer::{BucketDigests, Heartbeat, Outcome};
+use norn_node::protocol::membership::DiskWord;
+use norn_node::protocol::peer::{Heartbeat, Level, Outcome, RecentPart, Step};
 use norn_node::protocol::task::Task;
 use norn_node::protocol::{PeerMessage, Record};
 use serde::Serialize;
@@ -199,13 +200,35 @@ fn heartbeat() -> Heartbeat {
         commits: vec![(PARTITION, 5, 9)],
         standing: Default::default(),
         holes: true,
+        disk: DiskWord { sync_us: 700, slow: true },
     }
 }
 
 fn peer_messages() -> Vec<PeerMessage> {
     let replica = ReplicaId { node: NODE, incarnation: 7 };
     let table = Arc::new(Table::new(vec![replica]));
-    let digests = BucketDigests { bucket: 12, tasks: vec![(id(0), 1 << 100)] };
+    let recent = RecentPart { partition: PARTITION, upto: 9, tasks: vec![(id(0), 1 << 100)] };
+    let hashes = || vec![7; 16].into();
+    let steps = vec![
+        Step::Compare {
+            partition: PARTITION,
+            salt: 5,
+            level: Level::Buckets,
+            number: 9,
+            filled: 0b101,
+            hashes: hashes(),
+        },
+        Step::List {
+            partition: PARTITION,
+            salt: 5,
+            bucket: 700,
+            cells: 3,
+            after: Some(id(0)),
+            upto: None,
+            hashes: hashes(),
+        },
+        Step::Want { partition: PARTITION, salt: 5, bucket: 700, after: None, hashes: hashes() },
+    ];
     vec![
         PeerMessage::Heartbeat(Box::new(heartbeat())),
         PeerMessage::Vote { partition: PARTITION, epoch: 6, candidate: replica, viewstamp: VIEWSTAMP },
@@ -222,7 +245,9 @@ fn peer_messages() -> Vec<PeerMessage> {
             outcomes: vec![Outcome::Stored, Outcome::Future],
         },
         PeerMessage::Roots { roots: vec![(PARTITION, 1 << 90)], round: 3 },
-        PeerMessage::BucketTasks { partition: PARTITION, buckets: vec![digests] },
+        PeerMessage::Recent { boot: 3, parts: vec![recent] },
+        PeerMessage::Steps { steps },
+        PeerMessage::Lacks { partition: PARTITION, id: id(0), holder: NODE },
         PeerMessage::Probe { ask: 2, queues: vec![queue()] },
         PeerMessage::GrantAsk { ask: 3, claim: Box::new(claim()), max: 2, recall: false },
         PeerMessage::GrantAnswer {

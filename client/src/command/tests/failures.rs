@@ -15,6 +15,7 @@ async fn codes_of_errors_are_exit_codes() {
         (ErrorCode::Superseded, 1),
         (ErrorCode::Ended, 1),
         (ErrorCode::IdFromFuture, 1),
+        (ErrorCode::TooOld, 1),
         (ErrorCode::Denied, 1),
         (ErrorCode::Unsupported, 2),
         (ErrorCode::Unavailable, 3),

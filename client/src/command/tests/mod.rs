@@ -8,7 +8,7 @@ use super::input::Input;
 use super::{Call, Exit, Output, Place, Runner, Transport, refuse_usage};
 use crate::repl::CommandLine;
 use crate::wire::response::{
-    ClaimView, Health, LogEntry, NodeView, Page, PartitionView, QueueCounts, Standing, Status,
+    Agreement, ClaimView, Health, LogEntry, NodeView, Page, PartitionView, QueueCounts, Standing, Status,
 };
 use crate::wire::{
     Acked, ClusterId, Error, ErrorCode, Granted, Guarantee, NodeId, PartitionId, QueueName, Request, Response, Spec,
@@ -229,6 +229,9 @@ pub(crate) fn partitions() -> Vec<PartitionView> {
         claims: Some(1),
         root: Some(ByteBuf::from(vec![0xab, 0xcd])),
         health: Some(Health::Holes),
+        tombstones: Some(2),
+        held_up_by: vec![NodeId(2)],
+        agreements: vec![Agreement { node: NodeId(2), agreed_ms: Some(12_500), apart: true, differing: Some(7) }],
     };
     let lost = PartitionView {
         partition: PartitionId(1),
@@ -237,6 +240,9 @@ pub(crate) fn partitions() -> Vec<PartitionView> {
         claims: None,
         root: None,
         health: None,
+        tombstones: None,
+        held_up_by: Vec::new(),
+        agreements: Vec::new(),
         ..led.clone()
     };
     vec![led, lost]

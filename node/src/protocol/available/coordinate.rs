@@ -68,6 +68,10 @@ struct Tally {
     conflict: usize,
     future: usize,
     overloaded: usize,
+    too_old: usize,
+    /// Of these, by replicas without holes.
+    too_old_whole: usize,
+    no_space: usize,
     silent: usize,
 }
 
@@ -81,6 +85,9 @@ impl Group {
             conflict: 0,
             future: 0,
             overloaded: 0,
+            too_old: 0,
+            too_old_whole: 0,
+            no_space: 0,
             silent: self.cohort.len() - self.answers.len(),
         };
         for answer in self.answers.values() {
@@ -98,6 +105,11 @@ impl Group {
                 Outcome::Conflict => tally.conflict += 1,
                 Outcome::Future => tally.future += 1,
                 Outcome::Overloaded => tally.overloaded += 1,
+                Outcome::TooOld => {
+                    tally.too_old += 1;
+                    tally.too_old_whole += whole;
+                }
+                Outcome::NoSpace => tally.no_space += 1,
             }
         }
         tally
@@ -115,7 +127,8 @@ impl Group {
             Acks::Quorum => (tally.whole, majority),
             Acks::All => (stored, replicas),
         };
-        if tally.orphan_whole >= majority {
+        let enqueues = self.items[index].1.spec.is_some();
+        if tally.orphan_whole + tally.too_old_whole >= majority && !enqueues {
             return Some(Err(Error::new(ErrorCode::NotFound, "no such task").about(id)));
         }
         if reached >= needed && tally.stored > 0 {
@@ -125,7 +138,11 @@ impl Group {
         if reached + tally.silent >= needed {
             return None;
         }
-        let error = if tally.conflict > 0 {
+        let error = if tally.too_old > 0 && enqueues {
+            let message =
+                "the id is older than tasks that were forgotten: it may be one of them; enqueue under a new id";
+            Error::new(ErrorCode::TooOld, message)
+        } else if tally.conflict > 0 {
             Error::new(ErrorCode::Conflict, "this id or number was used with other content; nothing was overwritten")
         } else if tally.future > 0 {
             Error::new(
@@ -139,6 +156,14 @@ impl Group {
                 "too many facts about unknown tasks are held; enqueue first, or try later"
             };
             Error::new(ErrorCode::Overloaded, why)
+        } else if tally.no_space > 0 {
+            let full = self.answers.iter().filter(|(_, answer)| answer.outcomes[index] == Outcome::NoSpace);
+            let full: Vec<String> = full.map(|(replica, _)| replica.node.to_string()).collect();
+            let nodes = full.join(", ");
+            Error::new(
+                ErrorCode::NoSpace,
+                format!("the disks of {nodes} are nearly full: make room there, then try again"),
+            )
         } else {
             Error::unavailable(format!("{reached} of {needed} wanted replicas have it on disk"))
         };
@@ -232,6 +257,7 @@ impl Node {
             return;
         };
         let (own, boot, holes) = (replica.register.me, self.boot, replica.healing.wound.facts);
+        self.asks.exchange.yield_to(items);
         let outcomes: Vec<Outcome> = items.iter().map(|(id, delta)| self.admit(partition, id, delta)).collect();
         let stored = |outcome: &Outcome| matches!(outcome, Outcome::Stored | Outcome::StoredOrphan);
         if outcomes.iter().all(stored) {
@@ -249,7 +275,14 @@ impl Node {
     }
 
     fn admit(&self, partition: PartitionId, id: &TaskId, delta: &Task) -> Outcome {
-        let store = &self.partitions[&partition].store;
+        let replica = &self.partitions[&partition];
+        let store = &replica.store;
+        if store.tomb(id).is_some() {
+            return Outcome::Stored;
+        }
+        if replica.may_have_forgotten(id) && !mutant!(self.config, FloorIgnored) {
+            return Outcome::TooOld;
+        }
         let known = store.task(id);
         if known.is_some_and(|task| task.contradicts(delta).is_err()) {
             return Outcome::Conflict;
@@ -259,6 +292,11 @@ impl Node {
         }
         if known.is_none() && delta.spec.is_some() && self.bodies.tasks() as u64 >= self.config.tasks_max {
             return Outcome::Overloaded;
+        }
+        let grows = delta.spec.is_some() && known.is_none_or(|task| task.spec.is_none())
+            || delta.facts.as_ref().is_some_and(|facts| !facts.updates.is_empty());
+        if grows && self.disk.is_short() {
+            return Outcome::NoSpace;
         }
         if delta.spec.is_some() || known.is_some_and(|task| task.spec.is_some()) {
             return Outcome::Stored;

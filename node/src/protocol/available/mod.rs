@@ -10,6 +10,7 @@ pub use coordinate::{WriteAnswer, WriteAsk};
 pub use count::{CountAsk, Shape};
 pub use exchange::Exchange;
 pub use list::{ListAsk, Selection};
+pub(in crate::protocol) use read::view;
 pub use read::{ReadAsk, Until};
 
 use super::event::ClientId;
@@ -17,6 +18,7 @@ use super::record::Record;
 use super::task::Task;
 use super::timers::Key;
 use super::{Node, Observation};
+use crate::config::mutant;
 use norn_client::wire::error::Error;
 use norn_client::wire::{NodeId, PartitionId, QueueName, Request, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -196,6 +198,7 @@ impl Node {
         }
         if !ended.is_empty() {
             self.arm_drop(partition);
+            self.arm_retire(partition);
             for id in ended {
                 self.wake_watchers(&id);
             }
@@ -270,13 +273,13 @@ impl Node {
     pub(super) fn send_specs(&mut self, partition: PartitionId, to: NodeId, ids: &[TaskId]) {
         let Some(replica) = self.partitions.get(&partition) else { return };
         let (mut items, mut lacks) = (Vec::new(), Vec::new());
-        for (id, task) in ids.iter().filter_map(|id| Some((*id, replica.store.task(id)?))) {
-            let (task, wanted) = task.whole(id);
+        for (id, (task, wanted)) in ids.iter().filter_map(|id| Some((*id, replica.store.content(id)?))) {
             lacks.extend(wanted.map(|wanted| (items.len(), wanted)));
             items.push((id, task));
         }
         if !items.is_empty() {
-            let message = super::PeerMessage::Tasks { partition, items: Arc::new(items), by_buckets: false };
+            let forgets = replica.forgets_surely();
+            let message = super::PeerMessage::Tasks { partition, items: Arc::new(items), by_buckets: false, forgets };
             self.send_whole(to, message, lacks, false);
         }
     }
@@ -287,14 +290,29 @@ impl Node {
         from: NodeId,
         partition: PartitionId,
         items: &super::peer::Items,
-        by_buckets: bool,
+        (by_buckets, forgets): (bool, Option<u64>),
     ) {
         let right = items.iter().all(|(id, _)| self.partition_of(id) == partition);
-        if !right || !self.partitions.get(&partition).is_some_and(|replica| replica.cohort.contains(&from)) {
+        let replica = self.partitions.get(&partition).filter(|replica| right && replica.cohort.contains(&from));
+        let Some(replica) = replica else {
             self.outbox.observe(Observation::Refused { what: "tasks of another partition" });
             return;
+        };
+        let behind = forgets.is_none_or(|theirs| theirs < replica.forgets()) && !mutant!(self.config, FloorIgnored);
+        let over = |id: &TaskId| behind && replica.may_have_forgotten(id);
+        let gone: Vec<TaskId> = items.iter().map(|(id, _)| *id).filter(over).collect();
+        let tasks = if gone.is_empty() {
+            self.learn_shared(partition, items)
+        } else {
+            let taken = items.iter().filter(|(id, _)| !over(id)).cloned().collect();
+            if forgets.is_none() {
+                self.refuse_forgotten(from, partition, gone);
+            }
+            self.learn(partition, taken)
+        };
+        if by_buckets {
+            self.asks.exchange.brought(from, partition, self.now.mono_us);
         }
-        let tasks = self.learn_shared(partition, items);
         if tasks > 0 {
             self.outbox.observe(Observation::Repaired { partition: partition.0, tasks, by_buckets });
         }

@@ -2,6 +2,9 @@
 //!
 //! The newest table among a majority contains every committed operation, so a reader sees every claim that anybody was
 //! told of.
+//!
+//! Where the answers show that a replica lacks facts, it is told who has them, and asks: a reader's node need not hold the
+//! partition, and only replicas of one cohort send each other tasks.
 
 use super::Ask;
 use crate::protocol::Node;
@@ -65,7 +68,7 @@ pub(super) fn combine(answers: impl Iterator<Item = Known>) -> (Task, Option<Cel
 }
 
 /// What a reader is shown; `None` where nobody knows the task.
-pub(super) fn view(id: TaskId, task: &Task, cell: Option<&Cell>, wall_ms: u64) -> Option<TaskView> {
+pub(in crate::protocol) fn view(id: TaskId, task: &Task, cell: Option<&Cell>, wall_ms: u64) -> Option<TaskView> {
     let spec = task.spec.as_ref()?;
     let over = cell.is_some_and(|cell| cell.state == CellState::Held && wall_ms >= cell.expires_ms);
     let class: Class = classify(task, cell, over, wall_ms);
@@ -154,7 +157,7 @@ impl Node {
     pub(super) fn known(&self, partition: PartitionId, id: &TaskId) -> Option<(Known, Option<Wanted>)> {
         let replica = self.partitions.get(&partition)?;
         let register = &replica.register;
-        let (task, wanted) = replica.store.task(id).map(|task| task.whole(*id)).unwrap_or_default();
+        let (task, wanted) = replica.store.content(id).unwrap_or_default();
         let known = Known {
             task,
             cell: register.cell(id).cloned(),
@@ -194,8 +197,30 @@ impl Node {
             Until::Ended => task.ended().is_some() || task.spec.is_none(),
         };
         if seen {
+            self.repair_laggards(ask, &task);
             let wall_ms = self.now.wall_ms;
             self.answer_read(ask, view(id, &task, cell.as_ref(), wall_ms));
+        }
+    }
+
+    /// Tells the replicas that do not know all that `task` says who does.
+    fn repair_laggards(&mut self, ask: u64, task: &Task) {
+        let Some(Ask::Read(read)) = self.asks.get(ask) else { return };
+        let (id, partition) = (read.id, self.partition_of(&read.id));
+        let complete = read.answers.iter().find(|(_, known)| known.task == *task).map(|(replica, _)| replica.node);
+        let mut hints = Vec::new();
+        for (laggard, known) in read.answers.iter().filter(|(_, known)| known.task != *task) {
+            let differs = read.answers.iter().filter(|(_, other)| other.task != known.task && !other.task.is_bottom());
+            let all = differs.map(|(holder, _)| holder.node);
+            // Where nobody has everything, each other one has a part of it.
+            let holders: Vec<NodeId> = complete.map_or_else(|| all.collect(), |holder| vec![holder]);
+            hints.extend(holders.into_iter().map(|holder| (laggard.node, holder)));
+        }
+        for (laggard, holder) in hints {
+            if !self.may_repair_task(task) {
+                return;
+            }
+            self.outbox.send(laggard, PeerMessage::Lacks { partition, id, holder });
         }
     }
 

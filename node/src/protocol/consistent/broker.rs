@@ -596,15 +596,14 @@ impl Node {
         let mut unknown: BTreeMap<PartitionId, Vec<TaskId>> = BTreeMap::new();
         for id in ready {
             let partition = self.partition_of(id);
-            let known = self.partitions.get(&partition).and_then(|replica| replica.store.task(id));
-            if known.is_none_or(|task| task.spec.is_none()) && self.partitions.contains_key(&partition) {
+            if self.partitions.get(&partition).is_some_and(|replica| replica.store.lacks_spec(id)) {
                 unknown.entry(partition).or_default().push(*id);
             }
         }
         if !unknown.is_empty() {
             // The peer is asked again once these have come.
             for (partition, ids) in unknown {
-                self.outbox.send(from, PeerMessage::Want { partition, boot: 0, upto: None, ids });
+                self.outbox.send(from, PeerMessage::Need { partition, ids });
             }
             self.outbox.send(from, PeerMessage::Pull { ask, queues });
             return;

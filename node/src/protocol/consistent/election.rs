@@ -241,6 +241,8 @@ impl Node {
             quorum_us: now.mono_us,
             transferring_until_us: 0,
             heeded: 0,
+            retiring: super::forgetting::Retiring::default(),
+            archiving: None,
         }));
         let others: Vec<NodeId> = replica.cohort.iter().copied().filter(|node| *node != me).collect();
         self.timers.cancel(Key::Election(partition));

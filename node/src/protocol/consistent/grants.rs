@@ -182,6 +182,10 @@ impl Node {
             }
             let replica = self.partitions.get_mut(&partition).expect("heads are of own partitions");
             assert!(replica.is_ready(&id), "a published head is ready");
+            if replica.may_be_a_ghost(&id) {
+                out.insert(partition);
+                continue;
+            }
             replica.store.set_class(&id, Class::Held);
             bytes += replica.store.task(&id).map_or(0, |task| task.size_bytes());
             count += 1;
@@ -440,6 +444,15 @@ impl Node {
         self.timers.set_earliest(Key::Drop(partition), self.after_ms(wait_ms));
     }
 
+    /// endings that a majority has on disk need not travel with the table any more.
+    pub(in crate::protocol) fn clear_out(&mut self, partition: PartitionId) {
+        let register = &self.partitions[&partition].register;
+        let upto = Viewstamp { epoch: register.viewstamp.epoch, length: register.commit };
+        if register.table.out.first_key_value().is_some_and(|(at, _)| *at <= upto) {
+            self.append(partition, Op::Clear { upto }, None);
+        }
+    }
+
     /// C-2: drops the claims of ended tasks, telling every replica how they ended.
     pub(in crate::protocol) fn drop_ended(&mut self, partition: PartitionId) {
         if !self.may_append(partition) {
@@ -462,12 +475,7 @@ impl Node {
         for id in &ids {
             replica.to_drop.remove(id);
         }
-        let register = &replica.register;
-        let upto = Viewstamp { epoch: register.viewstamp.epoch, length: register.commit };
-        let clears = register.table.out.first_key_value().is_some_and(|(at, _)| *at <= upto);
-        if clears {
-            self.append(partition, Op::Clear { upto }, None);
-        }
+        self.clear_out(partition);
         if !items.is_empty() {
             self.append(partition, Op::Drop { items }, None);
             self.arm_drop(partition);

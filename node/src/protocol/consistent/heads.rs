@@ -230,12 +230,11 @@ impl Node {
     ) {
         let Some(replica) = self.partitions.get(&partition) else { return };
         let leads = replica.register.leading().is_some_and(|leading| leading.epoch >= epoch);
-        let unknown: Vec<TaskId> =
-            ids.into_iter().filter(|id| replica.store.task(id).is_none_or(|task| task.spec.is_none())).collect();
+        let unknown: Vec<TaskId> = ids.into_iter().filter(|id| replica.store.lacks_spec(id)).collect();
         self.outbox.send(from, PeerMessage::Led { partition, epoch, leads });
         if leads && !unknown.is_empty() {
             self.outbox.observe(Observation::Woken { partition: partition.0 });
-            self.outbox.send(from, PeerMessage::Want { partition, boot: 0, upto: None, ids: unknown });
+            self.outbox.send(from, PeerMessage::Need { partition, ids: unknown });
         }
     }
 

@@ -6,6 +6,7 @@
 pub mod broker;
 pub mod claims;
 pub mod election;
+pub mod forgetting;
 pub mod grants;
 pub mod heads;
 pub mod register;

@@ -66,6 +66,10 @@ pub struct Leading {
     pub quorum_us: u64,
     /// Leadership is being handed over: nothing new is appended.
     pub transferring_until_us: u64,
+    /// Tasks whose retention is over.
+    pub retiring: super::forgetting::Retiring,
+    /// Of these, what is on its way to the archive.
+    pub archiving: Option<super::forgetting::Archiving>,
 }
 
 impl Leading {
@@ -197,6 +201,12 @@ impl Register {
         }
     }
 
+    /// Whether this node leads in this epoch, as far as is known here.
+    pub fn follows(&self, node: NodeId, epoch: Epoch) -> bool {
+        let own = self.leading().is_some_and(|leading| (leading.epoch, self.me.node) == (epoch, node));
+        own || self.leader.is_some_and(|leader| (leader.epoch, leader.node) == (epoch, node))
+    }
+
     /// Leads, and the installation is committed.
     pub fn established(&self) -> bool {
         self.leading().is_some_and(|leading| leading.established)
@@ -221,7 +231,7 @@ impl Register {
     pub fn apply(&mut self, op: &Op, now: Now, config: &Config) -> Result<Vec<TaskId>, Misfit> {
         let at = Viewstamp { epoch: self.viewstamp.epoch, length: self.viewstamp.length + 1 };
         let touched: Vec<(TaskId, Option<ClaimId>)> = match op {
-            Op::Clear { .. } => Vec::new(),
+            Op::Clear { .. } | Op::Forget { .. } | Op::Forgotten => Vec::new(),
             Op::Drop { items } => {
                 items.iter().map(|item| (item.id, self.cell(&item.id).map(|cell| cell.claim))).collect()
             }

@@ -382,7 +382,11 @@ impl Node {
         let store = &self.partitions[&partition].store;
         let (proven, unproven): (Vec<DoneFlag>, Vec<DoneFlag>) =
             done.into_iter().partition(|flag| !flag.ending.is_bottom() || store.ended(&flag.id));
-        self.learn(partition, proven.into_iter().map(|flag| (flag.id, flag.ending)).collect());
+        let replica = &self.partitions[&partition];
+        // An old acknowledgement may speak of what was forgotten since.
+        let current = |id: &TaskId| replica.register.cell(id).is_some() || !replica.may_have_forgotten(id);
+        let proven = proven.into_iter().filter(|flag| current(&flag.id));
+        self.learn(partition, proven.map(|flag| (flag.id, flag.ending)).collect());
         if unproven.is_empty() {
             return;
         }
@@ -398,7 +402,7 @@ impl Node {
         let leading = register.leading_mut().expect("it leads");
         over.iter().for_each(|claim| assert!(leading.unproven.remove(claim)));
         leading.unproven.extend(claims);
-        self.outbox.send(from, PeerMessage::Want { partition, boot: 0, upto: None, ids });
+        self.outbox.send(from, PeerMessage::Need { partition, ids });
     }
 
     pub(in crate::protocol) fn on_nack(
@@ -455,7 +459,9 @@ impl Node {
         leading.established = true;
         let epoch = leading.epoch;
         self.outbox.observe(Observation::Established { partition: partition.0, epoch });
+        self.forget(partition);
         self.settle_inherited(partition);
+        self.arm_retire(partition);
         self.arm_expiry(partition);
         self.publish_all_heads(partition);
         self.stirred.insert(partition);
@@ -504,7 +510,6 @@ fn apply_as_follower(
 ) -> Result<(), super::table::Misfit> {
     replica.apply(op, now, config)?;
     let Op::Grant { items, .. } = op else { return Ok(()) };
-    let unknown = |id: &TaskId| replica.store.task(id).is_none_or(|task| task.spec.is_none());
-    missing.extend(items.iter().map(|(id, _)| *id).filter(|id| unknown(id)));
+    missing.extend(items.iter().map(|(id, _)| *id).filter(|id| replica.store.lacks_spec(id)));
     Ok(())
 }

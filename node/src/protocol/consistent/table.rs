@@ -134,6 +134,15 @@ pub enum Op {
         /// Everything exported by operations up to this one.
         upto: Viewstamp,
     },
+    /// Forgets tasks of which every member has the tombstone on disk.
+    #[serde(rename = "F")]
+    Forget {
+        /// In order.
+        ids: Vec<TaskId>,
+    },
+    /// Every member has forgotten what the last `Forget` names.
+    #[serde(rename = "N")]
+    Forgotten,
 }
 
 impl Op {
@@ -145,8 +154,9 @@ impl Op {
             Op::Grant { items, .. } => items.len() * ITEM_BYTES,
             Op::Renew { items } => items.len() * ITEM_BYTES,
             Op::Void { items } => items.len() * ITEM_BYTES,
+            Op::Forget { ids } => ids.len() * ITEM_BYTES,
             Op::Kill { reason, .. } => reason.len() + ITEM_BYTES,
-            Op::Release { .. } | Op::Clear { .. } => ITEM_BYTES,
+            Op::Release { .. } | Op::Clear { .. } | Op::Forgotten => ITEM_BYTES,
         }
     }
 }
@@ -172,8 +182,34 @@ pub struct Table {
     pub cells: BTreeMap<TaskId, Cell>,
     /// Endings that a majority is not yet known to have on disk, by the operation that dropped their claims.
     pub out: BTreeMap<Viewstamp, Vec<Ended>>,
-    /// Sum of the hashes of all of the above, kept by every change.
+    /// Sum of the hashes of all the rest, kept by every change.
     digest: u128,
+    /// Tasks that are no more.
+    #[serde(default, skip_serializing_if = "Forgetting::is_none")]
+    pub forgetting: Forgetting,
+}
+
+/// How far a partition has forgotten its finished tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Forgetting {
+    /// How many times. Only ever grows.
+    pub count: u64,
+    /// Highest id ever forgotten. What is unknown and not above it may be a forgotten task. Only ever grows.
+    pub floor: Option<TaskId>,
+    /// What the last operation forgets, until every member has done so; in order.
+    pub ids: Vec<TaskId>,
+    /// The viewstamp of that operation.
+    pub at: Viewstamp,
+}
+
+impl Forgetting {
+    fn is_none(&self) -> bool {
+        *self == Forgetting::default()
+    }
+
+    fn digest(&self) -> u128 {
+        if self.is_none() { 0 } else { hash(3, self) }
+    }
 }
 
 fn hash(kind: u8, value: &impl Serialize) -> u128 {
@@ -188,7 +224,7 @@ impl Table {
     pub fn new(mut members: Vec<ReplicaId>) -> Table {
         members.sort_unstable();
         let digest = hash(0, &members);
-        Table { members, cells: BTreeMap::new(), out: BTreeMap::new(), digest }
+        Table { members, digest, ..Table::default() }
     }
 
     /// The digest as kept.
@@ -200,7 +236,31 @@ impl Table {
     pub fn digest_recomputed(&self) -> u128 {
         let cells = self.cells.iter().map(|(id, cell)| hash(1, &(id, cell)));
         let out = self.out.iter().map(|entry| hash(2, &entry));
-        cells.chain(out).fold(hash(0, &self.members), u128::wrapping_add)
+        let all = cells.chain(out).chain([self.forgetting.digest()]);
+        all.fold(hash(0, &self.members), u128::wrapping_add)
+    }
+
+    fn set_forgetting(&mut self, forgetting: Forgetting) {
+        self.digest = self.digest.wrapping_sub(self.forgetting.digest()).wrapping_add(forgetting.digest());
+        self.forgetting = forgetting;
+    }
+
+    /// Forgets tasks by the operation at this viewstamp.
+    fn forget(&mut self, ids: &[TaskId], at: Viewstamp) -> Result<(), Misfit> {
+        let misfit = |id: &TaskId, why| Misfit { at, id: *id, why };
+        let Some(last) = ids.last() else { return Err(misfit(&TaskId::MIN, "it forgets nothing")) };
+        if !self.forgetting.ids.is_empty() {
+            return Err(misfit(last, "what was forgotten before it is not forgotten everywhere"));
+        }
+        if !ids.is_sorted_by(|one, next| one < next) {
+            return Err(misfit(last, "what it forgets is not in order"));
+        }
+        if let Some(id) = ids.iter().find(|id| self.cells.contains_key(id)) {
+            return Err(misfit(id, "a task with a claim is forgotten"));
+        }
+        let floor = self.forgetting.floor.max(Some(*last));
+        self.set_forgetting(Forgetting { count: self.forgetting.count + 1, floor, ids: ids.to_vec(), at });
+        Ok(())
     }
 
     fn set_cell(&mut self, id: TaskId, cell: Option<Cell>) {
@@ -278,6 +338,14 @@ impl Table {
                 let twice = self.out.insert(at, items.clone());
                 assert!(twice.is_none(), "a viewstamp names one operation");
                 Ok(items.iter().map(|item| item.id).collect())
+            }
+            Op::Forget { ids } => self.forget(ids, at).map(|()| Vec::new()),
+            Op::Forgotten => {
+                if self.forgetting.ids.is_empty() {
+                    return Err(misfit(&TaskId::MIN, "there is nothing to be forgotten"));
+                }
+                self.set_forgetting(Forgetting { ids: Vec::new(), ..self.forgetting.clone() });
+                Ok(Vec::new())
             }
             Op::Clear { upto } => {
                 while let Some(entry) = self.out.first_entry().filter(|entry| entry.key() <= upto) {
@@ -411,6 +479,26 @@ mod tests {
             assert_eq!(table.digest(), table.digest_recomputed(), "after {op:?}");
         }
         assert_eq!(table, Table::new(Vec::new()));
+    }
+
+    #[test]
+    fn one_forgetting_ends_before_the_next_begins_and_the_floor_only_rises() {
+        let id = |time_ms| TaskId::new(time_ms, 0, 1, 2);
+        let forget = |times: &[u64]| Op::Forget { ids: times.iter().map(|time_ms| id(*time_ms)).collect() };
+        let mut table = Table::new(Vec::new());
+        assert!(table.clone().apply(&Op::Forgotten, at(1)).is_err());
+        assert!(table.clone().apply(&forget(&[]), at(1)).is_err());
+        assert!(table.clone().apply(&forget(&[7, 5]), at(1)).is_err());
+        table.apply(&forget(&[5, 7]), at(1)).unwrap();
+        assert!(table.clone().apply(&forget(&[8]), at(2)).is_err());
+        table.apply(&Op::Forgotten, at(2)).unwrap();
+        table.apply(&forget(&[6]), at(3)).unwrap();
+        let forgetting = &table.forgetting;
+        assert_eq!((forgetting.count, forgetting.floor, forgetting.at), (2, Some(id(7)), at(3)));
+        assert_eq!(table.digest(), table.digest_recomputed());
+        table.apply(&Op::Forgotten, at(4)).unwrap();
+        table.apply(&grant(ID, 1), at(5)).unwrap();
+        assert!(table.apply(&Op::Forget { ids: vec![ID] }, at(6)).is_err(), "it is claimed");
     }
 
     #[test]

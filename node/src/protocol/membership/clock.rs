@@ -14,12 +14,12 @@ impl Node {
 
     /// Whether others should lead rather than this node.
     pub(in crate::protocol) fn is_suspect(&self) -> bool {
-        self.config.clock_fencing && self.clocks.standing() >= Standing::Suspect
+        self.disk.is_slow() || self.config.clock_fencing && self.clocks.standing() >= Standing::Suspect
     }
 
     /// Whether another node may be asked to lead.
     pub(in crate::protocol) fn may_lead(&self, node: NodeId) -> bool {
-        self.standing_of(node) < Standing::Suspect
+        self.standing_of(node) < Standing::Suspect && !self.has_slow_disk(node)
     }
 
     /// How another node's clock stands, as far as that matters.
@@ -46,7 +46,7 @@ impl Node {
         }
         if self.is_fenced() {
             self.lead_nothing();
-        } else if self.is_suspect() {
+        } else if self.is_suspect() && !self.disk.is_slow() {
             self.hand_over_all();
         }
     }
@@ -65,7 +65,7 @@ impl Node {
     }
 
     /// Asks others to lead what this node leads, as far as there are any that can.
-    fn hand_over_all(&mut self) {
+    pub(in crate::protocol) fn hand_over_all(&mut self) {
         let led: Vec<PartitionId> = self.partitions.keys().copied().filter(|id| self.leads(*id)).collect();
         for id in led {
             let cohort = self.partitions[&id].cohort.clone();

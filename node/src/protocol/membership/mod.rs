@@ -4,6 +4,8 @@
 //! know the list, and commit positions only where they moved.
 
 mod clock;
+mod copy;
+mod disk;
 
 use super::peer::{Heartbeat, PeerMessage};
 use super::timers::Key;
@@ -12,6 +14,7 @@ use crate::config::mutant;
 use crate::protocol::clocks::RoundTrip;
 use crate::protocol::consistent::Epoch;
 use crate::protocol::consistent::register::Leader;
+pub use disk::{DiskReport, DiskWord, OwnDisk, Room, SLOW_US_MIN};
 use norn_client::wire::response::Standing;
 use norn_client::wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,10 +46,20 @@ pub struct Peer {
     pub round_trip_us: Option<u64>,
     /// How its wall clock stands, by its own word.
     pub standing: Standing,
+    /// What it says of its disk.
+    disk: DiskWord,
     /// It knows of this node's present start.
     knows_start: bool,
     /// What it said in starts before this one does not count: it has lost something since.
     pub counts_from: u64,
+}
+
+#[cfg(test)]
+impl Peer {
+    /// Number of its latest heartbeat.
+    pub fn latest_number(&self) -> u64 {
+        self.latest.map_or(0, |(number, ..)| number)
+    }
 }
 
 impl Node {
@@ -105,12 +118,13 @@ impl Node {
         self.look_for_silent_leaders();
         self.step_down_without_quorum();
         self.judge_clock(false);
+        self.judge_disk();
     }
 
     fn heartbeat_for(&mut self, node: NodeId, hears: Vec<NodeId>) -> Heartbeat {
         let leads: Vec<(PartitionId, Epoch)> = self.led().collect();
         let (now, boot, leads_version, standing) = (self.now, self.boot, self.leads_version, self.clocks.standing());
-        let holes = self.has_holes();
+        let (holes, disk) = (self.has_holes(), self.disk.word());
         let peer = self.peers.get_mut(&node).expect("asked for members only");
         peer.sent += 1;
         let number = peer.sent;
@@ -136,6 +150,7 @@ impl Node {
             commits,
             standing,
             holes,
+            disk,
         }
     }
 
@@ -163,6 +178,9 @@ impl Node {
         let now = self.now;
         let gap_us = self.config.election_timeout_ms * 1_000;
         let believed = mutant!(self.config, LeaderBelieved);
+        if self.retire_if_copied(from, heartbeat.seen) {
+            return;
+        }
         let Some(peer) = self.peers.get_mut(&from) else { return };
         if heartbeat.boot < peer.boot
             || (heartbeat.boot == peer.boot && peer.latest.is_some_and(|(number, ..)| number >= heartbeat.number))
@@ -190,6 +208,7 @@ impl Node {
         peer.latest = Some((heartbeat.number, heartbeat.sent_us, now.mono_us));
         peer.hears = heartbeat.hears.iter().copied().collect();
         peer.standing = heartbeat.standing;
+        peer.disk = heartbeat.disk;
         peer.knows_start = heartbeat.seen.0 == self.boot;
         if let Some((sent_us, kept_us)) = heartbeat.echo_us.filter(|_| heartbeat.seen.0 == self.boot) {
             let trip = RoundTrip { sent_us, kept_us };

@@ -7,6 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Order of claiming: higher priority first, then the older id.
 pub type Rank = (Reverse<i32>, TaskId);
 
+/// In which queue a task has ended, if that is known, and when.
+pub type Ended<'a> = (Option<&'a QueueName>, u64);
+
 /// Where a task stands for the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
@@ -65,6 +68,8 @@ impl QueueIndex {
 pub struct Index {
     queues: BTreeMap<QueueName, QueueIndex>,
     delayed: BTreeSet<(u64, TaskId)>,
+    /// Ended tasks by queue and by when they ended; without a queue where only later facts are known.
+    ended: BTreeMap<Option<QueueName>, BTreeSet<(u64, TaskId)>>,
     orphans: usize,
 }
 
@@ -129,6 +134,29 @@ impl Index {
     /// The name of a queue, the one in memory if there is one.
     pub fn shared_name(&self, queue: &QueueName) -> QueueName {
         self.queues.get_key_value(queue).map_or(queue, |(shared, _)| shared).clone()
+    }
+
+    /// A task has ended, in this queue and at this time, or is kept under them no longer.
+    pub fn change_ended(&mut self, id: TaskId, before: Option<Ended<'_>>, after: Option<Ended<'_>>) {
+        if before == after {
+            return;
+        }
+        if let Some((queue, at_ms)) = before {
+            let key = queue.cloned();
+            let ended = self.ended.get_mut(&key).expect("an ended task's queue is indexed");
+            assert!(ended.remove(&(at_ms, id)), "an ended task is in the index");
+            if ended.is_empty() {
+                self.ended.remove(&key);
+            }
+        }
+        if let Some((queue, at_ms)) = after {
+            self.ended.entry(queue.cloned()).or_default().insert((at_ms, id));
+        }
+    }
+
+    /// Ended tasks by queue, each in the order in which they ended, by their milliseconds since the Unix epoch.
+    pub fn ended(&self) -> impl Iterator<Item = (Option<&QueueName>, &BTreeSet<(u64, TaskId)>)> {
+        self.ended.iter().map(|(queue, tasks)| (queue.as_ref(), tasks))
     }
 
     /// One queue.

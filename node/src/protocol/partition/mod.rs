@@ -2,6 +2,7 @@
 //! (claims).
 
 pub mod index;
+pub mod places;
 pub mod store;
 pub mod tree;
 pub mod wound;
@@ -40,6 +41,8 @@ pub struct Partition {
     pub healing: Healing,
     /// When a `Wake` was last sent.
     pub woke_us: u64,
+    /// Since the start: up to this number, what the table says is forgotten was forgotten here.
+    forgot: u64,
 }
 
 impl Partition {
@@ -54,6 +57,7 @@ impl Partition {
             to_drop: BTreeSet::new(),
             healing: Healing::default(),
             woke_us: 0,
+            forgot: 0,
         }
     }
 
@@ -135,9 +139,9 @@ impl Partition {
         self.register
             .recent_claims()
             .filter_map(|(id, token)| {
-                let task = self.store.task(id).filter(|task| task.ended().is_some())?;
-                bytes += task.size_bytes();
-                let ending = if bytes <= ENDINGS_BYTES_MAX { task.ending() } else { Task::default() };
+                let ending = self.store.ending(id)?;
+                bytes += ending.size_bytes();
+                let ending = if bytes <= ENDINGS_BYTES_MAX { ending } else { Task::default() };
                 Some(DoneFlag { id: *id, token, ending })
             })
             .collect()
@@ -145,9 +149,11 @@ impl Partition {
 
     /// What a leader tells its followers about a task whose claim it drops: how it ended, and which claims it had.
     pub fn ending(&self, id: &TaskId) -> Option<Task> {
-        let mut ending = self.store.task(id).filter(|task| task.ended().is_some())?.ending();
-        let facts = ending.facts.get_or_insert_default();
-        facts.claims = self.register.cell(id)?.history();
+        let mut ending = self.store.ending(id)?;
+        let cell = self.register.cell(id)?;
+        if ending.tomb.is_none() {
+            ending.facts.get_or_insert_default().claims = cell.history();
+        }
         Some(ending)
     }
 
@@ -158,13 +164,44 @@ impl Partition {
         Some(Task::from_facts(Facts { cancel: Some(cancel), ..Facts::default() }))
     }
 
+    /// Whether a task may have been forgotten: then nothing that is said of it is taken.
+    pub fn may_have_forgotten(&self, id: &TaskId) -> bool {
+        self.register.table.forgetting.floor.is_some_and(|floor| *id <= floor) && !self.store.knows(id)
+    }
+
+    /// Whether a task that is known here may have been forgotten: what says so may be lost.
+    pub fn may_be_a_ghost(&self, id: &TaskId) -> bool {
+        self.healing.wound.facts && self.register.table.forgetting.floor.is_some_and(|floor| *id <= floor)
+    }
+
+    /// How many times tasks were forgotten here, where all of them certainly were.
+    pub fn forgets_surely(&self) -> Option<u64> {
+        (!self.healing.wound.facts).then(|| self.forgets())
+    }
+
+    /// How many times tasks were forgotten here. The last time, that what is to be forgotten may still be known.
+    pub fn forgets(&self) -> u64 {
+        let forgetting = &self.register.table.forgetting;
+        let open = !forgetting.ids.is_empty() && self.forgot < forgetting.count;
+        forgetting.count - u64::from(open)
+    }
+
+    /// Forgets what the table says is forgotten, which must be committed. The tasks of which anything was known.
+    pub fn forget(&mut self) -> Vec<TaskId> {
+        let Partition { register, store, .. } = self;
+        self.forgot = register.table.forgetting.count;
+        register.table.forgetting.ids.iter().filter(|id| store.forget(id)).copied().collect()
+    }
+
     /// What must always hold.
     pub fn check(&self, now: Now) -> Result<(), String> {
         let register = &self.register;
         register.check()?;
         self.store.check(|id, task| store::classify(task, register.cell(id), register.is_lapsed(id), now.wall_ms))?;
         let dropped_unseen = |ended: &&crate::protocol::consistent::table::Ended| !self.store.ended(&ended.id);
-        match self.register.table.out.values().flatten().find(dropped_unseen) {
+        // A table that has lost something may be older than what was forgotten since.
+        let whole = !self.healing.wound.table;
+        match self.register.table.out.values().flatten().find(dropped_unseen).filter(|_| whole) {
             Some(ended) => Err(format!("task {}: its claim is dropped but its ending is not known", ended.id)),
             None => Ok(()),
         }

@@ -1,10 +1,11 @@
 //! Tasks of one partition with everything that is derived from them: digests, tree, index, recent changes.
 
-use super::index::{Class, Index};
-use super::tree::{Root, Tree, bucket_of};
+use super::index::{Class, Ended, Index};
+use super::places::bucket_of;
+use super::tree::{Root, Tree};
 use crate::limits::RECENT_CHANGES_MAX;
 use crate::protocol::consistent::table::{Cell, CellState};
-use crate::protocol::task::{Content, Digest, Outline, Task, spec_digest};
+use crate::protocol::task::{Content, Digest, Outline, Task, Tomb, Wanted, buried, spec_digest};
 use crdts::CvRDT;
 use norn_client::wire::{QueueName, State, TaskId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -35,6 +36,8 @@ pub struct Learned {
 pub struct Store {
     /// Boxed, as the nodes of a map are little more than half full where ids ascend.
     tasks: BTreeMap<TaskId, Box<Entry>>,
+    /// Tasks whose retention is over; disjoint from `tasks`.
+    tombs: BTreeMap<TaskId, Tomb>,
     tree: Tree,
     index: Index,
     /// Changes numbered from 1 in each boot; the newest `RECENT_CHANGES_MAX` are kept.
@@ -44,6 +47,11 @@ pub struct Store {
     touched: BTreeSet<QueueName>,
     /// Bytes of bodies in memory.
     body_bytes: usize,
+}
+
+/// In which queue a task has ended, and when: not before it was enqueued, whatever a client says.
+fn ended<'a>(id: &TaskId, task: &'a Task<Outline>) -> Option<Ended<'a>> {
+    task.tomb().map(|tomb| (task.spec.as_ref().map(|spec| &spec.queue), tomb.at_ms.max(id.time_ms())))
 }
 
 /// Where a task stands, from its facts and its claim. `lapsed` says that the leader saw the claim run out.
@@ -72,6 +80,12 @@ impl Store {
         if delta.is_bottom() {
             return Learned::default();
         }
+        if let Some(tomb) = &delta.tomb {
+            return self.bury(id, **tomb);
+        }
+        if self.tombs.contains_key(&id) {
+            return Learned::default();
+        }
         let mut delta = delta.outlined();
         let Store { tasks, index, tree, touched, body_bytes, .. } = self;
         let mut before_class = None;
@@ -80,6 +94,7 @@ impl Store {
             .and_modify(|entry| before_class = Some(entry.class))
             .or_insert_with(|| Box::new(Entry { task: Task::default(), digest: 0, class: Class::Orphan }));
         let (before_digest, had_ended) = (entry.digest, entry.task.ended().is_some());
+        let before_ms = ended(&id, &entry.task).map(|(_, at_ms)| at_ms);
         let (before_bytes, facts_before) = (entry.body_bytes(), entry.task.facts_digest(&id));
         let spec_before = entry.task.spec.as_ref().map(|spec| (spec.queue.clone(), spec.priority, spec.hash));
         let restored = entry.restore_body(&mut delta);
@@ -109,6 +124,8 @@ impl Store {
             index.change(id, to.as_ref().map(|(queue, priority)| (queue, *priority)), None, Some(class));
             touched.extend(from.into_iter().chain(to).map(|(queue, _)| queue));
         }
+        let before = before_ms.map(|at_ms| (spec_before.as_ref().map(|(queue, ..)| queue), at_ms));
+        index.change_ended(id, before, ended(&id, &entry.task));
         let (ended, digest) = (entry.task.ended().is_some() && !had_ended, entry.digest);
         if ended && let Some(spec) = &mut entry.task.spec {
             // What is over is only read.
@@ -118,6 +135,38 @@ impl Store {
         tree.change(&id, before_digest, digest);
         self.remember(id);
         Learned { changed: true, ended, body }
+    }
+
+    /// Puts a tombstone in the place of a task, known or not.
+    fn bury(&mut self, id: TaskId, tomb: Tomb) -> Learned {
+        if let Some(known) = self.tombs.get_mut(&id) {
+            *known = (*known).max(tomb);
+            return Learned::default();
+        }
+        let (before, had_ended) = self.remove(&id);
+        self.tree.change(&id, before, buried(&id));
+        self.tombs.insert(id, tomb);
+        self.remember(id);
+        Learned { changed: true, ended: !had_ended, body: None }
+    }
+
+    /// Takes a task out of everything but the tree. Its digest, and whether it had ended.
+    fn remove(&mut self, id: &TaskId) -> (Digest, bool) {
+        let Some(entry) = self.tasks.remove(id) else { return (0, false) };
+        self.body_bytes -= entry.body_bytes();
+        let place = entry.task.spec.as_ref().map(|spec| (&spec.queue, spec.priority));
+        self.index.change(*id, place, Some(entry.class), None);
+        let had_ended = ended(id, &entry.task);
+        self.index.change_ended(*id, had_ended, None);
+        self.touched.extend(place.map(|(queue, _)| queue.clone()));
+        (entry.digest, had_ended.is_some())
+    }
+
+    /// A task is no more: nothing is known of it any longer. Whether anything was.
+    pub fn forget(&mut self, id: &TaskId) -> bool {
+        let before = if self.tombs.remove(id).is_some() { buried(id) } else { self.remove(id).0 };
+        self.tree.change(id, before, 0);
+        before != 0
     }
 
     fn remember(&mut self, id: TaskId) {
@@ -161,19 +210,59 @@ impl Store {
         self.tasks.get(id).map(|entry| entry.class)
     }
 
+    /// A task's tombstone.
+    pub fn tomb(&self, id: &TaskId) -> Option<&Tomb> {
+        self.tombs.get(id)
+    }
+
+    /// All that is known of a task, to be sent: its facts, and the body if that is not in them; or its tombstone.
+    pub fn content(&self, id: &TaskId) -> Option<(Task, Option<Wanted>)> {
+        let tomb = || Some((Task::from_tomb(*self.tomb(id)?), None));
+        self.task(id).map(|task| task.whole(*id)).or_else(tomb)
+    }
+
+    /// How a task ended: what another replica needs to judge alike.
+    pub fn ending(&self, id: &TaskId) -> Option<Task> {
+        let ended = self.task(id).filter(|task| task.ended().is_some()).map(Task::ending);
+        ended.or_else(|| self.tomb(id).map(|tomb| Task::from_tomb(*tomb)))
+    }
+
     /// A task's digest; 0 if it is unknown.
     pub fn digest(&self, id: &TaskId) -> Digest {
-        self.tasks.get(id).map_or(0, |entry| entry.digest)
+        let tomb = || if self.tombs.contains_key(id) { buried(id) } else { 0 };
+        self.tasks.get(id).map_or_else(tomb, |entry| entry.digest)
+    }
+
+    /// Whether anything is known of a task.
+    pub fn knows(&self, id: &TaskId) -> bool {
+        self.tasks.contains_key(id) || self.tombs.contains_key(id)
+    }
+
+    /// Whether a task's spec is not known, and could be.
+    pub fn lacks_spec(&self, id: &TaskId) -> bool {
+        !self.tombs.contains_key(id) && self.task(id).is_none_or(|task| task.spec.is_none())
     }
 
     /// Whether a task is known to have ended.
     pub fn ended(&self, id: &TaskId) -> bool {
-        self.tasks.get(id).is_some_and(|entry| entry.task.ended().is_some())
+        self.tombs.contains_key(id) || self.task(id).is_some_and(|task| task.ended().is_some())
     }
 
-    /// Number of tasks.
+    /// Number of tasks, without those whose retention is over.
     pub fn count(&self) -> usize {
         self.tasks.len()
+    }
+
+    /// Tombstones after an id, in order.
+    pub fn tombs_after(&self, after: Option<TaskId>) -> impl Iterator<Item = (&TaskId, &Tomb)> {
+        use std::ops::Bound;
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.tombs.range((from, Bound::Unbounded))
+    }
+
+    /// Number of tombstones.
+    pub fn tombs_count(&self) -> usize {
+        self.tombs.len()
     }
 
     /// Tasks after an id, in order.
@@ -198,16 +287,17 @@ impl Store {
         &self.tree
     }
 
-    /// Tasks and digests of some buckets. Looks at every task: for repair only.
-    pub fn bucket_digests(&self, buckets: &BTreeSet<u16>) -> BTreeMap<u16, Vec<(TaskId, Digest)>> {
-        let mut found: BTreeMap<u16, Vec<(TaskId, Digest)>> =
-            buckets.iter().map(|bucket| (*bucket, Vec::new())).collect();
-        for (id, entry) in &self.tasks {
-            if let Some(tasks) = found.get_mut(&(bucket_of(id) as u16)) {
-                tasks.push((*id, entry.digest));
-            }
-        }
-        found
+    /// Tasks and digests of a bucket after an id, in order.
+    pub fn bucket(&self, bucket: usize, after: Option<TaskId>) -> impl Iterator<Item = (TaskId, Digest)> + '_ {
+        let is_wanted = move |id: &TaskId| after.is_none_or(|after| *id > after) && bucket_of(id) == bucket;
+        let within = self.tree.ranges(bucket, after).flat_map(|range| {
+            let tasks = self.tasks.range(range.clone()).map(|(id, entry)| (*id, entry.digest));
+            let tombs = self.tombs.range(range).map(|(id, _)| (*id, buried(id)));
+            let mut known: Vec<(TaskId, Digest)> = tasks.chain(tombs).collect();
+            known.sort_unstable_by_key(|(id, _)| *id);
+            known
+        });
+        within.filter(move |(id, _)| is_wanted(id))
     }
 
     /// Number of the latest change.
@@ -240,7 +330,14 @@ impl Store {
             }
             let place = entry.task.spec.as_ref().map(|spec| (&spec.queue, spec.priority));
             index.change(*id, place, None, Some(entry.class));
+            index.change_ended(*id, None, ended(id, &entry.task));
             tree.change(id, 0, entry.digest);
+        }
+        for id in self.tombs.keys() {
+            if self.tasks.contains_key(id) {
+                return Err(format!("task {id}: it is known beside its tombstone"));
+            }
+            tree.change(id, 0, buried(id));
         }
         let body_bytes: usize = self.tasks.values().map(|entry| entry.body_bytes()).sum();
         if body_bytes != self.body_bytes {

@@ -4,6 +4,7 @@
 //! (`merkle_light`), and only where something changed since: groups of buckets keep their own roots, and the leaves of the
 //! tree above are those. As both numbers are powers of two, no leaf is ever duplicated, and the root is that of one tree.
 
+use super::places::{Places, bucket_of};
 use crate::limits::BUCKETS;
 use crate::protocol::task::Digest;
 use merkle_light::hash::Algorithm;
@@ -11,14 +12,16 @@ use merkle_light::merkle::MerkleTree;
 use norn_client::wire::TaskId;
 use std::cell::Cell;
 use std::hash::Hasher;
-use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+use std::ops::{Range, RangeInclusive};
+use xxhash_rust::xxh3::xxh3_128;
 
 /// Root of the tree; all zero for an empty partition.
 pub type Root = u128;
 
 /// Buckets under one node of the middle level.
-const GROUP_BUCKETS: usize = 32;
-const GROUPS: usize = BUCKETS / GROUP_BUCKETS;
+pub const GROUP_BUCKETS: usize = 32;
+/// Nodes of the middle level.
+pub const GROUPS: usize = BUCKETS / GROUP_BUCKETS;
 const _: () = assert!(GROUP_BUCKETS.is_power_of_two() && GROUPS.is_power_of_two() && GROUPS >= 2);
 
 /// Hashes a pair of nodes in one go; leaves are digests already.
@@ -64,11 +67,6 @@ impl Algorithm<[u8; 16]> for NodeHash {
     }
 }
 
-/// The bucket of a task.
-pub fn bucket_of(id: &TaskId) -> usize {
-    (xxh3_64(id.as_bytes()) % BUCKETS as u64) as usize
-}
-
 /// The buckets, and the tree above as last built.
 #[derive(Debug, Default)]
 pub struct Tree {
@@ -79,6 +77,8 @@ pub struct Tree {
     /// Roots of the groups; absent where a bucket changed since.
     groups: Vec<Cell<Option<[u8; 16]>>>,
     root: Cell<Option<Root>>,
+    /// Where the tasks of the buckets are.
+    places: Places,
 }
 
 fn root_of(leaves: impl Iterator<Item = [u8; 16]>) -> [u8; 16] {
@@ -86,7 +86,7 @@ fn root_of(leaves: impl Iterator<Item = [u8; 16]>) -> [u8; 16] {
 }
 
 impl Tree {
-    /// A task's digest changed.
+    /// A task's digest changed; 0 is that of a task which is not there.
     pub fn change(&mut self, id: &TaskId, before: Digest, after: Digest) {
         if before == after {
             return;
@@ -96,6 +96,11 @@ impl Tree {
             self.groups = vec![Cell::new(None); GROUPS];
         }
         let number = bucket_of(id);
+        match (before, after) {
+            (0, _) => self.places.insert(number, id),
+            (_, 0) => self.places.remove(number, id),
+            _ => {}
+        }
         self.groups[number / GROUP_BUCKETS].set(None);
         let bucket = &mut self.buckets[number];
         *bucket = bucket.wrapping_sub(before).wrapping_add(after);
@@ -117,11 +122,37 @@ impl Tree {
         root
     }
 
+    /// Buckets of a group.
+    pub fn buckets_of(group: usize) -> Range<usize> {
+        group * GROUP_BUCKETS..(group + 1) * GROUP_BUCKETS
+    }
+
+    /// Digests of all groups; `None` for those without tasks.
+    pub fn group_digests(&self) -> impl Iterator<Item = Option<Digest>> + '_ {
+        let is_filled = |group: usize| Tree::buckets_of(group).any(|bucket| self.count(bucket) > 0);
+        (0..GROUPS).map(move |group| is_filled(group).then(|| u128::from_be_bytes(self.group_root(group))))
+    }
+
+    /// Digests of the buckets of a group; `None` for those without tasks.
+    pub fn bucket_digests(&self, group: usize) -> impl Iterator<Item = Option<Digest>> + '_ {
+        Tree::buckets_of(group).map(|bucket| (self.count(bucket) > 0).then(|| self.buckets[bucket]))
+    }
+
+    /// Tasks in a bucket.
+    pub fn count(&self, bucket: usize) -> usize {
+        self.places.count(bucket)
+    }
+
+    /// In order, the ranges of ids in which all tasks of a bucket are that come after one. Others may be there, too.
+    pub fn ranges(&self, bucket: usize, after: Option<TaskId>) -> impl Iterator<Item = RangeInclusive<TaskId>> + '_ {
+        self.places.ranges(bucket, after)
+    }
+
     fn group_root(&self, group: usize) -> [u8; 16] {
         if let Some(root) = self.groups[group].get() {
             return root;
         }
-        let buckets = &self.buckets[group * GROUP_BUCKETS..(group + 1) * GROUP_BUCKETS];
+        let buckets = &self.buckets[Tree::buckets_of(group)];
         let root = root_of(buckets.iter().map(|digest| digest.to_be_bytes()));
         self.groups[group].set(Some(root));
         root
@@ -131,26 +162,15 @@ impl Tree {
     pub fn equals(&self, other: &Tree, turn: usize) -> bool {
         let group = turn % GROUPS;
         let groups_equal = || self.buckets.is_empty() || self.group_root(group) == other.group_root(group);
-        self.sum == other.sum && self.buckets().eq(other.buckets()) && (other.buckets.is_empty() || groups_equal())
+        let is_empty = |tree: &Tree| tree.buckets.iter().all(|digest| *digest == 0);
+        let buckets_equal = || self.buckets == other.buckets && self.places == other.places;
+        let equal = || (is_empty(self) && is_empty(other)) || buckets_equal();
+        self.sum == other.sum && equal() && (other.buckets.is_empty() || groups_equal())
     }
 
     /// Digest of all tasks together, without building the tree.
     pub fn sum(&self) -> Digest {
         self.sum
-    }
-
-    /// Digests of all buckets that are not empty.
-    pub fn buckets(&self) -> impl Iterator<Item = (u16, Digest)> + '_ {
-        self.buckets
-            .iter()
-            .enumerate()
-            .filter(|(_, digest)| **digest != 0)
-            .map(|(bucket, digest)| (bucket as u16, *digest))
-    }
-
-    /// Digest of one bucket.
-    pub fn bucket(&self, bucket: u16) -> Digest {
-        self.buckets.get(usize::from(bucket)).copied().unwrap_or(0)
     }
 }
 
@@ -159,7 +179,12 @@ mod tests {
     use super::*;
 
     fn id(number: u32) -> TaskId {
-        TaskId::new(1, number, 2, 3)
+        TaskId::new(u64::from(number), 1, 2, 3)
+    }
+
+    /// Which children of a node are not alike.
+    fn differing(one: impl Iterator<Item = Option<Digest>>, other: impl Iterator<Item = Option<Digest>>) -> Vec<usize> {
+        one.zip(other).enumerate().filter(|(_, (one, other))| one != other).map(|(place, _)| place).collect()
     }
 
     #[test]
@@ -176,8 +201,10 @@ mod tests {
         assert_eq!(one.root(), other.root());
         other.change(&id(3), 22, 23);
         assert_ne!(one.root(), other.root());
-        let differing = (0..BUCKETS as u16).filter(|bucket| one.bucket(*bucket) != other.bucket(*bucket)).count();
-        assert_eq!(differing, 1);
+        assert_eq!(differing(one.group_digests(), other.group_digests()), [bucket_of(&id(3)) / GROUP_BUCKETS]);
+        let group = bucket_of(&id(3)) / GROUP_BUCKETS;
+        let buckets = differing(one.bucket_digests(group), other.bucket_digests(group));
+        assert_eq!(buckets, [bucket_of(&id(3)) % GROUP_BUCKETS]);
         other.change(&id(3), 23, 22);
         assert_eq!(one.root(), other.root());
     }
@@ -189,7 +216,7 @@ mod tests {
             for number in 0..20 {
                 tree.change(&id(round * 20 + number), 0, u128::from(round * number) * 31 + 5);
             }
-            let whole = root_of((0..BUCKETS as u16).map(|bucket| tree.bucket(bucket).to_be_bytes()));
+            let whole = root_of(tree.buckets.iter().map(|digest| digest.to_be_bytes()));
             assert_eq!(tree.root(), u128::from_be_bytes(whole), "what is kept of earlier rounds is still true");
         }
     }
@@ -201,6 +228,8 @@ mod tests {
         tree.change(&id(1), 0, 9);
         assert_ne!(tree.root(), 0);
         tree.change(&id(1), 9, 0);
-        assert_eq!((tree.root(), tree.buckets().count()), (0, 0));
+        assert_eq!(tree.root(), 0);
+        assert!(tree.group_digests().all(|digest| digest.is_none()));
+        assert!(tree.equals(&Tree::default(), 0) && Tree::default().equals(&tree, 0));
     }
 }

@@ -38,9 +38,9 @@
 //! of the cluster knows of this start: until then an acknowledgement of before the loss may still be counted, together with
 //! one of a replica that stored the fact after it had agreed.
 
-use norn_client::wire::NodeId;
+use norn_client::wire::{NodeId, TaskId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::protocol::consistent::Viewstamp;
@@ -80,6 +80,8 @@ pub struct Healing {
     pub target: Option<Viewstamp>,
     /// Others that agreed on the facts since all members know of this start.
     pub agreed: BTreeSet<NodeId>,
+    /// Tasks known here that others have forgotten, and which others.
+    gone: BTreeMap<TaskId, BTreeSet<NodeId>>,
 }
 
 impl Healing {
@@ -110,6 +112,13 @@ impl Healing {
         self.untold = false;
     }
 
+    /// Another replica has forgotten a task that is known here. How many have.
+    pub fn gone(&mut self, id: TaskId, by: NodeId) -> usize {
+        let others = self.gone.entry(id).or_default();
+        others.insert(by);
+        others.len()
+    }
+
     /// Whether records of the table may be passed over here.
     pub fn is_passing(&self) -> bool {
         self.passing
@@ -137,6 +146,7 @@ impl Healing {
         if !self.wound.table && self.agreed.len() >= agreements_needed(replicas) {
             self.wound.facts = false;
             self.agreed.clear();
+            self.gone.clear();
         }
         self.wound != before
     }

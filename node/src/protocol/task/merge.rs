@@ -60,6 +60,10 @@ impl<S: Content> CvRDT for Task<S> {
     }
 
     fn merge(&mut self, other: Self) {
+        if self.tomb.is_some() || other.tomb.is_some() {
+            *self = Task { tomb: self.tomb.take().max(other.tomb), ..Task::default() };
+            return;
+        }
         let mut conflict = false;
         match (&mut self.spec, other.spec) {
             (Some(known), Some(spec)) => {

@@ -12,7 +12,7 @@ mod outline;
 mod tests;
 mod view;
 
-pub use digest::{Digest, spec_digest};
+pub use digest::{Digest, buried, spec_digest};
 pub use merge::Conflict;
 pub use outline::{Body, Content, Outline, Place, Wanted};
 pub use view::visible;
@@ -33,6 +33,18 @@ pub struct Task<S = Arc<Spec>> {
     pub spec: Option<S>,
     /// Everything that came later.
     pub facts: Option<Box<Facts>>,
+    /// All that is left, once its retention is over: nothing else stands beside it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tomb: Option<Box<Tomb>>,
+}
+
+/// Tombstone of a task: that it ended. The top of the lattice, so that whatever is still said of the task is over, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Tomb {
+    /// How it ended.
+    pub state: State,
+    /// When, in milliseconds since the Unix epoch.
+    pub at_ms: u64,
 }
 
 /// What is known of a task beyond its spec. Lists are sorted by key and hold each key once.
@@ -99,19 +111,19 @@ pub struct PastClaim {
 
 impl<S> Default for Task<S> {
     fn default() -> Self {
-        Task { spec: None, facts: None }
+        Task { spec: None, facts: None, tomb: None }
     }
 }
 
 impl Task {
     /// Only a spec.
     pub fn from_spec(spec: Arc<Spec>) -> Self {
-        Task { spec: Some(spec), facts: None }
+        Task { spec: Some(spec), ..Task::default() }
     }
 
     /// Only later facts.
     pub fn from_facts(facts: Facts) -> Self {
-        Task { spec: None, facts: Some(Box::new(facts)) }
+        Task { facts: Some(Box::new(facts)), ..Task::default() }
     }
 
     /// One log entry.
@@ -129,9 +141,14 @@ impl Task {
         Task::from_facts(Facts { cancel: Some(cancel), ..Facts::default() })
     }
 
+    /// Only that it ended.
+    pub fn from_tomb(tomb: Tomb) -> Self {
+        Task { tomb: Some(Box::new(tomb)), ..Task::default() }
+    }
+
     /// As it is kept.
     pub fn outlined(self) -> Task<Outline> {
-        Task { spec: self.spec.map(Outline::new), facts: self.facts }
+        Task { spec: self.spec.map(Outline::new), facts: self.facts, tomb: self.tomb }
     }
 }
 
@@ -139,19 +156,24 @@ impl Task<Outline> {
     /// As it travels, if its body is in memory. If not, the spec is left out, and comes with what is to be asked for.
     pub fn whole(&self, id: TaskId) -> (Task, Option<Wanted>) {
         let spec = self.spec.as_ref().and_then(|spec| spec.body.here().cloned());
-        (Task { spec, facts: self.facts.clone() }, self.spec.as_ref().and_then(|spec| spec.wanted(id)))
+        let wanted = self.spec.as_ref().and_then(|spec| spec.wanted(id));
+        (Task { spec, facts: self.facts.clone(), tomb: self.tomb.clone() }, wanted)
     }
 }
 
 impl<S: Content> Task<S> {
     /// Nothing is known.
     pub fn is_bottom(&self) -> bool {
-        self.spec.is_none() && self.facts.as_ref().is_none_or(|facts| **facts == Facts::default())
+        let no_facts = self.facts.as_ref().is_none_or(|facts| **facts == Facts::default());
+        self.spec.is_none() && no_facts && self.tomb.is_none()
     }
 
     /// How the task ended, if it did. Monotone: once `Some`, always `Some`; completion shows over death, death over
     /// cancellation.
     pub fn ended(&self) -> Option<State> {
+        if let Some(tomb) = &self.tomb {
+            return Some(tomb.state);
+        }
         let facts = self.facts.as_ref()?;
         if !facts.completions.is_empty() {
             return Some(State::Done);
@@ -159,8 +181,23 @@ impl<S: Content> Task<S> {
         facts.cancel.as_ref().map(|cancel| if cancel.dead { State::Dead } else { State::Cancelled })
     }
 
+    /// What would be left of it at the end of its retention, if it has ended.
+    pub fn tomb(&self) -> Option<Tomb> {
+        let state = self.ended()?;
+        if let Some(tomb) = &self.tomb {
+            return Some(**tomb);
+        }
+        let facts = self.facts.as_ref()?;
+        let cancelled_ms = facts.cancel.as_ref().map_or(0, |cancel| cancel.at_ms);
+        let at_ms = facts.winner().map_or(cancelled_ms, |(_, completed)| completed.at_ms);
+        Some(Tomb { state, at_ms })
+    }
+
     /// The facts that make it ended, without anything else: what a replica needs to judge alike.
     pub fn ending(&self) -> Task {
+        if let Some(tomb) = &self.tomb {
+            return Task::from_tomb(**tomb);
+        }
         let Some(facts) = &self.facts else { return Task::default() };
         Task::from_facts(Facts {
             completions: facts.completions.clone(),

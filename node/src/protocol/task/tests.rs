@@ -30,6 +30,11 @@ fn cancel() -> impl Strategy<Value = Cancel> {
 
 /// One fact, as a client or a leader would write it.
 fn delta() -> impl Strategy<Value = Task> {
+    let tomb = (3usize..6, 0u64..2).prop_map(|(state, at_ms)| Tomb { state: State::ALL[state], at_ms });
+    prop_oneof![20 => fact(), 1 => tomb.prop_map(Task::from_tomb)]
+}
+
+fn fact() -> impl Strategy<Value = Task> {
     prop_oneof![
         spec().prop_map(|spec| Task::from_spec(Arc::new(spec))),
         (token(), 0u32..3, bytes()).prop_map(|(token, sequence, data)| Task::from_update(token, sequence, data)),
@@ -100,7 +105,8 @@ proptest! {
     #[test]
     fn equal_digests_mean_equal_tasks(a in task(), b in task()) {
         let id = TaskId::new(1, 2, 3, 4);
-        prop_assert_eq!(a == b || (a.is_bottom() && b.is_bottom()), a.digest(&id) == b.digest(&id));
+        let buried = a.tomb.is_some() && b.tomb.is_some();
+        prop_assert_eq!(a == b || (a.is_bottom() && b.is_bottom()) || buried, a.digest(&id) == b.digest(&id));
     }
 
     #[test]
@@ -122,6 +128,16 @@ proptest! {
         for (token, length) in next {
             prop_assert_eq!(a.visible_length(token), length);
         }
+    }
+
+    #[test]
+    fn nothing_stands_beside_a_tombstone(a in task(), b in task(), at_ms in any::<u64>()) {
+        let buried = join(&a, &Task::from_tomb(Tomb { state: State::Done, at_ms }));
+        prop_assert!(buried.spec.is_none() && buried.facts.is_none());
+        let after = join(&b, &buried);
+        prop_assert!(after.spec.is_none() && after.facts.is_none() && after.ended().is_some());
+        prop_assert_eq!(after.ending(), after.clone());
+        prop_assert_eq!(a.tomb().map(|tomb| tomb.state), a.ended());
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Bodies that do not fit into memory, and logs that cannot give them back.
 
+use super::forgetting::LONG_MS;
 use super::*;
-use crate::protocol::task::Place;
+use crate::protocol::task::{Place, Task, Tomb};
 
 fn without_memory() -> Config {
     Config { payload_memory_bytes: 0, ..Config::default() }
@@ -178,4 +179,62 @@ fn a_node_that_keeps_as_many_tasks_as_it_may_refuses_more_and_says_so() {
     let tasks = vec![NewTask { id: first, spec: spec(b"1", 0) }];
     let response = cluster.ask(1, Request::Enqueue { tasks, acks: Acks::Quorum });
     assert!(matches!(&response, Response::Acked(results) if results[0].is_ok()), "{response:?}");
+}
+
+#[test]
+fn finished_tasks_are_archived_whole_and_what_is_buried_has_no_body() {
+    let mut cluster = Cluster::with_config(3, &Config { archives: true, ..without_memory() });
+    let id = cluster.done(b"finished");
+    cluster.advance(1_500);
+    let loads = cluster.loads;
+    cluster.skip(LONG_MS);
+    cluster.run_until(|cluster| (0..3).all(|index| cluster.replica_of(index, &id).store.tomb(&id).is_some()));
+    assert!(cluster.loads > loads, "its body was in no memory");
+    let archived: Vec<&[u8]> = cluster.archived.iter().map(|view| view.spec.payload.as_slice()).collect();
+    assert_eq!(archived, [b"finished"]);
+    cluster.advance(1_500);
+    assert!((0..3).all(|index| cluster.nodes[index].bodies.tasks() == 0), "it counts as a task no more");
+}
+
+#[test]
+fn a_finished_task_whose_body_is_lost_is_archived_and_buried_when_it_is_back() {
+    let mut cluster = Cluster::with_config(3, &Config { archives: true, ..without_memory() });
+    let id = cluster.done(b"finished");
+    cluster.advance(1_500);
+    let leader = cluster.leader(&id);
+    cluster.spoil(leader);
+    cluster.skip(LONG_MS);
+    cluster.run_until(|cluster| cluster.lost(leader) == 1);
+    assert!(cluster.replica_of(leader, &id).store.tomb(&id).is_none() && cluster.archived.is_empty());
+    cluster.run_until(|cluster| cluster.replica_of(leader, &id).store.tomb(&id).is_some());
+    let archived: Vec<&[u8]> = cluster.archived.iter().map(|view| view.spec.payload.as_slice()).collect();
+    assert_eq!(archived, [b"finished"]);
+    assert_eq!(cluster.lost(leader), 0);
+}
+
+#[test]
+fn a_tombstone_takes_a_body_out_of_memory_and_a_move_finds_none() {
+    let mut cluster = Cluster::new(1);
+    let ids: Vec<TaskId> = (0..3).map(|_| cluster.enqueue(0, &[7; 1_000], 0x12_3456)).collect();
+    cluster.advance(10);
+    let before = cluster.body_bytes(0);
+    let partition = cluster.nodes[0].partition_of(&ids[1]);
+    let tomb = Task::from_tomb(Tomb { state: State::Done, at_ms: 1 });
+    let mut effects = Vec::new();
+    cluster.nodes[0].learn(partition, vec![(ids[1], tomb)]);
+    let place = Place { file: NonZeroU32::MAX, offset: 0 };
+    let ranges = vec![Moved { partition, first: ids[0], last: ids[2], place }];
+    cluster.nodes[0].step(cluster.now, Event::Moved { ranges }, &mut effects);
+    cluster.carry_out(0, effects);
+    cluster.drain();
+    assert_eq!(cluster.body_bytes(0) * 3, before * 2);
+    let part = cluster.nodes[0].save(&mut Cursor::default(), usize::MAX);
+    let saved = part.records.iter().filter_map(|record| match record {
+        Record::Facts { items, .. } => Some(items.iter().filter(|(id, _)| *id == ids[1])),
+        _ => None,
+    });
+    let saved: Vec<bool> = saved.flatten().map(|(_, task)| task.spec.is_none() && task.tomb.is_some()).collect();
+    assert_eq!((saved, part.gaps), (vec![true], Vec::new()));
+    cluster.restart(0);
+    assert_eq!(cluster.body_bytes(0) * 3, before * 2);
 }

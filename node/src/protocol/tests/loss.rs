@@ -5,7 +5,7 @@ use norn_client::wire::response::{Guarantee, Health};
 
 impl Cluster {
     /// Where in a node's log such records are.
-    fn places(&self, index: usize, of: impl Fn(&Record) -> bool) -> BTreeSet<u64> {
+    pub(super) fn places(&self, index: usize, of: impl Fn(&Record) -> bool) -> BTreeSet<u64> {
         (0..).zip(&self.logs[index]).filter(|(_, record)| of(record)).map(|(ordinal, _)| ordinal).collect()
     }
 
@@ -23,7 +23,7 @@ impl Cluster {
         node
     }
 
-    fn restart_without(&mut self, index: usize, lost: &BTreeSet<u64>) {
+    pub(super) fn restart_without(&mut self, index: usize, lost: &BTreeSet<u64>) {
         self.queue.retain(|(at, _)| *at != index);
         self.down.remove(&index);
         let mut node = self.replay_without(index, lost);

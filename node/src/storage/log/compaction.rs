@@ -89,6 +89,7 @@ impl<D: Disk> Log<D> {
         if std::mem::take(&mut self.compaction.removed) {
             self.disk.sync_directory()?;
         }
+        self.space.look(&mut self.disk)?;
         let starting = !std::mem::replace(&mut self.compaction.started, true);
         if self.compaction.writer.is_some() || !self.is_long(starting) {
             return Ok(Upkeep::Rest);
@@ -110,6 +111,11 @@ impl<D: Disk> Log<D> {
     /// Whether so much of the log is history that a snapshot is worth its bytes: then disk and restarts are bounded by
     /// live data. A start is a good moment, as the longest wait has just been seen.
     fn is_long(&self, starting: bool) -> bool {
+        // The state is not larger than what it comes from: what would use up the last room is not begun.
+        let room = self.disk.space().unwrap_or(0);
+        if room < self.stats.history_bytes.saturating_add(self.stats.snapshot_bytes) {
+            return false;
+        }
         let live_bytes = self.config.compact_bytes.max(self.stats.snapshot_bytes);
         let bytes_max = if starting { live_bytes / 2 } else { live_bytes };
         self.stats.history_bytes > bytes_max.max(self.compaction.retry_bytes)

@@ -1,11 +1,12 @@
 //! Bodies in segments and snapshots, whole, damaged and gone.
 
 use super::*;
+use crate::protocol::task::Tomb;
 use crate::protocol::{Moved, Part};
 use crate::storage::disk::Disk;
 use crate::storage::double::Double;
 use crate::storage::{Identity, Log, LogConfig, Replay, Saved, Upkeep};
-use norn_client::wire::{NodeId, PartitionId, QueueName};
+use norn_client::wire::{NodeId, PartitionId, QueueName, State};
 
 const CONFIG: LogConfig =
     LogConfig { segment_bytes: 2_000, compact_bytes: 8_000, ahead_bytes: 0, ..LogConfig::DEFAULT };
@@ -57,7 +58,7 @@ fn all() -> Vec<Option<Arc<Spec>>> {
 /// The state as a node without bodies in memory gives it out: two parts, with records of one and of all other tasks.
 fn parts(wanted: &[Wanted]) -> [Part; 2] {
     let part = |wanted: &[Wanted], first: Option<Record>, last: bool| {
-        let bare = wanted.iter().map(|wanted| (wanted.id, Task { spec: None, facts: None })).collect();
+        let bare = wanted.iter().map(|wanted| (wanted.id, Task::default())).collect();
         let mut records: Vec<Record> = first.into_iter().collect();
         let gap = |(item, wanted): (usize, &Wanted)| Gap { record: records.len(), item, wanted: *wanted };
         let gaps = wanted.iter().enumerate().map(gap).collect();
@@ -158,6 +159,22 @@ fn a_snapshot_has_the_bodies_and_says_where_before_it_takes_the_place_of_anythin
     })
     .unwrap();
     assert_eq!(replayed, all());
+}
+
+#[test]
+fn tombstones_in_a_snapshot_move_no_body() {
+    let disk = Double::default();
+    let (mut log, wanted) = filled(&disk);
+    assert_eq!(log.upkeep(), Ok(Upkeep::Begin));
+    let [first, mut last] = parts(&wanted);
+    // Their ids are among, before and behind those of tasks.
+    let tomb = Task::from_tomb(Tomb { state: State::Done, at_ms: 1 });
+    let items = Arc::new(vec![(id(0), tomb.clone()), (id(LENGTHS.len()), tomb)]);
+    last.records.push(Record::Facts { partition: PartitionId(0), items });
+    assert_eq!((log.save_part(first), log.save_part(last)), (Ok(Saved::Part), Ok(Saved::Whole)));
+    let Ok(Upkeep::Moved(moved)) = log.upkeep() else { panic!("nothing else comes first") };
+    let ranges: Vec<(TaskId, TaskId)> = moved.iter().map(|moved| (moved.first, moved.last)).collect();
+    assert_eq!(ranges, [(id(0), id(0)), (id(1), id(LENGTHS.len() - 1))]);
 }
 
 #[test]

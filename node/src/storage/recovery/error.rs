@@ -3,6 +3,10 @@
 use super::super::disk::DiskError;
 use super::super::examine::Loss;
 
+/// What to do where no copy of a file is left. Members cannot be replaced yet, and an empty directory is another node.
+pub const WITHOUT_A_COPY: &str = "without one, see what `norn log repair` can do; if it refuses, keep the data \
+     directory and leave this node stopped: its partitions go on with their replicas on other nodes";
+
 /// Why a log is not opened. Whole records are all where they were.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
@@ -12,7 +16,7 @@ pub enum OpenError {
     /// Bytes are not what was written, where a crash leaves none such.
     #[error(
         "{file} at byte {offset}: {known}; {loss}; what was already acknowledged may be damaged: restore the file from \
-         a copy, or move the data directory aside and start the node as a new member"
+         a copy; {WITHOUT_A_COPY}"
     )]
     Damaged {
         /// The segment.
@@ -26,8 +30,8 @@ pub enum OpenError {
     },
     /// A segment is missing, or a file is named like one and is none.
     #[error(
-        "{file}: {known}; put back the files that are missing and take away those that do not belong here, or move the \
-         data directory aside and start the node as a new member"
+        "{file}: {known}; put back the files that are missing and take away those that do not belong here, from a copy of \
+         the data directory; {WITHOUT_A_COPY}"
     )]
     Names {
         /// The file that breaks the sequence.
@@ -38,7 +42,7 @@ pub enum OpenError {
     /// A segment of another node, another cluster or another place in the log.
     #[error(
         "{file} at byte 0: the header is whole, but {known}; it was copied from elsewhere: restore the right file from \
-         a copy, or move the data directory aside and start the node as a new member"
+         a copy; {WITHOUT_A_COPY}"
     )]
     Foreign {
         /// The segment.
@@ -47,10 +51,7 @@ pub enum OpenError {
         known: String,
     },
     /// Written by another version of the program.
-    #[error(
-        "{file} at byte {offset}: {known}; start the version of norn that wrote it, or move the data directory aside and \
-         start the node as a new member"
-    )]
+    #[error("{file} at byte {offset}: {known}; start the version of norn that wrote it")]
     Version {
         /// The segment.
         file: String,
@@ -61,8 +62,8 @@ pub enum OpenError {
     },
     /// The node did not accept a whole record.
     #[error(
-        "{file} at byte {offset}: record {ordinal} is whole, but the node refuses it: {cause}; keep the data directory \
-         for a report, and start the node on another one as a new member"
+        "{file} at byte {offset}: record {ordinal} is whole, but the node refuses it: {cause}; report it with the data \
+         directory, and restore that from a copy; {WITHOUT_A_COPY}"
     )]
     Refused {
         /// The segment.

@@ -11,6 +11,12 @@ use super::super::reader::{Frame, Next, Reader};
 use super::super::sequence::{Sequence, Turn};
 use super::super::slot::Slot;
 use super::{OpenError, Position, Replay, decode, describe, describe_turn};
+use crate::limits::RECORD_BYTES_MAX;
+
+/// No segment has records behind this, and what is appended here still has a place that fits the field of a head.
+const END_MAX: u64 = 3 << 30;
+
+const _: () = assert!(END_MAX + (2 * RECORD_BYTES_MAX as u64) < u32::MAX as u64);
 
 /// Up to where a segment was once durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +129,12 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
     fn take(&mut self, frame: &Frame<'_>) -> Result<(), OpenError> {
         let (offset, ordinal) = (frame.offset, frame.head.ordinal);
         let record = decode(self.file, frame)?;
-        self.heads.push(Some(Slot::of(&frame.head, offset, frame.bytes, &record)));
+        let slot = Slot::of(&frame.head, offset, frame.bytes, &record);
+        let Some(slot) = slot.filter(|_| offset + frame.bytes <= END_MAX) else {
+            let known = format!("record {ordinal} stands where no segment has records: each ends long before 4 GiB");
+            return Err(OpenError::Damaged { file: self.file.into(), offset, known, loss: Loss::default() });
+        };
+        self.heads.push(Some(slot));
         self.position.pass(&record);
         self.records += 1;
         self.synced = self.synced.max(synced_before(ordinal, frame.head.unsynced));
@@ -206,11 +217,8 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
             Some(damage) => damage.clone(),
             None => (self.position.length, format!("the segment ends before record {}", self.position.next_ordinal)),
         };
-        (self.visit)(Replay::Lost(loss.clone())).map_err(|cause| OpenError::Damaged {
-            file: self.file.into(),
-            offset,
-            known: format!("{known}; {cause}"),
-            loss,
-        })
+        let file: String = self.file.into();
+        let told = (self.visit)(Replay::Lost { file: file.clone(), offset, loss: loss.clone() });
+        told.map_err(|cause| OpenError::Damaged { file, offset, known: format!("{known}; {cause}"), loss })
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn survey<D: Disk>(disk: &D) -> Result<Survey, OpenError> {
     survey.last = survey.first - 1;
     for file in files {
         let superseded = snapshot::number(&file).is_some_and(|number| number < survey.first);
-        if superseded || snapshot::is_partial(&file) {
+        if superseded || snapshot::is_partial(&file) || segment::is_partial(&file) {
             survey.obsolete.push(file);
             continue;
         }

@@ -41,7 +41,7 @@ fn read_back(bytes: &[u8]) -> Result<(Summary, Vec<Record>, Vec<Loss>), OpenErro
                 assert!(!covered && losses.is_empty());
                 found.push(record);
             }
-            Replay::Lost(loss) => losses.push(loss),
+            Replay::Lost { loss, .. } => losses.push(loss),
         }
         Ok(())
     })?;
@@ -62,7 +62,7 @@ fn what_is_written_is_read() {
 fn whose_the_lost_records_were_is_told() {
     let (bytes, places) = written();
     let told = [
-        "lost: record 2 (1 of which no head is left, so of any partition of this node)",
+        "lost: record 2 (1 unknown of the node itself)",
         "lost: record 3 (1 vote of partition 2)",
         "lost: record 4 (1 install of partition 2)",
         "lost: record 5 (1 facts of partition 2)",

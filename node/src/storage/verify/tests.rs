@@ -1,7 +1,7 @@
 //! Verification tells exactly what is wrong, and a whole log is told to be whole.
 
 use super::*;
-use crate::storage::double::{Double, record};
+use crate::storage::double::{Double, record, sample};
 use crate::storage::log::{Identity, Log, LogConfig};
 use crate::storage::slot::SLOT_BYTES;
 use norn_client::wire::NodeId;
@@ -128,4 +128,62 @@ fn missing_and_swapped_and_short_files_are_told() {
     let found = problems(&torn);
     assert!(found.iter().all(|problem| problem.loss.is_empty()), "a crash may have left it so: {found:?}");
     assert!(found.iter().any(|problem| problem.known.contains("a start cuts them")), "{found:?}");
+}
+
+/// Goal: a verification and a start agree. What a start refuses, or reads with a loss, is told; what is told to be whole is
+/// started from without a loss. Method: every length of every file, and changed bytes everywhere, with a snapshot and without.
+#[test]
+fn a_start_and_a_verification_agree() {
+    let (mut whole, mut refused, mut lossy) = (0, 0, 0);
+    let mut judge = |files: &Files, harm: String| {
+        let found = problems(files);
+        let losses = found.iter().any(|problem| !problem.loss.is_empty());
+        match sample::start(files) {
+            Err(refusal) => {
+                assert!(!found.is_empty(), "{harm}: {refusal}");
+                refused += 1;
+            }
+            Ok((_, replayed)) if replayed.lost_records > 0 => {
+                assert!(losses, "{harm}: {replayed:?}");
+                lossy += 1;
+            }
+            Ok((_, replayed)) => {
+                assert!(!losses, "{harm}: {replayed:?} but {found:?}");
+                whole += u64::from(found.is_empty());
+            }
+        }
+    };
+    for compacted in [None, Some(20)] {
+        let files = sample::log(3, compacted);
+        judge(&files, "none".into());
+        for (file, bytes) in &files {
+            let (lengths, places) = ((0..bytes.len()).step_by(3), (0..bytes.len()).step_by(11));
+            for length in lengths {
+                let mut cut = files.clone();
+                cut.get_mut(file).expect("there").truncate(length);
+                judge(&cut, format!("{file} cut to {length}"));
+            }
+            for place in places {
+                let mut changed = files.clone();
+                changed.get_mut(file).expect("there")[place] ^= 0x10;
+                judge(&changed, format!("byte {place} of {file}"));
+            }
+            let mut fewer = files.clone();
+            fewer.remove(file);
+            judge(&fewer, format!("without {file}"));
+        }
+    }
+    assert!(whole > 10 && refused > 100 && lossy > 100, "{whole} {refused} {lossy}");
+}
+
+#[test]
+fn a_damaged_snapshot_names_what_it_lost() {
+    let mut files = sample::log(3, Some(31));
+    let name = files.keys().find(|name| name.ends_with(".snapshot")).expect("there is one").clone();
+    let vote = records_of(&files).into_iter().find(|(file, _, ordinal)| *file == name && *ordinal == 5);
+    let (.., offset, _) = vote.expect("there is one");
+    files.get_mut(&name).expect("there")[offset as usize + 9] ^= 1;
+    let found = problems(&files);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert_eq!(found[1].loss.to_string(), "lost: record 5 (1 vote of partition 0)");
 }

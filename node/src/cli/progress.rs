@@ -1,0 +1,80 @@
+//! How far a look at a long log has come, for whoever waits for it at a terminal.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use norn_node::storage::disk::{Disk, DiskError};
+use std::time::Duration;
+
+/// What is read faster than this needs no bar.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// A disk whose reads move a bar on stderr. Where that is no terminal, there is none.
+#[derive(Debug)]
+pub struct Watched<D> {
+    disk: D,
+    bar: ProgressBar,
+    started: std::time::Instant,
+}
+
+impl<D: Disk> Watched<D> {
+    /// All files are expected to be read so many times.
+    pub fn new(disk: D, times: u64) -> Result<Watched<D>, DiskError> {
+        let mut bytes = 0;
+        for file in disk.list()? {
+            bytes += disk.length(&file)?;
+        }
+        // It draws nothing before it is known that this takes a while.
+        let bar = ProgressBar::with_draw_target(Some(bytes * times), ProgressDrawTarget::hidden());
+        let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {eta} left");
+        bar.set_style(style.expect("the template is sound"));
+        Ok(Watched { disk, bar, started: std::time::Instant::now() })
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl<D: Disk> Disk for Watched<D> {
+    fn list(&self) -> Result<Vec<String>, DiskError> {
+        self.disk.list()
+    }
+
+    fn length(&self, file: &str) -> Result<u64, DiskError> {
+        self.disk.length(file)
+    }
+
+    fn read(&self, file: &str, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
+        let bytes = self.disk.read(file, offset, length)?;
+        if self.bar.is_hidden() && !self.bar.is_finished() && self.started.elapsed() > QUIET {
+            // Hidden again by itself where stderr is no terminal.
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        self.bar.inc(bytes.len() as u64);
+        Ok(bytes)
+    }
+
+    fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.disk.write(file, offset, bytes)
+    }
+
+    fn truncate(&mut self, file: &str, length: u64) -> Result<(), DiskError> {
+        self.disk.truncate(file, length)
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> Result<(), DiskError> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&mut self, file: &str) -> Result<(), DiskError> {
+        self.disk.remove(file)
+    }
+
+    fn sync(&mut self, file: &str) -> Result<(), DiskError> {
+        self.disk.sync(file)
+    }
+
+    fn sync_directory(&mut self) -> Result<(), DiskError> {
+        self.disk.sync_directory()
+    }
+}

@@ -1,0 +1,70 @@
+//! How a host measures its disk: the same for every host. It reads no clock, and is told what was measured.
+
+use crate::protocol::membership::{DiskReport, Room, SLOW_US_MIN};
+
+/// A report is not repeated sooner, unless there is another room.
+const TOLD_US_MIN: u64 = 1_000_000;
+/// A disk that was not synced for so long is one of which nothing is known.
+const STALE_US: u64 = 10_000_000;
+/// Of the average, so much is of the latest sync.
+const LATEST_PARTS: u64 = 4;
+
+/// Syncs of one process, and what was told of them.
+#[derive(Debug, Default)]
+pub struct DiskGauge {
+    average_us: u64,
+    synced_us: u64,
+    told: DiskReport,
+    told_us: u64,
+}
+
+impl DiskGauge {
+    /// A sync took so long.
+    pub fn synced(&mut self, now_us: u64, length_us: u64) {
+        let length_us = length_us.max(1);
+        self.average_us = match self.average_us {
+            0 => length_us,
+            before => (before * (LATEST_PARTS - 1) + length_us) / LATEST_PARTS,
+        };
+        self.synced_us = now_us;
+    }
+
+    /// Whether the node must be told when it is better, even if nothing is written meanwhile.
+    pub fn is_watched(&self) -> bool {
+        self.told.room != Room::Ample || self.told.sync_us >= SLOW_US_MIN
+    }
+
+    /// What the node must be told now, if anything.
+    pub fn report(&mut self, now_us: u64, room: Room) -> Option<DiskReport> {
+        if now_us >= self.synced_us + STALE_US {
+            self.average_us = 0;
+        }
+        let report = DiskReport { room, sync_us: self.average_us };
+        let due = report.room != self.told.room || now_us >= self.told_us + TOLD_US_MIN;
+        if report == self.told || !due {
+            return None;
+        }
+        (self.told, self.told_us) = (report, now_us);
+        Some(report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_told_once_and_goes_stale() {
+        let mut gauge = DiskGauge::default();
+        assert_eq!(gauge.report(5, Room::Ample), None);
+        gauge.synced(1_000_000, 800);
+        assert_eq!(gauge.report(1_000_000, Room::Ample), Some(DiskReport { room: Room::Ample, sync_us: 800 }));
+        gauge.synced(1_000_001, 1_200);
+        assert_eq!(gauge.report(1_000_001, Room::Ample), None, "soon enough");
+        assert_eq!(gauge.report(1_000_002, Room::Short).map(|report| report.room), Some(Room::Short));
+        assert_eq!(gauge.report(2_000_002, Room::Short), None, "nothing new");
+        gauge.synced(2_000_003, 500);
+        assert_eq!(gauge.report(2_000_003, Room::Short).map(|report| report.sync_us), Some(800));
+        assert_eq!(gauge.report(99_000_000, Room::Ample), Some(DiskReport::default()));
+    }
+}

@@ -1,0 +1,333 @@
+//! Anti-entropy: pairs of replicas become equal without any client's help.
+//!
+//! Each round two nodes compare the roots of the partitions that changed since they last agreed; equal roots cost 16 bytes,
+//! and partitions that did not change nothing. Where they differ, the digests of recent changes are offered first
+//! (`recent`); if that does not help, or goes back too far, the trees are compared, level by level (`dialogue`). What that
+//! may cost is bounded (`budget`), and how near two replicas are is known at any time (`pair`).
+
+mod budget;
+mod dialogue;
+mod pair;
+mod recent;
+#[cfg(test)]
+mod tests;
+
+use crate::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX, REPAIR_PAUSE_MS};
+use crate::protocol::peer::{Items, PeerMessage, Step, WantPart};
+use crate::protocol::task::{Task, Wanted};
+use crate::protocol::timers::Key;
+use crate::protocol::{Node, Observation};
+use budget::{Budget, Cost};
+use norn_client::wire::response::Agreement;
+use norn_client::wire::{NodeId, PartitionId, TaskId};
+use pair::Peer;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Tasks of one message, and the bodies that they lack.
+type Batch = (Vec<(TaskId, Task)>, Vec<(usize, Wanted)>);
+
+/// State of anti-entropy with all peers.
+#[derive(Debug, Default)]
+pub struct Exchange {
+    peers: BTreeMap<NodeId, Peer>,
+    budget: Budget,
+    /// The peer that was served last.
+    served: NodeId,
+    began_us: u64,
+    /// Observers were told that not all replicas agree.
+    told: bool,
+    /// The first round since nobody counts any more what this node said before it lost something.
+    pub healing_since: Option<u64>,
+}
+
+impl Exchange {
+    /// A partition changed here.
+    pub fn changed(&mut self, partition: PartitionId) {
+        for peer in self.peers.values_mut() {
+            peer.dirty.insert(partition);
+        }
+    }
+
+    /// A client's write was stored here: repair waits.
+    pub fn yield_to(&mut self, items: &Items) {
+        for (_, task) in items.iter() {
+            self.budget.yield_to(Cost::of_task(task.size_bytes()));
+        }
+    }
+
+    /// A comparison of trees brought tasks.
+    pub fn brought(&mut self, from: NodeId, partition: PartitionId, now_us: u64) {
+        if let Some(pair) = self.peers.get_mut(&from).and_then(|peer| peer.pairs.get_mut(&partition)) {
+            pair.goes_on(now_us);
+        }
+    }
+
+    /// Nothing can be repaired for hours.
+    #[cfg(test)]
+    pub fn overspend(&mut self) {
+        self.budget.spend(Cost { bytes: 1 << 40, looks: 1 << 40 });
+    }
+
+    /// The next peer in turn to which something is left to say.
+    fn next_in_turn(&self) -> Option<NodeId> {
+        let behind = self.peers.range((Bound::Excluded(self.served), Bound::Unbounded));
+        let mut in_turn = behind.chain(self.peers.range(..=self.served));
+        in_turn.find(|(_, peer)| !peer.dialogue.is_idle()).map(|(node, _)| *node)
+    }
+}
+
+impl Node {
+    /// With this peer nothing is known any more.
+    pub(in crate::protocol) fn exchange_anew(&mut self, node: NodeId) {
+        let shared = self.partitions.values().filter(|replica| replica.cohort.contains(&node));
+        let exchange = &mut self.asks.exchange;
+        let peer = exchange.peers.entry(node).or_default();
+        *peer = peer.anew(shared.map(|replica| replica.id));
+        if exchange.began_us == 0 {
+            exchange.began_us = self.now.mono_us;
+        }
+    }
+
+    pub(in crate::protocol) fn exchange_round(&mut self) {
+        let interval_ms = self.config.exchange_interval_ms;
+        let wait_ms = self.random.between(interval_ms * 3 / 4, interval_ms * 5 / 4);
+        self.timers.set(Key::Exchange, self.now.mono_after_ms(wait_ms));
+        let nodes: Vec<NodeId> = self.asks.exchange.peers.keys().copied().collect();
+        let round = self.healing_round();
+        for node in nodes {
+            // What is missing here waits until there is room for it.
+            let alive = self.is_alive(node) && !self.disk.is_short();
+            let holes = if round > 0 { self.holes_with(node) } else { BTreeSet::new() };
+            let partitions = &self.partitions;
+            let peer = self.asks.exchange.peers.get_mut(&node).expect("just listed");
+            peer.dirty.retain(|id| peer.pairs.contains_key(id));
+            if !alive {
+                peer.dialogue = Default::default();
+                continue;
+            }
+            let root = |id: &PartitionId| (*id, partitions[id].store.root());
+            let roots: Vec<_> = peer.dirty.union(&holes).map(root).collect();
+            if !roots.is_empty() {
+                self.outbox.send(node, PeerMessage::Roots { roots, round });
+            }
+        }
+        self.tell_agreement();
+    }
+
+    pub(in crate::protocol) fn on_roots(&mut self, from: NodeId, roots: &[(PartitionId, u128)], round: u64) {
+        if self.disk.is_short() {
+            return;
+        }
+        let (mut equal, mut differ) = (Vec::new(), Vec::new());
+        for (id, root) in roots {
+            let Some(replica) = self.partitions.get(id) else { continue };
+            if replica.store.root() == *root {
+                if round == 0 || !replica.healing.wound.facts {
+                    equal.push((*id, *root));
+                }
+                self.agreed(from, *id);
+            } else {
+                differ.push(*id);
+                self.differs(from, *id);
+            }
+        }
+        self.outbox.send(from, PeerMessage::RootsAnswer { equal, differ, round });
+    }
+
+    /// Both replicas are equal, up to what is changing right now.
+    fn agreed(&mut self, node: NodeId, partition: PartitionId) {
+        let changes = self.partitions[&partition].store.changes();
+        let Some(peer) = self.asks.exchange.peers.get_mut(&node) else { return };
+        if let Some(pair) = peer.pairs.get_mut(&partition) {
+            peer.dirty.remove(&partition);
+            pair.agreed(self.now.mono_us, changes);
+        }
+    }
+
+    fn differs(&mut self, node: NodeId, partition: PartitionId) {
+        let Some(peer) = self.asks.exchange.peers.get_mut(&node) else { return };
+        if let Some(pair) = peer.pairs.get_mut(&partition) {
+            peer.dirty.insert(partition);
+            pair.differs();
+        }
+    }
+
+    pub(in crate::protocol) fn on_roots_answer(
+        &mut self,
+        from: NodeId,
+        equal: &[(PartitionId, u128)],
+        differ: &[PartitionId],
+        round: u64,
+    ) {
+        for (id, root) in equal {
+            if self.partitions.get(id).is_some_and(|replica| replica.store.root() == *root) {
+                self.agreed(from, *id);
+                self.agreed_on_holes(from, *id, round);
+            }
+        }
+        for id in differ {
+            self.differs(from, *id);
+        }
+        self.offer(from, differ);
+        self.go_on_with_repair();
+    }
+
+    /// Begins at the top of a partition's tree, unless that is under way.
+    fn compare_trees(&mut self, node: NodeId, partition: PartitionId) {
+        let salt = self.asks.number();
+        let Some(peer) = self.asks.exchange.peers.get_mut(&node) else { return };
+        let Some(pair) = peer.pairs.get_mut(&partition) else { return };
+        if !pair.is_busy(self.now.mono_us, &self.config) {
+            pair.goes_on(self.now.mono_us);
+            peer.dialogue.begin(partition, salt);
+        }
+    }
+
+    pub(in crate::protocol) fn on_steps(&mut self, from: NodeId, steps: Vec<Step>) {
+        let Some(peer) = self.asks.exchange.peers.get_mut(&from) else { return };
+        let mut sound = true;
+        for step in steps {
+            match peer.pairs.get_mut(&step.partition()) {
+                Some(pair) => {
+                    pair.goes_on(self.now.mono_us);
+                    sound &= peer.dialogue.hear(step);
+                }
+                None => sound = false,
+            }
+        }
+        if !sound {
+            self.outbox.observe(Observation::Refused { what: "a step of a comparison that nobody makes" });
+        }
+        self.go_on_with_repair();
+    }
+
+    pub(in crate::protocol) fn on_need(&mut self, from: NodeId, partition: PartitionId, ids: &[TaskId]) {
+        if self.partitions.get(&partition).is_some_and(|replica| replica.cohort.contains(&from)) {
+            self.send_tasks(from, partition, ids, false);
+        }
+    }
+
+    /// A reader saw that this replica does not know what another one does.
+    pub(in crate::protocol) fn on_lacks(&mut self, partition: PartitionId, id: TaskId, holder: NodeId) {
+        let shared = self.asks.exchange.peers.get(&holder).is_some_and(|peer| peer.pairs.contains_key(&partition));
+        if shared {
+            let parts = vec![WantPart { partition, upto: None, ids: vec![id] }];
+            self.outbox.send(holder, PeerMessage::Want { boot: self.boot, parts });
+        }
+    }
+
+    /// Whether a reader may have a task repaired; it is paid for if so.
+    pub(in crate::protocol) fn may_repair_task(&mut self, task: &Task) -> bool {
+        let budget = &mut self.asks.exchange.budget;
+        let may = budget.admit(self.now.mono_us, &self.config).is_ok();
+        if may {
+            budget.spend(Cost::of_task(task.size_bytes()));
+        }
+        may
+    }
+
+    /// Something may be left to say.
+    fn go_on_with_repair(&mut self) {
+        if self.asks.exchange.next_in_turn().is_some() {
+            self.timers.set_if_none(Key::Repair, self.now.mono_us);
+        }
+    }
+
+    /// Says a little of what is left to one peer. Others, and whatever else the node has to do, come in between.
+    pub(in crate::protocol) fn repair(&mut self) {
+        let Some(node) = self.asks.exchange.next_in_turn() else { return };
+        let now_us = self.now.mono_us;
+        let allowed = match self.asks.exchange.budget.admit(now_us, &self.config) {
+            Ok(allowed) => allowed,
+            Err(wait_us) => {
+                // Not for the first byte of it, so that messages are worth it.
+                self.timers.set(Key::Repair, now_us + wait_us.max(REPAIR_PAUSE_MS * 1_000));
+                return;
+            }
+        };
+        self.asks.exchange.served = node;
+        let (partitions, config) = (&self.partitions, &self.config);
+        let peer = self.asks.exchange.peers.get_mut(&node).expect("it was its turn");
+        let slice = peer.dialogue.work(|id| partitions.get(&id).map(|replica| &replica.store), allowed, config);
+        for partition in &slice.partitions {
+            if let Some(pair) = peer.pairs.get_mut(partition) {
+                pair.goes_on(now_us);
+            }
+        }
+        for ((partition, salt), tasks) in &slice.differing {
+            if let Some(pair) = peer.pairs.get_mut(partition) {
+                pair.found(*salt, *tasks);
+            }
+        }
+        self.asks.exchange.budget.spend(slice.cost);
+        if !slice.steps.is_empty() {
+            self.outbox.send(node, PeerMessage::Steps { steps: slice.steps });
+        }
+        for parcel in &slice.parcels {
+            self.send_tasks(node, parcel.partition, &parcel.ids, parcel.by_buckets);
+        }
+        if self.asks.exchange.next_in_turn().is_some() {
+            self.timers.set(Key::Repair, self.now.mono_after_ms(REPAIR_PAUSE_MS));
+        }
+    }
+
+    /// Sends tasks in messages of bounded size.
+    fn send_tasks(&mut self, to: NodeId, partition: PartitionId, ids: &[TaskId], by_buckets: bool) {
+        let replica = &self.partitions[&partition];
+        let (store, forgets) = (&replica.store, replica.forgets_surely());
+        let mut batches: Vec<Batch> = Vec::new();
+        let mut bytes = EXCHANGE_BYTES_MAX;
+        for (id, (task, wanted)) in ids.iter().filter_map(|id| Some((*id, store.content(id)?))) {
+            if bytes >= EXCHANGE_BYTES_MAX || batches.last().is_none_or(|(batch, _)| batch.len() >= EXCHANGE_TASKS_MAX)
+            {
+                batches.push(Default::default());
+                bytes = 0;
+            }
+            bytes += task.size_bytes() + wanted.map_or(0, |wanted| wanted.bytes as usize);
+            let (batch, lacks) = batches.last_mut().expect("just seen to");
+            lacks.extend(wanted.map(|wanted| (batch.len(), wanted)));
+            batch.push((id, task));
+        }
+        for (batch, lacks) in batches {
+            let message = PeerMessage::Tasks { partition, items: Arc::new(batch), by_buckets, forgets };
+            self.send_whole(to, message, lacks, false);
+        }
+    }
+
+    /// How near a replica here is to those of the others.
+    pub(in crate::protocol) fn agreements(&self, partition: PartitionId) -> Vec<Agreement> {
+        let now_us = self.now.mono_us;
+        let peers = self.asks.exchange.peers.iter();
+        let shared = peers.filter_map(|(node, peer)| Some((node, peer, peer.pairs.get(&partition)?)));
+        shared
+            .map(|(node, peer, pair)| {
+                let since = |agreed_us: u64| (now_us - agreed_us) / 1_000;
+                let agreed_ms = pair.agreed_us().map(|at| if peer.dirty.contains(&partition) { since(at) } else { 0 });
+                let apart = pair.is_apart(now_us, &self.config);
+                Agreement { node: *node, agreed_ms, apart, differing: pair.differing() }
+            })
+            .collect()
+    }
+
+    /// Tells observers how near the replicas are, as long as they are not equal.
+    fn tell_agreement(&mut self) {
+        let exchange = &mut self.asks.exchange;
+        let (mut apart, mut oldest_us) = (BTreeSet::new(), self.now.mono_us);
+        for peer in exchange.peers.values() {
+            for (id, pair) in peer.dirty.iter().filter_map(|id| Some((id, peer.pairs.get(id)?))) {
+                oldest_us = oldest_us.min(pair.agreed_us().unwrap_or(exchange.began_us));
+                if pair.is_apart(self.now.mono_us, &self.config) {
+                    apart.insert(*id);
+                }
+            }
+        }
+        let (apart, oldest_ms) = (apart.len() as u64, (self.now.mono_us - oldest_us) / 1_000);
+        let is_news = apart > 0 || oldest_ms > 0;
+        if is_news || exchange.told {
+            exchange.told = is_news;
+            self.outbox.observe(Observation::Agreement { apart, oldest_ms });
+        }
+    }
+}

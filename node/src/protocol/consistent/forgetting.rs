@@ -1,0 +1,508 @@
+//! Forgetting: a finished task disappears for good, on every replica, and never comes back.
+//!
+//! 1. **Bury.** When the retention of an ended task is over, the leader of its partition puts a tombstone in its place, and
+//!    tells the others. A tombstone is a fact, and the top of the lattice: it travels like all facts, and nothing that is
+//!    said of the task later counts. Anybody might bury; one does, so that replicas do it at one time. Where there is an
+//!    archive, the host has the task in it first.
+//! 2. **Ask** (G-2). Before tombstones are given up, every member of the cohort, and not a majority, must say that it has
+//!    them on disk, and that the ids are old by its own clock. A member that has holes does not answer.
+//! 3. **Forget.** `Op::Forget` names the tasks in the table and raises its floor, the highest id ever forgotten. When it is
+//!    committed every member removes them, for which it writes a record, and says so.
+//! 4. **Forgotten.** When every member has said so, `Op::Forgotten` takes the names out of the table. Until then they travel with
+//!    it, and nothing else is forgotten, so that no member can miss one.
+//!
+//! **Nothing comes back.** A task that is unknown and whose id is not above the floor may have been forgotten. So nothing
+//! is taken of it: no write of a client and no tasks of a replica that may not have forgotten it yet. Whoever sends tasks
+//! says how many times it has forgotten ([`Partition::forgets`]): with a smaller number than the receiver's, or with
+//! holes, such tasks are refused; with one that is not smaller, they cannot be forgotten ones, as the sender has removed
+//! those. A member that has not forgotten yet still has the tombstones, which swallow whatever arrives. A leader that was
+//! elected meanwhile has the names in its table, and removes them before it grants. No clock is part of this argument;
+//! the age of an id only keeps the floor below what is being enqueued.
+//!
+//! A record of forgetting may be lost from a damaged log. The replica has holes then; what it brings is refused by those who
+//! have none ([`PeerMessage::Gone`]), and when as many have done so as it must agree with to be whole, it forgets, too. As
+//! long as it has holes it grants no task below the floor. What it alone had, acknowledged sloppily, is lost with this.
+//!
+//! A member that stays away keeps its partitions from forgetting. Tombstones are small, and it is told
+//! ([`Observation::ForgettingHeld`]).
+
+use super::table::Op;
+use super::{Epoch, ReplicaId};
+use crate::config::mutant;
+use crate::limits::{EXCHANGE_BYTES_MAX, FORGET_TASKS_MAX, RETIRE_TASKS_MAX, within};
+use crate::protocol::available::view;
+use crate::protocol::loads::Then;
+use crate::protocol::partition::wound::agreements_needed;
+use crate::protocol::peer::PeerMessage;
+use crate::protocol::record::Record;
+use crate::protocol::task::{Content, Task, Tomb};
+use crate::protocol::timers::Key;
+use crate::protocol::{Effect, Node, Observation};
+use norn_client::wire::{NodeId, PartitionId, TaskId, TaskView};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A leader looks for what is due at least this often, as clocks are set and settings change.
+const LOOK_MS_MAX: u64 = 10_000;
+/// Between two batches: tasks that are worked on come first.
+const PAUSE_MS: u64 = 10;
+/// Members that keep something from being forgotten for so long are told of.
+const HELD_MS: u64 = 60_000;
+/// After which what was not archived is to be archived again.
+const ARCHIVE_MS: u64 = 10_000;
+
+/// What a leader does about tasks whose retention is over.
+#[derive(Debug, Default)]
+pub struct Retiring {
+    /// Number of the question under way.
+    number: u64,
+    /// The tombstones it is about, in order; none, if there is no question.
+    ids: Vec<TaskId>,
+    /// Members that have them on disk.
+    buried: BTreeSet<NodeId>,
+    /// Members that have forgotten what the table says.
+    forgot: BTreeSet<NodeId>,
+    /// When this step began.
+    since_us: u64,
+}
+
+/// Tasks on their way to the archive, to be buried then.
+#[derive(Debug)]
+pub struct Archiving {
+    number: u64,
+    tombs: Vec<(TaskId, Tomb)>,
+    since_us: u64,
+}
+
+impl Retiring {
+    /// Members that have not answered yet.
+    fn held_by(&self, members: impl Iterator<Item = NodeId>, forgetting: bool) -> Vec<NodeId> {
+        let answered = if forgetting { &self.forgot } else { &self.buried };
+        members.filter(|node| !answered.contains(node)).collect()
+    }
+}
+
+impl Node {
+    /// What of a partition's finished tasks is due.
+    pub(in crate::protocol) fn retire(&mut self, partition: PartitionId) {
+        let Some(replica) = self.partitions.get(&partition) else { return };
+        if !replica.register.established() {
+            return;
+        }
+        let mut pause_ms = self.config.resend_ms;
+        if replica.healing.wound.is_whole() && self.may_append(partition) {
+            if self.bury_due(partition) {
+                pause_ms = PAUSE_MS;
+            }
+            if self.partitions[&partition].register.table.forgetting.ids.is_empty() {
+                self.ask_for_tombs(partition);
+            } else {
+                self.forget_everywhere(partition);
+            }
+            self.tell_who_holds_up(partition);
+        }
+        self.look_again(partition, pause_ms);
+    }
+
+    /// Something has ended, or a leader is new.
+    pub(in crate::protocol) fn arm_retire(&mut self, partition: PartitionId) {
+        self.look_again(partition, PAUSE_MS);
+    }
+
+    /// A leader looks again when the next task is due, or when an answer is; not before the pause is over.
+    fn look_again(&mut self, partition: PartitionId, pause_ms: u64) {
+        let Some(replica) = self.partitions.get(&partition) else { return };
+        let register = &replica.register;
+        let Some(leading) = register.leading().filter(|leading| leading.established) else { return };
+        if self.timers.is_set(Key::Retire(partition)) {
+            return;
+        }
+        if !leading.retiring.ids.is_empty() || !register.table.forgetting.ids.is_empty() {
+            // Who has not answered for long is asked less often.
+            let elapsed_ms = (self.now.mono_us - leading.retiring.since_us) / 1_000;
+            let wait_ms = self.config.resend_ms.max(elapsed_ms / 4).min(LOOK_MS_MAX);
+            self.timers.set(Key::Retire(partition), self.after_ms(wait_ms));
+            return;
+        }
+        let retention = &self.config.retention;
+        let ended = replica.store.index().ended().filter_map(|(queue, tasks)| {
+            let (at_ms, _) = tasks.first()?;
+            Some(at_ms.saturating_add(retention.of(queue)))
+        });
+        let tomb = replica.store.tombs_after(None).next();
+        let old = tomb.map(|(id, _)| id.time_ms().saturating_add(self.config.forget_after_ms));
+        if let Some(due_ms) = ended.chain(old).min() {
+            let wait_ms = due_ms.saturating_sub(self.now.wall_ms).min(LOOK_MS_MAX).max(pause_ms);
+            self.timers.set(Key::Retire(partition), self.after_ms(wait_ms));
+        }
+    }
+
+    /// Step 1. Whether there was anything to bury.
+    fn bury_due(&mut self, partition: PartitionId) -> bool {
+        let due = self.due(partition);
+        if due.is_empty() || self.config.archives {
+            self.archive(partition, due);
+            return false;
+        }
+        self.bury(partition, due);
+        true
+    }
+
+    /// Tasks whose retention is over.
+    fn due(&self, partition: PartitionId) -> Vec<(TaskId, Tomb)> {
+        let wall_ms = self.now.wall_ms;
+        let replica = &self.partitions[&partition];
+        let mut due: Vec<(TaskId, Tomb)> = Vec::new();
+        for (queue, tasks) in replica.store.index().ended() {
+            // Of these there is nothing to archive yet.
+            if queue.is_none() && self.config.archives {
+                continue;
+            }
+            let retain_ms = self.config.retention.of(queue);
+            let over = tasks.iter().take_while(|(at_ms, _)| at_ms.saturating_add(retain_ms) <= wall_ms);
+            // A claim is dropped first: that tells every replica how the task ended.
+            let free = over.filter(|(_, id)| replica.register.cell(id).is_none());
+            let tombs = free.filter_map(|(_, id)| {
+                let task = replica.store.task(id)?;
+                // What cannot be read cannot be archived; it waits until the log or a peer gives it back.
+                let kept = self.config.archives && task.spec.as_ref().is_some_and(|spec| !spec.is_readable());
+                task.tomb().filter(|_| !kept).map(|tomb| (*id, tomb))
+            });
+            due.extend(tombs.take(RETIRE_TASKS_MAX - due.len()));
+        }
+        due
+    }
+
+    /// Asks for tasks to be archived, some at a time.
+    fn archive(&mut self, partition: PartitionId, due: Vec<(TaskId, Tomb)>) {
+        let since_us = self.now.mono_us;
+        let replica = &self.partitions[&partition];
+        let waits = |archiving: &Archiving| since_us < archiving.since_us + ARCHIVE_MS * 1_000;
+        if due.is_empty()
+            || replica.register.leading().and_then(|leading| leading.archiving.as_ref()).is_some_and(waits)
+        {
+            return;
+        }
+        let tasks = due.into_iter().filter_map(|(id, tomb)| Some((id, tomb, replica.store.task(&id)?)));
+        let some = within(EXCHANGE_BYTES_MAX, tasks, |(.., task)| task.size_bytes());
+        let (mut tombs, mut tasks, mut gaps, mut bodies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (id, tomb, task) in some {
+            let (task, wanted) = task.whole(id);
+            gaps.extend(wanted.map(|_| tasks.len()));
+            bodies.extend(wanted);
+            tombs.push((id, tomb));
+            tasks.push((id, task));
+        }
+        let number = self.asks.number();
+        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
+        register.leading_mut().expect("it leads").archiving = Some(Archiving { number, tombs, since_us });
+        if bodies.is_empty() {
+            self.archive_whole(partition, number, &tasks);
+        } else {
+            self.load(Then::Archive { partition, number, tasks, gaps }, bodies);
+        }
+    }
+
+    /// Tasks have their bodies: the host archives them. Those whose bodies are lost are not buried, either.
+    pub(in crate::protocol) fn archive_whole(&mut self, partition: PartitionId, number: u64, tasks: &[(TaskId, Task)]) {
+        let wall_ms = self.now.wall_ms;
+        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        let Some(leading) = replica.register.leading_mut() else { return };
+        let Some(archiving) = leading.archiving.as_mut().filter(|archiving| archiving.number == number) else { return };
+        let views: Vec<TaskView> = tasks.iter().filter_map(|(id, task)| view(*id, task, None, wall_ms)).collect();
+        let viewed: BTreeSet<TaskId> = views.iter().map(|view| view.id).collect();
+        archiving.tombs.retain(|(id, _)| viewed.contains(id));
+        if views.is_empty() {
+            leading.archiving = None;
+        } else {
+            self.outbox.effect(Effect::Archive { partition, number, tasks: views });
+        }
+    }
+
+    /// Tasks are in the archive.
+    pub(in crate::protocol) fn on_archived(&mut self, partition: PartitionId, number: u64) {
+        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        let Some(leading) = replica.register.leading_mut() else { return };
+        let Some(archiving) = leading.archiving.take_if(|archiving| archiving.number == number) else { return };
+        let known = |(id, _): &(TaskId, Tomb)| replica.store.task(id).is_some();
+        let tombs = archiving.tombs.into_iter().filter(known).collect();
+        self.bury(partition, tombs);
+        self.timers.set(Key::Retire(partition), self.after_ms(PAUSE_MS));
+    }
+
+    fn bury(&mut self, partition: PartitionId, due: Vec<(TaskId, Tomb)>) {
+        let me = self.me;
+        let replica = &self.partitions[&partition];
+        let epoch = replica.register.viewstamp.epoch;
+        let others: Vec<NodeId> = replica.cohort.iter().copied().filter(|node| *node != me).collect();
+        self.learn(partition, due.iter().map(|(id, tomb)| (*id, Task::from_tomb(*tomb))).collect());
+        let items = Arc::new(due);
+        for node in others {
+            if self.is_alive(node) {
+                self.outbox.send(node, PeerMessage::Tombs { partition, epoch, number: 0, items: items.clone() });
+            }
+        }
+    }
+
+    /// Step 2.
+    fn ask_for_tombs(&mut self, partition: PartitionId) {
+        if self.partitions[&partition].register.leading().is_some_and(|leading| leading.retiring.ids.is_empty()) {
+            self.choose_tombs(partition);
+        }
+        let replica = &self.partitions[&partition];
+        let leading = replica.register.leading().expect("it leads");
+        let retiring = &leading.retiring;
+        if retiring.ids.is_empty() || self.forget_buried(partition) {
+            return;
+        }
+        let replica = &self.partitions[&partition];
+        let leading = replica.register.leading().expect("it leads");
+        let retiring = &leading.retiring;
+        let (epoch, number) = (leading.epoch, retiring.number);
+        let tomb = |id: &TaskId| (*id, *replica.store.tomb(id).expect("tombstones stay until they are forgotten"));
+        let items: Arc<Vec<(TaskId, Tomb)>> = Arc::new(retiring.ids.iter().map(tomb).collect());
+        for node in retiring.held_by(replica.cohort.iter().copied(), false) {
+            if self.is_alive(node) {
+                self.outbox.send(node, PeerMessage::Tombs { partition, epoch, number, items: items.clone() });
+            }
+        }
+    }
+
+    /// The oldest tombstones, if they are old enough and nothing in the table speaks of them any more.
+    fn choose_tombs(&mut self, partition: PartitionId) {
+        let (wall_ms, since_us) = (self.now.wall_ms, self.now.mono_us);
+        let forget_after_ms = self.config.forget_after_ms;
+        let replica = &self.partitions[&partition];
+        let table = &replica.register.table;
+        let old = replica.store.tombs_after(None).take_while(|(id, _)| is_old(id, forget_after_ms, wall_ms));
+        let free = old.map(|(id, _)| *id).filter(|id| !table.cells.contains_key(id));
+        let ids: Vec<TaskId> = free.take(FORGET_TASKS_MAX).collect();
+        if ids.is_empty() {
+            return;
+        }
+        if !table.out.is_empty() {
+            // Endings that travel with the table would bring the tasks back.
+            self.clear_out(partition);
+            return;
+        }
+        let number = self.asks.number();
+        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
+        let retiring = &mut register.leading_mut().expect("it leads").retiring;
+        *retiring = Retiring { number, ids, since_us, ..Retiring::default() };
+    }
+
+    /// At a member: tombstones of the leader.
+    pub(in crate::protocol) fn on_tombs(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        (epoch, number): (Epoch, u64),
+        items: &[(TaskId, Tomb)],
+    ) {
+        let right = items.iter().all(|(id, _)| self.partition_of(id) == partition);
+        let Some(replica) = self.partitions.get(&partition).filter(|_| right) else {
+            self.outbox.observe(Observation::Refused { what: "tombstones of another partition" });
+            return;
+        };
+        if !replica.register.follows(from, epoch) {
+            return;
+        }
+        let (own, holes) = (replica.register.me, replica.healing.wound.facts);
+        let fresh = items.iter().filter(|(id, _)| replica.store.tomb(id).is_none() && !replica.may_have_forgotten(id));
+        let fresh: Vec<(TaskId, Task)> = fresh.map(|(id, tomb)| (*id, Task::from_tomb(*tomb))).collect();
+        self.learn(partition, fresh);
+        let old = |(id, _): &(TaskId, Tomb)| is_old(id, self.config.forget_after_ms, self.now.wall_ms);
+        if number > 0 && !holes && items.iter().all(old) {
+            self.outbox.send_durable(from, PeerMessage::Buried { partition, epoch, number, replica: own });
+        }
+    }
+
+    /// At the leader: a member has the tombstones.
+    pub(in crate::protocol) fn on_buried(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        (epoch, number): (Epoch, u64),
+        own: ReplicaId,
+    ) {
+        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        let member = own.node == from && replica.register.table.members.contains(&own);
+        let Some(leading) = replica.register.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
+        let retiring = &mut leading.retiring;
+        if member && retiring.number == number && !retiring.ids.is_empty() {
+            retiring.buried.insert(from);
+            self.forget_buried(partition);
+        }
+    }
+
+    /// Whether enough members have said so: all of them.
+    fn all_said(&self, partition: PartitionId, said: &BTreeSet<NodeId>) -> bool {
+        let replica = &self.partitions[&partition];
+        let majority = mutant!(self.config, ForgetsByMajority) && replica.register.quorum(|node| said.contains(&node));
+        majority || replica.cohort.iter().all(|node| said.contains(node))
+    }
+
+    /// Forgets what all members have buried, unless the table still speaks of any of it.
+    fn forget_buried(&mut self, partition: PartitionId) -> bool {
+        let register = &self.partitions[&partition].register;
+        let retiring = &register.leading().expect("it leads").retiring;
+        if !self.all_said(partition, &retiring.buried) || !self.may_append(partition) {
+            return false;
+        }
+        let (ids, table) = (retiring.ids.clone(), &register.table);
+        if !table.out.is_empty() || ids.iter().any(|id| table.cells.contains_key(id)) {
+            self.clear_out(partition);
+            return false;
+        }
+        self.set_retiring(partition);
+        self.append(partition, Op::Forget { ids }, None);
+        true
+    }
+
+    /// A step is over; the next one begins.
+    fn set_retiring(&mut self, partition: PartitionId) {
+        let since_us = self.now.mono_us;
+        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
+        register.leading_mut().expect("it leads").retiring = Retiring { since_us, ..Retiring::default() };
+        self.timers.set(Key::Retire(partition), self.after_ms(PAUSE_MS));
+    }
+
+    /// Step 3, at the leader: once it is committed.
+    fn forget_everywhere(&mut self, partition: PartitionId) {
+        let replica = &self.partitions[&partition];
+        let (register, forgetting) = (&replica.register, &replica.register.table.forgetting);
+        let committed = forgetting.at.epoch < register.viewstamp.epoch || forgetting.at.length <= register.commit;
+        if !committed || self.end_forgetting(partition) {
+            return;
+        }
+        let replica = &self.partitions[&partition];
+        let (register, forgetting) = (&replica.register, &replica.register.table.forgetting);
+        let (epoch, count) = (register.viewstamp.epoch, forgetting.count);
+        let retiring = &register.leading().expect("it leads").retiring;
+        for node in retiring.held_by(replica.cohort.iter().copied(), true) {
+            if self.is_alive(node) {
+                self.outbox.send(node, PeerMessage::Forget { partition, epoch, count });
+            }
+        }
+    }
+
+    /// At a member: what its table says is forgotten is committed.
+    pub(in crate::protocol) fn on_forget(&mut self, from: NodeId, partition: PartitionId, epoch: Epoch, count: u64) {
+        let Some(replica) = self.partitions.get(&partition) else { return };
+        let register = &replica.register;
+        let forgetting = &register.table.forgetting;
+        // Within an epoch a table is a part of the leader's: what it has there under this number is the same.
+        let behind = register.viewstamp.epoch != epoch || forgetting.count < count;
+        if !register.follows(from, epoch) || behind {
+            return;
+        }
+        let (replica, open) = (register.me, forgetting.count == count && !forgetting.ids.is_empty());
+        if open {
+            self.forget(partition);
+        }
+        self.outbox.send_durable(from, PeerMessage::Forgot { partition, epoch, count, replica });
+    }
+
+    /// Removes what the table says is forgotten, which is committed.
+    pub(in crate::protocol) fn forget(&mut self, partition: PartitionId) {
+        let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        let ids = replica.forget();
+        self.forgot(partition, ids);
+    }
+
+    fn forgot(&mut self, partition: PartitionId, ids: Vec<TaskId>) {
+        if !ids.is_empty() {
+            self.outbox.observe(Observation::Forgotten { partition: partition.0, tasks: ids.len() as u64 });
+            self.outbox.persist(Record::Forgot { partition, ids });
+            self.stirred.insert(partition);
+        }
+    }
+
+    /// Step 4, at the leader: a member has forgotten.
+    pub(in crate::protocol) fn on_forgot(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        (epoch, count): (Epoch, u64),
+        own: ReplicaId,
+    ) {
+        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        let register = &mut replica.register;
+        let current = register.table.forgetting.count == count && !register.table.forgetting.ids.is_empty();
+        let member = own.node == from && register.table.members.contains(&own);
+        let Some(leading) = register.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
+        if member && current {
+            leading.retiring.forgot.insert(from);
+            self.end_forgetting(partition);
+        }
+    }
+
+    fn end_forgetting(&mut self, partition: PartitionId) -> bool {
+        let retiring = &self.partitions[&partition].register.leading().expect("it leads").retiring;
+        let over = self.all_said(partition, &retiring.forgot) && self.may_append(partition);
+        if over {
+            self.set_retiring(partition);
+            self.append(partition, Op::Forgotten, None);
+        }
+        over
+    }
+
+    /// Some members have kept a step from its end for long.
+    fn tell_who_holds_up(&mut self, partition: PartitionId) {
+        let now_us = self.now.mono_us;
+        if self.held_up_by(partition, HELD_MS).is_empty() {
+            return;
+        }
+        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
+        register.leading_mut().expect("it leads").retiring.since_us = now_us;
+        self.outbox.observe(Observation::ForgettingHeld { partition: partition.0 });
+    }
+
+    /// Members that have kept a leader from forgetting for so long.
+    pub(in crate::protocol) fn held_up_by(&self, partition: PartitionId, ms: u64) -> Vec<NodeId> {
+        let Some(replica) = self.partitions.get(&partition) else { return Vec::new() };
+        let Some(leading) = replica.register.leading() else { return Vec::new() };
+        let forgetting = !replica.register.table.forgetting.ids.is_empty();
+        let busy = forgetting || !leading.retiring.ids.is_empty();
+        if !busy || self.now.mono_us < leading.retiring.since_us.saturating_add(ms * 1_000) {
+            return Vec::new();
+        }
+        leading.retiring.held_by(replica.cohort.iter().copied(), forgetting)
+    }
+
+    /// Tasks that a replica sent are forgotten here. If it has holes, that is what it does not know.
+    pub(in crate::protocol) fn refuse_forgotten(&mut self, to: NodeId, partition: PartitionId, ids: Vec<TaskId>) {
+        let replica = &self.partitions[&partition];
+        if replica.healing.wound.is_whole() {
+            let forgets = replica.forgets();
+            self.outbox.send(to, PeerMessage::Gone { partition, forgets, ids });
+        }
+    }
+
+    /// At a replica with holes: another one has forgotten what this one still knows.
+    pub(in crate::protocol) fn on_gone(&mut self, from: NodeId, partition: PartitionId, forgets: u64, ids: &[TaskId]) {
+        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        let (wound, same) = (replica.healing.wound, replica.forgets() == forgets);
+        if !wound.facts || wound.table || !same || from == self.me || !replica.cohort.contains(&from) {
+            return;
+        }
+        let floor = replica.register.table.forgetting.floor;
+        let needed = agreements_needed(replica.cohort.len());
+        let mut over = Vec::new();
+        for id in ids {
+            let known = Some(*id) <= floor && replica.store.knows(id);
+            if known && replica.healing.gone(*id, from) >= needed && replica.store.forget(id) {
+                over.push(*id);
+            }
+        }
+        if !over.is_empty() {
+            self.asks.exchange.changed(partition);
+        }
+        self.forgot(partition, over);
+    }
+}
+
+/// Whether an id is so old by this clock that nothing is enqueued under it or below any more.
+fn is_old(id: &TaskId, forget_after_ms: u64, wall_ms: u64) -> bool {
+    id.time_ms().saturating_add(forget_after_ms) <= wall_ms
+}

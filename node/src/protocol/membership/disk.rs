@@ -1,0 +1,140 @@
+//! What follows from how this node's disk is: one without room takes no more tasks, and stops in order before it is full; one
+//! that is far slower than the others' does not lead.
+//!
+//! A slow leader holds up every claim, as an operation is answered when a majority has it and the leader is most often one of
+//! them; a slow follower holds up nobody. So leaderships go elsewhere, as from a node whose clock is suspect: it campaigns
+//! late, so that it still leads where nobody else can.
+
+use crate::protocol::{Node, Observation};
+use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::{NodeId, Request};
+use serde::{Deserialize, Serialize};
+
+/// Syncs that are faster than this are no reason to hand over, however fast the others are.
+pub const SLOW_US_MIN: u64 = 50_000;
+/// A disk that is so many times slower than the others' is slow.
+const SLOW_TIMES: u64 = 10;
+/// A slow one must become better by so much before it counts as such.
+const BETTER_PARTS: u64 = 2;
+/// It must be slow for so long.
+const SLOW_MS: u64 = 1_000;
+
+/// Room on the disk of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Room {
+    /// Enough.
+    #[default]
+    Ample,
+    /// What is left is for votes, operations on claims, endings, and handing over.
+    Short,
+    /// Not even for these.
+    Out,
+}
+
+/// What the host says of the disk. Said whenever it changes; the host measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DiskReport {
+    /// Room.
+    pub room: Room,
+    /// How long syncs take lately, in microseconds; 0 if there were none.
+    pub sync_us: u64,
+}
+
+/// What a heartbeat says of the sender's disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DiskWord {
+    /// How long its syncs take lately, in microseconds; 0 if there were none.
+    pub sync_us: u64,
+    /// It is so much slower than the others' that these should lead.
+    pub slow: bool,
+}
+
+/// What a node knows of its own disk.
+#[derive(Debug, Default)]
+pub struct OwnDisk {
+    report: DiskReport,
+    slow: bool,
+    /// Since when it is otherwise than `slow` says, on the own monotonic clock.
+    changing_us: Option<u64>,
+}
+
+impl OwnDisk {
+    /// There is no room for more tasks.
+    pub fn is_short(&self) -> bool {
+        self.report.room >= Room::Short
+    }
+
+    /// Others should lead rather than this node.
+    pub fn is_slow(&self) -> bool {
+        self.slow
+    }
+
+    /// For heartbeats.
+    pub fn word(&self) -> DiskWord {
+        DiskWord { sync_us: self.report.sync_us, slow: self.slow }
+    }
+}
+
+impl Node {
+    pub(in crate::protocol) fn on_disk(&mut self, report: DiskReport) {
+        let before = std::mem::replace(&mut self.disk.report, report);
+        if report.room != before.room {
+            self.outbox.observe(Observation::Room { short: report.room >= Room::Short, out: report.room == Room::Out });
+        }
+        if report.room == Room::Out {
+            self.on_shutdown();
+        }
+    }
+
+    /// Whether a request may make the log grow for good while there is no room: endings and claims bring it to an end.
+    pub(in crate::protocol) fn admit_growth(&self, request: &Request) -> Result<(), Error> {
+        let grows = matches!(request, Request::Enqueue { .. } | Request::Update { .. });
+        if grows && self.disk.is_short() {
+            let name = &self.founding.name;
+            let message = format!("the disk of node {name} is nearly full: make room on it, or ask another node");
+            return Err(Error::new(ErrorCode::NoSpace, message));
+        }
+        Ok(())
+    }
+
+    /// How slow the disks of the others are: of the living that have synced lately, the one in the middle, or the slower one
+    /// of the two there.
+    fn sync_of_others_us(&self) -> Option<u64> {
+        let alive = self.peers.iter().filter(|(node, _)| self.is_alive(**node));
+        let mut syncs: Vec<u64> = alive.map(|(_, peer)| peer.disk.sync_us).filter(|sync_us| *sync_us > 0).collect();
+        syncs.sort_unstable();
+        syncs.get(syncs.len() / 2).copied()
+    }
+
+    /// Compares the own disk with the others', and draws the consequences.
+    pub(in crate::protocol) fn judge_disk(&mut self) {
+        let own_us = self.disk.report.sync_us;
+        let bound_us =
+            self.sync_of_others_us().map(|others_us| (others_us.saturating_mul(SLOW_TIMES)).max(SLOW_US_MIN));
+        let differs = match bound_us {
+            // Without another one to compare with, nobody is there to lead instead.
+            None => self.disk.slow,
+            Some(bound_us) if self.disk.slow => own_us < bound_us / BETTER_PARTS,
+            Some(bound_us) => own_us > bound_us,
+        };
+        if !differs {
+            self.disk.changing_us = None;
+        } else {
+            let since_us = *self.disk.changing_us.get_or_insert(self.now.mono_us);
+            let wait_ms = if self.disk.slow { 2 * self.config.transfer_after_ms } else { SLOW_MS };
+            if self.now.mono_us >= since_us + wait_ms * 1_000 {
+                self.disk.slow = !self.disk.slow;
+                self.disk.changing_us = None;
+                self.outbox.observe(Observation::DiskSlow { slow: self.disk.slow, sync_us: own_us });
+            }
+        }
+        if self.disk.slow {
+            self.hand_over_all();
+        }
+    }
+
+    /// Whether another node's disk is slow, by its own word.
+    pub(in crate::protocol) fn has_slow_disk(&self, node: NodeId) -> bool {
+        self.peers.get(&node).is_some_and(|peer| peer.disk.slow)
+    }
+}

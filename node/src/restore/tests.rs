@@ -1,0 +1,86 @@
+//! What people are told when a node cannot be what it was.
+
+use super::*;
+use crate::storage::double::{Double, Files, sample};
+use crate::storage::verify::{Entry, inspect};
+
+/// The files without the records of that kind, the last or all, with or without their heads, and where the first is.
+fn without(files: &Files, kind: u8, all: bool, heads: bool) -> (Files, String) {
+    let mut found = Vec::new();
+    let disk = Double::with_files(files);
+    let visit = |file: &str, offset: u64, entry| {
+        if let Entry::Record { of: Some((_, of)), ordinal, .. } = entry
+            && of == Kind(kind)
+        {
+            found.push((file.to_owned(), offset, ordinal));
+        }
+        Ok::<(), crate::storage::DiskError>(())
+    };
+    inspect(&disk, visit).expect("no fault");
+    let lost = if all { &found[..] } else { &found[found.len() - 1..] };
+    let mut files = files.clone();
+    for (file, offset, ordinal) in lost {
+        let bytes = files.get_mut(file).expect("there");
+        bytes[*offset as usize + 9] ^= 1;
+        if heads {
+            let first = u64::from_be_bytes(bytes[52..60].try_into().expect("a number"));
+            bytes[512 + 32 * (ordinal - first) as usize] ^= 1;
+        }
+    }
+    (files, format!("{} at byte {}", lost[0].0, lost[0].1))
+}
+
+#[test]
+fn a_whole_log_makes_a_node() {
+    for compacted in [None, Some(10), Some(31)] {
+        let (node, _) = sample::start(&sample::log(3, compacted)).expect("whole");
+        assert_eq!(node.lost_for_good(), []);
+    }
+}
+
+#[test]
+fn a_doubt_names_file_and_place_and_what_is_lost() {
+    let log = sample::log(3, None);
+    let (files, place) = without(&log, b'V', false, false);
+    let refusal = sample::start(&files).expect_err("a vote is gone");
+    assert!(refusal.starts_with(&format!("{place}: ")), "{refusal}");
+    assert!(refusal.contains("the log lost a vote of partition 3, which nothing"), "{refusal}");
+
+    let (files, place) = without(&log, b'V', false, true);
+    let refusal = sample::start(&files).expect_err("nobody knows that it was a vote");
+    assert!(refusal.starts_with(&format!("{place}: ")), "{refusal}");
+    assert!(refusal.contains("of which no head is left; it may have been a vote of partition 0"), "{refusal}");
+    assert!(refusal.contains("3 other promises"), "{refusal}");
+}
+
+#[test]
+fn what_a_single_node_lost_is_called_what_it_is() {
+    let log = sample::log(1, None);
+    let refusal = |kind| sample::start(&without(&log, kind, false, false).0).expect_err("nobody else has it");
+    assert!(refusal(b'F').contains("facts about tasks of partition 0 are lost that no other"), "{}", refusal(b'F'));
+    assert!(refusal(b'T').contains("claims, and perhaps facts about tasks, of partition 3"), "{}", refusal(b'T'));
+}
+
+#[test]
+fn a_snapshot_that_lost_what_the_node_belongs_to_says_so() {
+    let (files, place) = without(&sample::log(3, Some(31)), b'G', false, false);
+    let refusal = sample::start(&files).expect_err("no node goes on without it");
+    assert!(refusal.starts_with(&format!("{place}: ")), "{refusal}");
+    assert!(refusal.contains("record 3 does not match, and no node goes on without it"), "{refusal}");
+    assert!(refusal.contains("lost: record 3 (") && !refusal.contains("p0"), "{refusal}");
+}
+
+/// A mark that is lost with a snapshot is a doubt about the node, and nothing is said of partitions.
+#[test]
+fn a_snapshot_that_lost_a_mark_wounds_no_partition() {
+    let (files, _) = without(&sample::log(3, Some(10)), b'M', true, false);
+    let refusal = sample::start(&files).expect_err("all marks are gone");
+    assert!(refusal.contains("of the node itself, which nothing"), "{refusal}");
+    let whole = sample::log(3, Some(10));
+    let mut snapshot_alone = whole.clone();
+    let (name, bytes) = files.iter().find(|(name, _)| name.ends_with(".snapshot")).expect("there is one");
+    snapshot_alone.insert(name.clone(), bytes.clone());
+    let (node, replayed) = sample::start(&snapshot_alone).expect("a later one replaces it");
+    assert_eq!(replayed.lost_records, 1);
+    assert!(node.inspect().iter().all(|view| view.wound.is_whole()));
+}

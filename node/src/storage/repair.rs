@@ -1,0 +1,468 @@
+//! Making a damaged log one that starts, as far as that can be done without dropping or inventing anything.
+//!
+//! A start mends what a crash leaves, and goes on behind lost records. A repair does what needs more than the last segment,
+//! and perhaps an operator's consent: it gives files the names that their headers say, takes away what is not this node's,
+//! writes headers and heads anew from what else is left, and puts an empty segment where one is missing, so that the
+//! ordinals behind it say what is lost. The node then treats that as it treats every loss: it fetches facts and tables from
+//! other replicas. Where a promise is gone that nothing replaces, or who the node is, no repair helps, and none is made.
+//!
+//! Everything is tried on an [`Overlay`] first, up to a node that would start; only then is anything changed, and of every file
+//! that is touched a copy is kept. A second repair finds nothing to do.
+
+use super::disk::{Disk, DiskError};
+use super::examine::{Loss, examine, read_region};
+use super::reader::{Next, READ_BYTES, Reader};
+use super::recovery::{self, OpenError, header_error, mend_heads};
+use super::segment::{self, Header, HeaderFault, SLOTS_MAX};
+use super::slot::{SLOT_BYTES, Slot};
+use super::snapshot;
+use crate::protocol::record::Record;
+use norn_client::wire::{ClusterId, NodeId};
+use std::collections::BTreeMap;
+
+mod header;
+mod overlay;
+
+use header::{Known, rebuild};
+pub use overlay::Changes;
+use overlay::MOVING_SUFFIX;
+pub(crate) use overlay::Overlay;
+
+/// Something that a repair does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The file.
+    pub file: String,
+    /// What is done about it.
+    pub known: String,
+}
+
+/// Why a log is not repaired. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RepairError {
+    /// The disk failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// What is left is not enough for a node, or nobody can say what is right.
+    #[error("{file}: {known}")]
+    Refused {
+        /// The file, or several.
+        file: String,
+        /// What cannot be repaired.
+        known: String,
+    },
+    /// A start would refuse what a repair could make of it.
+    #[error("no repair makes this log one that starts: {0}")]
+    Start(String),
+}
+
+/// Records that are gone, in whatever way the log is repaired.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    /// The file.
+    pub file: String,
+    /// Where the damage begins.
+    pub offset: u64,
+    /// What was there.
+    pub loss: Loss,
+}
+
+/// What a repair would do.
+#[derive(Debug)]
+pub struct Plan {
+    /// In order.
+    pub steps: Vec<Step>,
+    /// What a start will tell, and other replicas give back.
+    pub losses: Vec<Lost>,
+    /// On the disk.
+    pub changes: Changes,
+}
+
+/// A start on a disk that is not changed yet.
+pub(crate) struct Tried<'a, D> {
+    /// With what the start has mended.
+    pub disk: Overlay<'a, D>,
+    /// What that was.
+    pub steps: Vec<Step>,
+    /// What it could not.
+    pub losses: Vec<Lost>,
+}
+
+/// Plans a repair. `start` must start a node on what it is given; what it says is wrong refuses the repair.
+pub(crate) fn plan<'a, D: Disk>(
+    disk: &'a D,
+    start: impl FnOnce(Overlay<'a, D>) -> Result<Tried<'a, D>, String>,
+) -> Result<Plan, RepairError> {
+    let mut repair = Repair { disk: Overlay::new(disk)?, steps: Vec::new() };
+    repair.arrange()?;
+    let Repair { disk, mut steps } = repair;
+    let tried = start(disk).map_err(RepairError::Start)?;
+    steps.extend(tried.steps);
+    Ok(Plan { steps, losses: tried.losses, changes: tried.disk.into_changes() })
+}
+
+/// Copies every file that a repair touches, durably.
+pub fn keep<D: Disk>(changes: &Changes, disk: &D, aside: &mut impl Disk) -> Result<(), DiskError> {
+    for file in &changes.touched {
+        let length = disk.length(file)?;
+        aside.write(file, 0, &[])?;
+        let mut offset = 0;
+        while offset < length {
+            let bytes = disk.read(file, offset, READ_BYTES.min((length - offset) as usize))?;
+            if bytes.is_empty() {
+                let cause = format!("it ends at byte {offset} of {length}").into();
+                return Err(DiskError { operation: "read", file: file.clone(), cause, full: false });
+            }
+            aside.write(file, offset, &bytes)?;
+            offset += bytes.len() as u64;
+        }
+        aside.sync(file)?;
+    }
+    aside.sync_directory()
+}
+
+/// A file and what its header says.
+struct Found {
+    file: String,
+    header: Result<Header, HeaderFault>,
+}
+
+struct Repair<'a, D> {
+    disk: Overlay<'a, D>,
+    steps: Vec<Step>,
+}
+
+fn refused(file: &str, known: impl Into<String>) -> RepairError {
+    RepairError::Refused { file: file.into(), known: known.into() }
+}
+
+fn read_header(disk: &impl Disk, file: &str, of_snapshot: bool) -> Result<Result<Header, HeaderFault>, DiskError> {
+    let bytes = disk.read(file, 0, segment::HEADER_BYTES)?;
+    Ok(if of_snapshot { Header::decode_snapshot(&bytes) } else { Header::decode(&bytes) })
+}
+
+/// What most say; the lesser of two that as many say.
+fn most<T: Ord + Copy>(said: impl Iterator<Item = T>) -> Option<T> {
+    let mut counts: BTreeMap<T, usize> = BTreeMap::new();
+    said.for_each(|one| *counts.entry(one).or_default() += 1);
+    let highest = counts.values().max().copied()?;
+    counts.into_iter().find(|(_, count)| *count == highest).map(|(one, _)| one)
+}
+
+impl<D: Disk> Repair<'_, D> {
+    fn step(&mut self, file: &str, known: impl Into<String>) {
+        self.steps.push(Step { file: file.into(), known: known.into() });
+    }
+
+    /// Files, names and headers, and then the heads.
+    fn arrange(&mut self) -> Result<(), RepairError> {
+        let files = self.disk.list()?;
+        let newest = files.iter().filter_map(|file| snapshot::number(file)).max();
+        let first = newest.unwrap_or(1);
+        let mut segments = self.name_segments(&files, first)?;
+        if let Some(number) = newest {
+            self.mend_snapshot(number, segments.get(&number))?;
+        }
+        let Some(last) = segments.keys().next_back().copied() else {
+            return Err(refused(&segment::name(first), "there is no log"));
+        };
+        self.walk(first, last, newest, &mut segments)?;
+        for number in first..last {
+            self.mend_slots(number)?;
+        }
+        Ok(())
+    }
+
+    /// Gives every segment the name that its header says; takes away what is not of this log.
+    fn name_segments(
+        &mut self,
+        files: &[String],
+        first: u64,
+    ) -> Result<BTreeMap<u64, Result<Header, HeaderFault>>, RepairError> {
+        let is_segment = |file: &&String| segment::is_of_log(file.strip_suffix(MOVING_SUFFIX).unwrap_or(file));
+        let mut found = Vec::new();
+        for file in files.iter().filter(is_segment) {
+            let header = read_header(&self.disk, file, false)?;
+            if let Err(fault @ (HeaderFault::Format(_) | HeaderFault::Records(_))) = header {
+                return Err(RepairError::Start(header_error(file, fault).to_string()));
+            }
+            found.push(Found { file: file.clone(), header });
+        }
+        let whole = || found.iter().filter_map(|found| found.header.ok());
+        let node = most(whole().map(|header| header.node));
+        let cluster = most(whole().map(|header| header.cluster).filter(|cluster| *cluster != ClusterId::default()));
+        let is_ours = |header: &Header| {
+            Some(header.node) == node && (header.cluster == ClusterId::default() || Some(header.cluster) == cluster)
+        };
+        let mut places: BTreeMap<u64, Vec<Found>> = BTreeMap::new();
+        for found in found {
+            let by_name = segment::number(&found.file);
+            match found.header {
+                Ok(header) if is_ours(&header) && header.segment < first => {}
+                Ok(header) if is_ours(&header) => places.entry(header.segment).or_default().push(found),
+                Ok(_) => self.take_away(&found.file, "it is of another node or cluster")?,
+                Err(_) if by_name.is_some_and(|number| number < first) => {}
+                Err(_) => match by_name {
+                    Some(number) => places.entry(number).or_default().push(found),
+                    None => self.take_away_empty(&found.file)?,
+                },
+            }
+        }
+        let mut segments = BTreeMap::new();
+        let mut moves = Vec::new();
+        for (number, mut claims) in places {
+            // A file with a whole header knows better than one that is only called so.
+            claims.sort_by_key(|found| (found.header.is_err(), segment::number(&found.file) != Some(number)));
+            let chosen = claims.remove(0);
+            for other in claims {
+                self.drop_duplicate(&chosen.file, &other)?;
+            }
+            segments.insert(number, chosen.header);
+            if segment::number(&chosen.file) != Some(number) {
+                moves.push((chosen.file, segment::name(number)));
+            }
+        }
+        self.rename_all(&moves)?;
+        Ok(segments)
+    }
+
+    /// All at once, as one may take the name of another.
+    fn rename_all(&mut self, moves: &[(String, String)]) -> Result<(), RepairError> {
+        for (from, to) in moves {
+            self.step(from, format!("is renamed to {to}, as its header says"));
+            self.disk.rename(from, &format!("{to}.renamed"))?;
+        }
+        for (_, to) in moves {
+            self.disk.rename(&format!("{to}.renamed"), to)?;
+        }
+        Ok(())
+    }
+
+    fn take_away(&mut self, file: &str, why: &str) -> Result<(), RepairError> {
+        self.step(file, format!("is taken away: {why}"));
+        Ok(self.disk.remove(file)?)
+    }
+
+    /// A file that nobody can place may go only if it holds nothing.
+    fn take_away_empty(&mut self, file: &str) -> Result<(), RepairError> {
+        if self.holds_records(file)? {
+            return Err(refused(file, "it holds records, and nothing says where they belong"));
+        }
+        self.take_away(file, "it holds no record, and no segment of the log has such a name")
+    }
+
+    /// A second file that says to be the same segment.
+    fn drop_duplicate(&mut self, chosen: &str, other: &Found) -> Result<(), RepairError> {
+        if other.header.is_err() {
+            if self.holds_records(&other.file)? {
+                return Err(refused(&other.file, format!("it holds records, and {chosen} is that segment")));
+            }
+            return self.take_away(&other.file, &format!("it holds no record, and {chosen} is that segment"));
+        }
+        if self.contents_differ(chosen, &other.file)? {
+            return Err(refused(&other.file, format!("{chosen} says to be the same segment, and differs")));
+        }
+        self.take_away(&other.file, &format!("it is a copy of {chosen}"))
+    }
+
+    fn contents_differ(&self, one: &str, other: &str) -> Result<bool, DiskError> {
+        let length = self.disk.length(one)?;
+        if self.disk.length(other)? != length {
+            return Ok(true);
+        }
+        for offset in (0..length).step_by(READ_BYTES) {
+            if self.disk.read(one, offset, READ_BYTES)? != self.disk.read(other, offset, READ_BYTES)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn holds_records(&self, file: &str) -> Result<bool, DiskError> {
+        let mut reader = Reader::new(&self.disk, file, 0, self.disk.length(file)?);
+        loop {
+            match reader.next()? {
+                Next::End => return Ok(false),
+                Next::Frame(_) => return Ok(true),
+                Next::Damage(_) => {}
+            }
+        }
+    }
+
+    /// The header of a snapshot says what that of the segment behind it says.
+    fn mend_snapshot(&mut self, number: u64, segment: Option<&Result<Header, HeaderFault>>) -> Result<(), RepairError> {
+        let file = snapshot::name(number);
+        match (read_header(&self.disk, &file, true)?, segment) {
+            (Ok(header), _) if header.segment == number => Ok(()),
+            (Ok(header), _) => Err(refused(&file, format!("it is the snapshot before segment {}", header.segment))),
+            (Err(HeaderFault::Broken(_)), Some(Ok(segment))) => {
+                self.disk.write(&file, 0, &Header { slots: 0, ..*segment }.encode())?;
+                self.step(&file, "its header is written anew from that of the segment behind it");
+                Ok(())
+            }
+            (Err(fault), _) => Err(RepairError::Start(header_error(&file, fault).to_string())),
+        }
+    }
+
+    /// Goes through all segments in order: each gets a header, and there is one for each number.
+    fn walk(
+        &mut self,
+        first: u64,
+        last: u64,
+        newest: Option<u64>,
+        segments: &mut BTreeMap<u64, Result<Header, HeaderFault>>,
+    ) -> Result<(), RepairError> {
+        let mut known = Known {
+            cluster: ClusterId::default(),
+            node: self.node(newest, segments)?,
+            segment: first,
+            next_ordinal: 1,
+        };
+        if let Some(number) = newest
+            && let Ok(header) = read_header(&self.disk, &snapshot::name(number), true)?
+        {
+            (known.cluster, known.next_ordinal) = (header.cluster, header.first_ordinal);
+        }
+        for number in first..=last {
+            known.segment = number;
+            let file = segment::name(number);
+            let header = match segments.get(&number) {
+                Some(Ok(header)) => *header,
+                Some(Err(_)) if number == last && self.is_begun(&file)? => return Ok(()),
+                Some(Err(_)) => match rebuild(&self.disk, &file, known)? {
+                    Some(header) => {
+                        self.disk.write(&file, 0, &header.encode())?;
+                        self.step(&file, "its header is written anew from its records and their heads");
+                        header
+                    }
+                    None if number == last || self.holds_records(&file)? => {
+                        return Err(refused(&file, "nobody can say what is lost with it: restore it from a copy"));
+                    }
+                    None => self.fill(known, last, segments)?,
+                },
+                None => self.fill(known, last, segments)?,
+            };
+            segments.insert(number, Ok(header));
+            let (end, cluster) = self.end_of(&file, &header)?;
+            let after = segments.get(&(number + 1)).and_then(|after| after.ok());
+            known.next_ordinal = after.map_or(end, |after| after.first_ordinal);
+            known.cluster = if header.cluster == ClusterId::default() { cluster } else { header.cluster };
+        }
+        Ok(())
+    }
+
+    /// Who wrote the log: a snapshot or any segment says so.
+    fn node(
+        &self,
+        newest: Option<u64>,
+        segments: &BTreeMap<u64, Result<Header, HeaderFault>>,
+    ) -> Result<NodeId, RepairError> {
+        if let Some(header) = segments.values().find_map(|header| header.ok()) {
+            return Ok(header.node);
+        }
+        let file = segment::name(1);
+        let identity = match newest {
+            Some(number) => snapshot::read_identity(&self.disk, number),
+            None if !segments.contains_key(&1) => {
+                return Err(refused(&file, "it is missing, and nothing says whose log this is"));
+            }
+            None => {
+                recovery::find_identity(&self.disk, &file, HeaderFault::Broken("no header of any segment is whole"))
+            }
+        };
+        identity.map(|identity| identity.node).map_err(|error: OpenError| RepairError::Start(error.to_string()))
+    }
+
+    /// A crash may leave a last segment so, and a start removes it.
+    fn is_begun(&self, file: &str) -> Result<bool, DiskError> {
+        Ok(self.disk.length(file)? <= segment::HEADER_BYTES as u64)
+    }
+
+    /// Puts an empty segment where one is missing. The ordinals of the next one say what is lost with it.
+    fn fill(
+        &mut self,
+        known: Known,
+        last: u64,
+        segments: &BTreeMap<u64, Result<Header, HeaderFault>>,
+    ) -> Result<Header, RepairError> {
+        let Known { cluster, node, segment, next_ordinal } = known;
+        let file = segment::name(segment);
+        let behind = (segment + 1..=last).find_map(|number| segments.get(&number)?.ok());
+        let Some(behind) = behind.filter(|behind| behind.first_ordinal >= next_ordinal) else {
+            return Err(refused(&file, "it is missing, and nothing behind it says what is lost with it"));
+        };
+        // If several are missing, the first ones take as many as they can.
+        let lost = behind.first_ordinal - next_ordinal;
+        let slots = lost.clamp(1, u64::from(SLOTS_MAX)) as u32;
+        let header = Header { cluster, node, segment, first_ordinal: next_ordinal, slots };
+        if self.disk.list()?.contains(&file) {
+            self.disk.remove(&file)?;
+        }
+        self.disk.write(&file, 0, &header.encode())?;
+        let lost = lost.min(u64::from(SLOTS_MAX));
+        let last = next_ordinal + lost;
+        let known = match lost {
+            0 => "is missing, and held no record: an empty one is put there".into(),
+            _ => format!("is missing: an empty one is put there, and records {next_ordinal} to {} are lost", last - 1),
+        };
+        self.step(&file, known);
+        Ok(header)
+    }
+
+    /// The ordinal behind a segment, as far as anything of it is left, and the cluster that it names first. An empty segment in
+    /// place of a missing one is as long as its region of heads.
+    fn end_of(&self, file: &str, header: &Header) -> Result<(u64, ClusterId), RepairError> {
+        let findings = examine(&self.disk, file, header)?;
+        let mut cluster = ClusterId::default();
+        if header.cluster == ClusterId::default() {
+            let mut reader = Reader::new(&self.disk, file, header.records_offset(), self.disk.length(file)?);
+            while cluster == ClusterId::default() {
+                match reader.next()? {
+                    Next::End => break,
+                    Next::Damage(_) => {}
+                    Next::Frame(frame) => {
+                        if let Ok(Record::Genesis(genesis)) = Record::decode(frame.body) {
+                            cluster = genesis.cluster;
+                        }
+                    }
+                }
+            }
+        }
+        let is_empty = self.disk.length(file)? <= segment::HEADER_BYTES as u64;
+        let end = if is_empty { header.first_ordinal + u64::from(header.slots) } else { findings.highest() + 1 };
+        Ok((end, cluster))
+    }
+
+    /// Writes the heads of a segment anew where its records say something else. A start does that for the last one.
+    fn mend_slots(&mut self, number: u64) -> Result<(), RepairError> {
+        let file = segment::name(number);
+        let Ok(header) = read_header(&self.disk, &file, false)? else { return Ok(()) };
+        let mut heads: Vec<Option<Slot>> = vec![None; header.slots as usize];
+        let mut reader = Reader::new(&self.disk, &file, header.records_offset(), self.disk.length(&file)?);
+        loop {
+            match reader.next()? {
+                Next::End => break,
+                Next::Damage(_) => {}
+                Next::Frame(frame) => {
+                    let Ok(record) = Record::decode(frame.body) else { continue };
+                    let ordinal = frame.head.ordinal;
+                    if header.has_slot(ordinal) {
+                        let slot = &mut heads[(ordinal - header.first_ordinal) as usize];
+                        *slot = slot.or(Slot::of(&frame.head, frame.offset, frame.bytes, &record));
+                    }
+                }
+            }
+        }
+        // Heads of records that are lost stay: they say whose those were.
+        let found = read_region(&self.disk, &file, &header)?.len() / SLOT_BYTES;
+        let end = heads.iter().rposition(Option::is_some).map_or(0, |place| place + 1).max(found);
+        let mended = mend_heads(&mut self.disk, &file, &header, &heads[..end])?;
+        if mended > 0 {
+            self.step(&file, format!("{mended} heads are written anew from their records"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! Room on the disk, and what of it is kept for the worst.
+//!
+//! A file of zeroes, `reserve`, holds room that nobody else on the machine can take. While the disk has more than that besides,
+//! there is ample room. With less, the host is told, and refuses what makes the log grow for good. When a write would not
+//! leave a quarter of the reserve, the reserve is given to the log; when that is used up to a quarter, the host must stop in
+//! order. So no write is begun for which there is no room, as far as the log alone fills the disk: a write that fails for
+//! want of room all the same poisons the log as any other does, as nobody knows which part of it is there.
+//!
+//! With room for three times the reserve, it is filled again. Whoever keeps no reserve is never told of a shortage.
+
+use super::disk::{Disk, DiskError};
+use crate::protocol::membership::Room;
+
+/// The file. Its name is no segment's.
+const RESERVE: &str = "reserve";
+/// Written at a time.
+const STEP_BYTES: usize = 256 << 10;
+/// This part of the reserve is never used up.
+const LAST_PARTS: u64 = 4;
+/// The reserve is filled again when there is room for so many.
+const AMPLE_TIMES: u64 = 3;
+
+#[derive(Debug)]
+pub(crate) struct Space {
+    reserve_bytes: u64,
+    /// The reserve is whole; none if nobody looked.
+    held: Option<bool>,
+    room: Room,
+}
+
+impl Space {
+    /// Nothing is looked at yet.
+    pub fn new(reserve_bytes: u64) -> Space {
+        Space { reserve_bytes, held: None, room: Room::Ample }
+    }
+
+    /// Room at the last look.
+    pub fn room(&self) -> Room {
+        self.room
+    }
+
+    /// Makes room for a write, and looks what is left. False: there is none for anything else than these bytes.
+    pub fn before_write<D: Disk>(&mut self, disk: &mut D, bytes: u64) -> Result<bool, DiskError> {
+        if self.reserve_bytes == 0 {
+            return Ok(true);
+        }
+        let wanted = bytes.saturating_add(self.reserve_bytes / LAST_PARTS);
+        if self.is_held(disk)? && disk.space()? < wanted {
+            disk.remove(RESERVE)?;
+            disk.sync_directory()?;
+            self.held = Some(false);
+        }
+        let held = self.is_held(disk)?;
+        let free = disk.space()?.saturating_sub(bytes);
+        self.judge(free, held);
+        Ok(self.room == Room::Ample)
+    }
+
+    /// Looks whether there is room again, and fills the reserve if there is.
+    pub fn look<D: Disk>(&mut self, disk: &mut D) -> Result<Room, DiskError> {
+        if self.reserve_bytes > 0 {
+            let mut held = self.is_held(disk)?;
+            if !held && disk.space()? >= self.reserve_bytes.saturating_mul(AMPLE_TIMES) {
+                held = self.fill(disk);
+                self.held = Some(held);
+            }
+            self.judge(disk.space()?, held);
+        }
+        Ok(self.room)
+    }
+
+    fn judge(&mut self, free: u64, held: bool) {
+        self.room = if held && free >= self.reserve_bytes {
+            Room::Ample
+        } else if held || free >= self.reserve_bytes / LAST_PARTS {
+            Room::Short
+        } else {
+            Room::Out
+        };
+    }
+
+    fn is_held<D: Disk>(&mut self, disk: &mut D) -> Result<bool, DiskError> {
+        if self.held.is_none() {
+            let there = disk.list()?.iter().any(|file| file == RESERVE);
+            let whole = there && disk.length(RESERVE)? == self.reserve_bytes;
+            if there && !whole {
+                disk.remove(RESERVE)?;
+                disk.sync_directory()?;
+            }
+            self.held = Some(whole);
+        }
+        Ok(self.held == Some(true))
+    }
+
+    /// Whether that succeeded. What is in it does not matter, so neither does a failure.
+    fn fill<D: Disk>(&self, disk: &mut D) -> bool {
+        let mut offset = 0;
+        let mut filled = Ok(());
+        while offset < self.reserve_bytes && filled.is_ok() {
+            let zeroes = vec![0; STEP_BYTES.min((self.reserve_bytes - offset) as usize)];
+            filled = disk.write(RESERVE, offset, &zeroes);
+            offset += zeroes.len() as u64;
+        }
+        let kept = filled.and_then(|()| disk.sync(RESERVE)).and_then(|()| disk.sync_directory());
+        if kept.is_err() {
+            let _ = disk.remove(RESERVE);
+        }
+        kept.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::double::Double;
+
+    fn file_bytes(disk: &Double) -> u64 {
+        disk.files().values().map(|bytes| bytes.len() as u64).sum()
+    }
+
+    /// A disk that fills up with what is written, and is emptied again.
+    #[test]
+    fn the_reserve_is_given_up_last_and_filled_again() {
+        let (mut disk, mut space) = (Double::default(), Space::new(1_000));
+        disk.limit(Some(5_000));
+        assert_eq!(space.look(&mut disk), Ok(Room::Ample));
+        assert_eq!(file_bytes(&disk), 1_000);
+        let mut rooms = Vec::new();
+        let mut written = 0;
+        loop {
+            space.before_write(&mut disk, 100).expect("no fault");
+            if rooms.last() != Some(&(space.room(), disk.files().contains_key(RESERVE))) {
+                rooms.push((space.room(), disk.files().contains_key(RESERVE)));
+            }
+            if space.room() == Room::Out {
+                break;
+            }
+            disk.write("a", written, &[1; 100]).expect("there is room for every write that was announced");
+            written += 100;
+        }
+        assert_eq!(rooms, [(Room::Ample, true), (Room::Short, true), (Room::Short, false), (Room::Out, false)]);
+        assert!((4_500..=4_800).contains(&written), "{written}");
+        assert_eq!(space.look(&mut disk), Ok(Room::Short));
+        disk.limit(Some(written + 2_999));
+        assert_eq!(space.look(&mut disk), Ok(Room::Short), "not for long");
+        disk.limit(Some(written + 3_000));
+        assert_eq!(space.look(&mut disk), Ok(Room::Ample));
+        assert_eq!(file_bytes(&disk), written + 1_000);
+    }
+
+    #[test]
+    fn a_reserve_of_another_size_is_written_anew() {
+        let mut disk = Double::with_file(RESERVE, &[0; 77]);
+        let mut space = Space::new(1_000);
+        assert_eq!(space.look(&mut disk), Ok(Room::Ample));
+        assert_eq!(disk.files()[RESERVE].len(), 1_000);
+    }
+
+    #[test]
+    fn without_a_reserve_nothing_is_looked_at() {
+        let (mut disk, mut space) = (Double::default(), Space::new(0));
+        disk.limit(Some(1));
+        assert_eq!(space.before_write(&mut disk, 100), Ok(true));
+        assert_eq!((space.look(&mut disk), disk.files().len()), (Ok(Room::Ample), 0));
+    }
+}

@@ -1,0 +1,218 @@
+//! A task that is forgotten has ended, every member had its tombstone on disk, and it never comes back.
+//! (ARCHITECTURE.md I-13, I-14)
+//!
+//! The ghost follows the records that nodes give to their logs: what is buried must have ended, what an operation forgets
+//! must be buried on the disks of the whole cohort, and from then on nobody grants it. Who has forgotten it does not take
+//! it up again, unless a damaged disk has made the node forget that.
+
+use super::Property;
+use crate::history::{Fact, Happening, History, Moment, facts_of};
+use norn_client::wire::{TaskId, Token};
+use norn_node::protocol::Ticket;
+use norn_node::protocol::consistent::table::Op;
+use norn_node::protocol::record::Record;
+use norn_node::protocol::task::Task;
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Debug, Default)]
+struct Ghost {
+    pending: Vec<(Ticket, TaskId)>,
+    buried: BTreeSet<TaskId>,
+    forgotten: BTreeSet<TaskId>,
+    damaged: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Forgotten {
+    ghosts: BTreeMap<usize, Ghost>,
+    ended: BTreeSet<TaskId>,
+    archives: bool,
+    archived: BTreeSet<TaskId>,
+    granted: BTreeSet<(TaskId, Token)>,
+    forgotten: BTreeSet<TaskId>,
+}
+
+impl Forgotten {
+    fn task(&mut self, node: usize, ticket: Ticket, id: TaskId, task: &Task) -> Result<(), String> {
+        let facts = facts_of(task);
+        if facts.iter().any(|fact| matches!(fact, Fact::Completion(_) | Fact::Cancel)) {
+            self.ended.insert(id);
+        }
+        let ghost = self.ghosts.entry(node).or_default();
+        if facts.contains(&Fact::Tomb) {
+            if !self.ended.contains(&id) {
+                return Err(format!("task {id} is buried by node {node}, and nobody has said that it ended"));
+            }
+            if self.archives && !self.archived.contains(&id) {
+                return Err(format!("task {id} is buried by node {node}, and is in no archive"));
+            }
+            ghost.pending.push((ticket, id));
+        } else if task.spec.is_some() && ghost.forgotten.contains(&id) && !ghost.damaged {
+            return Err(format!("task {id} was forgotten by node {node}, which takes it up again"));
+        }
+        Ok(())
+    }
+
+    fn op(&mut self, history: &History, epoch: u64, op: &Op) -> Result<(), String> {
+        match op {
+            Op::Forget { ids } => {
+                for id in ids {
+                    let buried = |node: &usize| self.ghosts.get(node).is_some_and(|ghost| ghost.buried.contains(id));
+                    if let Some(node) = history.cohort(history.partition(id)).into_iter().find(|node| !buried(node)) {
+                        return Err(format!("task {id} is forgotten, but node {node} never had its tombstone on disk"));
+                    }
+                    self.forgotten.insert(*id);
+                }
+                Ok(())
+            }
+            Op::Grant { items, .. } => {
+                for (id, number) in items {
+                    let token = Token { epoch, number: *number };
+                    // A replica that lags behind takes up an old grant late.
+                    if self.granted.insert((*id, token)) && self.forgotten.contains(id) {
+                        return Err(format!("task {id} was forgotten, and is granted under {token}"));
+                    }
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn record(&mut self, history: &History, node: usize, ticket: Ticket, record: &Record) -> Result<(), String> {
+        match record {
+            Record::Facts { items, .. } => items.iter().try_for_each(|(id, task)| self.task(node, ticket, *id, task)),
+            Record::Ops { ops, after, .. } => ops.iter().try_for_each(|op| {
+                if let Op::Drop { items } = &**op {
+                    items.iter().try_for_each(|ended| self.task(node, ticket, ended.id, &ended.facts))?;
+                }
+                self.op(history, after.epoch, op)
+            }),
+            Record::Forgot { ids, .. } => {
+                self.ghosts.entry(node).or_default().forgotten.extend(ids);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Property for Forgotten {
+    fn name(&self) -> &'static str {
+        "forgotten"
+    }
+
+    fn see(&mut self, history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
+        match happening {
+            Happening::Founded { archives, .. } => self.archives = *archives,
+            Happening::Archived { ids } => self.archived.extend(*ids),
+            Happening::Appended { node, ticket, records } => {
+                return records.iter().try_for_each(|record| self.record(history, *node, *ticket, record));
+            }
+            Happening::Synced { node, ticket } => {
+                let ghost = self.ghosts.entry(*node).or_default();
+                let synced = ghost.pending.partition_point(|(pending, _)| pending <= ticket);
+                ghost.buried.extend(ghost.pending.drain(..synced).map(|(_, id)| id));
+            }
+            Happening::Crashed { node } => self.ghosts.entry(*node).or_default().pending.clear(),
+            // What was not synced may have come through the crash, or not: a task that was to be forgotten is known again.
+            Happening::Replayed { node, records } => {
+                let ghost = self.ghosts.entry(*node).or_default();
+                ghost.forgotten.clear();
+                for record in *records {
+                    match record {
+                        Record::Forgot { ids, .. } => ghost.forgotten.extend(ids),
+                        Record::Facts { items, .. } => {
+                            let tombs = items.iter().filter(|(_, task)| task.tomb.is_some());
+                            ghost.buried.extend(tombs.map(|(id, _)| *id));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            Happening::Damaged { node, .. } => self.ghosts.entry(*node).or_default().damaged = true,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::*;
+    use super::*;
+    use norn_client::wire::response::State;
+    use norn_client::wire::{ClaimId, PartitionId};
+    use norn_node::protocol::consistent::Viewstamp;
+    use norn_node::protocol::task::{Cancel, Tomb};
+    use std::sync::Arc;
+
+    fn facts(task: Task) -> Record {
+        Record::Facts { partition: PartitionId(0), items: Arc::new(vec![(id(1), task)]) }
+    }
+
+    fn ended() -> Record {
+        facts(Task::from_cancel(Cancel { dead: false, reason: String::new(), at_ms: 1 }))
+    }
+
+    fn tomb() -> Record {
+        facts(Task::from_tomb(Tomb { state: State::Cancelled, at_ms: 1 }))
+    }
+
+    fn op(op: Op) -> Record {
+        let after = Viewstamp { epoch: 1, length: 0 };
+        Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(op)] }
+    }
+
+    fn appends(bench: &mut Bench<Forgotten>, node: usize, record: Record) -> Result<(), String> {
+        bench.see(Happening::Appended { node, ticket: Ticket(1), records: &[record] })
+    }
+
+    #[test]
+    fn what_has_not_ended_is_not_buried() {
+        let mut bench = Bench::new();
+        assert!(appends(&mut bench, 0, tomb()).is_err());
+        appends(&mut bench, 1, ended()).unwrap();
+        assert!(appends(&mut bench, 0, tomb()).is_ok());
+    }
+
+    #[test]
+    fn what_is_to_be_archived_is_not_buried_before() {
+        let mut bench = Bench::new();
+        bench.see(Happening::Founded { fencing: true, archives: true }).unwrap();
+        appends(&mut bench, 0, ended()).unwrap();
+        assert!(appends(&mut bench, 0, tomb()).is_err());
+        bench.see(Happening::Archived { ids: &[id(1)] }).unwrap();
+        assert!(appends(&mut bench, 0, tomb()).is_ok());
+    }
+
+    #[test]
+    fn what_a_member_has_not_buried_is_not_forgotten() {
+        let mut bench = Bench::new();
+        appends(&mut bench, 0, ended()).unwrap();
+        for node in 0..3 {
+            appends(&mut bench, node, tomb()).unwrap();
+        }
+        for node in 0..2 {
+            bench.see(Happening::Synced { node, ticket: Ticket(1) }).unwrap();
+        }
+        let forget = || op(Op::Forget { ids: vec![id(1)] });
+        assert!(appends(&mut bench, 0, forget()).is_err());
+        bench.see(Happening::Synced { node: 2, ticket: Ticket(1) }).unwrap();
+        assert!(appends(&mut bench, 0, forget()).is_ok());
+        let grant =
+            Op::Grant { claim: ClaimId(1), worker: "w".into(), lease_ms: 1, granted_ms: 1, items: vec![(id(1), 1)] };
+        assert!(appends(&mut bench, 1, op(grant)).is_err(), "it is no more");
+    }
+
+    #[test]
+    fn who_has_forgotten_does_not_take_it_up_again() {
+        let mut bench = Bench::new();
+        let live = || facts(Task::from_spec(Arc::new(spec())));
+        appends(&mut bench, 0, live()).unwrap();
+        appends(&mut bench, 0, Record::Forgot { partition: PartitionId(0), ids: vec![id(1)] }).unwrap();
+        assert!(appends(&mut bench, 1, live()).is_ok(), "another one may still know it");
+        assert!(appends(&mut bench, 0, live()).is_err());
+    }
+}

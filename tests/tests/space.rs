@@ -1,0 +1,78 @@
+//! A data directory that fills up: new tasks are refused, all else goes on, and room that comes back is noticed.
+//!
+//! The setting `disk_bytes_max` stands for the size of a disk, and a file without content for what others put on it.
+
+use norn_client::client::{ClaimOptions, Client, CompleteOptions};
+use norn_client::session::Draft;
+use norn_client::wire::{Acks, QueueName};
+use norn_tests::wait::{PATIENCE, eventually, until};
+use norn_tests::{Cluster, ClusterOptions};
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+/// Size of the disk, so to speak.
+const DISK_BYTES: u64 = 100 * MIB;
+/// What the node keeps of it.
+const RESERVE_BYTES: u64 = 8 * MIB;
+const CALL_TIMEOUT: Duration = Duration::from_secs(1);
+
+fn bytes_in(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).expect("it can be listed");
+    entries.map(|entry| entry.and_then(|entry| entry.metadata()).expect("it is there").len()).sum()
+}
+
+/// Leaves so many bytes of room.
+fn fill(directory: &Path, room_bytes: u64) {
+    let ballast = directory.join("ballast");
+    fs::remove_file(&ballast).unwrap_or_default();
+    let length = DISK_BYTES - room_bytes - bytes_in(directory);
+    File::create(&ballast).and_then(|file| file.set_len(length)).expect("a hole needs no room");
+}
+
+async fn enqueue(client: &Client, queue: &QueueName) -> Result<(), String> {
+    let drafts = vec![Draft::new(queue.clone(), vec![7; 1_000])];
+    let result = client.enqueue_many(drafts, Acks::Quorum).await.remove(0);
+    result.map(drop).map_err(|error| error.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_refuses_tasks_first_and_stops_a_node_last() {
+    let settings = [format!("disk_bytes_max={DISK_BYTES}"), format!("reserve_bytes={RESERVE_BYTES}")];
+    let mut cluster = Cluster::start_with(ClusterOptions { nodes: 1, partitions: 4, settings: settings.into() });
+    let client = cluster.client_of(cluster.addresses(), CALL_TIMEOUT).await;
+    let (queue, data) = (QueueName::new("kept").expect("a name"), cluster.data(0));
+    for _ in 0..20 {
+        enqueue(&client, &queue).await.expect("there is room");
+    }
+    until("the reserve is kept", || fs::metadata(data.join("reserve")).is_ok_and(|file| file.len() == RESERVE_BYTES));
+
+    fill(&data, RESERVE_BYTES / 2);
+    let refused = eventually("tasks are refused", PATIENCE, async || enqueue(&client, &queue).await.err()).await;
+    assert!(refused.contains("the disk of node") && refused.contains("nearly full"), "{refused}");
+    let claims = client.claim(ClaimOptions::new([queue.clone()]).max(10).timeout(CALL_TIMEOUT)).await;
+    let claims = claims.expect("claims go on").tasks;
+    assert_eq!(claims.len(), 10);
+    let complete =
+        claims.iter().map(|claimed| CompleteOptions::new(claimed.granted.id, claimed.granted.token)).collect();
+    let completed = client.complete_many(complete, Acks::Quorum).await;
+    assert!(completed.iter().all(Result::is_ok), "completions go on: {completed:?}");
+
+    fs::remove_file(data.join("ballast")).expect("it is there");
+    eventually("room is noticed", PATIENCE, async || enqueue(&client, &queue).await.ok()).await;
+
+    // Without any room, the next writes use up the reserve, and then the node stops by itself.
+    fill(&data, 0);
+    until("the node stops", || {
+        fill(&data, 0);
+        let _ = cluster.cli_at(0).json(&["--timeout", "1s", "claim", "kept"]);
+        cluster.log(0).contains("no room was left on its disk")
+    });
+    assert!(fs::metadata(data.join("reserve")).is_err(), "the reserve is used up");
+    fs::remove_file(data.join("ballast")).expect("it is there");
+    cluster.kill(0);
+    cluster.restart(0);
+    cluster.wait_ready(0);
+    eventually("it serves again", PATIENCE, async || enqueue(&client, &queue).await.ok()).await;
+}
