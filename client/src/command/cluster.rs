@@ -123,8 +123,19 @@ pub(super) async fn partitions<T: Transport>(runner: &mut Runner<T>) -> Result<E
         return Ok(Exit::Done);
     }
     let names = names(runner).await;
-    let titles =
-        ["#PARTITION", "LEADER", "#EPOCH", "#APPLIED", "#TASKS", "#CLAIMS", "#TOMBS", "HEALTH", "AGREES", "ROOT", "NODES"];
+    let titles = [
+        "#PARTITION",
+        "LEADER",
+        "#EPOCH",
+        "#APPLIED",
+        "#TASKS",
+        "#CLAIMS",
+        "#TOMBS",
+        "HEALTH",
+        "AGREES",
+        "ROOT",
+        "NODES",
+    ];
     let mut table = runner.output.new_table(&titles);
     for partition in &partitions {
         table.add_row(partition_row(partition, &names));

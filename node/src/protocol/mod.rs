@@ -164,7 +164,7 @@ impl Node {
             }
             Event::ClientGone { client } => self.on_client_gone(client),
             Event::Persisted { ticket } => self.on_persisted(ticket),
-            Event::Archived { partition, number } => self.on_archived(partition, number),
+            Event::Archived { partition, number, done } => self.on_archived(partition, number, done),
             Event::Wake => self.on_wake(),
             Event::PeerConnected { peer } => self.on_peer_connected(peer),
             Event::Disk(report) => self.on_disk(report),

@@ -14,10 +14,10 @@ use norn_client::wire::{
 };
 use std::collections::VecDeque;
 
-mod forgetting;
 mod agreement;
 mod copy;
 mod disk;
+mod forgetting;
 mod loss;
 
 const CLIENT: ClientId = ClientId(1);
@@ -102,7 +102,7 @@ impl Cluster {
                 }
                 Effect::Observe(observation) => self.observed.push((index, observation)),
                 Effect::Archive { partition, number, .. } => {
-                    self.queue.push_back((index, Event::Archived { partition, number }));
+                    self.queue.push_back((index, Event::Archived { partition, number, done: true }));
                 }
                 Effect::Halt { reason } => panic!("node {index} halted: {reason}"),
                 Effect::Joined { .. } | Effect::Stopped => {}

@@ -44,12 +44,14 @@ pub enum Internal {
     },
     /// The log's thread has something to say.
     Log(Report),
-    /// Finished tasks are in the archive.
+    /// Finished tasks are in the archive, or cannot be put there now.
     Archived {
         /// Partition.
         partition: PartitionId,
         /// The core's number.
         number: u64,
+        /// They are.
+        done: bool,
     },
     /// Hand over and stop.
     Shutdown,
@@ -215,7 +217,7 @@ impl Running {
             Internal::Log(Report::Persisted(ticket)) => Event::Persisted { ticket },
             Internal::Log(Report::Disk(report)) => Event::Disk(report),
             Internal::Log(Report::StateWanted { anew }) => return self.save(anew),
-            Internal::Archived { partition, number } => Event::Archived { partition, number },
+            Internal::Archived { partition, number, done } => Event::Archived { partition, number, done },
             Internal::Shutdown => Event::Shutdown,
         };
         self.step(event);
