@@ -39,8 +39,8 @@ impl World {
         }
         let disk = self.nodes[node].disk.copy();
         // A log that was never finished is not there yet, and has nothing to lose.
-        let Ok((records, covered)) = replay(&disk) else { return };
-        let targets = targets(&disk, covered);
+        let Ok(records) = replay(&disk) else { return };
+        let targets = targets(&disk);
         let lost = if forgetful { self.forgotten(&targets) } else { self.strike(&targets) };
         for target in &lost {
             let place = target.offset + self.randoms.faults.below(target.bytes);
@@ -49,7 +49,7 @@ impl World {
         }
         let disk = self.nodes[node].disk.copy();
         let left = match replay(&disk) {
-            Ok((left, _)) => left,
+            Ok(left) => left,
             Err(reason) => return self.fail("damage", format!("node {node} cannot do without {lost:?}: {reason}")),
         };
         let mut still = left.iter().peekable();
@@ -113,29 +113,27 @@ impl World {
     }
 }
 
-/// All records of a log, and how many of them a snapshot covers.
-fn replay(disk: &SimDisk) -> Result<(Vec<Record>, u64), String> {
+/// All records of a log.
+fn replay(disk: &SimDisk) -> Result<Vec<Record>, String> {
     let config = log::LogConfig { compact_bytes: u64::MAX, ..log::LogConfig::DEFAULT };
     let none = || log::Identity { node: NodeId(0), incarnation: 0 };
     let mut log = log::Log::open(disk.copy(), config, none).map_err(|error| error.to_string())?;
-    let (mut records, mut before) = (Vec::new(), 0);
+    let mut records = Vec::new();
     let replayed = log.replay(|replay| {
-        if let log::Replay::Record { record, covered, .. } = replay {
+        if let log::Replay::Record { record, .. } = replay {
             records.push(record);
-            before += u64::from(covered);
         }
         Ok(())
     });
     replayed.map_err(|error| error.to_string())?;
-    Ok((records, before))
+    Ok(records)
 }
 
-/// What can be lost so that it is missed: not the last batch, which looks as if a crash had torn it, and nothing that a
-/// snapshot knows anyway.
-fn targets(disk: &SimDisk, covered: u64) -> Vec<Target> {
+/// What can be lost so that it is missed: not the last batch, which looks as if a crash had torn it.
+fn targets(disk: &SimDisk) -> Vec<Target> {
     let newest =
         disk.list().expect("a copy has no troubles").into_iter().filter(|file| file.ends_with(".snapshot")).max();
-    let (mut targets, mut in_log, mut synced) = (Vec::new(), 0, 0);
+    let (mut targets, mut synced) = (Vec::new(), 0);
     let seen = inspect(disk, |file, offset, entry| {
         let superseded = newest.as_ref().is_some_and(|newest| file[..16] < newest[..16]);
         let Entry::Record { ordinal, of, bytes, synced: before, .. } = entry else { return Ok(()) };
@@ -144,12 +142,9 @@ fn targets(disk: &SimDisk, covered: u64) -> Vec<Target> {
             return Ok(());
         }
         if of_log {
-            in_log += 1;
             synced = synced.max(before);
         }
-        if let Some((Owner::Partition(partition), kind)) = of
-            && (!of_log || in_log > covered)
-        {
+        if let Some((Owner::Partition(partition), kind)) = of {
             let target = Target { file: file.to_owned(), offset, bytes, kind, partition };
             targets.push((of_log.then_some(ordinal), target));
         }

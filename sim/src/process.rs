@@ -412,9 +412,9 @@ impl World {
         }
         self.count("sometimes: archived");
         self.tell(Happening::Archived { ids });
-        if self.randoms.saves.chance(9, 10) {
-            self.give(node, Input::Archived { partition, number });
-        }
+        // Somebody may take the file away in the very moment.
+        let done = self.randoms.saves.chance(9, 10);
+        self.give(node, Input::Archived { partition, number, done });
     }
 
     fn persist(&mut self, node: usize, ticket: Ticket, records: &[Record]) {

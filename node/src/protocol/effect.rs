@@ -53,7 +53,7 @@ pub enum Effect {
         genesis: Arc<Genesis>,
     },
     /// Append these finished tasks of a partition to the archive, then report [`super::event::Event::Archived`]. They may have
-    /// been archived before. Asked again after a while if nothing is reported.
+    /// been archived before.
     Archive {
         /// Partition.
         partition: PartitionId,

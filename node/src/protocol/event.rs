@@ -54,12 +54,14 @@ pub enum Event {
         /// What.
         request: Request,
     },
-    /// Finished tasks are in the archive, durably.
+    /// Finished tasks are in the archive, durably, or cannot be put there now.
     Archived {
         /// Partition.
         partition: PartitionId,
         /// As in the effect.
         number: u64,
+        /// They are.
+        done: bool,
     },
     /// The connection is closed; nobody waits for its answers.
     ClientGone {

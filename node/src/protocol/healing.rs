@@ -113,7 +113,9 @@ impl Node {
             return;
         }
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        if replica.healing.wound.facts && replica.cohort.contains(&node) {
+        let wound = replica.healing.wound;
+        // Before its table is whole a replica does not know which tasks were forgotten.
+        if wound.facts && !wound.table && replica.cohort.contains(&node) {
             replica.healing.agreed.insert(node);
             self.close_wound(partition);
         }

@@ -174,7 +174,7 @@ impl Node {
             Event::Persisted { ticket, places } => self.on_persisted(ticket, &places),
             Event::Moved { ranges } => self.on_moved(&ranges),
             Event::Loaded { number, bodies } => self.on_loaded(number, bodies),
-            Event::Archived { partition, number } => self.on_archived(partition, number),
+            Event::Archived { partition, number, done } => self.on_archived(partition, number, done),
             Event::Wake => self.on_wake(),
             Event::PeerConnected { peer } => self.on_peer_connected(peer),
             Event::Disk(report) => self.on_disk(report),

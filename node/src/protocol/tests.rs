@@ -133,7 +133,7 @@ impl Cluster {
                 Effect::Observe(observation) => self.observed.push((index, observation)),
                 Effect::Archive { partition, number, tasks } => {
                     self.archived.extend(tasks);
-                    self.queue.push_back((index, Event::Archived { partition, number }));
+                    self.queue.push_back((index, Event::Archived { partition, number, done: true }));
                 }
                 Effect::Halt { reason } => panic!("node {index} halted: {reason}"),
                 Effect::Joined { .. } | Effect::Stopped => {}

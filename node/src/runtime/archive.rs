@@ -1,13 +1,14 @@
 //! The archive: a file to which finished tasks are appended, one JSON object a line, before they are buried.
 //!
 //! The file is opened for each batch and synced after it, so that it may be renamed or taken away at any time. A batch that
-//! cannot be written is not reported; the node keeps its tasks and asks again later. A task may stand there twice,
-//! as a new leader does not know what the one before it has archived.
+//! cannot be written is reported, and the node keeps its tasks and asks again later. A task may stand there twice, as a new
+//! leader does not know what the one before it has archived. A line that was not finished when the disk was full or the
+//! process died is no JSON, and stands alone.
 
 use norn_client::command::task_line;
 use norn_client::wire::{PartitionId, TaskView};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
@@ -23,28 +24,29 @@ pub struct Batch {
     pub tasks: Vec<TaskView>,
 }
 
-/// A file with a thread that writes it. The core asks for one batch of each partition at a time, so the queue is bounded.
+/// A file with a thread that writes it. The core waits for an answer to each batch of a partition, so the queue is bounded.
 #[derive(Debug)]
 pub struct Archive {
     batches: Sender<Batch>,
 }
 
 impl Archive {
-    /// Starts the thread; `done` is called with partition and number when a batch is on disk. An error means that the file
-    /// cannot be written.
-    pub fn start(file: PathBuf, done: impl Fn(PartitionId, u64) + Send + 'static) -> io::Result<Archive> {
+    /// Starts the thread; `tell` is called with partition and number, and whether the batch is on disk. An error means that
+    /// the file cannot be written.
+    pub fn start(file: PathBuf, tell: impl Fn(PartitionId, u64, bool) + Send + 'static) -> io::Result<Archive> {
         open(&file)?;
         let (batches, waiting) = channel::<Batch>();
         thread::Builder::new().name("archive".into()).spawn(move || {
             for batch in waiting {
-                match append(&file, &batch.tasks) {
-                    Ok(()) => done(batch.partition, batch.number),
-                    Err(error) => tracing::warn!(
+                let written = append(&file, &batch.tasks);
+                if let Err(error) = &written {
+                    tracing::warn!(
                         file = %file.display(),
                         %error,
                         "finished tasks cannot be archived, and are kept until they can"
-                    ),
+                    );
                 }
+                tell(batch.partition, batch.number, written.is_ok());
             }
         })?;
         Ok(Archive { batches })
@@ -57,8 +59,24 @@ impl Archive {
     }
 }
 
+/// Opens the file at its end, which is that of a line.
 fn open(file: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(file)
+    let is_new = !file.exists();
+    let mut open = OpenOptions::new().create(true).read(true).append(true).open(file)?;
+    if is_new {
+        let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(parent)?.sync_all()?;
+    }
+    if open.seek(SeekFrom::End(0))? > 0 {
+        let mut last = [0];
+        open.seek(SeekFrom::End(-1))?;
+        open.read_exact(&mut last)?;
+        if last != *b"\n" {
+            // A process ended within a line, or the disk was full.
+            open.write_all(b"\n")?;
+        }
+    }
+    Ok(open)
 }
 
 fn append(file: &Path, tasks: &[TaskView]) -> io::Result<()> {
@@ -70,4 +88,20 @@ fn append(file: &Path, tasks: &[TaskView]) -> io::Result<()> {
     let mut open = open(file)?;
     open.write_all(&lines)?;
     open.sync_data()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn half_a_line_spoils_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("tasks.jsonl");
+        fs::write(&file, "{\"whole\":1}\n{\"half").unwrap();
+        append(&file, &[]).unwrap();
+        open(&file).unwrap().write_all(b"{\"next\":1}\n").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "{\"whole\":1}\n{\"half\n{\"next\":1}\n");
+    }
 }

@@ -47,12 +47,14 @@ pub enum Internal {
     Log(Report),
     /// Bodies were read back.
     Loaded(Loaded),
-    /// Finished tasks are in the archive.
+    /// Finished tasks are in the archive, or cannot be put there now.
     Archived {
         /// Partition.
         partition: PartitionId,
         /// The core's number.
         number: u64,
+        /// They are.
+        done: bool,
     },
     /// Hand over and stop.
     Shutdown,
@@ -225,7 +227,7 @@ impl Running {
                 Event::Loaded { number, bodies }
             }
             Internal::Log(Report::StateWanted { anew }) => return self.save(anew),
-            Internal::Archived { partition, number } => Event::Archived { partition, number },
+            Internal::Archived { partition, number, done } => Event::Archived { partition, number, done },
             Internal::Shutdown => Event::Shutdown,
         };
         self.step(event);

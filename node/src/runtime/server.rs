@@ -309,11 +309,11 @@ impl Server {
 
 fn archive(settings: &Settings, told: mpsc::Sender<Internal>) -> Result<Option<Archive>, StartError> {
     let Some(file) = settings.archive.clone() else { return Ok(None) };
-    let done = move |partition, number| {
+    let tell = move |partition, number, done| {
         // Without a driver the process is about to end; what is in the archive then is archived once more.
-        let _ = told.blocking_send(Internal::Archived { partition, number });
+        let _ = told.blocking_send(Internal::Archived { partition, number, done });
     };
-    Archive::start(file.clone(), done).map(Some).map_err(|error| StartError::Archive(file, error))
+    Archive::start(file.clone(), tell).map(Some).map_err(|error| StartError::Archive(file, error))
 }
 
 fn check_certificate(credentials: &Credentials, name: &str) -> Result<(), StartError> {

@@ -73,6 +73,8 @@ impl Unsynced {
     /// Takes note of a record that was written.
     pub fn note(&mut self, record: &Record) {
         match record {
+            // That a task is buried is told to whoever wants to forget it.
+            Record::Facts { items, .. } if items.iter().any(|(_, task)| task.tomb.is_some()) => self.binding = true,
             Record::Facts { .. } => self.facts += 1,
             Record::Identity { .. }
             | Record::Boot { .. }

@@ -138,7 +138,10 @@ impl Group {
         if reached + tally.silent >= needed {
             return None;
         }
-        let error = if tally.too_old > 0 && enqueues {
+        let error = if tally.too_old > 0 && enqueues && stored > 0 {
+            // Who stored it is behind, and may have it all the same.
+            Error::new(ErrorCode::Unknown, "some replicas have stored it, others find the id too old; repeat the call")
+        } else if tally.too_old > 0 && enqueues {
             let message =
                 "the id is older than tasks that were forgotten: it may be one of them; enqueue under a new id";
             Error::new(ErrorCode::TooOld, message)

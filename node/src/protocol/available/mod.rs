@@ -298,8 +298,8 @@ impl Node {
             self.outbox.observe(Observation::Refused { what: "tasks of another partition" });
             return;
         };
-        let behind = forgets.is_none_or(|theirs| theirs < replica.forgets()) && !mutant!(self.config, FloorIgnored);
-        let over = |id: &TaskId| behind && replica.may_have_forgotten(id);
+        let ignored = mutant!(self.config, FloorIgnored);
+        let over = |id: &TaskId| replica.refuses(id, forgets) && !ignored;
         let gone: Vec<TaskId> = items.iter().map(|(id, _)| *id).filter(over).collect();
         let tasks = if gone.is_empty() {
             self.learn_shared(partition, items)

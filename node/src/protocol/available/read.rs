@@ -192,7 +192,8 @@ impl Node {
             Until::Now => true,
             Until::Logged(token, length) => {
                 let last = task.facts.as_ref().and_then(|facts| facts.updates.last()).map(|((token, _), _)| *token);
-                token.or(last).is_some_and(|token| task.visible_length(token) >= length) || length == 0
+                let long = token.or(last).is_some_and(|token| task.visible_length(token) >= length);
+                long || length == 0 || task.tomb.is_some()
             }
             Until::Ended => task.ended().is_some() || task.spec.is_none(),
         };

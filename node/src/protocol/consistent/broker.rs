@@ -554,8 +554,10 @@ impl Node {
         let Some(Ask::Probe(state)) = self.asks.get(own) else { return };
         let led: Vec<PartitionId> = self.partitions.keys().copied().filter(|id| self.may_append(*id)).collect();
         // A task whose body is lost is there, and cannot be granted.
-        let covers = |id: &PartitionId| self.pulled_from_quorum(state, *id) && self.bodies_lost(*id) == 0;
-        let covered: Vec<PartitionId> = led.iter().copied().filter(covers).collect();
+        let hides =
+            |partition: &PartitionId| self.hides_work(*partition, &state.queues) || self.bodies_lost(*partition) > 0;
+        let speaks = |partition: &PartitionId| self.pulled_from_quorum(state, *partition) && !hides(partition);
+        let covered: Vec<PartitionId> = led.iter().copied().filter(speaks).collect();
         let over = state.waiting.is_empty() || now_us >= state.deadline_us;
         if covered.len() < led.len() && !over {
             return;
@@ -563,6 +565,13 @@ impl Node {
         let Some(Ask::Probe(state)) = self.close_ask(own) else { return };
         let heads = state.queues.iter().map(|queue| self.head(queue)).collect();
         self.outbox.send(state.to, PeerMessage::Probed { ask: state.ask, heads, covered });
+    }
+
+    /// Whether there is ready work that is not granted for now.
+    fn hides_work(&self, partition: PartitionId, queues: &[QueueName]) -> bool {
+        let replica = &self.partitions[&partition];
+        let mut heads = queues.iter().filter_map(|queue| replica.store.index().queue(queue)?.head());
+        heads.any(|(_, id)| replica.may_be_a_ghost(&id))
     }
 
     pub(in crate::protocol) fn on_pull(&mut self, from: NodeId, ask: u64, queues: &[QueueName]) {
@@ -596,16 +605,25 @@ impl Node {
         let mut unknown: BTreeMap<PartitionId, Vec<TaskId>> = BTreeMap::new();
         for id in ready {
             let partition = self.partition_of(id);
-            if self.partitions.get(&partition).is_some_and(|replica| replica.store.lacks_spec(id)) {
+            let Some(replica) = self.partitions.get(&partition) else { continue };
+            // Of what may be forgotten only a peer without holes is believed.
+            let believed = !replica.may_have_forgotten(id) || partitions.contains(&partition);
+            if replica.store.lacks_spec(id) && believed {
                 unknown.entry(partition).or_default().push(*id);
             }
         }
         if !unknown.is_empty() {
-            // The peer is asked again once these have come.
+            // The peer is asked again once these have come; where it may be behind in forgetting, after a while.
+            let old = |(partition, ids): (&PartitionId, &Vec<TaskId>)| {
+                ids.iter().any(|id| self.partitions[partition].may_have_forgotten(id))
+            };
+            let at_once = !unknown.iter().any(old);
             for (partition, ids) in unknown {
                 self.outbox.send(from, PeerMessage::Need { partition, ids });
             }
-            self.outbox.send(from, PeerMessage::Pull { ask, queues });
+            if at_once {
+                self.outbox.send(from, PeerMessage::Pull { ask, queues });
+            }
             return;
         }
         let Some(Ask::Probe(state)) = self.asks.get_mut(ask) else { return };

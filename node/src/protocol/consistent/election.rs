@@ -241,7 +241,7 @@ impl Node {
             quorum_us: now.mono_us,
             transferring_until_us: 0,
             heeded: 0,
-            retiring: super::forgetting::Retiring::default(),
+            retiring: super::forgetting::Retiring::new(now.mono_us),
             archiving: None,
         }));
         let others: Vec<NodeId> = replica.cohort.iter().copied().filter(|node| *node != me).collect();

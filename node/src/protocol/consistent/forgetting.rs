@@ -14,14 +14,15 @@
 //! **Nothing comes back.** A task that is unknown and whose id is not above the floor may have been forgotten. So nothing
 //! is taken of it: no write of a client and no tasks of a replica that may not have forgotten it yet. Whoever sends tasks
 //! says how many times it has forgotten ([`Partition::forgets`]): with a smaller number than the receiver's, or with
-//! holes, such tasks are refused; with one that is not smaller, they cannot be forgotten ones, as the sender has removed
-//! those. A member that has not forgotten yet still has the tombstones, which swallow whatever arrives. A leader that was
+//! holes, such tasks are refused, and so are those that the receiver's table names (after a start it does not know whether it
+//! has forgotten them). With one that is not smaller, all others cannot be forgotten ones, as the sender has removed those.
+//! A member that has not forgotten yet still has the tombstones, which swallow whatever arrives. A leader that was
 //! elected meanwhile has the names in its table, and removes them before it grants. No clock is part of this argument;
 //! the age of an id only keeps the floor below what is being enqueued.
 //!
 //! A record of forgetting may be lost from a damaged log. The replica has holes then; what it brings is refused by those who
-//! have none ([`PeerMessage::Gone`]), and when as many have done so as it must agree with to be whole, it forgets, too. As
-//! long as it has holes it grants no task below the floor. What it alone had, acknowledged sloppily, is lost with this.
+//! have none ([`PeerMessage::Gone`]), and when as many have done so as it must agree with to be whole, it forgets, too. It
+//! agrees with nobody before its table is whole, as it does not know the floor before. As long as it has holes it grants no task below the floor. What it alone had, acknowledged sloppily, is lost with this.
 //!
 //! A member that stays away keeps its partitions from forgetting. Tombstones are small, and it is told
 //! ([`Observation::ForgettingHeld`]).
@@ -35,7 +36,7 @@ use crate::protocol::loads::Then;
 use crate::protocol::partition::wound::agreements_needed;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::record::Record;
-use crate::protocol::task::{Content, Task, Tomb};
+use crate::protocol::task::{Content, Digest, Task, Tomb};
 use crate::protocol::timers::Key;
 use crate::protocol::{Effect, Node, Observation};
 use norn_client::wire::{NodeId, PartitionId, TaskId, TaskView};
@@ -48,8 +49,10 @@ const LOOK_MS_MAX: u64 = 10_000;
 const PAUSE_MS: u64 = 10;
 /// Members that keep something from being forgotten for so long are told of.
 const HELD_MS: u64 = 60_000;
-/// After which what was not archived is to be archived again.
+/// Between attempts where nothing can be archived.
 const ARCHIVE_MS: u64 = 10_000;
+/// Where there is an archive, tasks without a spec are buried so many times later than ids must be old: it may yet come.
+const ORPHAN_PATIENCE: u64 = 10;
 
 /// What a leader does about tasks whose retention is over.
 #[derive(Debug, Default)]
@@ -70,11 +73,18 @@ pub struct Retiring {
 #[derive(Debug)]
 pub struct Archiving {
     number: u64,
-    tombs: Vec<(TaskId, Tomb)>,
-    since_us: u64,
+    /// With the digests that the tasks had.
+    tombs: Vec<(TaskId, Tomb, Digest)>,
+    /// Nothing could be archived, or the tasks are still loaded: not again before that. None while the archive has them.
+    again_us: Option<u64>,
 }
 
 impl Retiring {
+    /// Nothing is under way.
+    pub fn new(now_us: u64) -> Retiring {
+        Retiring { since_us: now_us, ..Retiring::default() }
+    }
+
     /// Members that have not answered yet.
     fn held_by(&self, members: impl Iterator<Item = NodeId>, forgetting: bool) -> Vec<NodeId> {
         let answered = if forgetting { &self.forgot } else { &self.buried };
@@ -90,14 +100,16 @@ impl Node {
             return;
         }
         let mut pause_ms = self.config.resend_ms;
-        if replica.healing.wound.is_whole() && self.may_append(partition) {
-            if self.bury_due(partition) {
+        let whole = replica.healing.wound.is_whole();
+        if self.may_append(partition) {
+            if whole && self.bury_due(partition) {
                 pause_ms = PAUSE_MS;
             }
-            if self.partitions[&partition].register.table.forgetting.ids.is_empty() {
-                self.ask_for_tombs(partition);
-            } else {
+            if !self.partitions[&partition].register.table.forgetting.ids.is_empty() {
+                // This rests on the commit alone. A leader with holes heals only when all have forgotten what it has.
                 self.forget_everywhere(partition);
+            } else if whole {
+                self.ask_for_tombs(partition);
             }
             self.tell_who_holds_up(partition);
         }
@@ -154,11 +166,11 @@ impl Node {
         let replica = &self.partitions[&partition];
         let mut due: Vec<(TaskId, Tomb)> = Vec::new();
         for (queue, tasks) in replica.store.index().ended() {
-            // Of these there is nothing to archive yet.
+            let mut retain_ms = self.config.retention.of(queue);
             if queue.is_none() && self.config.archives {
-                continue;
+                // Of these there is nothing to archive yet.
+                retain_ms = retain_ms.saturating_add(self.config.forget_after_ms.saturating_mul(ORPHAN_PATIENCE));
             }
-            let retain_ms = self.config.retention.of(queue);
             let over = tasks.iter().take_while(|(at_ms, _)| at_ms.saturating_add(retain_ms) <= wall_ms);
             // A claim is dropped first: that tells every replica how the task ended.
             let free = over.filter(|(_, id)| replica.register.cell(id).is_none());
@@ -175,9 +187,9 @@ impl Node {
 
     /// Asks for tasks to be archived, some at a time.
     fn archive(&mut self, partition: PartitionId, due: Vec<(TaskId, Tomb)>) {
-        let since_us = self.now.mono_us;
+        let (now_us, again_us) = (self.now.mono_us, self.after_ms(ARCHIVE_MS));
         let replica = &self.partitions[&partition];
-        let waits = |archiving: &Archiving| since_us < archiving.since_us + ARCHIVE_MS * 1_000;
+        let waits = |archiving: &Archiving| archiving.again_us.is_none_or(|again_us| now_us < again_us);
         if due.is_empty()
             || replica.register.leading().and_then(|leading| leading.archiving.as_ref()).is_some_and(waits)
         {
@@ -190,12 +202,14 @@ impl Node {
             let (task, wanted) = task.whole(id);
             gaps.extend(wanted.map(|_| tasks.len()));
             bodies.extend(wanted);
-            tombs.push((id, tomb));
+            tombs.push((id, tomb, replica.store.digest(&id)));
             tasks.push((id, task));
         }
         let number = self.asks.number();
         let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
-        register.leading_mut().expect("it leads").archiving = Some(Archiving { number, tombs, since_us });
+        // Where too much is loaded, this may not be.
+        let again_us = Some(again_us);
+        register.leading_mut().expect("it leads").archiving = Some(Archiving { number, tombs, again_us });
         if bodies.is_empty() {
             self.archive_whole(partition, number, &tasks);
         } else {
@@ -211,7 +225,8 @@ impl Node {
         let Some(archiving) = leading.archiving.as_mut().filter(|archiving| archiving.number == number) else { return };
         let views: Vec<TaskView> = tasks.iter().filter_map(|(id, task)| view(*id, task, None, wall_ms)).collect();
         let viewed: BTreeSet<TaskId> = views.iter().map(|view| view.id).collect();
-        archiving.tombs.retain(|(id, _)| viewed.contains(id));
+        archiving.tombs.retain(|(id, ..)| viewed.contains(id));
+        archiving.again_us = None;
         if views.is_empty() {
             leading.archiving = None;
         } else {
@@ -219,18 +234,30 @@ impl Node {
         }
     }
 
-    /// Tasks are in the archive.
-    pub(in crate::protocol) fn on_archived(&mut self, partition: PartitionId, number: u64) {
+    /// Tasks are in the archive, or cannot be put there now.
+    pub(in crate::protocol) fn on_archived(&mut self, partition: PartitionId, number: u64, done: bool) {
+        let again_us = self.after_ms(ARCHIVE_MS);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let Some(leading) = replica.register.leading_mut() else { return };
-        let Some(archiving) = leading.archiving.take_if(|archiving| archiving.number == number) else { return };
-        let known = |(id, _): &(TaskId, Tomb)| replica.store.task(id).is_some();
-        let tombs = archiving.tombs.into_iter().filter(known).collect();
+        let Some(mut archiving) = leading.archiving.take_if(|archiving| archiving.number == number) else { return };
+        if !done {
+            archiving.again_us = Some(again_us);
+            leading.archiving = Some(archiving);
+            return;
+        }
+        // What was learned meanwhile is not in the archive yet.
+        let same = |(id, _, digest): &(TaskId, Tomb, Digest)| {
+            replica.store.task(id).is_some() && replica.store.digest(id) == *digest
+        };
+        let tombs = archiving.tombs.into_iter().filter(same).map(|(id, tomb, _)| (id, tomb)).collect();
         self.bury(partition, tombs);
         self.timers.set(Key::Retire(partition), self.after_ms(PAUSE_MS));
     }
 
     fn bury(&mut self, partition: PartitionId, due: Vec<(TaskId, Tomb)>) {
+        if due.is_empty() {
+            return;
+        }
         let me = self.me;
         let replica = &self.partitions[&partition];
         let epoch = replica.register.viewstamp.epoch;
@@ -278,11 +305,6 @@ impl Node {
         let free = old.map(|(id, _)| *id).filter(|id| !table.cells.contains_key(id));
         let ids: Vec<TaskId> = free.take(FORGET_TASKS_MAX).collect();
         if ids.is_empty() {
-            return;
-        }
-        if !table.out.is_empty() {
-            // Endings that travel with the table would bring the tasks back.
-            self.clear_out(partition);
             return;
         }
         let number = self.asks.number();
@@ -349,21 +371,41 @@ impl Node {
         if !self.all_said(partition, &retiring.buried) || !self.may_append(partition) {
             return false;
         }
-        let (ids, table) = (retiring.ids.clone(), &register.table);
-        if !table.out.is_empty() || ids.iter().any(|id| table.cells.contains_key(id)) {
+        let ids = retiring.ids.clone();
+        if self.speaks_of(partition, &ids) {
+            // Endings that travel with the table would bring the tasks back.
             self.clear_out(partition);
-            return false;
+            if self.speaks_of(partition, &ids) {
+                return false;
+            }
         }
         self.set_retiring(partition);
         self.append(partition, Op::Forget { ids }, None);
         true
     }
 
+    /// Whether the table has any of these tasks.
+    fn speaks_of(&self, partition: PartitionId, ids: &[TaskId]) -> bool {
+        let table = &self.partitions[&partition].register.table;
+        let named = |id: &TaskId| ids.binary_search(id).is_ok();
+        ids.iter().any(|id| table.cells.contains_key(id)) || table.out.values().flatten().any(|ended| named(&ended.id))
+    }
+
+    /// A node has started anew: what it said before may rest on what it has lost, and it does not ask by itself.
+    pub(in crate::protocol) fn ask_to_forget_again(&mut self, node: NodeId) {
+        for replica in self.partitions.values_mut() {
+            if let Some(leading) = replica.register.leading_mut() {
+                leading.retiring.forgot.remove(&node);
+                leading.retiring.buried.remove(&node);
+            }
+        }
+    }
+
     /// A step is over; the next one begins.
     fn set_retiring(&mut self, partition: PartitionId) {
         let since_us = self.now.mono_us;
         let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
-        register.leading_mut().expect("it leads").retiring = Retiring { since_us, ..Retiring::default() };
+        register.leading_mut().expect("it leads").retiring = Retiring::new(since_us);
         self.timers.set(Key::Retire(partition), self.after_ms(PAUSE_MS));
     }
 
@@ -482,8 +524,8 @@ impl Node {
     /// At a replica with holes: another one has forgotten what this one still knows.
     pub(in crate::protocol) fn on_gone(&mut self, from: NodeId, partition: PartitionId, forgets: u64, ids: &[TaskId]) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        let (wound, same) = (replica.healing.wound, replica.forgets() == forgets);
-        if !wound.facts || wound.table || !same || from == self.me || !replica.cohort.contains(&from) {
+        let (wound, ahead) = (replica.healing.wound, forgets >= replica.forgets());
+        if !wound.facts || wound.table || !ahead || from == self.me || !replica.cohort.contains(&from) {
             return;
         }
         let floor = replica.register.table.forgetting.floor;

@@ -81,7 +81,11 @@ impl Node {
     /// The head of a queue among the partitions that can grant now.
     pub(in crate::protocol) fn head(&self, queue: &QueueName) -> Option<Head> {
         let heads = self.heads.queues.get(queue)?;
-        let ((priority, id), _) = heads.heads.iter().find(|(_, partition)| self.may_append(*partition))?;
+        // Of what may have been forgotten nothing is granted, nor promised.
+        let granted = |(rank, partition): &&(Rank, PartitionId)| {
+            self.may_append(*partition) && !self.partitions[partition].may_be_a_ghost(&rank.1)
+        };
+        let ((priority, id), _) = heads.heads.iter().find(granted)?;
         Some(Head { priority: priority.0, id: *id, count: self.heads.count(queue) })
     }
 

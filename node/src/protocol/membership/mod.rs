@@ -241,6 +241,7 @@ impl Node {
         for partition in orphaned {
             self.lose_leader(partition);
         }
+        self.ask_to_forget_again(node);
         self.exchange_anew(node);
     }
 

@@ -169,6 +169,14 @@ impl Partition {
         self.register.table.forgetting.floor.is_some_and(|floor| *id <= floor) && !self.store.knows(id)
     }
 
+    /// Whether a task that another replica sends must not be taken, as it may have been forgotten here. `theirs` is how many
+    /// times that one has surely forgotten. What the table names is forgotten here, or it would be known.
+    pub fn refuses(&self, id: &TaskId, theirs: Option<u64>) -> bool {
+        let behind = theirs.is_none_or(|theirs| theirs < self.forgets());
+        let named = || self.register.table.forgetting.ids.binary_search(id).is_ok();
+        self.may_have_forgotten(id) && (behind || named())
+    }
+
     /// Whether a task that is known here may have been forgotten: what says so may be lost.
     pub fn may_be_a_ghost(&self, id: &TaskId) -> bool {
         self.healing.wound.facts && self.register.table.forgetting.floor.is_some_and(|floor| *id <= floor)

@@ -189,9 +189,8 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
             return Err(OpenError::Damaged { file, offset, known, loss: findings.lost(findings.highest()) });
         }
         if lost_last >= next {
-            // A snapshot has what the first of them said.
-            let from = next.max(self.covered.saturating_add(1));
-            let loss = findings.lost_between(from, lost_last);
+            // What a snapshot covers it may have, or not: its parts were written while these records were.
+            let loss = findings.lost_between(next, lost_last);
             if !loss.is_empty() {
                 self.tell(loss)?;
             }
