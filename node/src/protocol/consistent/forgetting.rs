@@ -288,13 +288,11 @@ impl Node {
         items: &[(TaskId, Tomb)],
     ) {
         let right = items.iter().all(|(id, _)| self.partition_of(id) == partition);
-        let Some(replica) = self.partitions.get(&partition).filter(|_| right) else {
+        let replica = self.partitions.get(&partition).filter(|replica| right && replica.cohort.contains(&from));
+        let Some(replica) = replica else {
             self.outbox.observe(Observation::Refused { what: "tombstones of another partition" });
             return;
         };
-        if !replica.register.follows(from, epoch) {
-            return;
-        }
         let (own, holes) = (replica.register.me, replica.healing.wound.facts);
         let fresh = items.iter().filter(|(id, _)| replica.store.tomb(id).is_none() && !replica.may_have_forgotten(id));
         let fresh: Vec<(TaskId, Task)> = fresh.map(|(id, tomb)| (*id, Task::from_tomb(*tomb))).collect();
@@ -401,7 +399,7 @@ impl Node {
         let forgetting = &register.table.forgetting;
         // Within an epoch a table is a part of the leader's: what it has there under this number is the same.
         let behind = register.viewstamp.epoch != epoch || forgetting.count < count;
-        if !register.follows(from, epoch) || behind {
+        if behind || !replica.cohort.contains(&from) {
             return;
         }
         let (replica, open) = (register.me, forgetting.count == count && !forgetting.ids.is_empty());
