@@ -294,11 +294,15 @@ impl Node {
             return;
         };
         let (own, holes) = (replica.register.me, replica.healing.wound.facts);
-        let fresh = items.iter().filter(|(id, _)| replica.store.tomb(id).is_none() && !replica.may_have_forgotten(id));
+        // A message that is late may speak of what was forgotten since. A member that is asked has what it says it has, even
+        // if it never heard of the task: at worst a tombstone comes back, and is forgotten once more.
+        let asked = number > 0 && replica.register.viewstamp.epoch == epoch;
+        let is_fresh = |id: &TaskId| replica.store.tomb(id).is_none() && (asked || !replica.may_have_forgotten(id));
+        let fresh = items.iter().filter(|(id, _)| is_fresh(id));
         let fresh: Vec<(TaskId, Task)> = fresh.map(|(id, tomb)| (*id, Task::from_tomb(*tomb))).collect();
         self.learn(partition, fresh);
         let old = |(id, _): &(TaskId, Tomb)| is_old(id, self.config.forget_after_ms, self.now.wall_ms);
-        if number > 0 && !holes && items.iter().all(old) {
+        if asked && !holes && items.iter().all(old) {
             self.outbox.send_durable(from, PeerMessage::Buried { partition, epoch, number, replica: own });
         }
     }
