@@ -79,11 +79,14 @@ impl World {
             let views: Vec<ReplicaView> = core.inspect().into_iter().map(still).collect();
             (views, adapter::state_of(core, &self.nodes[node].disk))
         };
-        let differs = durable(&core) != durable(&running.core);
+        let (read, own) = (durable(&core), durable(&running.core));
         if let Err(error) = replayed {
             self.fail("snapshot", format!("node {node}: {error}"));
-        } else if differs {
-            self.fail("snapshot", format!("node {node}: what its disk says is not its state"));
+        } else if read != own {
+            let views = read.0.iter().zip(&own.0).find(|(read, own)| read != own);
+            let records = read.1.0.iter().zip(&own.1.0).find(|(read, own)| read != own);
+            let what = format!("what its disk says is not its state: {views:?} {records:?}");
+            self.fail("snapshot", format!("node {node}: {what}"));
         }
     }
 }

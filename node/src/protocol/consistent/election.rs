@@ -321,7 +321,8 @@ impl Node {
     pub(in crate::protocol) fn on_transfer(&mut self, from: NodeId, partition: PartitionId, epoch: Epoch) {
         let Some(replica) = self.partitions.get(&partition) else { return };
         let register = &replica.register;
-        let level = register.promised == epoch && register.viewstamp.epoch == epoch;
+        // A campaign of before may have failed: then more is promised, and the leader knows nothing of it.
+        let level = register.viewstamp.epoch == epoch;
         if level
             && self.may_vote(partition)
             && replica.cohort.contains(&from)

@@ -322,19 +322,21 @@ impl Node {
         items: &[(TaskId, Tomb)],
     ) {
         let right = items.iter().all(|(id, _)| self.partition_of(id) == partition);
-        let Some(replica) = self.partitions.get(&partition).filter(|_| right) else {
+        let replica = self.partitions.get(&partition).filter(|replica| right && replica.cohort.contains(&from));
+        let Some(replica) = replica else {
             self.outbox.observe(Observation::Refused { what: "tombstones of another partition" });
             return;
         };
-        if !replica.register.follows(from, epoch) {
-            return;
-        }
         let (own, holes) = (replica.register.me, replica.healing.wound.facts);
-        let fresh = items.iter().filter(|(id, _)| replica.store.tomb(id).is_none() && !replica.may_have_forgotten(id));
+        // A message that is late may speak of what was forgotten since. A member that is asked has what it says it has, even
+        // if it never heard of the task: at worst a tombstone comes back, and is forgotten once more.
+        let asked = number > 0 && replica.register.viewstamp.epoch == epoch;
+        let is_fresh = |id: &TaskId| replica.store.tomb(id).is_none() && (asked || !replica.may_have_forgotten(id));
+        let fresh = items.iter().filter(|(id, _)| is_fresh(id));
         let fresh: Vec<(TaskId, Task)> = fresh.map(|(id, tomb)| (*id, Task::from_tomb(*tomb))).collect();
         self.learn(partition, fresh);
         let old = |(id, _): &(TaskId, Tomb)| is_old(id, self.config.forget_after_ms, self.now.wall_ms);
-        if number > 0 && !holes && items.iter().all(old) {
+        if asked && !holes && items.iter().all(old) {
             self.outbox.send_durable(from, PeerMessage::Buried { partition, epoch, number, replica: own });
         }
     }
@@ -435,7 +437,7 @@ impl Node {
         let forgetting = &register.table.forgetting;
         // Within an epoch a table is a part of the leader's: what it has there under this number is the same.
         let behind = register.viewstamp.epoch != epoch || forgetting.count < count;
-        if !register.follows(from, epoch) || behind {
+        if behind || !replica.cohort.contains(&from) {
             return;
         }
         let (replica, open) = (register.me, forgetting.count == count && !forgetting.ids.is_empty());

@@ -201,12 +201,6 @@ impl Register {
         }
     }
 
-    /// Whether this node leads in this epoch, as far as is known here.
-    pub fn follows(&self, node: NodeId, epoch: Epoch) -> bool {
-        let own = self.leading().is_some_and(|leading| (leading.epoch, self.me.node) == (epoch, node));
-        own || self.leader.is_some_and(|leader| (leader.epoch, leader.node) == (epoch, node))
-    }
-
     /// Leads, and the installation is committed.
     pub fn established(&self) -> bool {
         self.leading().is_some_and(|leading| leading.established)
