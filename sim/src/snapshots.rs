@@ -84,7 +84,7 @@ impl World {
             self.fail("snapshot", format!("node {node}: {error}"));
         } else if read != own {
             let views = read.0.iter().zip(&own.0).find(|(read, own)| read != own);
-            let records = read.1.0.iter().zip(&own.1.0).find(|(read, own)| read != own);
+            let records = read.1.iter().zip(&own.1).find(|(read, own)| read != own);
             let what = format!("what its disk says is not its state: {views:?} {records:?}");
             self.fail("snapshot", format!("node {node}: {what}"));
         }
