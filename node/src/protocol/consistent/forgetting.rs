@@ -225,10 +225,12 @@ impl Node {
         let Some(archiving) = leading.archiving.as_mut().filter(|archiving| archiving.number == number) else { return };
         let views: Vec<TaskView> = tasks.iter().filter_map(|(id, task)| view(*id, task, None, wall_ms)).collect();
         let viewed: BTreeSet<TaskId> = views.iter().map(|view| view.id).collect();
-        archiving.tombs.retain(|(id, ..)| viewed.contains(id));
+        // Of a task that nobody ever heard of there is nothing to archive.
+        let empty = |id: &TaskId| replica.store.task(id).is_some_and(|task| task.spec.is_none());
+        archiving.tombs.retain(|(id, ..)| viewed.contains(id) || empty(id));
         archiving.again_us = None;
         if views.is_empty() {
-            leading.archiving = None;
+            self.on_archived(partition, number, true);
         } else {
             self.outbox.effect(Effect::Archive { partition, number, tasks: views });
         }
