@@ -6,7 +6,7 @@
 //! ordinals behind it say what is lost. The node then treats that as it treats every loss: it fetches facts and tables from
 //! other replicas. Where a promise is gone that nothing replaces, or who the node is, no repair helps, and none is made.
 //!
-//! Everything is tried on an [`Overlay`] first, up to a node that would start; only then is anything changed, and of every file
+//! Everything is tried on an `Overlay` first, up to a node that would start; only then is anything changed, and of every file
 //! that is touched a copy is kept. A second repair finds nothing to do.
 
 use super::disk::{Disk, DiskError};

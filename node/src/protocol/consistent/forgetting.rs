@@ -13,7 +13,7 @@
 //!
 //! **Nothing comes back.** A task that is unknown and whose id is not above the floor may have been forgotten. So nothing
 //! is taken of it: no write of a client and no tasks of a replica that may not have forgotten it yet. Whoever sends tasks
-//! says how many times it has forgotten ([`Partition::forgets`]): with a smaller number than the receiver's, or with
+//! says how many times it has forgotten (`Partition::forgets`): with a smaller number than the receiver's, or with
 //! holes, such tasks are refused, and so are those that the receiver's table names (after a start it does not know whether it
 //! has forgotten them). With one that is not smaller, all others cannot be forgotten ones, as the sender has removed those.
 //! A member that has not forgotten yet still has the tombstones, which swallow whatever arrives. A leader that was
@@ -21,11 +21,11 @@
 //! the age of an id only keeps the floor below what is being enqueued.
 //!
 //! A record of forgetting may be lost from a damaged log. The replica has holes then; what it brings is refused by those who
-//! have none ([`PeerMessage::Gone`]), and when as many have done so as it must agree with to be whole, it forgets, too. It
+//! have none (`PeerMessage::Gone`), and when as many have done so as it must agree with to be whole, it forgets, too. It
 //! agrees with nobody before its table is whole, as it does not know the floor before. As long as it has holes it grants no task below the floor. What it alone had, acknowledged sloppily, is lost with this.
 //!
 //! A member that stays away keeps its partitions from forgetting. Tombstones are small, and it is told
-//! ([`Observation::ForgettingHeld`]).
+//! (`Observation::ForgettingHeld`).
 
 use super::table::Op;
 use super::{Epoch, ReplicaId};
