@@ -2,7 +2,9 @@
 
 use crate::adapter::{self, Core, ReplicaView, Restorer, log};
 use crate::world::{Event, World};
+use norn_client::wire::PartitionId;
 use norn_node::protocol::{Cursor, Event as Input};
+use std::collections::BTreeSet;
 
 impl World {
     /// Lets the log do a little for itself.
@@ -78,6 +80,16 @@ impl World {
                 |view| ReplicaView { leads: false, established: false, commit: 0, bodies_lost: 0, forgets: 0, ..view };
             let views: Vec<ReplicaView> = core.inspect().into_iter().map(still).collect();
             (views, adapter::state_of(core, &self.nodes[node].disk))
+        };
+        // A replica that has lost something may find more in its log than when it started: it passed over what did not fit.
+        let views = running.core.inspect();
+        let wounded: BTreeSet<PartitionId> =
+            views.iter().filter(|view| !view.wound.is_whole()).map(|view| view.partition).collect();
+        let durable = |core: &Core| {
+            let (mut views, mut records) = durable(core);
+            views.retain(|view| !wounded.contains(&view.partition));
+            records.retain(|record| record.partition().is_none_or(|partition| !wounded.contains(&partition)));
+            (views, records)
         };
         let (read, own) = (durable(&core), durable(&running.core));
         if let Err(error) = replayed {

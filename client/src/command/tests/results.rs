@@ -105,9 +105,10 @@ async fn json_of_the_cluster() {
     let cohort = format!("\"cohort\":[\"{one}\",\"{two}\"]");
     let expected = format!(
         "{{\"partition\":0,{cohort},\"leader\":\"{one}\",\"epoch\":7,\"applied\":12,\"tasks\":4,\"claims\":1,\"root\":\"abcd\",\
-         \"health\":\"holes\",\"agreements\":[{{\"node\":\"{two}\",\"agreed_ms_ago\":12500,\"apart\":true,\"differing\":7}}]}}\n\
+         \"health\":\"holes\",\"tombstones\":2,\"held_up_by\":[\"{two}\"],\
+         \"agreements\":[{{\"node\":\"{two}\",\"agreed_ms_ago\":12500,\"apart\":true,\"differing\":7}}]}}\n\
          {{\"partition\":1,{cohort},\"leader\":null,\"epoch\":7,\"applied\":12,\"tasks\":null,\"claims\":null,\"root\":null,\
-         \"health\":null,\"agreements\":[]}}\n"
+         \"health\":null,\"tombstones\":null,\"held_up_by\":[],\"agreements\":[]}}\n"
     );
     assert_eq!(partitions, expected);
     let expected = format!(
@@ -157,9 +158,9 @@ ID2  mail   ready         0       0  10s ago   hello
     assert_eq!(listed, expected);
     let outcome = run("partitions", [Ok(Response::Partitions(partitions())), Ok(Response::Nodes(nodes()))]).await;
     let expected = "\
-PARTITION  LEADER  EPOCH  APPLIED  TASKS  CLAIMS  HEALTH  AGREES                               ROOT  NODES
-        0  n1          7       12      4       1  holes   n2 apart by 7 tasks, agreed 12s ago  abcd  n1 n2
-        1  none        7       12      -       -  -       -                                    -     n1 n2
+PARTITION  LEADER  EPOCH  APPLIED  TASKS  CLAIMS              TOMBS  HEALTH  AGREES                               ROOT  NODES
+        0  n1          7       12      4       1  2, waiting for n2  holes   n2 apart by 7 tasks, agreed 12s ago  abcd  n1 n2
+        1  none        7       12      -       -                  -  -       -                                    -     n1 n2
 ";
     assert_eq!(outcome.printed, expected);
 }
