@@ -127,7 +127,15 @@ pub fn directory(bytes: &[u8]) {
     log.sync().expect("the disk is good");
     records.extend(more.map(|record| Replay::Record { record, covered: false, place: None }));
     let (_, again) = start(&disk).expect("what was mended is whole");
-    assert_eq!(again, records);
+    // Where a record stands may change as files are mended.
+    let plain = |replay: &Replay| match replay {
+        Replay::Record { record, covered, .. } => {
+            Replay::Record { record: record.clone(), covered: *covered, place: None }
+        }
+        lost @ Replay::Lost { .. } => lost.clone(),
+    };
+    let plain = |replays: &[Replay]| replays.iter().map(plain).collect::<Vec<Replay>>();
+    assert_eq!(plain(&again), plain(&records));
 }
 
 /// Opens and replays; all records, and all losses.

@@ -16,7 +16,8 @@ use std::sync::Arc;
 
 impl Node {
     /// Takes in one record of a snapshot or of the log. What it says may be known already, and newer things too, only if
-    /// it is `covered` by a snapshot. `place` is where the log has a record of facts, if that can be said. An error means that the log is not one that this node wrote.
+    /// it is `covered` by a snapshot. `place` is where the log has a record of facts, if that can be said. An error means that
+    /// the log is not one that this node wrote.
     pub fn recover(&mut self, record: Record, covered: bool, place: Option<Place>) -> Result<(), String> {
         if covered && self.knows(&record) {
             return Ok(());

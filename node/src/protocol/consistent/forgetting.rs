@@ -22,7 +22,8 @@
 //!
 //! A record of forgetting may be lost from a damaged log. The replica has holes then; what it brings is refused by those who
 //! have none (`PeerMessage::Gone`), and when as many have done so as it must agree with to be whole, it forgets, too. It
-//! agrees with nobody before its table is whole, as it does not know the floor before. As long as it has holes it grants no task below the floor. What it alone had, acknowledged sloppily, is lost with this.
+//! agrees with nobody before its table is whole, as it does not know the floor before. As long as it has holes it grants no
+//! task below the floor. What it alone had, acknowledged sloppily, is lost with this.
 //!
 //! A member that stays away keeps its partitions from forgetting. Tombstones are small, and it is told
 //! (`Observation::ForgettingHeld`).
