@@ -97,6 +97,10 @@ impl Forgotten {
                 }
                 self.op(history, after.epoch, op)
             }),
+            Record::Install { table: Some(table), .. } => {
+                let ended = table.out.values().flatten();
+                ended.into_iter().try_for_each(|ended| self.task(node, ticket, ended.id, &ended.facts))
+            }
             Record::Forgot { ids, .. } => {
                 self.ghosts.entry(node).or_default().forgotten.extend(ids);
                 Ok(())
@@ -134,6 +138,10 @@ impl Property for Forgotten {
                         Record::Facts { items, .. } => {
                             let tombs = items.iter().filter(|(_, task)| task.tomb.is_some());
                             ghost.buried.extend(tombs.map(|(id, _)| *id));
+                        }
+                        Record::Install { table: Some(table), .. } => {
+                            let tombs = table.out.values().flatten().filter(|ended| ended.facts.tomb.is_some());
+                            ghost.buried.extend(tombs.map(|ended| ended.id));
                         }
                         _ => {}
                     }
