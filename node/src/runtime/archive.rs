@@ -5,6 +5,7 @@
 //! leader does not know what the one before it has archived. A line that was not finished when the disk was full or the
 //! process died is no JSON, and stands alone.
 
+use crate::runtime::store::fatal;
 use norn_client::command::task_line;
 use norn_client::wire::{PartitionId, TaskView};
 use std::fs::{File, OpenOptions};
@@ -54,8 +55,9 @@ impl Archive {
 
     /// Appends a batch, some time.
     pub fn append(&self, batch: Batch) {
-        // The thread ends with the process only.
-        let _ = self.batches.send(batch);
+        if self.batches.send(batch).is_err() {
+            fatal("the thread of the archive panicked");
+        }
     }
 }
 
