@@ -38,22 +38,8 @@ fn of_two_nodes_on_one_log_one_retires() {
     copy.step(cluster.now, Event::Persisted { ticket: Ticket(1), places: Vec::new() }, &mut effects);
     let number = cluster.nodes[1].peers[&NodeId(1)].latest_number();
     assert!(number > 10);
-    let heartbeat = Heartbeat {
-        boot: cluster.nodes[1].boot,
-        number: 1,
-        seen: (copy.boot, number),
-        sent_us: 1,
-        echo_us: None,
-        wall_ms: cluster.now.wall_ms,
-        hears: Vec::new(),
-        leads_version: 0,
-        leads: None,
-        leads_known: (0, 0),
-        commits: Vec::new(),
-        standing: Standing::Good,
-        holes: false,
-        disk: DiskWord::default(),
-    };
+    let first = first_heartbeat(cluster.nodes[1].boot, cluster.now);
+    let heartbeat = Heartbeat { seen: (copy.boot, number), ..first };
     let message = PeerMessage::Heartbeat(Box::new(heartbeat));
     copy.step(cluster.now, Event::Peer { from: NodeId(2), message }, &mut effects);
     assert!(copy.is_retired() && effects.iter().any(|effect| matches!(effect, Effect::Stopped)));
