@@ -19,6 +19,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Cluster {
     directory: PathBuf,
+    norn: PathBuf,
+    settings: Vec<String>,
     addresses: Vec<String>,
     nodes: Vec<Child>,
     /// One client for each node, which asks only that node.
@@ -57,17 +59,20 @@ impl Cluster {
         let norn = program(options)?;
         let place = options.directory.clone().unwrap_or_else(std::env::temp_dir);
         let directory = unused_directory(&place)?;
-        let mut cluster = Cluster { directory, addresses: Vec::new(), nodes: Vec::new(), watchers: Vec::new() };
-        cluster.make_certificates(&norn, options.nodes)?;
+        let settings = options.settings.clone();
+        let (addresses, nodes, watchers) = (Vec::new(), Vec::new(), Vec::new());
+        let mut cluster = Cluster { directory, norn, settings, addresses, nodes, watchers };
+        cluster.make_certificates(options.nodes)?;
         cluster.addresses = free_addresses(options.nodes)?;
         for place in 0..options.nodes {
-            cluster.start_node(&norn, place, &options.settings)?;
+            let node = cluster.spawn_node(place)?;
+            cluster.nodes.push(node);
         }
         for place in 0..options.nodes {
             cluster.await_node(place)?;
         }
         let certificates = cluster.certificates();
-        let mut found = Command::new(&norn);
+        let mut found = Command::new(&cluster.norn);
         found.args(["cluster", "init", "--peers", &cluster.addresses.join(",")]).arg("--certs").arg(certificates);
         run(&mut found)?;
         for place in 0..options.nodes {
@@ -82,10 +87,10 @@ impl Cluster {
         self.directory.join("certs")
     }
 
-    fn make_certificates(&self, norn: &Path, nodes: usize) -> Result<()> {
+    fn make_certificates(&self, nodes: usize) -> Result<()> {
         let directory = self.certificates();
         let cert = |arguments: &[&str]| {
-            let mut command = Command::new(norn);
+            let mut command = Command::new(&self.norn);
             command.arg("cert").args(arguments).arg("--dir").arg(&directory);
             run(&mut command)
         };
@@ -94,17 +99,39 @@ impl Cluster {
         (0..nodes).try_for_each(|place| cert(&["node", &node_name(place), "--host", "127.0.0.1"]))
     }
 
-    fn start_node(&mut self, norn: &Path, place: usize, settings: &[String]) -> Result<()> {
+    fn spawn_node(&self, place: usize) -> Result<Child> {
         let name = node_name(place);
         let output = File::create(self.output(place))?;
-        let mut command = Command::new(norn);
+        let mut command = Command::new(&self.norn);
         command.args(["start", "--name", &name, "--listen", &self.addresses[place], "--log", "warn"]);
-        command.arg("--data").arg(self.directory.join(&name)).arg("--certs").arg(self.certificates());
-        command.args(settings.iter().flat_map(|setting| ["--set", setting.as_str()]));
+        command.arg("--data").arg(self.data(place)).arg("--certs").arg(self.certificates());
+        command.args(self.settings.iter().flat_map(|setting| ["--set", setting.as_str()]));
         command.args(["--die-with-parent", &std::process::id().to_string()]);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-        self.nodes.push(command.spawn().with_context(|| format!("starting {}", norn.display()))?);
+        command.spawn().with_context(|| format!("starting {}", self.norn.display()))
+    }
+
+    /// Kills a node, as a power failure of its machine would.
+    pub fn kill(&mut self, place: usize) -> Result<()> {
+        self.nodes[place].kill()?;
+        self.nodes[place].wait()?;
         Ok(())
+    }
+
+    /// Starts a node that was killed; returns once it says that it is ready.
+    pub fn start_again(&mut self, place: usize) -> Result<()> {
+        self.nodes[place] = self.spawn_node(place)?;
+        self.await_node(place)
+    }
+
+    /// Data directory of a node.
+    pub fn data(&self, place: usize) -> PathBuf {
+        self.directory.join(node_name(place))
+    }
+
+    /// One client for each node, which asks only that node.
+    pub fn watchers(&self) -> &[Client] {
+        &self.watchers
     }
 
     fn await_node(&mut self, place: usize) -> Result<()> {

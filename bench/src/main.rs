@@ -8,10 +8,12 @@
 //! cargo run --release -p norn-bench -- micro
 //! cargo run --release -p norn-bench -- log
 //! cargo run --release -p norn-bench -- repair
+//! cargo run --release -p norn-bench -- absence
 //! ```
 //! Nodes, clients and whatever else runs share the machine's cores. Rates and latencies move with what else runs, CPU
 //! seconds hardly do: compare with those, and look at the load average next to every line.
 
+mod absence;
 mod backlog;
 mod cluster;
 mod contender;
@@ -56,6 +58,8 @@ enum Command {
     Log(log::Options),
     /// Two replicas become equal after a long absence: bytes, messages and CPU; memory of the hash tree.
     Repair(repair::Options),
+    /// A node comes back after a long absence, and with a destroyed log: time until replicas are equal, and the foreground.
+    Absence(absence::Options),
 }
 
 /// The cluster that a command starts.
@@ -87,6 +91,7 @@ fn main() -> ExitCode {
         Command::Micro(options) => micro::run(&options, report),
         Command::Log(options) => log::run(&options, report),
         Command::Repair(options) => repair::run(&options, report),
+        Command::Absence(options) => runtime.block_on(absence::run(&options, report)),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,10 +1,10 @@
 //! The commands: one run, many runs, one run twice, and the hunt for mutants.
 
-use crate::mutants;
 use crate::options::Overrides;
 use crate::report::{self, Report};
 use crate::trace::Keep;
 use crate::world::Counters;
+use crate::{model, mutants};
 use clap::{Parser, Subcommand};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -80,6 +80,12 @@ enum Command {
         #[command(flatten)]
         knobs: Box<Overrides>,
     },
+    /// Explores the register exhaustively in small worlds, without a flaw and with each known one.
+    Model {
+        /// Most states for each world.
+        #[arg(long, default_value_t = 1_000_000)]
+        states: usize,
+    },
     /// Puts each known bug back and runs seeds until it is caught.
     Mutants {
         /// Most seeds for each.
@@ -99,6 +105,7 @@ pub fn execute(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
         Command::Run { seed, trace, knobs } => run(*seed, *trace, knobs, out),
         Command::Swarm { count, seed, stop, knobs } => swarm(*seed, *count, *stop, knobs, out),
         Command::Twice { seed, knobs } => twice(*seed, knobs, out),
+        Command::Model { states } => model::run(*states, out),
         Command::Mutants { budget, seed, knobs } => hunt(*seed, *budget, knobs, out),
     }
 }

@@ -14,6 +14,7 @@ mod faults;
 mod history;
 mod jobs;
 mod links;
+pub mod model;
 pub mod mutants;
 mod network;
 mod operator;

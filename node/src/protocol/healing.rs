@@ -1,6 +1,6 @@
 //! What a node does about replicas that lost a part of its log. The rules are in `partition/wound.rs`.
 
-use super::consistent::Viewstamp;
+use super::consistent::{Viewstamp, rules};
 use super::peer::PeerMessage;
 use super::record::Record;
 use super::timers::Key;
@@ -69,7 +69,8 @@ impl Node {
     pub(super) fn on_rejoined(&mut self, from: NodeId, partition: PartitionId, ask: u64, viewstamp: Viewstamp) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let asked = replica.healing.asked.is_some_and(|first| ask >= first) && replica.cohort.contains(&from);
-        if !asked || !replica.healing.wound.table || viewstamp.epoch < replica.register.promised {
+        if !asked || !replica.healing.wound.table || !rules::may_set_target(replica.register.promised, viewstamp.epoch)
+        {
             return;
         }
         replica.healing.target = Some(viewstamp);

@@ -3,7 +3,7 @@
 
 use super::register::{Leading, Progress, Role};
 use super::table::Table;
-use super::{Epoch, ReplicaId, Viewstamp};
+use super::{Epoch, ReplicaId, Viewstamp, rules};
 use crate::config::mutant;
 use crate::limits::EPOCH_STEP_MAX;
 use crate::protocol::peer::PeerMessage;
@@ -164,8 +164,9 @@ impl Node {
         let may_vote = self.may_vote(partition);
         let register = &mut self.partitions.get_mut(&partition).expect("plausible").register;
         register.seen = register.seen.max(epoch);
-        let fresh = epoch > register.promised || (epoch == register.promised && register.voted_for == Some(candidate));
-        if may_vote && fresh && (viewstamp >= register.viewstamp || any_age) {
+        let (own, theirs) = if any_age { Default::default() } else { (register.viewstamp, viewstamp) };
+        let promise = (register.promised, register.voted_for);
+        if may_vote && rules::may_vote_for(promise, own, (epoch, candidate, theirs)) {
             if register.leading().is_some() {
                 self.step_down(partition, "it voted for another");
             }

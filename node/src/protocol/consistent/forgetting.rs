@@ -64,12 +64,14 @@ pub struct Retiring {
     forgot: BTreeSet<NodeId>,
     /// When this step began.
     since_us: u64,
+    /// When it was last told who keeps it from its end.
+    told_us: u64,
 }
 
 impl Retiring {
     /// Nothing is under way.
     pub fn new(now_us: u64) -> Retiring {
-        Retiring { since_us: now_us, ..Retiring::default() }
+        Retiring { since_us: now_us, told_us: now_us, ..Retiring::default() }
     }
 
     /// Members that have not answered yet.
@@ -228,7 +230,7 @@ impl Node {
         let number = self.asks.number();
         let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
         let retiring = &mut register.leading_mut().expect("it leads").retiring;
-        *retiring = Retiring { number, ids, since_us, ..Retiring::default() };
+        *retiring = Retiring { number, ids, since_us, told_us: since_us, ..Retiring::default() };
     }
 
     /// At a member: tombstones of the leader.
@@ -416,7 +418,11 @@ impl Node {
             return;
         }
         let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
-        register.leading_mut().expect("it leads").retiring.since_us = now_us;
+        let retiring = &mut register.leading_mut().expect("it leads").retiring;
+        if now_us < retiring.told_us.saturating_add(HELD_MS * 1_000) {
+            return;
+        }
+        retiring.told_us = now_us;
         self.outbox.observe(Observation::ForgettingHeld { partition: partition.0 });
     }
 

@@ -12,6 +12,7 @@ pub mod grants;
 pub mod heads;
 pub mod register;
 pub mod replication;
+pub mod rules;
 pub mod table;
 
 use norn_client::wire::{NodeId, TaskId, Token};

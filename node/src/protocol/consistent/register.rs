@@ -1,7 +1,7 @@
 //! One replica's part of the register: what it promised, its table, and the clocks of the claims in it.
 
 use super::table::{Cell, CellState, Misfit, Op, Table};
-use super::{Epoch, ReplicaId, Viewstamp, majority};
+use super::{Epoch, ReplicaId, Viewstamp, majority, rules};
 use crate::config::{Config, mutant};
 use crate::limits::{ENDINGS_BYTES_MAX, OPS_KEPT_MAX, OPS_UNCOMMITTED_MAX, within};
 use crate::protocol::time::Now;
@@ -209,10 +209,8 @@ impl Register {
     /// At a leader: the longest that a majority has, as `reached` reads it from what is known of each.
     pub fn reached(&self, reached: impl Fn(&Progress) -> Option<u64>) -> Option<u64> {
         let leading = self.leading()?;
-        let mut candidates: Vec<u64> = leading.progress.values().filter_map(&reached).collect();
-        candidates.sort_unstable();
-        candidates.into_iter().rev().find(|length| {
-            self.quorum(|node| leading.progress.get(&node).is_some_and(|progress| reached(progress) >= Some(*length)))
+        rules::reached(leading.progress.values().filter_map(&reached), |length| {
+            self.quorum(|node| leading.progress.get(&node).is_some_and(|progress| reached(progress) >= Some(length)))
         })
     }
 

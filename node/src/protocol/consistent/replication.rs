@@ -1,7 +1,7 @@
 //! Replication of a partition's table: install, operations, snapshot, acknowledgements, commit.
 
 use super::table::{Op, Table};
-use super::{Epoch, ReplicaId, Viewstamp, Waiting};
+use super::{Epoch, ReplicaId, Viewstamp, Waiting, rules};
 use crate::config::mutant;
 use crate::limits::{OPS_PER_MESSAGE_MAX, OPS_UNCOMMITTED_MAX};
 use crate::protocol::partition::{Partition, Wound};
@@ -173,7 +173,7 @@ impl Node {
         let Some(replica) = self.partitions.get_mut(&partition) else { return false };
         let register = &mut replica.register;
         let (own, promised, viewstamp) = (register.me, register.promised, register.viewstamp);
-        if epoch < promised || !replica.cohort.contains(&leader) {
+        if !rules::may_follow(promised, epoch) || !replica.cohort.contains(&leader) {
             self.outbox.send(leader, PeerMessage::Nack { partition, replica: own, promised, viewstamp });
             return false;
         }
@@ -213,7 +213,8 @@ impl Node {
         let (now, config) = (self.now, self.config.clone());
         let replica = self.partitions.get_mut(&partition).expect("followed");
         let own = replica.register.viewstamp;
-        if own.epoch >= epoch {
+        let viewstamp = Viewstamp { epoch, length: 0 };
+        if !rules::takes_table(own, viewstamp) {
             self.acknowledge(partition, from, Vec::new());
             return;
         }
@@ -221,7 +222,6 @@ impl Node {
             self.refuse(partition, from);
             return;
         }
-        let viewstamp = Viewstamp { epoch, length: 0 };
         replica.install(viewstamp, table.as_ref().map(|table| table.as_ref().clone()), now, &config);
         if replica.register.table.digest() != digest {
             self.halt(format!("{partition:?}: the table at {base:?} differs from that of leader {from}"));
@@ -245,7 +245,7 @@ impl Node {
         }
         let (now, config) = (self.now, self.config.clone());
         let replica = self.partitions.get_mut(&partition).expect("followed");
-        if viewstamp > replica.register.viewstamp {
+        if rules::takes_table(replica.register.viewstamp, viewstamp) {
             replica.install(viewstamp, Some(table.as_ref().clone()), now, &config);
             self.outbox.persist(Record::Install { partition, viewstamp, table: Some(table.clone()) });
             self.stirred.insert(partition);
@@ -268,11 +268,11 @@ impl Node {
         let (now, config) = (self.now, self.config.clone());
         let replica = self.partitions.get_mut(&partition).expect("followed");
         let own = replica.register.viewstamp;
-        if own.epoch != epoch || first == 0 || first > own.length + 1 {
+        let Some(known) = rules::known_of(own, epoch, first) else {
             self.refuse(partition, from);
             return;
-        }
-        let fresh: Vec<Arc<Op>> = ops.into_iter().skip((own.length + 1 - first) as usize).collect();
+        };
+        let fresh: Vec<Arc<Op>> = ops.into_iter().skip(known as usize).collect();
         let mut missing = Vec::new();
         for op in &fresh {
             if let Err(misfit) = apply_as_follower(replica, op, now, &config, &mut missing) {

@@ -43,7 +43,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::protocol::consistent::Viewstamp;
+use crate::protocol::consistent::{Viewstamp, rules};
 
 /// What of a replica's state may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -138,7 +138,7 @@ impl Healing {
     /// Closes what is healed, for a replica that stands at `viewstamp` in a cohort of `replicas`. Whether anything was.
     pub fn close(&mut self, viewstamp: Viewstamp, replicas: usize) -> bool {
         let before = self.wound;
-        if self.target.is_some_and(|target| viewstamp >= target) {
+        if rules::has_recovered(viewstamp, self.target) {
             self.wound.table = false;
             self.target = None;
         }

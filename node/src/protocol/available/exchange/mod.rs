@@ -177,9 +177,10 @@ impl Node {
     /// Begins at the top of a partition's tree, unless that is under way.
     fn compare_trees(&mut self, node: NodeId, partition: PartitionId) {
         let salt = self.asks.number();
+        let comes_first = self.me < node;
         let Some(peer) = self.asks.exchange.peers.get_mut(&node) else { return };
         let Some(pair) = peer.pairs.get_mut(&partition) else { return };
-        if !pair.is_busy(self.now.mono_us, &self.config) {
+        if !pair.is_busy(self.now.mono_us, &self.config) && pair.may_begin(comes_first) {
             pair.goes_on(self.now.mono_us);
             peer.dialogue.begin(partition, salt);
         }

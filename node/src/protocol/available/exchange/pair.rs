@@ -29,6 +29,8 @@ pub struct Pair {
     found: Option<(u64, u64)>,
     /// When a comparison of trees last went on.
     busy_us: Option<u64>,
+    /// The beginning of a comparison was left to the peer once.
+    left: bool,
 }
 
 impl Pair {
@@ -61,6 +63,13 @@ impl Pair {
     /// A comparison of trees goes on.
     pub fn goes_on(&mut self, now_us: u64) {
         self.busy_us = Some(now_us);
+        self.left = false;
+    }
+
+    /// Whether this side may begin one now. Both would in the same round, each at the cost of the whole; so one of them comes
+    /// first, and the other only if nothing came of that for a round.
+    pub fn may_begin(&mut self, comes_first: bool) -> bool {
+        comes_first || std::mem::replace(&mut self.left, true)
     }
 
     /// Whether one is under way, as far as this node knows.

@@ -1,0 +1,173 @@
+//! A node comes back after a long absence, and once more with a part of its log destroyed in between: how long until all
+//! replicas are equal, and what clients see of it meanwhile.
+
+use crate::ClusterOptions;
+use crate::cluster::Cluster;
+use crate::lifecycles::outcome_row;
+use crate::load::{self, Outcome, Plan};
+use crate::report::{Report, Row};
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use norn_client::client::{ClaimOptions, Claimed, Client, CompleteOptions};
+use norn_client::wire::response::Health;
+use norn_client::wire::{Acks, QueueName};
+use norn_node::runtime::disk::FileDisk;
+use norn_node::storage::DiskError;
+use norn_node::storage::verify::{Entry, inspect};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The node that is away.
+const AWAY: usize = 2;
+/// Segments are small, so that some can be destroyed and others stay.
+const SMALL_SEGMENTS: &str = "segment_bytes=4194304";
+/// Tasks in one call of a worker.
+const WORK_BATCH: u32 = 1_000;
+/// Between looks at the replicas.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// After this the replicas are said not to become equal.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// A file whose header is destroyed, too, is refused at a start, and is the matter of `norn log repair`.
+const HEADER_BYTES: u64 = 512;
+
+/// Flags.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Tasks that are there before the node goes away.
+    #[arg(long, default_value_t = 20_000)]
+    stock: usize,
+    /// Tasks that are enqueued while it is away; half of them are completed.
+    #[arg(long, default_value_t = 100_000)]
+    tasks: usize,
+    /// Clients in the foreground, each with its own connection.
+    #[arg(long, default_value_t = 4)]
+    clients: usize,
+    /// Measured seconds of the foreground.
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    /// Bytes of a task.
+    #[arg(long, default_value_t = 256)]
+    payload: usize,
+    #[command(flatten)]
+    cluster: ClusterOptions,
+}
+
+/// Two absences; the foreground before the first, and after each return.
+pub async fn run(options: &Options, mut report: Report) -> Result<()> {
+    ensure!(options.cluster.nodes > AWAY, "one node goes away, and a majority has to stay: three nodes at least");
+    let mut cluster_options = options.cluster.clone();
+    cluster_options.settings.insert(0, SMALL_SEGMENTS.to_owned());
+    let mut cluster = Cluster::start(&cluster_options).await?;
+    load::fill(&cluster, &QueueName::new("stock")?, options.stock, options.payload).await?;
+    let row = |when: &str, equal_after: Duration, segments: u64| {
+        Row::default()
+            .text("when", when)
+            .number("equal_after_s", equal_after.as_secs_f64(), 1)
+            .count("segments_destroyed", segments)
+    };
+    report.row(outcome_row(row("before", Duration::ZERO, 0), &foreground(&cluster, options).await?))?;
+    for (when, destroys) in [("back", false), ("destroyed", true)] {
+        cluster.kill(AWAY)?;
+        miss(&cluster, options, &QueueName::new(when)?).await?;
+        let segments = if destroys { destroy(&cluster.data(AWAY))? } else { 0 };
+        cluster.start_again(AWAY)?;
+        let (equal_after, outcome) = tokio::try_join!(await_equal(&cluster), foreground(&cluster, options))?;
+        report.row(outcome_row(row(when, equal_after, segments), &outcome))?;
+        if let Some(error) = &outcome.seen.failure_last {
+            eprintln!("norn-bench: the last of {} failures: {error}", outcome.seen.failures);
+        }
+    }
+    Ok(())
+}
+
+async fn foreground(cluster: &Cluster, options: &Options) -> Result<Outcome> {
+    let duration = Duration::from_secs_f64(options.seconds);
+    let plan = Plan { clients: options.clients, batch: 1, payload_bytes: options.payload, duration };
+    load::run(cluster, &QueueName::new("foreground")?, &plan).await
+}
+
+/// What the node that is away misses.
+async fn miss(cluster: &Cluster, options: &Options, queue: &QueueName) -> Result<()> {
+    load::fill(cluster, queue, options.tasks, options.payload).await?;
+    let client = Client::connect(cluster.config(0)).await?;
+    let mut left = options.tasks / 2;
+    while left > 0 {
+        let claim = ClaimOptions::new([queue.clone()]).max(WORK_BATCH.min(left as u32)).worker("bench");
+        let claimed = client.claim(claim.wait(Duration::from_secs(1))).await?.tasks;
+        let done = |task: &Claimed| CompleteOptions::new(task.granted.id, task.granted.token);
+        for result in client.complete_many(claimed.iter().map(done).collect(), Acks::Quorum).await {
+            result.context("completing what the node misses")?;
+            left -= 1;
+        }
+    }
+    client.close().await;
+    Ok(())
+}
+
+/// How long it takes until all replicas are whole, and each node knows them to be equal, but for what is on its way.
+async fn await_equal(cluster: &Cluster) -> Result<Duration> {
+    let begin = Instant::now();
+    while !are_equal(cluster).await {
+        if begin.elapsed() > PATIENCE {
+            bail!("the replicas are not equal after {PATIENCE:?}");
+        }
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+    Ok(begin.elapsed())
+}
+
+async fn are_equal(cluster: &Cluster) -> bool {
+    for watcher in cluster.watchers() {
+        // A node that has just started may not answer yet.
+        let Ok(partitions) = watcher.partitions().await else { return false };
+        let held = partitions.iter().filter(|partition| partition.health.is_some());
+        let is_equal = held.clone().all(|partition| {
+            let agreed = partition.agreements.iter().all(|other| !other.apart && other.agreed_ms.is_some());
+            partition.health == Some(Health::Whole) && agreed
+        });
+        if held.count() == 0 || !is_equal {
+            return false;
+        }
+    }
+    true
+}
+
+/// Overwrites every other segment of a log in which there are facts and operations alone, but for its header. How many.
+///
+/// Votes and other promises are left alone: a node that may have lost one refuses to start, as it should.
+fn destroy(data: &Path) -> Result<u64> {
+    let disk = FileDisk::open(data).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let mut kinds: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let shown = inspect(&disk, |file, _, entry| {
+        if let Entry::Record { of, .. } = entry {
+            let kind = of.map_or("unknown".to_owned(), |(_, kind)| kind.to_string());
+            kinds.entry(file.to_owned()).or_default().insert(kind);
+        }
+        Ok::<(), DiskError>(())
+    });
+    shown.map_err(|error| anyhow::anyhow!("{error}"))?;
+    drop(disk);
+    let last = kinds.keys().next_back().cloned();
+    // A lost mark is no harm where another one follows.
+    let last_mark = kinds.iter().rfind(|(_, kinds)| kinds.contains("mark")).map(|(file, _)| file.clone());
+    let replaceable =
+        |kinds: &BTreeSet<String>| kinds.iter().all(|kind| ["facts", "ops", "mark"].contains(&kind.as_str()));
+    let files = kinds.iter().filter(|(file, kinds)| {
+        file.ends_with(".log") && ![last.as_ref(), last_mark.as_ref()].contains(&Some(*file)) && replaceable(kinds)
+    });
+    let mut destroyed = 0;
+    for (file, _) in files.step_by(2) {
+        let path = data.join(file);
+        let mut file = OpenOptions::new().write(true).open(&path).with_context(|| path.display().to_string())?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(HEADER_BYTES))?;
+        file.write_all(&vec![0xA5; length.saturating_sub(HEADER_BYTES) as usize])?;
+        file.sync_all()?;
+        destroyed += 1;
+    }
+    ensure!(destroyed > 0, "no segment of {} holds facts and operations alone: {kinds:?}", data.display());
+    Ok(destroyed)
+}

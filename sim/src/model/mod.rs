@@ -1,0 +1,173 @@
+//! Exhaustive exploration of the register, where random schedules would rarely come: changes of the cohort that cross
+//! elections, and replicas that lost something.
+//!
+//! Each case is a bounded world, explored breadth-first ([stateright](https://docs.rs/stateright)). Without a flaw nothing
+//! may be found, and what is said to be reachable must be; each flaw must be found.
+
+mod register;
+
+use register::{Action, Bounds, Step};
+use stateright::{Checker, Model};
+use std::io::{self, Write};
+use std::thread;
+use std::time::Instant;
+
+/// A mistake that the model can make, and that must be found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flaw {
+    /// A crash forgets a vote that was told.
+    VoteNotDurable,
+    /// A wiped replica keeps its name.
+    SameIdentity,
+    /// A replica acknowledges operations of an epoch below its promise.
+    AcksAfterPromise,
+    /// A vote for a table that is older than the voter's.
+    VoteIgnoresStamp,
+    /// A replica that lost its table votes and counts at once.
+    LostTableVotes,
+    /// A replica that lost its table counts again once it has a leader's installation.
+    RegainsByInstall,
+    /// While joint, a majority of the new cohort is enough.
+    JointNewSideOnly,
+    /// The new cohort rules alone before the joint one is committed.
+    StableEarly,
+    /// A leader changes the cohort without a joint one.
+    NoJoint,
+    /// A leader changes the cohort by one member, without a joint one, before its installation is committed.
+    SwitchesEarly,
+    /// A leader takes a change back before its installation is committed.
+    RevertsEarly,
+}
+
+/// A bounded world, and how far it is explored.
+struct Case {
+    name: &'static str,
+    bounds: Bounds,
+}
+
+fn fixed(epochs: u8) -> Bounds {
+    Bounds { replicas: 3, cohort: 3, epochs, appends: 1, ..Bounds::default() }
+}
+
+/// Three replicas, led by one of them.
+fn led(epochs: u8) -> Bounds {
+    Bounds { begin: Some(Vec::new()), ..fixed(epochs) }
+}
+
+/// Three replicas that may be changed for others.
+fn changing(epochs: u8, replicas: u8, target: &[u8]) -> Bounds {
+    Bounds { replicas, changes: 1, targets: vec![target.to_vec()], appends: 0, ..led(epochs) }
+}
+
+/// Worlds without a flaw.
+fn sound() -> Vec<Case> {
+    let case = |name, bounds| Case { name, bounds };
+    vec![
+        case("3 replicas, 2 epochs", fixed(2)),
+        case("3 replicas, 3 epochs", fixed(3)),
+        case("newer tables are fetched", Bounds { fetch: true, ..fixed(2) }),
+        case("a table is lost", Bounds { losses: 1, ..led(2) }),
+        case("a replica is wiped", Bounds { losses: 1, wipes: true, ..led(2) }),
+        case("3 become 3, one is new", changing(2, 4, &[1, 2, 3])),
+        case("3 become 1", changing(2, 4, &[3])),
+        case("3 become 4", Bounds { candidates: vec![1, 3], ..changing(2, 4, &[0, 1, 2, 3]) }),
+        case("a change is taken back", Bounds { begin: Some(abandoned()), ..changing(3, 5, &[0, 3, 4]) }),
+    ]
+}
+
+/// Leader 0 has made the joint cohort of all count, and the new one alone is in its own table only. Then 1 wins an election
+/// among all.
+fn abandoned() -> Vec<Step> {
+    use Step::{Do, Hear};
+    let joint = [Do(Action::Joint(0, 0)), Hear(1), Hear(3), Hear(0), Do(Action::Stable(0))];
+    let election = [Do(Action::Campaign(1)), Hear(2), Hear(3), Hear(4), Hear(1)];
+    joint.into_iter().chain(election).collect()
+}
+
+/// Four replicas. Leader 0 has added a fifth in its own table only; then 1 wins an election among the others, and takes 0 out
+/// before its installation is committed.
+fn added() -> Vec<Step> {
+    use Step::{Do, Hear};
+    let election = [Do(Action::Campaign(1)), Hear(2), Hear(3), Hear(1)];
+    let begin = [Do(Action::Switch(0, 0))].into_iter().chain(election);
+    begin.chain([Do(Action::Campaign(0)), Do(Action::Switch(1, 1))]).collect()
+}
+
+/// Worlds with a flaw, small enough for it to be found soon.
+fn flawed() -> Vec<Case> {
+    let case = |name, flaw, bounds| Case { name, bounds: Bounds { flaw: Some(flaw), ..bounds } };
+    let losing = Bounds { losses: 1, ..led(2) };
+    let one_by_one = Bounds {
+        replicas: 5,
+        cohort: 4,
+        changes: 2,
+        targets: vec![vec![0, 1, 2, 3, 4], vec![1, 2, 3]],
+        candidates: vec![0],
+        begin: Some(added()),
+        ..changing(3, 5, &[])
+    };
+    vec![
+        case("vote not durable", Flaw::VoteNotDurable, Bounds { crashes: 1, ..fixed(2) }),
+        case("same identity after a wipe", Flaw::SameIdentity, Bounds { wipes: true, ..losing.clone() }),
+        case("acknowledges after a promise", Flaw::AcksAfterPromise, led(2)),
+        case("vote ignores the viewstamp", Flaw::VoteIgnoresStamp, led(2)),
+        case("lost table votes at once", Flaw::LostTableVotes, losing.clone()),
+        case("regains by an installation", Flaw::RegainsByInstall, losing),
+        case("changes without a joint cohort", Flaw::NoJoint, changing(2, 4, &[3])),
+        case("joint counts the new side only", Flaw::JointNewSideOnly, changing(2, 4, &[3])),
+        case("stable before joint is committed", Flaw::StableEarly, changing(2, 4, &[3])),
+        case("one by one, not established", Flaw::SwitchesEarly, one_by_one),
+        case(
+            "reverts before it is established",
+            Flaw::RevertsEarly,
+            Bounds { begin: Some(abandoned()), candidates: vec![0], ..changing(3, 5, &[0, 3, 4]) },
+        ),
+    ]
+}
+
+/// What came of a case.
+struct Explored {
+    states: usize,
+    depth: usize,
+    exhausted: bool,
+    found: Option<(&'static str, usize)>,
+    unreached: Option<&'static str>,
+}
+
+fn explore(case: &Case, states_max: usize) -> Explored {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let checker = case.bounds.clone().checker().threads(threads).target_state_count(states_max).spawn_bfs().join();
+    let found = checker.discovery("safe").map(|path| {
+        let violation = path.last_state().violation.expect("it is not safe");
+        (violation, path.into_actions().len())
+    });
+    let wanted = if case.bounds.targets.is_empty() { "committed in the last epoch" } else { "the cohort has changed" };
+    let unreached = checker.discovery(wanted).is_none().then_some(wanted);
+    let exhausted = checker.state_count() < states_max;
+    Explored { states: checker.unique_state_count(), depth: checker.max_depth(), exhausted, found, unreached }
+}
+
+/// Explores all cases; whether all came out as they must.
+pub fn run(states_max: usize, out: &mut dyn Write) -> io::Result<bool> {
+    let mut well = true;
+    writeln!(out, "{:<36} {:>10} {:>6} {:>8}  outcome", "world", "states", "depth", "seconds")?;
+    for (case, sound) in sound().iter().map(|case| (case, true)).chain(flawed().iter().map(|case| (case, false))) {
+        let begin = Instant::now();
+        let explored = explore(case, states_max);
+        let outcome = match (sound, explored.found) {
+            (true, Some((violation, steps))) => format!("WRONG: {violation} in {steps} steps"),
+            (true, None) => match explored.unreached {
+                Some(never) => format!("WRONG: never {never}"),
+                None if explored.exhausted => "holds, all explored".to_owned(),
+                None => "holds as far as explored".to_owned(),
+            },
+            (false, Some((violation, steps))) => format!("caught: {violation} in {steps} steps"),
+            (false, None) => "SURVIVES".to_owned(),
+        };
+        well &= !outcome.starts_with(|letter: char| letter == 'W' || letter == 'S');
+        let (states, depth, seconds) = (explored.states, explored.depth, begin.elapsed().as_secs_f64());
+        writeln!(out, "{:<36} {states:>10} {depth:>6} {seconds:>8.1}  {outcome}", case.name)?;
+        out.flush()?;
+    }
+    Ok(well)
+}
