@@ -83,6 +83,10 @@ impl<'a> Restorer<'a> {
                 self.doubts.insert((owner, kind), doubt.clone());
                 Ok(())
             }
+            (Owner::Node, None, b'H' | b'Y' | b'D') => {
+                self.node.lose_hints();
+                Ok(())
+            }
             (Owner::Node, None, _) if !kind.is_known() && self.node.genesis().is_none() => {
                 Err(format!("a record of {owner} is lost that nobody can name, and none says which cluster it is of"))
             }
