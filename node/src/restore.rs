@@ -63,6 +63,7 @@ impl<'a> Restorer<'a> {
             return Err("nobody can say whose the lost records were".into());
         }
         // Any of all that a log may hold.
+        self.node.lose_hints();
         let doubt = Doubt { named: false, ..doubt };
         self.lose_any(Owner::Node, &doubt)?;
         let partitions: Vec<PartitionId> = self.node.inspect().iter().map(|view| view.partition).collect();

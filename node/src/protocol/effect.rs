@@ -224,7 +224,7 @@ pub enum Observation {
         /// Task.
         id: TaskId,
     },
-    /// Records of hints are lost.
+    /// Records are lost that were hints, or may have been.
     HintsLost {
         /// How many.
         records: u64,

@@ -184,7 +184,8 @@ impl Kind {
         b"IBGMVTOFEWXRHYD".contains(&self.0)
     }
 
-    /// What a replica misses that has lost such a record; `None` where a node cannot go on without it. A record of a
+    /// What a replica misses that has lost such a record; `None` where a node cannot go on without it, or where it is part
+    /// of no replica. A record of a
     /// wound may have opened one or closed one, so that nothing is known any more.
     pub fn wound(self) -> Option<Wound> {
         match self.0 {

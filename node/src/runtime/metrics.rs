@@ -203,7 +203,10 @@ impl Metrics {
                 );
             }
             Observation::HintsLost { records } => {
-                tracing::error!(records, "the log lost tasks that were kept for nodes which were away");
+                tracing::error!(
+                    records,
+                    "the log lost records, perhaps of tasks that were kept for nodes which were away"
+                );
             }
             Observation::HintsOverdue { tasks } => {
                 tracing::warn!(

@@ -206,6 +206,11 @@ impl Group {
     }
 }
 
+/// Whether facts make the log grow for good, rather than bring a task to its end. `known` says that its spec is there.
+pub(super) fn grows(known: bool, delta: &Task) -> bool {
+    delta.spec.is_some() && !known || delta.facts.as_ref().is_some_and(|facts| !facts.updates.is_empty())
+}
+
 impl Node {
     pub(in crate::protocol) fn enqueue(&mut self, client: ClientId, number: u64, tasks: Vec<NewTask>, acks: Acks) {
         let items = tasks.into_iter().map(|task| (task.id, Task::from_spec(Arc::new(task.spec)))).collect();
@@ -357,9 +362,7 @@ impl Node {
         if known.is_none() && delta.spec.is_some() && self.bodies.tasks() as u64 >= self.config.tasks_max {
             return Outcome::Overloaded;
         }
-        let grows = delta.spec.is_some() && known.is_none_or(|task| task.spec.is_none())
-            || delta.facts.as_ref().is_some_and(|facts| !facts.updates.is_empty());
-        if grows && self.disk.is_short() {
+        if self.disk.is_short() && grows(known.is_some_and(|task| task.spec.is_some()), delta) {
             return Outcome::NoSpace;
         }
         if delta.spec.is_some() || known.is_some_and(|task| task.spec.is_some()) {

@@ -6,6 +6,7 @@
 use super::kept::{Fate, Key};
 use crate::config::mutant;
 use crate::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX, REPAIR_LOOKS_MAX};
+use crate::protocol::available::coordinate::grows;
 use crate::protocol::peer::{Items, Outcome, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::task::Task;
@@ -82,6 +83,7 @@ impl Delivery {
 impl Node {
     /// Looks after all that is kept for others.
     pub(in crate::protocol) fn hand_over_hints(&mut self) {
+        self.drop_orphans();
         let nodes: Vec<NodeId> = self.peers.keys().copied().collect();
         for node in nodes {
             self.hand_hints_to(node);
@@ -198,10 +200,11 @@ impl Node {
         // How often others have forgotten does not matter.
         let forgets = forgets.filter(|_| replica.cohort.contains(&from));
         let (ignored, short) = (mutant!(self.config, FloorIgnored), self.disk.is_short());
-        let outcome = |(id, _): &(TaskId, Task)| {
+        let known = |id: &TaskId| replica.store.ended(id) || !replica.store.lacks_spec(id);
+        let outcome = |(id, delta): &(TaskId, Task)| {
             if replica.refuses(id, forgets) && !ignored {
                 Outcome::TooOld
-            } else if short && !replica.store.ended(id) {
+            } else if short && grows(known(id), delta) {
                 Outcome::NoSpace
             } else {
                 Outcome::Stored
@@ -246,7 +249,7 @@ impl Node {
 
     fn kept_answered(&mut self, from: NodeId, flight: &Flight, outcomes: &[Outcome], boot: u64) {
         let (partition, replicas) = (flight.partition, self.cohort(flight.partition).len());
-        let (mut safe, mut orphans, mut open) = (Vec::new(), Vec::new(), outcomes.len() != flight.ids.len());
+        let (mut safe, mut open) = (Vec::new(), outcomes.len() != flight.ids.len());
         for ((id, version), outcome) in flight.ids.iter().zip(outcomes) {
             let (key, has) = ((partition, *id), *outcome == Outcome::Stored);
             if has || *outcome == Outcome::TooOld {
@@ -254,22 +257,31 @@ impl Node {
             }
             match self.hints.kept.fate(key, replicas) {
                 Fate::Safe => safe.push(*id),
-                Fate::Orphan => orphans.push(*id),
+                Fate::Orphan if self.hints.orphans.insert(key) => {
+                    self.outbox.observe(Observation::HintOrphaned { id: *id });
+                }
+                Fate::Orphan => {}
                 Fate::Kept => open |= !has,
             }
         }
         if open {
             let again_us = self.after_ms(self.config.exchange_interval_ms);
-            self.hints.deliveries.get_mut(&from).expect("it has answered").begin_again(again_us);
+            self.hints.deliveries.values_mut().for_each(|delivery| delivery.begin_again(again_us));
         }
         if !safe.is_empty() {
             self.outbox.observe(Observation::HintsHanded { partition: partition.0, tasks: safe.len() as u64 });
         }
-        for id in &orphans {
-            self.outbox.observe(Observation::HintOrphaned { id: *id });
-        }
-        safe.append(&mut orphans);
         self.drop_kept(partition, safe);
+    }
+
+    /// What nobody will ever take, as observers know by now.
+    fn drop_orphans(&mut self) {
+        for key in std::mem::take(&mut self.hints.orphans) {
+            let (partition, id) = key;
+            if self.hints.kept.fate(key, self.cohort(partition).len()) == Fate::Orphan {
+                self.drop_kept(partition, vec![id]);
+            }
+        }
     }
 
     fn drop_kept(&mut self, partition: PartitionId, ids: Vec<TaskId>) {

@@ -169,7 +169,8 @@ impl Kept {
         Piece { at: None, ..piece }
     }
 
-    /// A member has answered: it has what was of that version, or refuses it.
+    /// A member has answered: it has what was of that version, or refuses it. Then those that have it are asked again: it may
+    /// have ended and been forgotten since, or anti-entropy brings it.
     pub fn answered(&mut self, key: Key, version: u64, node: NodeId, boot: u64, has: bool) {
         let Some(entry) = self.tasks.get_mut(&key).filter(|entry| entry.version == version) else { return };
         if has {
@@ -177,6 +178,7 @@ impl Kept {
             entry.holders.insert(node, boot);
         } else {
             entry.refused.insert(node);
+            entry.holders.clear();
         }
     }
 
@@ -217,5 +219,59 @@ impl Kept {
         } else {
             Err(format!("{bytes} bytes of {} hints are kept, which is not what is counted", self.tasks.len()))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::task::Cancel;
+
+    const KEY: Key = (PartitionId(1), TaskId::MIN);
+    const MEMBERS: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
+
+    fn kept(reason: &str) -> Kept {
+        let mut kept = Kept::default();
+        let cancel = Cancel { dead: false, reason: reason.into(), at_ms: 1 };
+        assert!(kept.keep(KEY.0, KEY.1, Task::from_cancel(cancel)));
+        kept
+    }
+
+    fn version(kept: &Kept) -> u64 {
+        let piece = kept.piece(MEMBERS[0], None, (1, 1, 9), |_| true);
+        piece.ids.first().map_or(0, |(_, version)| *version)
+    }
+
+    #[test]
+    fn an_answer_to_fewer_facts_does_not_count() {
+        let mut kept = kept("one");
+        let before = version(&kept);
+        let more = Cancel { dead: false, reason: "two".into(), at_ms: 2 };
+        assert!(kept.keep(KEY.0, KEY.1, Task::from_cancel(more.clone())));
+        assert!(!kept.keep(KEY.0, KEY.1, Task::from_cancel(more)));
+        MEMBERS.iter().for_each(|node| kept.answered(KEY, before, *node, 1, true));
+        assert_eq!(kept.fate(KEY, 3), Fate::Kept);
+        let after = version(&kept);
+        kept.answered(KEY, after, MEMBERS[0], 1, true);
+        kept.answered(KEY, after, MEMBERS[1], 1, true);
+        assert_eq!(kept.fate(KEY, 3), Fate::Safe);
+        kept.forget_answers(MEMBERS[1], 2);
+        assert_eq!((kept.fate(KEY, 3), kept.check()), (Fate::Kept, Ok(())));
+        kept.remove(KEY.0, &KEY.1);
+        assert_eq!((kept.is_empty(), kept.bytes(), kept.check()), (true, 0, Ok(())));
+    }
+
+    #[test]
+    fn who_took_it_is_asked_again_when_another_refuses() {
+        let mut kept = kept("one");
+        let version = version(&kept);
+        kept.answered(KEY, version, MEMBERS[0], 1, true);
+        kept.answered(KEY, version, MEMBERS[1], 1, false);
+        assert_eq!(kept.fate(KEY, 3), Fate::Kept);
+        kept.answered(KEY, version, MEMBERS[0], 1, false);
+        assert_eq!(kept.fate(KEY, 3), Fate::Orphan, "it was forgotten meanwhile");
+        kept.answered(KEY, version, MEMBERS[0], 1, true);
+        kept.answered(KEY, version, MEMBERS[1], 1, true);
+        assert_eq!(kept.fate(KEY, 3), Fate::Safe, "or it has come");
     }
 }

@@ -20,7 +20,7 @@
 //! **Nothing comes back by a hint.** Whoever hands over is a sender like any other: a member takes an unknown id that is not
 //! above its floor only from a replica that has forgotten as often, which the keeper of a partition that is not its own never
 //! is (`consistent/forgetting.rs`). If a majority refuses a task for that and nobody has it, it can never be handed over: the
-//! hint is an orphan. The operator is told its id, and it goes.
+//! hint is an orphan. Members that took it are asked again where one refuses it, as it may have ended and been forgotten since. The operator is told its id, and it goes.
 //!
 //! A record of hints that the log has lost is a copy less, as a lost record of facts is where a write was sloppy. Nobody
 //! else can say what it was, so that the node only tells it.
@@ -29,6 +29,7 @@ mod delivery;
 mod kept;
 mod owed;
 
+use super::coordinate::grows;
 use crate::config::mutant;
 use crate::limits::{EXCHANGE_TASKS_MAX, ID_AHEAD_MS_MAX, RECENT_CHANGES_MAX};
 use crate::protocol::consistent::ReplicaId;
@@ -41,7 +42,7 @@ use delivery::Delivery;
 pub use kept::Kept;
 use norn_client::wire::{NodeId, PartitionId, TaskId};
 pub use owed::Owed;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// See the module.
@@ -53,6 +54,8 @@ pub struct Hints {
     pub owed: Owed,
     /// What is under way.
     deliveries: BTreeMap<NodeId, Delivery>,
+    /// Tasks that can never be handed over, of which the operator is told before they go.
+    orphans: BTreeSet<kept::Key>,
     /// Records that the log has lost.
     lost: u64,
     /// When this node began to listen to others.
@@ -156,7 +159,7 @@ impl Node {
         if id.time_ms() > self.now.wall_ms.saturating_add(ID_AHEAD_MS_MAX) {
             return Outcome::Future;
         }
-        if self.disk.is_short() {
+        if self.disk.is_short() && grows(known.is_some_and(|task| task.spec.is_some()), delta) {
             return Outcome::NoSpace;
         }
         let more = kept::size_bytes(delta) as u64;
