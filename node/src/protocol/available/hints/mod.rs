@@ -17,10 +17,11 @@
 //! are compared, which then have nothing to find. Nothing rests on them: comparing finds the same, at a higher price. So
 //! they are dropped where there is no room, and for a member that was away for longer than `hint_ttl_ms`.
 //!
-//! **Nothing comes back by a hint.** Whoever hands over is a sender like any other: a member takes an unknown id that is not
-//! above its floor only from a replica that has forgotten as often, which the keeper of a partition that is not its own never
-//! is (`consistent/forgetting.rs`). If a majority refuses a task for that and nobody has it, it can never be handed over: the
-//! hint is an orphan. Members that took it are asked again where one refuses it, as it may have ended and been forgotten since. The operator is told its id, and it goes.
+//! **Nothing comes back by a hint.** Whoever hands over is a sender like any other: a member takes an unknown id that is
+//! not above its floor only from a replica that has forgotten as often, which the keeper of a partition that is not its
+//! own never is (`consistent/forgetting.rs`). If a majority refuses a task for that and nobody has it, it can never be
+//! handed over: the hint is an orphan. Members that took it are asked again where one refuses it, as it may have ended
+//! and been forgotten since. The operator is told its id, and it goes.
 //!
 //! A record of hints that the log has lost is a copy less, as a lost record of facts is where a write was sloppy. Nobody
 //! else can say what it was, so that the node only tells it.
