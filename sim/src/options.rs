@@ -277,9 +277,14 @@ impl Options {
         options
     }
 
-    fn draw_nodes(random: &mut Random) -> Options {
+    /// Nodes, and replicas of each partition.
+    fn draw_size(random: &mut Random) -> (u64, u64) {
         let nodes = [3, 3, 3, 3, 3, 3, 1, 4, 5, 5][random.below(10) as usize];
-        let replicas = if nodes == 5 && random.chance(1, 2) { 5 } else { nodes.min(3) };
+        (nodes, if nodes == 5 && random.chance(1, 2) { 5 } else { nodes.min(3) })
+    }
+
+    fn draw_nodes(random: &mut Random) -> Options {
+        let (nodes, replicas) = Options::draw_size(random);
         let heartbeat_ms = random.between(20, 80);
         Options {
             nodes,
