@@ -43,6 +43,11 @@ pub struct Config {
     /// Tasks are forgotten only when their ids are so old. Nothing may be enqueued under an id that is not above a forgotten
     /// one, so this must be longer than any write may be on its way.
     pub forget_after_ms: u64,
+    /// Bytes of hints for members that are away; at the bound those are dropped that anti-entropy makes up for, then sloppy
+    /// writes without any member are refused.
+    pub hints_bytes_max: u64,
+    /// Nothing is noted any more for a member that was away for so long, and what nobody but this node has is warned of.
+    pub hint_ttl_ms: u64,
     /// Finished tasks are archived before they are buried.
     pub archives: bool,
     /// A known bug to put back, so that a simulation can be seen to catch it.
@@ -111,6 +116,10 @@ pub enum Mutant {
     ForgetsByMajority,
     /// Facts about tasks that may have been forgotten are taken from anybody.
     FloorIgnored,
+    /// A hint is acknowledged before it is on disk.
+    HintNotDurable,
+    /// A hint is given up when it is sent.
+    HintGoneEarly,
     /// Where trees differ, only the first half of a node's children is compared.
     HalfLevel,
 }
@@ -135,6 +144,8 @@ impl Default for Config {
             tasks_max: 10_000_000,
             retention: Arc::new(Retention::default()),
             forget_after_ms: 24 * 3_600_000,
+            hints_bytes_max: 64 << 20,
+            hint_ttl_ms: 24 * 3_600_000,
             archives: false,
             #[cfg(feature = "mutants")]
             mutant: None,
@@ -173,6 +184,8 @@ impl Config {
             ("clock_calm_ms", self.clock_calm_ms, 0, 3_600_000),
             ("payload_memory_bytes", self.payload_memory_bytes, 0, 1 << 50),
             ("tasks_max", self.tasks_max, 1, 1 << 40),
+            ("hints_bytes_max", self.hints_bytes_max, 0, 1 << 40),
+            ("hint_ttl_ms", self.hint_ttl_ms, 1_000, 1 << 50),
             ("transfer_after_ms", self.transfer_after_ms, 100, LEASE_MS_MAX),
             ("forget_after_ms", self.forget_after_ms, self.request_timeout_ms * 2, u64::MAX),
         ];

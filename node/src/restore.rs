@@ -63,6 +63,7 @@ impl<'a> Restorer<'a> {
             return Err("nobody can say whose the lost records were".into());
         }
         // Any of all that a log may hold.
+        self.node.lose_hints();
         let doubt = Doubt { named: false, ..doubt };
         self.lose_any(Owner::Node, &doubt)?;
         let partitions: Vec<PartitionId> = self.node.inspect().iter().map(|view| view.partition).collect();
@@ -81,6 +82,10 @@ impl<'a> Restorer<'a> {
             (Owner::Partition(partition), Some(wound), _) => self.node.lose(partition, doubt.ordinal, wound),
             (Owner::Partition(_), None, b'V') | (Owner::Node, None, b'B' | b'M') => {
                 self.doubts.insert((owner, kind), doubt.clone());
+                Ok(())
+            }
+            (Owner::Node, None, b'H' | b'Y' | b'D') => {
+                self.node.lose_hints();
                 Ok(())
             }
             (Owner::Node, None, _) if !kind.is_known() && self.node.genesis().is_none() => {

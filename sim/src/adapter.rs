@@ -35,10 +35,11 @@ pub fn tasks_of_partition(core: &Core, disk: &SimDisk, partition: PartitionId) -
     tasks
 }
 
-/// All tasks that a node holds, of all partitions.
+/// All tasks that a node holds, of all partitions, and what it keeps of others.
 pub fn tasks_of(core: &Core, disk: &SimDisk) -> BTreeMap<TaskId, Task> {
     let views: Vec<ReplicaView> = core.inspect();
-    views.iter().flat_map(|view| tasks_of_partition(core, disk, view.partition)).collect()
+    let hints = core.hints().map(|(id, task)| (id, task.clone()));
+    hints.chain(views.iter().flat_map(|view| tasks_of_partition(core, disk, view.partition))).collect()
 }
 
 /// The whole state of a node as records, with all bodies.

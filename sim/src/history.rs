@@ -148,6 +148,8 @@ pub struct History {
     pub specs: BTreeMap<TaskId, Spec>,
     /// Facts that a client was told to be safe, and when.
     pub strict: BTreeMap<(TaskId, Fact), Moment>,
+    /// Facts that a client was told to be on some disk, of which as many as were named have had them.
+    pub sloppy: BTreeSet<(TaskId, Fact)>,
     /// Tasks whose retention was over, somewhere.
     pub buried: BTreeSet<TaskId>,
 }
@@ -185,9 +187,11 @@ impl History {
                 }
             }
             Happening::Finished(Finished { call, result: Ok(response), .. }) => {
-                for (id, fact) in self.acknowledged(call, response) {
+                for (id, fact) in self.acknowledged(call, response, Guarantee::Strict) {
                     self.strict.entry((id, fact)).or_insert(moment);
                 }
+                let sloppy = self.acknowledged(call, response, Guarantee::Sloppy);
+                self.sloppy.extend(sloppy);
             }
             Happening::Appended { records, .. } => {
                 for record in *records {
@@ -200,16 +204,16 @@ impl History {
         Ok(())
     }
 
-    /// The facts that this answer promises to be on a majority's disks.
-    fn acknowledged(&self, call: &Call, response: &Response) -> Vec<(TaskId, Fact)> {
-        let strict = acks_of(response).into_iter().filter(|(_, acked)| acked.guarantee == Guarantee::Strict);
+    /// The facts of which this answer promises so much.
+    fn acknowledged(&self, call: &Call, response: &Response, guarantee: Guarantee) -> Vec<(TaskId, Fact)> {
+        let acked = acks_of(response).into_iter().filter(|(_, acked)| acked.guarantee == guarantee);
         match call {
-            Call::Enqueue { .. } => strict
+            Call::Enqueue { .. } => acked
                 .filter_map(|(_, acked)| self.specs.get(&acked.id).map(|spec| (acked.id, Fact::Spec(spec_hash(spec)))))
                 .collect(),
             Call::Request(request) => {
                 let writes = writes_of(request);
-                strict.filter_map(|(place, _)| writes.get(place).copied()).collect()
+                acked.filter_map(|(place, _)| writes.get(place).copied()).collect()
             }
         }
     }

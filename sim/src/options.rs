@@ -187,6 +187,10 @@ options! {
     payload_memory_bytes: u64,
     /// How long finished tasks are kept.
     retain_ms: u64,
+    /// Bytes of hints that a node keeps.
+    hints_bytes_max: u64,
+    /// How long it is noted what a node that is away lacks.
+    hint_ttl_ms: u64,
     /// Age of an id at which a finished task may be forgotten.
     forget_after_ms: u64,
     /// Finished tasks are archived first.
@@ -262,6 +266,10 @@ impl Options {
         if copy.chance(1, 3) {
             options.payload_memory_bytes = [0, 0, 1_000, 10_000][copy.below(4) as usize];
         }
+        let mut copy = copy.child();
+        if copy.chance(1, 4) {
+            options.draw_absent_members(&mut copy);
+        }
         overrides.apply(&mut options);
         options.replicas = options.replicas.min(options.nodes);
         // Where disks fail, what was not synced is lost.
@@ -269,9 +277,14 @@ impl Options {
         options
     }
 
-    fn draw_nodes(random: &mut Random) -> Options {
+    /// Nodes, and replicas of each partition.
+    fn draw_size(random: &mut Random) -> (u64, u64) {
         let nodes = [3, 3, 3, 3, 3, 3, 1, 4, 5, 5][random.below(10) as usize];
-        let replicas = if nodes == 5 && random.chance(1, 2) { 5 } else { nodes.min(3) };
+        (nodes, if nodes == 5 && random.chance(1, 2) { 5 } else { nodes.min(3) })
+    }
+
+    fn draw_nodes(random: &mut Random) -> Options {
+        let (nodes, replicas) = Options::draw_size(random);
         let heartbeat_ms = random.between(20, 80);
         Options {
             nodes,
@@ -340,6 +353,8 @@ impl Options {
             damage_percent: 0,
             payload_memory_bytes: Config::default().payload_memory_bytes,
             retain_ms: 7 * 24 * 3_600_000,
+            hints_bytes_max: Config::default().hints_bytes_max,
+            hint_ttl_ms: Config::default().hint_ttl_ms,
             forget_after_ms: 24 * 3_600_000,
             archives: false,
             leap_mean_ms: 0,
@@ -367,6 +382,16 @@ impl Options {
             self.replay_ppm = rate(random, 50_000);
             self.replay_us_max = random.between(1_000_000, 60_000_000);
         }
+    }
+
+    /// Writes that are content with one disk, at nodes that hold no replica and often reach none.
+    fn draw_absent_members(&mut self, random: &mut Random) {
+        self.nodes = random.between(2, 6);
+        self.replicas = self.replicas.min(self.nodes - 1).min(random.between(1, 3));
+        self.strict_percent = random.between(0, 50);
+        self.cut_mean_ms = random.between(500, 5_000);
+        self.hints_bytes_max = [0, 2_000, 20_000, 1 << 20, 1 << 20][random.below(5) as usize];
+        self.hint_ttl_ms = [1_000, 5_000, 24 * 3_600_000][random.below(3) as usize];
     }
 
     fn draw_disks(&mut self, random: &mut Random) {
@@ -421,6 +446,8 @@ impl Options {
             payload_memory_bytes: self.payload_memory_bytes,
             retention: Arc::new(Retention { default_ms: self.retain_ms, ..Retention::default() }),
             forget_after_ms: self.forget_after_ms,
+            hints_bytes_max: self.hints_bytes_max,
+            hint_ttl_ms: self.hint_ttl_ms,
             archives: self.archives,
             mutant: self.mutant,
             ..Config::default()

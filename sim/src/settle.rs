@@ -2,6 +2,7 @@
 
 use crate::adapter::{self, Call};
 use crate::history::{Happening, Store};
+use crate::process::Process;
 use crate::properties::unsettled;
 use crate::workload::{Act, Purpose};
 use crate::world::{Event, Phase, World};
@@ -17,6 +18,10 @@ const INTERVAL_US: u64 = 250_000;
 const PLAIN: Tomb = Tomb { state: State::Done, at_ms: 0 };
 /// Page of the final list.
 const PAGE: u32 = 50;
+
+fn keeps_hints(process: &Process) -> bool {
+    process.running.as_ref().is_some_and(|running| running.core.hints().next().is_some())
+}
 
 impl World {
     /// Looks whether all is settled; if not in time, that is a failure.
@@ -43,6 +48,9 @@ impl World {
         }
         if !late && !self.roots_agree() {
             return Some("replicas differ".into());
+        }
+        if let Some(node) = self.nodes.iter().position(keeps_hints) {
+            return Some(format!("node {node} keeps hints that nobody has taken"));
         }
         let stores = self.stores();
         unsettled(&stores).or_else(|| self.unforgotten(&stores))

@@ -65,7 +65,7 @@ impl FromStr for State {
 pub enum Guarantee {
     /// On the disks of a majority of the cohort.
     Strict,
-    /// On fewer disks than that.
+    /// On as many disks as are named, and on fewer than that. Reads, lists and claims need not see it yet.
     Sloppy,
 }
 
@@ -74,7 +74,8 @@ pub enum Guarantee {
 pub struct Acked {
     /// Task.
     pub id: TaskId,
-    /// Replicas that had it on disk when the answer was given.
+    /// Nodes that had it on disk when the answer was given: replicas of the partition, or, where none of these could be
+    /// reached and one disk was asked for, the node that keeps it for them.
     pub acks: u32,
     /// Replicas of the partition.
     pub replicas: u32,

@@ -200,6 +200,49 @@ pub enum Observation {
         /// How many.
         tasks: u64,
     },
+    /// Facts of tasks are kept for members of a cohort, of which none could be reached.
+    HintKept {
+        /// Partition.
+        partition: u16,
+        /// How many.
+        tasks: u64,
+    },
+    /// Members have what was kept for them.
+    HintsHanded {
+        /// Partition.
+        partition: u16,
+        /// How many tasks.
+        tasks: u64,
+    },
+    /// It is not noted any more what a member lacks: it was away for too long, or there is no room. Anti-entropy finds it.
+    HintsDropped {
+        /// How many.
+        tasks: u64,
+    },
+    /// A task that is kept can never be handed over: it may be one that was forgotten.
+    HintOrphaned {
+        /// Task.
+        id: TaskId,
+    },
+    /// Records are lost that were hints, or may have been.
+    HintsLost {
+        /// How many.
+        records: u64,
+    },
+    /// Some of what is kept could not be handed over for too long.
+    HintsOverdue {
+        /// How many tasks.
+        tasks: u64,
+    },
+    /// What is kept for others has changed.
+    Hints {
+        /// Tasks of partitions that are not held here.
+        tasks: u64,
+        /// Tasks that members lack.
+        ids: u64,
+        /// Memory of all of it, about.
+        bytes: u64,
+    },
     /// Members of a cohort are away, so that its finished tasks cannot be forgotten.
     ForgettingHeld {
         /// Partition.
@@ -234,6 +277,13 @@ impl Observation {
             Observation::Wounded { .. } => "wounds",
             Observation::BodyLost { .. } => "bodies_lost",
             Observation::Forgotten { .. } => "forgotten",
+            Observation::HintKept { .. } => "hints_kept",
+            Observation::HintsHanded { .. } => "hints_handed",
+            Observation::HintsDropped { .. } => "hints_dropped",
+            Observation::HintOrphaned { .. } => "hints_orphaned",
+            Observation::HintsLost { .. } => "hints_lost",
+            Observation::HintsOverdue { .. } => "hints_overdue",
+            Observation::Hints { .. } => "hints_changes",
             Observation::ForgettingHeld { .. } => "forgetting_held",
             Observation::Refused { .. } => "refused",
         }

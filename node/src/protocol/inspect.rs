@@ -78,6 +78,11 @@ impl Node {
         })
     }
 
+    /// What is kept of tasks whose partitions are not held here.
+    pub fn hints(&self) -> impl Iterator<Item = (TaskId, &Task)> {
+        self.hints.kept.after(None).map(|((_, id), task, _)| (id, task))
+    }
+
     /// The table of one of this node's replicas.
     pub fn table(&self, partition: PartitionId) -> Option<&Table> {
         self.partitions.get(&partition).map(|replica| &replica.register.table)
@@ -87,6 +92,7 @@ impl Node {
     pub fn check(&self) -> Result<(), String> {
         let now = self.now;
         self.check_loads()?;
+        self.check_hints()?;
         for (id, replica) in &self.partitions {
             replica.check(now).map_err(|violation| format!("{id:?}: {violation}"))?;
             let delayed = replica.store.index().first_due_ms().is_some();

@@ -226,7 +226,9 @@ fn size_bytes(message: &PeerMessage) -> usize {
     match message {
         PeerMessage::Known { known, .. } => known.task.size_bytes(),
         PeerMessage::ListAnswer { tasks, .. } => tasks.iter().map(|(_, known)| known.task.size_bytes() + 64).sum(),
-        PeerMessage::Tasks { items, .. } => items.iter().map(|(_, task)| task.size_bytes() + 64).sum(),
+        PeerMessage::Tasks { items, .. } | PeerMessage::Hint { items, .. } => {
+            items.iter().map(|(_, task)| task.size_bytes() + 64).sum()
+        }
         other => unreachable!("{} has no gaps", other.name()),
     }
 }
@@ -235,7 +237,9 @@ fn fill(message: &mut PeerMessage, gap: usize, spec: Arc<Spec>) {
     let task = match message {
         PeerMessage::Known { known, .. } => &mut known.task,
         PeerMessage::ListAnswer { tasks, .. } => &mut tasks[gap].1.task,
-        PeerMessage::Tasks { items, .. } => &mut Arc::get_mut(items).expect("nobody else has it yet")[gap].1,
+        PeerMessage::Tasks { items, .. } | PeerMessage::Hint { items, .. } => {
+            &mut Arc::get_mut(items).expect("nobody else has it yet")[gap].1
+        }
         other => unreachable!("{} has no gaps", other.name()),
     };
     task.spec = Some(spec);

@@ -34,7 +34,7 @@ pub mod timers;
 mod tests;
 
 use crate::config::Config;
-use available::{Asks, WriteAnswer};
+use available::{Asks, Hints, WriteAnswer};
 use bodies::Bodies;
 use clocks::Clocks;
 use consistent::broker::Broker;
@@ -107,6 +107,7 @@ pub struct Node {
     heads: Heads,
     bodies: Bodies,
     loads: Loads,
+    hints: Hints,
     /// Partitions with operations that have not been sent yet in this step.
     unsent: BTreeSet<PartitionId>,
     /// Partitions whose ready work changed in this step.
@@ -145,6 +146,7 @@ impl Node {
             heads: Heads::default(),
             bodies: Bodies::default(),
             loads: Loads::default(),
+            hints: Hints::default(),
             unsent: BTreeSet::new(),
             stirred: BTreeSet::new(),
             starting: true,
@@ -285,6 +287,10 @@ impl Node {
             M::Tasks { partition, items, by_buckets, forgets } => {
                 self.on_tasks(from, partition, &items, (by_buckets, forgets))
             }
+            M::Hint { number, partition, items, forgets } => self.on_hint(from, number, partition, &items, forgets),
+            M::Hinted { number, partition, outcomes, boot } => {
+                self.on_hinted(from, number, partition, &outcomes, boot);
+            }
             M::Gone { partition, forgets, ids } => self.on_gone(from, partition, forgets, &ids),
             M::Tombs { partition, epoch, number, items } => self.on_tombs(from, partition, (epoch, number), &items),
             M::Buried { partition, epoch, number, replica } => {
@@ -335,6 +341,7 @@ impl Node {
                 Key::Rejoin => self.ask_to_rejoin(),
                 Key::Retire(partition) => self.retire(partition),
                 Key::Repair => self.repair(),
+                Key::Hints => self.hand_over_hints(),
             }
         }
     }

@@ -393,6 +393,18 @@ pub enum PeerMessage {
         #[serde(default)]
         forgets: Option<u64>,
     },
+    /// Facts that the sender kept while the receiver was away; `forgets` as in `Tasks`.
+    #[serde(rename = "hi")]
+    Hint {
+        number: u64,
+        partition: PartitionId,
+        items: Items,
+        #[serde(default)]
+        forgets: Option<u64>,
+    },
+    /// Answer to `Hint`: on disk, or refused, item by item; and the start in which it was stored.
+    #[serde(rename = "ha")]
+    Hinted { number: u64, partition: PartitionId, outcomes: Vec<Outcome>, boot: u64 },
     /// The receiver sent these tasks, and may have holes; here they are forgotten, as everything up to `forgets`.
     #[serde(rename = "xg")]
     Gone { partition: PartitionId, forgets: u64, ids: Vec<TaskId> },
@@ -463,6 +475,7 @@ impl PeerMessage {
             | PeerMessage::Steps { .. }
             | PeerMessage::Lacks { .. }
             | PeerMessage::Tasks { .. }
+            | PeerMessage::Hint { .. }
             | PeerMessage::Gone { .. }
             | PeerMessage::Tombs { .. } => Class::Bulk,
             _ => Class::Urgent,
@@ -505,6 +518,8 @@ impl PeerMessage {
             PeerMessage::Steps { .. } => "steps",
             PeerMessage::Lacks { .. } => "lacks",
             PeerMessage::Tasks { .. } => "tasks",
+            PeerMessage::Hint { .. } => "hint",
+            PeerMessage::Hinted { .. } => "hinted",
             PeerMessage::Gone { .. } => "gone",
             PeerMessage::Tombs { .. } => "tombs",
             PeerMessage::Buried { .. } => "buried",

@@ -100,6 +100,38 @@ pub enum Record {
         /// Tasks.
         ids: Vec<TaskId>,
     },
+    /// Facts about tasks of a partition that is not held here, which are kept for its members.
+    #[serde(rename = "H")]
+    Hint {
+        /// Partition.
+        partition: PartitionId,
+        /// Since when anything of the partition has been kept without a break, by the wall clock.
+        since_ms: u64,
+        /// Deltas.
+        items: Arc<Vec<(TaskId, Task)>>,
+    },
+    /// Tasks of which a member lacks facts that are known here.
+    #[serde(rename = "Y")]
+    Owed {
+        /// The member.
+        to: NodeId,
+        /// Partition.
+        partition: PartitionId,
+        /// Since when it has lacked anything without a break, by the wall clock.
+        since_ms: u64,
+        /// Tasks.
+        ids: Vec<TaskId>,
+    },
+    /// Such tasks are not kept any more.
+    #[serde(rename = "D")]
+    Handed {
+        /// The member that lacked them; none for facts of a partition that is not held here.
+        to: Option<NodeId>,
+        /// Partition.
+        partition: PartitionId,
+        /// Tasks; with a member, none for all of the partition.
+        ids: Vec<TaskId>,
+    },
     /// The log is a copy that must not be used any more. The last record of its log.
     #[serde(rename = "R")]
     Retired {
@@ -113,6 +145,9 @@ pub enum Record {
         covered: u64,
         /// Where the records of each partition stand in the snapshot, in its order.
         places: Vec<Place>,
+        /// Ordinal of the first record in it of what is kept for others; 0 where there is none.
+        #[serde(default)]
+        hints: u64,
     },
 }
 
@@ -146,10 +181,11 @@ impl Kind {
 
     /// Whether this program knows such records.
     pub fn is_known(self) -> bool {
-        b"IBGMVTOFEWX".contains(&self.0)
+        b"IBGMVTOFEWXRHYD".contains(&self.0)
     }
 
-    /// What a replica misses that has lost such a record; `None` where a node cannot go on without it. A record of a
+    /// What a replica misses that has lost such a record; `None` where a node cannot go on without it, or where it is part
+    /// of no replica. A record of a
     /// wound may have opened one or closed one, so that nothing is known any more.
     pub fn wound(self) -> Option<Wound> {
         match self.0 {
@@ -175,6 +211,9 @@ impl fmt::Display for Kind {
             b'W' => "wound",
             b'X' => "forgot",
             b'R' => "retired",
+            b'H' => "hint",
+            b'Y' => "owed",
+            b'D' => "handed",
             _ => "unknown",
         })
     }
@@ -196,10 +235,14 @@ impl Record {
             Record::Wound { .. } => b'W',
             Record::Forgot { .. } => b'X',
             Record::Retired { .. } => b'R',
+            Record::Hint { .. } => b'H',
+            Record::Owed { .. } => b'Y',
+            Record::Handed { .. } => b'D',
         })
     }
 
-    /// The partition whose replica it belongs to; none if it is about the whole node.
+    /// The partition whose replica it belongs to; none if it is about the whole node. What is kept for others is part of no
+    /// replica.
     pub fn partition(&self) -> Option<PartitionId> {
         match self {
             Record::Vote { partition, .. }
@@ -213,6 +256,9 @@ impl Record {
             | Record::Genesis(_)
             | Record::Mark { .. }
             | Record::Retired { .. }
+            | Record::Hint { .. }
+            | Record::Owed { .. }
+            | Record::Handed { .. }
             | Record::End { .. } => None,
         }
     }

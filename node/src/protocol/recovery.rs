@@ -80,6 +80,12 @@ impl Node {
                 self.partition_mut(partition)?.healing.replay(wound, losses);
                 Ok(())
             }
+            Record::Hint { partition, since_ms, items } => self.recover_hint(partition, since_ms, &items),
+            Record::Owed { to, partition, since_ms, ids } => self.recover_owed(to, partition, since_ms, &ids),
+            Record::Handed { to, partition, ids } => {
+                self.recover_handed(to, partition, &ids);
+                Ok(())
+            }
             Record::Retired { reason } => Err(format!("it was retired for ever: {reason}")),
             Record::End { .. } => Err("the end of a snapshot within a log".into()),
         }
@@ -142,6 +148,9 @@ impl Node {
             | Record::Facts { .. }
             | Record::Wound { .. }
             | Record::Forgot { .. }
+            | Record::Hint { .. }
+            | Record::Owed { .. }
+            | Record::Handed { .. }
             | Record::Retired { .. }
             | Record::End { .. } => false,
         }
@@ -226,6 +235,7 @@ impl Node {
         for node in peers {
             self.exchange_anew(node);
         }
+        self.begin_hints();
         let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
         for id in ids {
             self.await_leader(id);

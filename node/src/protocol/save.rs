@@ -2,10 +2,10 @@
 
 use super::Node;
 use super::record::Record;
-use crate::limits::within;
+use crate::limits::{EXCHANGE_TASKS_MAX, within};
 use crate::protocol::consistent::Viewstamp;
 use crate::protocol::task::{Content, Task, Wanted};
-use norn_client::wire::{PartitionId, TaskId};
+use norn_client::wire::{NodeId, PartitionId, TaskId};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -25,6 +25,10 @@ enum Place {
     Buried(PartitionId, Option<TaskId>),
     /// Up to and with this partition, or without any.
     After(Option<PartitionId>),
+    /// All partitions; of what is kept for others, the facts up to this task.
+    Kept(Option<(PartitionId, TaskId)>),
+    /// Also those; and what members lack, up to this task of that member.
+    Owed(Option<(NodeId, (PartitionId, TaskId))>),
 }
 
 /// A part of the state.
@@ -70,7 +74,8 @@ impl Node {
                 Place::After(before) => {
                     let from = before.map_or(Bound::Unbounded, Bound::Excluded);
                     let Some((partition, replica)) = self.partitions.range((from, Bound::Unbounded)).next() else {
-                        return Part { records, gaps, last: true };
+                        cursor.place = Place::Kept(None);
+                        continue;
                     };
                     cursor.place = Place::Within(*partition, None);
                     records.extend(self.save_register(*partition));
@@ -101,6 +106,18 @@ impl Node {
                     bytes += items.iter().map(|(_, task)| size_bytes(task)).sum::<usize>();
                     save_facts(partition, items, &mut records);
                 }
+                Place::Kept(after) => {
+                    let (saved, last) = self.save_kept(after, bytes_max - bytes, &mut records);
+                    bytes += saved;
+                    cursor.place = last.map_or(Place::Owed(None), |last| Place::Kept(Some(last)));
+                }
+                Place::Owed(after) => {
+                    let Some(last) = self.save_owed(after, &mut records) else {
+                        return Part { records, gaps, last: true };
+                    };
+                    bytes += TASK_BYTES;
+                    cursor.place = Place::Owed(Some(last));
+                }
             }
         }
         Part { records, gaps, last: false }
@@ -109,6 +126,40 @@ impl Node {
     fn save_tombs(&self, partition: PartitionId, after: Option<TaskId>, bytes_max: usize) -> Vec<(TaskId, Task)> {
         let tombs = self.partitions[&partition].store.tombs_after(after);
         within(bytes_max, tombs.map(|(id, tomb)| (*id, Task::from_tomb(*tomb))), |(_, task)| size_bytes(task)).collect()
+    }
+
+    /// Facts of one partition that are kept for others. Their bytes, and the last of them.
+    fn save_kept(
+        &self,
+        after: Option<(PartitionId, TaskId)>,
+        bytes_max: usize,
+        records: &mut Vec<Record>,
+    ) -> (usize, Option<(PartitionId, TaskId)>) {
+        let mut kept = self.hints.kept.after(after).peekable();
+        let Some(((partition, _), _, since_ms)) = kept.peek().copied() else { return (0, None) };
+        let of_partition = kept.take_while(|((of, _), ..)| *of == partition);
+        let items: Vec<(TaskId, Task)> = within(bytes_max, of_partition, |(_, task, _)| size_bytes(task))
+            .map(|((_, id), task, _)| (id, task.clone()))
+            .collect();
+        let bytes = items.iter().map(|(_, task)| size_bytes(task)).sum();
+        let last = items.last().map(|(id, _)| (partition, *id));
+        records.push(Record::Hint { partition, since_ms, items: Arc::new(items) });
+        (bytes, last)
+    }
+
+    /// Some of what one member lacks of one partition. The last of it.
+    fn save_owed(
+        &self,
+        after: Option<(NodeId, (PartitionId, TaskId))>,
+        records: &mut Vec<Record>,
+    ) -> Option<(NodeId, (PartitionId, TaskId))> {
+        let mut owed = self.hints.owed.after(after).peekable();
+        let (to, (partition, _), since_ms) = owed.peek().copied()?;
+        let alike = owed.take_while(|(node, (of, _), _)| (*node, *of) == (to, partition));
+        let ids: Vec<TaskId> = alike.take(EXCHANGE_TASKS_MAX).map(|(_, (_, id), _)| id).collect();
+        let last = ids.last().map(|id| (to, (partition, *id)));
+        records.push(Record::Owed { to, partition, since_ms, ids });
+        last
     }
 
     fn save_node(&self) -> Vec<Record> {

@@ -7,6 +7,7 @@ use crate::protocol::consistent::table::Op;
 use crate::protocol::event::ClientId;
 use crate::protocol::membership::DiskWord;
 use crate::protocol::peer::Heartbeat;
+use norn_client::wire::error::Error;
 use norn_client::wire::request::Spec;
 use norn_client::wire::response::{Member, Standing};
 use norn_client::wire::{
@@ -22,6 +23,7 @@ mod bodies;
 mod copy;
 mod disk;
 mod forgetting;
+mod hints;
 mod loss;
 
 const CLIENT: ClientId = ClientId(1);

@@ -42,6 +42,8 @@ pub enum Key {
     Retire(PartitionId),
     /// The next piece of repair.
     Repair,
+    /// Hand over what is kept for members that were away.
+    Hints,
 }
 
 /// Deadlines on the monotonic clock in microseconds.

@@ -84,3 +84,24 @@ fn a_snapshot_that_lost_a_mark_wounds_no_partition() {
     assert_eq!(replayed.lost_records, 1);
     assert!(node.inspect().iter().all(|view| view.wound.is_whole()));
 }
+
+/// What is kept for others is part of no replica: a node goes on without it.
+#[test]
+fn a_log_that_lost_hints_makes_a_node() {
+    let founding = Founding {
+        config: Config::default(),
+        node: NodeId(1),
+        incarnation: 1,
+        name: String::new(),
+        address: String::new(),
+        zone: String::new(),
+    };
+    for kind in [b'H', b'Y', b'D'] {
+        let mut node = Node::new(founding.clone(), 0);
+        let mut restorer = Restorer::new(&mut node);
+        let mut loss = Loss { ranges: vec![(8, 8)], ..Loss::default() };
+        loss.owners.insert((Owner::Node, Kind(kind)), 1);
+        restorer.take(Replay::Lost { file: "a".into(), offset: 1, loss }).expect("no replica has lost anything");
+        restorer.finish().expect("it starts");
+    }
+}

@@ -68,6 +68,24 @@ counters! {
     BodiesLoaded = "bodies_loaded",
     /// Finished tasks that are no more.
     Forgotten = "forgotten",
+    /// Tasks kept for cohorts of which no member could be reached.
+    HintsKept = "hints_kept",
+    /// Tasks that members have got which were away.
+    HintsHanded = "hints_handed",
+    /// Notes of what members lack that were dropped.
+    HintsDropped = "hints_dropped",
+    /// Tasks that were kept and can never be handed over.
+    HintsOrphaned = "hints_orphaned",
+    /// Records of hints that the log lost.
+    HintsLost = "hints_lost",
+    /// Tasks that have been kept for too long, when that was last told.
+    HintsOverdue = "hints_overdue",
+    /// Tasks of partitions without a replica here that are kept now.
+    HintTasks = "hint_tasks",
+    /// Tasks noted now that members lack.
+    HintIds = "hint_ids",
+    /// Memory of both.
+    HintBytes = "hint_bytes",
     /// Minutes in which members that are away kept a partition from forgetting.
     ForgettingHeld = "forgetting_held",
     /// Input that a correct sender would not send.
@@ -149,6 +167,18 @@ impl Metrics {
             Observation::Wounded { .. } => (Counter::Wounds, 1),
             Observation::BodyLost { .. } => (Counter::BodiesLost, 1),
             Observation::Forgotten { tasks, .. } => (Counter::Forgotten, *tasks),
+            Observation::HintKept { tasks, .. } => (Counter::HintsKept, *tasks),
+            Observation::HintsHanded { tasks, .. } => (Counter::HintsHanded, *tasks),
+            Observation::HintsDropped { tasks } => (Counter::HintsDropped, *tasks),
+            Observation::HintOrphaned { .. } => (Counter::HintsOrphaned, 1),
+            Observation::HintsLost { records } => (Counter::HintsLost, *records),
+            Observation::HintsOverdue { tasks } => (Counter::HintsOverdue, *tasks),
+            Observation::Hints { tasks, ids, bytes } => {
+                self.set(Counter::HintTasks, *tasks);
+                self.set(Counter::HintIds, *ids);
+                self.set(Counter::HintBytes, *bytes);
+                return;
+            }
             Observation::ForgettingHeld { .. } => (Counter::ForgettingHeld, 1),
             Observation::Refused { .. } => (Counter::Refused, 1),
         };
@@ -165,6 +195,24 @@ impl Metrics {
             Observation::Wounded { partition, facts, table } => tell_wound(*partition, *facts, *table),
             Observation::BodyLost { id } => {
                 tracing::warn!(%id, "the log cannot give this task's payload back: the other replicas are asked")
+            }
+            Observation::HintOrphaned { id } => {
+                tracing::error!(
+                    %id,
+                    "this task was kept for nodes that were away for too long: they may have forgotten it, and refuse it"
+                );
+            }
+            Observation::HintsLost { records } => {
+                tracing::error!(
+                    records,
+                    "the log lost records, perhaps of tasks that were kept for nodes which were away"
+                );
+            }
+            Observation::HintsOverdue { tasks } => {
+                tracing::warn!(
+                    tasks,
+                    "no node that holds these tasks could be reached for long; only this node has them"
+                );
             }
             Observation::ForgettingHeld { partition } => {
                 tracing::warn!(

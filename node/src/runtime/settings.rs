@@ -103,6 +103,20 @@ pub const DEFINITIONS: &[Definition] = &[
         "86400000",
         "age of an id at which a finished task may be forgotten; no write may be on its way for longer",
     ),
+    number(
+        "hints_bytes_max",
+        0,
+        1 << 40,
+        "67108864",
+        "kept for nodes that are away; with `--acks one`, a node without a replica takes tasks up to this; 0: none",
+    ),
+    number(
+        "hint_ttl_ms",
+        1_000,
+        1 << 50,
+        "86400000",
+        "for how long it is noted what a node that is away lacks; all else is kept until others have it",
+    ),
     number("segment_bytes", 1 << 20, 2 << 30, "67108864", "bytes of records at which a segment of the log is full"),
     number(
         "compact_bytes",
@@ -391,6 +405,8 @@ impl Effective {
             tasks_max: self.number("tasks_max"),
             retention: Arc::new(self.retention()?),
             forget_after_ms: self.number("forget_after_ms"),
+            hints_bytes_max: self.number("hints_bytes_max"),
+            hint_ttl_ms: self.number("hint_ttl_ms"),
             archives: !self.text("archive").is_empty(),
             #[cfg(feature = "mutants")]
             mutant: None,

@@ -154,8 +154,12 @@ impl Store {
 fn weight_bytes(record: &Record) -> usize {
     let base = 128;
     match record {
-        Record::Facts { items, .. } => items.iter().fold(base, |sum, (_, task)| sum + base + task.size_bytes()),
-        Record::Forgot { ids, .. } => base + size_of_val(ids.as_slice()),
+        Record::Facts { items, .. } | Record::Hint { items, .. } => {
+            items.iter().fold(base, |sum, (_, task)| sum + base + task.size_bytes())
+        }
+        Record::Forgot { ids, .. } | Record::Owed { ids, .. } | Record::Handed { ids, .. } => {
+            base + size_of_val(ids.as_slice())
+        }
         Record::Ops { ops, .. } => ops.iter().fold(base, |sum, op| sum + base + op.size_bytes()),
         Record::Install { .. }
         | Record::Identity { .. }

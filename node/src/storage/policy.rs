@@ -75,7 +75,8 @@ impl Unsynced {
         match record {
             // That a task is buried is told to whoever wants to forget it.
             Record::Facts { items, .. } if items.iter().any(|(_, task)| task.tomb.is_some()) => self.binding = true,
-            Record::Facts { .. } => self.facts += 1,
+            // Without these, something is handed over that others have.
+            Record::Facts { .. } | Record::Owed { .. } | Record::Handed { .. } => self.facts += 1,
             Record::Identity { .. }
             | Record::Boot { .. }
             | Record::Genesis(_)
@@ -85,6 +86,7 @@ impl Unsynced {
             | Record::Ops { .. }
             | Record::Wound { .. }
             | Record::Forgot { .. }
+            | Record::Hint { .. }
             | Record::Retired { .. }
             | Record::End { .. } => self.binding = true,
         }

@@ -68,6 +68,8 @@ pub(crate) struct Writer {
     length: u64,
     next_ordinal: u64,
     places: Vec<Place>,
+    /// Of the first record of what is kept for others.
+    hints: u64,
     moved: Vec<Moved>,
     encoder: Encoder,
     /// Frames on their way to the disk; empty between calls.
@@ -83,6 +85,7 @@ impl Writer {
             length: HEADER_BYTES as u64,
             next_ordinal: 1,
             places: Vec::new(),
+            hints: 0,
             moved: Vec::new(),
             encoder: Encoder::default(),
             buffer: Vec::new(),
@@ -126,6 +129,9 @@ impl Writer {
     }
 
     fn note_place(&mut self, record: &Record) {
+        if self.hints == 0 && matches!(record, Record::Hint { .. } | Record::Owed { .. }) {
+            self.hints = self.next_ordinal;
+        }
         let Some(partition) = record.partition() else { return };
         if self.places.last().is_none_or(|place| place.partition != partition) {
             assert!(self.places.last().is_none_or(|place| place.partition < partition), "partitions come in order");
@@ -159,7 +165,7 @@ impl Writer {
     /// must be durable.
     pub fn finish<D: Disk>(mut self, disk: &mut D, covered: u64) -> Result<(u64, Vec<Moved>), SnapshotError> {
         assert!(covered + 1 >= self.header.first_ordinal, "the log went on behind the segments that this stands for");
-        let end = Record::End { covered, places: std::mem::take(&mut self.places) };
+        let end = Record::End { covered, places: std::mem::take(&mut self.places), hints: self.hints };
         // Without it nobody could say what else is lost: so there are two.
         self.encoder.encode(self.next_ordinal, 0, &end, &mut self.buffer).map_err(SnapshotError::RecordTooLarge)?;
         let twice = [self.buffer.as_slice(), self.buffer.as_slice()].concat();
@@ -253,12 +259,12 @@ pub(crate) fn read<D: Disk>(
         }
         next_ordinal = ordinal + 1;
         let record = recovery::decode(&file, &frame)?;
-        if let Record::End { covered, places } = record {
+        if let Record::End { covered, places, hints } = record {
             if covered < header.first_ordinal - 1 {
                 return Err(damaged(&file, offset, "the snapshot ends before it begins".into()));
             }
             if let Some((offset, known)) = damage {
-                tell_loss(&file, offset, &known, lost(&missing, &places), visit)?;
+                tell_loss(&file, offset, &known, lost(&missing, &places, hints), visit)?;
             }
             let lost_records = next_ordinal - 2 - records;
             return Ok(Summary { header, covered, records, lost_records, bytes });
@@ -295,14 +301,19 @@ fn tell_loss(
 
 /// Whose the missing records were. Each range counts as one record of each kind that may have been in it, so that damage
 /// of any size takes no more time than there are partitions. Before those of the first partition are those of the node.
-pub(crate) fn lost(missing: &[RangeInclusive<u64>], places: &[Place]) -> Loss {
+/// What is kept for others, from `hints` on if that is not 0, comes last.
+pub(crate) fn lost(missing: &[RangeInclusive<u64>], places: &[Place], hints: u64) -> Loss {
     let mut loss = Loss::default();
     for range in missing {
         let (from, to) = (*range.start(), *range.end());
         loss.ranges.push((from, to));
         let first_of =
             |place: &Place| [place.wound, place.vote, place.table, place.facts].into_iter().filter(|at| *at > 0).min();
-        if places.first().and_then(first_of).is_none_or(|first| from < first) {
+        let behind = if hints > 0 { hints } else { u64::MAX };
+        if to >= behind {
+            *loss.owners.entry((Owner::Node, Kind(b'H'))).or_default() += 1;
+        }
+        if from < places.first().and_then(first_of).unwrap_or(behind) {
             *loss.owners.entry((Owner::Node, Kind::UNKNOWN)).or_default() += 1;
         }
         for (number, place) in places.iter().enumerate() {
@@ -313,7 +324,7 @@ pub(crate) fn lost(missing: &[RangeInclusive<u64>], places: &[Place]) -> Loss {
                     add(kind);
                 }
             }
-            let end = places[number + 1..].iter().find_map(first_of).unwrap_or(u64::MAX);
+            let end = places[number + 1..].iter().find_map(first_of).unwrap_or(behind);
             if place.facts > 0 && from < end && to >= place.facts {
                 add(b'F');
             }

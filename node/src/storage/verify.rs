@@ -289,7 +289,7 @@ impl<D: Disk, T: FnMut(Problem)> Verifier<'_, D, T> {
                     }
                     next_ordinal = ordinal.saturating_add(1);
                     match record {
-                        Ok(Record::End { covered, places }) => end = Some((covered, places)),
+                        Ok(Record::End { covered, places, hints }) => end = Some((covered, places, hints)),
                         Ok(_) => self.verified.records += 1,
                         Err(error) => {
                             let known =
@@ -300,13 +300,13 @@ impl<D: Disk, T: FnMut(Problem)> Verifier<'_, D, T> {
                 }
             }
         }
-        let Some((covered, places)) = end else {
+        let Some((covered, places, hints)) = end else {
             self.problem(file, length, "the snapshot does not say that it ends here".into(), Loss::untold());
             return Ok(());
         };
         self.covered = covered;
         if !missing.is_empty() {
-            let loss = snapshot::lost(&missing, &places);
+            let loss = snapshot::lost(&missing, &places, hints);
             self.problem(file, damage.unwrap_or(length), "records of the snapshot are missing".into(), loss);
         }
         Ok(())

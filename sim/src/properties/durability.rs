@@ -9,10 +9,10 @@ use crate::history::{Fact, Happening, History, Moment, acks_of, acks_wanted, fac
 use norn_client::wire::request::{Acks, Request};
 use norn_client::wire::response::{Acked, Guarantee, Response};
 use norn_client::wire::{TaskId, Token};
-use norn_node::protocol::Ticket;
 use norn_node::protocol::consistent::table::{Ended, Op, Table};
 use norn_node::protocol::record::Record;
 use norn_node::protocol::task::Task;
+use norn_node::protocol::{Observation, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What one record teaches.
@@ -29,6 +29,10 @@ struct Ghost {
     durable: BTreeSet<Lesson>,
     /// Of these, what the disk has lost since. Whoever acknowledged it did so rightly.
     lost: BTreeSet<Lesson>,
+    /// Of a partition that it does not hold: what it keeps for the members now.
+    kept: BTreeSet<Lesson>,
+    /// Tasks that it keeps and can never hand over.
+    orphaned: BTreeSet<TaskId>,
     /// Tasks that the node has forgotten for good.
     forgotten: BTreeSet<TaskId>,
 }
@@ -65,7 +69,7 @@ fn lessons_of_table(table: &Table, lessons: &mut Vec<Lesson>) {
 fn lessons_of(record: &Record) -> Vec<Lesson> {
     let mut lessons = Vec::new();
     match record {
-        Record::Facts { items, .. } => {
+        Record::Facts { items, .. } | Record::Hint { items, .. } => {
             for (id, task) in items.iter() {
                 lessons.extend(facts_of(task).into_iter().map(|fact| Lesson::Fact(*id, fact)));
             }
@@ -143,6 +147,26 @@ impl Durability {
         Ok(())
     }
 
+    /// A node gives up what it kept for members: a majority of these must have it.
+    fn handed(&mut self, history: &History, node: usize, ids: &[TaskId]) -> Result<(), String> {
+        let Some(ghost) = self.ghosts.get_mut(&node) else { return Ok(()) };
+        let is_named = |lesson: &Lesson| matches!(lesson, Lesson::Fact(id, _) if ids.contains(id));
+        let (over, kept) = std::mem::take(&mut ghost.kept).into_iter().partition(is_named);
+        ghost.kept = kept;
+        let over: BTreeSet<Lesson> = over;
+        ghost.durable.retain(|lesson| !over.contains(lesson));
+        ghost.pending.retain(|(_, lesson)| !over.contains(lesson));
+        let orphaned = ghost.orphaned.clone();
+        for lesson in over {
+            let Lesson::Fact(id, _) = lesson else { continue };
+            if !orphaned.contains(&id) {
+                self.majority(history, &id, lesson)
+                    .map_err(|reason| format!("node {node} gives up a hint: {reason}"))?;
+            }
+        }
+        Ok(())
+    }
+
     fn recovered(&self, history: &History, node: usize, tasks: &BTreeMap<TaskId, Task>) -> Result<(), String> {
         let Some(ghost) = self.ghosts.get(&node) else { return Ok(()) };
         let mut known: Option<(TaskId, BTreeSet<Fact>)> = None;
@@ -152,7 +176,7 @@ impl Durability {
             if over
                 || ghost.forgotten.contains(id)
                 || ghost.lost.contains(lesson)
-                || !history.cohort(history.partition(id)).contains(&node)
+                || !history.cohort(history.partition(id)).contains(&node) && !ghost.kept.contains(lesson)
             {
                 continue;
             }
@@ -183,8 +207,16 @@ impl Property for Durability {
                     if let Record::Forgot { ids, .. } = record {
                         ghost.forgotten.extend(ids);
                     }
+                    if let Record::Hint { .. } = record {
+                        ghost.kept.extend(lessons_of(record));
+                    }
                 }
                 ghost.pending.extend(records.iter().flat_map(lessons_of).map(|lesson| (*ticket, lesson)));
+                for record in *records {
+                    if let Record::Handed { to: None, ids, .. } = record {
+                        self.handed(history, *node, ids)?;
+                    }
+                }
             }
             Happening::Synced { node, ticket } => {
                 let ghost = self.ghosts.entry(*node).or_default();
@@ -197,12 +229,27 @@ impl Property for Durability {
             }
             Happening::Replayed { node, records } => {
                 let ghost = self.ghosts.entry(*node).or_default();
-                records.iter().flat_map(lessons_of).for_each(|lesson| ghost.learn(lesson));
+                ghost.kept.clear();
+                for record in *records {
+                    let lessons = lessons_of(record);
+                    lessons.iter().for_each(|lesson| ghost.learn(*lesson));
+                    match record {
+                        Record::Hint { .. } => ghost.kept.extend(lessons),
+                        Record::Handed { to: None, ids, .. } => {
+                            let named = |lesson: &Lesson| matches!(lesson, Lesson::Fact(id, _) if ids.contains(id));
+                            ghost.kept.retain(|lesson| !named(lesson));
+                        }
+                        _ => {}
+                    }
+                }
             }
             Happening::Damaged { node, lost, left } => {
                 let ghost = self.ghosts.entry(*node).or_default();
                 let left: BTreeSet<Lesson> = left.iter().flat_map(lessons_of).collect();
                 ghost.lost.extend(lost.iter().flat_map(lessons_of).filter(|lesson| !left.contains(lesson)));
+            }
+            Happening::Observed { node, observation: Observation::HintOrphaned { id }, .. } => {
+                self.ghosts.entry(*node).or_default().orphaned.insert(*id);
             }
             Happening::Replied { request, response } => return self.reply(history, request, response),
             Happening::Recovered { node, tasks } => return self.recovered(history, *node, tasks),
@@ -299,6 +346,33 @@ mod tests {
         store(&mut bench, 0, &facts(), true);
         assert!(reply(&mut bench, 2, Guarantee::Strict).is_ok());
         assert!(bench.see(Happening::Recovered { node: 0, tasks: &nothing }).is_err(), "it was learned again");
+    }
+
+    fn hint() -> Vec<Record> {
+        let task = Task::from_spec(Arc::new(spec()));
+        vec![Record::Hint { partition: PartitionId(0), since_ms: 1, items: Arc::new(vec![(id(1), task)]) }]
+    }
+
+    #[test]
+    fn a_hint_counts_once_it_is_synced_and_goes_when_a_majority_has_it() {
+        let handed = [Record::Handed { to: None, partition: PartitionId(0), ids: vec![id(1)] }];
+        let give_up = |bench: &mut Bench<Durability>| {
+            bench.see(Happening::Appended { node: 3, ticket: Ticket(2), records: &handed })
+        };
+        let mut bench = Bench::new();
+        store(&mut bench, 3, &hint(), false);
+        assert!(reply(&mut bench, 1, Guarantee::Sloppy).is_err());
+        store(&mut bench, 3, &hint(), true);
+        assert!(reply(&mut bench, 1, Guarantee::Sloppy).is_ok());
+        assert!(bench.see(Happening::Recovered { node: 3, tasks: &BTreeMap::new() }).is_err(), "it keeps nothing");
+        store(&mut bench, 0, &facts(), true);
+        assert!(give_up(&mut bench).is_err(), "one member has it");
+        let mut bench = Bench::new();
+        for (node, records) in [(3, hint()), (0, facts()), (1, facts())] {
+            store(&mut bench, node, &records, true);
+        }
+        assert!(give_up(&mut bench).is_ok());
+        assert!(bench.see(Happening::Recovered { node: 3, tasks: &BTreeMap::new() }).is_ok());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! No strictly acknowledged fact is lost: not to a reader that asks afterwards, not on any replica once all is quiet.
-//! (ARCHITECTURE.md I-11)
+//! A sloppily acknowledged one is on all replicas, too, once all is quiet, unless a disk has lost it, or it came back to
+//! replicas that may have forgotten its task. (ARCHITECTURE.md I-11, I-12)
 
 use super::Property;
 use crate::adapter::Call;
@@ -7,11 +8,25 @@ use crate::history::{Fact, Finished, Happening, History, Moment, Store, facts_of
 use norn_client::wire::request::Request;
 use norn_client::wire::response::{Response, State};
 use norn_client::wire::{Error, ErrorCode, TaskId};
+use norn_node::protocol::{Observation, Record};
 use std::collections::BTreeSet;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Lost;
+pub struct Lost {
+    /// Facts that some disk lost.
+    damaged: BTreeSet<(TaskId, Fact)>,
+    /// Tasks that some node has forgotten, or that cannot be handed over.
+    gone: BTreeSet<TaskId>,
+}
+
+fn facts_in(records: &[Record]) -> impl Iterator<Item = (TaskId, Fact)> {
+    let items = records.iter().filter_map(|record| match record {
+        Record::Facts { items, .. } | Record::Hint { items, .. } => Some(items),
+        _ => None,
+    });
+    items.flat_map(|items| items.iter().flat_map(|(id, task)| facts_of(task).into_iter().map(|fact| (*id, fact))))
+}
 
 fn read(history: &History, id: &TaskId, submitted: Moment, result: &Result<Response, Error>) -> Result<(), String> {
     let known = history.specs.get(id).and_then(|spec| {
@@ -40,7 +55,7 @@ fn read(history: &History, id: &TaskId, submitted: Moment, result: &Result<Respo
     Ok(())
 }
 
-fn settled(history: &History, stores: &[Store]) -> Result<(), String> {
+fn settled(lost: &Lost, history: &History, stores: &[Store]) -> Result<(), String> {
     for store in stores {
         let known: BTreeSet<(TaskId, Fact)> =
             store.tasks.iter().flat_map(|(id, task)| facts_of(task).into_iter().map(|fact| (*id, fact))).collect();
@@ -51,6 +66,13 @@ fn settled(history: &History, stores: &[Store]) -> Result<(), String> {
             .find(|(id, fact)| !known.contains(&(*id, *fact)));
         if let Some((id, fact)) = missing {
             return Err(format!("{fact:?} of task {id} was confirmed, but node {} does not have it", store.node));
+        }
+        let due = |key: &&(TaskId, Fact)| {
+            let buried = history.buried.contains(&key.0) || lost.gone.contains(&key.0);
+            history.partition(&key.0) == store.view.partition && !buried && !lost.damaged.contains(key)
+        };
+        if let Some((id, fact)) = history.sloppy.iter().filter(due).find(|key| !known.contains(key)) {
+            return Err(format!("{fact:?} of task {id} was on some disk, but node {} does not have it", store.node));
         }
     }
     Ok(())
@@ -69,7 +91,23 @@ impl Property for Lost {
                 result,
                 ..
             }) => read(history, id, *submitted, result),
-            Happening::Settled { stores } => settled(history, stores),
+            Happening::Settled { stores } => settled(self, history, stores),
+            Happening::Damaged { lost, .. } => {
+                self.damaged.extend(facts_in(lost));
+                Ok(())
+            }
+            Happening::Appended { records, .. } => {
+                for record in *records {
+                    if let Record::Forgot { ids, .. } = record {
+                        self.gone.extend(ids);
+                    }
+                }
+                Ok(())
+            }
+            Happening::Observed { observation: Observation::HintOrphaned { id }, .. } => {
+                self.gone.insert(*id);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -81,8 +119,10 @@ mod tests {
     use super::*;
     use crate::adapter::ReplicaView;
     use norn_client::wire::PartitionId;
+    use norn_client::wire::request::Acks;
+    use norn_client::wire::response::Guarantee;
+    use norn_node::protocol::Ticket;
     use norn_node::protocol::task::{Task, Tomb};
-    use norn_node::protocol::{Record, Ticket};
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
@@ -124,5 +164,20 @@ mod tests {
         assert!(bench.see(Happening::Settled { stores: &[whole.clone(), store(BTreeMap::new())] }).is_err());
         bench.cancelled(1);
         assert!(bench.see(Happening::Settled { stores: &[whole] }).is_err(), "the cancellation is missing");
+    }
+
+    #[test]
+    fn what_some_disk_was_said_to_have_gets_to_all_unless_that_disk_lost_it() {
+        let mut bench = Bench::<Lost>::new();
+        bench.see(Happening::Sent { request: &enqueue(1) }).unwrap();
+        let call = Call::Enqueue { drafts: Vec::new(), acks: Acks::One };
+        let sloppy = Response::Acked(vec![Ok(acked(1, 1, Guarantee::Sloppy))]);
+        bench.finish_call(call, bench.now(), Ok(sloppy)).unwrap();
+        let nothing = [Store { node: 0, view: ReplicaView::default(), tasks: BTreeMap::new() }];
+        assert!(bench.see(Happening::Settled { stores: &nothing }).is_err());
+        let items = Arc::new(vec![(id(1), Task::from_spec(Arc::new(spec())))]);
+        let lost = [Record::Hint { partition: PartitionId(0), since_ms: 1, items }];
+        bench.see(Happening::Damaged { node: 3, lost: &lost, left: &[] }).unwrap();
+        assert!(bench.see(Happening::Settled { stores: &nothing }).is_ok());
     }
 }

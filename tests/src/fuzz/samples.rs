@@ -98,6 +98,9 @@ pub fn records() -> Vec<Record> {
         },
         Record::Ops { partition: PARTITION, after: VIEWSTAMP, ops: operations() },
         Record::Facts { partition: PARTITION, items: items() },
+        Record::Hint { partition: PARTITION, since_ms: 1_700_000_000_000, items: items() },
+        Record::Owed { to: NODE, partition: PARTITION, since_ms: 1_700_000_000_000, ids: vec![id(0)] },
+        Record::Handed { to: Some(NODE), partition: PARTITION, ids: vec![id(0)] },
         Record::Boot { count: 2 },
     ]
 }
@@ -244,6 +247,8 @@ fn peer_messages() -> Vec<PeerMessage> {
             holes: false,
             outcomes: vec![Outcome::Stored, Outcome::Future],
         },
+        PeerMessage::Hint { number: 8, partition: PARTITION, items: items(), forgets: None },
+        PeerMessage::Hinted { number: 8, partition: PARTITION, outcomes: vec![Outcome::TooOld], boot: 3 },
         PeerMessage::Roots { roots: vec![(PARTITION, 1 << 90)], round: 3 },
         PeerMessage::Recent { boot: 3, parts: vec![recent] },
         PeerMessage::Steps { steps },

@@ -27,6 +27,10 @@ struct Group {
     cohort: Vec<ReplicaId>,
     /// By replica.
     answers: BTreeMap<ReplicaId, WriteAnswer>,
+    /// This node holds no replica, and keeps the facts for those that do.
+    keeps: bool,
+    /// Item by item, once they are kept on its disk.
+    kept: Option<Vec<Outcome>>,
 }
 
 /// What a replica answered to a write.
@@ -115,13 +119,41 @@ impl Group {
         tally
     }
 
+    /// What became of an item that this node was to keep for the replicas.
+    fn kept_as(&self, index: usize) -> Option<Outcome> {
+        self.kept.as_ref().map(|outcomes| outcomes[index])
+    }
+
+    /// Why an item that no replica could be told of was not kept here either.
+    fn not_kept(&self, index: usize) -> Option<Error> {
+        let error = match self.kept_as(index).filter(|_| self.answers.is_empty())? {
+            Outcome::Conflict => Error::new(
+                ErrorCode::Conflict,
+                "this id or number was used with other content, which is kept for the replicas; nothing was overwritten",
+            ),
+            Outcome::Future => {
+                Error::new(ErrorCode::IdFromFuture, "the id was minted too far in the future; check the clocks")
+            }
+            Outcome::NoSpace => {
+                Error::new(ErrorCode::NoSpace, "no replica can be reached, and the disk is nearly full")
+            }
+            Outcome::Overloaded => Error::new(
+                ErrorCode::Overloaded,
+                "no replica can be reached, and this node keeps as much for replicas as it may (`hints_bytes_max`)",
+            ),
+            Outcome::Stored | Outcome::StoredOrphan | Outcome::TooOld => return None,
+        };
+        Some(error.about(self.items[index].0))
+    }
+
     /// The result of one item, once it is certain.
     fn result(&self, index: usize, acks: Acks) -> Option<Result<Acked, Error>> {
         let id = self.items[index].0;
         let replicas = self.cohort.len();
         let majority = replicas / 2 + 1;
         let tally = self.tally(index);
-        let stored = tally.stored + tally.orphan;
+        let kept = usize::from(self.kept_as(index) == Some(Outcome::Stored));
+        let stored = tally.stored + tally.orphan + kept;
         let (reached, needed) = match acks {
             Acks::One => (stored, 1),
             Acks::Quorum => (tally.whole, majority),
@@ -131,7 +163,7 @@ impl Group {
         if tally.orphan_whole + tally.too_old_whole >= majority && !enqueues {
             return Some(Err(Error::new(ErrorCode::NotFound, "no such task").about(id)));
         }
-        if reached >= needed && tally.stored > 0 {
+        if reached >= needed && tally.stored + kept > 0 {
             let guarantee = if tally.whole >= majority { Guarantee::Strict } else { Guarantee::Sloppy };
             return Some(Ok(Acked { id, acks: stored as u32, replicas: replicas as u32, guarantee }));
         }
@@ -172,6 +204,11 @@ impl Group {
         };
         Some(Err(error.about(id)))
     }
+}
+
+/// Whether facts make the log grow for good, rather than bring a task to its end. `known` says that its spec is there.
+pub(super) fn grows(known: bool, delta: &Task) -> bool {
+    delta.spec.is_some() && !known || delta.facts.as_ref().is_some_and(|facts| !facts.updates.is_empty())
 }
 
 impl Node {
@@ -218,7 +255,8 @@ impl Node {
             .map(|(partition, placed)| {
                 let cohort = ring::cohort(&genesis, partition);
                 let (places, items): (Vec<usize>, Vec<(TaskId, Task)>) = placed.into_iter().unzip();
-                (partition, Group { items: Arc::new(items), places, cohort, answers: BTreeMap::new() })
+                let (answers, keeps, kept) = (BTreeMap::new(), false, None);
+                (partition, Group { items: Arc::new(items), places, cohort, answers, keeps, kept })
             })
             .collect();
         let ask = self.asks.open(Ask::Write(WriteAsk {
@@ -236,6 +274,34 @@ impl Node {
             self.finish_write(ask);
         } else {
             self.send_writes(ask);
+            self.keep_for_absent(ask);
+        }
+    }
+
+    /// Where one disk is enough and no replica can be told, this node's will do: at once if none is heard, and after half of
+    /// the time that there is if some are, but do not answer.
+    pub(super) fn keep_for_absent(&mut self, ask: u64) {
+        let Some(Ask::Write(write)) = self.asks.get(ask).filter(|_| self.config.hints_bytes_max > 0) else { return };
+        if write.acks != Acks::One {
+            return;
+        }
+        let late_us = write.deadline_us.saturating_sub(self.config.request_timeout_ms * 1_000 / 2);
+        let late = self.now.mono_us >= late_us;
+        let silent = |(partition, group): &(&PartitionId, &Group)| {
+            !group.keeps
+                && group.answers.is_empty()
+                && !self.partitions.contains_key(partition)
+                && (late || self.all_away(&group.cohort))
+        };
+        let groups: Vec<(PartitionId, Items)> =
+            write.groups.iter().filter(silent).map(|(partition, group)| (*partition, group.items.clone())).collect();
+        for (partition, items) in groups {
+            if let Some(Ask::Write(write)) = self.asks.get_mut(ask)
+                && let Some(group) = write.groups.get_mut(&partition)
+            {
+                group.keeps = true;
+                self.keep_hint(ask, partition, &items);
+            }
         }
     }
 
@@ -296,9 +362,7 @@ impl Node {
         if known.is_none() && delta.spec.is_some() && self.bodies.tasks() as u64 >= self.config.tasks_max {
             return Outcome::Overloaded;
         }
-        let grows = delta.spec.is_some() && known.is_none_or(|task| task.spec.is_none())
-            || delta.facts.as_ref().is_some_and(|facts| !facts.updates.is_empty());
-        if grows && self.disk.is_short() {
+        if self.disk.is_short() && grows(known.is_some_and(|task| task.spec.is_some()), delta) {
             return Outcome::NoSpace;
         }
         if delta.spec.is_some() || known.is_some_and(|task| task.spec.is_some()) {
@@ -326,11 +390,16 @@ impl Node {
         let Some(Ask::Write(write)) = self.asks.get_mut(ask) else { return };
         let Some(group) = write.groups.get_mut(&partition) else { return };
         let member = group.cohort.contains(&replica) && replica.node == from;
-        if !member || answer.outcomes.len() != group.items.len() {
+        let keeper = group.keeps && from == self.me;
+        if !(member || keeper) || answer.outcomes.len() != group.items.len() {
             self.outbox.observe(Observation::Refused { what: "acknowledgement of a replica that is no member" });
             return;
         }
-        group.answers.entry(replica).or_insert(answer);
+        if keeper {
+            group.kept = Some(answer.outcomes);
+        } else {
+            group.answers.entry(replica).or_insert(answer);
+        }
         for (index, place) in group.places.iter().enumerate() {
             if write.results[*place].is_none()
                 && let Some(result) = group.result(index, write.acks)
@@ -360,11 +429,19 @@ impl Node {
             let message = "too few replicas answered in time; repeat the call with the same id";
             Error::new(ErrorCode::Unknown, message).about(*id)
         };
+        let mut refused: BTreeMap<usize, Error> = BTreeMap::new();
+        for group in write.groups.values() {
+            let of_group = group.places.iter().enumerate();
+            refused.extend(of_group.filter_map(|(index, place)| Some((*place, group.not_kept(index)?))));
+        }
         let mut results: Vec<Result<Acked, Error>> = write
             .results
             .into_iter()
             .zip(&write.ids)
-            .map(|(result, id)| result.unwrap_or_else(|| Err(unknown(id))))
+            .enumerate()
+            .map(|(place, (result, id))| {
+                result.unwrap_or_else(|| Err(refused.remove(&place).unwrap_or_else(|| unknown(id))))
+            })
             .collect();
         let response = match (write.single, results.pop()) {
             (true, Some(Ok(acked))) => Response::AckedOne(acked),

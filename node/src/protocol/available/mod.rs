@@ -3,12 +3,14 @@
 mod coordinate;
 mod count;
 mod exchange;
+mod hints;
 mod list;
 mod read;
 
 pub use coordinate::{WriteAnswer, WriteAsk};
 pub use count::{CountAsk, Shape};
 pub use exchange::Exchange;
+pub use hints::Hints;
 pub use list::{ListAsk, Selection};
 pub(in crate::protocol) use read::view;
 pub use read::{ReadAsk, Until};
@@ -241,7 +243,10 @@ impl Node {
         let over = self.now.mono_us >= ask.deadline_us();
         match ask {
             Ask::Write(_) if over => self.finish_write(number),
-            Ask::Write(_) => self.send_writes(number),
+            Ask::Write(_) => {
+                self.keep_for_absent(number);
+                self.send_writes(number);
+            }
             Ask::Read(_) if over => self.read_deadline(number),
             Ask::Read(_) => self.send_reads(number),
             Ask::Count(_) => self.on_count_timer(number, over),

@@ -242,6 +242,7 @@ impl Node {
             self.lose_leader(partition);
         }
         self.ask_to_forget_again(node);
+        self.note_absent(node);
         self.exchange_anew(node);
     }
 
@@ -251,6 +252,7 @@ impl Node {
         if boot > peer.counts_from {
             peer.counts_from = boot;
             self.forget_answers(node, boot);
+            self.hints.forget_answers(node, boot);
         }
     }
 

@@ -32,7 +32,7 @@ impl Cluster {
 #[test]
 fn a_read_sends_a_replica_what_it_lacks() {
     for (reader, away, lagging) in [(2, None, 2), (0, Some(1), 2)] {
-        let mut cluster = Cluster::new(3);
+        let mut cluster = Cluster::with_config(3, &Config { hints_bytes_max: 0, ..Config::default() });
         cluster.advance(1_500);
         cluster.down.insert(2);
         let id = cluster.enqueue(0, b"x", 9);

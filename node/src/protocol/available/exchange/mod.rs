@@ -12,6 +12,7 @@ mod recent;
 #[cfg(test)]
 mod tests;
 
+use crate::config::Config;
 use crate::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX, REPAIR_PAUSE_MS};
 use crate::protocol::peer::{Items, PeerMessage, Step, WantPart};
 use crate::protocol::task::{Task, Wanted};
@@ -64,6 +65,27 @@ impl Exchange {
         }
     }
 
+    /// Whether something may be sent for repair now.
+    pub fn may_send(&mut self, now_us: u64, config: &Config) -> bool {
+        self.budget.admit(now_us, config).is_ok()
+    }
+
+    /// Tasks of so many bytes each are sent for repair.
+    pub fn sends(&mut self, tasks: impl Iterator<Item = usize>) {
+        tasks.for_each(|bytes| self.budget.spend(Cost::of_task(bytes)));
+    }
+
+    /// Partitions that have changed since a peer last agreed.
+    pub fn changed_without(&self, node: NodeId) -> Vec<PartitionId> {
+        let dirty = |peer: &Peer| peer.dirty.iter().filter(|id| peer.pairs.contains_key(id)).copied().collect();
+        self.peers.get(&node).map(dirty).unwrap_or_default()
+    }
+
+    /// The change up to which a peer is known to know everything.
+    pub fn known_to(&self, node: NodeId, partition: PartitionId) -> Option<u64> {
+        self.peers.get(&node)?.pairs.get(&partition)?.cursor
+    }
+
     /// Nothing can be repaired for hours.
     #[cfg(test)]
     pub fn overspend(&mut self) {
@@ -98,6 +120,12 @@ impl Node {
         let round = self.healing_round();
         for node in nodes {
             // What is missing here waits until there is room for it.
+            if self.is_alive(node) {
+                self.hints.owed.is_back(node);
+            } else {
+                self.note_absent(node);
+            }
+            let first = self.hints_go_first(node);
             let alive = self.is_alive(node) && !self.disk.is_short();
             let holes = if round > 0 { self.holes_with(node) } else { BTreeSet::new() };
             let partitions = &self.partitions;
@@ -109,7 +137,7 @@ impl Node {
             }
             let root = |id: &PartitionId| (*id, partitions[id].store.root());
             let roots: Vec<_> = peer.dirty.union(&holes).map(root).collect();
-            if !roots.is_empty() {
+            if !roots.is_empty() && !first {
                 self.outbox.send(node, PeerMessage::Roots { roots, round });
             }
         }
@@ -117,7 +145,7 @@ impl Node {
     }
 
     pub(in crate::protocol) fn on_roots(&mut self, from: NodeId, roots: &[(PartitionId, u128)], round: u64) {
-        if self.disk.is_short() {
+        if self.disk.is_short() || round == 0 && self.hints_go_first(from) {
             return;
         }
         let (mut equal, mut differ) = (Vec::new(), Vec::new());

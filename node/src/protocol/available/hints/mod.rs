@@ -1,0 +1,270 @@
+//! Hints: what a node keeps for members of a cohort that are away, and hands over first when they are back.
+//!
+//! **Facts of partitions that are not held here** (`kept`). A client that is content with one disk may write at a node that
+//! holds no replica and reaches no member. That node keeps the facts: they are in its log before it answers, and its answer
+//! counts its own disk as one copy. Nothing else has them, so they are never given up for age, or for want of room: with
+//! no room, the write is refused.
+//!
+//! They go once a majority of the cohort has them on disk. Of `n` copies that were promised, one was the keeper's and the
+//! others were members', fewer than a majority, or the write would have been strict: so `n` is at most a majority, and
+//! there are never fewer copies than were promised. With fewer members than that, one copy would be given up for nothing. What
+//! a majority has is as safe as a strict write, and anti-entropy brings it to the rest. A member that has lost records
+//! since does not count (`forget_answers`), nor do the answers of before the keeper's own start, which are not written down.
+//!
+//! **Ids of tasks that a member lacks** (`owed`). While a member is away, the first of the others in the order of preference
+//! notes, once a round, which tasks have changed since that member is known to know everything: its cursor among the
+//! recent changes, made longer than memory and than a start. The facts are in the store. They are handed over before trees
+//! are compared, which then have nothing to find. Nothing rests on them: comparing finds the same, at a higher price. So
+//! they are dropped where there is no room, and for a member that was away for longer than `hint_ttl_ms`.
+//!
+//! **Nothing comes back by a hint.** Whoever hands over is a sender like any other: a member takes an unknown id that is
+//! not above its floor only from a replica that has forgotten as often, which the keeper of a partition that is not its
+//! own never is (`consistent/forgetting.rs`). If a majority refuses a task for that and nobody has it, it can never be
+//! handed over: the hint is an orphan. Members that took it are asked again where one refuses it, as it may have ended
+//! and been forgotten since. The operator is told its id, and it goes.
+//!
+//! A record of hints that the log has lost is a copy less, as a lost record of facts is where a write was sloppy. Nobody
+//! else can say what it was, so that the node only tells it.
+
+mod delivery;
+mod kept;
+mod owed;
+
+use super::coordinate::grows;
+use crate::config::mutant;
+use crate::limits::{EXCHANGE_TASKS_MAX, ID_AHEAD_MS_MAX, RECENT_CHANGES_MAX};
+use crate::protocol::consistent::ReplicaId;
+use crate::protocol::peer::{Items, Outcome, PeerMessage};
+use crate::protocol::record::Record;
+use crate::protocol::task::Task;
+use crate::protocol::timers::Key;
+use crate::protocol::{Node, Observation};
+use delivery::Delivery;
+pub use kept::Kept;
+use norn_client::wire::{NodeId, PartitionId, TaskId};
+pub use owed::Owed;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Hints {
+    /// Facts of partitions that are not held here.
+    pub kept: Kept,
+    /// What members lack.
+    pub owed: Owed,
+    /// What is under way.
+    deliveries: BTreeMap<NodeId, Delivery>,
+    /// Tasks that can never be handed over, of which the operator is told before they go.
+    orphans: BTreeSet<kept::Key>,
+    /// Records that the log has lost.
+    lost: u64,
+    /// When this node began to listen to others.
+    begun_us: u64,
+    /// Tasks, ids and bytes that observers were told last.
+    told: (u64, u64, u64),
+    /// When observers were last told that something was kept for too long, by the wall clock.
+    overdue_told_ms: u64,
+}
+
+impl Hints {
+    /// Nothing is kept for anybody.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty() && self.owed.is_empty()
+    }
+
+    /// Memory of all of them, about.
+    fn bytes(&self) -> u64 {
+        (self.kept.bytes() + self.owed.bytes()) as u64
+    }
+
+    /// Others are listened to from now on.
+    pub fn begin(&mut self, now_us: u64) {
+        self.begun_us = now_us;
+    }
+
+    /// What a node acknowledged in starts before `boot` does not count.
+    pub fn forget_answers(&mut self, node: NodeId, boot: u64) {
+        self.kept.forget_answers(node, boot);
+        self.look_anew();
+    }
+
+    /// There is more to hand over than those that are there have been looked at for.
+    fn look_anew(&mut self) {
+        self.deliveries.values_mut().for_each(|delivery| delivery.begin_again(0));
+    }
+}
+
+impl Node {
+    /// What the log has lost cannot be handed over.
+    pub fn lose_hints(&mut self) {
+        self.hints.lost += 1;
+    }
+
+    /// Says so, once the node can be heard.
+    pub(in crate::protocol) fn begin_hints(&mut self) {
+        self.hints.begin(self.now.mono_us);
+        if self.hints.lost > 0 {
+            self.outbox.observe(Observation::HintsLost { records: std::mem::take(&mut self.hints.lost) });
+        }
+        self.arm_hints();
+    }
+
+    pub(super) fn arm_hints(&mut self) {
+        if !self.hints.is_empty() {
+            self.timers.set_if_none(Key::Hints, self.now.mono_us);
+        }
+    }
+
+    /// Whether none of these is heard, and there was time to hear them.
+    pub(super) fn all_away(&self, cohort: &[ReplicaId]) -> bool {
+        let patience_us = self.config.election_timeout_ms * 1_000;
+        self.now.mono_us >= self.hints.begun_us + patience_us
+            && cohort.iter().all(|replica| !self.is_alive(replica.node))
+    }
+
+    /// Keeps the facts of a write for the members of a partition that is not held here. Answers itself as a replica would.
+    pub(super) fn keep_hint(&mut self, ask: u64, partition: PartitionId, items: &Items) {
+        assert!(!self.partitions.contains_key(&partition), "a member stores what it is told");
+        let mut stored = Vec::new();
+        let mut outcomes = Vec::new();
+        for (id, delta) in items.iter() {
+            let outcome = self.admit_hint(partition, id, delta);
+            if outcome == Outcome::Stored && self.hints.kept.keep(partition, *id, delta.clone()) {
+                stored.push((*id, delta.clone()));
+            }
+            outcomes.push(outcome);
+        }
+        if !stored.is_empty() {
+            let (since_ms, tasks) = (self.hints.kept.since(partition, self.now.wall_ms), stored.len() as u64);
+            self.outbox.persist(Record::Hint { partition, since_ms, items: Arc::new(stored) });
+            self.outbox.observe(Observation::HintKept { partition: partition.0, tasks });
+            self.hints.look_anew();
+            self.arm_hints();
+        }
+        let replica = ReplicaId { node: self.me, incarnation: self.founding.incarnation };
+        let answer = PeerMessage::Written { ask, partition, replica, outcomes, boot: self.boot, holes: false };
+        if mutant!(self.config, HintNotDurable) {
+            self.outbox.send(self.me, answer);
+        } else {
+            self.outbox.send_durable(self.me, answer);
+        }
+    }
+
+    /// Whether facts may be kept. What is forgotten is not known here.
+    fn admit_hint(&mut self, partition: PartitionId, id: &TaskId, delta: &Task) -> Outcome {
+        let known = self.hints.kept.task(partition, id);
+        if known.is_some_and(|task| task.contradicts(delta).is_err()) {
+            return Outcome::Conflict;
+        }
+        if id.time_ms() > self.now.wall_ms.saturating_add(ID_AHEAD_MS_MAX) {
+            return Outcome::Future;
+        }
+        if self.disk.is_short() && grows(known.is_some_and(|task| task.spec.is_some()), delta) {
+            return Outcome::NoSpace;
+        }
+        let more = kept::size_bytes(delta) as u64;
+        while self.hints.bytes() + more > self.config.hints_bytes_max {
+            // Nothing rests on those.
+            let Some(node) = self.hints.owed.oldest() else { return Outcome::Overloaded };
+            self.drop_owed(node);
+        }
+        Outcome::Stored
+    }
+
+    /// A member is away: notes what it lacks, if that is for this node to do.
+    pub(in crate::protocol) fn note_absent(&mut self, node: NodeId) {
+        let (now_ms, ttl_ms) = (self.now.wall_ms, self.config.hint_ttl_ms);
+        if self.hints.owed.is_over(node, now_ms, ttl_ms) {
+            self.drop_owed(node);
+        }
+        for partition in self.asks.exchange.changed_without(node) {
+            let replica = &self.partitions[&partition];
+            let mut there = replica.cohort.iter().filter(|member| **member != node && self.is_alive(**member));
+            if there.next() != Some(&self.me) {
+                continue;
+            }
+            let changes = replica.store.changes();
+            let known = self.asks.exchange.known_to(node, partition).unwrap_or(changes);
+            let from = self.hints.owed.noted(node, partition, changes).unwrap_or(known);
+            // Of what is older than the ring the trees will tell.
+            let oldest = changes.saturating_sub(RECENT_CHANGES_MAX as u64);
+            let Some(recent) = replica.store.recent_after(from.max(oldest)) else { continue };
+            let room = self.config.hints_bytes_max.saturating_sub(self.hints.bytes());
+            let ids = self.hints.owed.note(node, partition, recent, (now_ms, room));
+            for part in ids.chunks(EXCHANGE_TASKS_MAX) {
+                let since_ms = self.hints.owed.since(node).expect("just noted");
+                self.outbox.persist(Record::Owed { to: node, partition, since_ms, ids: part.to_vec() });
+            }
+        }
+        self.arm_hints();
+    }
+
+    /// Nothing is noted for a node any more.
+    fn drop_owed(&mut self, node: NodeId) {
+        let (mut partitions, mut tasks) = (Vec::new(), 0);
+        for (partition, count) in self.hints.owed.give_up(node) {
+            partitions.push(partition);
+            tasks += count;
+        }
+        for partition in partitions {
+            self.outbox.persist(Record::Handed { to: Some(node), partition, ids: Vec::new() });
+        }
+        if tasks > 0 {
+            self.outbox.observe(Observation::HintsDropped { tasks });
+        }
+    }
+
+    /// Out of the log: facts that are kept.
+    pub(in crate::protocol) fn recover_hint(
+        &mut self,
+        partition: PartitionId,
+        since_ms: u64,
+        items: &[(TaskId, Task)],
+    ) -> Result<(), String> {
+        let known = self.genesis.as_ref().is_some_and(|genesis| u32::from(partition.0) < genesis.partitions);
+        if !known || self.partitions.contains_key(&partition) {
+            return Err(format!("a hint for partition {partition}, which is held here or is none"));
+        }
+        for (id, delta) in items {
+            self.hints.kept.keep(partition, *id, delta.clone());
+        }
+        self.hints.kept.set_since(partition, since_ms);
+        Ok(())
+    }
+
+    /// Out of the log: what a member lacks.
+    pub(in crate::protocol) fn recover_owed(
+        &mut self,
+        to: NodeId,
+        partition: PartitionId,
+        since_ms: u64,
+        ids: &[TaskId],
+    ) -> Result<(), String> {
+        if self.partitions.get(&partition).is_none_or(|replica| !replica.cohort.contains(&to)) {
+            return Err(format!("what node {to} lacks of partition {partition}, which is not held there and here"));
+        }
+        self.hints.owed.recover(to, partition, since_ms, ids);
+        Ok(())
+    }
+
+    /// Out of the log: what was handed over.
+    pub(in crate::protocol) fn recover_handed(&mut self, to: Option<NodeId>, partition: PartitionId, ids: &[TaskId]) {
+        match to {
+            Some(node) => self.hints.owed.remove(node, partition, ids),
+            None => ids.iter().for_each(|id| self.hints.kept.remove(partition, id)),
+        }
+    }
+}
+
+impl Node {
+    /// What is counted is what is there, and somebody looks after it.
+    pub(in crate::protocol) fn check_hints(&self) -> Result<(), String> {
+        self.hints.kept.check()?;
+        self.hints.owed.check()?;
+        if !self.hints.is_empty() && !self.starting && !self.timers.is_set(Key::Hints) {
+            return Err("hints are kept, and no timer is set for them".into());
+        }
+        Ok(())
+    }
+}
