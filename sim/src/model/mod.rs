@@ -164,7 +164,7 @@ pub fn run(states_max: usize, out: &mut dyn Write) -> io::Result<bool> {
             (false, Some((violation, steps))) => format!("caught: {violation} in {steps} steps"),
             (false, None) => "SURVIVES".to_owned(),
         };
-        well &= !outcome.starts_with(|letter: char| letter == 'W' || letter == 'S');
+        well &= !outcome.starts_with(['W', 'S']);
         let (states, depth, seconds) = (explored.states, explored.depth, begin.elapsed().as_secs_f64());
         writeln!(out, "{:<36} {states:>10} {depth:>6} {seconds:>8.1}  {outcome}", case.name)?;
         out.flush()?;
