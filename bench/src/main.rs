@@ -4,10 +4,12 @@
 //! cargo build --release                                      the nodes; not done by the lines below
 //! cargo run --release -p norn-bench -- lifecycles --clients 1,16,64
 //! cargo run --release -p norn-bench -- backlog --tasks 1000,1000000
+//! cargo run --release -p norn-bench -- backlog --tasks 200000 --payload 1024 --payload-memory 1073741824,33554432,0
 //! cargo run --release -p norn-bench -- memory
 //! cargo run --release -p norn-bench -- micro
 //! cargo run --release -p norn-bench -- log
 //! cargo run --release -p norn-bench -- repair
+//! cargo run --release -p norn-bench -- restart
 //! ```
 //! Nodes, clients and whatever else runs share the machine's cores. Rates and latencies move with what else runs, CPU
 //! seconds hardly do: compare with those, and look at the load average next to every line.
@@ -15,6 +17,7 @@
 mod backlog;
 mod cluster;
 mod contender;
+mod host;
 mod lifecycles;
 mod load;
 mod log;
@@ -23,6 +26,7 @@ mod micro;
 mod process;
 mod repair;
 mod report;
+mod restart;
 
 use clap::{Args, Parser, Subcommand};
 use report::Report;
@@ -56,6 +60,8 @@ enum Command {
     Log(log::Options),
     /// Two replicas become equal after a long absence: bytes, messages and CPU; memory of the hash tree.
     Repair(repair::Options),
+    /// Disk use and restarts of a node with a long history, and of one without.
+    Restart(restart::Options),
 }
 
 /// The cluster that a command starts.
@@ -87,6 +93,7 @@ fn main() -> ExitCode {
         Command::Micro(options) => micro::run(&options, report),
         Command::Log(options) => log::run(&options, report),
         Command::Repair(options) => repair::run(&options, report),
+        Command::Restart(options) => restart::run(&options, report),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
