@@ -25,6 +25,10 @@ pub struct Options {
     /// Bytes of a task.
     #[arg(long, default_value_t = 256)]
     payload: usize,
+    /// Bytes of payloads that each node keeps in memory, as its setting `payload_memory_bytes`; each size is measured with
+    /// each of them. By default what the nodes do by themselves.
+    #[arg(long, value_delimiter = ',')]
+    payload_memory: Vec<u64>,
     #[command(flatten)]
     cluster: ClusterOptions,
 }
@@ -38,19 +42,29 @@ pub async fn run(options: &Options, mut report: Report) -> Result<()> {
         duration: Duration::from_secs_f64(options.seconds),
     };
     let queue = QueueName::new("backlog")?;
-    for tasks in &options.tasks {
-        let cluster = Cluster::start(&options.cluster).await?;
+    let mut variants: Vec<Option<u64>> = options.payload_memory.iter().copied().map(Some).collect();
+    if variants.is_empty() {
+        variants.push(None);
+    }
+    for (tasks, bytes) in options.tasks.iter().flat_map(|tasks| variants.iter().map(move |bytes| (tasks, *bytes))) {
+        let mut nodes = options.cluster.clone();
+        nodes.settings.extend(bytes.map(|bytes| format!("payload_memory_bytes={bytes}")));
+        let cluster = Cluster::start(&nodes).await?;
         let (before_bytes, before, started) = (cluster.resident_bytes()?, cluster.usage().await?, Instant::now());
         load::fill(&cluster, &queue, *tasks, options.payload).await?;
         let (fill_seconds, filled) = (started.elapsed().as_secs_f64(), cluster.usage().await?.since(before));
         let filled_bytes = cluster.resident_bytes()?;
         let outcome = load::run(&cluster, &queue, &plan).await?;
         let task_count = (*tasks).max(1) as f64;
+        let worked_bytes = cluster.resident_bytes()?;
+        let limit = bytes.map_or("default".into(), |bytes| format!("{:.1}", bytes as f64 / f64::from(1 << 20)));
         let row = Row::default()
             .count("backlog_tasks", *tasks as u64)
+            .text("payload_memory_mib", &limit)
             .number("fill_tasks_per_s", task_count / fill_seconds, 0)
             .number("fill_cpu_s_per_10k", filled.cpu_seconds * 1e4 / task_count, 2)
             .number("nodes_memory_mib", filled_bytes as f64 / f64::from(1 << 20), 0)
+            .number("at_the_end_mib", worked_bytes as f64 / f64::from(1 << 20), 0)
             .number("bytes_per_task", filled_bytes.saturating_sub(before_bytes) as f64 / task_count, 0);
         report.row(outcome_row(row, &outcome))?;
         if let Some(error) = &outcome.seen.failure_last {

@@ -18,6 +18,10 @@ use std::sync::Arc;
 const PAYLOAD_BYTES: usize = 256;
 /// Bytes that are written before the first measurement where space is to be there already; then they are used again.
 const SPACE_BYTES: usize = 64 << 20;
+/// Room for heads before that.
+const HEADS_BYTES: usize = 16 << 20;
+/// Bytes of a record's head in the log.
+const HEAD_BYTES: usize = 32;
 /// Where a database keeps the records, by number.
 const TABLE: TableDefinition<u64, &[u8]> = TableDefinition::new("records");
 
@@ -30,6 +34,8 @@ pub struct Batch {
     pub bodies: Vec<Vec<u8>>,
     /// These in one piece, for those who keep nothing else.
     pub bytes: Vec<u8>,
+    /// Something as long as their heads in the log.
+    pub heads: Vec<u8>,
 }
 
 impl Batch {
@@ -63,7 +69,8 @@ impl Batch {
             })
             .collect();
         let bytes = bodies.concat();
-        Ok(Batch { records, bodies, bytes })
+        let heads = vec![1; count * HEAD_BYTES];
+        Ok(Batch { records, bodies, bytes, heads })
     }
 }
 
@@ -75,7 +82,8 @@ pub trait Contender {
     fn write(&mut self, batch: &Batch) -> Result<()>;
 }
 
-/// All of them, each in a directory of its own. The first is the bare limit.
+/// All of them, each in a directory of its own. The first two are bare limits: of a log that grows, and of one that finds
+/// its space, as the next does; that one writes a second region, too, as the log does for its heads.
 pub fn all(directory: &Path) -> Result<Vec<Box<dyn Contender>>> {
     let place = |name: &str| -> Result<std::path::PathBuf> {
         let place = directory.join(name);
@@ -85,8 +93,9 @@ pub fn all(directory: &Path) -> Result<Vec<Box<dyn Contender>>> {
     let ahead = LogConfig::default();
     let plain = LogConfig { ahead_bytes: 0, ..LogConfig::default() };
     Ok(vec![
-        Box::new(Bare::new(&place("append")?, false)?),
-        Box::new(Bare::new(&place("overwrite")?, true)?),
+        Box::new(Bare::new(&place("append")?, Space::Grown)?),
+        Box::new(Bare::new(&place("overwrite")?, Space::Written)?),
+        Box::new(Bare::new(&place("regions")?, Space::WrittenTwice)?),
         Box::new(Norn::new("norn", &place("norn")?, ahead.clone(), true)?),
         Box::new(Norn::new("norn, nothing written ahead", &place("plain")?, plain, true)?),
         Box::new(Norn::new("norn without the disk: its own work", &place("nothing")?, ahead, false)?),
@@ -96,36 +105,64 @@ pub fn all(directory: &Path) -> Result<Vec<Box<dyn Contender>>> {
     ])
 }
 
-/// One write and one `fdatasync`, of the encoded records and nothing else.
+/// What a bare contender finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Space {
+    /// The end of the file.
+    Grown,
+    /// Written space.
+    Written,
+    /// The same, in two places.
+    WrittenTwice,
+}
+
+/// One write, or two, and one `fdatasync`, of the encoded records and nothing else.
 struct Bare {
     file: File,
     offset: u64,
-    overwrite: bool,
+    space: Space,
 }
 
 impl Bare {
-    fn new(directory: &Path, overwrite: bool) -> Result<Bare> {
+    fn new(directory: &Path, space: Space) -> Result<Bare> {
         let path = directory.join("bytes");
         let file = OpenOptions::new().create(true).truncate(true).write(true).open(path)?;
-        if overwrite {
-            file.write_all_at(&vec![0; SPACE_BYTES], 0)?;
+        if space != Space::Grown {
+            file.write_all_at(&vec![0; HEADS_BYTES + SPACE_BYTES], 0)?;
         }
         file.sync_all()?;
         File::open(directory)?.sync_all()?;
-        Ok(Bare { file, offset: 0, overwrite })
+        Ok(Bare { file, offset: 0, space })
     }
 }
 
 impl Contender for Bare {
     fn name(&self) -> &'static str {
-        if self.overwrite { "write + fdatasync over written space" } else { "write + fdatasync at the end of a file" }
+        match self.space {
+            Space::Grown => "write + fdatasync at the end of a file",
+            Space::Written => "write + fdatasync over written space",
+            Space::WrittenTwice => "the same, with heads in another place",
+        }
     }
 
     fn write(&mut self, batch: &Batch) -> Result<()> {
-        if self.overwrite && self.offset as usize + batch.bytes.len() > SPACE_BYTES {
+        // A segment's length. A file that goes on growing is another thing than a log.
+        if self.offset as usize + batch.bytes.len() > SPACE_BYTES {
             self.offset = 0;
+            if self.space == Space::Grown {
+                self.file.set_len(0)?;
+                self.file.sync_all()?;
+            }
         }
-        self.file.write_all_at(&batch.bytes, self.offset)?;
+        if self.space == Space::Grown {
+            self.file.write_all_at(&batch.bytes, self.offset)?;
+        } else {
+            self.file.write_all_at(&batch.bytes, HEADS_BYTES as u64 + self.offset)?;
+        }
+        if self.space == Space::WrittenTwice {
+            let heads = self.offset / batch.bytes.len() as u64 * batch.heads.len() as u64;
+            self.file.write_all_at(&batch.heads, heads % HEADS_BYTES as u64)?;
+        }
         self.offset += batch.bytes.len() as u64;
         Ok(self.file.sync_data()?)
     }

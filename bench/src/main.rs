@@ -4,11 +4,13 @@
 //! cargo build --release                                      the nodes; not done by the lines below
 //! cargo run --release -p norn-bench -- lifecycles --clients 1,16,64
 //! cargo run --release -p norn-bench -- backlog --tasks 1000,1000000
+//! cargo run --release -p norn-bench -- backlog --tasks 200000 --payload 1024 --payload-memory 1073741824,33554432,0
 //! cargo run --release -p norn-bench -- memory
 //! cargo run --release -p norn-bench -- micro
 //! cargo run --release -p norn-bench -- log
 //! cargo run --release -p norn-bench -- repair
 //! cargo run --release -p norn-bench -- absence
+//! cargo run --release -p norn-bench -- restart
 //! ```
 //! Nodes, clients and whatever else runs share the machine's cores. Rates and latencies move with what else runs, CPU
 //! seconds hardly do: compare with those, and look at the load average next to every line.
@@ -17,6 +19,7 @@ mod absence;
 mod backlog;
 mod cluster;
 mod contender;
+mod host;
 mod lifecycles;
 mod load;
 mod log;
@@ -25,6 +28,7 @@ mod micro;
 mod process;
 mod repair;
 mod report;
+mod restart;
 
 use clap::{Args, Parser, Subcommand};
 use report::Report;
@@ -60,6 +64,8 @@ enum Command {
     Repair(repair::Options),
     /// A node comes back after a long absence, and with a destroyed log: time until replicas are equal, and the foreground.
     Absence(absence::Options),
+    /// Disk use and restarts of a node with a long history, and of one without.
+    Restart(restart::Options),
 }
 
 /// The cluster that a command starts.
@@ -92,6 +98,7 @@ fn main() -> ExitCode {
         Command::Log(options) => log::run(&options, report),
         Command::Repair(options) => repair::run(&options, report),
         Command::Absence(options) => runtime.block_on(absence::run(&options, report)),
+        Command::Restart(options) => restart::run(&options, report),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

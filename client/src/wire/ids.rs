@@ -1,6 +1,6 @@
 //! Identifiers and their text forms.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
@@ -249,8 +249,8 @@ impl fmt::Debug for PartitionId {
 }
 
 /// A queue's name: `namespace/queue`, or `queue` in the default namespace; 255 bytes at most.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(try_from = "String")]
 pub struct QueueName(std::sync::Arc<str>);
 
 impl QueueName {
@@ -280,6 +280,13 @@ impl QueueName {
     /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+// Every record and message with a task has one: without a copy.
+impl Serialize for QueueName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
     }
 }
 

@@ -1,18 +1,72 @@
-//! How far a look at a long log has come, for whoever waits for it at a terminal.
+//! How far the reading of a long log has come, for whoever waits for it at a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use norn_node::runtime::server::Replaying;
 use norn_node::storage::disk::{Disk, DiskError};
-use std::time::Duration;
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
 
 /// What is read faster than this needs no bar.
 const QUIET: Duration = Duration::from_millis(500);
+/// Between lines where there is no terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A bar that draws nothing yet.
+fn hidden_bar(bytes: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::hidden());
+    let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {eta} left");
+    bar.set_style(style.expect("the template is sound"));
+    bar
+}
+
+/// How far a node that starts has come in its log: a bar on stderr, or lines of the log where that is no terminal.
+/// Dropping it takes the bar away.
+#[derive(Debug)]
+pub struct Replay {
+    bar: Option<ProgressBar>,
+    told: Instant,
+}
+
+impl Replay {
+    /// Nothing is shown before it is known that this takes a while.
+    pub fn new() -> Replay {
+        Replay { bar: std::io::stderr().is_terminal().then(|| hidden_bar(0)), told: Instant::now() }
+    }
+
+    /// Shows it, if it is time for that.
+    pub fn show(&mut self, replaying: &Replaying) {
+        let Replaying { records, read_bytes, bytes, elapsed } = *replaying;
+        match &self.bar {
+            Some(bar) => {
+                if bar.is_hidden() && elapsed > QUIET {
+                    bar.set_draw_target(ProgressDrawTarget::stderr());
+                }
+                bar.set_length(bytes);
+                bar.set_position(read_bytes.min(bytes));
+            }
+            None if self.told.elapsed() > LINE_INTERVAL => {
+                self.told = Instant::now();
+                tracing::info!(records, read_bytes, bytes, elapsed_ms = elapsed.as_millis(), "replaying the log");
+            }
+            None => {}
+        }
+    }
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
 
 /// A disk whose reads move a bar on stderr. Where that is no terminal, there is none.
 #[derive(Debug)]
 pub struct Watched<D> {
     disk: D,
     bar: ProgressBar,
-    started: std::time::Instant,
+    started: Instant,
 }
 
 impl<D: Disk> Watched<D> {
@@ -23,10 +77,7 @@ impl<D: Disk> Watched<D> {
             bytes += disk.length(&file)?;
         }
         // It draws nothing before it is known that this takes a while.
-        let bar = ProgressBar::with_draw_target(Some(bytes * times), ProgressDrawTarget::hidden());
-        let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {eta} left");
-        bar.set_style(style.expect("the template is sound"));
-        Ok(Watched { disk, bar, started: std::time::Instant::now() })
+        Ok(Watched { disk, bar: hidden_bar(bytes * times), started: Instant::now() })
     }
 
     /// Takes the bar away.

@@ -1,6 +1,7 @@
 //! `norn start`: runs one node.
 
 use super::failure::{Failure, Outcome};
+use super::progress::Replay;
 use super::{Global, say};
 use clap::Args;
 use norn_node::runtime::server::{Readiness, Server};
@@ -128,7 +129,8 @@ async fn serve(settings: Settings) -> Outcome {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let data = settings.data.clone();
     let name = settings.name.clone();
-    let server = Server::start(settings).await?;
+    let mut replay = Replay::new();
+    let server = Server::start(settings, move |replaying| replay.show(&replaying)).await?;
     tracing::info!(%name, address = %server.address(), node = %server.identity(), data = %data.display(), "listening");
     let readiness = async {
         match server.ready().await {

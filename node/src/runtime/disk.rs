@@ -8,6 +8,8 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Files that are kept open.
 const ACTIVE_MAX: usize = 2;
@@ -48,6 +50,7 @@ pub struct FileDisk {
     handle: File,
     /// Files last written to, the latest first, open for reading and writing: a segment, and often a snapshot.
     active: Vec<(String, File)>,
+    read_bytes: Arc<AtomicU64>,
     /// Held as long as this lives.
     _lock: File,
 }
@@ -77,12 +80,24 @@ impl FileDisk {
         }
         name_holder(&mut lock).map_err(|error| failed("write the lock of", error))?;
         let handle = File::open(directory).map_err(|error| failed("open", error))?;
-        Ok(FileDisk { directory: directory.into(), bytes_max: None, handle, active: Vec::new(), _lock: lock })
+        Ok(FileDisk {
+            directory: directory.into(),
+            bytes_max: None,
+            handle,
+            active: Vec::new(),
+            read_bytes: Arc::default(),
+            _lock: lock,
+        })
     }
 
     /// There is said to be no more room than for so many bytes of files, however large the disk is.
     pub fn limit(&mut self, bytes_max: Option<u64>) {
         self.bytes_max = bytes_max;
+    }
+
+    /// Bytes read so far, for whoever wants to know how far a long reading has come.
+    pub fn read_bytes(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.read_bytes)
     }
 
     /// Reads the same files, also while they are written.
@@ -225,6 +240,9 @@ impl Disk for FileDisk {
             Some((_, opened)) => read_from(opened, offset, length),
             None => File::open(self.path(file)).and_then(|opened| read_from(&opened, offset, length)),
         };
+        if let Ok(bytes) = &read {
+            self.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        }
         read.map_err(|error| failure("read", file, &error))
     }
 

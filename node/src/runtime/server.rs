@@ -18,6 +18,7 @@ use crate::runtime::settings::Settings;
 use crate::runtime::store::{Journal, Store};
 use crate::runtime::tls::{Credentials, TlsError};
 use crate::runtime::transport::{CloseCode, endpoint, peer_config, resolve, server_config};
+use crate::storage::disk::{Disk, DiskError};
 use crate::storage::{Identity, Log, LogError, Saved, Upkeep, WITHOUT_A_COPY};
 use norn_client::wire::response::Identity as NodeIdentity;
 use norn_client::wire::{NodeId, Request, Response};
@@ -39,8 +40,8 @@ const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_millis(500);
 const GOOD_BYE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Between looks at whether the node serves.
 const READY_INTERVAL: Duration = Duration::from_millis(20);
-/// Between reports of how far the replay of a long log has come.
-const REPLAY_REPORT_INTERVAL: Duration = Duration::from_secs(5);
+/// Records between two words on how far a replay has come.
+const REPLAY_REPORT_RECORDS: u64 = 1_000;
 /// Between reports of all counters in the log.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -91,6 +92,19 @@ pub enum StartError {
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
+}
+
+/// How far the replay of a log has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replaying {
+    /// Records taken in.
+    pub records: u64,
+    /// Bytes of the log that were read, some of them perhaps twice.
+    pub read_bytes: u64,
+    /// Bytes of the log.
+    pub bytes: u64,
+    /// Since the log was opened.
+    pub elapsed: Duration,
 }
 
 /// What a node that is up can do.
@@ -156,8 +170,12 @@ impl Journal for LogJournal {
 }
 
 impl Server {
-    /// Binds the address, replays the log, and starts the node.
-    pub async fn start(settings: Settings) -> Result<Server, StartError> {
+    /// Binds the address, replays the log, and starts the node. Of a log that is not short, `watch` is told how far the
+    /// replay has come, and dropped at its end.
+    pub async fn start(
+        settings: Settings,
+        watch: impl FnMut(Replaying) + Send + 'static,
+    ) -> Result<Server, StartError> {
         let credentials = Credentials::load(&settings.certificates)?;
         check_certificate(&credentials, &settings.name)?;
         let (endpoint, address) = bind(&settings.listen, &credentials).await?;
@@ -166,7 +184,7 @@ impl Server {
             None if address.ip().is_unspecified() => return Err(StartError::Advertise(address)),
             None => address.to_string(),
         };
-        let (node, log, identity) = open(&settings, advertised).await?;
+        let (node, log, identity) = open(&settings, advertised, watch).await?;
         let metrics = Arc::new(Metrics::default());
         let (internal, internal_queue) = mpsc::channel(settings.event_queue_max);
         let (external, external_queue) = mpsc::channel(settings.client_queue_max);
@@ -358,8 +376,16 @@ async fn bind(listen: &str, credentials: &Credentials) -> Result<(Endpoint, Sock
 #[error("{0}; restore the damaged file from a copy (`norn log verify` names all that is wrong); {WITHOUT_A_COPY}")]
 struct Doubt(String);
 
+fn log_bytes(disk: &FileDisk) -> Result<u64, DiskError> {
+    disk.list()?.iter().map(|file| disk.length(file)).sum()
+}
+
 /// Opens and replays the log, which may take a while, away from the async threads.
-async fn open(settings: &Settings, address: String) -> Result<(Node, Log<FileDisk>, NodeId), StartError> {
+async fn open(
+    settings: &Settings,
+    address: String,
+    mut watch: impl FnMut(Replaying) + Send + 'static,
+) -> Result<(Node, Log<FileDisk>, NodeId), StartError> {
     let place = settings.data.display().to_string();
     let failed = move |error: &dyn std::fmt::Display| StartError::Log(place.clone(), error.to_string());
     let (data, log_config) = (settings.data.clone(), settings.log.clone());
@@ -370,20 +396,22 @@ async fn open(settings: &Settings, address: String) -> Result<(Node, Log<FileDis
         let mut disk = FileDisk::open(&data).map_err(|error| failed(&error))?;
         disk.limit(bytes_max);
         let draw = || Identity { node: NodeId(rand::random()), incarnation: rand::random() };
+        let (bytes, read_bytes) = (log_bytes(&disk).map_err(|error| failed(&error))?, disk.read_bytes());
         let mut log = Log::open(disk, log_config, draw).map_err(|error| failed(&error))?;
         let identity = log.identity();
         let founding = Founding { config, node: identity.node, incarnation: identity.incarnation, name, address, zone };
         let mut node = Node::new(founding, rand::random());
         let mut restorer = Restorer::new(&mut node);
-        let (mut records, mut told) = (0u64, started);
+        let mut records = 0u64;
         let replayed = log.replay(|replay| {
             records += 1;
-            if records.is_multiple_of(1_000) && told.elapsed() > REPLAY_REPORT_INTERVAL {
-                told = std::time::Instant::now();
-                tracing::info!(records, elapsed_ms = started.elapsed().as_millis(), "replaying the log");
+            if records.is_multiple_of(REPLAY_REPORT_RECORDS) {
+                let read_bytes = read_bytes.load(Ordering::Relaxed);
+                watch(Replaying { records, read_bytes, bytes, elapsed: started.elapsed() });
             }
             restorer.take(replay)
         });
+        drop(watch);
         let replayed = replayed.map_err(|error| failed(&error))?;
         restorer.finish().map_err(|doubt| failed(&Doubt(doubt)))?;
         check_member(&node, &identity, &certificate, &data)?;

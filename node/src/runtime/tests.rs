@@ -65,7 +65,7 @@ impl Cluster {
         let settings = settings(self.authority.path(), name, &self.data.path().join(name), more);
         let started = async {
             loop {
-                match Server::start(settings.clone()).await {
+                match Server::start(settings.clone(), |_| {}).await {
                     // Within one process the last handle of a stopped server may go a moment later.
                     Err(StartError::AddressInUse(_)) => tokio::time::sleep(Duration::from_millis(5)).await,
                     other => return other.unwrap(),
@@ -199,7 +199,7 @@ async fn a_certificate_is_good_for_its_role_and_name_only() {
         std::fs::copy(from, certificates.join(format!("node-n4.{extension}"))).unwrap();
     }
     for name in ["n3", "n4"] {
-        let error = Server::start(settings(certificates, name, &cluster.data.path().join(name), &[])).await;
+        let error = Server::start(settings(certificates, name, &cluster.data.path().join(name), &[]), |_| {}).await;
         let error = error.unwrap_err().to_string();
         assert!(error.contains("the certificate of node"), "{error}");
     }
@@ -304,7 +304,7 @@ async fn the_log_of_another_member_is_refused_at_the_start() {
     cluster.caller().call(&server.address().to_string(), &init).await.unwrap();
     server.shutdown().await;
     let mistaken = settings(cluster.authority.path(), "n2", &cluster.data.path().join("n1"), &[]);
-    let error = Server::start(mistaken).await.unwrap_err();
+    let error = Server::start(mistaken, |_| {}).await.unwrap_err();
     assert!(matches!(&error, StartError::Member { member, .. } if member == "n1"), "{error}");
     assert!(error.to_string().contains("--data"), "{error}");
     cluster.start("n1", &[]).await.shutdown().await;

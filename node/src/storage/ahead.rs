@@ -14,11 +14,13 @@ use super::slot::SLOT_BYTES;
 const BLOCK_BYTES: u64 = 4096;
 /// A batch that is so large a part of a step brings no zeroes: there it is bytes that cost, and each would be written twice.
 const LARGE_PART: u64 = 4;
+/// A step is worth so many batches at least, as each costs a sync of the longer kind.
+const STEP_BATCHES: u64 = 24;
 
 /// How far zeroes reach in the segment that is written to.
 #[derive(Debug)]
 pub(crate) struct Ahead {
-    /// Bytes behind records at a time; 0 if there are to be none.
+    /// Bytes behind records at a time, more for large batches; 0 if there are to be none.
     step_bytes: u64,
     /// No space is needed behind so many bytes of records.
     segment_bytes: u64,
@@ -58,6 +60,7 @@ fn extend(space_end: &mut u64, step_bytes: u64, limit: u64, offset: u64, bytes: 
     if step_bytes == 0 || end <= *space_end {
         return;
     }
+    let step_bytes = step_bytes.max(STEP_BATCHES * bytes.len() as u64);
     *space_end = (end + step_bytes).next_multiple_of(BLOCK_BYTES).min(limit).max(end);
     bytes.resize((*space_end - offset) as usize, 0);
 }
@@ -109,6 +112,10 @@ mod tests {
         let mut frames = vec![1; 1_000];
         ahead.extend_records(&HEADER, start, &mut frames);
         assert_eq!(frames.len() as u64, first);
+        ahead.reset();
+        let mut batch = vec![1; 5_000];
+        ahead.extend_records(&HEADER, start, &mut batch);
+        assert!((125_000..125_000 + BLOCK_BYTES).contains(&(batch.len() as u64)), "worth some batches of that size");
         // Behind the end of a segment is only a record that is larger than it.
         let mut frames = vec![1; 1_000];
         ahead.extend_records(&HEADER, start + 150_000, &mut frames);

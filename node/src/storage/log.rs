@@ -21,7 +21,7 @@ use compaction::Compaction;
 pub use compaction::{Saved, Upkeep};
 
 /// Memory that an emptied buffer keeps: enough for a batch and the zeroes behind it.
-const BUFFER_BYTES_KEPT: usize = 2 << 20;
+const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
 /// Most bytes of records in a segment, so that a place in it fits the field of a head.
 const SEGMENT_BYTES_MAX: u64 = 2 << 30;
@@ -37,7 +37,8 @@ pub struct LogConfig {
     /// The log is compacted when its records take more than this and more than its last snapshot.
     pub compact_bytes: u64,
     /// Zeroes written ahead of the records at a time, so that most syncs are of blocks that are there already; 0 for none.
-    /// The last segment takes up to so much more space than its records, and a sixteenth of it for their heads.
+    /// The last segment takes up to so much more space than its records, six times as much where batches are large, and a
+    /// sixteenth of it for their heads.
     pub ahead_bytes: u64,
     /// Room that is kept for when there is no other; 0 for none.
     pub reserve_bytes: u64,

@@ -1,0 +1,161 @@
+//! A node alone in its cluster, in this process, in time of its own: no network, no waiting.
+
+use anyhow::{Result, ensure};
+use norn_client::wire::request::Spec;
+use norn_client::wire::response::{Genesis, Member};
+use norn_client::wire::{Acks, ClusterId, NewTask, NodeId, QueueName, Request, Response, TaskId};
+use norn_node::config::Config;
+use norn_node::protocol::task::Place;
+use norn_node::protocol::{ClientId, Effect, Event, Founding, Moved, Node, Now, Principal, Record, ring};
+use norn_node::storage::Identity;
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+
+/// Who the node is.
+pub const IDENTITY: Identity = Identity { node: NodeId(1), incarnation: 1 };
+/// When it is founded, by its wall clock.
+pub const WALL_MS: u64 = 1_700_000_000_000;
+
+/// Where the records go.
+pub trait Keep {
+    /// Takes records; where it has those of facts.
+    fn keep(&mut self, records: &[Record]) -> Result<Vec<Option<Place>>>;
+    /// A little of whatever else there is to do; what has moved meanwhile.
+    fn upkeep(&mut self, node: &Node) -> Result<Vec<Moved>>;
+}
+
+/// A log that takes everything and keeps nothing.
+#[derive(Debug, Default)]
+pub struct Nowhere {
+    records: u64,
+}
+
+impl Keep for Nowhere {
+    fn keep(&mut self, records: &[Record]) -> Result<Vec<Option<Place>>> {
+        let facts = records.iter().filter(|record| matches!(record, Record::Facts { .. }));
+        let places: Vec<Option<Place>> =
+            facts.zip(self.records..).map(|(_, offset)| Some(Place { file: NonZeroU32::MIN, offset })).collect();
+        self.records += places.len() as u64;
+        Ok(places)
+    }
+
+    fn upkeep(&mut self, _: &Node) -> Result<Vec<Moved>> {
+        Ok(Vec::new())
+    }
+}
+
+/// How the node is called.
+pub fn founding(config: Config) -> Founding {
+    let Identity { node, incarnation } = IDENTITY;
+    Founding { config, node, incarnation, name: "one".into(), address: String::new(), zone: String::new() }
+}
+
+/// The node with its log.
+pub struct Host<K> {
+    node: Node,
+    /// What its clocks show.
+    pub now: Now,
+    /// Its log.
+    pub log: K,
+    events: VecDeque<Event>,
+    replies: u64,
+}
+
+impl<K: Keep> Host<K> {
+    /// Founds the cluster; returns once it serves.
+    pub fn new(config: Config, partitions: u32, log: K) -> Result<Host<K>> {
+        let Identity { node, incarnation } = IDENTITY;
+        let member = Member { node, incarnation, address: String::new(), name: "one".into(), zone: String::new() };
+        let now = Now { mono_us: 1_000_000, wall_ms: WALL_MS };
+        let core = Node::new(founding(config), 1);
+        let mut host = Host { node: core, now, log, events: VecDeque::new(), replies: 0 };
+        let mut effects = Vec::new();
+        host.node.start(now, &mut effects);
+        host.carry_out(effects)?;
+        let members = vec![member];
+        let genesis = Genesis {
+            cluster: ClusterId(1),
+            name: "bench".into(),
+            partitions,
+            replicas: 1,
+            assignment: ring::assign(&members, partitions, 1),
+            members,
+        };
+        host.ask(Request::Initialize(Box::new(genesis)))?;
+        while !host.node.is_serving() {
+            host.pass(1)?;
+        }
+        Ok(host)
+    }
+
+    /// Lets so much time pass.
+    pub fn pass(&mut self, length_ms: u64) -> Result<()> {
+        self.now.mono_us += length_ms * 1_000;
+        self.now.wall_ms += length_ms;
+        self.step(Event::Wake)
+    }
+
+    /// Lets time pass up to where the node has something to do.
+    pub fn pass_until_due(&mut self) -> Result<()> {
+        let due_us = self.node.next_wake().unwrap_or(self.now.mono_us);
+        self.pass(due_us.saturating_sub(self.now.mono_us).div_ceil(1_000).max(1))
+    }
+
+    /// Enqueues a batch.
+    pub fn enqueue(&mut self, tasks: Vec<NewTask>) -> Result<()> {
+        self.ask(Request::Enqueue { tasks, acks: Acks::Quorum })
+    }
+
+    /// Asks for something that must be granted.
+    pub fn ask(&mut self, request: Request) -> Result<()> {
+        let principal = Principal { name: "bench".into(), node: true };
+        let before = self.replies;
+        self.step(Event::Request { client: ClientId(1), number: 1, principal, request })?;
+        ensure!(self.replies == before + 1, "the node does not answer");
+        Ok(())
+    }
+
+    fn step(&mut self, event: Event) -> Result<()> {
+        self.events.push_back(event);
+        while let Some(event) = self.events.pop_front() {
+            let mut effects = Vec::new();
+            self.node.step(self.now, event, &mut effects);
+            self.carry_out(effects)?;
+        }
+        let ranges = self.log.upkeep(&self.node)?;
+        if ranges.is_empty() { Ok(()) } else { self.step(Event::Moved { ranges }) }
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>) -> Result<()> {
+        for effect in effects {
+            match effect {
+                Effect::Persist { ticket, records } => {
+                    let places = self.log.keep(&records)?;
+                    self.events.push_back(Event::Persisted { ticket, places });
+                }
+                Effect::Reply { response, .. } => {
+                    self.replies += 1;
+                    let refused = match &response {
+                        Response::Acked(results) => results.iter().any(Result::is_err),
+                        Response::Done => false,
+                        _ => true,
+                    };
+                    ensure!(!refused, "the node says {response:?}");
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A batch of tasks, numbered from `first` on. It shares its tag, as those of a session do.
+pub fn batch(first: usize, count: usize, made_ms: u64, queue: &QueueName, payload_bytes: usize) -> Vec<NewTask> {
+    let tag = (first as u32).wrapping_mul(2_654_435_761) >> 8;
+    let task = |number: usize| {
+        let (queue, payload) = (queue.clone(), vec![7; payload_bytes]);
+        let spec = Spec { queue, payload, priority: 0, not_before_ms: 0, headers: Vec::new(), attempts_max: 0 };
+        NewTask { id: TaskId::new(made_ms, number as u32, 1, tag), spec }
+    };
+    (first..first + count).map(task).collect()
+}
