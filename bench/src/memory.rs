@@ -75,7 +75,7 @@ impl Host {
         let now = Now { mono_us: 1_000_000, wall_ms: WALL_MS };
         let mut host = Host { node: Node::new(founding, 1), now, records: 0, events: VecDeque::new(), replies: 0 };
         let mut effects = Vec::new();
-        host.node.start(now, &mut effects);
+        host.node.start(now, 0, &mut effects);
         host.carry_out(effects)?;
         let members = vec![member];
         let genesis = Genesis {
@@ -138,7 +138,7 @@ impl Host {
                     let places = facts.zip(offsets).map(|(_, offset)| Some(Place { file: NonZeroU32::MIN, offset }));
                     let places: Vec<Option<Place>> = places.collect();
                     self.records += places.len() as u64;
-                    self.events.push_back(Event::Persisted { ticket, places });
+                    self.events.push_back(Event::Persisted { ticket, places, durable: ticket.0 });
                 }
                 Effect::Reply { response, .. } => {
                     self.replies += 1;

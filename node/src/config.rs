@@ -113,6 +113,8 @@ pub enum Mutant {
     FloorIgnored,
     /// Where trees differ, only the first half of a node's children is compared.
     HalfLevel,
+    /// A replica votes and counts in a start before any peer has said what it remembers of it.
+    UnansweredCounts,
 }
 
 impl Default for Config {

@@ -33,6 +33,12 @@ pub enum Record {
         /// From 1, without gaps.
         count: u64,
     },
+    /// How far the log was durable when the first start began that not enough peers have answered; none once one is answered.
+    #[serde(rename = "U")]
+    Unanswered {
+        /// Ordinal of a record.
+        began: Option<u64>,
+    },
     /// The cluster this node belongs to.
     #[serde(rename = "G")]
     Genesis(Arc<Genesis>),
@@ -146,7 +152,7 @@ impl Kind {
 
     /// Whether this program knows such records.
     pub fn is_known(self) -> bool {
-        b"IBGMVTOFEWX".contains(&self.0)
+        b"IBGMVTOFEWXU".contains(&self.0)
     }
 
     /// What a replica misses that has lost such a record; `None` where a node cannot go on without it. A record of a
@@ -165,6 +171,7 @@ impl fmt::Display for Kind {
         formatter.write_str(match self.0 {
             b'I' => "identity",
             b'B' => "boot",
+            b'U' => "unanswered",
             b'G' => "genesis",
             b'M' => "mark",
             b'V' => "vote",
@@ -186,6 +193,7 @@ impl Record {
         Kind(match self {
             Record::Identity { .. } => b'I',
             Record::Boot { .. } => b'B',
+            Record::Unanswered { .. } => b'U',
             Record::Genesis(_) => b'G',
             Record::Mark { .. } => b'M',
             Record::Vote { .. } => b'V',
@@ -210,6 +218,7 @@ impl Record {
             | Record::Forgot { partition, .. } => Some(*partition),
             Record::Identity { .. }
             | Record::Boot { .. }
+            | Record::Unanswered { .. }
             | Record::Genesis(_)
             | Record::Mark { .. }
             | Record::Retired { .. }

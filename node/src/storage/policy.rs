@@ -78,6 +78,7 @@ impl Unsynced {
             Record::Facts { .. } => self.facts += 1,
             Record::Identity { .. }
             | Record::Boot { .. }
+            | Record::Unanswered { .. }
             | Record::Genesis(_)
             | Record::Mark { .. }
             | Record::Vote { .. }

@@ -10,7 +10,7 @@ use norn_client::wire::{
 use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
 use norn_node::protocol::membership::DiskWord;
-use norn_node::protocol::peer::{Heartbeat, Level, Outcome, RecentPart, Step};
+use norn_node::protocol::peer::{Heartbeat, Level, LogWord, Outcome, RecentPart, Step};
 use norn_node::protocol::task::Task;
 use norn_node::protocol::{PeerMessage, Record};
 use serde::Serialize;
@@ -99,6 +99,7 @@ pub fn records() -> Vec<Record> {
         Record::Ops { partition: PARTITION, after: VIEWSTAMP, ops: operations() },
         Record::Facts { partition: PARTITION, items: items() },
         Record::Boot { count: 2 },
+        Record::Unanswered { began: Some(1) },
     ]
 }
 
@@ -201,6 +202,10 @@ fn heartbeat() -> Heartbeat {
         standing: Default::default(),
         holes: true,
         disk: DiskWord { sync_us: 700, slow: true },
+        start: 1 << 60,
+        durable: 700,
+        seen_start: 1 << 61,
+        remembers: 600,
     }
 }
 
@@ -243,6 +248,7 @@ fn peer_messages() -> Vec<PeerMessage> {
             boot: 3,
             holes: false,
             outcomes: vec![Outcome::Stored, Outcome::Future],
+            log: LogWord { boot: 3, durable: 700 },
         },
         PeerMessage::Roots { roots: vec![(PARTITION, 1 << 90)], round: 3 },
         PeerMessage::Recent { boot: 3, parts: vec![recent] },

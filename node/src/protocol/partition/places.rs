@@ -40,7 +40,7 @@ pub fn cell_of(id: &TaskId) -> usize {
 }
 
 /// Grows with the id.
-fn place_of(id: &TaskId) -> u64 {
+pub fn place_of(id: &TaskId) -> u64 {
     if id.time_ms() >= TIME_MS_MAX {
         return u64::MAX;
     }
@@ -62,7 +62,7 @@ fn ids_at(place: u64) -> RangeInclusive<TaskId> {
 }
 
 /// The places of all tasks, by bucket.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Places {
     /// Sorted, each as often as there are tasks. Allocated with the first task.
     buckets: Vec<Vec<u64>>,
@@ -93,6 +93,16 @@ impl Places {
         self.buckets[bucket].remove(at);
     }
 
+    /// The places of a bucket, sorted.
+    pub fn of(&self, bucket: usize) -> &[u64] {
+        self.buckets.get(bucket).map_or(&[], Vec::as_slice)
+    }
+
+    /// Tasks in all buckets, counted.
+    pub fn total(&self) -> usize {
+        self.buckets.iter().map(Vec::len).sum()
+    }
+
     /// Tasks in a bucket.
     pub fn count(&self, bucket: usize) -> usize {
         self.buckets.get(bucket).map_or(0, Vec::len)
@@ -100,7 +110,7 @@ impl Places {
 
     /// In order, the ranges in which all tasks of a bucket are whose ids are above `after`. Others may be in them, too.
     pub fn ranges(&self, bucket: usize, after: Option<TaskId>) -> impl Iterator<Item = RangeInclusive<TaskId>> + '_ {
-        let list = self.buckets.get(bucket).map_or(&[][..], Vec::as_slice);
+        let list = self.of(bucket);
         let from = after.map_or(0, |after| list.partition_point(|place| *place < place_of(&after)));
         list[from..].chunk_by(|one, other| one == other).map(|same| ids_at(same[0]))
     }

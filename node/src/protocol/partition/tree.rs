@@ -4,7 +4,7 @@
 //! (`merkle_light`), and only where something changed since: groups of buckets keep their own roots, and the leaves of the
 //! tree above are those. As both numbers are powers of two, no leaf is ever duplicated, and the root is that of one tree.
 
-use super::places::{Places, bucket_of};
+use super::places::{Places, bucket_of, place_of};
 use crate::limits::BUCKETS;
 use crate::protocol::task::Digest;
 use merkle_light::hash::Algorithm;
@@ -158,14 +158,30 @@ impl Tree {
         root
     }
 
-    /// Whether both hold the same, and what is kept of one group's tree, chosen by `turn`, is true in both.
-    pub fn equals(&self, other: &Tree, turn: usize) -> bool {
-        let group = turn % GROUPS;
-        let groups_equal = || self.buckets.is_empty() || self.group_root(group) == other.group_root(group);
-        let is_empty = |tree: &Tree| tree.buckets.iter().all(|digest| *digest == 0);
-        let buckets_equal = || self.buckets == other.buckets && self.places == other.places;
-        let equal = || (is_empty(self) && is_empty(other)) || buckets_equal();
-        self.sum == other.sum && equal() && (other.buckets.is_empty() || groups_equal())
+    /// Whether this is the tree of these tasks and digests, and what is kept of one group's tree, chosen by `turn`, is true.
+    pub fn is_of<'a>(&self, tasks: impl Iterator<Item = (&'a TaskId, Digest)>, turn: usize) -> bool {
+        let mut expected: Vec<(usize, u64, Digest)> =
+            tasks.map(|(id, digest)| (bucket_of(id), place_of(id), digest)).collect();
+        expected.sort_unstable();
+        let sum = |digests: &[(usize, u64, Digest)]| {
+            digests.iter().fold(0, |sum: Digest, (_, _, digest)| sum.wrapping_add(*digest))
+        };
+        let holds = |bucket: &[(usize, u64, Digest)]| {
+            let number = bucket[0].0;
+            self.buckets.get(number) == Some(&sum(bucket))
+                && self.places.of(number).iter().eq(bucket.iter().map(|(_, place, _)| place))
+        };
+        let mut buckets = expected.chunk_by(|one, other| one.0 == other.0);
+        let nothing_besides = self.places.total() == expected.len()
+            && self.buckets.iter().filter(|digest| **digest != 0).count() <= buckets.clone().count();
+        self.sum == sum(&expected) && nothing_besides && buckets.all(holds) && self.is_group_true(turn % GROUPS)
+    }
+
+    /// Whether what is kept of a group's tree is what it would be if it were built anew.
+    fn is_group_true(&self, group: usize) -> bool {
+        let Some(kept) = self.groups.get(group).and_then(Cell::get) else { return true };
+        let buckets = &self.buckets[Tree::buckets_of(group)];
+        kept == root_of(buckets.iter().map(|digest| digest.to_be_bytes()))
     }
 
     /// Digest of all tasks together, without building the tree.
@@ -230,6 +246,7 @@ mod tests {
         tree.change(&id(1), 9, 0);
         assert_eq!(tree.root(), 0);
         assert!(tree.group_digests().all(|digest| digest.is_none()));
-        assert!(tree.equals(&Tree::default(), 0) && Tree::default().equals(&tree, 0));
+        assert!(tree.is_of([].into_iter(), 0));
+        assert!(!tree.is_of([(&id(1), 9)].into_iter(), 0));
     }
 }
