@@ -3,7 +3,7 @@
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 18] = [
+pub const ALL: [(&str, Mutant); 19] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -22,6 +22,7 @@ pub const ALL: [(&str, Mutant); 18] = [
     ("forgets-by-majority", Mutant::ForgetsByMajority),
     ("floor-ignored", Mutant::FloorIgnored),
     ("half-level", Mutant::HalfLevel),
+    ("unanswered-counts", Mutant::UnansweredCounts),
 ];
 
 /// A mutant's name.

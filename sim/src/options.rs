@@ -183,6 +183,18 @@ options! {
     disk_slow_percent: u64,
     /// Starts that find records of one partition lost, in a hundred, where no other node has anything to heal.
     damage_percent: u64,
+    /// Starts of one node that find an earlier image in place of its disk, in a hundred.
+    image_percent: u64,
+    /// Syncs of one node's disk that succeed and do nothing, in a million.
+    lies_ppm: u64,
+    /// Starts of one node that find its disk damaged in coarse ways, in a hundred.
+    harm_percent: u64,
+    /// Syncs after which a byte at rest on one node's disk becomes another, in a million.
+    rot_ppm: u64,
+    /// Bytes of their logs that nodes read again in a second; 0 for none.
+    scrub_bytes_per_second: u64,
+    /// Between two passes.
+    scrub_rest_ms: u64,
     /// Bytes of bodies that nodes keep in memory.
     payload_memory_bytes: u64,
     /// How long finished tasks are kept.
@@ -262,10 +274,12 @@ impl Options {
         if copy.chance(1, 3) {
             options.payload_memory_bytes = [0, 0, 1_000, 10_000][copy.below(4) as usize];
         }
+        options.draw_copies(&mut copy);
         overrides.apply(&mut options);
         options.replicas = options.replicas.min(options.nodes);
         // Where disks fail, what was not synced is lost.
-        options.unsynced_facts &= !options.disks_fail();
+        let copies = options.image_percent + options.lies_ppm + options.harm_percent + options.rot_ppm;
+        options.unsynced_facts &= !options.disks_fail() && copies == 0;
         options
     }
 
@@ -338,6 +352,12 @@ impl Options {
             reserve_bytes: 0,
             disk_slow_percent: 0,
             damage_percent: 0,
+            image_percent: 0,
+            lies_ppm: 0,
+            harm_percent: 0,
+            rot_ppm: 0,
+            scrub_bytes_per_second: 0,
+            scrub_rest_ms: 1,
             payload_memory_bytes: Config::default().payload_memory_bytes,
             retain_ms: 7 * 24 * 3_600_000,
             forget_after_ms: 24 * 3_600_000,
@@ -366,6 +386,20 @@ impl Options {
         if random.chance(1, 2) {
             self.replay_ppm = rate(random, 50_000);
             self.replay_us_max = random.between(1_000_000, 60_000_000);
+        }
+    }
+
+    fn draw_copies(&mut self, random: &mut Random) {
+        match random.below(8) {
+            0 => self.image_percent = random.between(5, 60),
+            1 => self.lies_ppm = random.between(50_000, 900_000),
+            2 => self.harm_percent = random.between(5, 40),
+            3 => self.rot_ppm = random.between(500, 20_000),
+            _ => {}
+        }
+        if self.rot_ppm > 0 || random.chance(1, 3) {
+            self.scrub_bytes_per_second = [50_000, 1_000_000][random.below(2) as usize];
+            self.scrub_rest_ms = random.between(10, 3_000);
         }
     }
 
