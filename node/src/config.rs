@@ -113,7 +113,7 @@ pub enum Mutant {
     FloorIgnored,
     /// Where trees differ, only the first half of a node's children is compared.
     HalfLevel,
-    /// A replica votes and counts in a start before any peer has said what it remembers of it.
+    /// A node does not wait for what peers remember of its log, and does not heed it.
     UnansweredCounts,
 }
 

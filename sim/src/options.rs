@@ -391,11 +391,24 @@ impl Options {
 
     fn draw_copies(&mut self, random: &mut Random) {
         match random.below(8) {
-            0 => self.image_percent = random.between(5, 60),
+            0 | 4 => self.image_percent = random.between(40, 100),
             1 => self.lies_ppm = random.between(50_000, 900_000),
             2 => self.harm_percent = random.between(5, 40),
             3 => self.rot_ppm = random.between(500, 20_000),
             _ => {}
+        }
+        // What is forgotten does harm where few know it, or where it was a promise of this very moment.
+        if self.image_percent + self.lies_ppm > 0 {
+            self.crash_mean_ms = random.between(1_000, 4_000);
+            match random.below(4) {
+                0 => {}
+                1 => self.crash_after_vote_percent = random.between(20, 60),
+                _ => {
+                    self.crash_before_flag_percent = random.between(60, 90);
+                    self.lost_writes_percent = random.between(30, 50);
+                    self.strict_percent = 100;
+                }
+            }
         }
         if self.rot_ppm > 0 || random.chance(1, 3) {
             self.scrub_bytes_per_second = [50_000, 1_000_000][random.below(2) as usize];

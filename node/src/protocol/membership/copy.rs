@@ -134,9 +134,17 @@ impl Node {
         word.boot >= peer.boot
     }
 
-    /// Whether what a peer remembers of this node shows that its log is a copy; if so, it is retired.
+    /// Whether what a peer remembers of this node shows that its log is a copy; if so, it is retired. Else it may be an answer.
     pub(in crate::protocol) fn retire_if_copied(&mut self, from: NodeId, heartbeat: &Heartbeat) -> bool {
-        let Some(reason) = self.copied(from, heartbeat) else { return false };
+        let Some(reason) = self.copied(from, heartbeat) else {
+            if heartbeat.seen.0 == self.boot {
+                self.answered_by(from);
+            }
+            return false;
+        };
+        if mutant!(self.config, UnansweredCounts) {
+            return false;
+        }
         self.retired = true;
         self.outbox.persist(Record::Retired { reason: reason.clone() });
         self.outbox.observe(Observation::Retired { reason });
@@ -170,7 +178,7 @@ impl Node {
     }
 
     /// A peer has answered this start, and remembers nothing that is not here.
-    pub(in crate::protocol) fn answered_by(&mut self, from: NodeId) {
+    fn answered_by(&mut self, from: NodeId) {
         let Some(Peer { answered, .. }) = self.peers.get_mut(&from) else { return };
         if std::mem::replace(answered, true) {
             return;

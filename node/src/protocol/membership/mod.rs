@@ -197,9 +197,6 @@ impl Node {
         if self.retire_if_copied(from, &heartbeat) {
             return;
         }
-        if heartbeat.seen.0 == self.boot {
-            self.answered_by(from);
-        }
         let Some(peer) = self.peers.get_mut(&from) else { return };
         // Of two processes in one start the one that was heard first counts; the other is told so.
         let other = heartbeat.boot == peer.boot && heartbeat.start != peer.start;
