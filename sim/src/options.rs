@@ -283,6 +283,7 @@ impl Options {
         options
     }
 
+    #[expect(clippy::too_many_lines, reason = "one line for each knob")]
     fn draw_nodes(random: &mut Random) -> Options {
         let nodes = [3, 3, 3, 3, 3, 3, 1, 4, 5, 5][random.below(10) as usize];
         let replicas = if nodes == 5 && random.chance(1, 2) { 5 } else { nodes.min(3) };
