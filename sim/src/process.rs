@@ -20,7 +20,7 @@ use norn_node::protocol::{
     ClientId, Cursor, Effect, Event as Input, Founding, Now, Observation, PeerMessage, Record, Ticket,
 };
 use norn_node::storage::disk::Disk;
-use norn_node::storage::scrub::{ScrubPace, Scrubbed};
+use norn_node::storage::scrub::ScrubPace;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -210,14 +210,6 @@ impl World {
             requests: BTreeMap::new(),
             steps: 0,
         })
-    }
-
-    /// Times are true ones here.
-    fn pace(&self) -> ScrubPace {
-        let rest_us = self.options.scrub_rest_ms * 1_000;
-        let mut pace = ScrubPace::new(self.options.scrub_bytes_per_second, rest_us);
-        pace.scrubbed(self.now_us, &Scrubbed { over: true, ..Scrubbed::default() });
-        pace
     }
 
     pub(crate) fn founding(&self, node: usize, identity: log::Identity) -> Founding {

@@ -8,9 +8,18 @@ use norn_node::config::Config;
 use norn_node::protocol::Event as Input;
 use norn_node::storage::SnapshotError;
 use norn_node::storage::disk::Disk;
+use norn_node::storage::scrub::{ScrubPace, Scrubbed};
 use norn_node::storage::verify::{Problem, verify};
 
 impl World {
+    /// When a process that starts now scrubs, in true time.
+    pub fn pace(&self) -> ScrubPace {
+        let rest_us = self.options.scrub_rest_ms * 1_000;
+        let mut pace = ScrubPace::new(self.options.scrub_bytes_per_second, rest_us);
+        pace.scrubbed(self.now_us, &Scrubbed { over: true, ..Scrubbed::default() });
+        pace
+    }
+
     /// A byte of a file that is not written any more may become another.
     pub fn rot(&mut self, node: usize) {
         let rot_ppm = self.options.rot_ppm;

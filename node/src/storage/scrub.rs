@@ -4,8 +4,8 @@
 //! The one who appends calls [`Log::scrub`] between appends, so no file goes while it is read, and what is being written is
 //! never looked at. Damage makes a snapshot due at once: the state is in memory, and the damaged file goes with all others
 //! before the snapshot. Bodies that stand in the damaged place alone keep it from being written; the core is told of those
-//! and asks its peers, and the next pass, which comes soon, finds the damage again and begins the next attempt. What nobody has stays lost: the
-//! task is not granted here, and the damage is told in every pass.
+//! and asks its peers, and the next pass, which comes soon, finds the damage again and begins the next attempt. What nobody
+//! has stays lost: the task is not granted here, and the damage is told in every pass.
 //!
 //! A record that the snapshot stands for is not missed by anybody, so the only harm of damage that a scrub finds is what
 //! another crash would have made of it.
