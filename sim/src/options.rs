@@ -414,6 +414,8 @@ impl Options {
         if self.rot_ppm > 0 || random.chance(1, 3) {
             self.scrub_bytes_per_second = [50_000, 1_000_000][random.below(2) as usize];
             self.scrub_rest_ms = random.between(10, 3_000);
+            // A pass brings the bodies back that one part of the state lacks.
+            self.saved_bytes = self.saved_bytes.max(5_000);
         }
     }
 
