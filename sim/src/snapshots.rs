@@ -56,7 +56,8 @@ impl World {
     /// A process that started on this disk now would be in the very state of the one that runs.
     fn compare_with_disk(&mut self, node: usize) {
         let Some(running) = &self.nodes[node].running else { return };
-        if self.may_refuse(node) && self.is_rotten(node) {
+        // A body may rot after the snapshot has it and before the node knows that.
+        if self.may_refuse(node) && (self.options.rot_ppm > 0 || self.is_rotten(node)) {
             return;
         }
         let config = log::LogConfig {
