@@ -70,7 +70,7 @@ impl<K: Keep> Host<K> {
         let core = Node::new(founding(config), 1);
         let mut host = Host { node: core, now, log, events: VecDeque::new(), replies: 0 };
         let mut effects = Vec::new();
-        host.node.start(now, &mut effects);
+        host.node.start(now, 0, &mut effects);
         host.carry_out(effects)?;
         let members = vec![member];
         let genesis = Genesis {
@@ -131,7 +131,7 @@ impl<K: Keep> Host<K> {
             match effect {
                 Effect::Persist { ticket, records } => {
                     let places = self.log.keep(&records)?;
-                    self.events.push_back(Event::Persisted { ticket, places });
+                    self.events.push_back(Event::Persisted { ticket, places, durable: ticket.0 });
                 }
                 Effect::Reply { response, .. } => {
                     self.replies += 1;

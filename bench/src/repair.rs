@@ -154,7 +154,7 @@ impl Pair {
                 recover(Record::Facts { partition: PARTITION, items: Arc::new(known.collect()) })?;
             }
             let mut effects = Vec::new();
-            node.start(now, &mut effects);
+            node.start(now, 0, &mut effects);
             pair.nodes.push(node);
             pair.carry_out(place, effects)?;
         }
@@ -168,7 +168,7 @@ impl Pair {
                     // Without a place a body stays in memory.
                     let facts = records.iter().filter(|record| matches!(record, Record::Facts { .. }));
                     let places = vec![None; facts.count()];
-                    self.events.push_back((place, Event::Persisted { ticket, places }));
+                    self.events.push_back((place, Event::Persisted { ticket, places, durable: ticket.0 }));
                 }
                 Effect::Send { to, message } => {
                     self.count(&message);

@@ -122,6 +122,8 @@ pub enum Mutant {
     HintGoneEarly,
     /// Where trees differ, only the first half of a node's children is compared.
     HalfLevel,
+    /// A node does not wait for what peers remember of its log, and does not heed it.
+    UnansweredCounts,
 }
 
 impl Default for Config {

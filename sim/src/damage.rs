@@ -30,7 +30,8 @@ impl World {
     /// A node is about to start: some of its records may turn out to be lost.
     pub fn damage(&mut self, node: usize) {
         let percent = self.options.damage_percent;
-        if percent == 0 || self.healed() || self.options.replicas < 3 || !self.may_damage(node) {
+        let forbidden = self.healed() || self.options.replicas < 3 || self.copies.forbids(node);
+        if percent == 0 || forbidden || !self.may_damage(node) {
             return;
         }
         let forgetful = std::mem::take(&mut self.nodes[node].forgetful);
@@ -42,6 +43,7 @@ impl World {
         let Ok(records) = replay(&disk) else { return };
         let targets = targets(&disk);
         let lost = if forgetful { self.forgotten(&targets) } else { self.strike(&targets) };
+        self.nodes[node].flipped |= !lost.is_empty();
         for target in &lost {
             let place = target.offset + self.randoms.faults.below(target.bytes);
             let change = self.randoms.faults.between(1, 255) as u8;
@@ -103,7 +105,7 @@ impl World {
     }
 
     /// Whether every other node has healed. A node that is down has not, as far as anybody knows.
-    fn may_damage(&mut self, node: usize) -> bool {
+    pub(crate) fn may_damage(&mut self, node: usize) -> bool {
         let Some(damaged) = self.damaged.filter(|damaged| *damaged != node) else { return true };
         let whole = self.is_whole(damaged);
         if whole {

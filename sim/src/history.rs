@@ -55,6 +55,8 @@ pub enum Happening<'a> {
     Replayed { node: usize, records: &'a [Record] },
     /// A disk has lost these records for good, and these are left.
     Damaged { node: usize, lost: &'a [Record], left: &'a [Record] },
+    /// A disk may have lost anything but these records.
+    Spoiled { node: usize, left: &'a [Record] },
     /// A node has recovered from its disk and has these tasks.
     Recovered { node: usize, tasks: &'a BTreeMap<TaskId, Task> },
     /// A node crashed; what it had not synced may be lost.

@@ -8,6 +8,7 @@
 mod adapter;
 mod clock;
 pub mod command;
+mod copies;
 mod damage;
 pub mod disk;
 mod faults;
@@ -22,6 +23,7 @@ pub mod options;
 mod process;
 mod properties;
 pub mod report;
+mod scrub;
 mod settle;
 mod snapshots;
 #[cfg(test)]

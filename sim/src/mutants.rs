@@ -3,7 +3,7 @@
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 20] = [
+pub const ALL: [(&str, Mutant); 21] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -24,6 +24,7 @@ pub const ALL: [(&str, Mutant); 20] = [
     ("half-level", Mutant::HalfLevel),
     ("hint-not-durable", Mutant::HintNotDurable),
     ("hint-gone-early", Mutant::HintGoneEarly),
+    ("unanswered-counts", Mutant::UnansweredCounts),
 ];
 
 /// A mutant's name.

@@ -183,6 +183,18 @@ options! {
     disk_slow_percent: u64,
     /// Starts that find records of one partition lost, in a hundred, where no other node has anything to heal.
     damage_percent: u64,
+    /// Starts of one node that find an earlier image in place of its disk, in a hundred.
+    image_percent: u64,
+    /// Syncs of one node's disk that succeed and do nothing, in a million.
+    lies_ppm: u64,
+    /// Starts of one node that find its disk damaged in coarse ways, in a hundred.
+    harm_percent: u64,
+    /// Syncs after which a byte at rest on one node's disk becomes another, in a million.
+    rot_ppm: u64,
+    /// Bytes of their logs that nodes read again in a second; 0 for none.
+    scrub_bytes_per_second: u64,
+    /// Between two passes.
+    scrub_rest_ms: u64,
     /// Bytes of bodies that nodes keep in memory.
     payload_memory_bytes: u64,
     /// How long finished tasks are kept.
@@ -270,10 +282,12 @@ impl Options {
         if copy.chance(1, 4) {
             options.draw_absent_members(&mut copy);
         }
+        options.draw_copies(&mut copy);
         overrides.apply(&mut options);
         options.replicas = options.replicas.min(options.nodes);
         // Where disks fail, what was not synced is lost.
-        options.unsynced_facts &= !options.disks_fail();
+        let copies = options.image_percent + options.lies_ppm + options.harm_percent + options.rot_ppm;
+        options.unsynced_facts &= !options.disks_fail() && copies == 0;
         options
     }
 
@@ -283,6 +297,7 @@ impl Options {
         (nodes, if nodes == 5 && random.chance(1, 2) { 5 } else { nodes.min(3) })
     }
 
+    #[expect(clippy::too_many_lines, reason = "one line for each knob")]
     fn draw_nodes(random: &mut Random) -> Options {
         let (nodes, replicas) = Options::draw_size(random);
         let heartbeat_ms = random.between(20, 80);
@@ -351,6 +366,12 @@ impl Options {
             reserve_bytes: 0,
             disk_slow_percent: 0,
             damage_percent: 0,
+            image_percent: 0,
+            lies_ppm: 0,
+            harm_percent: 0,
+            rot_ppm: 0,
+            scrub_bytes_per_second: 0,
+            scrub_rest_ms: 1,
             payload_memory_bytes: Config::default().payload_memory_bytes,
             retain_ms: 7 * 24 * 3_600_000,
             hints_bytes_max: Config::default().hints_bytes_max,
@@ -392,6 +413,35 @@ impl Options {
         self.cut_mean_ms = random.between(500, 5_000);
         self.hints_bytes_max = [0, 2_000, 20_000, 1 << 20, 1 << 20][random.below(5) as usize];
         self.hint_ttl_ms = [1_000, 5_000, 24 * 3_600_000][random.below(3) as usize];
+    }
+
+    fn draw_copies(&mut self, random: &mut Random) {
+        match random.below(8) {
+            0 | 4 => self.image_percent = random.between(40, 100),
+            1 => self.lies_ppm = random.between(50_000, 900_000),
+            2 => self.harm_percent = random.between(5, 40),
+            3 => self.rot_ppm = random.between(500, 20_000),
+            _ => {}
+        }
+        // What is forgotten does harm where few know it, or where it was a promise of this very moment.
+        if self.image_percent + self.lies_ppm > 0 {
+            self.crash_mean_ms = random.between(1_000, 4_000);
+            match random.below(4) {
+                0 => {}
+                1 => self.crash_after_vote_percent = random.between(20, 60),
+                _ => {
+                    self.crash_before_flag_percent = random.between(60, 90);
+                    self.lost_writes_percent = random.between(30, 50);
+                    self.strict_percent = 100;
+                }
+            }
+        }
+        if self.rot_ppm > 0 || random.chance(1, 3) {
+            self.scrub_bytes_per_second = [50_000, 1_000_000][random.below(2) as usize];
+            self.scrub_rest_ms = random.between(10, 3_000);
+            // A pass brings the bodies back that one part of the state lacks.
+            self.saved_bytes = self.saved_bytes.max(5_000);
+        }
     }
 
     fn draw_disks(&mut self, random: &mut Random) {

@@ -20,6 +20,7 @@ use norn_node::protocol::{
     ClientId, Cursor, Effect, Event as Input, Founding, Now, Observation, PeerMessage, Record, Ticket,
 };
 use norn_node::storage::disk::Disk;
+use norn_node::storage::scrub::ScrubPace;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -37,6 +38,8 @@ pub struct Running {
     syncing: bool,
     sync_began_us: u64,
     pub(crate) gauge: DiskGauge,
+    /// When the log reads on through what lies still.
+    pub(crate) pace: ScrubPace,
     /// How much of its state the log has for a snapshot.
     pub(crate) saved: Cursor,
     /// It knows its cluster.
@@ -76,6 +79,8 @@ pub struct Process {
     pub rate_ppm: u64,
     /// Its next start finds facts lost that it knew when it crashed, unless another node has something to heal.
     pub forgetful: bool,
+    /// Records on its disk were spoiled.
+    pub flipped: bool,
     /// Who it is, once drawn.
     pub identity: Option<log::Identity>,
     crashed_us: u64,
@@ -111,6 +116,7 @@ impl Process {
             crash_in_sync: false,
             rate_ppm,
             forgetful: false,
+            flipped: false,
             identity: None,
             crashed_us: 0,
             inbox: VecDeque::new(),
@@ -130,7 +136,7 @@ impl World {
 
     /// Starts a node on what its disk holds.
     pub fn start_node(&mut self, node: usize) {
-        if self.nodes[node].running.is_some() {
+        if self.nodes[node].running.is_some() || self.copies.is_out(node) {
             return;
         }
         let reading_us = self.randoms.clocks.between(0, 1_000_000_000);
@@ -138,15 +144,18 @@ impl World {
         process.boot += 1;
         process.paused_until_us = 0;
         process.clock = Monotonic::new(self.now_us, reading_us, process.rate_ppm);
-        let (boot, disk) = (process.boot, process.disk.clone());
+        let boot = process.boot;
         if self.now_us > 10_000 && self.now_us - process.crashed_us < self.options.election_timeout_ms * 1_000 {
             self.count("sometimes: restart within timeout");
         }
         let seed = self.randoms.identity.bits();
         self.damage(node);
+        self.spoil(node);
         self.trouble_disk(node);
+        let disk = self.nodes[node].disk.clone();
         match self.recover(node, disk, seed) {
             Err(reason) if self.disk_failed(node) => self.start_failed(node, &reason),
+            Err(reason) if self.may_refuse(node) => self.start_refused(node, &reason),
             Err(reason) => self.fail("recovery", format!("node {node} does not start: {reason}")),
             Ok(running) => {
                 self.line(format_args!("n{node} start {boot} {:?}", running.log.identity()));
@@ -183,6 +192,7 @@ impl World {
         if replayed.snapshot_records > 0 {
             self.count("sometimes: start from a snapshot");
         }
+        self.judge_start(node, log.synced(), &records);
         self.tell(Happening::Replayed { node, records: &records });
         Ok(Running {
             core,
@@ -192,6 +202,7 @@ impl World {
             syncing: false,
             sync_began_us: 0,
             gauge: DiskGauge::default(),
+            pace: self.pace(),
             saved: Cursor::default(),
             joined: false,
             wake_us: None,
@@ -224,7 +235,7 @@ impl World {
         let mut effects = Vec::new();
         let process = &mut self.nodes[node];
         let Some(running) = &mut process.running else { return };
-        running.core.start(now, &mut effects);
+        running.core.start(now, running.log.synced(), &mut effects);
         let tasks = adapter::tasks_of(&running.core, &process.disk);
         let checked = running.core.check();
         self.tell(Happening::Recovered { node, tasks: &tasks });
@@ -312,6 +323,10 @@ impl World {
         let checked = if check { running.core.check() } else { Ok(()) };
         if let Err(reason) = checked {
             self.fail("check", format!("node {node}: {reason}"));
+        }
+        if self.is_unnoticed(node) {
+            self.count("sometimes: short log remembered by nobody who answered");
+            return self.take_out(node);
         }
         let look = check || effects.iter().any(changes_table);
         if look {
@@ -421,6 +436,7 @@ impl World {
         let mut bytes = Vec::new();
         records.iter().for_each(|record| record.encode(&mut bytes));
         self.line(format_args!("n{node} persist {} {:016x}", ticket.0, xxh3_64(&bytes)));
+        self.take_image(node, records);
         let Some(running) = &mut self.nodes[node].running else { return };
         assert!(ticket > running.appended, "tickets ascend");
         running.appended = ticket;
@@ -481,15 +497,18 @@ impl World {
             self.begin_sync(node);
         }
         let mut places = Vec::new();
+        let durable = self.nodes[node].running.as_ref().map_or(0, |running| running.log.synced());
         if let Some(running) = &mut self.nodes[node].running {
             while let Some((_, found)) = running.places.pop_front_if(|(appended, _)| *appended <= ticket) {
                 places.extend(found);
             }
         }
-        self.step_node(node, Input::Persisted { ticket, places });
+        self.note_durable(node, durable);
+        self.step_node(node, Input::Persisted { ticket, places, durable });
         // After the places: those in older files are told before the node learns that a snapshot takes their place.
         self.keep_up(node);
         self.tell_disk(node);
+        self.rot(node);
     }
 
     /// The disk gives bodies back, or fails.
@@ -622,6 +641,7 @@ impl World {
         if running.core.next_wake().is_some_and(|wake_us| wake_us <= process.clock.read_us(now_us)) {
             self.step_node(node, Input::Wake);
             self.watch_disk(node);
+            self.scrub(node);
         } else {
             self.schedule_node_wake(node);
         }

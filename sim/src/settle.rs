@@ -16,6 +16,8 @@ use std::collections::BTreeSet;
 const INTERVAL_US: u64 = 250_000;
 /// What is compared of a tombstone.
 const PLAIN: Tomb = Tomb { state: State::Done, at_ms: 0 };
+/// How many times longer it may take where a node is gone for good.
+const PATIENCE_WITHOUT: u64 = 8;
 /// Page of the final list.
 const PAGE: u32 = 50;
 
@@ -27,7 +29,9 @@ impl World {
     /// Looks whether all is settled; if not in time, that is a failure.
     pub fn poll(&mut self) {
         let Phase::Healed { since_us } = self.phase else { return };
-        let limit_us = self.options.heal_limit_ms * 1_000;
+        // Whoever wants the acknowledgement of all replicas waits for one that is gone until the deadline, again and again.
+        let patience = if self.copies.is_any_out() { PATIENCE_WITHOUT } else { 1 };
+        let limit_us = self.options.heal_limit_ms * 1_000 * patience;
         let late = self.now_us - since_us > limit_us;
         let Some(reason) = self.unsettled(late) else { return self.settled() };
         if late {
@@ -40,7 +44,7 @@ impl World {
         if !self.operator.done() {
             return Some("the cluster is not founded".into());
         }
-        if let Some(node) = self.nodes.iter().position(|process| process.running.is_none()) {
+        if let Some(node) = (0..self.nodes.len()).find(|node| !self.is_there(*node)) {
             return Some(format!("node {node} is down"));
         }
         if let Some(client) = self.clients.iter().position(|client| !client.is_idle()) {
@@ -53,7 +57,11 @@ impl World {
             return Some(format!("node {node} keeps hints that nobody has taken"));
         }
         let stores = self.stores();
-        unsettled(&stores).or_else(|| self.unforgotten(&stores))
+        unsettled(&stores).or_else(|| self.unforgotten(&stores)).or_else(|| self.rotten())
+    }
+
+    fn is_there(&self, node: usize) -> bool {
+        self.nodes[node].running.is_some() || self.copies.is_out(node)
     }
 
     /// Where finished tasks are kept for a short time only, and no clock is far off, all of them are forgotten in the end.
@@ -61,7 +69,8 @@ impl World {
         let options = &self.options;
         // A clock that drifts for days is minutes off.
         let wrong_clocks = options.wild_wall_clock || options.bad_jump_percent > 0 || options.leap_mean_ms > 0;
-        if options.forgets_in_ms() > options.heal_limit_ms / 4 || wrong_clocks {
+        // A member that is gone for good keeps all others from forgetting.
+        if self.copies.is_any_out() || options.forgets_in_ms() > options.heal_limit_ms / 4 || wrong_clocks {
             return None;
         }
         let left = |store: &Store| store.tasks.iter().find(|(_, task)| task.ended().is_some()).map(|(id, _)| *id);
@@ -70,7 +79,7 @@ impl World {
     }
 
     /// A cheap look before the thorough one.
-    fn roots_agree(&self) -> bool {
+    pub(crate) fn roots_agree(&self) -> bool {
         let views = self.nodes.iter().flat_map(|process| process.running.iter().flat_map(|run| run.core.inspect()));
         let states: BTreeSet<_> = views.map(|view| (view.partition, view.content, view.viewstamp)).collect();
         let partitions: BTreeSet<_> = states.iter().map(|(partition, ..)| *partition).collect();

@@ -22,6 +22,7 @@ const SLOWNESS: [u64; 3] = [10, 100, 1_000];
 impl World {
     /// Draws what goes wrong with a disk under the process that starts now.
     pub fn trouble_disk(&mut self, node: usize) {
+        let sync_lies_ppm = self.lies_ppm(node);
         self.nodes[node].disk_errors = self.nodes[node].disk.suffered().errors();
         if self.healed() {
             return self.nodes[node].disk.end_troubles();
@@ -32,6 +33,7 @@ impl World {
             write_errors_ppm: options.disk_write_errors_ppm,
             sync_errors_ppm: options.disk_sync_errors_ppm,
             name_errors_ppm: options.disk_name_errors_ppm,
+            sync_lies_ppm,
             ..Troubles::default()
         };
         let random = &mut self.randoms.troubles;
@@ -76,7 +78,7 @@ impl World {
     pub fn node_stopped(&mut self, node: usize) {
         self.line(format_args!("n{node} stopped"));
         if self.nodes[node].running.as_ref().is_some_and(|running| running.core.is_retired()) {
-            return self.fail("retired", format!("node {node} took its log for a copy, and it is none"));
+            return self.retired(node);
         }
         if self.nodes[node].running.as_ref().is_some_and(|running| running.log.room() == Room::Out) {
             self.count("sometimes: stopped without room");

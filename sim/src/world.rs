@@ -4,6 +4,7 @@
 //! generator of its own concern, so that a further draw in one place shifts nothing elsewhere.
 
 use crate::adapter::CallId;
+use crate::copies::Copies;
 use crate::faults::Fault;
 use crate::history::{Happening, History, Moment};
 use crate::network::{Network, Weather};
@@ -269,6 +270,8 @@ pub struct World {
     pub violation: Option<Violation>,
     /// The node whose disk lost something that it has not healed of.
     pub damaged: Option<usize>,
+    /// The disk that is not what it was.
+    pub copies: Copies,
     /// Number of the latest cut.
     pub cut_number: u64,
     /// The final look.
@@ -306,7 +309,9 @@ impl World {
             troubles: random.clone().child(),
             loads: random.clone().child().child(),
         };
+        let victim = randoms.troubles.clone().below(options.nodes) as usize;
         let mut world = World {
+            copies: Copies::new(victim),
             operator: Operator::new(options.nodes as usize, random.wide()),
             options,
             now_us: 0,

@@ -94,6 +94,16 @@ impl Node {
         }
     }
 
+    /// The log has no bodies of these tasks where they were. They are lost until they turn up.
+    pub(super) fn on_bodies_lost(&mut self, ids: &[TaskId]) {
+        for id in ids {
+            let task = self.partitions.get(&self.partition_of(id)).and_then(|replica| replica.store.task(id));
+            if let Some(wanted) = task.and_then(|task| task.spec.as_ref()?.wanted(*id)) {
+                self.set_lost(&wanted, true);
+            }
+        }
+    }
+
     /// The log could not give a body back, or could after all.
     pub(super) fn set_lost(&mut self, wanted: &Wanted, lost: bool) {
         let (partition, now) = (self.partition_of(&wanted.id), self.now);

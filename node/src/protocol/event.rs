@@ -75,6 +75,9 @@ pub enum Event {
         /// Where the log has each [`crate::protocol::Record::Facts`] of the batches that this is the first to cover, in
         /// their order; none for those of which that cannot be said.
         places: Vec<Option<Place>>,
+        /// Ordinal of the last record before which nothing of the log could be lost now. Facts that may be acknowledged
+        /// before they are durable can be behind it.
+        durable: u64,
     },
     /// A snapshot has these tasks, too; files older than it will be removed. Comes after the places of all records in those
     /// files.
@@ -89,6 +92,11 @@ pub enum Event {
         number: u64,
         /// In the order of the question.
         bodies: Vec<Option<Arc<Spec>>>,
+    },
+    /// A snapshot could not be written, as the log has no bodies of these tasks where they should be.
+    BodiesLost {
+        /// Tasks.
+        ids: Vec<TaskId>,
     },
     /// The time that `next_wake` asked for has come. Harmless at any other time.
     Wake,

@@ -26,7 +26,7 @@ impl Node {
     /// Whether the replica may vote and lead.
     pub(super) fn may_vote(&self, partition: PartitionId) -> bool {
         let lost = self.partitions.get(&partition).is_some_and(|replica| replica.healing.wound.table);
-        !lost || mutant!(self.config, RecoveringCounts)
+        (!lost || mutant!(self.config, RecoveringCounts)) && self.is_answered(partition)
     }
 
     /// Asks the leaders of tables that lost something how far these must come. Each question brings what is missing on its
@@ -34,7 +34,7 @@ impl Node {
     pub(super) fn ask_to_rejoin(&mut self) {
         let wounded = self.partitions.iter().filter(|(_, replica)| replica.healing.wound.table);
         let ids: Vec<PartitionId> = wounded.map(|(id, _)| *id).collect();
-        for partition in &ids {
+        for partition in ids.iter().filter(|id| self.partitions[id].answered).copied().collect::<Vec<_>>().iter() {
             let ask = self.asks.number();
             let leader = self.leader_of(*partition);
             let replica = self.partitions.get_mut(partition).expect("just listed");

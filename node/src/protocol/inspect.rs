@@ -37,6 +37,8 @@ pub struct ReplicaView {
     pub bodies_lost: usize,
     /// How many times tasks were forgotten here.
     pub forgets: u64,
+    /// Enough others have answered this start for it to promise anything.
+    pub answered: bool,
 }
 
 impl Node {
@@ -60,6 +62,7 @@ impl Node {
                     wound: replica.healing.wound,
                     bodies_lost: self.bodies_lost(replica.id),
                     forgets: replica.forgets(),
+                    answered: replica.answered,
                 }
             })
             .collect()

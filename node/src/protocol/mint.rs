@@ -48,6 +48,11 @@ impl Node {
             self.outbox.reply(client, number, Response::Error(Error::unavailable(message)));
             return;
         }
+        if !self.may_lend() {
+            let message = "this node has just started, and other nodes have yet to say that its log is the latest";
+            self.outbox.reply(client, number, Response::Error(Error::unavailable(message)));
+            return;
+        }
         let wall_ms = self.now.wall_ms;
         let time_ms = self.mint.time_ms.max(wall_ms);
         if time_ms > wall_ms + ID_AHEAD_MS_MAX / 2 {

@@ -45,7 +45,7 @@ pub use effect::{Effect, Observation, Ticket};
 pub use event::{ClientId, Event, Moved, Principal};
 pub use inspect::ReplicaView;
 use loads::Loads;
-use membership::{OwnDisk, Peer};
+use membership::{OwnDisk, OwnLog, Peer};
 use mint::Mint;
 use norn_client::wire::response::Genesis;
 use norn_client::wire::{NodeId, PartitionId, TaskId};
@@ -97,6 +97,7 @@ pub struct Node {
     peers: BTreeMap<NodeId, Peer>,
     clocks: Clocks,
     disk: OwnDisk,
+    log: OwnLog,
     /// Version of the set of partitions that this node leads.
     leads_version: u64,
     mint: Mint,
@@ -137,6 +138,7 @@ impl Node {
             peers: BTreeMap::new(),
             clocks: Clocks::default(),
             disk: OwnDisk::default(),
+            log: OwnLog::default(),
             leads_version: 1,
             mint: Mint::default(),
             asks: Asks::default(),
@@ -173,9 +175,10 @@ impl Node {
                 self.on_request(client, number, &principal, request)
             }
             Event::ClientGone { client } => self.on_client_gone(client),
-            Event::Persisted { ticket, places } => self.on_persisted(ticket, &places),
+            Event::Persisted { ticket, places, durable } => self.on_persisted(ticket, &places, durable),
             Event::Moved { ranges } => self.on_moved(&ranges),
             Event::Loaded { number, bodies } => self.on_loaded(number, bodies),
+            Event::BodiesLost { ids } => self.on_bodies_lost(&ids),
             Event::Archived { partition, number, done } => self.on_archived(partition, number, done),
             Event::Wake => self.on_wake(),
             Event::PeerConnected { peer } => self.on_peer_connected(peer),
@@ -227,7 +230,9 @@ impl Node {
         }
         if self.peers.contains_key(&from) {
             self.note_heard(from);
-            self.on_message(from, message);
+            if message.log().is_none_or(|word| self.note_log(from, word)) {
+                self.on_message(from, message);
+            }
         } else {
             self.outbox.observe(Observation::Refused { what: "message of a node that is no member" });
         }
@@ -236,6 +241,10 @@ impl Node {
     #[allow(clippy::too_many_lines, reason = "one line for each message, routing only")]
     fn on_message(&mut self, from: NodeId, message: PeerMessage) {
         use PeerMessage as M;
+        if message.asks_for_promise().is_some_and(|partition| !self.is_answered(partition)) {
+            self.outbox.count("unanswered_passed_over");
+            return;
+        }
         match message {
             M::Heartbeat(heartbeat) => self.on_heartbeat(from, *heartbeat),
             M::PreVote { partition, epoch, viewstamp } => self.on_pre_vote(from, partition, epoch, viewstamp),
@@ -245,7 +254,7 @@ impl Node {
             M::Vote { partition, epoch, candidate, viewstamp } => {
                 self.on_vote(from, partition, epoch, (candidate, viewstamp))
             }
-            M::VoteAnswer { partition, epoch, replica, granted, promised, viewstamp } => {
+            M::VoteAnswer { partition, epoch, replica, granted, promised, viewstamp, log: _ } => {
                 self.on_vote_answer(from, partition, epoch, (replica, granted), (promised, viewstamp));
             }
             M::Fetch { partition, viewstamp } => self.on_fetch(from, partition, viewstamp),
@@ -260,7 +269,7 @@ impl Node {
             M::Ops { partition, epoch, first, ops, commit, digest } => {
                 self.on_ops(from, partition, epoch, (first, ops), (commit, u128::from_be_bytes(digest)));
             }
-            M::Ack { partition, epoch, replica, length, done, missing, wound } => {
+            M::Ack { partition, epoch, replica, length, done, missing, wound, log: _ } => {
                 self.on_ack(from, partition, epoch, (replica, length, wound), done, &missing);
             }
             M::Nack { partition, replica, promised, viewstamp } => {
@@ -271,7 +280,7 @@ impl Node {
             M::Wake { partition, epoch, ids } => self.on_wake_message(from, partition, epoch, ids),
             M::Led { partition, epoch, leads } => self.on_led(from, partition, epoch, leads),
             M::Write { ask, partition, items } => self.on_write(from, ask, partition, &items),
-            M::Written { ask, partition, replica, outcomes, boot, holes } => {
+            M::Written { ask, partition, replica, outcomes, boot, holes, log: _ } => {
                 self.on_written(from, ask, partition, replica, WriteAnswer { outcomes, boot, holes });
             }
             M::Read { ask, partition, id } => self.on_read(from, ask, partition, id),
@@ -288,16 +297,18 @@ impl Node {
                 self.on_tasks(from, partition, &items, (by_buckets, forgets))
             }
             M::Hint { number, partition, items, forgets } => self.on_hint(from, number, partition, &items, forgets),
-            M::Hinted { number, partition, outcomes, boot } => {
+            M::Hinted { number, partition, outcomes, boot, log: _ } => {
                 self.on_hinted(from, number, partition, &outcomes, boot);
             }
             M::Gone { partition, forgets, ids } => self.on_gone(from, partition, forgets, &ids),
             M::Tombs { partition, epoch, number, items } => self.on_tombs(from, partition, (epoch, number), &items),
-            M::Buried { partition, epoch, number, replica } => {
+            M::Buried { partition, epoch, number, replica, log: _ } => {
                 self.on_buried(from, partition, (epoch, number), replica)
             }
             M::Forget { partition, epoch, count } => self.on_forget(from, partition, epoch, count),
-            M::Forgot { partition, epoch, count, replica } => self.on_forgot(from, partition, (epoch, count), replica),
+            M::Forgot { partition, epoch, count, replica, log: _ } => {
+                self.on_forgot(from, partition, (epoch, count), replica)
+            }
             M::Recent { boot, parts } => self.on_recent(from, boot, &parts),
             M::Want { boot, parts } => self.on_want(from, boot, &parts),
             M::Need { partition, ids } => self.on_need(from, partition, &ids),

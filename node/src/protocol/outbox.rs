@@ -2,7 +2,7 @@
 
 use crate::protocol::effect::{Effect, Observation, Ticket};
 use crate::protocol::event::ClientId;
-use crate::protocol::peer::PeerMessage;
+use crate::protocol::peer::{LogWord, PeerMessage};
 use crate::protocol::record::Record;
 use norn_client::wire::{NodeId, Response};
 use std::collections::{BTreeMap, VecDeque};
@@ -23,6 +23,8 @@ pub struct Outbox {
     held: VecDeque<(Ticket, Held)>,
     issued: Ticket,
     durable: Ticket,
+    /// How far the log is durable.
+    log: LogWord,
     /// Messages of this node to itself, handled before the step ends.
     loopback: VecDeque<PeerMessage>,
     counters: BTreeMap<&'static str, u64>,
@@ -54,9 +56,10 @@ impl Outbox {
     }
 
     /// Sends once everything persisted so far, in this step or before, is on disk.
-    pub fn send_durable(&mut self, to: NodeId, message: PeerMessage) {
+    pub fn send_durable(&mut self, to: NodeId, mut message: PeerMessage) {
         let ticket = self.ticket();
         if ticket <= self.durable {
+            message.set_log(self.log);
             self.send(to, message);
         } else {
             self.held.push_back((ticket, Held::Message(to, message)));
@@ -78,13 +81,21 @@ impl Outbox {
         }
     }
 
+    /// From now on the log is durable so far.
+    pub fn set_log(&mut self, word: LogWord) {
+        self.log = word;
+    }
+
     /// Everything up to the ticket is on disk.
     pub fn persisted(&mut self, ticket: Ticket) {
         assert!(ticket <= self.issued, "the host reports a ticket that was never issued");
         self.durable = self.durable.max(ticket);
         while self.held.front().is_some_and(|(needs, _)| *needs <= self.durable) {
             match self.held.pop_front().expect("just looked at").1 {
-                Held::Message(to, message) => self.send(to, message),
+                Held::Message(to, mut message) => {
+                    message.set_log(self.log);
+                    self.send(to, message);
+                }
                 Held::Reply(client, number, response) => self.reply(client, number, response),
             }
         }

@@ -59,6 +59,23 @@ pub struct Heartbeat {
     /// How the sender's disk is.
     #[serde(default)]
     pub disk: DiskWord,
+    /// Drawn by the sender at its start. This and what follows has no default: to say nothing would say that a log is a copy.
+    pub start: u64,
+    /// The sender's log is durable up to this record.
+    pub durable: u64,
+    /// As `start`, of the receiver's start in `seen`.
+    pub seen_start: u64,
+    /// The receiver's log was durable up to this record in starts before the one in `seen`, as far as the sender remembers.
+    pub remembers: u64,
+}
+
+/// How far the log of a message's sender was durable when it was sent. Who relies on what was promised there remembers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LogWord {
+    /// The sender's start counter; 0 where nothing is said.
+    pub boot: u64,
+    /// Ordinal of a record.
+    pub durable: u64,
 }
 
 /// A grant whose task is known to have ended, with the evidence.
@@ -242,6 +259,7 @@ pub enum PeerMessage {
         granted: bool,
         promised: Epoch,
         viewstamp: Viewstamp,
+        log: LogWord,
     },
     /// Send me your table. Neither a vote nor an acknowledgement.
     #[serde(rename = "fe")]
@@ -288,6 +306,7 @@ pub enum PeerMessage {
         done: Vec<DoneFlag>,
         /// Tasks granted whose spec is missing here.
         missing: Vec<TaskId>,
+        log: LogWord,
         /// What may be missing here, and for what this must not be counted.
         #[serde(default, skip_serializing_if = "Wound::is_whole")]
         wound: Wound,
@@ -321,6 +340,7 @@ pub enum PeerMessage {
         outcomes: Vec<Outcome>,
         /// The start in which it was stored.
         boot: u64,
+        log: LogWord,
         /// As in [`Known`].
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         holes: bool,
@@ -404,7 +424,7 @@ pub enum PeerMessage {
     },
     /// Answer to `Hint`: on disk, or refused, item by item; and the start in which it was stored.
     #[serde(rename = "ha")]
-    Hinted { number: u64, partition: PartitionId, outcomes: Vec<Outcome>, boot: u64 },
+    Hinted { number: u64, partition: PartitionId, outcomes: Vec<Outcome>, boot: u64, log: LogWord },
     /// The receiver sent these tasks, and may have holes; here they are forgotten, as everything up to `forgets`.
     #[serde(rename = "xg")]
     Gone { partition: PartitionId, forgets: u64, ids: Vec<TaskId> },
@@ -415,13 +435,13 @@ pub enum PeerMessage {
     Tombs { partition: PartitionId, epoch: Epoch, number: u64, items: Arc<Vec<(TaskId, Tomb)>> },
     /// All of them are on disk.
     #[serde(rename = "fb")]
-    Buried { partition: PartitionId, epoch: Epoch, number: u64, replica: ReplicaId },
+    Buried { partition: PartitionId, epoch: Epoch, number: u64, replica: ReplicaId, log: LogWord },
     /// What the table says is forgotten for the `count`th time is committed: forget it.
     #[serde(rename = "ff")]
     Forget { partition: PartitionId, epoch: Epoch, count: u64 },
     /// It is forgotten, on disk.
     #[serde(rename = "fd")]
-    Forgot { partition: PartitionId, epoch: Epoch, count: u64, replica: ReplicaId },
+    Forgot { partition: PartitionId, epoch: Epoch, count: u64, replica: ReplicaId, log: LogWord },
 
     // Claims.
     /// What is at the head of these queues, surely: the receiver asks its cohorts before it answers.
@@ -479,6 +499,52 @@ impl PeerMessage {
             | PeerMessage::Gone { .. }
             | PeerMessage::Tombs { .. } => Class::Bulk,
             _ => Class::Urgent,
+        }
+    }
+
+    /// What it says of its sender's log, if it rests on that.
+    pub fn log(&self) -> Option<LogWord> {
+        let word = match self {
+            PeerMessage::VoteAnswer { log, .. }
+            | PeerMessage::Ack { log, .. }
+            | PeerMessage::Written { log, .. }
+            | PeerMessage::Buried { log, .. }
+            | PeerMessage::Forgot { log, .. }
+            | PeerMessage::Hinted { log, .. } => *log,
+            PeerMessage::Heartbeat(heartbeat) => LogWord { boot: heartbeat.boot, durable: heartbeat.durable },
+            _ => return None,
+        };
+        (word.boot > 0).then_some(word)
+    }
+
+    /// Puts in how far its sender's log is durable, now that all it rests on is.
+    pub fn set_log(&mut self, word: LogWord) {
+        match self {
+            PeerMessage::VoteAnswer { log, .. }
+            | PeerMessage::Ack { log, .. }
+            | PeerMessage::Written { log, .. }
+            | PeerMessage::Buried { log, .. }
+            | PeerMessage::Forgot { log, .. }
+            | PeerMessage::Hinted { log, .. } => *log = word,
+            _ => {}
+        }
+    }
+
+    /// The partition in which the receiver's replica is asked to promise something, or to say that it knows all it should.
+    pub fn asks_for_promise(&self) -> Option<PartitionId> {
+        match self {
+            PeerMessage::PreVote { partition, .. }
+            | PeerMessage::Vote { partition, .. }
+            | PeerMessage::Fetch { partition, .. }
+            | PeerMessage::Transfer { partition, .. }
+            | PeerMessage::Install { partition, .. }
+            | PeerMessage::Snapshot { partition, .. }
+            | PeerMessage::Ops { partition, .. }
+            | PeerMessage::Read { partition, .. }
+            | PeerMessage::Hint { partition, .. }
+            | PeerMessage::Tombs { partition, .. }
+            | PeerMessage::Forget { partition, .. } => Some(*partition),
+            _ => None,
         }
     }
 

@@ -33,6 +33,12 @@ pub enum Record {
         /// From 1, without gaps.
         count: u64,
     },
+    /// How far the log was durable when the first start began that not enough peers have answered; none once one is answered.
+    #[serde(rename = "U")]
+    Unanswered {
+        /// Ordinal of a record.
+        began: Option<u64>,
+    },
     /// The cluster this node belongs to.
     #[serde(rename = "G")]
     Genesis(Arc<Genesis>),
@@ -181,7 +187,7 @@ impl Kind {
 
     /// Whether this program knows such records.
     pub fn is_known(self) -> bool {
-        b"IBGMVTOFEWXRHYD".contains(&self.0)
+        b"IBGMVTOFEWXRUHYD".contains(&self.0)
     }
 
     /// What a replica misses that has lost such a record; `None` where a node cannot go on without it, or where it is part
@@ -201,6 +207,7 @@ impl fmt::Display for Kind {
         formatter.write_str(match self.0 {
             b'I' => "identity",
             b'B' => "boot",
+            b'U' => "unanswered",
             b'G' => "genesis",
             b'M' => "mark",
             b'V' => "vote",
@@ -225,6 +232,7 @@ impl Record {
         Kind(match self {
             Record::Identity { .. } => b'I',
             Record::Boot { .. } => b'B',
+            Record::Unanswered { .. } => b'U',
             Record::Genesis(_) => b'G',
             Record::Mark { .. } => b'M',
             Record::Vote { .. } => b'V',
@@ -253,6 +261,7 @@ impl Record {
             | Record::Forgot { partition, .. } => Some(*partition),
             Record::Identity { .. }
             | Record::Boot { .. }
+            | Record::Unanswered { .. }
             | Record::Genesis(_)
             | Record::Mark { .. }
             | Record::Retired { .. }

@@ -33,6 +33,10 @@ impl Node {
                 self.boot = count;
                 Ok(())
             }
+            Record::Unanswered { began } => {
+                self.log.unanswered = began;
+                Ok(())
+            }
             Record::Genesis(genesis) => {
                 ring::validate(&genesis)?;
                 self.join(genesis);
@@ -145,6 +149,7 @@ impl Node {
             }),
             Record::Identity { .. }
             | Record::Boot { .. }
+            | Record::Unanswered { .. }
             | Record::Facts { .. }
             | Record::Wound { .. }
             | Record::Forgot { .. }
@@ -178,12 +183,13 @@ impl Node {
             .ok_or_else(|| format!("a record of partition {partition}, which is not held here"))
     }
 
-    /// The log is replayed; the clocks say `now`.
-    pub fn start(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    /// The log is replayed, and durable up to the record of that ordinal; the clocks say `now`.
+    pub fn start(&mut self, now: Now, durable: u64, effects: &mut Vec<Effect>) {
         self.now = now;
         self.boot += 1;
         self.asks.begin(self.boot);
         self.outbox.persist(Record::Boot { count: self.boot });
+        self.begin_log(durable);
         let config = self.config.clone();
         let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
         for id in ids {
@@ -201,8 +207,9 @@ impl Node {
     }
 
     /// Part of the log is on disk; the first part ends the start: from now on the node may be heard.
-    pub(super) fn on_persisted(&mut self, ticket: Ticket, places: &[Option<Place>]) {
+    pub(super) fn on_persisted(&mut self, ticket: Ticket, places: &[Option<Place>], durable: u64) {
         self.note_places(ticket, places);
+        self.note_durable(ticket, durable);
         self.outbox.persisted(ticket);
         if std::mem::take(&mut self.starting)
             && let Some(genesis) = self.genesis.clone()
@@ -236,6 +243,7 @@ impl Node {
             self.exchange_anew(node);
         }
         self.begin_hints();
+        self.count_answers();
         let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
         for id in ids {
             self.await_leader(id);

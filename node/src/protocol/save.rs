@@ -165,6 +165,7 @@ impl Node {
     fn save_node(&self) -> Vec<Record> {
         let mut records = vec![Record::Identity { node: self.me, incarnation: self.founding.incarnation }];
         records.extend((self.boot > 0).then_some(Record::Boot { count: self.boot }));
+        records.extend(self.log.unanswered.map(|began| Record::Unanswered { began: Some(began) }));
         records.extend(self.genesis.clone().map(Record::Genesis));
         records.extend(self.mint.mark());
         records

@@ -6,7 +6,7 @@ use crate::limits::ENDINGS_BYTES_MAX;
 use crate::protocol::consistent::table::Op;
 use crate::protocol::event::ClientId;
 use crate::protocol::membership::DiskWord;
-use crate::protocol::peer::Heartbeat;
+use crate::protocol::peer::{Heartbeat, LogWord};
 use norn_client::wire::error::Error;
 use norn_client::wire::request::Spec;
 use norn_client::wire::response::{Member, Standing};
@@ -87,7 +87,7 @@ impl Cluster {
         };
         for index in 0..size {
             let mut effects = Vec::new();
-            cluster.nodes[index].start(cluster.now, &mut effects);
+            cluster.nodes[index].start(cluster.now, 1, &mut effects);
             cluster.carry_out(index, effects);
         }
         let members: Vec<Member> = (0..size)
@@ -118,7 +118,8 @@ impl Cluster {
                     let facts = records.iter().enumerate().filter(|(_, record)| matches!(record, Record::Facts { .. }));
                     let places = facts.map(|(at, _)| Some(place(first + at))).collect();
                     self.logs[index].extend(records);
-                    self.queue.push_back((index, Event::Persisted { ticket, places }));
+                    let durable = self.logs[index].len() as u64;
+                    self.queue.push_back((index, Event::Persisted { ticket, places, durable }));
                 }
                 Effect::Load { number, wanted } => {
                     let bodies = wanted.iter().map(|wanted| self.body(index, wanted)).collect();
@@ -257,7 +258,7 @@ impl Cluster {
             node.recover(record, false, Some(place(at))).expect("its own log");
         }
         let mut effects = Vec::new();
-        node.start(self.now, &mut effects);
+        node.start(self.now, self.logs[index].len() as u64, &mut effects);
         self.nodes[index] = node;
         self.carry_out(index, effects);
         self.drain();
@@ -321,13 +322,13 @@ fn a_node_says_nothing_before_its_start_is_on_disk() {
         node.recover(record, false, None).expect("its own log");
     }
     let mut effects = Vec::new();
-    node.start(cluster.now, &mut effects);
+    node.start(cluster.now, cluster.logs[0].len() as u64, &mut effects);
     cluster.advance(10);
     let vote = PeerMessage::PreVote { partition: PartitionId(0), epoch: 99, viewstamp: Default::default() };
     node.step(cluster.now, Event::Peer { from: NodeId(2), message: vote }, &mut effects);
     node.step(cluster.now, Event::Wake, &mut effects);
     assert!(!effects.iter().any(|effect| matches!(effect, Effect::Send { .. })), "{effects:?}");
-    node.step(cluster.now, Event::Persisted { ticket: Ticket(1), places: Vec::new() }, &mut effects);
+    node.step(cluster.now, Event::Persisted { ticket: Ticket(1), places: Vec::new(), durable: 0 }, &mut effects);
     node.step(cluster.now, Event::Wake, &mut effects);
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Send { .. })));
 }
@@ -590,6 +591,10 @@ fn first_heartbeat(boot: u64, now: Now) -> Heartbeat {
         standing: Standing::Good,
         holes: false,
         disk: DiskWord::default(),
+        start: boot,
+        durable: 0,
+        seen_start: 0,
+        remembers: 0,
     }
 }
 

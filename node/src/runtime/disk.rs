@@ -284,6 +284,13 @@ impl Disk for FileDisk {
         Ok(free.min(bytes_max.saturating_sub(used)))
     }
 
+    fn forget(&self, file: &str) {
+        // A system that does not do it reads from memory what it has there.
+        if let Ok(opened) = File::open(self.path(file)) {
+            let _ = rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed);
+        }
+    }
+
     fn sync_directory(&mut self) -> Result<(), DiskError> {
         self.handle.sync_all().map_err(|error| failure("sync", "", &error))
     }

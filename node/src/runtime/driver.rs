@@ -102,6 +102,8 @@ pub struct Inputs {
 pub struct Driver {
     /// The node, replayed and not started.
     pub node: Node,
+    /// How far its log is durable.
+    pub durable: u64,
     /// Both clocks.
     pub clock: Clock,
     /// The log's thread.
@@ -147,7 +149,7 @@ impl Driver {
             waits: false,
         };
         let now = running.driver.clock.now();
-        running.driver.node.start(now, &mut running.effects);
+        running.driver.node.start(now, running.driver.durable, &mut running.effects);
         running.carry_out();
         running.driver.store.wake();
         while !running.stopped && running.turn().await {}
@@ -219,8 +221,9 @@ impl Running {
                 Event::PeerConnected { peer }
             }
             Internal::PeerHeard { peer, process } => return self.driver.peers.heard(peer, process),
-            Internal::Log(Report::Persisted(ticket, places)) => Event::Persisted { ticket, places },
+            Internal::Log(Report::Persisted(ticket, places, durable)) => Event::Persisted { ticket, places, durable },
             Internal::Log(Report::Disk(report)) => Event::Disk(report),
+            Internal::Log(Report::BodiesLost(ids)) => Event::BodiesLost { ids },
             Internal::Log(Report::Moved(ranges)) => Event::Moved { ranges },
             Internal::Loaded(Loaded { number, bodies }) => {
                 self.driver.metrics.add(Counter::BodiesLoaded, bodies.len() as u64);

@@ -96,6 +96,12 @@ counters! {
     Requests = "requests",
     /// Syncs of the log.
     LogSyncs = "log_syncs",
+    /// Bytes of the log that were read to see whether they are damaged.
+    ScrubBytes = "scrub_bytes",
+    /// Times that all of it was read so.
+    ScrubPasses = "scrub_passes",
+    /// Files that were found to be damaged, each in each pass.
+    ScrubDamages = "scrub_damages",
     /// Batches appended to the log.
     LogBatches = "log_batches",
     /// Times that clients had to wait for the log.

@@ -19,6 +19,7 @@ use crate::runtime::store::{Journal, Store};
 use crate::runtime::tls::{Credentials, TlsError};
 use crate::runtime::transport::{CloseCode, endpoint, peer_config, resolve, server_config};
 use crate::storage::disk::{Disk, DiskError};
+use crate::storage::scrub::{ScrubPace, Scrubbed};
 use crate::storage::{Identity, Log, LogError, Saved, Upkeep, WITHOUT_A_COPY};
 use norn_client::wire::response::Identity as NodeIdentity;
 use norn_client::wire::{NodeId, Request, Response};
@@ -44,6 +45,8 @@ const READY_INTERVAL: Duration = Duration::from_millis(20);
 const REPLAY_REPORT_RECORDS: u64 = 1_000;
 /// Between reports of all counters in the log.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// Between the end of a scrub of the log and the next one.
+const SCRUB_REST_US: u64 = 600_000_000;
 
 /// Why a node could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -148,6 +151,10 @@ impl Journal for LogJournal {
         self.0.commit_due_us()
     }
 
+    fn synced(&self) -> u64 {
+        self.0.synced()
+    }
+
     fn syncs(&self) -> u64 {
         self.0.stats().syncs
     }
@@ -158,6 +165,10 @@ impl Journal for LogJournal {
 
     fn upkeep(&mut self) -> Result<Upkeep, LogError> {
         self.0.upkeep()
+    }
+
+    fn scrub(&mut self) -> Result<Scrubbed, LogError> {
+        self.0.scrub()
     }
 
     fn save(&mut self, part: Part) -> Result<Saved, LogError> {
@@ -198,9 +209,11 @@ impl Server {
         let loaded = move |loaded| {
             let _ = told.blocking_send(Internal::Loaded(loaded));
         };
+        let durable = log.synced();
         let loader = Loader::start(log.disk().reader(), loaded).map_err(StartError::Thread)?;
-        let store =
-            Store::start(LogJournal(log), settings.store, Arc::clone(&metrics), report).map_err(StartError::Thread)?;
+        let pace = ScrubPace::new(settings.scrub_bytes_per_second, SCRUB_REST_US);
+        let store = Store::start(LogJournal(log), settings.store, pace, Arc::clone(&metrics), report);
+        let store = store.map_err(StartError::Thread)?;
         let (genesis, genesis_seen) = watch::channel(None);
         let peers = Peers::new(
             endpoint.clone(),
@@ -213,6 +226,7 @@ impl Server {
         let archive = archive(&settings, inputs.internal.clone())?;
         let driver = Driver {
             node,
+            durable,
             clock: Clock::start(),
             store,
             loader,

@@ -6,7 +6,9 @@ use crate::protocol::membership::{DiskReport, Room};
 use crate::protocol::task::Place;
 use crate::protocol::{Moved, Part, Record, Ticket};
 use crate::runtime::metrics::{Counter, Metrics};
-use crate::storage::{LogError, Saved, Upkeep};
+use crate::storage::scrub::{ScrubPace, Scrubbed};
+use crate::storage::{LogError, Saved, SnapshotError, Upkeep};
+use norn_client::wire::TaskId;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -19,12 +21,16 @@ pub trait Journal: Send + 'static {
     fn commit(&mut self, now_us: u64) -> Result<(), LogError>;
     /// When that must be called again, even if nothing is appended.
     fn commit_due_us(&self) -> Option<u64>;
+    /// Ordinal of the last record up to which all is durable.
+    fn synced(&self) -> u64;
     /// Syncs of a file so far.
     fn syncs(&self) -> u64;
     /// Makes everything durable.
     fn sync(&mut self) -> Result<(), LogError>;
     /// Does a little of what keeps the log short.
     fn upkeep(&mut self) -> Result<Upkeep, LogError>;
+    /// Reads a piece of what lies still, to see whether it is damaged.
+    fn scrub(&mut self) -> Result<Scrubbed, LogError>;
     /// Takes a part of the node's state.
     fn save(&mut self, part: Part) -> Result<Saved, LogError>;
     /// Room on the disk, as far as the last write or upkeep has seen.
@@ -34,8 +40,9 @@ pub trait Journal: Send + 'static {
 /// What the log's thread tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
-    /// Everything up to this ticket is durable, and where the records of facts are that are so since the last report.
-    Persisted(Ticket, Vec<Option<Place>>),
+    /// Everything up to this ticket is durable, where the records of facts are that are so since the last report, and up to
+    /// which record the log is durable.
+    Persisted(Ticket, Vec<Option<Place>>, u64),
     /// A snapshot has these tasks, and takes the place of what is older.
     Moved(Vec<Moved>),
     /// The next part of the node's state is to be handed over, or the first.
@@ -43,6 +50,8 @@ pub enum Report {
         /// The first.
         anew: bool,
     },
+    /// A snapshot was given up, as the log cannot give the bodies of these tasks back.
+    BodiesLost(Vec<TaskId>),
     /// How the disk is, when that has changed.
     Disk(DiskReport),
 }
@@ -98,12 +107,13 @@ impl Store {
     pub fn start(
         journal: impl Journal,
         bounds: StoreBounds,
+        pace: ScrubPace,
         metrics: Arc<Metrics>,
         report: impl Fn(Report) + Send + 'static,
     ) -> std::io::Result<Store> {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
-        let work = move || work(&theirs, journal, &metrics, report);
+        let work = move || work(&theirs, journal, pace, &metrics, report);
         let thread = std::thread::Builder::new().name("norn-log".to_owned()).spawn(work)?;
         Ok(Store { shared, bounds, thread: Some(thread), untold: false })
     }
@@ -164,6 +174,7 @@ fn weight_bytes(record: &Record) -> usize {
         Record::Install { .. }
         | Record::Identity { .. }
         | Record::Boot { .. }
+        | Record::Unanswered { .. }
         | Record::Genesis(_)
         | Record::Mark { .. }
         | Record::Vote { .. }
@@ -200,14 +211,15 @@ impl Shared {
     }
 }
 
-fn work(shared: &Shared, mut journal: impl Journal, metrics: &Metrics, report: impl Fn(Report)) {
+fn work(shared: &Shared, mut journal: impl Journal, mut pace: ScrubPace, metrics: &Metrics, report: impl Fn(Report)) {
     let started = Instant::now();
     let now_us = || started.elapsed().as_micros() as u64;
     let mut again = false;
     let mut gauge = DiskGauge::default();
     loop {
         let look = gauge.is_watched().then_some(LOOK_INTERVAL);
-        let due = journal.commit_due_us().map(|due_us| Duration::from_micros(due_us.saturating_sub(now_us())));
+        let due_us = journal.commit_due_us().into_iter().chain(pace.due_us()).min();
+        let due = due_us.map(|due_us| Duration::from_micros(due_us.saturating_sub(now_us())));
         let due = due.into_iter().chain(look).min();
         let Some(Work { batches, part }) = shared.take(if again { Some(Duration::ZERO) } else { due }) else { break };
         let (began_us, syncs) = (now_us(), journal.syncs());
@@ -218,6 +230,7 @@ fn work(shared: &Shared, mut journal: impl Journal, metrics: &Metrics, report: i
                 }
             })
             .and_then(|()| part.map_or(Ok(()), |part| save(&mut journal, part, &report)))
+            .and_then(|()| scrub(&mut journal, &mut pace, now_us(), metrics))
             .and_then(|()| keep_up(&mut journal, &report));
         match done {
             Ok(more) => again = more,
@@ -250,7 +263,7 @@ fn write_batches(
     metrics.add(Counter::LogBatches, count as u64);
     metrics.set(Counter::LogSyncs, journal.syncs());
     shared.written(count, records.iter().map(weight_bytes).sum::<usize>());
-    report(Report::Persisted(highest, places));
+    report(Report::Persisted(highest, places, journal.synced()));
     Ok(())
 }
 
@@ -259,7 +272,28 @@ fn save(journal: &mut impl Journal, part: Part, report: &impl Fn(Report)) -> Res
     match journal.save(part)? {
         Saved::Part => report(Report::StateWanted { anew: false }),
         Saved::Whole => tracing::info!("a snapshot stands for all of the log before it"),
-        Saved::GivenUp(error) => tracing::warn!(%error, "a snapshot was given up; the log goes on without"),
+        Saved::GivenUp(error) => {
+            tracing::warn!(%error, "a snapshot was given up; the log goes on without");
+            if let SnapshotError::BodiesLost(ids) = error {
+                report(Report::BodiesLost(ids));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads a piece of what lies still, if it is time.
+fn scrub(journal: &mut impl Journal, pace: &mut ScrubPace, now_us: u64, metrics: &Metrics) -> Result<(), LogError> {
+    if pace.due_us().is_none_or(|due_us| now_us < due_us) {
+        return Ok(());
+    }
+    let scrubbed = journal.scrub()?;
+    pace.scrubbed(now_us, &scrubbed);
+    metrics.add(Counter::ScrubBytes, scrubbed.bytes);
+    metrics.add(Counter::ScrubPasses, u64::from(scrubbed.over));
+    if let Some(rot) = scrubbed.rot {
+        metrics.add(Counter::ScrubDamages, 1);
+        tracing::error!(%rot, "a file of the log is damaged; a snapshot takes its place at once, and the disk should be seen to");
     }
     Ok(())
 }
@@ -313,6 +347,10 @@ mod tests {
             None
         }
 
+        fn synced(&self) -> u64 {
+            7
+        }
+
         fn syncs(&self) -> u64 {
             0
         }
@@ -324,6 +362,10 @@ mod tests {
 
         fn upkeep(&mut self) -> Result<Upkeep, LogError> {
             Ok(Upkeep::Rest)
+        }
+
+        fn scrub(&mut self) -> Result<Scrubbed, LogError> {
+            Ok(Scrubbed::default())
         }
 
         fn save(&mut self, part: Part) -> Result<Saved, LogError> {
@@ -344,8 +386,10 @@ mod tests {
         let (reported, reports) = mpsc::channel();
         let bounds = StoreBounds { batches_max: 3, bytes_max: usize::MAX };
         let journal = Slow { log: Arc::clone(&log), go: gone };
-        let mut store =
-            Store::start(journal, bounds, Arc::default(), move |report| reported.send(report).unwrap()).unwrap();
+        let mut store = Store::start(journal, bounds, ScrubPace::new(0, 0), Arc::default(), move |report| {
+            reported.send(report).unwrap()
+        })
+        .unwrap();
         let batch = || vec![Record::Boot { count: 1 }];
         store.persist(Ticket(1), batch());
         store.wake();
@@ -358,16 +402,16 @@ mod tests {
         store.persist(Ticket(3), batch());
         assert!(store.is_full(), "the batch in the thread's hands counts");
         go.send(()).unwrap();
-        assert_eq!(reports.recv(), Ok(Report::Persisted(Ticket(1), Vec::new())));
+        assert_eq!(reports.recv(), Ok(Report::Persisted(Ticket(1), Vec::new(), 7)));
         go.send(()).unwrap();
-        assert_eq!(reports.recv(), Ok(Report::Persisted(Ticket(3), Vec::new())));
+        assert_eq!(reports.recv(), Ok(Report::Persisted(Ticket(3), Vec::new(), 7)));
         assert!(!store.is_full());
         // A part of the state is written behind what was handed over before it.
         store.save(Part { records: batch(), ..Part::default() });
         store.persist(Ticket(4), batch());
         store.wake();
         go.send(()).unwrap();
-        assert_eq!(reports.recv(), Ok(Report::Persisted(Ticket(4), Vec::new())));
+        assert_eq!(reports.recv(), Ok(Report::Persisted(Ticket(4), Vec::new(), 7)));
         assert_eq!(reports.recv(), Ok(Report::StateWanted { anew: false }));
         store.close();
         assert_eq!(

@@ -42,6 +42,8 @@ pub trait Disk {
     fn sync(&mut self, file: &str) -> Result<(), DiskError>;
     /// Makes names durable.
     fn sync_directory(&mut self) -> Result<(), DiskError>;
+    /// The next reads of a file should come from the disk, whatever is remembered of it elsewhere; as far as that can be had.
+    fn forget(&self, _file: &str) {}
     /// Bytes for which there is room besides what is there.
     fn space(&self) -> Result<u64, DiskError> {
         Ok(u64::MAX)

@@ -6,6 +6,7 @@ use super::frame::Encoder;
 use super::places;
 use super::policy::{SyncPolicy, Unsynced};
 use super::recovery::{self, OpenError, Position, Replay, Replayed, Survey};
+use super::scrub::Scrub;
 use super::segment::{self, Header};
 use super::slot::{SLOT_BYTES, Slot};
 use super::space::Space;
@@ -141,6 +142,7 @@ pub struct Log<D> {
     compaction: Compaction,
     ahead: Ahead,
     space: Space,
+    pub(super) scrub: Scrub,
     stats: Stats,
 }
 
@@ -154,6 +156,7 @@ impl<D: Disk> Log<D> {
         let mut log = Log {
             ahead: Ahead::new(config.ahead_bytes, config.segment_bytes),
             space: Space::new(config.reserve_bytes),
+            scrub: Scrub::default(),
             disk,
             config,
             identity: found.unwrap_or_else(draw),
@@ -239,6 +242,11 @@ impl<D: Disk> Log<D> {
         if self.unsynced { self.waiting.due_us(self.config.sync) } else { None }
     }
 
+    /// Ordinal of the last record up to which all is durable.
+    pub fn synced(&self) -> u64 {
+        self.synced
+    }
+
     /// Room on the disk, as far as the last write or look has seen.
     pub fn room(&self) -> Room {
         self.space.room()
@@ -271,7 +279,11 @@ impl<D: Disk> Log<D> {
         &mut self.disk
     }
 
-    fn check_phase(&self) -> Result<(), LogError> {
+    pub(super) fn position(&self) -> &Position {
+        &self.position
+    }
+
+    pub(super) fn check_phase(&self) -> Result<(), LogError> {
         match &self.phase {
             Phase::Ready => Ok(()),
             Phase::Poisoned(error) => Err(error.clone()),

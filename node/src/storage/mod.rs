@@ -39,7 +39,8 @@
 //! magic and without slots, and then the same frames with ordinals of its own.
 //!
 //! What it does not promise: damage to the last batch before a crash looks like a torn write and is cut with it
-//! (`recovery.rs` says why), and a last segment that was taken away is not missed. Both need a peer that remembers.
+//! (`recovery.rs` says why), and a last segment that was taken away is not missed. Both need a peer that remembers, and have it
+//! (`protocol::membership::copy`).
 
 mod ahead;
 pub mod disk;
@@ -51,6 +52,7 @@ mod policy;
 mod reader;
 pub mod recovery;
 pub mod repair;
+pub mod scrub;
 mod segment;
 mod sequence;
 mod slot;

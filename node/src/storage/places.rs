@@ -145,12 +145,16 @@ pub(crate) fn fill(
     gaps: &[Gap],
 ) -> Result<Vec<Record>, SnapshotError> {
     let wanted: Vec<Wanted> = gaps.iter().map(|gap| gap.wanted).collect();
+    let mut lost = Vec::new();
     for (gap, body) in gaps.iter().zip(read_bodies(read, &wanted)) {
-        let body = body.filter(|spec| gap.wanted.is(spec)).ok_or(SnapshotError::BodyLost(gap.wanted.id))?;
+        let Some(body) = body.filter(|spec| gap.wanted.is(spec)) else {
+            lost.push(gap.wanted.id);
+            continue;
+        };
         let Record::Facts { items, .. } = &mut records[gap.record] else { panic!("only tasks lack bodies") };
         Arc::get_mut(items).expect("nobody else has a part of the state")[gap.item].1.spec = Some(body);
     }
-    Ok(records)
+    if lost.is_empty() { Ok(records) } else { Err(SnapshotError::BodiesLost(lost)) }
 }
 
 #[cfg(test)]

@@ -79,6 +79,7 @@ impl Unsynced {
             Record::Facts { .. } | Record::Owed { .. } | Record::Handed { .. } => self.facts += 1,
             Record::Identity { .. }
             | Record::Boot { .. }
+            | Record::Unanswered { .. }
             | Record::Genesis(_)
             | Record::Mark { .. }
             | Record::Vote { .. }

@@ -56,9 +56,10 @@ pub enum SnapshotError {
     /// A record that could not be read back.
     #[error("a record of {0} bytes is too large")]
     RecordTooLarge(usize),
-    /// A task whose body is not where it was. As long as it is not back, the log must stay as it is.
-    #[error("the body of task {0} cannot be read back")]
-    BodyLost(TaskId),
+    /// Tasks whose bodies are not where they were, of one part of the state. As long as they are not back, the log must stay
+    /// as it is.
+    #[error("the bodies of {} tasks cannot be read back, that of {} first", .0.len(), .0[0])]
+    BodiesLost(Vec<TaskId>),
 }
 
 /// Writes a snapshot. Whatever it returns an error from, it is of no use afterwards.

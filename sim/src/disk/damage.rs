@@ -74,12 +74,16 @@ impl SimDisk {
         self.0.borrow_mut().keeps_earlier = true;
     }
 
+    /// Whether all that is on the disk is at rest.
+    pub fn is_settled(&self) -> bool {
+        self.0.borrow().is_settled()
+    }
+
     /// Damages what is on the disk, somewhere. None if there is nothing that could be damaged so: no second file, no
     /// earlier sector, only zeroes already. No process may be using the disk, and a crash must have settled what it left.
     pub fn damage(&self, harm: Harm, random: &mut Random) -> Option<Damage> {
         let mut directory = self.0.borrow_mut();
-        let settled = directory.pending.is_empty() && directory.files.values().all(|file| file.pending.is_empty());
-        assert!(settled, "damage is done to bytes at rest");
+        assert!(directory.is_settled(), "damage is done to bytes at rest");
         let places = (0..ATTEMPTS).find_map(|_| directory.damage(harm, random))?;
         Some(Damage { harm, places })
     }
@@ -96,6 +100,10 @@ fn draw_range(length: usize, bytes: usize, random: &mut Random) -> Range<usize> 
 }
 
 impl Directory {
+    fn is_settled(&self) -> bool {
+        self.pending.is_empty() && self.files.values().all(|file| file.pending.is_empty())
+    }
+
     /// Tries one place, drawn at random; none if nothing changed there.
     fn damage(&mut self, harm: Harm, random: &mut Random) -> Option<Vec<Place>> {
         let name = self.draw_name(random)?;

@@ -251,6 +251,11 @@ impl Property for Durability {
             Happening::Observed { node, observation: Observation::HintOrphaned { id }, .. } => {
                 self.ghosts.entry(*node).or_default().orphaned.insert(*id);
             }
+            Happening::Spoiled { node, left } => {
+                let ghost = self.ghosts.entry(*node).or_default();
+                let left: BTreeSet<Lesson> = left.iter().flat_map(lessons_of).collect();
+                ghost.lost.extend(ghost.durable.difference(&left));
+            }
             Happening::Replied { request, response } => return self.reply(history, request, response),
             Happening::Recovered { node, tasks } => return self.recovered(history, *node, tasks),
             _ => {}

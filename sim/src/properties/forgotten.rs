@@ -147,7 +147,9 @@ impl Property for Forgotten {
                     }
                 }
             }
-            Happening::Damaged { node, .. } => self.ghosts.entry(*node).or_default().damaged = true,
+            Happening::Damaged { node, .. } | Happening::Spoiled { node, .. } => {
+                self.ghosts.entry(*node).or_default().damaged = true
+            }
             _ => {}
         }
         Ok(())

@@ -10,7 +10,7 @@ use norn_client::wire::{
 use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
 use norn_node::protocol::membership::DiskWord;
-use norn_node::protocol::peer::{Heartbeat, Level, Outcome, RecentPart, Step};
+use norn_node::protocol::peer::{Heartbeat, Level, LogWord, Outcome, RecentPart, Step};
 use norn_node::protocol::task::Task;
 use norn_node::protocol::{PeerMessage, Record};
 use serde::Serialize;
@@ -102,6 +102,7 @@ pub fn records() -> Vec<Record> {
         Record::Owed { to: NODE, partition: PARTITION, since_ms: 1_700_000_000_000, ids: vec![id(0)] },
         Record::Handed { to: Some(NODE), partition: PARTITION, ids: vec![id(0)] },
         Record::Boot { count: 2 },
+        Record::Unanswered { began: Some(1) },
     ]
 }
 
@@ -204,6 +205,10 @@ fn heartbeat() -> Heartbeat {
         standing: Default::default(),
         holes: true,
         disk: DiskWord { sync_us: 700, slow: true },
+        start: 1 << 60,
+        durable: 700,
+        seen_start: 1 << 61,
+        remembers: 600,
     }
 }
 
@@ -232,6 +237,7 @@ fn peer_messages() -> Vec<PeerMessage> {
         },
         Step::Want { partition: PARTITION, salt: 5, bucket: 700, after: None, hashes: hashes() },
     ];
+    let word = LogWord { boot: 3, durable: 700 };
     vec![
         PeerMessage::Heartbeat(Box::new(heartbeat())),
         PeerMessage::Vote { partition: PARTITION, epoch: 6, candidate: replica, viewstamp: VIEWSTAMP },
@@ -246,9 +252,10 @@ fn peer_messages() -> Vec<PeerMessage> {
             boot: 3,
             holes: false,
             outcomes: vec![Outcome::Stored, Outcome::Future],
+            log: word,
         },
         PeerMessage::Hint { number: 8, partition: PARTITION, items: items(), forgets: None },
-        PeerMessage::Hinted { number: 8, partition: PARTITION, outcomes: vec![Outcome::TooOld], boot: 3 },
+        PeerMessage::Hinted { number: 8, partition: PARTITION, outcomes: vec![Outcome::TooOld], boot: 3, log: word },
         PeerMessage::Roots { roots: vec![(PARTITION, 1 << 90)], round: 3 },
         PeerMessage::Recent { boot: 3, parts: vec![recent] },
         PeerMessage::Steps { steps },

@@ -5,7 +5,7 @@ use crate::config::mutant;
 use crate::limits::{ID_AHEAD_MS_MAX, ORPHANS_MAX};
 use crate::protocol::consistent::ReplicaId;
 use crate::protocol::event::ClientId;
-use crate::protocol::peer::{Items, Outcome, PeerMessage};
+use crate::protocol::peer::{Items, LogWord, Outcome, PeerMessage};
 use crate::protocol::task::{Cancel, Completed, Task};
 use crate::protocol::{Node, Observation, ring};
 use norn_client::wire::error::{Error, ErrorCode};
@@ -325,7 +325,7 @@ impl Node {
             self.outbox.observe(Observation::Refused { what: "write to a partition that is not held here" });
             return;
         };
-        let (own, boot, holes) = (replica.register.me, self.boot, replica.healing.wound.facts);
+        let (own, boot, holes) = (replica.register.me, self.boot, !self.speaks_for(partition));
         self.asks.exchange.yield_to(items);
         let outcomes: Vec<Outcome> = items.iter().map(|(id, delta)| self.admit(partition, id, delta)).collect();
         let stored = |outcome: &Outcome| matches!(outcome, Outcome::Stored | Outcome::StoredOrphan);
@@ -335,7 +335,8 @@ impl Node {
             let admitted = items.iter().zip(&outcomes).filter(|(_, outcome)| stored(outcome));
             self.learn(partition, admitted.map(|(item, _)| item.clone()).collect());
         }
-        let answer = PeerMessage::Written { ask, partition, replica: own, outcomes, boot, holes };
+        let answer =
+            PeerMessage::Written { ask, partition, replica: own, outcomes, boot, holes, log: LogWord::default() };
         if not_durable {
             self.outbox.send(from, answer);
         } else {

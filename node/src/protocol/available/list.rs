@@ -108,7 +108,7 @@ impl Node {
         let exhausted = heads.peek().is_none_or(|Reverse((id, _))| to.is_some_and(|to| *id > to));
         let end = if exhausted { None } else { end };
         // The answer does not speak for partitions of which something is forgotten.
-        let whole = |id: &PartitionId| !self.partitions[id].healing.wound.facts;
+        let whole = |id: &PartitionId| self.speaks_for(*id);
         let partitions = partitions.into_iter().filter(whole).collect();
         drop(sources);
         self.send_whole(from, PeerMessage::ListAnswer { ask, partitions, tasks, end }, lacks, false);

@@ -162,7 +162,7 @@ impl Node {
             task,
             cell: register.cell(id).cloned(),
             viewstamp: register.viewstamp,
-            holes: replica.healing.wound.facts,
+            holes: !self.speaks_for(partition),
         };
         Some((known, wanted))
     }

@@ -544,7 +544,7 @@ impl Node {
     fn pulled_from_quorum(&self, state: &ProbeAsk, partition: PartitionId) -> bool {
         let answered = state.answered.get(&partition);
         let replica = &self.partitions[&partition];
-        let own = |node| node == self.me && !replica.healing.wound.facts;
+        let own = |node| node == self.me && self.speaks_for(partition);
         replica.register.quorum(|node| own(node) || answered.is_some_and(|nodes| nodes.contains(&node)))
     }
 
@@ -581,7 +581,7 @@ impl Node {
             replica.cohort.contains(&from) && replica.register.leading().is_none()
         };
         for replica in self.partitions.values().filter(follows) {
-            if !replica.healing.wound.facts {
+            if self.speaks_for(replica.id) {
                 partitions.push(replica.id);
             }
             let indices = queues.iter().filter_map(|queue| replica.store.index().queue(queue));

@@ -6,7 +6,7 @@ use super::table::Table;
 use super::{Epoch, ReplicaId, Viewstamp, rules};
 use crate::config::mutant;
 use crate::limits::EPOCH_STEP_MAX;
-use crate::protocol::peer::PeerMessage;
+use crate::protocol::peer::{LogWord, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
@@ -141,7 +141,15 @@ impl Node {
         register.seen = register.seen.max(epoch);
         register.voted_for = Some(candidate);
         let (replica, viewstamp) = (register.me, register.viewstamp);
-        let answer = PeerMessage::VoteAnswer { partition, epoch, replica, granted: true, promised: epoch, viewstamp };
+        let answer = PeerMessage::VoteAnswer {
+            partition,
+            epoch,
+            replica,
+            granted: true,
+            promised: epoch,
+            viewstamp,
+            log: LogWord::default(),
+        };
         if not_durable {
             self.outbox.send(candidate.node, answer);
         } else {
@@ -177,7 +185,15 @@ impl Node {
             self.await_leader_again(partition);
         } else {
             let (replica, promised, viewstamp) = (register.me, register.promised, register.viewstamp);
-            let answer = PeerMessage::VoteAnswer { partition, epoch, replica, granted: false, promised, viewstamp };
+            let answer = PeerMessage::VoteAnswer {
+                partition,
+                epoch,
+                replica,
+                granted: false,
+                promised,
+                viewstamp,
+                log: LogWord::default(),
+            };
             self.outbox.send(from, answer);
         }
     }

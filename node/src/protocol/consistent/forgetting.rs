@@ -33,7 +33,7 @@ use super::{Epoch, ReplicaId};
 use crate::config::mutant;
 use crate::limits::{FORGET_TASKS_MAX, RETIRE_TASKS_MAX};
 use crate::protocol::partition::wound::agreements_needed;
-use crate::protocol::peer::PeerMessage;
+use crate::protocol::peer::{LogWord, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::task::{Content, Task, Tomb};
 use crate::protocol::timers::Key;
@@ -257,7 +257,10 @@ impl Node {
         self.learn(partition, fresh);
         let old = |(id, _): &(TaskId, Tomb)| is_old(id, self.config.forget_after_ms, self.now.wall_ms);
         if asked && !holes && items.iter().all(old) {
-            self.outbox.send_durable(from, PeerMessage::Buried { partition, epoch, number, replica: own });
+            self.outbox.send_durable(
+                from,
+                PeerMessage::Buried { partition, epoch, number, replica: own, log: LogWord::default() },
+            );
         }
     }
 
@@ -364,7 +367,8 @@ impl Node {
         if open {
             self.forget(partition);
         }
-        self.outbox.send_durable(from, PeerMessage::Forgot { partition, epoch, count, replica });
+        self.outbox
+            .send_durable(from, PeerMessage::Forgot { partition, epoch, count, replica, log: LogWord::default() });
     }
 
     /// Removes what the table says is forgotten, which is committed.

@@ -5,7 +5,7 @@ use super::{Epoch, ReplicaId, Viewstamp, Waiting, rules};
 use crate::config::mutant;
 use crate::limits::{OPS_PER_MESSAGE_MAX, OPS_UNCOMMITTED_MAX};
 use crate::protocol::partition::{Partition, Wound};
-use crate::protocol::peer::{DoneFlag, PeerMessage};
+use crate::protocol::peer::{DoneFlag, LogWord, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
@@ -293,6 +293,13 @@ impl Node {
         self.acknowledge(partition, from, missing);
     }
 
+    /// Its start is answered: the replica tells its leader where it stands, as it may have passed over what was sent.
+    pub(in crate::protocol) fn ask_for_operations(&mut self, partition: PartitionId) {
+        if let Some(leader) = self.partitions[&partition].register.leader {
+            self.refuse(partition, leader.node);
+        }
+    }
+
     fn refuse(&mut self, partition: PartitionId, leader: NodeId) {
         let register = &self.partitions[&partition].register;
         let (replica, promised, viewstamp) = (register.me, register.promised, register.viewstamp);
@@ -305,7 +312,9 @@ impl Node {
         let replica = &self.partitions[&partition];
         let (register, done, wound) = (&replica.register, replica.done_flags(), replica.healing.wound);
         let (epoch, length, replica) = (register.viewstamp.epoch, register.viewstamp.length, register.me);
-        self.outbox.send_durable(leader, PeerMessage::Ack { partition, epoch, replica, length, done, missing, wound });
+        let log = LogWord::default();
+        let ack = PeerMessage::Ack { partition, epoch, replica, length, done, missing, wound, log };
+        self.outbox.send_durable(leader, ack);
     }
 
     /// The leader's acknowledgement to itself. What it knows to have ended it does not need to be told.
@@ -314,7 +323,8 @@ impl Node {
         let (register, wound) = (&replica.register, replica.healing.wound);
         let Viewstamp { epoch, length } = register.viewstamp;
         let (replica, done, missing) = (register.me, Vec::new(), Vec::new());
-        let ack = PeerMessage::Ack { partition, epoch, replica, length, done, missing, wound };
+        let log = LogWord::default();
+        let ack = PeerMessage::Ack { partition, epoch, replica, length, done, missing, wound, log };
         self.outbox.send_durable(self.me, ack);
     }
 

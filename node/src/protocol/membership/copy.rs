@@ -1,40 +1,209 @@
-//! A node that finds that its log is an earlier copy of itself, or that another process runs on a copy.
+//! A node that finds that its log is an earlier state of itself, or that another process runs on a copy.
 //!
-//! Whoever restores yesterday's image of a disk, or starts two nodes on copies of one, makes a replica that forgot what it
-//! promised. The log cannot tell. Peers can: each heartbeat says which start and which heartbeat of the receiver its sender has
-//! heard last. A start is told only once it is on disk, and each start counts one more than the one before, so a later one
-//! than this was heard only if this log is not the latest; and a heartbeat of this very start that this process did not send
-//! was sent by another one. Such a log is retired for ever, as the next start would count further, and be believed.
+//! Whoever restores yesterday's image of a disk, starts two nodes on copies of one, or has a disk that said to have written
+//! what it lost, makes a replica that forgot what it promised. The log alone cannot tell. Peers can, as they remember, in
+//! memory, how far they have heard that a node's log is durable:
 //!
-//! This is best effort: it needs a peer that lives and remembers, and sees nothing where the node was not started since the
-//! image was taken.
+//! - Every heartbeat says how far its sender's log is durable, and so does every message that rests on the disk
+//!   ([`LogWord`]): a vote, an acknowledgement of operations, of a write, of tombstones, of what is forgotten. **Whoever
+//!   relies on a promise therefore remembers at least as much as the promise rests on**, from the very message on which
+//!   it relies; nothing has to come after it.
+//! - Every heartbeat answers the latest start of its receiver that was heard: the start's count, a number that was drawn for
+//!   it, and how far the log was durable in all starts before. A start is told only once it is on disk, so no log that
+//!   lacks it is the latest.
+//!
+//! A node retires for ever (`Record::Retired`, which no start gets past) when it learns that
+//!
+//! 1. a later start than its own was heard;
+//! 2. its own start was heard with another number: another process counted alike, from an image of before its start;
+//! 3. more was durable in starts before this one than the log had when this start began. What it has appended since is left
+//!    out, or a log that has grown anew would look as long as the one that is lost; nor does what starts have appended count
+//!    that nobody has answered. So where the first of those began stays in the log ([`Record::Unanswered`]) until a start is
+//!    answered by anybody, and no more than that is told before the log says so.
+//!
+//! **Until it is answered a start promises nothing.** Per partition, a replica neither votes, campaigns, acknowledges
+//! operations, leads, nor says that it knows all that it should ([`Node::speaks_for`]; its writes count as those of a replica
+//! with holes) before a majority of the cohort less itself has answered this start; and a node of which so much of the
+//! cluster has not answered lends no ids. Whoever has answered takes nothing more from its earlier starts: their votes and
+//! acknowledgements that are still on the way are dropped, as if the network had lost them. So if one of those who answer
+//! has relied on a promise which the log lacks, or heard of it, the node retires before it can break it, and if the promise
+//! comes to one of them later, nobody relies on it.
+//!
+//! **Why this is enough to go on.** Whoever could use a vote or an acknowledgement of this replica hears it and is heard by
+//! it, and so can answer it. With an empty memory, after a restart of its own, it answers as well: a cluster of which all
+//! nodes start at once goes on after one round trip. A single replica waits for nobody.
+//!
+//! **What this cannot do.** It is best effort: a promise that only such peers relied on as are down, cut off, or have been
+//! started since is not remembered by those who answer. In a cohort of three one answer is enough, and it may be that of
+//! the other one. A log that lost its end and of which nobody heard is just shorter. And a disk of a single replica has no
+//! witness.
 
-use crate::protocol::effect::Effect;
+use super::Peer;
+use crate::config::mutant;
+use crate::protocol::effect::{Effect, Ticket};
+use crate::protocol::peer::{Heartbeat, LogWord};
 use crate::protocol::record::Record;
 use crate::protocol::{Node, Observation};
-use norn_client::wire::NodeId;
+use norn_client::wire::{NodeId, PartitionId};
+
+/// The own log, as it is told to peers.
+#[derive(Debug, Default)]
+pub struct OwnLog {
+    /// Drawn for this start.
+    pub start: u64,
+    /// All up to this record was durable when this start began; or an earlier one, if no start since then was answered.
+    pub began: u64,
+    /// The log says that no start was answered since it was so long.
+    pub unanswered: Option<u64>,
+    /// With this the log says that a start was answered.
+    answered_at: Option<Ticket>,
+    /// All up to this record may be said to be durable.
+    pub durable: u64,
+}
+
+/// What is remembered of a peer's log: up to which record it was durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Memory {
+    /// The latest start that anything is remembered of.
+    boot: u64,
+    /// In this start.
+    durable: u64,
+    /// In all starts before.
+    before: u64,
+}
+
+impl Memory {
+    fn note(&mut self, word: LogWord) {
+        if word.boot > self.boot {
+            *self = Memory { boot: word.boot, durable: word.durable, before: self.before.max(self.durable) };
+        } else if word.boot == self.boot {
+            self.durable = self.durable.max(word.durable);
+        } else {
+            self.before = self.before.max(word.durable);
+        }
+    }
+
+    /// What was durable in starts before this one.
+    pub fn before(&self, boot: u64) -> u64 {
+        if boot > self.boot { self.before.max(self.durable) } else { self.before }
+    }
+}
 
 impl Node {
-    /// Whether what a peer has heard of this node shows that its log is a copy; if so, it is retired.
-    pub(in crate::protocol) fn retire_if_copied(&mut self, from: NodeId, (boot, number): (u64, u64)) -> bool {
-        let Some(peer) = self.peers.get(&from) else { return false };
-        let reason = if boot > self.boot {
-            let own = self.boot;
-            format!(
-                "node {from} has heard start {boot} of this node, and this is start {own}: its log is an earlier copy"
-            )
-        } else if boot == self.boot && number > peer.sent {
-            format!(
-                "node {from} has heard another process that is this node, in the same start: one runs on a copy of its log"
-            )
-        } else {
+    /// A start begins on a log that is durable so far.
+    pub(in crate::protocol) fn begin_log(&mut self, durable: u64) {
+        let began = self.log.unanswered.map_or(durable, |before| before.min(durable));
+        let start = self.random.bits().max(1);
+        self.log = OwnLog { start, began, unanswered: Some(began), answered_at: None, durable: began };
+        self.outbox.persist(Record::Unanswered { began: Some(began) });
+        self.outbox.set_log(LogWord { boot: self.boot, durable: began });
+    }
+
+    /// Everything up to the ticket is on disk, and the log is durable so far.
+    pub(in crate::protocol) fn note_durable(&mut self, ticket: Ticket, durable: u64) {
+        if self.log.answered_at.is_some_and(|answered| ticket >= answered) {
+            assert!(durable >= self.log.durable, "a log does not become shorter while it is used");
+            self.log.durable = durable;
+            self.outbox.set_log(LogWord { boot: self.boot, durable });
+        }
+    }
+
+    /// Whether enough peers have answered this start for the replica to promise anything.
+    pub(in crate::protocol) fn is_answered(&self, partition: PartitionId) -> bool {
+        let answered = self.partitions.get(&partition).is_some_and(|replica| replica.answered);
+        answered || mutant!(self.config, UnansweredCounts)
+    }
+
+    /// Whether what a replica does not know of tasks is not so: nothing is missing in its log, as far as anybody knows.
+    pub(in crate::protocol) fn speaks_for(&self, partition: PartitionId) -> bool {
+        let whole = self.partitions.get(&partition).is_some_and(|replica| !replica.healing.wound.facts);
+        whole && self.is_answered(partition)
+    }
+
+    /// Whether so many members have answered this start that this node is no earlier image, as far as a majority knows.
+    pub(in crate::protocol) fn may_lend(&self) -> bool {
+        let answered = self.peers.values().filter(|peer| peer.answered).count();
+        answered >= self.peers.len().div_ceil(2) || mutant!(self.config, UnansweredCounts)
+    }
+
+    /// What a message says of its sender's log is remembered. False: it is of an earlier start than the latest, and is to
+    /// be dropped, as that start may have been forgotten.
+    pub(in crate::protocol) fn note_log(&mut self, from: NodeId, word: LogWord) -> bool {
+        let Some(peer) = self.peers.get_mut(&from) else { return false };
+        peer.memory.note(word);
+        word.boot >= peer.boot
+    }
+
+    /// Whether what a peer remembers of this node shows that its log is a copy; if so, it is retired. Else it may be an answer.
+    pub(in crate::protocol) fn retire_if_copied(&mut self, from: NodeId, heartbeat: &Heartbeat) -> bool {
+        let Some(reason) = self.copied(from, heartbeat) else {
+            if heartbeat.seen.0 == self.boot {
+                self.answered_by(from);
+            }
             return false;
         };
+        if mutant!(self.config, UnansweredCounts) {
+            return false;
+        }
         self.retired = true;
         self.outbox.persist(Record::Retired { reason: reason.clone() });
         self.outbox.observe(Observation::Retired { reason });
         // Nothing is handed over: what it says cannot be trusted.
         self.outbox.effect(Effect::Stopped);
         true
+    }
+
+    fn copied(&self, from: NodeId, heartbeat: &Heartbeat) -> Option<String> {
+        let (heard, own, began) = (heartbeat.seen.0, self.boot, self.log.began);
+        if heard > own {
+            return Some(format!(
+                "node {from} has heard start {heard} of this node, and this is start {own}: its log is an earlier copy"
+            ));
+        }
+        if heard < own {
+            return None;
+        }
+        if heartbeat.seen_start != self.log.start {
+            return Some(format!(
+                "node {from} has heard another process that is this node, in the same start: one runs on a copy of its log"
+            ));
+        }
+        let remembered = heartbeat.remembers;
+        (remembered > began).then(|| {
+            format!(
+                "node {from} remembers that the log of this node was durable up to record {remembered}, and this start began \
+                 behind record {began}: its log is an earlier copy, or its disk has lost the end"
+            )
+        })
+    }
+
+    /// A peer has answered this start, and remembers nothing that is not here.
+    fn answered_by(&mut self, from: NodeId) {
+        let Some(Peer { answered, .. }) = self.peers.get_mut(&from) else { return };
+        if std::mem::replace(answered, true) {
+            return;
+        }
+        self.count_answers();
+    }
+
+    /// Lets those replicas promise something of which enough others have answered.
+    pub(in crate::protocol) fn count_answers(&mut self) {
+        let anybody = self.peers.is_empty() || self.peers.values().any(|peer| peer.answered);
+        if anybody && self.log.unanswered.take().is_some() {
+            // Before whatever a replica promises from now on.
+            self.outbox.persist(Record::Unanswered { began: None });
+            self.log.answered_at = Some(self.outbox.ticket());
+        }
+        let waiting = self.partitions.iter().filter(|(_, replica)| !replica.answered);
+        let waiting: Vec<PartitionId> = waiting.map(|(id, _)| *id).collect();
+        for partition in waiting {
+            let answered = |node: &&NodeId| self.peers.get(node).is_some_and(|peer| peer.answered);
+            let cohort = &self.partitions[&partition].cohort;
+            if cohort.iter().filter(answered).count() < cohort.len() / 2 {
+                continue;
+            }
+            self.partitions.get_mut(&partition).expect("just listed").answered = true;
+            self.ask_for_operations(partition);
+        }
     }
 }

@@ -14,6 +14,7 @@ use crate::config::mutant;
 use crate::protocol::clocks::RoundTrip;
 use crate::protocol::consistent::Epoch;
 use crate::protocol::consistent::register::Leader;
+pub use copy::{Memory, OwnLog};
 pub use disk::{DiskReport, DiskWord, OwnDisk, Room, SLOW_US_MIN};
 use norn_client::wire::response::Standing;
 use norn_client::wire::{NodeId, PartitionId};
@@ -52,6 +53,12 @@ pub struct Peer {
     knows_start: bool,
     /// What it said in starts before this one does not count: it has lost something since.
     pub counts_from: u64,
+    /// As `boot`, a number that was drawn for that start.
+    start: u64,
+    /// How far its log was durable.
+    memory: Memory,
+    /// It has answered a heartbeat of this node's present start.
+    answered: bool,
 }
 
 #[cfg(test)]
@@ -109,11 +116,9 @@ impl Node {
     /// Sends heartbeats, and looks who is silent.
     pub(super) fn beat(&mut self) {
         self.timers.set(Key::Heartbeat, self.after_ms(self.config.heartbeat_ms));
-        let hears: Vec<NodeId> = self.peers.keys().copied().filter(|node| self.is_alive(*node)).collect();
         let peers: Vec<NodeId> = self.peers.keys().copied().collect();
         for node in peers {
-            let heartbeat = self.heartbeat_for(node, hears.clone());
-            self.outbox.send(node, PeerMessage::Heartbeat(Box::new(heartbeat)));
+            self.send_heartbeat(node);
         }
         self.look_for_silent_leaders();
         self.step_down_without_quorum();
@@ -121,10 +126,17 @@ impl Node {
         self.judge_disk();
     }
 
-    fn heartbeat_for(&mut self, node: NodeId, hears: Vec<NodeId>) -> Heartbeat {
+    fn send_heartbeat(&mut self, node: NodeId) {
+        let heartbeat = self.heartbeat_for(node);
+        self.outbox.send(node, PeerMessage::Heartbeat(Box::new(heartbeat)));
+    }
+
+    fn heartbeat_for(&mut self, node: NodeId) -> Heartbeat {
+        let hears: Vec<NodeId> = self.peers.keys().copied().filter(|node| self.is_alive(*node)).collect();
         let leads: Vec<(PartitionId, Epoch)> = self.led().collect();
         let (now, boot, leads_version, standing) = (self.now, self.boot, self.leads_version, self.clocks.standing());
         let (holes, disk) = (self.has_holes(), self.disk.word());
+        let OwnLog { start, durable, .. } = self.log;
         let peer = self.peers.get_mut(&node).expect("asked for members only");
         peer.sent += 1;
         let number = peer.sent;
@@ -151,6 +163,10 @@ impl Node {
             standing,
             holes,
             disk,
+            start,
+            durable,
+            seen_start: peer.start,
+            remembers: peer.memory.before(peer.boot),
         }
     }
 
@@ -178,18 +194,23 @@ impl Node {
         let now = self.now;
         let gap_us = self.config.election_timeout_ms * 1_000;
         let believed = mutant!(self.config, LeaderBelieved);
-        if self.retire_if_copied(from, heartbeat.seen) {
+        if self.retire_if_copied(from, &heartbeat) {
             return;
         }
         let Some(peer) = self.peers.get_mut(&from) else { return };
+        // Of two processes in one start the one that was heard first counts; the other is told so.
+        let other = heartbeat.boot == peer.boot && heartbeat.start != peer.start;
         if heartbeat.boot < peer.boot
+            || other
             || (heartbeat.boot == peer.boot && peer.latest.is_some_and(|(number, ..)| number >= heartbeat.number))
         {
             return;
         }
         let restarted = heartbeat.boot > peer.boot && peer.boot > 0 && !believed;
-        if believed && heartbeat.boot > peer.boot {
+        let new = heartbeat.boot > peer.boot;
+        if believed && new {
             (peer.boot, peer.latest, peer.leads_version) = (heartbeat.boot, None, 0);
+            peer.start = heartbeat.start;
         }
         if heartbeat.boot > peer.boot {
             *peer = Peer {
@@ -198,6 +219,9 @@ impl Node {
                 sent: peer.sent,
                 up_since_us: now.mono_us,
                 counts_from: peer.counts_from,
+                start: heartbeat.start,
+                memory: peer.memory,
+                answered: peer.answered,
                 ..Peer::default()
             };
         }
@@ -221,6 +245,10 @@ impl Node {
         peer.leads_known = if heartbeat.leads_known.0 == self.boot { heartbeat.leads_known.1 } else { 0 };
         if restarted {
             self.on_peer_restarted(from);
+        }
+        if new {
+            // It promises nothing before it is answered.
+            self.send_heartbeat(from);
         }
         if heartbeat.holes {
             self.on_holes(from, heartbeat.boot);

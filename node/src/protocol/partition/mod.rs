@@ -39,6 +39,8 @@ pub struct Partition {
     pub to_drop: BTreeSet<TaskId>,
     /// What of the log was lost, and is not healed.
     pub healing: Healing,
+    /// Enough others have answered this start.
+    pub answered: bool,
     /// When a `Wake` was last sent.
     pub woke_us: u64,
     /// Since the start: up to this number, what the table says is forgotten was forgotten here.
@@ -56,6 +58,7 @@ impl Partition {
             published: BTreeMap::new(),
             to_drop: BTreeSet::new(),
             healing: Healing::default(),
+            answered: false,
             woke_us: 0,
             forgot: 0,
         }

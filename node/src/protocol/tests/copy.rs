@@ -34,14 +34,187 @@ fn of_two_nodes_on_one_log_one_retires() {
     cluster.advance(2_000);
     // It has said less than the other one, and hears what a peer has heard.
     let mut effects = Vec::new();
-    copy.start(cluster.now, &mut effects);
-    copy.step(cluster.now, Event::Persisted { ticket: Ticket(1), places: Vec::new() }, &mut effects);
+    copy.start(cluster.now, cluster.logs[0].len() as u64, &mut effects);
+    copy.step(cluster.now, Event::Persisted { ticket: Ticket(1), places: Vec::new(), durable: 0 }, &mut effects);
     let number = cluster.nodes[1].peers[&NodeId(1)].latest_number();
     assert!(number > 10);
     let first = first_heartbeat(cluster.nodes[1].boot, cluster.now);
-    let heartbeat = Heartbeat { seen: (copy.boot, number), ..first };
+    let heartbeat = Heartbeat { seen: (copy.boot, number), seen_start: cluster.nodes[0].log.start, ..first };
     let message = PeerMessage::Heartbeat(Box::new(heartbeat));
     copy.step(cluster.now, Event::Peer { from: NodeId(2), message }, &mut effects);
     assert!(copy.is_retired() && effects.iter().any(|effect| matches!(effect, Effect::Stopped)));
     assert!(!cluster.nodes[0].is_retired());
+}
+
+/// Replaces a log by its first records, and starts the node on them.
+fn restore(cluster: &mut Cluster, index: usize, records: usize) {
+    cluster.logs[index].truncate(records);
+    cluster.restart(index);
+}
+
+fn partition_of(cluster: &Cluster) -> PartitionId {
+    *cluster.nodes[0].partitions.keys().next().expect("it holds some")
+}
+
+/// A message of a peer, and what the node sends then.
+fn tell(cluster: &mut Cluster, index: usize, from: NodeId, message: PeerMessage) -> Vec<PeerMessage> {
+    let mut effects = Vec::new();
+    cluster.nodes[index].step(cluster.now, Event::Peer { from, message }, &mut effects);
+    let ticket = effects.iter().find_map(|effect| match effect {
+        Effect::Persist { ticket, records } => Some((*ticket, records.clone())),
+        _ => None,
+    });
+    if let Some((ticket, records)) = ticket {
+        cluster.logs[index].extend(records);
+        let durable = cluster.logs[index].len() as u64;
+        let persisted = Event::Persisted { ticket, places: Vec::new(), durable };
+        cluster.nodes[index].step(cluster.now, persisted, &mut effects);
+    }
+    let sent = effects.into_iter().filter_map(|effect| match effect {
+        Effect::Send { message, .. } => Some(message),
+        _ => None,
+    });
+    sent.collect()
+}
+
+fn vote_of(node: NodeId, partition: PartitionId, epoch: u64) -> PeerMessage {
+    let candidate = crate::protocol::consistent::ReplicaId { node, incarnation: 7 };
+    let viewstamp = crate::protocol::consistent::Viewstamp { epoch: epoch - 1, length: 99 };
+    PeerMessage::Vote { partition, epoch, candidate, viewstamp }
+}
+
+fn granted(messages: &[PeerMessage]) -> Option<LogWord> {
+    messages.iter().find_map(|message| match message {
+        PeerMessage::VoteAnswer { granted: true, log, .. } => Some(*log),
+        _ => None,
+    })
+}
+
+/// Goal: an image that was taken in the present start is noticed, by what its node has said since.
+#[test]
+fn a_log_that_lost_its_end_without_a_start_in_between_is_noticed() {
+    let mut cluster = Cluster::new(3);
+    let image = cluster.logs[0].len();
+    cluster.enqueue(0, b"x", 9);
+    cluster.advance(200);
+    assert!(cluster.logs[0].len() > image);
+    restore(&mut cluster, 0, image);
+    cluster.advance(1_000);
+    assert!(cluster.nodes[0].is_retired());
+    let Some(Record::Retired { reason }) = cluster.logs[0].last() else { panic!("it is written down") };
+    assert!(reason.contains("remembers"), "{reason}");
+    // Nothing that was lost was promised once more.
+    assert!(!cluster.logs[0][image..].iter().any(|record| matches!(record, Record::Vote { .. } | Record::Ops { .. })));
+}
+
+/// Goal: the very vote on which a candidate relies is what it remembers. Method: between the vote and the image's return the
+/// candidate hears nothing else.
+#[test]
+fn whoever_has_a_vote_remembers_how_much_log_it_rests_on() {
+    let mut cluster = Cluster::new(3);
+    cluster.advance(500);
+    let (partition, image) = (partition_of(&cluster), cluster.logs[0].len());
+    let epoch = cluster.nodes[0].partitions[&partition].register.promised + 1;
+    let answers = tell(&mut cluster, 0, NodeId(2), vote_of(NodeId(2), partition, epoch));
+    let word = granted(&answers).expect("it votes");
+    assert_eq!((word.boot, word.durable as usize), (cluster.nodes[0].boot, cluster.logs[0].len()));
+    cluster.queue.clear();
+    for answer in answers {
+        tell(&mut cluster, 1, NodeId(1), answer);
+    }
+    cluster.down.insert(2);
+    restore(&mut cluster, 0, image);
+    cluster.advance(1_000);
+    assert!(cluster.nodes[0].is_retired());
+}
+
+/// Goal: before it is answered a start votes for nobody and follows nobody, whoever leads; afterwards it does at once.
+#[test]
+fn a_start_promises_nothing_before_a_peer_has_answered_it() {
+    let mut cluster = Cluster::new(3);
+    cluster.advance(500);
+    let partition = partition_of(&cluster);
+    let epoch = cluster.nodes[0].partitions[&partition].register.promised + 1;
+    cluster.down.extend([1, 2]);
+    cluster.restart(0);
+    cluster.advance(2_000);
+    let ask = vote_of(NodeId(2), partition, epoch);
+    assert_eq!(granted(&tell(&mut cluster, 0, NodeId(2), ask.clone())), None);
+    let own = &cluster.nodes[0].partitions[&partition].register;
+    assert!(own.promised < epoch && own.leading().is_none());
+    assert!(!cluster.nodes[0].speaks_for(partition));
+    let response = cluster.ask(0, Request::Hello { name: "tester".into() });
+    assert!(matches!(response, Response::Error(_)), "no ids are lent: {response:?}");
+
+    let heartbeat = Heartbeat {
+        seen: (cluster.nodes[0].boot, 1),
+        seen_start: cluster.nodes[0].log.start,
+        ..first_heartbeat(cluster.nodes[1].boot + 1, cluster.now)
+    };
+    tell(&mut cluster, 0, NodeId(2), PeerMessage::Heartbeat(Box::new(heartbeat)));
+    assert!(cluster.nodes[0].speaks_for(partition) && !cluster.nodes[0].is_retired());
+    assert!(granted(&tell(&mut cluster, 0, NodeId(2), ask)).is_some());
+}
+
+/// Goal: what a log gains in starts that nobody answers does not hide what it lost.
+#[test]
+fn a_log_that_lost_its_end_is_noticed_even_if_it_grows_longer_unanswered() {
+    let mut cluster = Cluster::new(3);
+    let image = cluster.logs[0].len();
+    cluster.enqueue(0, b"x", 9);
+    cluster.advance(200);
+    let before = cluster.logs[0].len();
+    cluster.down.extend([1, 2]);
+    restore(&mut cluster, 0, image);
+    while cluster.logs[0].len() < before + 20 {
+        cluster.restart(0);
+        cluster.advance(100);
+        assert!(!cluster.nodes[0].is_retired());
+    }
+    cluster.down.clear();
+    cluster.restart(0);
+    cluster.advance(500);
+    assert!(cluster.nodes[0].is_retired());
+}
+
+/// Goal: an honest log is believed, however its starts end: unanswered, heard and unanswered, answered.
+#[test]
+fn starts_that_are_heard_and_not_answered_are_no_evidence() {
+    let mut cluster = Cluster::new(3);
+    for heard_ms in [0, 1, 60, 200, 0, 130] {
+        // The others hear it, and it does not hear them.
+        for _ in 0..heard_ms {
+            cluster.advance(1);
+            cluster.queue.retain(|(to, _)| *to != 0);
+        }
+        cluster.restart(0);
+    }
+    cluster.advance(2_000);
+    assert!(!cluster.nodes[0].is_retired());
+    assert!(cluster.nodes[0].inspect().iter().all(|view| view.answered));
+}
+
+/// Goal: a vote of an earlier start is worth nothing to one who has answered a later one.
+#[test]
+fn what_comes_late_from_an_earlier_start_is_dropped() {
+    let mut cluster = Cluster::new(3);
+    cluster.advance(500);
+    let old = cluster.nodes[0].boot;
+    cluster.restart(0);
+    cluster.advance(200);
+    let word = |boot| LogWord { boot, durable: 1 };
+    assert!(!cluster.nodes[1].note_log(NodeId(1), word(old)));
+    assert!(cluster.nodes[1].note_log(NodeId(1), word(old + 1)));
+    // At a leader an acknowledgement of what was never sent is refused, and counted, unless it is not even looked at.
+    let leader =
+        cluster.nodes[1].partitions.values().find(|replica| replica.register.leading().is_some()).expect("one");
+    let (partition, epoch) = (leader.id, leader.register.viewstamp.epoch);
+    let replica = cluster.nodes[0].partitions[&partition].register.me;
+    let mut refused = |boot| {
+        let (length, done, missing, wound, log) = (u64::MAX, Vec::new(), Vec::new(), Default::default(), word(boot));
+        let late = PeerMessage::Ack { partition, epoch, replica, length, done, missing, wound, log };
+        tell(&mut cluster, 1, NodeId(1), late);
+        cluster.nodes[1].outbox.counters().get("refused").copied().unwrap_or(0)
+    };
+    assert_eq!((refused(old), refused(old + 1)), (0, 1));
 }

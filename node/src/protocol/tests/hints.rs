@@ -214,8 +214,12 @@ fn a_snapshot_has_what_is_kept_and_a_lost_record_of_it_is_told() {
 
     read.lose_hints();
     let mut effects = Vec::new();
-    read.start(absence.cluster.now, &mut effects);
-    read.step(absence.cluster.now, Event::Persisted { ticket: Ticket(1), places: Vec::new() }, &mut effects);
+    read.start(absence.cluster.now, 0, &mut effects);
+    read.step(
+        absence.cluster.now,
+        Event::Persisted { ticket: Ticket(1), places: Vec::new(), durable: 1 },
+        &mut effects,
+    );
     let told = |effect: &Effect| matches!(effect, Effect::Observe(Observation::HintsLost { records: 1 }));
     assert!(effects.iter().any(told), "{effects:?}");
 }

@@ -28,7 +28,7 @@ impl Cluster {
         self.down.remove(&index);
         let mut node = self.replay_without(index, lost);
         let mut effects = Vec::new();
-        node.start(self.now, &mut effects);
+        node.start(self.now, self.logs[index].len() as u64, &mut effects);
         self.nodes[index] = node;
         self.carry_out(index, effects);
         self.drain();

@@ -95,7 +95,7 @@ fn compact(log: &mut Log<Double>, known: &[Record]) {
     }
 }
 
-fn node() -> Node {
+pub(crate) fn node() -> Node {
     let Identity { node, incarnation } = IDENTITY;
     let (name, address, zone) = ("n0".to_owned(), "n0:1".to_owned(), String::new());
     Node::new(Founding { config: Config::default(), node, incarnation, name, address, zone }, 1)

@@ -56,6 +56,8 @@ pub(super) struct Compaction {
     moved: Vec<Moved>,
     /// Files to remove, the first one last.
     obsolete: Vec<String>,
+    /// A file is damaged that a snapshot would take the place of.
+    wanted: bool,
     /// Something was removed since the directory was last synced.
     removed: bool,
 }
@@ -91,9 +93,10 @@ impl<D: Disk> Log<D> {
         }
         self.space.look(&mut self.disk)?;
         let starting = !std::mem::replace(&mut self.compaction.started, true);
-        if self.compaction.writer.is_some() || !self.is_long(starting) {
+        if self.compaction.writer.is_some() || !self.is_due(starting) {
             return Ok(Upkeep::Rest);
         }
+        self.compaction.wanted = false;
         self.rotate()?;
         self.compaction.covered_bytes = self.stats.history_bytes;
         match Writer::begin(&mut self.disk, &self.position.header) {
@@ -108,14 +111,28 @@ impl<D: Disk> Log<D> {
         }
     }
 
+    /// Whether a snapshot is worth it now.
+    fn is_due(&self, starting: bool) -> bool {
+        // The state is not larger than what it comes from: what would use up the last room is not begun.
+        let room = self.disk.space().unwrap_or(0);
+        let fits = room >= self.stats.history_bytes.saturating_add(self.stats.snapshot_bytes);
+        fits && (self.compaction.wanted || self.is_long(starting))
+    }
+
+    /// A snapshot is due, as the files before this segment are damaged, or the snapshot in place of those.
+    pub(in crate::storage) fn want_snapshot(&mut self, segment: Option<u64>) {
+        let under_way = self.compaction.writer.as_ref().map(Writer::segment);
+        self.compaction.wanted |= under_way.is_none() || under_way <= segment;
+    }
+
+    /// Whether a file does not count any more.
+    pub(in crate::storage) fn is_obsolete(&self, file: &String) -> bool {
+        self.compaction.obsolete.contains(file)
+    }
+
     /// Whether so much of the log is history that a snapshot is worth its bytes: then disk and restarts are bounded by
     /// live data. A start is a good moment, as the longest wait has just been seen.
     fn is_long(&self, starting: bool) -> bool {
-        // The state is not larger than what it comes from: what would use up the last room is not begun.
-        let room = self.disk.space().unwrap_or(0);
-        if room < self.stats.history_bytes.saturating_add(self.stats.snapshot_bytes) {
-            return false;
-        }
         let live_bytes = self.config.compact_bytes.max(self.stats.snapshot_bytes);
         let bytes_max = if starting { live_bytes / 2 } else { live_bytes };
         self.stats.history_bytes > bytes_max.max(self.compaction.retry_bytes)
@@ -180,7 +197,7 @@ impl<D: Disk> Log<D> {
     }
 
     fn put_off(&mut self) {
-        self.compaction.retry_bytes = self.stats.history_bytes + self.config.compact_bytes;
+        self.compaction.retry_bytes = self.stats.history_bytes.saturating_add(self.config.compact_bytes);
     }
 
     /// Notes the files that the snapshot takes the place of.

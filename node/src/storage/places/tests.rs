@@ -187,7 +187,7 @@ fn a_snapshot_without_one_of_the_bodies_is_given_up_and_the_log_stays() {
     files.iter().for_each(|(file, bytes)| disk.put(file, bytes));
     let [first, last] = parts(&wanted);
     assert_eq!(log.save_part(first), Ok(Saved::Part));
-    let lost = SnapshotError::BodyLost(id(6));
+    let lost = SnapshotError::BodiesLost(vec![id(6), id(7)]);
     assert_eq!(log.save_part(last), Ok(Saved::GivenUp(lost)));
     while log.upkeep() == Ok(Upkeep::Again) {}
     let left: Vec<bool> = read(&disk, &wanted).iter().map(Option::is_some).collect();

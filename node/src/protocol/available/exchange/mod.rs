@@ -152,7 +152,7 @@ impl Node {
         for (id, root) in roots {
             let Some(replica) = self.partitions.get(id) else { continue };
             if replica.store.root() == *root {
-                if round == 0 || !replica.healing.wound.facts {
+                if round == 0 || self.speaks_for(*id) {
                     equal.push((*id, *root));
                 }
                 self.agreed(from, *id);

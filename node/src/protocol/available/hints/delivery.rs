@@ -7,7 +7,7 @@ use super::kept::{Fate, Key};
 use crate::config::mutant;
 use crate::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX, REPAIR_LOOKS_MAX};
 use crate::protocol::available::coordinate::grows;
-use crate::protocol::peer::{Items, Outcome, PeerMessage};
+use crate::protocol::peer::{Items, LogWord, Outcome, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::task::Task;
 use crate::protocol::timers;
@@ -217,7 +217,7 @@ impl Node {
             let taken = items.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Stored);
             self.learn(partition, taken.map(|(item, _)| item.clone()).collect());
         }
-        let answer = PeerMessage::Hinted { number, partition, outcomes, boot: self.boot };
+        let answer = PeerMessage::Hinted { number, partition, outcomes, boot: self.boot, log: LogWord::default() };
         self.outbox.send_durable(from, answer);
     }
 

@@ -34,7 +34,7 @@ use super::coordinate::grows;
 use crate::config::mutant;
 use crate::limits::{EXCHANGE_TASKS_MAX, ID_AHEAD_MS_MAX, RECENT_CHANGES_MAX};
 use crate::protocol::consistent::ReplicaId;
-use crate::protocol::peer::{Items, Outcome, PeerMessage};
+use crate::protocol::peer::{Items, LogWord, Outcome, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::task::Task;
 use crate::protocol::timers::Key;
@@ -143,7 +143,15 @@ impl Node {
             self.arm_hints();
         }
         let replica = ReplicaId { node: self.me, incarnation: self.founding.incarnation };
-        let answer = PeerMessage::Written { ask, partition, replica, outcomes, boot: self.boot, holes: false };
+        let answer = PeerMessage::Written {
+            ask,
+            partition,
+            replica,
+            outcomes,
+            boot: self.boot,
+            holes: false,
+            log: LogWord::default(),
+        };
         if mutant!(self.config, HintNotDurable) {
             self.outbox.send(self.me, answer);
         } else {

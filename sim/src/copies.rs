@@ -1,0 +1,179 @@
+//! One disk in a run that does not keep what it said to have: it lies about syncs, is replaced by an image of itself that was
+//! taken earlier, or is damaged in coarse ways.
+//!
+//! What such a node forgot it cannot always know. It may refuse to start, say what it lost and heal, or be told by its
+//! peers that it is an earlier state of itself, and retire. Only if it is told by none of those that answer it may it go on:
+//! then nobody who remembers was there, which is beyond what is promised, and the node is taken out. All this is at
+//! one node of a run, at most one goes for good, and as long as it has not healed no other disk loses anything.
+
+use crate::disk::{Harm, SimDisk};
+use crate::history::Happening;
+use crate::process::Running;
+use crate::world::World;
+use norn_node::protocol::Record;
+
+/// Records before which the disk is copied, one in so many.
+const IMAGES: u64 = 150;
+/// The same before a vote, which does most harm if it is forgotten.
+const IMAGES_BEFORE_VOTE: u64 = 3;
+/// Places of damage at once.
+const HARMS_MAX: u64 = 3;
+
+/// See the module.
+#[derive(Default)]
+pub struct Copies {
+    /// Whose disk it is.
+    victim: usize,
+    /// What its disk was.
+    image: Option<SimDisk>,
+    /// How far its processes knew their log to be durable.
+    told: u64,
+    /// Its disk has been struck, or may have lied.
+    spoiled: bool,
+    /// Its log is shorter than it was, and nobody has said so yet.
+    short: bool,
+    /// It will not be started any more.
+    out: bool,
+}
+
+impl Copies {
+    /// Nothing has happened to the disk of this node yet.
+    pub fn new(victim: usize) -> Copies {
+        Copies { victim, ..Copies::default() }
+    }
+
+    /// Whether this node is out for good.
+    pub fn is_out(&self, node: usize) -> bool {
+        self.out && node == self.victim
+    }
+
+    /// Whether any node is.
+    pub fn is_any_out(&self) -> bool {
+        self.out
+    }
+
+    /// Whether damage to another node's disk could meet this one's.
+    pub fn forbids(&self, node: usize) -> bool {
+        self.out || (self.spoiled && node != self.victim)
+    }
+}
+
+impl World {
+    /// Syncs of the next process that are lies, in a million.
+    pub fn lies_ppm(&mut self, node: usize) -> u64 {
+        let lies_ppm = self.options.lies_ppm;
+        if lies_ppm == 0 || !self.may_spoil(node) {
+            return 0;
+        }
+        self.copies.spoiled = true;
+        self.damaged = Some(node);
+        lies_ppm
+    }
+
+    pub(crate) fn may_spoil(&mut self, node: usize) -> bool {
+        let safe = self.options.replicas >= 3 && !self.options.unsynced_facts && !self.healed();
+        safe && node == self.copies.victim && self.operator.done() && !self.copies.out && self.may_damage(node)
+    }
+
+    /// Records are about to be appended: the disk may be copied as it is.
+    pub fn take_image(&mut self, node: usize, records: &[Record]) {
+        if self.options.image_percent == 0 || !self.may_spoil(node) {
+            return;
+        }
+        let vote = records.iter().any(|record| matches!(record, Record::Vote { .. }));
+        if self.randoms.troubles.chance(1, if vote { IMAGES_BEFORE_VOTE } else { IMAGES }) {
+            self.copies.image = Some(self.nodes[node].disk.copy());
+        }
+    }
+
+    /// A node is about to start: its disk may turn out to be another.
+    pub fn spoil(&mut self, node: usize) {
+        if self.copies.short || !self.may_spoil(node) {
+            return;
+        }
+        let (image_percent, harm_percent) = (self.options.image_percent, self.options.harm_percent);
+        if self.copies.image.is_some() && self.randoms.troubles.chance(image_percent, 100) {
+            // The next one may be restored again.
+            self.nodes[node].disk = self.copies.image.take().expect("just seen");
+            self.struck(node, "fault: earlier image");
+        }
+        if harm_percent == 0 {
+            return;
+        }
+        let disk = self.nodes[node].disk.clone();
+        disk.keep_earlier();
+        if disk.is_settled() && self.randoms.troubles.chance(harm_percent, 100) {
+            for _ in 0..self.randoms.troubles.between(1, HARMS_MAX) {
+                let harm = Harm::ALL[self.randoms.troubles.below(Harm::ALL.len() as u64) as usize];
+                if let Some(damage) = disk.damage(harm, &mut self.randoms.troubles) {
+                    self.line(format_args!("n{node} {damage:?}"));
+                    self.struck(node, &format!("fault: {harm:?}"));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn struck(&mut self, node: usize, fault: &str) {
+        self.line(format_args!("n{node} {fault}"));
+        self.count(fault);
+        self.copies.spoiled = true;
+        self.damaged = Some(node);
+    }
+
+    /// A process knows its log to be durable so far.
+    pub fn note_durable(&mut self, node: usize, durable: u64) {
+        if node == self.copies.victim {
+            self.copies.told = self.copies.told.max(durable);
+        }
+    }
+
+    /// A node has read its log, which is durable so far.
+    pub fn judge_start(&mut self, node: usize, durable: u64, records: &[Record]) {
+        if node != self.copies.victim || !self.copies.spoiled {
+            return;
+        }
+        self.tell(Happening::Spoiled { node, left: records });
+        let told = self.copies.told;
+        if durable < told {
+            self.line(format_args!("n{node} ends at {durable} and ended at {told}"));
+            self.count("sometimes: short log");
+            self.copies.short = true;
+        }
+    }
+
+    /// Whether a node that cannot start is one of which that may be so.
+    pub fn may_refuse(&self, node: usize) -> bool {
+        node == self.copies.victim && self.copies.spoiled
+    }
+
+    /// Its disk is too far gone.
+    pub fn start_refused(&mut self, node: usize, reason: &str) {
+        self.line(format_args!("n{node} is out: {reason}"));
+        self.count("sometimes: spoiled log refused");
+        self.copies.out = true;
+    }
+
+    /// A node has found that its log is a copy.
+    pub fn retired(&mut self, node: usize) {
+        if node != self.copies.victim || !self.copies.short {
+            return self.fail("retired", format!("node {node} took its log for a copy, and it is none"));
+        }
+        self.count("sometimes: short log retired");
+        self.take_out(node);
+    }
+
+    /// Whether a node goes on although its log lacks what it promised, as none of those who answered it has heard of that.
+    pub fn is_unnoticed(&self, node: usize) -> bool {
+        let answered = |running: &Running| running.core.inspect().iter().any(|view| view.answered);
+        let short = node == self.copies.victim && self.copies.short;
+        short
+            && self.nodes[node].running.as_ref().is_some_and(|running| !running.core.is_retired() && answered(running))
+    }
+
+    /// A node ends for good.
+    pub fn take_out(&mut self, node: usize) {
+        self.line(format_args!("n{node} is taken out"));
+        self.stop_node(node, false);
+        self.copies.out = true;
+    }
+}

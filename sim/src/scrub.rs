@@ -1,0 +1,120 @@
+//! Damage to the disk of a node that runs, and the node's own search for it.
+//!
+//! A byte of what lies still becomes another. Nothing is lost by that as long as the process lives, so the log must find it
+//! and write what it knows once more. If the process ends before, its next start finds the loss.
+
+use crate::world::World;
+use norn_node::config::Config;
+use norn_node::protocol::Event as Input;
+use norn_node::storage::SnapshotError;
+use norn_node::storage::disk::Disk;
+use norn_node::storage::scrub::{ScrubPace, Scrubbed};
+use norn_node::storage::verify::{Problem, verify};
+
+impl World {
+    /// When a process that starts now scrubs, in true time.
+    pub fn pace(&self) -> ScrubPace {
+        let rest_us = self.options.scrub_rest_ms * 1_000;
+        let mut pace = ScrubPace::new(self.options.scrub_bytes_per_second, rest_us);
+        pace.scrubbed(self.now_us, &Scrubbed { over: true, ..Scrubbed::default() });
+        pace
+    }
+
+    /// A byte of a file that is not written any more may become another.
+    pub fn rot(&mut self, node: usize) {
+        let rot_ppm = self.options.rot_ppm;
+        if rot_ppm == 0 || !self.may_spoil(node) || !self.randoms.troubles.chance(rot_ppm, 1_000_000) {
+            return;
+        }
+        // What is on no other disk must stay readable.
+        let in_memory = self.options.payload_memory_bytes == Config::default().payload_memory_bytes;
+        if !in_memory && !self.roots_agree() {
+            return;
+        }
+        let disk = self.nodes[node].disk.copy();
+        let files = disk.list().expect("a copy has no troubles");
+        let last = files.iter().rfind(|file| file.ends_with(".log")).cloned();
+        let still =
+            |file: &&String| (file.ends_with(".log") || file.ends_with(".snapshot")) && last.as_ref() != Some(*file);
+        let still: Vec<&String> = files.iter().filter(still).collect();
+        if still.is_empty() {
+            return;
+        }
+        let file = still[self.randoms.troubles.below(still.len() as u64) as usize];
+        let length = disk.length(file).expect("a copy has no troubles");
+        if length > 0 {
+            let place = self.randoms.troubles.below(length);
+            let change = self.randoms.troubles.between(1, 255) as u8;
+            self.nodes[node].disk.flip(file, place, change);
+            self.line(format_args!("n{node} {file} rots at {place}"));
+            self.struck(node, "fault: rot");
+        }
+    }
+
+    /// Lets the log read on, if it is time.
+    pub fn scrub(&mut self, node: usize) {
+        let now_us = self.now_us;
+        let Some(running) = &mut self.nodes[node].running else { return };
+        if running.pace.due_us().is_none_or(|due_us| now_us < due_us) {
+            return;
+        }
+        match running.log.scrub() {
+            Err(error) => self.log_stopped(node, &error),
+            Ok(scrubbed) => {
+                running.pace.scrubbed(now_us, &scrubbed);
+                if scrubbed.over {
+                    self.count("sometimes: scrubbed");
+                }
+                let Some(rot) = scrubbed.rot else { return };
+                self.line(format_args!("n{node} {rot}"));
+                self.count("sometimes: scrub found damage");
+                if !self.may_be_damaged(node) {
+                    return self.fail("scrub", format!("node {node}: {rot}"));
+                }
+                self.keep_up(node);
+            }
+        }
+    }
+
+    /// Whether anything has happened to the disk of a node.
+    fn may_be_damaged(&self, node: usize) -> bool {
+        self.may_refuse(node) || self.nodes[node].flipped || self.disk_failed(node)
+    }
+
+    /// A snapshot could not be written.
+    pub fn snapshot_given_up(&mut self, node: usize, error: &SnapshotError) {
+        if !self.may_be_damaged(node) {
+            self.fail("log", format!("node {node}: {error}"));
+        }
+        self.count("sometimes: snapshot given up");
+        if let SnapshotError::BodiesLost(ids) = error {
+            self.count("sometimes: snapshot lacks bodies");
+            self.give(node, Input::BodiesLost { ids: ids.clone() });
+        }
+    }
+
+    /// Whether something is wrong on a disk.
+    pub fn is_rotten(&self, node: usize) -> bool {
+        self.problem(node).is_some()
+    }
+
+    fn problem(&self, node: usize) -> Option<Problem> {
+        let mut problem = None;
+        let found = |found: Problem| problem = problem.take().or(Some(found));
+        verify(&self.nodes[node].disk.copy(), found).expect("a copy has no troubles");
+        problem
+    }
+
+    /// The disk of a node that runs and scrubs, and on which something is wrong.
+    pub fn rotten(&self) -> Option<String> {
+        let scrubs = self.options.scrub_bytes_per_second > 0;
+        let running = |node: &usize| scrubs && self.nodes[*node].running.is_some();
+        (0..self.nodes.len()).filter(running).find_map(|node| {
+            let files = self.nodes[node].disk.copy().list().expect("a copy has no troubles");
+            // What is wrong with the segment that is written to is dealt with when that is full.
+            let last = files.iter().rfind(|file| file.ends_with(".log"));
+            let problem = self.problem(node).filter(|problem| last != Some(&problem.file))?;
+            Some(format!("node {node} has not made good what is wrong with its disk: {problem:?}"))
+        })
+    }
+}
