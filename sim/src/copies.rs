@@ -150,6 +150,7 @@ impl World {
     pub fn start_refused(&mut self, node: usize, reason: &str) {
         self.line(format_args!("n{node} is out: {reason}"));
         self.count("sometimes: spoiled log refused");
+        self.tell(Happening::Gone { node });
         self.copies.out = true;
     }
 
@@ -174,6 +175,7 @@ impl World {
     pub fn take_out(&mut self, node: usize) {
         self.line(format_args!("n{node} is taken out"));
         self.stop_node(node, false);
+        self.tell(Happening::Gone { node });
         self.copies.out = true;
     }
 }

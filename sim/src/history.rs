@@ -57,6 +57,8 @@ pub enum Happening<'a> {
     Damaged { node: usize, lost: &'a [Record], left: &'a [Record] },
     /// A disk may have lost anything but these records.
     Spoiled { node: usize, left: &'a [Record] },
+    /// A node is gone for good, with all that its disk has.
+    Gone { node: usize },
     /// A node has recovered from its disk and has these tasks.
     Recovered { node: usize, tasks: &'a BTreeMap<TaskId, Task> },
     /// A node crashed; what it had not synced may be lost.

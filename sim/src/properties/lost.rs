@@ -9,11 +9,13 @@ use norn_client::wire::request::Request;
 use norn_client::wire::response::{Response, State};
 use norn_client::wire::{Error, ErrorCode, TaskId};
 use norn_node::protocol::{Observation, Record};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Lost {
+    /// Facts that each node gave to its log.
+    held: BTreeMap<usize, BTreeSet<(TaskId, Fact)>>,
     /// Facts that some disk lost.
     damaged: BTreeSet<(TaskId, Fact)>,
     /// Tasks that some node has forgotten, or that cannot be handed over.
@@ -96,7 +98,19 @@ impl Property for Lost {
                 self.damaged.extend(facts_in(lost));
                 Ok(())
             }
-            Happening::Appended { records, .. } => {
+            Happening::Spoiled { node, left } => {
+                let left: BTreeSet<(TaskId, Fact)> = facts_in(left).collect();
+                let held = self.held.entry(*node).or_default();
+                self.damaged.extend(held.difference(&left));
+                *held = left;
+                Ok(())
+            }
+            Happening::Gone { node } => {
+                self.damaged.extend(self.held.remove(node).unwrap_or_default());
+                Ok(())
+            }
+            Happening::Appended { node, records, .. } => {
+                self.held.entry(*node).or_default().extend(facts_in(records));
                 for record in *records {
                     if let Record::Forgot { ids, .. } = record {
                         self.gone.extend(ids);
@@ -123,7 +137,6 @@ mod tests {
     use norn_client::wire::response::Guarantee;
     use norn_node::protocol::Ticket;
     use norn_node::protocol::task::{Task, Tomb};
-    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     fn get() -> Request {
@@ -179,5 +192,24 @@ mod tests {
         let lost = [Record::Hint { partition: PartitionId(0), since_ms: 1, items }];
         bench.see(Happening::Damaged { node: 3, lost: &lost, left: &[] }).unwrap();
         assert!(bench.see(Happening::Settled { stores: &nothing }).is_ok());
+    }
+    #[test]
+    fn what_a_node_had_goes_with_its_disk() {
+        for gone in [true, false] {
+            let mut bench = Bench::<Lost>::new();
+            bench.see(Happening::Sent { request: &enqueue(1) }).unwrap();
+            let items = Arc::new(vec![(id(1), Task::from_spec(Arc::new(spec())))]);
+            let records = [Record::Facts { partition: PartitionId(0), items }];
+            bench.see(Happening::Appended { node: 3, ticket: Ticket(1), records: &records }).unwrap();
+            let call = Call::Enqueue { drafts: Vec::new(), acks: Acks::One };
+            let sloppy = Response::Acked(vec![Ok(acked(1, 1, Guarantee::Sloppy))]);
+            bench.finish_call(call, bench.now(), Ok(sloppy)).unwrap();
+            let nothing = [Store { node: 0, view: ReplicaView::default(), tasks: BTreeMap::new() }];
+            bench.see(Happening::Spoiled { node: 3, left: &records }).unwrap();
+            assert!(bench.see(Happening::Settled { stores: &nothing }).is_err(), "it still has it");
+            let loss = if gone { Happening::Gone { node: 3 } } else { Happening::Spoiled { node: 3, left: &[] } };
+            bench.see(loss).unwrap();
+            assert!(bench.see(Happening::Settled { stores: &nothing }).is_ok());
+        }
     }
 }
