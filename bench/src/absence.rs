@@ -30,9 +30,6 @@ const WORK_BATCH: u32 = 1_000;
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// After this the replicas are said not to become equal.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// A file whose header is destroyed, too, is refused at a start, and is the matter of `norn log repair`.
-const HEADER_BYTES: u64 = 512;
-
 /// Flags.
 #[derive(Debug, Args)]
 pub struct Options {
@@ -135,39 +132,40 @@ async fn are_equal(cluster: &Cluster) -> bool {
     true
 }
 
-/// Overwrites every other segment of a log in which there are facts and operations alone, but for its header. How many.
+/// Overwrites all records of every other segment in which there are facts, operations and marks alone. How many segments.
 ///
-/// Votes and other promises are left alone: a node that may have lost one refuses to start, as it should.
+/// The heads in front of them stay: without, nobody could say that no vote is lost, and a node that may have lost one refuses
+/// to start, as it should.
 fn destroy(data: &Path) -> Result<u64> {
     let disk = FileDisk::open(data).map_err(|error| anyhow::anyhow!("{error}"))?;
-    let mut kinds: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let shown = inspect(&disk, |file, _, entry| {
+    let mut segments: BTreeMap<String, (u64, BTreeSet<String>)> = BTreeMap::new();
+    let shown = inspect(&disk, |file, offset, entry| {
         if let Entry::Record { of, .. } = entry {
             let kind = of.map_or("unknown".to_owned(), |(_, kind)| kind.to_string());
-            kinds.entry(file.to_owned()).or_default().insert(kind);
+            segments.entry(file.to_owned()).or_insert((offset, BTreeSet::new())).1.insert(kind);
         }
         Ok::<(), DiskError>(())
     });
     shown.map_err(|error| anyhow::anyhow!("{error}"))?;
     drop(disk);
-    let last = kinds.keys().next_back().cloned();
-    // A lost mark is no harm where another one follows.
-    let last_mark = kinds.iter().rfind(|(_, kinds)| kinds.contains("mark")).map(|(file, _)| file.clone());
-    let replaceable =
-        |kinds: &BTreeSet<String>| kinds.iter().all(|kind| ["facts", "ops", "mark"].contains(&kind.as_str()));
-    let files = kinds.iter().filter(|(file, kinds)| {
-        file.ends_with(".log") && ![last.as_ref(), last_mark.as_ref()].contains(&Some(*file)) && replaceable(kinds)
+    // The last one is still written to; and a lost mark is no harm where another one follows.
+    let last = segments.keys().next_back().cloned();
+    let last_mark = segments.iter().rfind(|(_, (_, kinds))| kinds.contains("mark")).map(|(file, _)| file.clone());
+    let replaceable = |kinds: &BTreeSet<String>| kinds.iter().all(|kind| ["facts", "ops", "mark"].contains(&&**kind));
+    let chosen = segments.iter().filter(|(file, (_, kinds))| {
+        let kept = [last.as_ref(), last_mark.as_ref()].contains(&Some(*file));
+        file.ends_with(".log") && !kept && replaceable(kinds)
     });
     let mut destroyed = 0;
-    for (file, _) in files.step_by(2) {
+    for (file, (first, _)) in chosen.step_by(2) {
         let path = data.join(file);
         let mut file = OpenOptions::new().write(true).open(&path).with_context(|| path.display().to_string())?;
         let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(HEADER_BYTES))?;
-        file.write_all(&vec![0xA5; length.saturating_sub(HEADER_BYTES) as usize])?;
+        file.seek(SeekFrom::Start(*first))?;
+        file.write_all(&vec![0xA5; length.saturating_sub(*first) as usize])?;
         file.sync_all()?;
         destroyed += 1;
     }
-    ensure!(destroyed > 0, "no segment of {} holds facts and operations alone: {kinds:?}", data.display());
+    ensure!(destroyed > 0, "no segment of {} has facts and operations alone: {segments:?}", data.display());
     Ok(destroyed)
 }
