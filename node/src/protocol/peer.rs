@@ -541,7 +541,6 @@ impl PeerMessage {
             | PeerMessage::Snapshot { partition, .. }
             | PeerMessage::Ops { partition, .. }
             | PeerMessage::Read { partition, .. }
-            | PeerMessage::Hint { partition, .. }
             | PeerMessage::Tombs { partition, .. }
             | PeerMessage::Forget { partition, .. } => Some(*partition),
             _ => None,
