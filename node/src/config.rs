@@ -120,8 +120,6 @@ pub enum Mutant {
     HintNotDurable,
     /// A hint is given up when it is sent.
     HintGoneEarly,
-    /// A hint is an orphan as soon as one member refuses it.
-    OrphanAtOnce,
     /// Where trees differ, only the first half of a node's children is compared.
     HalfLevel,
     /// A node does not wait for what peers remember of its log, and does not heed it.

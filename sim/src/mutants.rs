@@ -3,7 +3,7 @@
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 22] = [
+pub const ALL: [(&str, Mutant); 21] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -24,7 +24,6 @@ pub const ALL: [(&str, Mutant); 22] = [
     ("half-level", Mutant::HalfLevel),
     ("hint-not-durable", Mutant::HintNotDurable),
     ("hint-gone-early", Mutant::HintGoneEarly),
-    ("orphan-at-once", Mutant::OrphanAtOnce),
     ("unanswered-counts", Mutant::UnansweredCounts),
 ];
 

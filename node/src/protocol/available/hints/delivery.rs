@@ -349,7 +349,7 @@ impl Node {
             if let Some(answer) = answer {
                 self.hints.kept.answered(key, *version, (from, boot), answer, times);
             }
-            match self.fate(key, replicas) {
+            match self.hints.kept.fate(key, replicas) {
                 Fate::Safe => safe.push(*id),
                 Fate::Orphan if self.hints.orphans.insert(key) => {
                     self.tell_orphan(key);
@@ -368,13 +368,6 @@ impl Node {
         self.drop_kept(partition, safe);
     }
 
-    fn fate(&self, key: Key, replicas: usize) -> Fate {
-        if mutant!(self.config, OrphanAtOnce) && self.hints.kept.is_refused(key) {
-            return Fate::Orphan;
-        }
-        self.hints.kept.fate(key, replicas)
-    }
-
     /// Says what is about to go, as there will be no other trace of it.
     fn tell_orphan(&mut self, (partition, id): Key) {
         let Some(task) = self.hints.kept.task(partition, &id) else { return };
@@ -387,7 +380,7 @@ impl Node {
     fn drop_orphans(&mut self) {
         for key in std::mem::take(&mut self.hints.orphans) {
             let (partition, id) = key;
-            if self.fate(key, self.cohort(partition).len()) == Fate::Orphan {
+            if self.hints.kept.fate(key, self.cohort(partition).len()) == Fate::Orphan {
                 self.drop_kept(partition, vec![id]);
             }
         }

@@ -298,11 +298,6 @@ impl Kept {
         }
     }
 
-    /// Whether some member refuses a task.
-    pub fn is_refused(&self, key: Key) -> bool {
-        self.tasks.get(&key).is_some_and(|entry| !entry.refused.is_empty())
-    }
-
     /// It is not kept any more.
     pub fn remove(&mut self, partition: PartitionId, id: &TaskId) {
         let Some(entry) = self.tasks.remove(&(partition, *id)) else { return };
