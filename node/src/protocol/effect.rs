@@ -223,13 +223,17 @@ pub enum Observation {
     HintOrphaned {
         /// Task.
         id: TaskId,
+        /// Which facts.
+        facts: String,
+        /// Bytes of its payload.
+        payload_bytes: u64,
     },
     /// Records are lost that were hints, or may have been.
     HintsLost {
         /// How many.
         records: u64,
     },
-    /// Some of what is kept could not be handed over for too long.
+    /// Some of what is kept could not be handed over for long: members that come back later may refuse it.
     HintsOverdue {
         /// How many tasks.
         tasks: u64,

@@ -297,8 +297,8 @@ impl Node {
                 self.on_tasks(from, partition, &items, (by_buckets, forgets))
             }
             M::Hint { number, partition, items, forgets } => self.on_hint(from, number, partition, &items, forgets),
-            M::Hinted { number, partition, outcomes, boot, log: _ } => {
-                self.on_hinted(from, number, partition, &outcomes, boot);
+            M::Hinted { number, partition, outcomes, boot, holes, log: _ } => {
+                self.on_hinted(from, (number, partition), &outcomes, (boot, holes));
             }
             M::Gone { partition, forgets, ids } => self.on_gone(from, partition, forgets, &ids),
             M::Tombs { partition, epoch, number, items } => self.on_tombs(from, partition, (epoch, number), &items),

@@ -424,7 +424,16 @@ pub enum PeerMessage {
     },
     /// Answer to `Hint`: on disk, or refused, item by item; and the start in which it was stored.
     #[serde(rename = "ha")]
-    Hinted { number: u64, partition: PartitionId, outcomes: Vec<Outcome>, boot: u64, log: LogWord },
+    Hinted {
+        number: u64,
+        partition: PartitionId,
+        outcomes: Vec<Outcome>,
+        boot: u64,
+        log: LogWord,
+        /// As in [`Known`].
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        holes: bool,
+    },
     /// The receiver sent these tasks, and may have holes; here they are forgotten, as everything up to `forgets`.
     #[serde(rename = "xg")]
     Gone { partition: PartitionId, forgets: u64, ids: Vec<TaskId> },

@@ -78,7 +78,7 @@ counters! {
     HintsOrphaned = "hints_orphaned",
     /// Records of hints that the log lost.
     HintsLost = "hints_lost",
-    /// Tasks that have been kept for too long, when that was last told.
+    /// Tasks that have been kept for too long, added up each time that this was told.
     HintsOverdue = "hints_overdue",
     /// Tasks of partitions without a replica here that are kept now.
     HintTasks = "hint_tasks",
@@ -202,9 +202,11 @@ impl Metrics {
             Observation::BodyLost { id } => {
                 tracing::warn!(%id, "the log cannot give this task's payload back: the other replicas are asked")
             }
-            Observation::HintOrphaned { id } => {
+            Observation::HintOrphaned { id, facts, payload_bytes } => {
                 tracing::error!(
                     %id,
+                    facts,
+                    payload_bytes,
                     "this task was kept for nodes that were away for too long: they may have forgotten it, and refuse it"
                 );
             }
@@ -217,7 +219,8 @@ impl Metrics {
             Observation::HintsOverdue { tasks } => {
                 tracing::warn!(
                     tasks,
-                    "no node that holds these tasks could be reached for long; only this node has them"
+                    "a majority of the nodes that hold these tasks could not be told of them for long; perhaps only this \
+                     node has them, and nodes that come back much later may refuse them"
                 );
             }
             Observation::ForgettingHeld { partition } => {

@@ -31,6 +31,8 @@ struct Ghost {
     lost: BTreeSet<Lesson>,
     /// Of a partition that it does not hold: what it keeps for the members now.
     kept: BTreeSet<Lesson>,
+    /// It does not run.
+    down: bool,
     /// Tasks that it keeps and can never hand over.
     orphaned: BTreeSet<TaskId>,
     /// Tasks that the node has forgotten for good.
@@ -167,6 +169,23 @@ impl Durability {
         Ok(())
     }
 
+    /// A node says that nobody will take what it keeps: no member that runs may have any of it.
+    fn orphaned(&mut self, history: &History, node: usize, id: TaskId) -> Result<(), String> {
+        let ghost = self.ghosts.entry(node).or_default();
+        ghost.orphaned.insert(id);
+        let is_named = |lesson: &&Lesson| matches!(lesson, Lesson::Fact(other, _) if *other == id);
+        let kept: Vec<Lesson> = ghost.kept.iter().filter(is_named).copied().collect();
+        for member in history.cohort(history.partition(&id)) {
+            let Some(ghost) = self.ghosts.get(&member).filter(|ghost| !ghost.down) else { continue };
+            let has = |lesson: &Lesson| ghost.durable.contains(lesson) && !ghost.lost.contains(lesson);
+            let found = kept.iter().find(|lesson| has(lesson) || has(&swallowing(**lesson)));
+            if let Some(lesson) = found.filter(|_| !ghost.forgotten.contains(&id)) {
+                return Err(format!("node {node} gives up {lesson:?} as an orphan, which node {member} has"));
+            }
+        }
+        Ok(())
+    }
+
     fn recovered(&self, history: &History, node: usize, tasks: &BTreeMap<TaskId, Task>) -> Result<(), String> {
         let Some(ghost) = self.ghosts.get(&node) else { return Ok(()) };
         let mut known: Option<(TaskId, BTreeSet<Fact>)> = None;
@@ -225,7 +244,9 @@ impl Property for Durability {
                 lessons.into_iter().for_each(|lesson| ghost.learn(lesson));
             }
             Happening::Crashed { node } => {
-                self.ghosts.entry(*node).or_default().pending.clear();
+                let ghost = self.ghosts.entry(*node).or_default();
+                ghost.pending.clear();
+                ghost.down = true;
             }
             Happening::Replayed { node, records } => {
                 let ghost = self.ghosts.entry(*node).or_default();
@@ -248,16 +269,20 @@ impl Property for Durability {
                 let left: BTreeSet<Lesson> = left.iter().flat_map(lessons_of).collect();
                 ghost.lost.extend(lost.iter().flat_map(lessons_of).filter(|lesson| !left.contains(lesson)));
             }
-            Happening::Observed { node, observation: Observation::HintOrphaned { id }, .. } => {
-                self.ghosts.entry(*node).or_default().orphaned.insert(*id);
+            Happening::Observed { node, observation: Observation::HintOrphaned { id, .. }, .. } => {
+                return self.orphaned(history, *node, *id);
             }
+            Happening::Gone { node } => self.ghosts.entry(*node).or_default().down = true,
             Happening::Spoiled { node, left } => {
                 let ghost = self.ghosts.entry(*node).or_default();
                 let left: BTreeSet<Lesson> = left.iter().flat_map(lessons_of).collect();
                 ghost.lost.extend(ghost.durable.difference(&left));
             }
             Happening::Replied { request, response } => return self.reply(history, request, response),
-            Happening::Recovered { node, tasks } => return self.recovered(history, *node, tasks),
+            Happening::Recovered { node, tasks } => {
+                self.ghosts.entry(*node).or_default().down = false;
+                return self.recovered(history, *node, tasks);
+            }
             _ => {}
         }
         Ok(())
@@ -378,6 +403,23 @@ mod tests {
         }
         assert!(give_up(&mut bench).is_ok());
         assert!(bench.see(Happening::Recovered { node: 3, tasks: &BTreeMap::new() }).is_ok());
+    }
+
+    #[test]
+    fn what_a_member_has_is_no_orphan() {
+        let orphaned = |bench: &mut Bench<Durability>| {
+            let observation = Observation::HintOrphaned { id: id(1), facts: "task".into(), payload_bytes: 1 };
+            bench.see(Happening::Observed { node: 3, boot: 1, observation: &observation })
+        };
+        let mut bench = Bench::new();
+        store(&mut bench, 3, &hint(), true);
+        assert!(orphaned(&mut bench).is_ok(), "nobody has it");
+        store(&mut bench, 0, &facts(), true);
+        assert!(orphaned(&mut bench).is_err());
+        let forgot = [Record::Forgot { partition: PartitionId(0), ids: vec![id(1)] }];
+        let mut gone = bench;
+        store(&mut gone, 0, &forgot, true);
+        assert!(orphaned(&mut gone).is_ok(), "it has ended");
     }
 
     #[test]

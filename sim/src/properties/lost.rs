@@ -118,7 +118,8 @@ impl Property for Lost {
                 }
                 Ok(())
             }
-            Happening::Observed { observation: Observation::HintOrphaned { id }, .. } => {
+            Happening::Observed { observation: Observation::HintOrphaned { id, .. }, .. } => {
+                // That nobody has it is for `durability` to see.
                 self.gone.insert(*id);
                 Ok(())
             }

@@ -29,6 +29,8 @@ struct Group {
     answers: BTreeMap<ReplicaId, WriteAnswer>,
     /// This node holds no replica, and keeps the facts for those that do.
     keeps: bool,
+    /// It was sent to replicas, which may have stored it whatever they answer.
+    sent: bool,
     /// Item by item, once they are kept on its disk.
     kept: Option<Vec<Outcome>>,
 }
@@ -124,7 +126,7 @@ impl Group {
         self.kept.as_ref().map(|outcomes| outcomes[index])
     }
 
-    /// Why an item that no replica could be told of was not kept here either.
+    /// Why an item that no replica has answered to was not kept here either. It may be stored where it was sent.
     fn not_kept(&self, index: usize) -> Option<Error> {
         let error = match self.kept_as(index).filter(|_| self.answers.is_empty())? {
             Outcome::Conflict => Error::new(
@@ -142,6 +144,13 @@ impl Group {
                 "no replica can be reached, and this node keeps as much for replicas as it may (`hints_bytes_max`)",
             ),
             Outcome::Stored | Outcome::StoredOrphan | Outcome::TooOld => return None,
+        };
+        let error = if self.sent {
+            let why = error.message;
+            let message = format!("no replica answered in time, and it is not kept here ({why}); repeat the call");
+            Error::new(ErrorCode::Unknown, message)
+        } else {
+            error
         };
         Some(error.about(self.items[index].0))
     }
@@ -255,8 +264,8 @@ impl Node {
             .map(|(partition, placed)| {
                 let cohort = ring::cohort(&genesis, partition);
                 let (places, items): (Vec<usize>, Vec<(TaskId, Task)>) = placed.into_iter().unzip();
-                let (answers, keeps, kept) = (BTreeMap::new(), false, None);
-                (partition, Group { items: Arc::new(items), places, cohort, answers, keeps, kept })
+                let (items, answers) = (Arc::new(items), BTreeMap::new());
+                (partition, Group { items, places, cohort, answers, keeps: false, sent: false, kept: None })
             })
             .collect();
         let ask = self.asks.open(Ask::Write(WriteAsk {
@@ -273,8 +282,8 @@ impl Node {
         if self.asks.get(ask).is_some_and(|ask| matches!(ask, Ask::Write(write) if write.open == 0)) {
             self.finish_write(ask);
         } else {
-            self.send_writes(ask);
             self.keep_for_absent(ask);
+            self.send_writes(ask);
         }
     }
 
@@ -285,8 +294,7 @@ impl Node {
         if write.acks != Acks::One {
             return;
         }
-        let late_us = write.deadline_us.saturating_sub(self.config.request_timeout_ms * 1_000 / 2);
-        let late = self.now.mono_us >= late_us;
+        let late = self.now.mono_us >= self.late_us(write);
         let silent = |(partition, group): &(&PartitionId, &Group)| {
             !group.keeps
                 && group.answers.is_empty()
@@ -305,12 +313,30 @@ impl Node {
         }
     }
 
-    /// Sends to every replica that has not answered.
+    /// When replicas that are heard and do not answer are not waited for any more.
+    fn late_us(&self, write: &WriteAsk) -> u64 {
+        write.deadline_us.saturating_sub(self.config.request_timeout_ms * 1_000 / 2)
+    }
+
+    /// When a write is to be looked at, if nothing else happens.
+    pub(super) fn look_at_us(&self, write: &WriteAsk) -> u64 {
+        let late_us = self.late_us(write);
+        if write.acks == Acks::One && self.now.mono_us < late_us { late_us } else { write.deadline_us }
+    }
+
+    /// Sends to every replica that has not answered. As long as this node keeps it and none can be heard, it is sent to none:
+    /// then what is refused here is refused for certain.
     pub(super) fn send_writes(&mut self, ask: u64) {
+        let away = |group: &Group| group.keeps && !group.sent && self.all_away(&group.cohort);
         let Some(Ask::Write(write)) = self.asks.get(ask) else { return };
-        for (partition, group) in &write.groups {
+        let groups: Vec<PartitionId> =
+            write.groups.iter().filter(|(_, group)| !away(group)).map(|(partition, _)| *partition).collect();
+        let Some(Ask::Write(write)) = self.asks.get_mut(ask) else { return };
+        for partition in groups {
+            let group = write.groups.get_mut(&partition).expect("just listed");
+            group.sent = true;
             for replica in group.cohort.iter().filter(|replica| !group.answers.contains_key(replica)) {
-                let message = PeerMessage::Write { ask, partition: *partition, items: group.items.clone() };
+                let message = PeerMessage::Write { ask, partition, items: group.items.clone() };
                 self.outbox.send(replica.node, message);
             }
         }

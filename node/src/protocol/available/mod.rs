@@ -234,7 +234,11 @@ impl Node {
     /// Looks at an ask again after the resend interval, or at its deadline.
     pub(super) fn set_ask_timer(&mut self, number: u64) {
         let Some(ask) = self.asks.get(number) else { return };
-        let at_us = self.after_ms(self.config.resend_ms).min(ask.deadline_us());
+        let due_us = match ask {
+            Ask::Write(write) => self.look_at_us(write),
+            _ => ask.deadline_us(),
+        };
+        let at_us = self.after_ms(self.config.resend_ms).min(due_us);
         self.timers.set(Key::Ask(number), at_us);
     }
 

@@ -136,7 +136,7 @@ impl Node {
 
     /// Whether what a peer remembers of this node shows that its log is a copy; if so, it is retired. Else it may be an answer.
     pub(in crate::protocol) fn retire_if_copied(&mut self, from: NodeId, heartbeat: &Heartbeat) -> bool {
-        let Some(reason) = self.copied(from, heartbeat) else {
+        let Some(mut reason) = self.copied(from, heartbeat) else {
             if heartbeat.seen.0 == self.boot {
                 self.answered_by(from);
             }
@@ -144,6 +144,10 @@ impl Node {
         };
         if mutant!(self.config, UnansweredCounts) {
             return false;
+        }
+        let kept = self.hints.kept.count();
+        if kept > 0 {
+            reason += &format!("; {kept} tasks that it kept for members which were away may be in no other log");
         }
         self.retired = true;
         self.outbox.persist(Record::Retired { reason: reason.clone() });

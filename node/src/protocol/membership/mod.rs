@@ -271,6 +271,7 @@ impl Node {
         }
         self.ask_to_forget_again(node);
         self.note_absent(node);
+        self.hints.restarted(node);
         self.exchange_anew(node);
     }
 

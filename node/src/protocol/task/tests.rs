@@ -80,6 +80,7 @@ proptest! {
     fn merge_is_monotone(a in task(), b in task()) {
         let merged = join(&a, &b);
         prop_assert!(merged.knows(&a) && merged.knows(&b));
+        prop_assert_eq!(a.knows(&b), merged == a);
         prop_assert!(a.ended().is_none() || merged.ended().is_some());
     }
 

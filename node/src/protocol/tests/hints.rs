@@ -1,6 +1,7 @@
 //! What is kept for members that are away, by members and by others.
 
 use super::*;
+use crate::protocol::peer::Outcome;
 use norn_client::wire::response::Guarantee;
 
 /// A tag whose partition is looked at.
@@ -167,7 +168,8 @@ fn what_was_forgotten_does_not_come_back_by_a_hint() {
     }
     let keeper = absence.keeper;
     absence.cluster.run_until(|cluster| cluster.nodes[keeper].hints.is_empty());
-    assert_eq!(absence.observed(&Observation::HintOrphaned { id }), 1, "whoever runs it is told");
+    let told = Observation::HintOrphaned { id, facts: "task".into(), payload_bytes: 4 };
+    assert_eq!(absence.observed(&told), 1, "whoever runs it is told");
     absence.cluster.advance(3_000);
     assert_eq!((absence.knowing(&id), absence.knowing(&fresh)), (0, 3));
 }
@@ -293,4 +295,198 @@ fn nothing_is_noted_for_a_member_that_is_away_for_too_long() {
     assert!(cluster.nodes[first].hints.owed.is_empty());
     cluster.restart(absent);
     cluster.run_until(|cluster| cluster.replica_of(absent, &id).store.knows(&id));
+}
+
+/// Goes on for a while; `handle` sees every event first, and may keep it from its node.
+fn go_on(cluster: &mut Cluster, for_ms: u64, mut handle: impl FnMut(&mut Cluster, usize, Event) -> Option<Event>) {
+    for _ in 0..for_ms {
+        cluster.now.mono_us += 1_000;
+        cluster.now.wall_ms += 1;
+        (0..cluster.nodes.len()).for_each(|index| cluster.queue.push_back((index, Event::Wake)));
+        while let Some((index, event)) = cluster.queue.pop_front() {
+            if !cluster.down.contains(&index)
+                && let Some(event) = handle(cluster, index, event)
+            {
+                let mut effects = Vec::new();
+                cluster.nodes[index].step(cluster.now, event, &mut effects);
+                cluster.carry_out(index, effects);
+                cluster.nodes[index].check().unwrap_or_else(|violation| panic!("node {index}: {violation}"));
+            }
+        }
+    }
+}
+
+/// Answers to hints take so long. How many tasks each message of hints has.
+fn hand_slowly(absence: &mut Absence, delay_ms: u64, for_ms: u64) -> Vec<usize> {
+    let (mut held, mut seen, mut pieces) = (VecDeque::new(), BTreeSet::new(), Vec::new());
+    go_on(&mut absence.cluster, for_ms, |cluster, index, event| {
+        match &event {
+            Event::Wake => {
+                while held.front().is_some_and(|(due_us, _)| *due_us <= cluster.now.mono_us) {
+                    cluster.queue.extend(held.pop_front().map(|(_, late)| late));
+                }
+            }
+            Event::Peer { message: PeerMessage::Hint { items, .. }, .. } => pieces.push(items.len()),
+            Event::Peer { message: PeerMessage::Hinted { number, .. }, .. } if seen.insert(*number) => {
+                held.push_back((cluster.now.mono_us + delay_ms * 1_000, (index, event)));
+                return None;
+            }
+            _ => {}
+        }
+        Some(event)
+    });
+    pieces
+}
+
+#[test]
+fn an_answer_that_comes_late_counts_and_less_is_sent_meanwhile() {
+    let mut absence = Absence::new(&Config::default());
+    absence.all_go();
+    let tasks: Vec<TaskId> = (0..20).map(|_| absence.sloppy()).collect();
+    let (keeper, members) = (absence.keeper, absence.members.clone());
+    let late_ms = absence.cluster.nodes[keeper].config.request_timeout_ms * 3 / 2;
+    for member in [members[0], members[1]] {
+        absence.cluster.restart(member);
+        let pieces = hand_slowly(&mut absence, late_ms, 4 * late_ms);
+        assert!(pieces.len() <= 5 && pieces.contains(&20), "{pieces:?}");
+    }
+    assert!(absence.cluster.nodes[keeper].hints.is_empty());
+    assert!(tasks.iter().all(|id| absence.knowing(id) >= 2));
+}
+
+/// A member answers hints like this, whatever it would say itself. How often it was asked.
+fn answer_hints(absence: &mut Absence, member: usize, holes: bool, outcome: Outcome, for_ms: u64) -> usize {
+    let (mut asked, keeper) = (0, absence.keeper);
+    go_on(&mut absence.cluster, for_ms, |cluster, index, event| match event {
+        Event::Peer { message: PeerMessage::Hint { number, partition, items, .. }, .. } if index == member => {
+            asked += 1;
+            let boot = cluster.nodes[index].boot;
+            let (outcomes, log) = (vec![outcome; items.len()], LogWord { boot, durable: 0 });
+            let message = PeerMessage::Hinted { number, partition, outcomes, boot, holes, log };
+            cluster.queue.push_back((keeper, Event::Peer { from: NodeId(member as u128 + 1), message }));
+            None
+        }
+        event => Some(event),
+    });
+    asked
+}
+
+fn orphans(absence: &Absence) -> usize {
+    let is_orphan = |(_, observed): &&(usize, Observation)| matches!(observed, Observation::HintOrphaned { .. });
+    absence.cluster.observed.iter().filter(is_orphan).count()
+}
+
+#[test]
+fn only_members_without_holes_make_an_orphan_and_all_that_were_sent_it() {
+    for (holes, kept) in [(true, 1), (false, 0)] {
+        let mut absence = Absence::new(&Config::default());
+        absence.all_go();
+        absence.sloppy();
+        let members = absence.members.clone();
+        for member in [members[0], members[1]] {
+            absence.cluster.restart(member);
+            answer_hints(&mut absence, member, holes, Outcome::TooOld, 3_000);
+            absence.cluster.down.insert(member);
+        }
+        assert_eq!((absence.kept(), orphans(&absence)), (kept, 1 - kept), "holes: {holes}");
+    }
+    let mut absence = Absence::new(&Config::default());
+    absence.all_go();
+    let id = absence.sloppy();
+    let members = absence.members.clone();
+    for (member, outcome) in members.iter().zip([Outcome::Stored, Outcome::TooOld, Outcome::TooOld]) {
+        absence.cluster.restart(*member);
+        answer_hints(&mut absence, *member, false, outcome, 3_000);
+        absence.cluster.down.insert(*member);
+    }
+    assert_eq!((absence.kept(), orphans(&absence)), (1, 0), "the first has it, as far as anybody knows");
+    for member in [members[0], members[1]] {
+        absence.cluster.restart(member);
+    }
+    let keeper = absence.keeper;
+    absence.cluster.run_until(|cluster| cluster.nodes[keeper].hints.is_empty());
+    assert_eq!((absence.knowing(&id), orphans(&absence)), (2, 0), "who was started is asked anew");
+}
+
+#[test]
+fn a_member_that_is_full_or_refuses_is_asked_more_and_more_seldom() {
+    for outcome in [Outcome::NoSpace, Outcome::Overloaded, Outcome::TooOld] {
+        let mut absence = Absence::new(&Config::default());
+        absence.all_go();
+        absence.sloppy();
+        let member = absence.members[0];
+        absence.cluster.restart(member);
+        let interval_ms = absence.cluster.nodes[member].config.exchange_interval_ms;
+        let asked = answer_hints(&mut absence, member, false, outcome, 60 * interval_ms);
+        assert!((4..=8).contains(&asked), "{outcome:?}: {asked}");
+        assert_eq!(absence.kept(), 1);
+    }
+}
+
+#[test]
+fn a_member_without_room_for_what_it_is_owed_does_not_keep_anti_entropy_waiting() {
+    let mut cluster = Cluster::new(3);
+    let known = cluster.enqueue(0, b"known", TAG);
+    cluster.advance(3_000);
+    let (first, absent) = away(&mut cluster, &known);
+    cluster.down.insert(absent);
+    cluster.advance(1_000);
+    cluster.enqueue(first, b"missed", TAG);
+    cluster.enqueue(first, b"missed as well", TAG);
+    cluster.advance(2_000);
+    let (absent_id, partition) = (NodeId(absent as u128 + 1), cluster.nodes[first].partition_of(&known));
+    assert_eq!(cluster.nodes[first].hints.owed.count_of(absent_id), 2);
+    cluster.restart(absent);
+    let mut found = None;
+    while found.is_none() {
+        go_on(&mut cluster, 1, |_, _, event| match event {
+            Event::Peer { message: PeerMessage::Hint { number, items, .. }, .. } => {
+                found = Some((number, items.len()));
+                None
+            }
+            event => Some(event),
+        });
+    }
+    let (number, count) = found.expect("it is told");
+    assert_eq!(count, 2);
+    let boot = cluster.nodes[absent].boot;
+    let message = PeerMessage::Hinted {
+        number,
+        partition,
+        outcomes: vec![Outcome::Stored, Outcome::NoSpace],
+        boot,
+        holes: false,
+        log: LogWord { boot, durable: 0 },
+    };
+    assert!(cluster.nodes[first].hints_go_first(absent_id));
+    let mut effects = Vec::new();
+    cluster.nodes[first].step(cluster.now, Event::Peer { from: absent_id, message }, &mut effects);
+    let node = &cluster.nodes[first];
+    assert_eq!((node.hints.owed.count_of(absent_id), node.hints_go_first(absent_id)), (1, false));
+}
+
+#[test]
+fn a_repeated_call_is_answered_although_the_clock_went_back_and_there_is_no_room() {
+    let config = Config { hints_bytes_max: 500, ..Config::default() };
+    let mut absence = Absence::new(&config);
+    absence.all_go();
+    let id = absence.sloppy();
+    let other = absence.cluster.id(TAG);
+    assert_eq!(absence.enqueue(other, Acks::One).unwrap_err().code, ErrorCode::Overloaded);
+    absence.cluster.now.wall_ms -= 48 * 3_600_000;
+    assert_eq!(absence.enqueue(id, Acks::One).expect("it is kept").acks, 1);
+    let logged = |record: &Record| matches!(record, Record::Hint { .. });
+    assert_eq!(absence.cluster.logs[absence.keeper].iter().filter(|record| logged(record)).count(), 1);
+}
+
+#[test]
+fn what_may_have_been_stored_is_not_refused_for_certain() {
+    let mut absence = Absence::new(&Config { hints_bytes_max: 1, resend_ms: 5_000, ..Config::default() });
+    let id = absence.cluster.id(TAG);
+    absence.cluster.down.extend(&absence.members);
+    let error = absence.enqueue(id, Acks::One).unwrap_err();
+    assert_eq!(error.code, ErrorCode::Unknown, "members were heard, and it was sent to them");
+    assert!(error.message.contains("hints_bytes_max"), "{}", error.message);
+    absence.cluster.advance(1_000);
+    assert_eq!(absence.enqueue(id, Acks::One).unwrap_err().code, ErrorCode::Overloaded, "nobody was sent it");
 }

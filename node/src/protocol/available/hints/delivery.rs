@@ -2,10 +2,14 @@
 //!
 //! A pass goes through all that is kept, then through all that the node is owed. It begins when the node is heard again, and
 //! anew when there is more, or when something could not be taken.
+//!
+//! What is not answered in time is sent again, half as much of it and with twice the time; an answer that comes later counts
+//! all the same, so that there is progress however slow a link or a disk is. A node that is full is left alone for a while,
+//! longer each time.
 
-use super::kept::{Fate, Key};
+use super::kept::{self, Answer, Fate, Key};
 use crate::config::mutant;
-use crate::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX, REPAIR_LOOKS_MAX};
+use crate::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX, ORPHANS_MAX, REPAIR_LOOKS_MAX};
 use crate::protocol::available::coordinate::grows;
 use crate::protocol::peer::{Items, LogWord, Outcome, PeerMessage};
 use crate::protocol::record::Record;
@@ -13,10 +17,15 @@ use crate::protocol::task::Task;
 use crate::protocol::timers;
 use crate::protocol::{Node, Observation};
 use norn_client::wire::{NodeId, PartitionId, TaskId};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Rounds of anti-entropy that wait for hints which nobody acknowledges.
 const PATIENCE_ROUNDS: u64 = 2;
+/// Messages that were not answered in time and whose answers still count.
+const LATE_MAX: usize = 4;
+/// Doublings of the time for an answer, halvings of a piece, doublings of a rest.
+const DOUBLINGS_MAX: u32 = 6;
 
 /// Where a pass stands: behind this key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +51,14 @@ pub struct Delivery {
     /// Absent if all was looked at.
     place: Option<Place>,
     flight: Option<Flight>,
+    /// The last ones that were not answered in time.
+    late: VecDeque<Flight>,
+    /// How many were not, less those that were since.
+    slow: u32,
+    /// How often in a row it could not take something for want of room.
+    full: u32,
+    /// It is left alone until then.
+    rests_until_us: u64,
     /// When to begin again.
     again_us: Option<u64>,
     /// When something was last answered, since the node is there.
@@ -51,7 +68,16 @@ pub struct Delivery {
 impl Default for Delivery {
     /// To a node of which nothing is known.
     fn default() -> Delivery {
-        Delivery { place: Some(Place::Kept(None)), flight: None, again_us: None, answered_us: None }
+        Delivery {
+            place: Some(Place::Kept(None)),
+            flight: None,
+            late: VecDeque::new(),
+            slow: 0,
+            full: 0,
+            rests_until_us: 0,
+            again_us: None,
+            answered_us: None,
+        }
     }
 }
 
@@ -63,13 +89,19 @@ impl Delivery {
 
     /// Whether the next message may be sent.
     fn is_due(&mut self, now_us: u64, timeout_us: u64) -> bool {
-        match &self.flight {
-            Some(flight) if now_us < flight.sent_us + timeout_us => return false,
-            Some(_) => {
-                // It may be lost.
-                self.flight = None;
-                self.place = Some(Place::Kept(None));
+        let patience_us = timeout_us << self.slow;
+        if let Some(flight) = self.flight.take_if(|flight| now_us >= flight.sent_us + patience_us) {
+            // It may be lost, or on its way.
+            self.late.push_back(flight);
+            if self.late.len() > LATE_MAX {
+                self.late.pop_front();
             }
+            self.slow = (self.slow + 1).min(DOUBLINGS_MAX);
+            self.place = Some(Place::Kept(None));
+        }
+        match &self.flight {
+            Some(_) => return false,
+            None if now_us < self.rests_until_us => return false,
             None if self.place.is_none() && self.again_us.is_some_and(|again_us| now_us >= again_us) => {
                 self.again_us = None;
                 self.place = Some(Place::Kept(None));
@@ -77,6 +109,33 @@ impl Delivery {
             None => {}
         }
         self.place.is_some()
+    }
+
+    /// The message with this number, if it is not answered yet.
+    fn answered(&mut self, number: u64, partition: PartitionId) -> Option<Flight> {
+        let is_it = |flight: &Flight| flight.number == number && flight.partition == partition;
+        if let Some(flight) = self.flight.take_if(|flight| is_it(flight)) {
+            self.slow = self.slow.saturating_sub(1);
+            return Some(flight);
+        }
+        let at = self.late.iter().position(is_it)?;
+        self.late.remove(at)
+    }
+
+    /// The node has taken all that it may take, or there was no room for some of it.
+    fn note_room(&mut self, room: bool, now_us: u64, wait_us: u64) {
+        if room {
+            self.full = 0;
+        } else {
+            self.rests_until_us = now_us + (wait_us << self.full);
+            self.full = (self.full + 1).min(DOUBLINGS_MAX);
+            self.begin_again(self.rests_until_us);
+        }
+    }
+
+    /// How many tasks and bytes a piece may have.
+    fn bounds(&self) -> (usize, usize) {
+        ((EXCHANGE_TASKS_MAX >> self.slow).max(1), (EXCHANGE_BYTES_MAX >> self.slow).max(1))
     }
 }
 
@@ -97,10 +156,14 @@ impl Node {
     }
 
     /// Whether a node is to have its hints before anything else.
-    pub(in crate::protocol::available) fn hints_go_first(&self, node: NodeId) -> bool {
+    pub(in crate::protocol) fn hints_go_first(&self, node: NodeId) -> bool {
         let patience_us = PATIENCE_ROUNDS * self.config.exchange_interval_ms * 1_000;
-        let answered_us = self.hints.deliveries.get(&node).and_then(|delivery| delivery.answered_us);
-        self.hints.owed.count_of(node) > 0 && answered_us.is_none_or(|at_us| self.now.mono_us < at_us + patience_us)
+        let delivery = self.hints.deliveries.get(&node);
+        let answered_us = delivery.and_then(|delivery| delivery.answered_us);
+        let rests = delivery.is_some_and(|delivery| self.now.mono_us < delivery.rests_until_us);
+        self.hints.owed.count_of(node) > 0
+            && !rests
+            && answered_us.is_none_or(|at_us| self.now.mono_us < at_us + patience_us)
     }
 
     fn hand_hints_to(&mut self, node: NodeId) {
@@ -132,9 +195,14 @@ impl Node {
     }
 
     fn hand_kept_to(&mut self, node: NodeId, after: Option<Key>) -> (Option<Place>, bool) {
-        let bounds = (EXCHANGE_TASKS_MAX, EXCHANGE_BYTES_MAX, REPAIR_LOOKS_MAX as usize);
+        let now_us = self.now.mono_us;
+        let (tasks_max, bytes_max) = self.hints.deliveries[&node].bounds();
+        let bounds = (tasks_max, bytes_max, REPAIR_LOOKS_MAX as usize);
         let is_member = |partition| self.cohort(partition).contains(&node);
-        let piece = self.hints.kept.piece(node, after, bounds, is_member);
+        let piece = self.hints.kept.piece((node, now_us), after, bounds, is_member);
+        if let Some(again_us) = piece.again_us {
+            self.hints.deliveries.get_mut(&node).expect("it is under way").begin_again(again_us);
+        }
         let next = piece.at.map_or(Place::Owed(None), |at| Place::Kept(Some(at)));
         if piece.ids.is_empty() {
             // Looking at many that it has is enough for now.
@@ -144,6 +212,7 @@ impl Node {
         self.asks.exchange.sends(items.iter().map(|(_, task)| task.size_bytes()));
         let number = self.asks.number();
         self.outbox.send(node, PeerMessage::Hint { number, partition, items, forgets: None });
+        self.hints.kept.offered(partition, &piece.ids, node);
         if mutant!(self.config, HintGoneEarly) {
             let ids: Vec<TaskId> = piece.ids.iter().map(|(id, _)| *id).collect();
             self.drop_kept(partition, ids);
@@ -153,24 +222,33 @@ impl Node {
     }
 
     fn hand_owed_to(&mut self, node: NodeId, after: Option<Key>) -> (Option<Place>, bool) {
-        let Some((partition, ids)) = self.hints.owed.piece(node, after, EXCHANGE_TASKS_MAX) else {
+        let (tasks_max, bytes_max) = self.hints.deliveries[&node].bounds();
+        let Some((partition, ids)) = self.hints.owed.piece(node, after, tasks_max) else {
             return (None, true);
         };
         let replica = &self.partitions[&partition];
         let forgets = replica.forgets_surely();
-        let (mut bytes, mut sent, mut items, mut lacks) = (0, Vec::new(), Vec::<(TaskId, Task)>::new(), Vec::new());
+        let (mut bytes, mut items, mut lacks) = (0, Vec::<(TaskId, Task)>::new(), Vec::new());
+        let (mut last, mut sent, mut gone) = (after, Vec::new(), Vec::new());
         for id in ids {
-            if bytes >= EXCHANGE_BYTES_MAX {
+            if bytes >= bytes_max {
                 break;
             }
+            last = Some((partition, id));
+            let Some((task, wanted)) = replica.store.content(&id) else {
+                gone.push(id);
+                continue;
+            };
             sent.push((id, 0));
-            // What is forgotten meanwhile is handed over by saying nothing.
-            let Some((task, wanted)) = replica.store.content(&id) else { continue };
             bytes += task.size_bytes() + wanted.map_or(0, |wanted| wanted.bytes as usize);
             lacks.extend(wanted.map(|wanted| (items.len(), wanted)));
             items.push((id, task));
         }
-        let last = sent.last().map(|(id, _)| (partition, *id));
+        // What is forgotten meanwhile is handed over by saying nothing.
+        self.drop_owed_to(node, partition, gone);
+        if items.is_empty() {
+            return (Some(Place::Owed(last)), true);
+        }
         self.asks.exchange.sends(items.iter().map(|(_, task)| task.size_bytes()));
         let number = self.asks.number();
         let message = PeerMessage::Hint { number, partition, items: Arc::new(items), forgets };
@@ -198,26 +276,35 @@ impl Node {
             return;
         };
         // How often others have forgotten does not matter.
-        let forgets = forgets.filter(|_| replica.cohort.contains(&from));
+        let member = replica.cohort.contains(&from);
+        let forgets = forgets.filter(|_| member);
         let (ignored, short) = (mutant!(self.config, FloorIgnored), self.disk.is_short());
         let known = |id: &TaskId| replica.store.ended(id) || !replica.store.lacks_spec(id);
+        // What a member has is bounded there, and comes by anti-entropy if it does not come now.
+        let mut orphans = replica.store.index().orphans();
         let outcome = |(id, delta): &(TaskId, Task)| {
+            let orphan = delta.spec.is_none() && !replica.store.knows(id);
             if replica.refuses(id, forgets) && !ignored {
                 Outcome::TooOld
             } else if short && grows(known(id), delta) {
                 Outcome::NoSpace
+            } else if orphan && !member && orphans >= ORPHANS_MAX {
+                Outcome::Overloaded
             } else {
+                orphans += usize::from(orphan);
                 Outcome::Stored
             }
         };
         let outcomes: Vec<Outcome> = items.iter().map(outcome).collect();
+        let holes = !self.speaks_for(partition);
         if outcomes.iter().all(|outcome| *outcome == Outcome::Stored) {
             self.learn_shared(partition, items);
         } else {
             let taken = items.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Stored);
             self.learn(partition, taken.map(|(item, _)| item.clone()).collect());
         }
-        let answer = PeerMessage::Hinted { number, partition, outcomes, boot: self.boot, log: LogWord::default() };
+        let (boot, log) = (self.boot, LogWord::default());
+        let answer = PeerMessage::Hinted { number, partition, outcomes, boot, holes, log };
         self.outbox.send_durable(from, answer);
     }
 
@@ -225,10 +312,9 @@ impl Node {
     pub(in crate::protocol) fn on_hinted(
         &mut self,
         from: NodeId,
-        number: u64,
-        partition: PartitionId,
+        (number, partition): (u64, PartitionId),
         outcomes: &[Outcome],
-        boot: u64,
+        (boot, holes): (u64, bool),
     ) {
         // Since then it has lost something, and this perhaps.
         if self.peers.get(&from).is_some_and(|peer| boot < peer.counts_from) {
@@ -236,29 +322,37 @@ impl Node {
         }
         let now_us = self.now.mono_us;
         let Some(delivery) = self.hints.deliveries.get_mut(&from) else { return };
-        let expected = |flight: &mut Flight| flight.number == number && flight.partition == partition;
-        let Some(flight) = delivery.flight.take_if(expected) else { return };
+        let Some(flight) = delivery.answered(number, partition) else { return };
         delivery.answered_us = Some(now_us);
+        let decided = |outcome: &Outcome| matches!(outcome, Outcome::Stored | Outcome::TooOld);
+        let room = outcomes.len() == flight.ids.len() && outcomes.iter().all(decided);
+        delivery.note_room(room, now_us, self.config.exchange_interval_ms * 1_000);
         if flight.kept {
-            self.kept_answered(from, &flight, outcomes, boot);
+            self.kept_answered(&flight, outcomes, (from, boot, holes));
         } else {
             self.owed_answered(from, &flight, outcomes);
         }
         self.hand_hints_to(from);
     }
 
-    fn kept_answered(&mut self, from: NodeId, flight: &Flight, outcomes: &[Outcome], boot: u64) {
+    fn kept_answered(&mut self, flight: &Flight, outcomes: &[Outcome], (from, boot, holes): (NodeId, u64, bool)) {
+        let times = (self.now.mono_us, self.config.exchange_interval_ms * 1_000);
         let (partition, replicas) = (flight.partition, self.cohort(flight.partition).len());
         let (mut safe, mut open) = (Vec::new(), outcomes.len() != flight.ids.len());
         for ((id, version), outcome) in flight.ids.iter().zip(outcomes) {
             let (key, has) = ((partition, *id), *outcome == Outcome::Stored);
-            if has || *outcome == Outcome::TooOld {
-                self.hints.kept.answered(key, *version, from, boot, has);
+            let answer = match outcome {
+                Outcome::Stored => Some(Answer::Has),
+                Outcome::TooOld => Some(Answer::Refuses { sure: !holes }),
+                _ => None,
+            };
+            if let Some(answer) = answer {
+                self.hints.kept.answered(key, *version, (from, boot), answer, times);
             }
             match self.hints.kept.fate(key, replicas) {
                 Fate::Safe => safe.push(*id),
                 Fate::Orphan if self.hints.orphans.insert(key) => {
-                    self.outbox.observe(Observation::HintOrphaned { id: *id });
+                    self.tell_orphan(key);
                 }
                 Fate::Orphan => {}
                 Fate::Kept => open |= !has,
@@ -272,6 +366,14 @@ impl Node {
             self.outbox.observe(Observation::HintsHanded { partition: partition.0, tasks: safe.len() as u64 });
         }
         self.drop_kept(partition, safe);
+    }
+
+    /// Says what is about to go, as there will be no other trace of it.
+    fn tell_orphan(&mut self, (partition, id): Key) {
+        let Some(task) = self.hints.kept.task(partition, &id) else { return };
+        let payload_bytes = task.spec.as_ref().map_or(0, |spec| spec.payload.len() as u64);
+        let facts = kept::describe(task);
+        self.outbox.observe(Observation::HintOrphaned { id, facts, payload_bytes });
     }
 
     /// What nobody will ever take, as observers know by now.
@@ -291,18 +393,21 @@ impl Node {
         }
     }
 
-    /// What a member could not take, anti-entropy brings.
+    /// What a member has, or refuses, it is not owed any more: anti-entropy brings what it can take after all.
     fn owed_answered(&mut self, from: NodeId, flight: &Flight, outcomes: &[Outcome]) {
-        let full = outcomes.contains(&Outcome::NoSpace);
-        if full {
-            let again_us = self.after_ms(self.config.exchange_interval_ms);
-            self.hints.deliveries.get_mut(&from).expect("it has answered").begin_again(again_us);
+        let answered = flight.ids.iter().zip(outcomes);
+        let over = answered.filter(|(_, outcome)| matches!(outcome, Outcome::Stored | Outcome::TooOld));
+        let ids: Vec<TaskId> = over.map(|((id, _), _)| *id).collect();
+        self.drop_owed_to(from, flight.partition, ids);
+    }
+
+    fn drop_owed_to(&mut self, node: NodeId, partition: PartitionId, ids: Vec<TaskId>) {
+        if ids.is_empty() {
             return;
         }
-        let ids: Vec<TaskId> = flight.ids.iter().map(|(id, _)| *id).collect();
-        let (partition, tasks) = (flight.partition, ids.len() as u64);
-        self.hints.owed.remove(from, partition, &ids);
-        self.outbox.persist(Record::Handed { to: Some(from), partition, ids });
+        let tasks = ids.len() as u64;
+        self.hints.owed.remove(node, partition, &ids);
+        self.outbox.persist(Record::Handed { to: Some(node), partition, ids });
         self.outbox.observe(Observation::HintsHanded { partition: partition.0, tasks });
     }
 
@@ -315,11 +420,13 @@ impl Node {
             let (tasks, ids, bytes) = now;
             self.outbox.observe(Observation::Hints { tasks, ids, bytes });
         }
-        let (now_ms, ttl_ms) = (self.now.wall_ms, self.config.hint_ttl_ms);
-        if now_ms.abs_diff(hints.overdue_told_ms) < ttl_ms {
+        // In time: ids that are as old as what was forgotten are refused.
+        let long_ms = self.config.hint_ttl_ms.min(self.config.forget_after_ms / 2);
+        let now_ms = self.now.wall_ms;
+        if now_ms.abs_diff(hints.overdue_told_ms) < long_ms {
             return;
         }
-        let tasks = hints.kept.overdue(now_ms, ttl_ms);
+        let tasks = hints.kept.overdue(now_ms, long_ms);
         if tasks > 0 {
             hints.overdue_told_ms = now_ms;
             self.outbox.observe(Observation::HintsOverdue { tasks });

@@ -8,6 +8,10 @@ use std::ops::Bound;
 
 /// Memory of a task besides its payload and facts, about.
 const TASK_BYTES: usize = 320;
+/// Who refuses a task again and again is asked up to so many doublings more seldom.
+const DOUBLINGS_MAX: u32 = 6;
+/// Facts of one task that are named.
+const DESCRIBED_MAX: usize = 32;
 
 /// Whose facts they are. In this order they are handed over, and saved.
 pub type Key = (PartitionId, TaskId);
@@ -21,7 +25,44 @@ struct Entry {
     /// Members that have all of it on disk, and the starts in which they said so.
     holders: BTreeMap<NodeId, u64>,
     /// Members that cannot take it, since it may be a task that they have forgotten.
-    refused: BTreeSet<NodeId>,
+    refused: BTreeMap<NodeId, Refusal>,
+    /// Members that may have it: it was sent to them, whatever has become of that.
+    offered: BTreeSet<NodeId>,
+}
+
+/// What a member that does not take a task has said last.
+#[derive(Debug, Clone, Copy)]
+struct Refusal {
+    /// In this start.
+    boot: u64,
+    /// It has no holes: what it does not know, it does not have.
+    sure: bool,
+    /// How often in a row.
+    times: u32,
+    /// When to ask it again.
+    again_us: u64,
+}
+
+/// How much is kept of one partition.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Amount {
+    tasks: u64,
+    /// Of these, with facts but without what was enqueued.
+    without_spec: u64,
+    /// Since when there has been anything, without a break.
+    since_ms: u64,
+}
+
+/// What a member says of a task that it was handed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// It is on its disk.
+    Has,
+    /// It may be a task that was forgotten. `sure`: the member has no holes.
+    Refuses {
+        /// See there.
+        sure: bool,
+    },
 }
 
 /// What is to become of a task.
@@ -31,7 +72,7 @@ pub enum Fate {
     Kept,
     /// A majority has it.
     Safe,
-    /// A majority refuses it, and nobody has it.
+    /// A majority refuses it, and so does everybody who was ever sent it.
     Orphan,
 }
 
@@ -39,8 +80,8 @@ pub enum Fate {
 #[derive(Debug, Default)]
 pub struct Kept {
     tasks: BTreeMap<Key, Entry>,
-    /// Of each partition of which anything is kept: how much, and since when.
-    partitions: BTreeMap<PartitionId, (u64, u64)>,
+    /// Of each partition of which anything is kept.
+    partitions: BTreeMap<PartitionId, Amount>,
     bytes: usize,
     versions: u64,
 }
@@ -48,6 +89,21 @@ pub struct Kept {
 /// Memory of a task, about.
 pub fn size_bytes(task: &Task) -> usize {
     TASK_BYTES + task.size_bytes()
+}
+
+/// Facts of a task in few words, each by its key.
+pub fn describe(task: &Task) -> String {
+    let spec = task.spec.iter().map(|_| "task".to_owned());
+    let facts = task.facts.iter().flat_map(|facts| {
+        let updates = facts.updates.iter().map(|((token, sequence), _)| format!("entry {token}/{sequence}"));
+        let completions = facts.completions.iter().map(|(token, _)| format!("completion {token}"));
+        updates.chain(completions).chain(facts.cancel.iter().map(|_| "cancellation".to_owned()))
+    });
+    let mut words: Vec<String> = spec.chain(facts).take(DESCRIBED_MAX + 1).collect();
+    if words.len() > DESCRIBED_MAX {
+        words[DESCRIBED_MAX] = "and more".into();
+    }
+    words.join(", ")
 }
 
 /// Tasks of one partition to hand over.
@@ -61,6 +117,8 @@ pub struct Piece {
     pub items: Vec<(TaskId, Task)>,
     /// The last one that was looked at; none if there is nothing behind.
     pub at: Option<Key>,
+    /// When to ask again for what was passed over, since the node refused it lately.
+    pub again_us: Option<u64>,
 }
 
 impl Kept {
@@ -76,7 +134,12 @@ impl Kept {
 
     /// How many tasks of a partition.
     pub fn count_of(&self, partition: PartitionId) -> u64 {
-        self.partitions.get(&partition).map_or(0, |(count, _)| *count)
+        self.partitions.get(&partition).map_or(0, |amount| amount.tasks)
+    }
+
+    /// How many tasks of a partition of which nobody has said here what was enqueued.
+    pub fn without_spec(&self, partition: PartitionId) -> u64 {
+        self.partitions.get(&partition).map_or(0, |amount| amount.without_spec)
     }
 
     /// Memory, about.
@@ -89,17 +152,27 @@ impl Kept {
         self.versions += 1;
         let version = self.versions;
         let Kept { tasks, partitions, bytes, .. } = self;
+        let amount = partitions.entry(partition).or_default();
         let entry = tasks.entry((partition, id)).or_insert_with(|| {
-            partitions.entry(partition).or_insert((0, 0)).0 += 1;
+            amount.tasks += 1;
+            amount.without_spec += 1;
             *bytes += TASK_BYTES;
-            Entry { task: Task::default(), version, holders: BTreeMap::new(), refused: BTreeSet::new() }
+            Entry {
+                task: Task::default(),
+                version,
+                holders: BTreeMap::new(),
+                refused: BTreeMap::new(),
+                offered: BTreeSet::new(),
+            }
         });
         if entry.task.knows(&delta) {
             return false;
         }
+        let bare = entry.task.spec.is_none();
         *bytes -= entry.task.size_bytes();
         entry.task.merge(delta);
         *bytes += entry.task.size_bytes();
+        amount.without_spec -= u64::from(bare && entry.task.spec.is_some());
         entry.version = version;
         entry.holders.clear();
         entry.refused.clear();
@@ -108,24 +181,24 @@ impl Kept {
 
     /// Since when something of a partition has been kept without a break; from now on, if it is new.
     pub fn since(&mut self, partition: PartitionId, now_ms: u64) -> u64 {
-        let (_, since_ms) = self.partitions.entry(partition).or_insert((0, 0));
-        if *since_ms == 0 {
-            *since_ms = now_ms;
+        let amount = self.partitions.entry(partition).or_default();
+        if amount.since_ms == 0 {
+            amount.since_ms = now_ms;
         }
-        *since_ms
+        amount.since_ms
     }
 
     /// As the log has it.
     pub fn set_since(&mut self, partition: PartitionId, at_ms: u64) {
-        if let Some((_, since_ms)) = self.partitions.get_mut(&partition) {
-            *since_ms = at_ms;
+        if let Some(amount) = self.partitions.get_mut(&partition) {
+            amount.since_ms = at_ms;
         }
     }
 
     /// How many tasks are of partitions of which something has been kept for so long.
     pub fn overdue(&self, now_ms: u64, ttl_ms: u64) -> u64 {
-        let over = self.partitions.values().filter(|(_, since_ms)| since_ms.saturating_add(ttl_ms) <= now_ms);
-        over.map(|(count, _)| *count).sum()
+        let over = self.partitions.values().filter(|amount| amount.since_ms.saturating_add(ttl_ms) <= now_ms);
+        over.map(|amount| amount.tasks).sum()
     }
 
     /// What is kept of a task.
@@ -137,13 +210,13 @@ impl Kept {
     pub fn after(&self, after: Option<Key>) -> impl Iterator<Item = (Key, &Task, u64)> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let tasks = self.tasks.range((from, Bound::Unbounded));
-        tasks.map(|(key, entry)| (*key, &entry.task, self.partitions[&key.0].1))
+        tasks.map(|(key, entry)| (*key, &entry.task, self.partitions[&key.0].since_ms))
     }
 
     /// The next tasks of one partition that a node lacks. `is_member` says whether it holds a partition.
     pub fn piece(
         &self,
-        node: NodeId,
+        (node, now_us): (NodeId, u64),
         after: Option<Key>,
         (tasks_max, bytes_max, looks_max): (usize, usize, usize),
         is_member: impl Fn(PartitionId) -> bool,
@@ -159,7 +232,13 @@ impl Kept {
             if member.is_none_or(|(partition, _)| partition != key.0) {
                 member = Some((key.0, is_member(key.0)));
             }
-            if member.is_some_and(|(_, is)| is) && !entry.holders.contains_key(&node) {
+            if !member.is_some_and(|(_, is)| is) || entry.holders.contains_key(&node) {
+                continue;
+            }
+            let rests = entry.refused.get(&node).filter(|refusal| now_us < refusal.again_us);
+            if let Some(Refusal { again_us, .. }) = rests {
+                piece.again_us = Some(piece.again_us.map_or(*again_us, |before| before.min(*again_us)));
+            } else {
                 piece.partition = key.0;
                 bytes += size_bytes(&entry.task);
                 piece.ids.push((key.1, entry.version));
@@ -169,26 +248,53 @@ impl Kept {
         Piece { at: None, ..piece }
     }
 
-    /// A member has answered: it has what was of that version, or refuses it. Then those that have it are asked again: it may
-    /// have ended and been forgotten since, or anti-entropy brings it.
-    pub fn answered(&mut self, key: Key, version: u64, node: NodeId, boot: u64, has: bool) {
+    /// Tasks are on their way to a member, which may have them from now on.
+    pub fn offered(&mut self, partition: PartitionId, ids: &[(TaskId, u64)], node: NodeId) {
+        for (id, _) in ids {
+            if let Some(entry) = self.tasks.get_mut(&(partition, *id)) {
+                entry.offered.insert(node);
+            }
+        }
+    }
+
+    /// A member has answered: it has what was of that version, or refuses it. If it is sure, those that have it are asked
+    /// again: it may have ended and been forgotten since, or anti-entropy brings it. Who refuses is asked again later, after
+    /// `wait_us` at first.
+    pub fn answered(
+        &mut self,
+        key: Key,
+        version: u64,
+        (node, boot): (NodeId, u64),
+        answer: Answer,
+        (now_us, wait_us): (u64, u64),
+    ) {
         let Some(entry) = self.tasks.get_mut(&key).filter(|entry| entry.version == version) else { return };
-        if has {
-            entry.refused.remove(&node);
-            entry.holders.insert(node, boot);
-        } else {
-            entry.refused.insert(node);
-            entry.holders.clear();
+        match answer {
+            Answer::Has => {
+                entry.refused.remove(&node);
+                entry.holders.insert(node, boot);
+            }
+            Answer::Refuses { sure } => {
+                let times = entry.refused.get(&node).map_or(0, |before| before.times);
+                let again_us = now_us.saturating_add(wait_us << times.min(DOUBLINGS_MAX));
+                entry.refused.insert(node, Refusal { boot, sure, times: times.saturating_add(1), again_us });
+                entry.holders.retain(|holder, _| !sure && *holder != node);
+            }
         }
     }
 
     /// What is to become of a task in a cohort of so many.
     pub fn fate(&self, key: Key, replicas: usize) -> Fate {
         let majority = replicas / 2 + 1;
-        match self.tasks.get(&key) {
-            Some(entry) if entry.holders.len() >= majority => Fate::Safe,
-            Some(entry) if entry.refused.len() >= majority && entry.holders.is_empty() => Fate::Orphan,
-            Some(_) | None => Fate::Kept,
+        let Some(entry) = self.tasks.get(&key) else { return Fate::Kept };
+        let sure = |node: &NodeId| entry.refused.get(node).is_some_and(|refusal| refusal.sure);
+        let refused = entry.refused.keys().filter(|node| sure(node)).count();
+        if entry.holders.len() >= majority {
+            Fate::Safe
+        } else if refused >= majority && entry.offered.iter().all(sure) {
+            Fate::Orphan
+        } else {
+            Fate::Kept
         }
     }
 
@@ -196,9 +302,10 @@ impl Kept {
     pub fn remove(&mut self, partition: PartitionId, id: &TaskId) {
         let Some(entry) = self.tasks.remove(&(partition, *id)) else { return };
         self.bytes -= size_bytes(&entry.task);
-        let (count, _) = self.partitions.get_mut(&partition).expect("each task is counted");
-        *count -= 1;
-        if *count == 0 {
+        let amount = self.partitions.get_mut(&partition).expect("each task is counted");
+        amount.tasks -= 1;
+        amount.without_spec -= u64::from(entry.task.spec.is_none());
+        if amount.tasks == 0 {
             self.partitions.remove(&partition);
         }
     }
@@ -207,14 +314,24 @@ impl Kept {
     pub fn forget_answers(&mut self, node: NodeId, boot: u64) {
         for entry in self.tasks.values_mut() {
             entry.holders.retain(|holder, told| *holder != node || *told >= boot);
+            entry.refused.retain(|other, refusal| *other != node || refusal.boot >= boot);
+        }
+    }
+
+    /// A node was started: what it could not take then, it may take now.
+    pub fn forget_refusals(&mut self, node: NodeId) {
+        for entry in self.tasks.values_mut() {
+            entry.refused.remove(&node);
         }
     }
 
     /// What is counted is what is there.
     pub fn check(&self) -> Result<(), String> {
         let bytes: usize = self.tasks.values().map(|entry| size_bytes(&entry.task)).sum();
-        let count: u64 = self.partitions.values().map(|(count, _)| *count).sum();
-        if (bytes, self.tasks.len() as u64) == (self.bytes, count) {
+        let bare = self.tasks.values().filter(|entry| entry.task.spec.is_none()).count() as u64;
+        let count: u64 = self.partitions.values().map(|amount| amount.tasks).sum();
+        let counted: u64 = self.partitions.values().map(|amount| amount.without_spec).sum();
+        if (bytes, self.tasks.len() as u64, bare) == (self.bytes, count, counted) {
             Ok(())
         } else {
             Err(format!("{bytes} bytes of {} hints are kept, which is not what is counted", self.tasks.len()))
@@ -238,8 +355,15 @@ mod tests {
     }
 
     fn version(kept: &Kept) -> u64 {
-        let piece = kept.piece(MEMBERS[0], None, (1, 1, 9), |_| true);
+        let piece = kept.piece((MEMBERS[0], u64::MAX), None, (1, 1, 9), |_| true);
         piece.ids.first().map_or(0, |(_, version)| *version)
+    }
+
+    const REFUSES: Answer = Answer::Refuses { sure: true };
+
+    fn answer(kept: &mut Kept, version: u64, node: NodeId, answer: Answer) {
+        kept.offered(KEY.0, &[(KEY.1, version)], node);
+        kept.answered(KEY, version, (node, 1), answer, (0, 1_000));
     }
 
     #[test]
@@ -249,11 +373,11 @@ mod tests {
         let more = Cancel { dead: false, reason: "two".into(), at_ms: 2 };
         assert!(kept.keep(KEY.0, KEY.1, Task::from_cancel(more.clone())));
         assert!(!kept.keep(KEY.0, KEY.1, Task::from_cancel(more)));
-        MEMBERS.iter().for_each(|node| kept.answered(KEY, before, *node, 1, true));
+        MEMBERS.iter().for_each(|node| answer(&mut kept, before, *node, Answer::Has));
         assert_eq!(kept.fate(KEY, 3), Fate::Kept);
         let after = version(&kept);
-        kept.answered(KEY, after, MEMBERS[0], 1, true);
-        kept.answered(KEY, after, MEMBERS[1], 1, true);
+        answer(&mut kept, after, MEMBERS[0], Answer::Has);
+        answer(&mut kept, after, MEMBERS[1], Answer::Has);
         assert_eq!(kept.fate(KEY, 3), Fate::Safe);
         kept.forget_answers(MEMBERS[1], 2);
         assert_eq!((kept.fate(KEY, 3), kept.check()), (Fate::Kept, Ok(())));
@@ -265,13 +389,44 @@ mod tests {
     fn who_took_it_is_asked_again_when_another_refuses() {
         let mut kept = kept("one");
         let version = version(&kept);
-        kept.answered(KEY, version, MEMBERS[0], 1, true);
-        kept.answered(KEY, version, MEMBERS[1], 1, false);
+        answer(&mut kept, version, MEMBERS[0], Answer::Has);
+        answer(&mut kept, version, MEMBERS[1], REFUSES);
         assert_eq!(kept.fate(KEY, 3), Fate::Kept);
-        kept.answered(KEY, version, MEMBERS[0], 1, false);
+        answer(&mut kept, version, MEMBERS[2], REFUSES);
+        assert_eq!(kept.fate(KEY, 3), Fate::Kept, "the first may still have it");
+        answer(&mut kept, version, MEMBERS[0], REFUSES);
         assert_eq!(kept.fate(KEY, 3), Fate::Orphan, "it was forgotten meanwhile");
-        kept.answered(KEY, version, MEMBERS[0], 1, true);
-        kept.answered(KEY, version, MEMBERS[1], 1, true);
+        answer(&mut kept, version, MEMBERS[0], Answer::Has);
+        answer(&mut kept, version, MEMBERS[1], Answer::Has);
         assert_eq!(kept.fate(KEY, 3), Fate::Safe, "or it has come");
+    }
+
+    #[test]
+    fn only_those_are_believed_not_to_have_it_that_have_no_holes_and_were_not_started_since() {
+        let mut kept = kept("one");
+        let version = version(&kept);
+        for node in MEMBERS {
+            answer(&mut kept, version, node, Answer::Refuses { sure: false });
+        }
+        assert_eq!(kept.fate(KEY, 3), Fate::Kept);
+        MEMBERS.iter().for_each(|node| answer(&mut kept, version, *node, REFUSES));
+        assert_eq!(kept.fate(KEY, 3), Fate::Orphan);
+        kept.forget_refusals(MEMBERS[2]);
+        assert_eq!(kept.fate(KEY, 3), Fate::Kept, "it was sent there");
+    }
+
+    #[test]
+    fn who_refuses_is_asked_more_and_more_seldom() {
+        let mut kept = kept("one");
+        let version = version(&kept);
+        let asked_at = |kept: &Kept, now_us| {
+            let piece = kept.piece((MEMBERS[0], now_us), None, (9, 9, 9), |_| true);
+            (piece.ids.len(), piece.again_us)
+        };
+        for wait_us in [1_000, 2_000, 4_000] {
+            answer(&mut kept, version, MEMBERS[0], REFUSES);
+            assert_eq!(asked_at(&kept, wait_us - 1), (0, Some(wait_us)));
+            assert_eq!(asked_at(&kept, wait_us), (1, None));
+        }
     }
 }

@@ -6,8 +6,9 @@
 //! no room, the write is refused.
 //!
 //! They go once a majority of the cohort has them on disk. Of `n` copies that were promised, one was the keeper's and the
-//! others were members', fewer than a majority, or the write would have been strict: so `n` is at most a majority, and
-//! there are never fewer copies than were promised. With fewer members than that, one copy would be given up for nothing. What
+//! others were members', of which fewer than a majority had no holes, or the write would have been strict. Without holes `n`
+//! is at most a majority, and there are never fewer copies than were promised; copies of members with holes count for what
+//! they are, and anti-entropy keeps those. With fewer members than that, one copy would be given up for nothing. What
 //! a majority has is as safe as a strict write, and anti-entropy brings it to the rest. A member that has lost records
 //! since does not count (`forget_answers`), nor do the answers of before the keeper's own start, which are not written down.
 //!
@@ -19,9 +20,10 @@
 //!
 //! **Nothing comes back by a hint.** Whoever hands over is a sender like any other: a member takes an unknown id that is
 //! not above its floor only from a replica that has forgotten as often, which the keeper of a partition that is not its
-//! own never is (`consistent/forgetting.rs`). If a majority refuses a task for that and nobody has it, it can never be
-//! handed over: the hint is an orphan. Members that took it are asked again where one refuses it, as it may have ended
-//! and been forgotten since. The operator is told its id, and it goes.
+//! own never is (`consistent/forgetting.rs`). If a majority refuses a task for that, and so does everybody who was ever sent
+//! it, it can never be handed over: the hint is an orphan. Only the word of members without holes counts, as others may
+//! have lost what they say they do not have; and a member that was started is asked anew. Members that took it are asked
+//! again where one refuses it, as it may have ended and been forgotten since. The operator is told what it is, and it goes.
 //!
 //! A record of hints that the log has lost is a copy less, as a lost record of facts is where a write was sloppy. Nobody
 //! else can say what it was, so that the node only tells it.
@@ -32,7 +34,7 @@ mod owed;
 
 use super::coordinate::grows;
 use crate::config::mutant;
-use crate::limits::{EXCHANGE_TASKS_MAX, ID_AHEAD_MS_MAX, RECENT_CHANGES_MAX};
+use crate::limits::{EXCHANGE_TASKS_MAX, ID_AHEAD_MS_MAX, ORPHANS_MAX, RECENT_CHANGES_MAX};
 use crate::protocol::consistent::ReplicaId;
 use crate::protocol::peer::{Items, LogWord, Outcome, PeerMessage};
 use crate::protocol::record::Record;
@@ -87,6 +89,12 @@ impl Hints {
     pub fn forget_answers(&mut self, node: NodeId, boot: u64) {
         self.kept.forget_answers(node, boot);
         self.look_anew();
+    }
+
+    /// A node was started: it may take what it could not take before, and answers nothing that it was sent.
+    pub fn restarted(&mut self, node: NodeId) {
+        self.kept.forget_refusals(node);
+        self.deliveries.remove(&node);
     }
 
     /// There is more to hand over than those that are there have been looked at for.
@@ -162,14 +170,21 @@ impl Node {
     /// Whether facts may be kept. What is forgotten is not known here.
     fn admit_hint(&mut self, partition: PartitionId, id: &TaskId, delta: &Task) -> Outcome {
         let known = self.hints.kept.task(partition, id);
+        if known.is_some_and(|task| task.knows(delta)) {
+            return Outcome::Stored;
+        }
         if known.is_some_and(|task| task.contradicts(delta).is_err()) {
             return Outcome::Conflict;
         }
-        if id.time_ms() > self.now.wall_ms.saturating_add(ID_AHEAD_MS_MAX) {
+        if known.is_none() && id.time_ms() > self.now.wall_ms.saturating_add(ID_AHEAD_MS_MAX) {
             return Outcome::Future;
         }
         if self.disk.is_short() && grows(known.is_some_and(|task| task.spec.is_some()), delta) {
             return Outcome::NoSpace;
+        }
+        let bare = known.is_none() && delta.spec.is_none();
+        if bare && self.hints.kept.without_spec(partition) >= ORPHANS_MAX as u64 {
+            return Outcome::Overloaded;
         }
         let more = kept::size_bytes(delta) as u64;
         while self.hints.bytes() + more > self.config.hints_bytes_max {
