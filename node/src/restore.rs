@@ -88,8 +88,10 @@ impl<'a> Restorer<'a> {
                 self.node.lose_hints();
                 Ok(())
             }
-            // Without it this start is compared as if it were the first that nobody has answered.
-            (Owner::Node, None, b'U') => Ok(()),
+            (Owner::Node, None, b'U') => {
+                self.node.lose_unanswered();
+                Ok(())
+            }
             (Owner::Node, None, _) if !kind.is_known() && self.node.genesis().is_none() => {
                 Err(format!("a record of {owner} is lost that nobody can name, and none says which cluster it is of"))
             }

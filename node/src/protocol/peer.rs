@@ -67,6 +67,8 @@ pub struct Heartbeat {
     pub seen_start: u64,
     /// The receiver's log was durable up to this record in starts before the one in `seen`, as far as the sender remembers.
     pub remembers: u64,
+    /// The same in the start in `seen`.
+    pub remembers_last: u64,
 }
 
 /// How far the log of a message's sender was durable when it was sent. Who relies on what was promised there remembers it.

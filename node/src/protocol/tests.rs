@@ -592,9 +592,10 @@ fn first_heartbeat(boot: u64, now: Now) -> Heartbeat {
         holes: false,
         disk: DiskWord::default(),
         start: boot,
-        durable: 0,
+        durable: 1 << 40,
         seen_start: 0,
         remembers: 0,
+        remembers_last: 0,
     }
 }
 

@@ -25,6 +25,11 @@ use std::fmt;
 pub const SCRUB_BYTES: u64 = READ_BYTES as u64;
 /// After damage the next pass comes so many times sooner, to see whether that is made good, and to try once more.
 const SOON: u64 = 60;
+/// After a failed read.
+const FAILED_PAUSE_US: u64 = 1_000_000;
+/// A place that cannot be read so many times running is damaged. What the process lacks for a while, such as handles of
+/// files, is no damage.
+const FAILURES_MAX: u32 = 10;
 /// Whose records are missing is looked up for so many of them.
 const OWNERS_MAX: u64 = 10_000;
 
@@ -58,6 +63,8 @@ pub struct Scrubbed {
     pub rot: Option<Rot>,
     /// All files were read since this was said last.
     pub over: bool,
+    /// The disk could not read just now.
+    pub failed: bool,
 }
 
 /// How fast a host scrubs, and when it must go on.
@@ -70,12 +77,14 @@ pub struct ScrubPace {
     due_us: u64,
     /// This pass has found damage.
     found: bool,
+    /// So did so many before it.
+    found_before: u32,
 }
 
 impl ScrubPace {
     /// The first pass begins after a rest: a start has just read everything.
     pub fn new(bytes_per_second: u64, rest_us: u64) -> ScrubPace {
-        ScrubPace { bytes_per_second, rest_us, due_us: rest_us, found: false }
+        ScrubPace { bytes_per_second, rest_us, due_us: rest_us, found: false, found_before: 0 }
     }
 
     /// When the next piece is due.
@@ -88,8 +97,17 @@ impl ScrubPace {
         let taken_us = scrubbed.bytes.saturating_mul(1_000_000).checked_div(self.bytes_per_second).unwrap_or(0);
         self.found |= scrubbed.rot.is_some();
         let pause_us = match scrubbed.over {
-            true if std::mem::take(&mut self.found) => self.rest_us / SOON,
-            true => self.rest_us,
+            // What is not made good soon may never be, and each attempt writes a good part of a snapshot.
+            true if std::mem::take(&mut self.found) => {
+                self.found_before = self.found_before.saturating_add(1);
+                let soon_us = (self.rest_us / SOON).max(1);
+                soon_us.saturating_mul(1 << (self.found_before - 1).min(16)).min(self.rest_us)
+            }
+            true => {
+                self.found_before = 0;
+                self.rest_us
+            }
+            false if scrubbed.failed => FAILED_PAUSE_US,
             false => taken_us,
         };
         self.due_us = now_us.saturating_add(pause_us.max(1));
@@ -103,8 +121,8 @@ pub(super) struct Scrub {
     reading: Option<Reading>,
     /// The number of the file that was read last: 2 for each segment, one less for a snapshot.
     last: u64,
-    /// The last read failed; the next one of the same place says whether that is so for good.
-    failed: bool,
+    /// So many reads of the same place have failed.
+    failures: u32,
 }
 
 #[derive(Debug)]
@@ -130,22 +148,23 @@ fn number(file: &str) -> Option<u64> {
 }
 
 impl<D: Disk> Log<D> {
-    /// Reads on through what lies still, about [`SCRUB_BYTES`]. An error is that of a log that had stopped before: what cannot
-    /// be read twice running is damage.
+    /// Reads on through what lies still, about [`SCRUB_BYTES`]. An error is that of a log that had stopped before: a place that
+    /// cannot be read again and again is damage.
     pub fn scrub(&mut self) -> Result<Scrubbed, LogError> {
         self.check_phase()?;
         let mut scrubbed = Scrubbed::default();
-        let failed = self.scrub_on(&mut scrubbed).err();
-        if let Some(error) = &failed
-            && std::mem::replace(&mut self.scrub.failed, true)
-        {
-            let (file, offset) = match &self.scrub.reading {
-                Some(reading) => (reading.file.clone(), reading.offset),
-                None => (String::new(), 0),
-            };
-            scrubbed.rot = Some(Rot { file, offset, known: error.to_string(), owners: BTreeSet::new() });
+        match self.scrub_on(&mut scrubbed) {
+            Ok(()) => self.scrub.failures = 0,
+            Err(error) => {
+                scrubbed.failed = true;
+                self.scrub.failures += 1;
+                if let Some(reading) = self.scrub.reading.as_ref().filter(|_| self.scrub.failures >= FAILURES_MAX) {
+                    let (file, offset) = (reading.file.clone(), reading.offset);
+                    scrubbed.rot = Some(Rot { file, offset, known: error.to_string(), owners: BTreeSet::new() });
+                    self.scrub.failures = 0;
+                }
+            }
         }
-        self.scrub.failed &= failed.is_some() && scrubbed.rot.is_none();
         if let Some(rot) = &scrubbed.rot {
             self.want_snapshot(number(&rot.file).map(|number| number.div_ceil(2)));
             self.end_file();

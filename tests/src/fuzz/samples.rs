@@ -209,6 +209,7 @@ fn heartbeat() -> Heartbeat {
         durable: 700,
         seen_start: 1 << 61,
         remembers: 600,
+        remembers_last: 700,
     }
 }
 

@@ -33,7 +33,11 @@
 //! it, and so can answer it. With an empty memory, after a restart of its own, it answers as well: a cluster of which all
 //! nodes start at once goes on after one round trip. A single replica waits for nobody.
 //!
-//! **What this cannot do.** It is best effort: a promise that only such peers relied on as are down, cut off, or have been
+//! A start that tells peers of less than they remember is not taken for the node's latest: it is told what they remember, and
+//! nothing that it says counts. So an image that is started elsewhere does not retire the node that it was taken of.
+//!
+//! **What this cannot do.** What a leader promised itself, its own vote and its own acknowledgements, peers hear of with its
+//! next heartbeat only. And all of it is best effort: a promise that only such peers relied on as are down, cut off, or have been
 //! started since is not remembered by those who answer. In a cohort of three one answer is enough, and it may be that of
 //! the other one. A log that lost its end and of which nobody heard is just shorter. And a disk of a single replica has no
 //! witness.
@@ -83,6 +87,21 @@ impl Memory {
         }
     }
 
+    /// All that was durable in any start.
+    fn longest(&self) -> u64 {
+        self.before.max(self.durable)
+    }
+
+    /// Whether a start that nobody here has heard of runs on a log that had been longer.
+    fn is_image(&self, word: LogWord) -> bool {
+        word.boot > self.boot && word.durable < self.longest()
+    }
+
+    /// What was durable in the latest start, if this is it.
+    pub fn within(&self, boot: u64) -> u64 {
+        if boot == self.boot { self.durable } else { 0 }
+    }
+
     /// What was durable in starts before this one.
     pub fn before(&self, boot: u64) -> u64 {
         if boot > self.boot { self.before.max(self.durable) } else { self.before }
@@ -90,6 +109,12 @@ impl Memory {
 }
 
 impl Node {
+    /// During the replay: the record is lost that says that no start was answered, or that one was. Taking one for the other
+    /// would retire a node for nothing.
+    pub(crate) fn lose_unanswered(&mut self) {
+        self.log.unanswered = None;
+    }
+
     /// A start begins on a log that is durable so far.
     pub(in crate::protocol) fn begin_log(&mut self, durable: u64) {
         let began = self.log.unanswered.map_or(durable, |before| before.min(durable));
@@ -129,9 +154,19 @@ impl Node {
     /// What a message says of its sender's log is remembered. False: it is of an earlier start than the latest, and is to
     /// be dropped, as that start may have been forgotten.
     pub(in crate::protocol) fn note_log(&mut self, from: NodeId, word: LogWord) -> bool {
+        if self.is_image(from, word) {
+            return false;
+        }
         let Some(peer) = self.peers.get_mut(&from) else { return false };
         peer.memory.note(word);
         word.boot >= peer.boot
+    }
+
+    /// Whether a peer's log was longer in an earlier start than at the beginning of this one. Such a start is not taken for the
+    /// peer's latest, or an image that somebody starts elsewhere would retire the node that it was taken of.
+    fn is_image(&self, from: NodeId, word: LogWord) -> bool {
+        let image = self.peers.get(&from).is_some_and(|peer| peer.memory.is_image(word));
+        image && !mutant!(self.config, UnansweredCounts)
     }
 
     /// Whether what a peer remembers of this node shows that its log is a copy; if so, it is retired. Else it may be an answer.
@@ -158,21 +193,27 @@ impl Node {
     }
 
     fn copied(&self, from: NodeId, heartbeat: &Heartbeat) -> Option<String> {
-        let (heard, own, began) = (heartbeat.seen.0, self.boot, self.log.began);
+        let (heard, own) = (heartbeat.seen.0, self.boot);
         if heard > own {
             return Some(format!(
                 "node {from} has heard start {heard} of this node, and this is start {own}: its log is an earlier copy"
             ));
         }
         if heard < own {
-            return None;
+            // All that was durable in starts before this one is at its beginning.
+            let remembered = heartbeat.remembers.max(heartbeat.remembers_last);
+            return self.is_shorter(from, remembered);
         }
         if heartbeat.seen_start != self.log.start {
             return Some(format!(
                 "node {from} has heard another process that is this node, in the same start: one runs on a copy of its log"
             ));
         }
-        let remembered = heartbeat.remembers;
+        self.is_shorter(from, heartbeat.remembers)
+    }
+
+    fn is_shorter(&self, from: NodeId, remembered: u64) -> Option<String> {
+        let began = self.log.began;
         (remembered > began).then(|| {
             format!(
                 "node {from} remembers that the log of this node was durable up to record {remembered}, and this start began \

@@ -167,6 +167,7 @@ impl Node {
             durable,
             seen_start: peer.start,
             remembers: peer.memory.before(peer.boot),
+            remembers_last: peer.memory.within(peer.boot),
         }
     }
 

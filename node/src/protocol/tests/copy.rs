@@ -46,6 +46,65 @@ fn of_two_nodes_on_one_log_one_retires() {
     assert!(!cluster.nodes[0].is_retired());
 }
 
+/// Goal: an image of a running node that is started elsewhere retires, and not the node.
+#[test]
+fn an_image_that_is_started_elsewhere_leaves_the_node_alone() {
+    let mut cluster = Cluster::new(3);
+    cluster.advance(500);
+    let image = cluster.logs[0].clone();
+    let mut copy = Node::new(founding(0), 5);
+    for record in image.clone() {
+        copy.recover(record, false, None).expect("its own log");
+    }
+    cluster.enqueue(0, b"x", 9);
+    cluster.advance(500);
+    let mut effects = Vec::new();
+    copy.start(cluster.now, image.len() as u64, &mut effects);
+    assert_eq!(copy.boot, cluster.nodes[0].boot + 1);
+    let heartbeat =
+        Heartbeat { start: copy.log.start, durable: image.len() as u64, ..first_heartbeat(copy.boot, cluster.now) };
+    tell(&mut cluster, 1, NodeId(1), PeerMessage::Heartbeat(Box::new(heartbeat)));
+    copy.step(cluster.now, Event::Persisted { ticket: Ticket(1), places: Vec::new(), durable: 0 }, &mut effects);
+    // What its peer sends next comes to both.
+    let later = Now { mono_us: cluster.now.mono_us + 1_000_000, ..cluster.now };
+    let mut sent = Vec::new();
+    cluster.nodes[1].step(later, Event::Wake, &mut sent);
+    for effect in sent {
+        if let Effect::Send { to: NodeId(1), message: message @ PeerMessage::Heartbeat(_), .. } = effect {
+            copy.step(cluster.now, Event::Peer { from: NodeId(2), message: message.clone() }, &mut effects);
+            cluster.nodes[0].step(cluster.now, Event::Peer { from: NodeId(2), message }, &mut Vec::new());
+        }
+    }
+    assert!(copy.is_retired());
+    assert!(!cluster.nodes[0].is_retired());
+    assert_eq!(cluster.nodes[1].peers[&NodeId(1)].boot, cluster.nodes[0].boot);
+}
+
+/// Goal: the loss of the record that says that a start was answered is not taken for a start that was not.
+#[test]
+fn a_lost_word_of_an_answer_retires_nobody() {
+    let mut cluster = Cluster::new(3);
+    cluster.enqueue(0, b"x", 9);
+    cluster.advance(500);
+    let log = cluster.logs[0].clone();
+    let is_word = |record: &Record| matches!(record, Record::Unanswered { .. });
+    let words = log.iter().filter(|record| is_word(record)).count();
+    assert!(words >= 2);
+    for lost in 0..words {
+        let mut again = Node::new(founding(0), 5);
+        let mut word = 0..;
+        for record in log.clone() {
+            if is_word(&record) && word.next() == Some(lost) {
+                again.lose_unanswered();
+            } else {
+                again.recover(record, false, None).expect("its own log");
+            }
+        }
+        again.start(cluster.now, log.len() as u64, &mut Vec::new());
+        assert_eq!(again.log.began, log.len() as u64, "without the word number {lost}");
+    }
+}
+
 /// Replaces a log by its first records, and starts the node on them.
 fn restore(cluster: &mut Cluster, index: usize, records: usize) {
     cluster.logs[index].truncate(records);

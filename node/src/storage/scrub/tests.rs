@@ -137,15 +137,27 @@ fn a_host_reads_as_fast_as_it_may_and_rests_between_passes() {
     assert_eq!(pace.due_us(), Some(7_000_000));
     pace.scrubbed(7_000_000, &Scrubbed { bytes: 500, ..Scrubbed::default() });
     assert_eq!(pace.due_us(), Some(7_500_000));
-    let over = Scrubbed { bytes: 0, over: true, rot: None };
+    let over = Scrubbed { over: true, ..Scrubbed::default() };
     pace.scrubbed(7_500_000, &over);
     assert_eq!(pace.due_us(), Some(14_500_000));
     // After damage the next pass comes soon, and once.
     let rot = Rot { file: "a".into(), offset: 0, known: "bad".into(), owners: BTreeSet::new() };
-    pace.scrubbed(14_500_000, &Scrubbed { rot: Some(rot), ..Scrubbed::default() });
+    let damage = Scrubbed { rot: Some(rot), ..Scrubbed::default() };
+    pace.scrubbed(14_500_000, &damage);
     pace.scrubbed(15_000_000, &over);
     assert!(pace.due_us().is_some_and(|due_us| due_us < 15_200_000));
     pace.scrubbed(16_000_000, &over);
     assert_eq!(pace.due_us(), Some(23_000_000));
+    // What is not made good is looked at ever more seldom, and what cannot be read just now a little later.
+    let rests_us: Vec<u64> = (0..20)
+        .map(|_| {
+            pace.scrubbed(30_000_000, &damage);
+            pace.scrubbed(30_000_000, &over);
+            pace.due_us().expect("it scrubs") - 30_000_000
+        })
+        .collect();
+    assert!(rests_us.is_sorted() && rests_us[1] > rests_us[0] && rests_us[19] == 7_000_000, "{rests_us:?}");
+    pace.scrubbed(40_000_000, &Scrubbed { failed: true, ..Scrubbed::default() });
+    assert_eq!(pace.due_us(), Some(41_000_000));
     assert_eq!(ScrubPace::new(0, 5).due_us(), None);
 }
