@@ -12,6 +12,7 @@ mod fenced;
 mod forgotten;
 mod leaders;
 mod lost;
+mod merging;
 mod nothing;
 mod tokens;
 mod viewstamps;
@@ -31,6 +32,7 @@ pub trait Property {
 pub fn all() -> Vec<Box<dyn Property>> {
     vec![
         Box::<contents::Contents>::default(),
+        Box::<merging::Merging>::default(),
         Box::<leaders::Leaders>::default(),
         Box::<fenced::Fenced>::default(),
         Box::<viewstamps::Viewstamps>::default(),
