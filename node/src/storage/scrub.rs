@@ -25,6 +25,9 @@ use std::fmt;
 pub const SCRUB_BYTES: u64 = READ_BYTES as u64;
 /// After damage the next pass comes so many times sooner, to see whether that is made good, and to try once more.
 const SOON: u64 = 60;
+/// So many passes come soon: each brings the bodies back that one part of the state lacks. What is not made good by then
+/// may never be, and each attempt writes a good part of a snapshot.
+const SOON_MAX: u32 = 32;
 /// After a failed read.
 const FAILED_PAUSE_US: u64 = 1_000_000;
 /// A place that cannot be read so many times running is damaged. What the process lacks for a while, such as handles of
@@ -97,11 +100,10 @@ impl ScrubPace {
         let taken_us = scrubbed.bytes.saturating_mul(1_000_000).checked_div(self.bytes_per_second).unwrap_or(0);
         self.found |= scrubbed.rot.is_some();
         let pause_us = match scrubbed.over {
-            // What is not made good soon may never be, and each attempt writes a good part of a snapshot.
             true if std::mem::take(&mut self.found) => {
                 self.found_before = self.found_before.saturating_add(1);
-                let soon_us = (self.rest_us / SOON).max(1);
-                soon_us.saturating_mul(1 << (self.found_before - 1).min(16)).min(self.rest_us)
+                let later = self.found_before.saturating_sub(SOON_MAX).min(16);
+                (self.rest_us / SOON).max(1).saturating_mul(1 << later).min(self.rest_us)
             }
             true => {
                 self.found_before = 0;
