@@ -152,7 +152,7 @@ pub enum Record {
         /// Where the records of each partition stand in the snapshot, in its order.
         places: Vec<Place>,
         /// Ordinal of the first record in it of what is kept for others; 0 where there is none.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "is_zero")]
         hints: u64,
     },
 }
@@ -180,6 +180,10 @@ pub struct RecordError(pub String);
 /// What a record is about, in one byte. Its name in the log never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kind(pub u8);
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
 
 impl Kind {
     /// Of a record that nobody can name.
