@@ -11,6 +11,9 @@ use norn_client::wire::response::Welcome;
 /// Bits of the minter field that number sessions; the rest is the node's place in the cluster.
 const SESSION_BITS: u32 = 24;
 
+/// Most sessions that are passed over at once.
+const SESSIONS_JUMPED_MAX: u64 = 1 << 20;
+
 /// What was lent. The marks are on disk before anything up to them is told to anybody.
 #[derive(Debug, Default)]
 pub struct Mint {
@@ -18,12 +21,14 @@ pub struct Mint {
     sessions: u64,
     time_mark_ms: u64,
     sessions_mark: u64,
+    /// In this start numbers were passed over.
+    jumped: bool,
 }
 
 impl Mint {
     /// After a restart everything up to the marks counts as lent.
     pub fn recover(&mut self, time_ms: u64, sessions: u64) {
-        *self = Mint { time_ms, sessions, time_mark_ms: time_ms, sessions_mark: sessions };
+        *self = Mint { time_ms, sessions, time_mark_ms: time_ms, sessions_mark: sessions, jumped: false };
     }
 }
 
@@ -48,11 +53,6 @@ impl Node {
             self.outbox.reply(client, number, Response::Error(Error::unavailable(message)));
             return;
         }
-        if !self.may_lend() {
-            let message = "this node has just started, and other nodes have yet to say that its log is the latest";
-            self.outbox.reply(client, number, Response::Error(Error::unavailable(message)));
-            return;
-        }
         let wall_ms = self.now.wall_ms;
         let time_ms = self.mint.time_ms.max(wall_ms);
         if time_ms > wall_ms + ID_AHEAD_MS_MAX / 2 {
@@ -61,6 +61,10 @@ impl Node {
             return;
         }
         self.mint.time_ms = time_ms;
+        if !self.is_surely_latest() && !std::mem::replace(&mut self.mint.jumped, true) {
+            // An earlier image of the log does not know what was lent after it was taken: this is somewhere else.
+            self.mint.sessions += self.random.between(MARK_SESSIONS, SESSIONS_JUMPED_MAX);
+        }
         self.mint.sessions += 1;
         let Mint { sessions, time_mark_ms, sessions_mark, .. } = self.mint;
         if time_ms > time_mark_ms || sessions > sessions_mark {

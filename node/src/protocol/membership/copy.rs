@@ -23,8 +23,9 @@
 //!
 //! **Until it is answered a start promises nothing.** Per partition, a replica neither votes, campaigns, acknowledges
 //! operations, leads, nor says that it knows all that it should ([`Node::speaks_for`]; its writes count as those of a replica
-//! with holes) before a majority of the cohort less itself has answered this start; and a node of which so much of the
-//! cluster has not answered lends no ids. Whoever has answered takes nothing more from its earlier starts: their votes and
+//! with holes) before a majority of the cohort less itself has answered this start. A node of which so much of the
+//! cluster has not answered lends ids all the same, as a node must that is alone with its clients, but of sessions that are
+//! numbered somewhere else. Whoever has answered takes nothing more from its earlier starts: their votes and
 //! acknowledgements that are still on the way are dropped, as if the network had lost them. So if one of those who answer
 //! has relied on a promise which the log lacks, or heard of it, the node retires before it can break it, and if the promise
 //! comes to one of them later, nobody relies on it.
@@ -146,7 +147,7 @@ impl Node {
     }
 
     /// Whether so many members have answered this start that this node is no earlier image, as far as a majority knows.
-    pub(in crate::protocol) fn may_lend(&self) -> bool {
+    pub(in crate::protocol) fn is_surely_latest(&self) -> bool {
         let answered = self.peers.values().filter(|peer| peer.answered).count();
         answered >= self.peers.len().div_ceil(2) || mutant!(self.config, UnansweredCounts)
     }
