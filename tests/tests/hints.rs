@@ -44,6 +44,8 @@ async fn a_node_that_is_alone_keeps_tasks_for_the_others() {
     eventually("the others have what was kept", PATIENCE, handed).await;
     let client = cluster.client_of(cluster.addresses(), CALL_TIMEOUT).await;
     for id in ids {
-        assert_eq!(client.get(id).await.expect("it is there").spec.queue, queue);
+        // The gauge is told now and then, so a majority may have it a little later than it says.
+        let read = || async { client.get(id).await.ok() };
+        assert_eq!(eventually("it is there", PATIENCE, read).await.spec.queue, queue);
     }
 }
