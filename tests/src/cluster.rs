@@ -1,11 +1,11 @@
 //! A cluster of `norn start` processes on loopback, in a directory of its own.
 
 use crate::cli::{self, Answer, Cli};
-use crate::wait::{PATIENCE, eventually};
+use crate::wait::{PATIENCE, eventually, eventually_or};
 use crate::{binary, wait};
 use norn_client::client::{Client, ClientConfig, ListOptions};
-use norn_client::wire::NodeId;
 use norn_client::wire::response::{PartitionView, TaskView};
+use norn_client::wire::{Error, NodeId};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -274,17 +274,21 @@ impl Cluster {
             let client = self.client_of(vec![self.address(*index).to_owned()], Duration::from_secs(2)).await;
             let what = format!("all partitions are led by {leaders:?}, says {}", self.name(*index));
             let led = || async {
-                let (nodes, partitions) = (client.nodes().await.ok()?, client.partitions().await.ok()?);
+                let unanswered = |error: Error| error.to_string();
+                let nodes = client.nodes().await.map_err(unanswered)?;
+                let partitions = client.partitions().await.map_err(unanswered)?;
                 // The client goes on to other nodes; only what this one says counts.
-                let this = nodes.iter().find(|node| node.this)?;
+                let this = nodes.iter().find(|node| node.this).ok_or("no node says that it answers")?;
                 let is_good = |partition: &PartitionView| {
                     let leader = nodes.iter().find(|node| Some(node.node) == partition.leader);
                     let led = leader.is_some_and(|leader| leaders.iter().any(|index| self.name(*index) == leader.name));
                     led && wanted(partition)
                 };
-                (this.name == self.name(*index) && partitions.iter().all(is_good)).then_some(partitions)
+                let bad: Vec<&PartitionView> = partitions.iter().filter(|partition| !is_good(partition)).collect();
+                let good = this.name == self.name(*index) && bad.is_empty();
+                if good { Ok(partitions) } else { Err(format!("{} says {bad:?}", this.name)) }
             };
-            let partitions = eventually(&what, PATIENCE, led).await;
+            let partitions = eventually_or(&what, PATIENCE, led).await;
             first.get_or_insert(partitions);
             client.close().await;
         }

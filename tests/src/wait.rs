@@ -30,12 +30,25 @@ pub async fn eventually<T, F>(what: &str, patience: Duration, mut look: impl FnM
 where
     F: Future<Output = Option<T>>,
 {
+    let look = || {
+        let looking = look();
+        async { looking.await.ok_or_else(|| String::from("nothing yet")) }
+    };
+    eventually_or(what, patience, look).await
+}
+
+/// The same with looks that say what is missing; the last of them is in the panic's message.
+pub async fn eventually_or<T, F>(what: &str, patience: Duration, mut look: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Result<T, String>>,
+{
     let deadline = Instant::now() + patience;
     loop {
-        if let Some(found) = look().await {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "in vain for {patience:?}: {what}");
+        let missing = match look().await {
+            Ok(found) => return found,
+            Err(missing) => missing,
+        };
+        assert!(Instant::now() < deadline, "in vain for {patience:?}: {what}; at last: {missing}");
         tokio::time::sleep(INTERVAL).await;
     }
 }

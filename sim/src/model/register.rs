@@ -122,6 +122,22 @@ pub struct Replica {
     pub role: Role,
 }
 
+impl Replica {
+    /// As it begins, with nothing on its disk.
+    fn new(id: Id) -> Replica {
+        Replica {
+            id,
+            promised: 0,
+            voted_for: None,
+            durable: (0, None),
+            stamp: (0, 0),
+            table: Vec::new(),
+            recovering: None,
+            role: Role::Follower,
+        }
+    }
+}
+
 /// Everything.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct State {
@@ -209,18 +225,8 @@ impl stateright::Model for Bounds {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let replica = |place| Replica {
-            id: (place, 0),
-            promised: 0,
-            voted_for: None,
-            durable: (0, None),
-            stamp: (0, 0),
-            table: Vec::new(),
-            recovering: None,
-            role: Role::Follower,
-        };
         let mut state = State {
-            replicas: (0..self.replicas).map(replica).collect(),
+            replicas: (0..self.replicas).map(|place| Replica::new((place, 0))).collect(),
             sent: BTreeSet::new(),
             shown: BTreeSet::new(),
             committed: (0, Vec::new()),
@@ -303,16 +309,7 @@ impl stateright::Model for Bounds {
             Action::Wipe(place) => {
                 let replica = &mut state.replicas[usize::from(place)];
                 let incarnation = replica.id.1 + u8::from(!self.has(Flaw::SameIdentity));
-                *replica = Replica {
-                    id: (place, incarnation),
-                    promised: 0,
-                    voted_for: None,
-                    durable: (0, None),
-                    stamp: (0, 0),
-                    table: Vec::new(),
-                    recovering: None,
-                    role: Role::Follower,
-                };
+                *replica = Replica::new((place, incarnation));
                 state.losses += 1;
             }
             Action::AnswerRejoin(leader, place) => {

@@ -149,14 +149,20 @@ fn granted(messages: &[PeerMessage]) -> Option<LogWord> {
     })
 }
 
-/// Goal: an image that was taken in the present start is noticed, by what its node has said since.
-#[test]
-fn a_log_that_lost_its_end_without_a_start_in_between_is_noticed() {
+/// Three of which the first one's log has grown, and how long it was before.
+fn grown() -> (Cluster, usize) {
     let mut cluster = Cluster::new(3);
     let image = cluster.logs[0].len();
     cluster.enqueue(0, b"x", 9);
     cluster.advance(200);
     assert!(cluster.logs[0].len() > image);
+    (cluster, image)
+}
+
+/// Goal: an image that was taken in the present start is noticed, by what its node has said since.
+#[test]
+fn a_log_that_lost_its_end_without_a_start_in_between_is_noticed() {
+    let (mut cluster, image) = grown();
     restore(&mut cluster, 0, image);
     cluster.advance(1_000);
     assert!(cluster.nodes[0].is_retired());
@@ -219,10 +225,7 @@ fn a_start_promises_nothing_before_a_peer_has_answered_it() {
 /// Goal: what a log gains in starts that nobody answers does not hide what it lost.
 #[test]
 fn a_log_that_lost_its_end_is_noticed_even_if_it_grows_longer_unanswered() {
-    let mut cluster = Cluster::new(3);
-    let image = cluster.logs[0].len();
-    cluster.enqueue(0, b"x", 9);
-    cluster.advance(200);
+    let (mut cluster, image) = grown();
     let before = cluster.logs[0].len();
     cluster.down.extend([1, 2]);
     restore(&mut cluster, 0, image);

@@ -243,14 +243,20 @@ fn away(cluster: &mut Cluster, id: &TaskId) -> (usize, usize) {
     (place(0), place(2))
 }
 
-#[test]
-fn a_member_that_was_away_is_told_what_it_lacks_before_anything_is_compared() {
-    let mut cluster = Cluster::new(3);
+/// Three that agree on a task, of whose partition the last member is away now; the task, the first member, and the last.
+fn one_away(config: &Config) -> (Cluster, TaskId, usize, usize) {
+    let mut cluster = Cluster::with_config(3, config);
     let known = cluster.enqueue(0, b"known", TAG);
     cluster.advance(3_000);
     let (first, absent) = away(&mut cluster, &known);
     cluster.down.insert(absent);
     cluster.advance(1_000);
+    (cluster, known, first, absent)
+}
+
+#[test]
+fn a_member_that_was_away_is_told_what_it_lacks_before_anything_is_compared() {
+    let (mut cluster, known, first, absent) = one_away(&Config::default());
     let ids: Vec<TaskId> = (0..700).map(|_| cluster.id(TAG)).collect();
     let tasks = ids.iter().map(|id| NewTask { id: *id, spec: spec(b"missed", 0) }).collect();
     cluster.ask(first, Request::Enqueue { tasks, acks: Acks::Quorum });
@@ -279,12 +285,7 @@ fn a_member_that_was_away_is_told_what_it_lacks_before_anything_is_compared() {
 
 #[test]
 fn nothing_is_noted_for_a_member_that_is_away_for_too_long() {
-    let mut cluster = Cluster::with_config(3, &Config { hint_ttl_ms: 10_000, ..Config::default() });
-    let known = cluster.enqueue(0, b"known", TAG);
-    cluster.advance(3_000);
-    let (first, absent) = away(&mut cluster, &known);
-    cluster.down.insert(absent);
-    cluster.advance(1_000);
+    let (mut cluster, _, first, absent) = one_away(&Config { hint_ttl_ms: 10_000, ..Config::default() });
     cluster.enqueue(first, b"missed", TAG);
     cluster.advance(2_000);
     assert_eq!(cluster.nodes[first].hints.owed.count(), 1);
@@ -425,12 +426,7 @@ fn a_member_that_is_full_or_refuses_is_asked_more_and_more_seldom() {
 
 #[test]
 fn a_member_without_room_for_what_it_is_owed_does_not_keep_anti_entropy_waiting() {
-    let mut cluster = Cluster::new(3);
-    let known = cluster.enqueue(0, b"known", TAG);
-    cluster.advance(3_000);
-    let (first, absent) = away(&mut cluster, &known);
-    cluster.down.insert(absent);
-    cluster.advance(1_000);
+    let (mut cluster, known, first, absent) = one_away(&Config::default());
     cluster.enqueue(first, b"missed", TAG);
     cluster.enqueue(first, b"missed as well", TAG);
     cluster.advance(2_000);

@@ -1,0 +1,276 @@
+//! What a core wants done, carried out: its log on the simulated disk, its messages, its answers.
+
+use super::{OPERATOR, Waiting};
+use crate::adapter::log;
+use crate::history::Happening;
+use crate::wire::{encode_peer, encode_response};
+use crate::world::{Event, World};
+use norn_client::wire::response::Standing;
+use norn_client::wire::{NodeId, PartitionId, Response, TaskId};
+use norn_node::protocol::task::Wanted;
+use norn_node::protocol::{ClientId, Effect, Event as Input, Observation, PeerMessage, Record, Ticket};
+use norn_node::storage::disk::Disk;
+use xxhash_rust::xxh3::xxh3_64;
+
+impl World {
+    pub(super) fn carry_out(&mut self, node: usize, effects: Vec<Effect>) {
+        for effect in effects {
+            match &mut self.nodes[node].effects_left {
+                Some(0) => {
+                    self.count("sometimes: crash between effects");
+                    self.crash_node(node);
+                    return self.schedule_restart(node);
+                }
+                Some(left) => *left -= 1,
+                None => {}
+            }
+            let vote = matches!(&effect, Effect::Send { message: PeerMessage::VoteAnswer { granted: true, .. }, .. });
+            let flag =
+                matches!(&effect, Effect::Send { message: PeerMessage::Ack { done, .. }, .. } if !done.is_empty());
+            let (before, after) = (self.options.crash_before_flag_percent, self.options.crash_after_vote_percent);
+            if flag && self.crashes_briefly(node, before, "fault: crash before a flag") {
+                // What it was about to tell is what it must not seem to know any more.
+                let damage_percent = self.options.damage_percent;
+                self.nodes[node].forgetful = damage_percent > 0 && self.randoms.faults.chance(1, 2);
+                return;
+            }
+            self.carry_out_one(node, effect);
+            if self.nodes[node].running.is_none() {
+                return;
+            }
+            if vote && self.crashes_briefly(node, after, "fault: crash after a vote") {
+                return;
+            }
+        }
+    }
+
+    /// The instants at which what is only in memory does the most harm.
+    fn crashes_briefly(&mut self, node: usize, percent: u64, fault: &str) -> bool {
+        if percent == 0 || self.healed() || !self.randoms.faults.chance(percent, 100) {
+            return false;
+        }
+        self.count(fault);
+        self.crash_node(node);
+        let delay_us = self.randoms.faults.between(100, 5_000);
+        self.schedule_in(delay_us, Event::Start { node });
+        true
+    }
+
+    fn carry_out_one(&mut self, node: usize, effect: Effect) {
+        let boot = self.nodes[node].boot;
+        match effect {
+            Effect::Persist { ticket, records } => self.persist(node, ticket, &records),
+            Effect::Load { number, wanted } => {
+                let delay_us = self.randoms.loads.between(20, self.options.sync_us_max);
+                self.count("sometimes: bodies loaded");
+                self.schedule_in(delay_us, Event::Load { node, boot, number, wanted });
+            }
+            Effect::Send { to, message } => self.send_peer(node, to, &message),
+            Effect::Reply { client, number, response } => self.reply(node, client, number, &response),
+            Effect::Joined { genesis } => {
+                self.line(format_args!("n{node} joined {:?}", genesis.cluster));
+                if let Some(running) = &mut self.nodes[node].running {
+                    running.joined = true;
+                }
+                (0..self.nodes.len()).filter(|other| *other != node).for_each(|other| self.link(node, other));
+            }
+            Effect::Archive { partition, number, tasks } => {
+                let delay_us = self.randoms.saves.between(0, 100_000);
+                let ids = tasks.into_iter().map(|task| task.id).collect();
+                self.schedule_in(delay_us, Event::Archived { node, boot, partition, number, ids });
+            }
+            Effect::Observe(observation) => {
+                self.line(format_args!("n{node} {observation:?}"));
+                self.count(&format!("sometimes: {}", name_of(&observation)));
+                self.tell(Happening::Observed { node, boot, observation: &observation });
+            }
+            Effect::Stopped => self.node_stopped(node),
+            Effect::Halt { reason } => self.fail("halt", format!("node {node}: core halted: {reason}")),
+        }
+    }
+
+    /// Finished tasks are in the archive, but sometimes nobody is told.
+    pub fn archived(&mut self, node: usize, boot: u64, (partition, number): (PartitionId, u64), ids: &[TaskId]) {
+        if self.nodes[node].boot != boot {
+            return;
+        }
+        self.count("sometimes: archived");
+        self.tell(Happening::Archived { ids });
+        // Somebody may take the file away in the very moment.
+        let done = self.randoms.saves.chance(9, 10);
+        self.give(node, Input::Archived { partition, number, done });
+    }
+
+    fn persist(&mut self, node: usize, ticket: Ticket, records: &[Record]) {
+        let mut bytes = Vec::new();
+        records.iter().for_each(|record| record.encode(&mut bytes));
+        self.line(format_args!("n{node} persist {} {:016x}", ticket.0, xxh3_64(&bytes)));
+        self.take_image(node, records);
+        let Some(running) = &mut self.nodes[node].running else { return };
+        assert!(ticket > running.appended, "tickets ascend");
+        running.appended = ticket;
+        let (appended, idle) = (running.log.append(records), !running.syncing);
+        let appended = appended.map(|places| running.places.push_back((ticket, places)));
+        self.tell(Happening::Appended { node, ticket, records });
+        if let Err(error) = appended {
+            return self.log_stopped(node, &error);
+        }
+        if idle {
+            self.begin_sync(node);
+        }
+    }
+
+    fn begin_sync(&mut self, node: usize) {
+        let random = &mut self.randoms.disk;
+        let mut delay_us = random.between(self.options.sync_us_min, self.options.sync_us_max);
+        if random.chance(self.options.sync_slow_ppm, 1_000_000) && self.phase == crate::world::Phase::Safety {
+            delay_us = random.between(delay_us, 100_000);
+        }
+        delay_us *= self.nodes[node].disk.slowness();
+        let crash_us = std::mem::take(&mut self.nodes[node].crash_in_sync).then(|| random.between(0, delay_us));
+        let boot = self.nodes[node].boot;
+        if let Some(crash_us) = crash_us {
+            self.schedule_in(crash_us, Event::Crash { node, boot });
+        }
+        if let Some(running) = &mut self.nodes[node].running {
+            running.syncing = true;
+            running.sync_began_us = self.now_us;
+            let ticket = running.appended;
+            self.schedule_in(delay_us, Event::Synced { node, boot, ticket });
+        }
+    }
+
+    /// A sync has ended on the disk of this process.
+    pub fn synced(&mut self, node: usize, boot: u64, ticket: Ticket) {
+        if self.nodes[node].boot != boot || self.nodes[node].running.is_none() {
+            return;
+        }
+        if self.is_paused(node) {
+            self.nodes[node].inbox.push_back(Waiting::Synced(ticket));
+        } else {
+            self.end_sync(node, ticket);
+        }
+    }
+
+    pub(super) fn end_sync(&mut self, node: usize, ticket: Ticket) {
+        let Some(running) = &mut self.nodes[node].running else { return };
+        running.syncing = false;
+        running.gauge.synced(self.now_us, self.now_us - running.sync_began_us);
+        let (synced, more) = (running.log.commit(self.now_us), running.appended > ticket);
+        if let Err(error) = synced {
+            return self.log_stopped(node, &error);
+        }
+        self.line(format_args!("n{node} synced {}", ticket.0));
+        self.tell(Happening::Synced { node, ticket });
+        if more {
+            self.begin_sync(node);
+        }
+        let mut places = Vec::new();
+        let durable = self.nodes[node].running.as_ref().map_or(0, |running| running.log.synced());
+        if let Some(running) = &mut self.nodes[node].running {
+            while let Some((_, found)) = running.places.pop_front_if(|(appended, _)| *appended <= ticket) {
+                places.extend(found);
+            }
+        }
+        self.note_durable(node, durable);
+        self.step_node(node, Input::Persisted { ticket, places, durable });
+        // After the places: those in older files are told before the node learns that a snapshot takes their place.
+        self.keep_up(node);
+        self.tell_disk(node);
+        self.rot(node);
+    }
+
+    /// The disk gives bodies back, or fails.
+    pub fn load(&mut self, node: usize, boot: u64, number: u64, wanted: &[Wanted]) {
+        let process = &self.nodes[node];
+        let Some(running) = process.running.as_ref().filter(|_| process.boot == boot) else { return };
+        let disk = running.log.disk();
+        let bodies = log::read_bodies(|file, offset, length| disk.read(file, offset, length), wanted);
+        if bodies.iter().any(Option::is_none) {
+            self.count("sometimes: body not read");
+        }
+        self.line(format_args!("n{node} loaded {number} {}", bodies.iter().flatten().count()));
+        self.give(node, Input::Loaded { number, bodies });
+    }
+
+    fn send_peer(&mut self, node: usize, to: NodeId, message: &PeerMessage) {
+        let Some(place) = self.place_of(to) else {
+            return self.fail("addressing", format!("node {node} sends to {to}, which does not exist"));
+        };
+        assert_ne!(place, node, "a node does not send to itself");
+        let bytes = encode_peer(0, message);
+        self.line(format_args!("n{node} -> n{place} {} {:016x}", message.name(), xxh3_64(&bytes)));
+        let lossy =
+            self.options.lost_writes_percent > 0 && !self.healed() && matches!(message, PeerMessage::Write { .. });
+        if lossy && self.randoms.faults.chance(self.options.lost_writes_percent, 100) {
+            return self.count("fault: lost write");
+        }
+        for at_us in self.network.send(self.now_us, node, place) {
+            self.schedule(at_us, Event::Peer { from: node, to: place, bytes: bytes.clone() });
+        }
+        let hasty = self.options.crash_after_vote_percent > 0 && !self.healed();
+        if hasty && matches!(message, PeerMessage::Vote { .. }) {
+            let late_us = self.randoms.faults.between(1_000, 300_000);
+            self.schedule_in(late_us, Event::Peer { from: node, to: place, bytes });
+        }
+    }
+
+    fn reply(&mut self, node: usize, client: ClientId, number: u64, response: &Response) {
+        let Some(running) = &mut self.nodes[node].running else { return };
+        if !running.clients.contains(&client.0) {
+            return;
+        }
+        let Some(request) = running.requests.remove(&(client.0, number)) else {
+            return self
+                .fail("answers", format!("node {node} answers request {number} of {client:?} twice or unasked"));
+        };
+        self.line(format_args!("n{node} reply {}.{number} {response:?}", client.0));
+        self.tell(Happening::Replied { request: &request, response });
+        if client.0 >= OPERATOR - self.nodes.len() as u64 {
+            return self.operator_answer(node, response);
+        }
+        let bytes = encode_response(number, response);
+        self.send_response(client.0, bytes);
+    }
+}
+
+fn name_of(observation: &Observation) -> &'static str {
+    match observation {
+        Observation::Campaign { .. } => "campaign",
+        Observation::Established { .. } => "established",
+        Observation::SteppedDown { .. } => "stepped down",
+        Observation::Granted { .. } => "granted",
+        Observation::Voided { .. } => "voided",
+        Observation::Expired { .. } => "expired",
+        Observation::SnapshotSent { .. } => "snapshot sent",
+        Observation::Repaired { by_buckets: true, .. } => "repaired by buckets",
+        Observation::Repaired { .. } => "repaired by stream",
+        Observation::Agreement { apart: 0, .. } => "not known to be equal",
+        Observation::Agreement { .. } => "apart",
+        Observation::DoneFlag { .. } => "done flag",
+        Observation::Woken { .. } => "woken",
+        Observation::ClockStanding { standing: Standing::Fenced, .. } => "clock fenced",
+        Observation::ClockStanding { standing: Standing::Suspect, .. } => "clock suspect",
+        Observation::ClockStanding { .. } => "clock good or unknown",
+        Observation::Wounded { table: true, .. } => "table wounded",
+        Observation::Wounded { facts: true, .. } => "facts wounded",
+        Observation::Wounded { .. } => "healed",
+        Observation::BodyLost { .. } => "body lost",
+        Observation::Forgotten { .. } => "forgotten",
+        Observation::ForgettingHeld { .. } => "forgetting held up",
+        Observation::HintKept { .. } => "hint kept",
+        Observation::HintsHanded { .. } => "hints handed over",
+        Observation::HintsDropped { .. } => "hints dropped",
+        Observation::HintOrphaned { .. } => "hint orphaned",
+        Observation::HintsLost { .. } => "hints lost",
+        Observation::HintsOverdue { .. } => "hints overdue",
+        Observation::Hints { .. } => "hints changed",
+        Observation::Room { out: true, .. } => "no room on the disk",
+        Observation::Room { short: true, .. } => "little room on the disk",
+        Observation::Room { .. } => "room on the disk again",
+        Observation::DiskSlow { slow: true, .. } => "slow disk noticed",
+        Observation::DiskSlow { .. } => "slow disk got better",
+        Observation::Retired { .. } => "retired",
+        Observation::Refused { .. } => "refused",
+    }
+}
