@@ -192,10 +192,15 @@ impl Session {
         let call = self.calls.get_mut(&attempt.call).expect("attempts end with their call");
         call.numbers.retain(|open| *open != number);
         let current = matches!(call.stage, Stage::Sent { number: sent, .. } if sent == number);
+        let blind = is_blind(&response);
         match call.absorb(&attempt.positions, response, current) {
             Verdict::Done(result) => self.finish(attempt.call, result),
             Verdict::Retry(error) => self.retry(attempt.call, endpoint, error),
             Verdict::Ignore => {}
+        }
+        // A node that is cut off from the others would find no work for as long as its clients stay with it.
+        if blind && endpoint == self.links.active {
+            self.links.rotate(self.now_us, true);
         }
     }
 
@@ -472,6 +477,11 @@ impl Session {
         }
         self.links.check()
     }
+}
+
+/// Whether a node found no work and could not look everywhere: another one may see more.
+fn is_blind(response: &Response) -> bool {
+    matches!(response, Response::Claimed { tasks, unavailable: 1.. } if tasks.is_empty())
 }
 
 fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {

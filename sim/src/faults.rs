@@ -234,6 +234,7 @@ impl World {
             self.schedule_in(1_000, Event::Start { node });
         }
         self.heal_clients();
+        self.begin_absence();
         self.schedule_in(200_000, Event::Poll);
     }
 }

@@ -5,6 +5,7 @@
 //! `properties` must hold at every step, and a liveness phase, in which nothing breaks any more and everything must come
 //! to rest.
 
+mod absence;
 mod adapter;
 mod clock;
 pub mod command;

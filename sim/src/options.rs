@@ -57,6 +57,8 @@ macro_rules! options {
 options! {
     /// Nodes.
     nodes: u64,
+    /// Runs at whose end one node or link stays away while the rest is to go on, in a hundred.
+    absence_percent: u64,
     /// Replicas of each partition.
     replicas: u64,
     /// Partitions, a power of two.
@@ -303,6 +305,7 @@ impl Options {
         let heartbeat_ms = random.between(20, 80);
         Options {
             nodes,
+            absence_percent: 60,
             replicas,
             partitions: 1 << random.below(4),
             producers: random.between(1, 3),

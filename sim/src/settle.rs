@@ -13,10 +13,10 @@ use norn_node::protocol::task::{Task, Tomb};
 use std::collections::BTreeSet;
 
 /// Between looks.
-const INTERVAL_US: u64 = 250_000;
+pub const INTERVAL_US: u64 = 250_000;
 /// What is compared of a tombstone.
 const PLAIN: Tomb = Tomb { state: State::Done, at_ms: 0 };
-/// How many times longer it may take where a node is gone for good.
+/// How many times longer it may take where a node is away.
 const PATIENCE_WITHOUT: u64 = 8;
 /// Page of the final list.
 const PAGE: u32 = 50;
@@ -30,8 +30,12 @@ impl World {
     pub fn poll(&mut self) {
         let Phase::Healed { since_us } = self.phase else { return };
         // Whoever wants the acknowledgement of all replicas waits for one that is gone until the deadline, again and again.
-        let patience = if self.copies.is_any_out() { PATIENCE_WITHOUT } else { 1 };
+        let away = self.copies.is_any_out() || self.absence.is_some();
+        let patience = if away { PATIENCE_WITHOUT } else { 1 };
         let limit_us = self.options.heal_limit_ms * 1_000 * patience;
+        if let Some(absence) = self.absence {
+            return self.poll_absence(absence, since_us, limit_us);
+        }
         let late = self.now_us - since_us > limit_us;
         let Some(reason) = self.unsettled(late) else { return self.settled() };
         if late {

@@ -3,6 +3,7 @@
 //! Events are ordered by time, then by the order in which they were scheduled. Whatever is random comes from a
 //! generator of its own concern, so that a further draw in one place shifts nothing elsewhere.
 
+use crate::absence::Absence;
 use crate::adapter::CallId;
 use crate::copies::Copies;
 use crate::faults::Fault;
@@ -222,6 +223,8 @@ pub struct Randoms {
     pub troubles: Random,
     /// Bodies that are read back.
     pub loads: Random,
+    /// Who is away while the rest is to go on.
+    pub absence: Random,
 }
 
 /// Counters by name.
@@ -272,6 +275,8 @@ pub struct World {
     pub damaged: Option<usize>,
     /// The disk that is not what it was.
     pub copies: Copies,
+    /// Who is away while the rest is to go on.
+    pub absence: Option<Absence>,
     /// Number of the latest cut.
     pub cut_number: u64,
     /// The final look.
@@ -308,6 +313,7 @@ impl World {
             // From copies, so that they shift no draw after them.
             troubles: random.clone().child(),
             loads: random.clone().child().child(),
+            absence: random.clone().child().child().child(),
         };
         let victim = randoms.troubles.clone().below(options.nodes) as usize;
         let mut world = World {
@@ -326,6 +332,7 @@ impl World {
             trace: Trace::new(keep),
             violation: None,
             damaged: None,
+            absence: None,
             cut_number: 0,
             audit: Audit::default(),
             properties: properties::all(),

@@ -277,7 +277,6 @@ impl Cluster {
                 let unanswered = |error: Error| error.to_string();
                 let nodes = client.nodes().await.map_err(unanswered)?;
                 let partitions = client.partitions().await.map_err(unanswered)?;
-                // The client goes on to other nodes; only what this one says counts.
                 let this = nodes.iter().find(|node| node.this).ok_or("no node says that it answers")?;
                 let is_good = |partition: &PartitionView| {
                     let leader = nodes.iter().find(|node| Some(node.node) == partition.leader);

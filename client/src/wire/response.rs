@@ -307,9 +307,9 @@ pub struct PartitionView {
     pub cohort: Vec<NodeId>,
     /// Its leader, if known.
     pub leader: Option<NodeId>,
-    /// Epoch of that leader.
+    /// Epoch of that leader; 0 if none is known.
     pub epoch: u64,
-    /// Operations of the consistent half applied here in this epoch.
+    /// Operations of the consistent half applied here in this epoch; 0 if the replica here has not heard of it yet.
     pub applied: u64,
     /// Tasks held here; absent if the node holds no replica.
     pub tasks: Option<u64>,

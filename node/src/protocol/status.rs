@@ -61,13 +61,14 @@ impl Node {
     /// Preference lists and leaders.
     pub(super) fn ring_views(&self) -> Vec<PartitionView> {
         let Some(genesis) = &self.genesis else { return Vec::new() };
-        (0..genesis.partitions as u16)
-            .map(PartitionId)
-            .map(|partition| PartitionView {
+        let view = |partition| {
+            let leadership = self.leadership_of(partition);
+            PartitionView {
                 partition,
                 cohort: self.cohort(partition),
-                leader: self.leader_of(partition),
-                epoch: self.partitions.get(&partition).map_or(0, |replica| replica.register.promised),
+                leader: leadership.map(|(_, node)| node),
+                // Of one source: a leader beside the epoch of its successor would be a leadership that never was.
+                epoch: leadership.map_or(0, |(epoch, _)| epoch),
                 applied: 0,
                 tasks: None,
                 claims: None,
@@ -76,8 +77,9 @@ impl Node {
                 tombstones: None,
                 held_up_by: Vec::new(),
                 agreements: Vec::new(),
-            })
-            .collect()
+            }
+        };
+        (0..genesis.partitions as u16).map(PartitionId).map(view).collect()
     }
 
     /// The same, with what this node's replicas hold.
@@ -87,8 +89,8 @@ impl Node {
             view.held_up_by = self.held_up_by(view.partition, HELD_UP_SHOWN_MS);
             view.agreements = self.agreements(view.partition);
             if let Some(replica) = self.partitions.get_mut(&view.partition) {
-                view.epoch = replica.register.viewstamp.epoch;
-                view.applied = replica.register.viewstamp.length;
+                let viewstamp = replica.register.viewstamp;
+                view.applied = if viewstamp.epoch == view.epoch { viewstamp.length } else { 0 };
                 view.tasks = Some(replica.store.count() as u64);
                 view.tombstones = Some(replica.store.tombs_count() as u64);
                 view.claims = Some(replica.register.table.cells.len() as u64);

@@ -133,7 +133,7 @@ impl World {
 
     /// Starts a node on what its disk holds.
     pub fn start_node(&mut self, node: usize) {
-        if self.nodes[node].running.is_some() || self.copies.is_out(node) {
+        if self.nodes[node].running.is_some() || self.copies.is_out(node) || self.is_down(node) {
             return;
         }
         let reading_us = self.randoms.clocks.between(0, 1_000_000_000);

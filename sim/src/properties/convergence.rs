@@ -3,11 +3,17 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment, Store};
+use norn_node::protocol::task::Task;
 use std::collections::BTreeMap;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Convergence;
+
+/// Whether work on a task is still to be done.
+pub fn is_open(task: &Task) -> bool {
+    task.spec.is_some() && task.ended().is_none()
+}
 
 /// What is not yet so, if anything.
 pub fn unsettled(stores: &[Store]) -> Option<String> {
@@ -32,7 +38,7 @@ pub fn unsettled(stores: &[Store]) -> Option<String> {
         if store.view.bodies_lost > 0 {
             return Some(format!("partition {partition}: node {} has lost bodies", store.node));
         }
-        let open = store.tasks.iter().find(|(_, task)| task.spec.is_some() && task.ended().is_none());
+        let open = store.tasks.iter().find(|(_, task)| is_open(task));
         if let Some((id, _)) = open {
             return Some(format!("partition {partition}: task {id} has not ended"));
         }
@@ -61,7 +67,7 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use crate::adapter::ReplicaView;
-    use norn_node::protocol::task::{Cancel, Task};
+    use norn_node::protocol::task::Cancel;
 
     fn stores() -> Vec<Store> {
         let task = Task::from_cancel(Cancel { dead: false, reason: String::new(), at_ms: 1 });

@@ -18,7 +18,7 @@ mod tokens;
 mod viewstamps;
 
 use crate::history::{Happening, History, Moment};
-pub use convergence::unsettled;
+pub use convergence::{is_open, unsettled};
 
 /// Something that must hold in every run.
 pub trait Property {

@@ -148,3 +148,22 @@ fn a_refused_hello_is_a_failed_endpoint() {
     assert!(matches!(outputs[..], [Output::Disconnect { endpoint: 1 }, Output::Connect { endpoint: 0 }]));
     assert!(matches!(bench.step(Input::Connected { endpoint: 1 })[..], [Output::Disconnect { endpoint: 1 }]));
 }
+
+#[test]
+fn a_worker_goes_on_from_a_node_that_finds_nothing_and_sees_little() {
+    let claimed = |unavailable| Response::Claimed { tasks: Vec::new(), unavailable };
+    let (mut bench, number, _) = bench_sent(2, claim(0), 1_000_000);
+    bench.answer(0, number, claimed(0));
+    let outputs = bench.submit(2, claim(0), 1_000_000);
+    let [(0, number, Request::Claim(_))] = sent(&outputs)[..] else {
+        panic!("it stays where it sees all: {outputs:?}")
+    };
+    let outputs = bench.answer(0, number, claimed(3));
+    assert_eq!(done(&outputs), [(2, Ok(claimed(3)))], "what little the node knew is told");
+    assert_eq!(connects(&bench.submit(3, claim(0), 1_000_000)), [1]);
+    // As long as no other one can be reached, it is better than none.
+    bench.step(Input::Disconnected { endpoint: 1 });
+    let outputs = bench.submit(4, claim(0), 1_000_000);
+    assert!(sent(&outputs).iter().all(|(endpoint, ..)| *endpoint == 0), "{outputs:?}");
+    assert!(bench.outputs.iter().any(|output| matches!(output, Output::Send { endpoint: 0, number: 4.., .. })));
+}

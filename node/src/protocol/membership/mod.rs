@@ -103,6 +103,11 @@ impl Node {
 
     /// The node to ask about a partition's claims.
     pub(super) fn leader_of(&self, partition: PartitionId) -> Option<NodeId> {
+        self.leadership_of(partition).map(|(_, node)| node)
+    }
+
+    /// The latest leadership that a living node tells of, this one included.
+    pub(super) fn leadership_of(&self, partition: PartitionId) -> Option<(Epoch, NodeId)> {
         let own = self
             .partitions
             .get(&partition)
@@ -110,7 +115,7 @@ impl Node {
             .map(|own| (own.epoch, self.me));
         let led = |(node, peer): (&NodeId, &Peer)| peer.leads.get(&partition).map(|epoch| (*epoch, *node));
         let others = self.peers.iter().filter(|(node, _)| self.is_alive(**node)).filter_map(led);
-        others.chain(own).max().map(|(_, node)| node)
+        others.chain(own).max()
     }
 
     /// Sends heartbeats, and looks who is silent.

@@ -1,0 +1,147 @@
+//! The rest must go on: before all is mended, one node stays away, or one link does, and whoever is left elects leaders and
+//! gets all work done.
+//!
+//! After the faults everything is mended but this, and only when partitions have leaders among those that are there, and
+//! no task is open at them, is this mended as well. A quorum that only works because everybody is back is none.
+
+use crate::adapter;
+use crate::properties::is_open;
+use crate::settle::INTERVAL_US;
+use crate::world::{Event, Phase, World};
+use norn_client::wire::{PartitionId, TaskId};
+use std::collections::BTreeMap;
+
+/// How somebody is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Its process is not there.
+    Down,
+    /// Its process stands still.
+    Paused,
+    /// Nothing gets to it or from it.
+    Alone,
+    /// The same among nodes; clients reach it.
+    Apart,
+    /// It hears no node.
+    Deaf,
+    /// No node hears it.
+    Mute,
+    /// It and another do not hear each other.
+    Link,
+    /// It does not hear another.
+    HalfLink,
+}
+
+const WAYS: [Way; 8] = [Way::Down, Way::Paused, Way::Alone, Way::Apart, Way::Deaf, Way::Mute, Way::Link, Way::HalfLink];
+
+/// Who is away.
+#[derive(Debug, Clone, Copy)]
+pub struct Absence {
+    node: usize,
+    way: Way,
+}
+
+impl Absence {
+    fn is_there(&self, node: usize) -> bool {
+        node != self.node || matches!(self.way, Way::Link | Way::HalfLink)
+    }
+}
+
+impl World {
+    /// Whether a node must not be started.
+    pub fn is_down(&self, node: usize) -> bool {
+        self.absence.is_some_and(|absence| absence.node == node && absence.way == Way::Down)
+    }
+
+    /// Everything has been mended. Something of it breaks once more, and lasts.
+    pub fn begin_absence(&mut self) {
+        let (percent, nodes) = (self.options.absence_percent, self.nodes.len());
+        let random = &mut self.randoms.absence;
+        let (wanted, node) = (random.chance(percent, 100), random.below(nodes as u64) as usize);
+        let (way, other) = (WAYS[random.below(8) as usize], random.below(nodes as u64) as usize);
+        // One that has lost something cannot do without all others.
+        let spoiled = self.damaged.is_some_and(|damaged| damaged != node) || self.copies.is_any_out();
+        if !wanted || self.options.replicas < 3 || spoiled || !self.operator.done() {
+            return;
+        }
+        self.line(format_args!("n{node} is away: {way:?}, other {other}"));
+        self.count(&format!("absence: {way:?}"));
+        self.absence = Some(Absence { node, way });
+        match way {
+            Way::Down => self.crash_node(node),
+            Way::Paused => self.nodes[node].paused_until_us = u64::MAX,
+            _ => self.cut_off(node, way, other),
+        }
+    }
+
+    fn cut_off(&mut self, node: usize, way: Way, other: usize) {
+        let nodes = self.nodes.len();
+        let places = if way == Way::Alone { nodes + self.clients.len() } else { nodes };
+        let hears = matches!(way, Way::Mute);
+        let is_heard = matches!(way, Way::Deaf | Way::HalfLink);
+        let one = matches!(way, Way::Link | Way::HalfLink);
+        for place in (0..places).filter(|place| *place != node && (!one || *place == other)) {
+            if !hears {
+                self.network.cut(place, node);
+            }
+            if !is_heard {
+                self.network.cut(node, place);
+            }
+        }
+    }
+
+    /// Looks whether the rest has done all that it can; then everybody is back.
+    pub fn poll_absence(&mut self, absence: Absence, since_us: u64, limit_us: u64) {
+        if self.is_any_wounded(absence) {
+            self.count("sometimes: not all were well in an absence");
+        } else if let Some(reason) = self.undone(absence) {
+            if self.now_us - since_us <= limit_us {
+                return self.schedule_in(INTERVAL_US, Event::Poll);
+            }
+            return self.fail("absence", format!("{limit_us} us after healing, {absence:?}: {reason}"));
+        }
+        self.line(format_args!("nobody is away any more"));
+        self.absence = None;
+        self.phase = Phase::Healed { since_us: self.now_us };
+        self.nodes[absence.node].paused_until_us = self.now_us;
+        self.mend(self.cut_number);
+        self.schedule_in(1, Event::NodeResume { node: absence.node });
+        self.schedule_in(1_000, Event::Start { node: absence.node });
+        self.schedule_in(INTERVAL_US, Event::Poll);
+    }
+
+    /// What is lost can only be had from the others, and perhaps from the one that is away.
+    fn is_any_wounded(&self, absence: Absence) -> bool {
+        let there = self.nodes.iter().enumerate().filter(|(node, _)| absence.is_there(*node));
+        let mut views =
+            there.flat_map(|(_, process)| process.running.iter().flat_map(|running| running.core.inspect()));
+        views.any(|view| !view.wound.is_whole())
+    }
+
+    fn undone(&self, absence: Absence) -> Option<String> {
+        let mut led = BTreeMap::new();
+        for (node, process) in self.nodes.iter().enumerate().filter(|(node, _)| absence.is_there(*node)) {
+            let Some(running) = &process.running else { return Some(format!("node {node} is down")) };
+            for view in running.core.inspect() {
+                led.entry(view.partition).or_insert(None);
+                if view.leads && view.established {
+                    led.insert(view.partition, Some(node));
+                }
+            }
+        }
+        led.into_iter().find_map(|(partition, leader)| match leader {
+            None => Some(format!("partition {partition} has no leader")),
+            Some(node) => self
+                .open_task(node, partition)
+                .map(|id| format!("partition {partition}: task {id} has not ended at its leader, node {node}")),
+        })
+    }
+
+    fn open_task(&self, node: usize, partition: PartitionId) -> Option<TaskId> {
+        let process = &self.nodes[node];
+        let running = process.running.as_ref()?;
+        let tasks = adapter::tasks_of_partition(&running.core, &process.disk, partition);
+        let open = |(_, task): &(TaskId, _)| is_open(task);
+        tasks.into_iter().find(open).map(|(id, _)| id)
+    }
+}
