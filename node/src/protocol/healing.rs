@@ -34,10 +34,13 @@ impl Node {
     pub(super) fn ask_to_rejoin(&mut self) {
         let wounded = self.partitions.iter().filter(|(_, replica)| replica.healing.wound.table);
         let ids: Vec<PartitionId> = wounded.map(|(id, _)| *id).collect();
-        for partition in ids.iter().filter(|id| self.partitions[id].answered).copied().collect::<Vec<_>>().iter() {
-            let ask = self.asks.number();
+        for partition in &ids {
             let leader = self.leader_of(*partition);
             let replica = self.partitions.get_mut(partition).expect("just listed");
+            if !replica.answered {
+                continue;
+            }
+            let ask = self.asks.number();
             let Some(leader) = leader.filter(|leader| replica.cohort.contains(leader)) else { continue };
             replica.healing.asked.get_or_insert(ask);
             let viewstamp = replica.register.viewstamp;

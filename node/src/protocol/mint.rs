@@ -30,9 +30,7 @@ impl Mint {
     pub fn recover(&mut self, time_ms: u64, sessions: u64) {
         *self = Mint { time_ms, sessions, time_mark_ms: time_ms, sessions_mark: sessions, jumped: false };
     }
-}
 
-impl Mint {
     /// What must be on disk of it; none if nothing was ever lent.
     pub fn mark(&self) -> Option<Record> {
         let Mint { time_mark_ms, sessions_mark, .. } = *self;

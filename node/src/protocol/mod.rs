@@ -228,14 +228,18 @@ impl Node {
         if self.starting {
             return;
         }
-        if self.peers.contains_key(&from) {
-            self.note_heard(from);
-            if message.log().is_none_or(|word| self.note_log(from, word)) {
-                self.on_message(from, message);
-            }
-        } else {
+        if !self.peers.contains_key(&from) {
             self.outbox.observe(Observation::Refused { what: "message of a node that is no member" });
+            return;
         }
+        if message.log().is_some_and(|word| !self.note_log(from, word)) {
+            return;
+        }
+        // Heartbeats of an earlier start, or of an image, are no sign of life of the start that leads.
+        if !matches!(message, PeerMessage::Heartbeat(_)) {
+            self.note_heard(from);
+        }
+        self.on_message(from, message);
     }
 
     #[allow(clippy::too_many_lines, reason = "one line for each message, routing only")]

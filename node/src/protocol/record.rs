@@ -33,7 +33,7 @@ pub enum Record {
         /// From 1, without gaps.
         count: u64,
     },
-    /// How far the log was durable when the first start began that not enough peers have answered; none once one is answered.
+    /// How far the log was durable when the first start began that no peer has answered; none once one has.
     #[serde(rename = "U")]
     Unanswered {
         /// Ordinal of a record.

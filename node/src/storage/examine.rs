@@ -3,6 +3,7 @@
 use super::disk::{Disk, DiskError};
 use super::frame::{Fault, synced_before};
 use super::reader::{Frame, Next, Reader};
+use super::recovery::describe;
 use super::segment::{HEADER_BYTES, Header};
 use super::slot::{Owner, SLOT_BYTES, Slot};
 use crate::protocol::record::Kind;
@@ -33,6 +34,20 @@ pub(crate) enum What {
     Stray(u64),
     /// A second record under one ordinal.
     Conflict(u64),
+    /// A record that should stand before one that it stands behind.
+    Misplaced(u64),
+}
+
+impl Found {
+    /// What is wrong, for people.
+    pub fn known(&self) -> String {
+        match self.what {
+            What::Damage(fault) => format!("{}, up to byte {}", describe(fault, None), self.end),
+            What::Stray(ordinal) => format!("record {ordinal} has no place in this segment"),
+            What::Conflict(ordinal) => format!("another record {ordinal} than the one before it"),
+            What::Misplaced(ordinal) => format!("record {ordinal} stands behind a later one"),
+        }
+    }
 }
 
 /// All that one segment holds.
@@ -41,14 +56,16 @@ pub(crate) struct Findings {
     header: Header,
     /// Fingerprints of whole records, by slot.
     records: Vec<Option<u32>>,
+    /// The highest ordinal of a whole record up to here.
+    passed: u64,
     /// Whole heads, by slot.
     pub heads: Vec<Option<Slot>>,
     /// All up to this ordinal was once durable, as the segment itself says.
     pub synced: u64,
     /// What does not belong there, the first so many.
     pub faults: Vec<Found>,
-    /// Whole records are among that, and no crash makes a record.
-    pub foreign: bool,
+    /// The first whole record among that: no crash makes a record, or moves one.
+    pub foreign: Option<Found>,
 }
 
 /// Looks at all of a segment whose header is whole. Memory is bounded by the number of its slots.
@@ -66,7 +83,8 @@ pub(crate) fn examine_each<D: Disk>(
     let heads = read_heads(disk, file, header)?;
     let synced = heads.iter().flatten().map(Slot::synced_before).max().unwrap_or(0);
     let records = vec![None; header.slots as usize];
-    let mut findings = Findings { header: *header, records, heads, synced, faults: Vec::new(), foreign: false };
+    let mut findings =
+        Findings { header: *header, records, passed: 0, heads, synced, faults: Vec::new(), foreign: None };
     let mut reader = Reader::new(disk, file, header.records_offset(), disk.length(file)?);
     loop {
         match reader.next()? {
@@ -117,13 +135,21 @@ impl Findings {
         match known {
             Some(other) if *other != fingerprint => return Some(What::Conflict(ordinal)),
             Some(_) => {}
-            None => *known = Some(fingerprint),
+            None => {
+                *known = Some(fingerprint);
+                if ordinal < self.passed {
+                    return Some(What::Misplaced(ordinal));
+                }
+                self.passed = ordinal;
+            }
         }
         None
     }
 
     fn add(&mut self, found: Found) {
-        self.foreign |= !matches!(found.what, What::Damage(_));
+        if !matches!(found.what, What::Damage(_)) {
+            self.foreign.get_or_insert(found);
+        }
         if self.faults.len() < FAULTS_MAX {
             self.faults.push(found);
         }

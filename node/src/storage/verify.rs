@@ -4,7 +4,7 @@
 //! the largest record and the slots of one segment.
 
 use super::disk::{Disk, DiskError};
-use super::examine::{Findings, Found, Loss, What, examine_each};
+use super::examine::{Findings, Loss, examine_each};
 use super::frame::synced_before;
 use super::reader::{Next, Reader};
 use super::recovery::{OpenError, Position, describe, find_header, find_identity, header_fault};
@@ -334,13 +334,8 @@ impl<D: Disk, T: FnMut(Problem)> Verifier<'_, D, T> {
 
     fn check_findings(&mut self, file: &str, header: &Header, findings: &Findings, last: u64) {
         self.verified.records += findings.whole();
-        for Found { offset, end, what } in &findings.faults {
-            let known = match what {
-                What::Damage(fault) => format!("{}, up to byte {end}", describe(*fault, None)),
-                What::Stray(ordinal) => format!("record {ordinal} has no place in this segment"),
-                What::Conflict(ordinal) => format!("another record {ordinal} than the one before it"),
-            };
-            self.problem(file, *offset, known, Loss::default());
+        for found in &findings.faults {
+            self.problem(file, found.offset, found.known(), Loss::default());
         }
         let loss = findings.lost(last);
         if !loss.is_empty() {

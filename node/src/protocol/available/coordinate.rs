@@ -78,6 +78,8 @@ struct Tally {
     /// Of these, by replicas without holes.
     too_old_whole: usize,
     no_space: usize,
+    /// Stored, by replicas with holes, which may have healed when they are asked again.
+    holed: usize,
     silent: usize,
 }
 
@@ -94,6 +96,7 @@ impl Group {
             too_old: 0,
             too_old_whole: 0,
             no_space: 0,
+            holed: 0,
             silent: self.cohort.len() - self.answers.len(),
         };
         for answer in self.answers.values() {
@@ -118,7 +121,16 @@ impl Group {
                 Outcome::NoSpace => tally.no_space += 1,
             }
         }
+        tally.holed = tally.stored + tally.orphan - tally.whole;
         tally
+    }
+
+    /// The first answer counts, but for one of a replica that has healed since.
+    fn take(&mut self, replica: ReplicaId, answer: WriteAnswer) {
+        let known = self.answers.get(&replica);
+        if known.is_none_or(|known| known.holes && !answer.holes) {
+            self.answers.insert(replica, answer);
+        }
     }
 
     /// What became of an item that this node was to keep for the replicas.
@@ -163,10 +175,10 @@ impl Group {
         let tally = self.tally(index);
         let kept = usize::from(self.kept_as(index) == Some(Outcome::Stored));
         let stored = tally.stored + tally.orphan + kept;
-        let (reached, needed) = match acks {
-            Acks::One => (stored, 1),
-            Acks::Quorum => (tally.whole, majority),
-            Acks::All => (stored, replicas),
+        let (reached, yet, needed) = match acks {
+            Acks::One => (stored, tally.silent, 1),
+            Acks::Quorum => (tally.whole, tally.silent + tally.holed, majority),
+            Acks::All => (stored, tally.silent, replicas),
         };
         let enqueues = self.items[index].1.spec.is_some();
         if tally.orphan_whole + tally.too_old_whole >= majority && !enqueues {
@@ -176,7 +188,7 @@ impl Group {
             let guarantee = if tally.whole >= majority { Guarantee::Strict } else { Guarantee::Sloppy };
             return Some(Ok(Acked { id, acks: stored as u32, replicas: replicas as u32, guarantee }));
         }
-        if reached + tally.silent >= needed {
+        if reached + yet >= needed {
             return None;
         }
         let error = if tally.too_old > 0 && enqueues && stored > 0 {
@@ -324,7 +336,7 @@ impl Node {
         if write.acks == Acks::One && self.now.mono_us < late_us { late_us } else { write.deadline_us }
     }
 
-    /// Sends to every replica that has not answered. As long as this node keeps it and none can be heard, it is sent to none:
+    /// Sends to every replica that has not answered, or had holes when it did. As long as this node keeps it and none can be heard, it is sent to none:
     /// then what is refused here is refused for certain.
     pub(super) fn send_writes(&mut self, ask: u64) {
         let away = |group: &Group| group.keeps && !group.sent && self.all_away(&group.cohort);
@@ -335,7 +347,8 @@ impl Node {
         for partition in groups {
             let group = write.groups.get_mut(&partition).expect("just listed");
             group.sent = true;
-            for replica in group.cohort.iter().filter(|replica| !group.answers.contains_key(replica)) {
+            let answered = |replica: &&ReplicaId| group.answers.get(replica).is_some_and(|answer| !answer.holes);
+            for replica in group.cohort.iter().filter(|replica| !answered(replica)) {
                 let message = PeerMessage::Write { ask, partition, items: group.items.clone() };
                 self.outbox.send(replica.node, message);
             }
@@ -425,7 +438,7 @@ impl Node {
         if keeper {
             group.kept = Some(answer.outcomes);
         } else {
-            group.answers.entry(replica).or_insert(answer);
+            group.take(replica, answer);
         }
         for (index, place) in group.places.iter().enumerate() {
             if write.results[*place].is_none()

@@ -35,10 +35,21 @@
 //! nodes start at once goes on after one round trip. A single replica waits for nobody.
 //!
 //! A start that tells peers of less than they remember is not taken for the node's latest: it is told what they remember, and
-//! nothing that it says counts. So an image that is started elsewhere does not retire the node that it was taken of.
+//! nothing that it says counts. So an image that is started elsewhere does not retire the node that it was taken of, as long as
+//! peers have heard of more than it has. If they have heard of nothing since it was taken, or have been started since and
+//! heard the image first, then it is the image that goes on, and the other retires.
+//!
+//! Three things are answered at three points. *The log*: by the first answer of anybody its end counts, and is told. *A
+//! replica*: by as many members of its cohort as make a majority with itself, it promises ([`Node::is_answered`]). *The
+//! node*: by as many peers as make a majority with itself, it lends ids as the node that it has always been
+//! ([`Node::is_surely_latest`]).
 //!
 //! **What this cannot do.** What a leader promised itself, its own vote and its own acknowledgements, peers hear of with its
-//! next heartbeat only. And all of it is best effort: a promise that only such peers relied on as are down, cut off, or have been
+//! next heartbeat only. Facts are said to be stored on the word of a log that may not tell of them yet: where they are synced
+//! late, or no peer has answered; but facts are no promise, and are brought back by others. Sessions of a start that is not
+//! answered are numbered at a distance that is drawn, not known to be free. The end of a log that one peer has answered
+//! counts for all: if it was lost before, and the next start is answered by another that remembers it, that one
+//! finds nothing missing. And all of it is best effort: a promise that only such peers relied on as are down, cut off, or have been
 //! started since is not remembered by those who answer. In a cohort of three one answer is enough, and it may be that of
 //! the other one. A log that lost its end and of which nobody heard is just shorter. And a disk of a single replica has no
 //! witness.
@@ -94,7 +105,7 @@ impl Memory {
     }
 
     /// Whether a start that nobody here has heard of runs on a log that had been longer.
-    fn is_image(&self, word: LogWord) -> bool {
+    fn shows_image(&self, word: LogWord) -> bool {
         word.boot > self.boot && word.durable < self.longest()
     }
 
@@ -166,7 +177,7 @@ impl Node {
     /// Whether a peer's log was longer in an earlier start than at the beginning of this one. Such a start is not taken for the
     /// peer's latest, or an image that somebody starts elsewhere would retire the node that it was taken of.
     fn is_image(&self, from: NodeId, word: LogWord) -> bool {
-        let image = self.peers.get(&from).is_some_and(|peer| peer.memory.is_image(word));
+        let image = self.peers.get(&from).is_some_and(|peer| peer.memory.shows_image(word));
         image && !mutant!(self.config, UnansweredCounts)
     }
 

@@ -61,6 +61,15 @@ pub struct Peer {
     answered: bool,
 }
 
+impl Peer {
+    /// Whether a heartbeat is later than the latest. Of two processes in one start the one that was heard first counts; the
+    /// other is told so.
+    fn is_next(&self, heartbeat: &Heartbeat) -> bool {
+        let later = self.latest.is_none_or(|(number, ..)| heartbeat.number > number);
+        heartbeat.boot > self.boot || heartbeat.boot == self.boot && heartbeat.start == self.start && later
+    }
+}
+
 #[cfg(test)]
 impl Peer {
     /// Number of its latest heartbeat.
@@ -197,59 +206,16 @@ impl Node {
     }
 
     pub(super) fn on_heartbeat(&mut self, from: NodeId, heartbeat: Heartbeat) {
-        let now = self.now;
-        let gap_us = self.config.election_timeout_ms * 1_000;
-        let believed = mutant!(self.config, LeaderBelieved);
         if self.retire_if_copied(from, &heartbeat) {
             return;
         }
-        let Some(peer) = self.peers.get_mut(&from) else { return };
-        // Of two processes in one start the one that was heard first counts; the other is told so.
-        let other = heartbeat.boot == peer.boot && heartbeat.start != peer.start;
-        if heartbeat.boot < peer.boot
-            || other
-            || (heartbeat.boot == peer.boot && peer.latest.is_some_and(|(number, ..)| number >= heartbeat.number))
-        {
-            return;
+        let Some(peer) = self.peers.get(&from).filter(|peer| peer.is_next(&heartbeat)) else { return };
+        let (new, first) = (heartbeat.boot > peer.boot, peer.boot == 0);
+        if new {
+            self.note_start(from, &heartbeat);
         }
-        let restarted = heartbeat.boot > peer.boot && peer.boot > 0 && !believed;
-        let new = heartbeat.boot > peer.boot;
-        if believed && new {
-            (peer.boot, peer.latest, peer.leads_version) = (heartbeat.boot, None, 0);
-            peer.start = heartbeat.start;
-        }
-        if heartbeat.boot > peer.boot {
-            *peer = Peer {
-                boot: heartbeat.boot,
-                heard_us: peer.heard_us,
-                sent: peer.sent,
-                up_since_us: now.mono_us,
-                counts_from: peer.counts_from,
-                start: heartbeat.start,
-                memory: peer.memory,
-                answered: peer.answered,
-                ..Peer::default()
-            };
-        }
-        if peer.latest.is_none_or(|(_, _, came_us)| now.mono_us > came_us + gap_us) {
-            peer.up_since_us = now.mono_us;
-        }
-        peer.heard_us = Some(now.mono_us);
-        peer.latest = Some((heartbeat.number, heartbeat.sent_us, now.mono_us));
-        peer.hears = heartbeat.hears.iter().copied().collect();
-        peer.standing = heartbeat.standing;
-        peer.disk = heartbeat.disk;
-        peer.knows_start = heartbeat.seen.0 == self.boot;
-        if let Some((sent_us, kept_us)) = heartbeat.echo_us.filter(|_| heartbeat.seen.0 == self.boot) {
-            let trip = RoundTrip { sent_us, kept_us };
-            peer.round_trip_us = trip.length_us(now.mono_us, &self.config).map(|(length_us, _)| length_us);
-            self.clocks.measure(from, heartbeat.wall_ms, trip, now, &self.config);
-        }
-        if heartbeat.seen.0 == self.boot {
-            peer.commits.retain(|_, (_, _, first)| *first == 0 || *first > heartbeat.seen.1);
-        }
-        peer.leads_known = if heartbeat.leads_known.0 == self.boot { heartbeat.leads_known.1 } else { 0 };
-        if restarted {
+        self.note_heartbeat(from, &heartbeat);
+        if new && !first && !mutant!(self.config, LeaderBelieved) {
             self.on_peer_restarted(from);
         }
         if new {
@@ -264,6 +230,54 @@ impl Node {
         }
         for (partition, epoch, commit) in heartbeat.commits {
             self.on_commit(from, partition, epoch, commit);
+        }
+    }
+
+    /// Another start of a node is heard than before: what is known of the node is as good as nothing, but for what its log
+    /// was, and for what it answered to this node's own start.
+    fn note_start(&mut self, node: NodeId, heartbeat: &Heartbeat) {
+        let (now_us, believed) = (self.now.mono_us, mutant!(self.config, LeaderBelieved));
+        let peer = self.peers.get_mut(&node).expect("the sender is a member");
+        let anew = Peer {
+            boot: heartbeat.boot,
+            heard_us: peer.heard_us,
+            sent: peer.sent,
+            up_since_us: now_us,
+            counts_from: peer.counts_from,
+            start: heartbeat.start,
+            memory: peer.memory,
+            answered: peer.answered,
+            ..Peer::default()
+        };
+        let before = std::mem::replace(peer, anew);
+        if believed {
+            *peer = Peer { boot: heartbeat.boot, start: heartbeat.start, latest: None, leads_version: 0, ..before };
+        }
+    }
+
+    /// What a heartbeat says of its sender and of the way between both.
+    fn note_heartbeat(&mut self, node: NodeId, heartbeat: &Heartbeat) {
+        let (now, gap_us) = (self.now, self.config.election_timeout_ms * 1_000);
+        let answers = heartbeat.seen.0 == self.boot;
+        let peer = self.peers.get_mut(&node).expect("the sender is a member");
+        if peer.latest.is_none_or(|(_, _, came_us)| now.mono_us > came_us + gap_us) {
+            peer.up_since_us = now.mono_us;
+        }
+        peer.heard_us = Some(now.mono_us);
+        peer.latest = Some((heartbeat.number, heartbeat.sent_us, now.mono_us));
+        peer.hears = heartbeat.hears.iter().copied().collect();
+        peer.standing = heartbeat.standing;
+        peer.disk = heartbeat.disk;
+        peer.knows_start = answers;
+        peer.leads_known = if heartbeat.leads_known.0 == self.boot { heartbeat.leads_known.1 } else { 0 };
+        if !answers {
+            return;
+        }
+        peer.commits.retain(|_, (_, _, first)| *first == 0 || *first > heartbeat.seen.1);
+        if let Some((sent_us, kept_us)) = heartbeat.echo_us {
+            let trip = RoundTrip { sent_us, kept_us };
+            peer.round_trip_us = trip.length_us(now.mono_us, &self.config).map(|(length_us, _)| length_us);
+            self.clocks.measure(node, heartbeat.wall_ms, trip, now, &self.config);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Nodes that are started on an earlier copy of their log, or on a copy that is in use.
 
 use super::*;
+use norn_client::wire::response::Guarantee;
 
 #[test]
 fn a_node_on_an_earlier_copy_of_its_log_is_told_and_retires() {
@@ -280,4 +281,46 @@ fn what_comes_late_from_an_earlier_start_is_dropped() {
         cluster.nodes[1].outbox.counters().get("refused").copied().unwrap_or(0)
     };
     assert_eq!((refused(old), refused(old + 1)), (0, 1));
+}
+
+/// Goal: a write for a majority does not wait for its deadline because a replica answered it a moment before its own start
+/// was answered.
+#[test]
+fn a_write_is_told_again_to_a_replica_that_had_not_been_answered_when_it_took_it() {
+    let mut cluster = Cluster::new(3);
+    let id = cluster.id(9);
+    let partition = cluster.nodes[0].partition_of(&id);
+    cluster.down.insert(2);
+    let answer = |cluster: &mut Cluster, answered: bool| {
+        cluster.nodes[1].partitions.get_mut(&partition).expect("of three").answered = answered;
+    };
+    answer(&mut cluster, false);
+    let tasks = vec![NewTask { id, spec: spec(b"x", 0) }];
+    let number = cluster.submit(0, Request::Enqueue { tasks, acks: Acks::Quorum });
+    let stored = |cluster: &Cluster| cluster.nodes[1].partitions[&partition].store.task(&id).is_some();
+    cluster.run_until(stored);
+    cluster.advance(5);
+    assert!(!cluster.replies.contains_key(&number), "neither done nor refused: the other may be answered yet");
+    answer(&mut cluster, true);
+    let until = cluster.now.mono_after_ms(2 * cluster.nodes[0].config.resend_ms);
+    cluster.run_until(|cluster| cluster.replies.contains_key(&number));
+    assert!(cluster.now.mono_us <= until, "long before the deadline");
+    let Response::Acked(results) = &cluster.replies[&number] else { panic!("{:?}", cluster.replies[&number]) };
+    let acked = results[0].as_ref().expect("two of three have it");
+    assert_eq!((acked.acks, acked.guarantee), (2, Guarantee::Strict));
+}
+
+/// Goal: an image that somebody starts does not keep the leaderships of its node alive.
+#[test]
+fn heartbeats_of_an_image_are_no_sign_of_life() {
+    let mut cluster = Cluster::new(3);
+    let first = first_heartbeat(cluster.nodes[0].boot, cluster.now);
+    cluster.down.insert(0);
+    cluster.advance(2 * cluster.nodes[1].config.election_timeout_ms);
+    assert!(!cluster.nodes[1].is_alive(NodeId(1)));
+    for number in 1..50 {
+        let other = Heartbeat { start: first.start ^ 1, number: 1_000_000 + number, ..first.clone() };
+        tell(&mut cluster, 1, NodeId(1), PeerMessage::Heartbeat(Box::new(other)));
+        assert!(!cluster.nodes[1].is_alive(NodeId(1)));
+    }
 }

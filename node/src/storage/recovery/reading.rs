@@ -175,10 +175,11 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
     fn lose(&mut self, last: u64) -> Result<bool, OpenError> {
         let findings = examine(self.disk, self.file, &self.position.header)?;
         let durable = self.durable_until(&findings);
-        let known = self.damage.clone();
-        if findings.foreign {
-            let (offset, known) = known.unwrap_or((self.position.length, "records are missing".into()));
-            let loss = findings.lost(durable);
+        if let Some(foreign) = &findings.foreign {
+            // Which of them are the log nobody can say, and what is passed over would be lost untold.
+            let (offset, known) = self.damage.clone().unwrap_or((self.position.length, "records are missing".into()));
+            let (known, loss) =
+                (format!("{known}; at byte {}: {}", foreign.offset, foreign.known()), findings.lost(durable));
             return Err(OpenError::Damaged { file: self.file.into(), offset, known, loss });
         }
         let next = self.position.next_ordinal;
