@@ -161,14 +161,16 @@ impl Header {
             return Err(HeaderFault::Records(records));
         }
         let (first_ordinal, slots) = (u64::from_be_bytes(field(bytes, 52)), u32::from_be_bytes(field(bytes, 60)));
-        let possible = first_ordinal > 0 && first_ordinal.checked_add(u64::from(SLOTS_MAX)).is_some();
-        if !possible {
+        let segment = u64::from_be_bytes(field(bytes, 44));
+        let counts = first_ordinal > 0 && first_ordinal.checked_add(u64::from(SLOTS_MAX)).is_some();
+        // There must be a name for it and for the one behind it.
+        if !counts || !(1..NUMBER_MAX).contains(&segment) {
             return Err(IMPOSSIBLE);
         }
         Ok(Header {
             cluster: ClusterId::from_bytes(field(bytes, 12)),
             node: NodeId::from_bytes(field(bytes, 28)),
-            segment: u64::from_be_bytes(field(bytes, 44)),
+            segment,
             first_ordinal,
             slots,
         })

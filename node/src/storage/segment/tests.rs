@@ -46,6 +46,15 @@ fn any_changed_or_missing_byte_of_a_header_is_noticed() {
     }
 }
 
+/// Goal: whatever a header says can be reckoned with. Found by a fuzzer: the number of a segment with none behind it.
+#[test]
+fn a_header_that_no_file_can_have_is_damage() {
+    for (segment, first_ordinal) in [(u64::MAX, 1), (0, 1), (NUMBER_MAX, 1), (1, 0), (1, u64::MAX)] {
+        let bytes = Header { segment, first_ordinal, ..header() }.encode();
+        assert_eq!(Header::decode(&bytes), Err(IMPOSSIBLE), "{segment}, {first_ordinal}");
+    }
+}
+
 #[test]
 fn other_versions_are_told_apart_from_damage() {
     let mut format = header().encode();
