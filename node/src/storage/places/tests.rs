@@ -246,8 +246,29 @@ fn one_attempt_tells_of_all_bodies_that_are_lost() {
     while log.upkeep() == Ok(Upkeep::Again) {}
     assert!(!disk.files().keys().any(|file| snapshot::is_partial(file)));
 
+    // Whether that was progress is told at the end of a pass, once.
+    let mends = |log: &mut Log<Double>| loop {
+        let scrubbed = log.scrub().unwrap();
+        if scrubbed.over {
+            break scrubbed.mends;
+        }
+    };
+    assert!(!mends(&mut log));
     whole.iter().for_each(|(file, bytes)| disk.put(file, bytes));
-    log.want_snapshot(Some(1));
+    spoil(&disk, &[wanted[6].place]);
+    assert_eq!(log.upkeep(), Ok(Upkeep::Begin), "the pass has found it");
+    assert_eq!(
+        many_parts(&wanted)
+            .into_iter()
+            .map(|part| log.save_part(part).unwrap())
+            .filter(|saved| *saved == Saved::Part)
+            .count(),
+        3
+    );
+    while log.upkeep() == Ok(Upkeep::Again) {}
+    assert!(mends(&mut log) && !mends(&mut log));
+
+    whole.iter().for_each(|(file, bytes)| disk.put(file, bytes));
     assert_eq!(log.upkeep(), Ok(Upkeep::Begin));
     let saved: Vec<Saved> = many_parts(&wanted).into_iter().map(|part| log.save_part(part).unwrap()).collect();
     assert_eq!(saved, [Saved::Part, Saved::Part, Saved::Part, Saved::Whole]);
