@@ -19,7 +19,7 @@ pub fn read_bodies(disk: &SimDisk, wanted: &[Wanted]) -> Vec<Option<Arc<Spec>>> 
         return Vec::new();
     }
     let disk = disk.copy();
-    log::read_bodies(|file, offset, length| disk.read(file, offset, length), wanted)
+    log::read_bodies(|file, offset, length| disk.read(file, offset, length), wanted).expect("a copy has no troubles")
 }
 
 /// All tasks of a partition that a node holds, with their bodies, be they in memory or on its disk.

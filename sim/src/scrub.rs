@@ -4,6 +4,7 @@
 //! and write what it knows once more. If the process ends before, its next start finds the loss.
 
 use crate::world::World;
+use norn_client::wire::TaskId;
 use norn_node::config::Config;
 use norn_node::protocol::Event as Input;
 use norn_node::storage::SnapshotError;
@@ -87,10 +88,18 @@ impl World {
             self.fail("log", format!("node {node}: {error}"));
         }
         self.count("sometimes: snapshot given up");
-        if let SnapshotError::BodiesLost(ids) = error {
-            self.count("sometimes: snapshot lacks bodies");
-            self.give(node, Input::BodiesLost { ids: ids.clone() });
+        if let SnapshotError::BodiesLost { last, .. } = error {
+            self.snapshot_lacks(node, last.clone());
         }
+    }
+
+    /// A snapshot cannot have the bodies of these tasks.
+    pub fn snapshot_lacks(&mut self, node: usize, ids: Vec<TaskId>) {
+        if !self.may_be_damaged(node) {
+            self.fail("log", format!("node {node}: bodies are lost on a good disk: {ids:?}"));
+        }
+        self.count("sometimes: snapshot lacks bodies");
+        self.give(node, Input::BodiesLost { ids });
     }
 
     /// Whether something is wrong on a disk.

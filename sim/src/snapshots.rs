@@ -43,6 +43,11 @@ impl World {
                 let delay_us = self.randoms.saves.between(0, self.options.sync_us_max);
                 self.schedule_in(delay_us, Event::Save { node, boot, anew: false });
             }
+            Ok(log::Saved::Lacks(ids)) => {
+                let delay_us = self.randoms.saves.between(0, self.options.sync_us_max);
+                self.schedule_in(delay_us, Event::Save { node, boot, anew: false });
+                self.snapshot_lacks(node, ids);
+            }
             Ok(log::Saved::Whole) => {
                 self.line(format_args!("n{node} snapshot"));
                 self.count("sometimes: snapshot");

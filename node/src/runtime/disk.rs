@@ -4,8 +4,10 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use crate::storage::disk::{Disk, DiskError};
+use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Files that are kept open.
 const ACTIVE_MAX: usize = 2;
+/// The largest page of any system, as of which a file is kept in memory.
+const PAGE_BYTES_MAX: u64 = 64 << 10;
 /// The file whose lock says who holds the directory. Not one of the disk's files.
 const LOCK: &str = "lock";
 
@@ -202,7 +206,15 @@ fn holder(lock: &mut File) -> String {
 
 fn failure(operation: &'static str, file: &str, error: &io::Error) -> DiskError {
     let full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
-    DiskError { operation, file: file.into(), cause: error.to_string().into(), full }
+    DiskError { operation, file: file.into(), cause: error.to_string().into(), full, lost: is_lost(error) }
+}
+
+/// See [`DiskError::lost`].
+fn is_lost(error: &io::Error) -> bool {
+    // What devices and file systems answer for a place that cannot be read; no `ErrorKind` stands for any of these.
+    const UNREADABLE: [Errno; 5] = [Errno::IO, Errno::UCLEAN, Errno::BADMSG, Errno::NODATA, Errno::ILSEQ];
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof)
+        || Errno::from_io_error(error).is_some_and(|errno| UNREADABLE.contains(&errno))
 }
 
 /// Reads until the buffer is full or the file ends.
@@ -284,10 +296,13 @@ impl Disk for FileDisk {
         Ok(free.min(bytes_max.saturating_sub(used)))
     }
 
-    fn forget(&self, file: &str) {
+    fn forget(&self, file: &str, offset: u64, length: usize) {
+        // A page goes only as a whole.
+        let start = offset - offset % PAGE_BYTES_MAX;
+        let end = (offset + length as u64).next_multiple_of(PAGE_BYTES_MAX);
         // A system that does not do it reads from memory what it has there.
-        if let Ok(opened) = File::open(self.path(file)) {
-            let _ = rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed);
+        if let (Ok(opened), Some(length)) = (File::open(self.path(file)), NonZeroU64::new(end - start)) {
+            let _ = rustix::fs::fadvise(&opened, start, Some(length), rustix::fs::Advice::DontNeed);
         }
     }
 

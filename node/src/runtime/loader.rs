@@ -6,6 +6,10 @@ use crate::runtime::store::fatal;
 use crate::storage::Recent;
 use norn_client::wire::Spec;
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+/// After a read that failed and says nothing of the disk.
+const FAILED_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a load has come to.
 #[derive(Debug)]
@@ -29,8 +33,18 @@ impl Loader {
         let work = move || {
             let mut recent = Recent::default();
             for (number, wanted) in waiting {
-                let read = |file: &str, offset, length| reader.read(file, offset, length);
-                report(Loaded { number, bodies: recent.read_bodies(read, &wanted) });
+                let bodies = loop {
+                    match recent.read_bodies(|file, offset, length| reader.read(file, offset, length), &wanted) {
+                        Ok(bodies) => break bodies,
+                        // A body that is said to be lost costs a task its place in the queue: the process lacks something,
+                        // and the disk may be as good as ever.
+                        Err(error) => {
+                            tracing::error!(%error, "bodies cannot be read back just now; trying again");
+                            std::thread::sleep(FAILED_PAUSE);
+                        }
+                    }
+                };
+                report(Loaded { number, bodies });
             }
         };
         std::thread::Builder::new().name("norn-load".to_owned()).spawn(work)?;

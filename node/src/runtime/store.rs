@@ -50,7 +50,7 @@ pub enum Report {
         /// The first.
         anew: bool,
     },
-    /// A snapshot was given up, as the log cannot give the bodies of these tasks back.
+    /// A snapshot will be given up, as the log cannot give the bodies of these tasks back.
     BodiesLost(Vec<TaskId>),
     /// How the disk is, when that has changed.
     Disk(DiskReport),
@@ -271,11 +271,15 @@ fn write_batches(
 fn save(journal: &mut impl Journal, part: Part, report: &impl Fn(Report)) -> Result<(), LogError> {
     match journal.save(part)? {
         Saved::Part => report(Report::StateWanted { anew: false }),
+        Saved::Lacks(ids) => {
+            report(Report::BodiesLost(ids));
+            report(Report::StateWanted { anew: false });
+        }
         Saved::Whole => tracing::info!("a snapshot stands for all of the log before it"),
         Saved::GivenUp(error) => {
             tracing::warn!(%error, "a snapshot was given up; the log goes on without");
-            if let SnapshotError::BodiesLost(ids) = error {
-                report(Report::BodiesLost(ids));
+            if let SnapshotError::BodiesLost { last, .. } = error {
+                report(Report::BodiesLost(last));
             }
         }
     }
@@ -291,6 +295,9 @@ fn scrub(journal: &mut impl Journal, pace: &mut ScrubPace, now_us: u64, metrics:
     pace.scrubbed(now_us, &scrubbed);
     metrics.add(Counter::ScrubBytes, scrubbed.bytes);
     metrics.add(Counter::ScrubPasses, u64::from(scrubbed.over));
+    if let Some(error) = scrubbed.failed {
+        tracing::error!(%error, "a file of the log cannot be read just now; the scrub tries again");
+    }
     if let Some(rot) = scrubbed.rot {
         metrics.add(Counter::ScrubDamages, 1);
         tracing::error!(%rot, "a file of the log is damaged; a snapshot takes its place at once, and the disk should be seen to");
@@ -329,6 +336,8 @@ mod tests {
     struct Slow {
         log: Arc<Mutex<Vec<String>>>,
         go: mpsc::Receiver<()>,
+        /// What becomes of the next parts, the first one last; all is well with the others.
+        saved: Vec<Saved>,
     }
 
     impl Journal for Slow {
@@ -370,12 +379,28 @@ mod tests {
 
         fn save(&mut self, part: Part) -> Result<Saved, LogError> {
             self.log.lock().unwrap().push(format!("save {} {}", part.records.len(), part.last));
-            Ok(if part.last { Saved::Whole } else { Saved::Part })
+            Ok(self.saved.pop().unwrap_or(if part.last { Saved::Whole } else { Saved::Part }))
         }
 
         fn room(&self) -> Room {
             Room::Ample
         }
+    }
+
+    /// Goal: the node learns of all bodies that are lost, and goes on giving out its state until the last of them is known.
+    #[test]
+    fn lost_bodies_are_told_part_by_part() {
+        let (reported, reports) = mpsc::channel();
+        let id = |number| TaskId::new(number, 1, 1, 1);
+        let error = SnapshotError::BodiesLost { count: 2, last: vec![id(2)] };
+        let saved = vec![Saved::GivenUp(error), Saved::Part, Saved::Lacks(vec![id(1)])];
+        let mut journal = Slow { log: Arc::default(), go: mpsc::channel().1, saved };
+        for last in [false, false, true] {
+            save(&mut journal, Part { last, ..Part::default() }, &|report| reported.send(report).unwrap()).unwrap();
+        }
+        let wanted = Report::StateWanted { anew: false };
+        let lost = |number| Report::BodiesLost(vec![id(number)]);
+        assert_eq!(reports.try_iter().collect::<Vec<_>>(), [lost(1), wanted.clone(), wanted, lost(2)]);
     }
 
     /// Goal: batches that arrive during a sync share the next one, and the queue says when it is full.
@@ -385,7 +410,7 @@ mod tests {
         let (go, gone) = mpsc::channel();
         let (reported, reports) = mpsc::channel();
         let bounds = StoreBounds { batches_max: 3, bytes_max: usize::MAX };
-        let journal = Slow { log: Arc::clone(&log), go: gone };
+        let journal = Slow { log: Arc::clone(&log), go: gone, saved: Vec::new() };
         let mut store = Store::start(journal, bounds, ScrubPace::new(0, 0), Arc::default(), move |report| {
             reported.send(report).unwrap()
         })

@@ -14,6 +14,9 @@ pub struct DiskError {
     pub cause: Arc<str>,
     /// The disk is full.
     pub full: bool,
+    /// What was to be read is damaged or gone: another attempt would find it so. Any other read may succeed later: what the
+    /// process lacks for a while, such as handles of files, says nothing of the disk.
+    pub lost: bool,
 }
 
 impl fmt::Display for DiskError {
@@ -42,8 +45,9 @@ pub trait Disk {
     fn sync(&mut self, file: &str) -> Result<(), DiskError>;
     /// Makes names durable.
     fn sync_directory(&mut self) -> Result<(), DiskError>;
-    /// The next reads of a file should come from the disk, whatever is remembered of it elsewhere; as far as that can be had.
-    fn forget(&self, _file: &str) {}
+    /// The next read of these bytes should come from the disk, whatever is remembered of them elsewhere; as far as that can
+    /// be had.
+    fn forget(&self, _file: &str, _offset: u64, _length: usize) {}
     /// Bytes for which there is room besides what is there.
     fn space(&self) -> Result<u64, DiskError> {
         Ok(u64::MAX)

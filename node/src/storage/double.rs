@@ -164,6 +164,12 @@ struct State {
     capacity: Option<u64>,
     /// There is no room for files whose names end so.
     refused: Option<&'static str>,
+    /// Files whose names end so cannot be read; as [`DiskError::lost`].
+    unreadable: Option<(&'static str, bool)>,
+    /// Bytes that were read.
+    read_bytes: u64,
+    /// What was put away before it was read: bytes in each piece.
+    forgotten: Vec<usize>,
     /// What was done, for tests of its order.
     trace: Vec<String>,
 }
@@ -216,6 +222,21 @@ impl Double {
         self.0.borrow_mut().refused = Some(suffix);
     }
 
+    /// Files whose names end so cannot be read from now on: they are lost, or the process lacks something.
+    pub fn fail_reads(&self, failing: Option<(&'static str, bool)>) {
+        self.0.borrow_mut().unreadable = failing;
+    }
+
+    /// Bytes that were read since this was asked last.
+    pub fn take_read_bytes(&self) -> u64 {
+        std::mem::take(&mut self.0.borrow_mut().read_bytes)
+    }
+
+    /// As for [`Disk::forget`]: lengths.
+    pub fn take_forgotten(&self) -> Vec<usize> {
+        std::mem::take(&mut self.0.borrow_mut().forgotten)
+    }
+
     /// After so many changing operations, each of them whole, all fail.
     pub fn fail_after_operations(&self, operations: u64) {
         self.0.borrow_mut().operations_left = Some(operations);
@@ -251,7 +272,7 @@ impl Double {
 }
 
 fn failure(operation: &'static str, file: &str, cause: &str) -> DiskError {
-    DiskError { operation, file: file.into(), cause: cause.into(), full: false }
+    DiskError { operation, file: file.into(), cause: cause.into(), full: false, lost: true }
 }
 
 impl State {
@@ -297,9 +318,18 @@ impl Disk for Double {
 
     fn read(&self, file: &str, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
         let mut state = self.0.borrow_mut();
+        if let Some((_, lost)) = state.unreadable.filter(|(suffix, _)| file.ends_with(suffix)) {
+            return Err(DiskError { lost, ..failure("read", file, "it fails") });
+        }
         let bytes = &state.content("read", file)?.bytes;
         let start = (offset as usize).min(bytes.len());
-        Ok(bytes[start..bytes.len().min(start + length)].to_vec())
+        let read = bytes[start..bytes.len().min(start + length)].to_vec();
+        state.read_bytes += read.len() as u64;
+        Ok(read)
+    }
+
+    fn forget(&self, _file: &str, _offset: u64, length: usize) {
+        self.0.borrow_mut().forgotten.push(length);
     }
 
     fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {

@@ -6,7 +6,7 @@
 use super::disk::DiskError;
 use super::frame::{HEAD_BYTES, Head};
 use super::segment;
-use super::snapshot::{self, SnapshotError};
+use super::snapshot;
 use super::stuffing::{SENTINEL, find_sentinel};
 use crate::protocol::Gap;
 use crate::protocol::record::Record;
@@ -61,43 +61,44 @@ struct Kept {
 }
 
 impl Recent {
-    /// Reads bodies back, in the order of the question; none where the file, the record or the task in it cannot be read.
-    /// Whether a body is the one that is wanted is for the caller to see. `read` is as [`super::disk::Disk::read`].
+    /// Reads bodies back, in the order of the question; none where the file, the record or the task in it is lost.
+    /// Whether a body is the one that is wanted is for the caller to see. `read` is as [`super::disk::Disk::read`]; an
+    /// error of it that does not say that something is lost is returned, and says nothing of any body.
     pub fn read_bodies(
         &mut self,
         read: impl Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>,
         wanted: &[Wanted],
-    ) -> Vec<Option<Arc<Spec>>> {
+    ) -> Result<Vec<Option<Arc<Spec>>>, DiskError> {
         let mut bodies = vec![None; wanted.len()];
         let mut order: Vec<usize> = (0..wanted.len()).collect();
         order.sort_by_key(|index| (wanted[*index].place, wanted[*index].id));
         for group in order.chunk_by(|one, other| wanted[*one].place == wanted[*other].place) {
-            let Some(items) = self.items(&read, wanted[group[0]].place) else { continue };
+            let Some(items) = self.items(&read, wanted[group[0]].place)? else { continue };
             for index in group {
                 let found = items.iter().find(|(id, _)| *id == wanted[*index].id);
                 bodies[*index] = found.and_then(|(_, task)| task.spec.clone());
             }
             self.shrink();
         }
-        bodies
+        Ok(bodies)
     }
 
     fn items(
         &mut self,
         read: &impl Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>,
         place: Place,
-    ) -> Option<&[(TaskId, Task)]> {
+    ) -> Result<Option<&[(TaskId, Task)]>, DiskError> {
         let known = self.records.iter().position(|record| record.place == place);
         let record = if let Some(record) = known.and_then(|at| self.records.remove(at)) {
             record
         } else {
-            let items = read_items(read, place)?;
+            let Some(items) = read_items(read, place)? else { return Ok(None) };
             let bytes = items.iter().map(|(_, task)| task.size_bytes() + TASK_BYTES).sum();
             self.bytes += bytes;
             Kept { place, items, bytes }
         };
         self.records.push_front(record);
-        self.records.front().map(|record| record.items.as_slice())
+        Ok(self.records.front().map(|record| record.items.as_slice()))
     }
 
     fn shrink(&mut self) {
@@ -113,40 +114,48 @@ impl Recent {
 pub fn read_bodies(
     read: impl Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>,
     wanted: &[Wanted],
-) -> Vec<Option<Arc<Spec>>> {
+) -> Result<Vec<Option<Arc<Spec>>>, DiskError> {
     Recent::default().read_bodies(read, wanted)
 }
 
-/// The tasks in a record of facts.
+/// The tasks in a record of facts; none if it is lost.
 fn read_items(
     read: &impl Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>,
     place: Place,
-) -> Option<Vec<(TaskId, Task)>> {
+) -> Result<Option<Vec<(TaskId, Task)>>, DiskError> {
     let (file, mut content) = (file_of(place), Vec::new());
-    let mut bytes = read(&file, place.offset, FIRST_READ_BYTES).ok()?;
-    let head = Head::read(&bytes, &mut content).ok()?;
+    let read = |offset, length| match read(&file, offset, length) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.lost => Ok(None),
+        Err(error) => Err(error),
+    };
+    let Some(mut bytes) = read(place.offset, FIRST_READ_BYTES)? else { return Ok(None) };
+    let Ok(head) = Head::read(&bytes, &mut content) else { return Ok(None) };
     let length = head.frame_bytes_max();
     if length > bytes.len() && bytes.len() == FIRST_READ_BYTES {
-        bytes.extend(read(&file, place.offset + bytes.len() as u64, length - bytes.len()).ok()?);
+        let Some(rest) = read(place.offset + bytes.len() as u64, length - bytes.len())? else { return Ok(None) };
+        bytes.extend(rest);
     }
     // What follows is no part of it.
     let end = find_sentinel(&bytes[SENTINEL.len()..]).map_or(bytes.len(), |at| at + SENTINEL.len());
-    head.read_whole(&bytes[..end], &mut content).ok()?;
-    match Record::decode(&content[HEAD_BYTES..]) {
+    if head.read_whole(&bytes[..end], &mut content).is_err() {
+        return Ok(None);
+    }
+    Ok(match Record::decode(&content[HEAD_BYTES..]) {
         Ok(Record::Facts { items, .. }) => Some(Arc::unwrap_or_clone(items)),
         Ok(_) | Err(_) => None,
-    }
+    })
 }
 
-/// Puts bodies into the records that lack them.
+/// Puts bodies into the records that lack them; the tasks whose bodies are lost.
 pub(crate) fn fill(
     read: impl Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>,
-    mut records: Vec<Record>,
+    records: &mut [Record],
     gaps: &[Gap],
-) -> Result<Vec<Record>, SnapshotError> {
+) -> Result<Vec<TaskId>, DiskError> {
     let wanted: Vec<Wanted> = gaps.iter().map(|gap| gap.wanted).collect();
     let mut lost = Vec::new();
-    for (gap, body) in gaps.iter().zip(read_bodies(read, &wanted)) {
+    for (gap, body) in gaps.iter().zip(read_bodies(read, &wanted)?) {
         let Some(body) = body.filter(|spec| gap.wanted.is(spec)) else {
             lost.push(gap.wanted.id);
             continue;
@@ -154,7 +163,7 @@ pub(crate) fn fill(
         let Record::Facts { items, .. } = &mut records[gap.record] else { panic!("only tasks lack bodies") };
         Arc::get_mut(items).expect("nobody else has a part of the state")[gap.item].1.spec = Some(body);
     }
-    if lost.is_empty() { Ok(records) } else { Err(SnapshotError::BodiesLost(lost)) }
+    Ok(lost)
 }
 
 #[cfg(test)]

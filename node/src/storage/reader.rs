@@ -60,12 +60,36 @@ pub(crate) struct Reader<'a, D> {
     content: Vec<u8>,
     /// Where the zeroes begin that the file ends with, once somebody had to know.
     space: Option<u64>,
+    /// What is remembered of the file elsewhere is not asked.
+    cold: bool,
+    /// Bytes that were read.
+    read_bytes: u64,
+}
+
+/// How far [`Reader::seek`] has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sought {
+    /// To a sentinel, or to the end of the file.
+    pub there: bool,
+    /// All that was passed are zeroes.
+    pub zeroes: bool,
 }
 
 impl<'a, D: Disk> Reader<'a, D> {
     /// A reader of the frames from `offset` to the end of a file.
     pub fn new(disk: &'a D, file: &'a str, offset: u64, length: u64) -> Reader<'a, D> {
-        Reader { disk, file, length, start: offset, window: Vec::new(), used: 0, content: Vec::new(), space: None }
+        let (window, content) = (Vec::new(), Vec::new());
+        Reader { disk, file, length, start: offset, window, used: 0, content, space: None, cold: false, read_bytes: 0 }
+    }
+
+    /// The same for one who wants to know what the disk has.
+    pub fn cold(disk: &'a D, file: &'a str, offset: u64, length: u64) -> Reader<'a, D> {
+        Reader { cold: true, ..Reader::new(disk, file, offset, length) }
+    }
+
+    /// Bytes that were read so far.
+    pub fn read_bytes(&self) -> u64 {
+        self.read_bytes
     }
 
     /// Where what comes next begins.
@@ -86,13 +110,50 @@ impl<'a, D: Disk> Reader<'a, D> {
                 Ok(Next::Frame(Frame { offset, bytes: bytes as u64, head, body }))
             }
             Err(fault) => {
-                self.resynchronise()?;
+                let mut ahead = 1;
+                while !self.seek(ahead)?.there {
+                    ahead = 0;
+                }
                 assert!(self.offset() > offset, "every step leads on");
                 let to_the_end = self.offset() == self.length;
                 let end = if to_the_end { self.space(offset + 1)?.max(offset + 1) } else { self.offset() };
                 Ok(Next::Damage(Damage { offset, end, fault }))
             }
         }
+    }
+
+    /// Goes past the whole record at the offset, before the end of the file. If none begins there, it stays, with what is
+    /// wrong: unlike [`Reader::next`] this reads no more than a record and a window, whatever stands there.
+    pub fn frame(&mut self) -> Result<Result<Frame<'_>, Fault>, DiskError> {
+        let offset = self.offset();
+        match self.read_frame()? {
+            Ok((head, bytes)) => {
+                self.used += bytes;
+                Ok(Ok(Frame { offset, bytes: bytes as u64, head, body: &self.content[HEAD_BYTES..] }))
+            }
+            Err(fault) => Ok(Err(fault)),
+        }
+    }
+
+    /// Whether a record begins at the offset that can be passed without reading more.
+    pub fn has_next(&mut self) -> bool {
+        let present = &self.window[self.used..];
+        Head::read(present, &mut self.content).is_ok_and(|head| head.frame_bytes_max() < present.len())
+    }
+
+    /// Goes on to the next sentinel that is at least so many bytes ahead, or to the end, but not beyond the window, or the
+    /// next one if all of that is used.
+    pub fn seek(&mut self, ahead: usize) -> Result<Sought, DiskError> {
+        self.fill(ahead + SENTINEL.len())?;
+        self.used += ahead;
+        let rest = &self.window[self.used..];
+        let found = find_sentinel(rest);
+        let at_end = self.start + self.window.len() as u64 == self.length;
+        // The last byte may be the first of a sentinel.
+        let passed = found.unwrap_or(if at_end { rest.len() } else { rest.len() - 1 });
+        let zeroes = rest[..passed].iter().all(|byte| *byte == 0);
+        self.used += passed;
+        Ok(Sought { there: found.is_some() || at_end, zeroes })
     }
 
     /// Whether there are only zeroes from the offset on.
@@ -154,25 +215,6 @@ impl<'a, D: Disk> Reader<'a, D> {
         })
     }
 
-    /// Goes on to the next sentinel behind the offset, or to the end.
-    fn resynchronise(&mut self) -> Result<(), DiskError> {
-        self.used += 1;
-        loop {
-            let available = self.fill(READ_BYTES)?;
-            let rest = &self.window[self.used..];
-            if let Some(place) = find_sentinel(rest) {
-                self.used += place;
-                return Ok(());
-            }
-            if self.start + self.window.len() as u64 >= self.length {
-                self.used += available;
-                return Ok(());
-            }
-            // The last byte may be the first of a sentinel.
-            self.used += available - 1;
-        }
-    }
-
     /// Brings `wanted` bytes from the offset on into the window, or as many as there are; how many there are in it.
     fn fill(&mut self, wanted: usize) -> Result<usize, DiskError> {
         let present = self.window.len() - self.used;
@@ -185,11 +227,15 @@ impl<'a, D: Disk> Reader<'a, D> {
         self.used = 0;
         let from = self.start + present as u64;
         let more = ((wanted - present).max(READ_BYTES) as u64).min(self.length - from) as usize;
+        if self.cold {
+            self.disk.forget(self.file, from, more);
+        }
         let bytes = self.disk.read(self.file, from, more)?;
         if bytes.len() != more {
-            let cause = format!("{} bytes at {from} where there are {more}", bytes.len());
-            return Err(DiskError { operation: "read", file: self.file.into(), cause: cause.into(), full: false });
+            let cause = format!("{} bytes at {from} where there are {more}", bytes.len()).into();
+            return Err(DiskError { operation: "read", file: self.file.into(), cause, full: false, lost: true });
         }
+        self.read_bytes += more as u64;
         if self.window.is_empty() {
             self.window = bytes;
         } else {

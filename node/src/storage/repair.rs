@@ -111,7 +111,7 @@ pub fn keep<D: Disk>(changes: &Changes, disk: &D, aside: &mut impl Disk) -> Resu
             let bytes = disk.read(file, offset, READ_BYTES.min((length - offset) as usize))?;
             if bytes.is_empty() {
                 let cause = format!("it ends at byte {offset} of {length}").into();
-                return Err(DiskError { operation: "read", file: file.clone(), cause, full: false });
+                return Err(DiskError { operation: "read", file: file.clone(), cause, full: false, lost: true });
             }
             aside.write(file, offset, &bytes)?;
             offset += bytes.len() as u64;

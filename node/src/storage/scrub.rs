@@ -3,20 +3,26 @@
 //!
 //! The one who appends calls [`Log::scrub`] between appends, so no file goes while it is read, and what is being written is
 //! never looked at. Damage makes a snapshot due at once: the state is in memory, and the damaged file goes with all others
-//! before the snapshot. Bodies that stand in the damaged place alone keep it from being written; the core is told of those
-//! and asks its peers, and the next pass, which comes soon, finds the damage again and begins the next attempt. What nobody
-//! has stays lost: the task is not granted here, and the damage is told in every pass.
+//! before the snapshot. Bodies that stand in the damaged place alone keep it from being written; the core is told of all of
+//! those and asks its peers, and the next pass, which comes soon, finds the damage again and begins the next attempt. What
+//! nobody has stays lost: the task is not granted here, and the damage is told in every pass.
+//!
+//! No call reads more than a piece and a record, however long the damage is, as no commit happens meanwhile. Each piece is
+//! put out of the memory of the system before it is read, since the disk is what is asked for; it is not put out after that,
+//! so that bodies which are loaded from it again and again stay there but for that moment.
 //!
 //! A record that the snapshot stands for is not missed by anybody, so the only harm of damage that a scrub finds is what
 //! another crash would have made of it.
 
 use super::disk::{Disk, DiskError};
+use super::frame::Fault;
 use super::log::{Log, LogError};
-use super::reader::{Next, READ_BYTES, Reader};
+use super::reader::{READ_BYTES, Reader};
 use super::recovery::{describe, header_fault};
 use super::segment::{self, HEADER_BYTES, Header};
 use super::slot::{Owner, SLOT_BYTES, Slot};
 use super::snapshot;
+use super::stuffing::SENTINEL;
 use crate::protocol::record::Record;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -25,13 +31,13 @@ use std::fmt;
 pub const SCRUB_BYTES: u64 = READ_BYTES as u64;
 /// After damage the next pass comes so many times sooner, to see whether that is made good, and to try once more.
 const SOON: u64 = 60;
-/// So many passes come soon: each brings the bodies back that one part of the state lacks. What is not made good by then
-/// may never be, and each attempt writes a good part of a snapshot.
+/// So many passes come soon, besides those after which fewer bodies were lost than before. What is not made good by then may
+/// never be, and each attempt writes a good part of a snapshot.
 const SOON_MAX: u32 = 32;
 /// After a failed read.
 const FAILED_PAUSE_US: u64 = 1_000_000;
-/// A place that cannot be read so many times running is damaged. What the process lacks for a while, such as handles of
-/// files, is no damage.
+/// A place of which the disk says so many times running that it cannot be read is damaged. What the process lacks for a
+/// while, such as handles of files, is no damage, however often.
 const FAILURES_MAX: u32 = 10;
 /// Whose records are missing is looked up for so many of them.
 const OWNERS_MAX: u64 = 10_000;
@@ -45,14 +51,16 @@ pub struct Rot {
     pub offset: u64,
     /// What it is.
     pub known: String,
-    /// Whose records may be hit. In a snapshot, those of all partitions between the first and the last.
-    pub owners: BTreeSet<Owner>,
+    /// Whose records may be hit; none if that cannot be told, so anybody's. In a snapshot, those of all partitions between
+    /// the first and the last.
+    pub owners: Option<BTreeSet<Owner>>,
 }
 
 impl fmt::Display for Rot {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} at byte {}: {}", self.file, self.offset, self.known)?;
-        let owners: Vec<String> = self.owners.iter().map(Owner::to_string).collect();
+        let Some(owners) = &self.owners else { return formatter.write_str(" (records of any partition)") };
+        let owners: Vec<String> = owners.iter().map(Owner::to_string).collect();
         if owners.is_empty() { Ok(()) } else { write!(formatter, " (records of {})", owners.join(", ")) }
     }
 }
@@ -66,8 +74,10 @@ pub struct Scrubbed {
     pub rot: Option<Rot>,
     /// All files were read since this was said last.
     pub over: bool,
-    /// The disk could not read just now.
-    pub failed: bool,
+    /// The last snapshot lacked fewer bodies than the last one before this was said last.
+    pub mends: bool,
+    /// Something could not be read just now.
+    pub failed: Option<DiskError>,
 }
 
 /// How fast a host scrubs, and when it must go on.
@@ -80,7 +90,7 @@ pub struct ScrubPace {
     due_us: u64,
     /// This pass has found damage.
     found: bool,
-    /// So did so many before it.
+    /// So did so many before it, and nothing was mended.
     found_before: u32,
 }
 
@@ -101,7 +111,7 @@ impl ScrubPace {
         self.found |= scrubbed.rot.is_some();
         let pause_us = match scrubbed.over {
             true if std::mem::take(&mut self.found) => {
-                self.found_before = self.found_before.saturating_add(1);
+                self.found_before = self.found_before.saturating_add(u32::from(!scrubbed.mends));
                 let later = self.found_before.saturating_sub(SOON_MAX).min(16);
                 (self.rest_us / SOON).max(1).saturating_mul(1 << later).min(self.rest_us)
             }
@@ -109,7 +119,7 @@ impl ScrubPace {
                 self.found_before = 0;
                 self.rest_us
             }
-            false if scrubbed.failed => FAILED_PAUSE_US,
+            false if scrubbed.failed.is_some() => FAILED_PAUSE_US,
             false => taken_us,
         };
         self.due_us = now_us.saturating_add(pause_us.max(1));
@@ -123,11 +133,11 @@ pub(super) struct Scrub {
     reading: Option<Reading>,
     /// The number of the file that was read last: 2 for each segment, one less for a snapshot.
     last: u64,
-    /// So many reads of the same place have failed.
-    failures: u32,
+    /// Bodies that the last snapshot lacked when the pass before this one was over.
+    lacked: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Reading {
     file: String,
     /// As [`Scrub::last`].
@@ -141,6 +151,25 @@ struct Reading {
     end: Option<u64>,
     /// The last frame that was whole.
     last: Option<u64>,
+    /// Where `offset` is in search of the next frame.
+    search: Option<Search>,
+    /// So many reads in a row have failed.
+    failures: u32,
+    /// Bytes that were read since the host was told.
+    bytes: u64,
+}
+
+/// For the next whole frame behind a place where none is: it says whose records are lost there, or that the file has ended.
+#[derive(Debug, Clone, Copy)]
+struct Search {
+    /// Where that begins.
+    offset: u64,
+    /// What is wrong there.
+    fault: Fault,
+    /// There are only zeroes up to now: space, if the file ends so.
+    zeroes: bool,
+    /// Bytes to pass first: the sentinel at the offset is that of no frame.
+    ahead: usize,
 }
 
 /// Order among files.
@@ -155,17 +184,9 @@ impl<D: Disk> Log<D> {
     pub fn scrub(&mut self) -> Result<Scrubbed, LogError> {
         self.check_phase()?;
         let mut scrubbed = Scrubbed::default();
-        match self.scrub_on(&mut scrubbed) {
-            Ok(()) => self.scrub.failures = 0,
-            Err(error) => {
-                scrubbed.failed = true;
-                self.scrub.failures += 1;
-                if let Some(reading) = self.scrub.reading.as_ref().filter(|_| self.scrub.failures >= FAILURES_MAX) {
-                    let (file, offset) = (reading.file.clone(), reading.offset);
-                    scrubbed.rot = Some(Rot { file, offset, known: error.to_string(), owners: BTreeSet::new() });
-                    self.scrub.failures = 0;
-                }
-            }
+        if let Err(error) = self.scrub_on(&mut scrubbed) {
+            scrubbed.rot = self.scrub.reading.as_mut().and_then(|reading| reading.failed(&error));
+            scrubbed.failed = Some(error);
         }
         if let Some(rot) = &scrubbed.rot {
             self.want_snapshot(number(&rot.file).map(|number| number.div_ceil(2)));
@@ -193,18 +214,21 @@ impl<D: Disk> Log<D> {
         }
         if self.scrub.reading.is_none() {
             let Some((number, file)) = still.into_iter().find(|(number, _)| *number > self.scrub.last) else {
-                self.scrub.last = 0;
+                let lacked = self.bodies_lacked();
+                scrubbed.mends = lacked < self.scrub.lacked;
                 scrubbed.over = true;
+                (self.scrub.last, self.scrub.lacked) = (0, lacked);
                 return Ok(());
             };
-            let (header, offset, next_ordinal, end, last) = (None, 0, 1, None, None);
             let file = file.clone();
-            self.scrub.reading = Some(Reading { file, number, header, offset, next_ordinal, end, last });
+            self.scrub.reading = Some(Reading { file, number, next_ordinal: 1, ..Reading::default() });
         }
         let mut reading = self.scrub.reading.take().expect("just seen to it");
-        let before = reading.offset;
         let read = reading.read_on(self.disk(), self.position().header);
-        scrubbed.bytes = reading.offset - before;
+        scrubbed.bytes = std::mem::take(&mut reading.bytes);
+        if read.is_ok() {
+            reading.failures = 0;
+        }
         self.scrub.reading = Some(reading);
         match read? {
             Step::On => {}
@@ -227,8 +251,27 @@ impl Reading {
         self.number % 2 == 1
     }
 
-    fn rot(&self, offset: u64, known: String, owners: BTreeSet<Owner>) -> Step {
+    fn rot(&self, offset: u64, known: String, owners: Option<BTreeSet<Owner>>) -> Step {
         Step::Rot(Rot { file: self.file.clone(), offset, known, owners })
+    }
+
+    /// A read has failed: what is damaged, if that was once too often.
+    fn failed(&mut self, error: &DiskError) -> Option<Rot> {
+        if !error.lost || error.file != self.file {
+            return None;
+        }
+        self.failures += 1;
+        let offset = self.search.map_or(self.offset, |search| search.offset);
+        let rot = || Rot { file: self.file.clone(), offset, known: error.to_string(), owners: None };
+        (self.failures >= FAILURES_MAX).then(rot)
+    }
+
+    /// Reads what the disk has, as [`Reader::cold`] does.
+    fn read<D: Disk>(&mut self, disk: &D, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
+        disk.forget(&self.file, offset, length);
+        let bytes = disk.read(&self.file, offset, length)?;
+        self.bytes += bytes.len() as u64;
+        Ok(bytes)
     }
 
     /// Reads a piece. `current` is the header of the segment that is being written.
@@ -237,25 +280,31 @@ impl Reading {
         if self.offset < header.records_offset() && !self.is_snapshot() {
             return self.read_slots(disk, &header);
         }
-        self.read_frames(disk, &header)
+        match self.search {
+            Some(search) => self.search_on(disk, &header, search),
+            None => self.read_frames(disk, &header),
+        }
     }
 
     fn read_header<D: Disk>(&mut self, disk: &D, current: Header) -> Result<Step, DiskError> {
-        disk.forget(&self.file);
-        let bytes = disk.read(&self.file, 0, HEADER_BYTES)?;
+        let bytes = self.read(disk, 0, HEADER_BYTES)?;
         let decoded = if self.is_snapshot() { Header::decode_snapshot(&bytes) } else { Header::decode(&bytes) };
         let header = match decoded {
             Ok(header) if header.segment == self.number.div_ceil(2) && header.node == current.node => header,
-            Ok(_) => return Ok(self.rot(0, "the header is that of another file".into(), BTreeSet::new())),
-            Err(fault) => return Ok(self.rot(0, header_fault(fault), BTreeSet::new())),
+            Ok(_) => return Ok(self.rot(0, "the header is that of another file".into(), None)),
+            Err(fault) => return Ok(self.rot(0, header_fault(fault), None)),
         };
         if !self.is_snapshot() {
             self.next_ordinal = header.first_ordinal;
             self.end = if header.segment + 1 == current.segment {
                 Some(current.first_ordinal)
             } else {
-                let next = disk.read(&segment::name(header.segment + 1), 0, HEADER_BYTES)?;
-                Header::decode(&next).ok().map(|next| next.first_ordinal)
+                // What is wrong with that one is found when it is its turn.
+                match disk.read(&segment::name(header.segment + 1), 0, HEADER_BYTES) {
+                    Ok(next) => Header::decode(&next).ok().map(|next| next.first_ordinal),
+                    Err(error) if error.lost => None,
+                    Err(error) => return Err(error),
+                }
             };
         }
         self.offset = HEADER_BYTES as u64;
@@ -268,16 +317,13 @@ impl Reading {
         let first = header.first_ordinal + (self.offset - HEADER_BYTES as u64) / SLOT_BYTES as u64;
         let end = self.end.unwrap_or(first);
         let count = end.saturating_sub(first).min(u64::from(header.slots)).min(SCRUB_BYTES / SLOT_BYTES as u64);
-        let bytes = disk.read(&self.file, self.offset, count as usize * SLOT_BYTES)?;
+        let bytes = self.read(disk, self.offset, count as usize * SLOT_BYTES)?;
         for (place, ordinal) in (first..first + count).enumerate() {
             let slot = bytes.get(place * SLOT_BYTES..).and_then(|rest| rest.first_chunk()).and_then(Slot::decode);
             if slot.is_none_or(|slot| slot.ordinal != ordinal) {
-                let offset = header.slot_offset(ordinal);
-                return Ok(self.rot(
-                    offset,
-                    format!("the second head of record {ordinal} is damaged"),
-                    BTreeSet::new(),
-                ));
+                // The record itself is not hit by that.
+                let (offset, nobody) = (header.slot_offset(ordinal), Some(BTreeSet::new()));
+                return Ok(self.rot(offset, format!("the second head of record {ordinal} is damaged"), nobody));
             }
         }
         let left = first + count < end && header.has_slot(first + count);
@@ -285,106 +331,149 @@ impl Reading {
         Ok(Step::On)
     }
 
+    /// Passes what one window holds, or one record that is larger.
     fn read_frames<D: Disk>(&mut self, disk: &D, header: &Header) -> Result<Step, DiskError> {
-        let (file, from) = (self.file.clone(), self.offset);
-        let mut reader = Reader::new(disk, &file, from, disk.length(&file)?);
-        while reader.offset() < from + SCRUB_BYTES {
-            let known = match reader.next()? {
-                Next::End => return self.end_of_frames(disk, header),
-                Next::Damage(damage) => {
-                    let known = describe(damage.fault, Some(self.next_ordinal));
-                    let offset = damage.offset;
-                    let owners = self.owners(disk, header, &mut reader)?;
-                    return Ok(self.rot(offset, known, owners));
-                }
-                Next::Frame(frame) => {
-                    let (ordinal, offset) = (frame.head.ordinal, frame.offset);
-                    let repeated = self.last.is_some() && ordinal.checked_add(1) == Some(self.next_ordinal);
-                    if ordinal == self.next_ordinal || repeated {
-                        self.next_ordinal = ordinal.saturating_add(1);
-                        self.last = Some(offset);
-                        None
-                    } else {
-                        Some((offset, format!("record {ordinal} is where {} should be", self.next_ordinal)))
-                    }
+        let (file, length) = (self.file.clone(), disk.length(&self.file)?);
+        let mut reader = Reader::cold(disk, &file, self.offset, length);
+        let step = loop {
+            let offset = reader.offset();
+            if offset >= length {
+                break self.end_of_frames(disk, header, offset)?;
+            }
+            let frame = match reader.frame()? {
+                Ok(frame) => frame,
+                Err(fault) => {
+                    let zeroes = fault == Fault::Rubbish;
+                    self.search = Some(Search { offset, fault, zeroes, ahead: usize::from(!zeroes) });
+                    break Step::On;
                 }
             };
-            if let Some((offset, known)) = known {
-                let owners = self.owners(disk, header, &mut reader)?;
-                return Ok(self.rot(offset, known, owners));
+            let ordinal = frame.head.ordinal;
+            let repeated = self.last.is_some() && ordinal.checked_add(1) == Some(self.next_ordinal);
+            if ordinal != self.next_ordinal && !repeated {
+                let known = format!("record {ordinal} is where {} should be", self.next_ordinal);
+                let owners = self.owners(disk, header, (ordinal, Record::decode(frame.body).ok()))?;
+                break self.rot(offset, known, owners);
             }
-            self.offset = reader.offset();
-        }
-        Ok(Step::On)
+            self.next_ordinal = ordinal.saturating_add(1);
+            (self.last, self.offset) = (Some(offset), reader.offset());
+            if !reader.has_next() {
+                break Step::On;
+            }
+        };
+        self.bytes += reader.read_bytes();
+        Ok(step)
     }
 
-    fn end_of_frames<D: Disk>(&self, disk: &D, header: &Header) -> Result<Step, DiskError> {
+    /// Goes on for about a window. What is searched is not read a second time: the pass goes on with the next file.
+    fn search_on<D: Disk>(&mut self, disk: &D, header: &Header, mut search: Search) -> Result<Step, DiskError> {
+        let (file, length, from) = (self.file.clone(), disk.length(&self.file)?, self.offset);
+        let mut reader = Reader::cold(disk, &file, from, length);
+        let known = describe(search.fault, Some(self.next_ordinal));
+        let step = loop {
+            if reader.offset() + SENTINEL.len() as u64 > from + SCRUB_BYTES {
+                (self.offset, self.search) = (reader.offset(), Some(search));
+                break Step::On;
+            }
+            let sought = reader.seek(std::mem::take(&mut search.ahead))?;
+            search.zeroes &= sought.zeroes;
+            if !sought.there {
+                continue;
+            }
+            if reader.offset() >= length && search.zeroes {
+                break self.end_of_frames(disk, header, search.offset)?;
+            } else if reader.offset() >= length {
+                break self.rot(search.offset, known, self.owners_up_to_end(disk, header)?);
+            }
+            if let Ok(frame) = reader.frame()? {
+                let behind = (frame.head.ordinal, Record::decode(frame.body).ok());
+                break self.rot(search.offset, known, self.owners(disk, header, behind)?);
+            }
+            (search.zeroes, search.ahead) = (false, 1);
+        };
+        self.bytes += reader.read_bytes();
+        Ok(step)
+    }
+
+    /// There are no more frames from the offset on.
+    fn end_of_frames<D: Disk>(&self, disk: &D, header: &Header, offset: u64) -> Result<Step, DiskError> {
         let next = self.next_ordinal;
         if self.is_snapshot() {
             let last = self.last.map(|offset| record_at(disk, &self.file, offset)).transpose()?.flatten();
             if !matches!(last, Some(Record::End { .. })) {
-                let known = "the snapshot does not say that it ends here".to_owned();
-                return Ok(self.rot(self.offset, known, BTreeSet::new()));
+                return Ok(self.rot(offset, "the snapshot does not say that it ends here".into(), None));
             }
-        } else if let Some(end) = self.end.filter(|end| *end != next) {
-            let owners = owners_of(disk, &self.file, header, next..end)?;
-            return Ok(self.rot(self.offset, format!("the segment ends before record {next}"), owners));
+        } else if self.end.is_some_and(|end| end != next) {
+            let owners = self.owners_up_to_end(disk, header)?;
+            return Ok(self.rot(offset, format!("the segment ends before record {next}"), owners));
         }
         Ok(Step::End)
     }
 
-    /// Whose records are missing in front of the next one that is whole.
+    /// Whose records are missing if no more follow.
+    fn owners_up_to_end<D: Disk>(&self, disk: &D, header: &Header) -> Result<Option<BTreeSet<Owner>>, DiskError> {
+        match self.end {
+            Some(end) => owners_of(disk, &self.file, header, self.next_ordinal..end),
+            None => Ok(None),
+        }
+    }
+
+    /// Whose records are missing in front of the next one that is whole, with its ordinal.
     fn owners<D: Disk>(
         &self,
         disk: &D,
         header: &Header,
-        reader: &mut Reader<'_, D>,
-    ) -> Result<BTreeSet<Owner>, DiskError> {
-        let behind = loop {
-            match reader.next()? {
-                Next::Frame(frame) => break Some((frame.head.ordinal, frame.offset)),
-                Next::Damage(_) => {}
-                Next::End => break None,
-            }
-        };
+        (ordinal, behind): (u64, Option<Record>),
+    ) -> Result<Option<BTreeSet<Owner>>, DiskError> {
         if !self.is_snapshot() {
-            let end = behind.map(|(ordinal, _)| ordinal).or(self.end).unwrap_or(self.next_ordinal + 1);
-            return owners_of(disk, &self.file, header, self.next_ordinal..end);
+            return owners_of(disk, &self.file, header, self.next_ordinal..ordinal);
         }
-        // Its partitions are in order.
-        let beside = [self.last, behind.map(|(_, offset)| offset)];
-        let mut owners = BTreeSet::new();
-        for offset in beside.into_iter().flatten() {
-            owners.extend(record_at(disk, &self.file, offset)?.map(|record| Owner::of(&record)));
-        }
-        Ok(owners)
+        // The node comes first, then its partitions in order, last what the node keeps for others.
+        let is_late =
+            |record: &Record| matches!(record, Record::Hint { .. } | Record::Owed { .. } | Record::End { .. });
+        let before = match self.last {
+            Some(offset) => record_at(disk, &self.file, offset)?,
+            None => Some(Record::Boot { count: 0 }),
+        };
+        let (Some(before), Some(behind)) = (before, behind) else { return Ok(None) };
+        // Between a partition and what comes late may be any other partition.
+        let known = !is_late(&behind) || is_late(&before) || ordinal <= self.next_ordinal;
+        Ok(known.then(|| BTreeSet::from([Owner::of(&before), Owner::of(&behind)])))
     }
 }
 
 /// The record that stands there.
 fn record_at<D: Disk>(disk: &D, file: &str, offset: u64) -> Result<Option<Record>, DiskError> {
-    Ok(match Reader::new(disk, file, offset, disk.length(file)?).next()? {
-        Next::Frame(frame) => Record::decode(frame.body).ok(),
-        Next::Damage(_) | Next::End => None,
+    Ok(match Reader::new(disk, file, offset, disk.length(file)?).frame()? {
+        Ok(frame) => Record::decode(frame.body).ok(),
+        Err(_) => None,
     })
 }
 
-/// What the second heads say whose these records are.
+/// What the second heads say whose these records are; none if not all of them say it.
 fn owners_of<D: Disk>(
     disk: &D,
     file: &str,
     header: &Header,
     ordinals: std::ops::Range<u64>,
-) -> Result<BTreeSet<Owner>, DiskError> {
-    if !header.has_slot(ordinals.start) {
-        return Ok(BTreeSet::new());
+) -> Result<Option<BTreeSet<Owner>>, DiskError> {
+    let Some(count) = ordinals.end.checked_sub(ordinals.start).filter(|count| *count <= OWNERS_MAX) else {
+        return Ok(None);
+    };
+    if count == 0 {
+        return Ok(Some(BTreeSet::new()));
+    } else if !header.has_slot(ordinals.start) || !header.has_slot(ordinals.end - 1) {
+        return Ok(None);
     }
-    let count = ordinals.end.saturating_sub(ordinals.start).min(OWNERS_MAX).min(u64::from(header.slots));
-    let bytes = disk.read(file, header.slot_offset(ordinals.start), count as usize * SLOT_BYTES)?;
-    let slots = bytes.chunks_exact(SLOT_BYTES).zip(ordinals).filter_map(|(bytes, ordinal)| {
-        Slot::decode(bytes.first_chunk()?).filter(|slot| slot.ordinal == ordinal).map(|slot| slot.owner)
-    });
-    Ok(slots.collect())
+    let bytes = match disk.read(file, header.slot_offset(ordinals.start), count as usize * SLOT_BYTES) {
+        Err(error) if error.lost => return Ok(None),
+        bytes => bytes?,
+    };
+    let slot = |(place, ordinal)| {
+        let slot = Slot::decode(bytes.get(place * SLOT_BYTES..)?.first_chunk()?)?;
+        (slot.ordinal == ordinal).then_some(slot.owner)
+    };
+    Ok(ordinals.enumerate().map(slot).collect())
 }
 
 #[cfg(test)]

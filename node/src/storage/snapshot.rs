@@ -56,10 +56,14 @@ pub enum SnapshotError {
     /// A record that could not be read back.
     #[error("a record of {0} bytes is too large")]
     RecordTooLarge(usize),
-    /// Tasks whose bodies are not where they were, of one part of the state. As long as they are not back, the log must stay
-    /// as it is.
-    #[error("the bodies of {} tasks cannot be read back, that of {} first", .0.len(), .0[0])]
-    BodiesLost(Vec<TaskId>),
+    /// Bodies of tasks are not where they were. As long as they are not back, the log must stay as it is.
+    #[error("the bodies of {count} tasks cannot be read back")]
+    BodiesLost {
+        /// In all of the state.
+        count: u64,
+        /// In the last part of it: the host knows of the others.
+        last: Vec<TaskId>,
+    },
 }
 
 /// Writes a snapshot. Whatever it returns an error from, it is of no use afterwards.

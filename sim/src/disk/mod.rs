@@ -230,7 +230,7 @@ impl SimDisk {
 }
 
 fn failure(operation: &'static str, name: &str, cause: &str) -> DiskError {
-    DiskError { operation, file: name.to_owned(), cause: cause.into(), full: false }
+    DiskError { operation, file: name.to_owned(), cause: cause.into(), full: false, lost: true }
 }
 
 impl Disk for SimDisk {

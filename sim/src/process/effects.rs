@@ -185,7 +185,8 @@ impl World {
         let process = &self.nodes[node];
         let Some(running) = process.running.as_ref().filter(|_| process.boot == boot) else { return };
         let disk = running.log.disk();
-        let bodies = log::read_bodies(|file, offset, length| disk.read(file, offset, length), wanted);
+        let bodies = log::read_bodies(|file, offset, length| disk.read(file, offset, length), wanted)
+            .expect("whatever cannot be read is lost");
         if bodies.iter().any(Option::is_none) {
             self.count("sometimes: body not read");
         }

@@ -112,6 +112,24 @@ fn a_full_disk_is_told_apart() {
     assert!(error.full, "{error}");
 }
 
+/// Goal: only what the disk says of a place is damage; what the process lacks is not.
+#[test]
+fn what_is_lost_is_told_apart_from_what_cannot_be_read_just_now() {
+    let lost = |errno: Errno| failure("read", "x", &io::Error::from(errno)).lost;
+    assert!([Errno::IO, Errno::UCLEAN, Errno::NODATA, Errno::NOENT].into_iter().all(lost));
+    let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::ACCESS, Errno::PERM, Errno::INTR, Errno::TIMEDOUT];
+    assert!(!lacks.into_iter().any(lost));
+    let directory = directory();
+    let mut disk = FileDisk::open(directory.path()).expect("opened");
+    assert!(disk.reader().read("x", 0, 1).expect_err("missing").lost);
+    disk.write("x", 0, &[7; 200_000]).expect("written");
+    disk.sync("x").expect("synced");
+    for (offset, length) in [(0, 0), (1, 1), (65_536, 65_536), (199_999, 1 << 20)] {
+        disk.forget("x", offset, length);
+    }
+    assert_eq!(disk.read("x", 0, 200_000).expect("there"), [7; 200_000]);
+}
+
 fn start(directory: &Path, draw: u64) -> (Log<FileDisk>, Vec<Record>) {
     let disk = FileDisk::open(directory).expect("opened");
     let config = LogConfig { segment_bytes: 300, ahead_bytes: 0, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };

@@ -11,6 +11,7 @@ use crate::protocol::{Moved, Part};
 use crate::storage::disk::Disk;
 use crate::storage::snapshot::{self, SnapshotError, Writer};
 use crate::storage::{places, segment};
+use norn_client::wire::TaskId;
 
 /// Records of a snapshot whose tasks are told of at once: a few thousand tasks.
 const MOVED_AT_ONCE: usize = 4;
@@ -33,8 +34,11 @@ pub enum Upkeep {
 /// What became of a part of the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Saved {
-    /// It is written: the next one is needed.
+    /// The next one is needed.
     Part,
+    /// The same, though the log has lost the bodies of these tasks. Nothing more is written and the snapshot will be given
+    /// up, but only after the last part, so that one attempt tells of all that is lost.
+    Lacks(Vec<TaskId>),
     /// It was the last one: the snapshot stands for all before it.
     Whole,
     /// The snapshot is given up until the log has grown further. The log itself is unharmed.
@@ -58,6 +62,10 @@ pub(super) struct Compaction {
     obsolete: Vec<String>,
     /// A file is damaged that a snapshot would take the place of.
     wanted: bool,
+    /// Bodies that the snapshot under way lacks so far.
+    lacks: u64,
+    /// Bodies that the last one lacked whose parts were all seen.
+    lacked: u64,
     /// Something was removed since the directory was last synced.
     removed: bool,
 }
@@ -96,7 +104,7 @@ impl<D: Disk> Log<D> {
         if self.compaction.writer.is_some() || !self.is_due(starting) {
             return Ok(Upkeep::Rest);
         }
-        self.compaction.wanted = false;
+        (self.compaction.wanted, self.compaction.lacks) = (false, 0);
         self.rotate()?;
         self.compaction.covered_bytes = self.stats.history_bytes;
         match Writer::begin(&mut self.disk, &self.position.header) {
@@ -126,8 +134,13 @@ impl<D: Disk> Log<D> {
     }
 
     /// Whether a file does not count any more.
-    pub(in crate::storage) fn is_obsolete(&self, file: &String) -> bool {
-        self.compaction.obsolete.contains(file)
+    pub(in crate::storage) fn is_obsolete(&self, file: &str) -> bool {
+        self.compaction.obsolete.iter().any(|obsolete| obsolete == file)
+    }
+
+    /// Bodies that the last snapshot lacked, be it given up for that or not.
+    pub(in crate::storage) fn bodies_lacked(&self) -> u64 {
+        self.compaction.lacked
     }
 
     /// Whether so much of the log is history that a snapshot is worth its bytes: then disk and restarts are bounded by
@@ -141,15 +154,31 @@ impl<D: Disk> Log<D> {
     /// Takes a part of the state, with the bodies that it lacks put in. Must be called only as asked for.
     pub fn save_part(&mut self, part: Part) -> Result<Saved, LogError> {
         self.check_phase()?;
+        let Part { mut records, gaps, last } = part;
         let read = |file: &str, offset, length| self.disk.read(file, offset, length);
-        match places::fill(read, part.records, &part.gaps) {
-            Ok(records) => self.save(&records, part.last),
-            Err(error) => {
-                let writer = self.compaction.writer.take().expect("a part of the state was asked for");
-                let given_up = self.give_up(writer.partial_name(), writer.segment(), error);
-                self.poison_by(given_up)
-            }
+        let lost = match places::fill(read, &mut records, &gaps) {
+            Ok(lost) => lost,
+            Err(error) => return Ok(self.abandon(error.into())),
+        };
+        self.compaction.lacks += lost.len() as u64;
+        let count = self.compaction.lacks;
+        if last {
+            self.compaction.lacked = count;
         }
+        Ok(match (count, last) {
+            (0, _) => return self.save(&records, last),
+            (_, true) => self.abandon(SnapshotError::BodiesLost { count, last: lost }),
+            (_, false) if lost.is_empty() => Saved::Part,
+            (_, false) => Saved::Lacks(lost),
+        })
+    }
+
+    /// Gives up a snapshot that is far from its name.
+    fn abandon(&mut self, error: SnapshotError) -> Saved {
+        let writer = self.compaction.writer.take().expect("a part of the state was asked for");
+        self.compaction.obsolete.push(writer.partial_name());
+        self.put_off();
+        Saved::GivenUp(error)
     }
 
     /// As [`Log::save_part`], for a part that lacks nothing.

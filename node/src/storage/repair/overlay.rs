@@ -88,7 +88,7 @@ impl<'a, D: Disk> Overlay<'a, D> {
 }
 
 fn absent(operation: &'static str, file: &str) -> DiskError {
-    DiskError { operation, file: file.into(), cause: "there is no such file".into(), full: false }
+    DiskError { operation, file: file.into(), cause: "there is no such file".into(), full: false, lost: true }
 }
 
 impl Changes {

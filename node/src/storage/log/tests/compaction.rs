@@ -79,6 +79,7 @@ impl Host {
                 None
             }
             Saved::GivenUp(_) => None,
+            Saved::Lacks(ids) => panic!("no part has gaps: {ids:?}"),
         };
         Ok(())
     }
