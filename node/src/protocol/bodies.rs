@@ -16,6 +16,7 @@ use super::{Node, Observation};
 use crate::limits::EXCHANGE_TASKS_MAX;
 use norn_client::wire::{NodeId, PartitionId, TaskId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 
 /// A record of facts on its way to the log.
 #[derive(Debug)]
@@ -30,7 +31,9 @@ struct Unplaced {
 #[derive(Debug, Default)]
 pub struct Bodies {
     unplaced: VecDeque<Unplaced>,
-    lost: BTreeSet<(PartitionId, TaskId)>,
+    pub(super) lost: BTreeSet<(PartitionId, TaskId)>,
+    /// The last of those that were asked for. The next round goes on behind it, or what nobody has would hide the rest.
+    pub(super) asked: Option<(PartitionId, TaskId)>,
     /// Bytes of bodies in memory, when they were last counted.
     memory_bytes: usize,
     /// Tasks, when they were last counted.
@@ -134,7 +137,10 @@ impl Node {
         let mut known = std::mem::take(&mut self.bodies.lost);
         known.retain(|key| self.wanted_again(key).is_some());
         let mut lost: BTreeMap<PartitionId, Vec<Wanted>> = BTreeMap::new();
-        for key in known.iter().take(EXCHANGE_TASKS_MAX) {
+        let behind = self.bodies.asked.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let turn = known.range((behind, Bound::Unbounded)).chain(&known);
+        for key in turn.take(EXCHANGE_TASKS_MAX.min(known.len())) {
+            self.bodies.asked = Some(*key);
             lost.entry(key.0).or_default().extend(self.wanted_again(key));
         }
         self.bodies.lost = known;

@@ -2,6 +2,7 @@
 
 use super::forgetting::LONG_MS;
 use super::*;
+use crate::limits::EXCHANGE_TASKS_MAX;
 use crate::protocol::task::{Place, Task, Tomb};
 
 fn without_memory() -> Config {
@@ -237,4 +238,21 @@ fn a_tombstone_takes_a_body_out_of_memory_and_a_move_finds_none() {
     assert_eq!((saved, part.gaps), (vec![true], Vec::new()));
     cluster.restart(0);
     assert_eq!(cluster.body_bytes(0) * 3, before * 2);
+}
+
+/// Goal: bodies that nobody has do not keep a replica from asking for those behind them.
+#[test]
+fn lost_bodies_are_asked_for_in_turn() {
+    let mut cluster = Cluster::with_config(3, &without_memory());
+    let ids: Vec<TaskId> = (0..EXCHANGE_TASKS_MAX + 10).map(|_| cluster.id(7)).collect();
+    let tasks = ids.iter().map(|id| NewTask { id: *id, spec: spec(b"x", 0) }).collect();
+    cluster.ask(0, Request::Enqueue { tasks, acks: Acks::All });
+    let node = &mut cluster.nodes[0];
+    node.on_bodies_lost(&ids);
+    let lost: Vec<_> = node.bodies.lost.iter().copied().collect();
+    assert_eq!(lost.len(), ids.len());
+    for last in [EXCHANGE_TASKS_MAX - 1, EXCHANGE_TASKS_MAX - 11, EXCHANGE_TASKS_MAX - 21] {
+        node.ask_for_bodies();
+        assert_eq!(node.bodies.asked, Some(lost[last]));
+    }
 }
