@@ -293,11 +293,9 @@ fn replaceable_end(log: &Log) -> Vec<Entry> {
     end
 }
 
-/// The file ends too early: the heads at its beginning say what is lost. The last batch is taken for torn by a crash.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_truncated_end_is_fetched_again() {
-    let (mut cluster, mut load) = three(&[]).await;
-    let log = Log::of(&cluster, DAMAGED);
+/// Cuts the end off the log of the damaged node, of which other replicas can give back everything; what is known to be lost.
+async fn truncate(cluster: &mut Cluster, load: &mut Load) -> Vec<Entry> {
+    let log = Log::of(cluster, DAMAGED);
     let deadline = Instant::now() + PATIENCE;
     let (cut, lost) = loop {
         cluster.kill(DAMAGED);
@@ -314,8 +312,36 @@ async fn a_truncated_end_is_fetched_again() {
     };
     let file = OpenOptions::new().write(true).open(log.path(&cut[0].file)).expect("it is there");
     file.set_len(cut[0].offset as u64 + 10).expect("it can be cut");
+    lost
+}
+
+/// The file ends too early: the heads at its beginning say what is lost. The last batch is taken for torn by a crash, as the
+/// others have been started since and do not remember that it was durable.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_truncated_end_is_fetched_again() {
+    let (mut cluster, mut load) = three(&[]).await;
+    let lost = truncate(&mut cluster, &mut load).await;
+    cluster.kill_together(&[0, 1]);
+    cluster.restart(0);
+    cluster.restart(1);
+    cluster.wait_led(&[0, 1], &[0, 1]).await;
     heals(&mut cluster, &wounded(&lost)).await;
     counts_again(cluster, load).await;
+}
+
+/// Others remember that what such a node takes for torn was durable: it may have promised something there, and stays out for
+/// ever. Nothing is lost that two of three have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_truncated_end_that_others_remember_retires_the_node() {
+    let (mut cluster, mut load) = three(&[]).await;
+    truncate(&mut cluster, &mut load).await;
+    for words in ["its disk has lost the end", "it was retired for ever"] {
+        let Answer { code, stderr, .. } = cluster.fails_to_start(DAMAGED);
+        assert_ne!(code, Some(0), "{stderr}");
+        assert!(stderr.contains(words), "no {words:?} in {stderr}");
+    }
+    load.enqueue(MORE).await;
+    load.drain().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
