@@ -219,6 +219,8 @@ impl Node {
             peer.start = heartbeat.start;
         }
         if heartbeat.boot > peer.boot {
+            let forgotten = mutant!(self.config, MemoryForgotten);
+            let memory = if forgotten { Memory::default() } else { peer.memory };
             *peer = Peer {
                 boot: heartbeat.boot,
                 heard_us: peer.heard_us,
@@ -226,7 +228,7 @@ impl Node {
                 up_since_us: now.mono_us,
                 counts_from: peer.counts_from,
                 start: heartbeat.start,
-                memory: peer.memory,
+                memory,
                 answered: peer.answered,
                 ..Peer::default()
             };
