@@ -124,6 +124,10 @@ pub enum Mutant {
     HalfLevel,
     /// A node does not wait for what peers remember of its log, and does not heed it.
     UnansweredCounts,
+    /// What is remembered of a peer's log is forgotten when its new start is heard.
+    MemoryForgotten,
+    /// Acknowledgements of operations do not say how far the log is durable.
+    WordMissing,
 }
 
 impl Default for Config {

@@ -3,19 +3,21 @@
 //!
 //! What such a node forgot it cannot always know. It may refuse to start, say what it lost and heal, or be told by its
 //! peers that it is an earlier state of itself, and retire. Only if it is told by none of those that answer it may it go on:
-//! then nobody who remembers was there, which is beyond what is promised, and the node is taken out. All this is at
+//! then nobody who remembers was there, which is beyond what is promised, and the node is taken out. That none of them had
+//! anything to remember is checked ([`Witnesses`]). All this is at
 //! one node of a run, at most one goes for good, and as long as it has not healed no other disk loses anything.
 
 use crate::disk::{Harm, SimDisk};
 use crate::history::Happening;
 use crate::process::Running;
+use crate::witnesses::Witnesses;
 use crate::world::World;
 use norn_node::protocol::Record;
 
 /// Records before which the disk is copied, one in so many.
 const IMAGES: u64 = 150;
-/// The same before a vote, which does most harm if it is forgotten.
-const IMAGES_BEFORE_VOTE: u64 = 3;
+/// The same before a vote, which does most harm if it is forgotten, and before operations that a crash follows.
+const IMAGES_BEFORE_PROMISE: u64 = 3;
 /// Places of damage at once.
 const HARMS_MAX: u64 = 3;
 
@@ -32,14 +34,23 @@ pub struct Copies {
     spoiled: bool,
     /// Its log is shorter than it was, and nobody has said so yet.
     short: bool,
+    /// Its disk is another since its latest process.
+    restored: bool,
     /// It will not be started any more.
     out: bool,
+    /// What its peers ought to remember.
+    pub witnesses: Witnesses,
 }
 
 impl Copies {
     /// Nothing has happened to the disk of this node yet.
     pub fn new(victim: usize) -> Copies {
         Copies { victim, ..Copies::default() }
+    }
+
+    /// Whose disk it is.
+    pub fn victim(&self) -> usize {
+        self.victim
     }
 
     /// Whether this node is out for good.
@@ -80,8 +91,14 @@ impl World {
         if self.options.image_percent == 0 || !self.may_spoil(node) {
             return;
         }
-        let vote = records.iter().any(|record| matches!(record, Record::Vote { .. }));
-        if self.randoms.troubles.chance(1, if vote { IMAGES_BEFORE_VOTE } else { IMAGES }) {
+        let acked = self.options.crash_after_ack_percent > 0;
+        let promise = |record: &Record| match record {
+            Record::Vote { .. } => true,
+            Record::Ops { .. } => acked,
+            _ => false,
+        };
+        let promised = records.iter().any(promise);
+        if self.randoms.troubles.chance(1, if promised { IMAGES_BEFORE_PROMISE } else { IMAGES }) {
             self.copies.image = Some(self.nodes[node].disk.copy());
         }
     }
@@ -95,6 +112,7 @@ impl World {
         if self.copies.image.is_some() && self.randoms.troubles.chance(image_percent, 100) {
             // The next one may be restored again.
             self.nodes[node].disk = self.copies.image.take().expect("just seen");
+            self.copies.restored = true;
             self.struck(node, "fault: earlier image");
         }
         if harm_percent == 0 {
@@ -124,12 +142,19 @@ impl World {
     pub fn note_durable(&mut self, node: usize, durable: u64) {
         if node == self.copies.victim {
             self.copies.told = self.copies.told.max(durable);
+            self.copies.witnesses.note_durable(durable);
         }
     }
 
     /// A node has read its log, which is durable so far.
     pub fn judge_start(&mut self, node: usize, durable: u64, records: &[Record]) {
-        if node != self.copies.victim || !self.copies.spoiled {
+        if node != self.copies.victim {
+            return;
+        }
+        // What is damaged may be what says that nobody has answered.
+        let anew = std::mem::take(&mut self.copies.restored) || self.options.harm_percent + self.options.rot_ppm > 0;
+        self.copies.witnesses.begin(durable, anew);
+        if !self.copies.spoiled {
             return;
         }
         self.tell(Happening::Spoiled { node, left: records });

@@ -32,6 +32,7 @@ mod tests;
 pub mod trace;
 mod troubles;
 mod wire;
+mod witnesses;
 mod workload;
 mod world;
 

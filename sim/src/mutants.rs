@@ -3,7 +3,7 @@
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 21] = [
+pub const ALL: [(&str, Mutant); 23] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -25,6 +25,8 @@ pub const ALL: [(&str, Mutant); 21] = [
     ("hint-not-durable", Mutant::HintNotDurable),
     ("hint-gone-early", Mutant::HintGoneEarly),
     ("unanswered-counts", Mutant::UnansweredCounts),
+    ("memory-forgotten", Mutant::MemoryForgotten),
+    ("word-missing", Mutant::WordMissing),
 ];
 
 /// A mutant's name.

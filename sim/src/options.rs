@@ -165,6 +165,8 @@ options! {
     check_every: u64,
     /// Voters that crash as soon as their vote has left, in a hundred, and come back at once.
     crash_after_vote_percent: u64,
+    /// Crashes of the node whose disk may be another as soon as an acknowledgement has left, in a hundred; it comes back at once.
+    crash_after_ack_percent: u64,
     /// Followers that crash before an acknowledgement with a done flag has left, in a hundred, and come back at once.
     crash_before_flag_percent: u64,
     /// Writes to other replicas that are lost over and above, in a hundred, so that replicas know different things.
@@ -359,6 +361,7 @@ impl Options {
             repair_items_per_second: Config::default().repair_items_per_second,
             check_every: 1 << random.between(2, 7),
             crash_after_vote_percent: 0,
+            crash_after_ack_percent: 0,
             crash_before_flag_percent: 0,
             lost_writes_percent: 0,
             disk_read_errors_ppm: 0,
@@ -429,7 +432,14 @@ impl Options {
         // What is forgotten does harm where few know it, or where it was a promise of this very moment.
         if self.image_percent + self.lies_ppm > 0 {
             self.crash_mean_ms = random.between(1_000, 4_000);
-            match random.below(4) {
+            // From a copy, so that other runs stay what they are.
+            let mut copy = random.clone().child();
+            let kind = random.below(4);
+            if kind != 1 && copy.chance(1, 3) {
+                // Before anything else tells how far the log was.
+                self.crash_after_ack_percent = copy.between(2, 20);
+            }
+            match kind {
                 0 => {}
                 1 => self.crash_after_vote_percent = random.between(20, 60),
                 _ => {

@@ -15,6 +15,7 @@ use crate::process::Process;
 use crate::properties::{self, Property};
 use crate::settle::Audit;
 use crate::trace::{Keep, Trace};
+use crate::witnesses::Word;
 use crate::workload::{Act, Client};
 use norn_client::wire::{PartitionId, TaskId};
 use norn_node::protocol::Ticket;
@@ -36,6 +37,7 @@ pub enum Event {
         from: usize,
         to: usize,
         bytes: Rc<[u8]>,
+        word: Option<Word>,
     },
     /// The link of two nodes comes up, unless one has been started again since.
     PeerUp {
@@ -376,7 +378,7 @@ impl World {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Peer { from, to, bytes } => self.peer_arrives(from, to, &bytes),
+            Event::Peer { from, to, bytes, word } => self.peer_arrives(from, to, &bytes, word),
             Event::PeerUp { nodes, boots } => self.peer_up(nodes, boots),
             Event::Request { connection, bytes } => self.request_arrives(connection, &bytes),
             Event::Response { connection, bytes } => self.response_arrives(connection, &bytes),

@@ -94,20 +94,20 @@ fn seeds_of_wall_clocks_that_go_back() {
 
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
-const CAUGHT_FROM: [(Mutant, u64); 21] = [
-    (Mutant::VoteNotDurable, 7),
+const CAUGHT_FROM: [(Mutant, u64); 23] = [
+    (Mutant::VoteNotDurable, 30),
     (Mutant::GrantBeforeQuorum, 2),
     (Mutant::MergeDropsUpdate, 2),
     (Mutant::DropWithoutRecord, 1),
     (Mutant::RenewalShortens, 2),
     (Mutant::AckBeforeDurable, 2),
-    (Mutant::VoteIgnoresViewstamp, 299),
-    (Mutant::DoneFlagIgnored, 1),
+    (Mutant::VoteIgnoresViewstamp, 430),
+    (Mutant::DoneFlagIgnored, 21),
     (Mutant::WallClockOnly, 37),
     (Mutant::FlagsForgotten, 81),
     (Mutant::LeaderBelieved, 11),
     (Mutant::FencedLeads, 4),
-    (Mutant::RecoveringCounts, 17),
+    (Mutant::RecoveringCounts, 81),
     (Mutant::HolesGrant, 722),
     (Mutant::WrongPlace, 2),
     (Mutant::ForgetsByMajority, 2),
@@ -116,6 +116,8 @@ const CAUGHT_FROM: [(Mutant, u64); 21] = [
     (Mutant::HintNotDurable, 5),
     (Mutant::HintGoneEarly, 5),
     (Mutant::UnansweredCounts, 390),
+    (Mutant::MemoryForgotten, 90),
+    (Mutant::WordMissing, 75),
 ];
 /// Seeds tried for each.
 const SEEDS_EACH: u64 = 3;

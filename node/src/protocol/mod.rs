@@ -33,7 +33,7 @@ pub mod timers;
 #[cfg(test)]
 mod tests;
 
-use crate::config::Config;
+use crate::config::{Config, mutant};
 use available::{Asks, Hints, WriteAnswer};
 use bodies::Bodies;
 use clocks::Clocks;
@@ -218,6 +218,13 @@ impl Node {
             }
         }
         self.outbox.flush(effects);
+        if mutant!(self.config, WordMissing) {
+            for effect in effects.iter_mut() {
+                if let Effect::Send { message: message @ PeerMessage::Ack { .. }, .. } = effect {
+                    message.set_log(peer::LogWord::default());
+                }
+            }
+        }
         if self.halted {
             // Nothing that this step decided may reach the disk or the network.
             effects.retain(|effect| matches!(effect, Effect::Halt { .. }));

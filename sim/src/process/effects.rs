@@ -25,6 +25,8 @@ impl World {
                 None => {}
             }
             let vote = matches!(&effect, Effect::Send { message: PeerMessage::VoteAnswer { granted: true, .. }, .. });
+            let ack = matches!(&effect, Effect::Send { message: PeerMessage::Ack { .. }, .. });
+            let ack = ack && node == self.copies.victim();
             let flag =
                 matches!(&effect, Effect::Send { message: PeerMessage::Ack { done, .. }, .. } if !done.is_empty());
             let (before, after) = (self.options.crash_before_flag_percent, self.options.crash_after_vote_percent);
@@ -36,6 +38,10 @@ impl World {
             }
             self.carry_out_one(node, effect);
             if self.nodes[node].running.is_none() {
+                return;
+            }
+            let ack_percent = self.options.crash_after_ack_percent;
+            if ack && self.crashes_briefly(node, ack_percent, "fault: crash after an acknowledgement") {
                 return;
             }
             if vote && self.crashes_briefly(node, after, "fault: crash after a vote") {
@@ -199,6 +205,7 @@ impl World {
             return self.fail("addressing", format!("node {node} sends to {to}, which does not exist"));
         };
         assert_ne!(place, node, "a node does not send to itself");
+        let word = self.word_of(node, place, message);
         let bytes = encode_peer(0, message);
         self.line(format_args!("n{node} -> n{place} {} {:016x}", message.name(), xxh3_64(&bytes)));
         let lossy =
@@ -207,12 +214,12 @@ impl World {
             return self.count("fault: lost write");
         }
         for at_us in self.network.send(self.now_us, node, place) {
-            self.schedule(at_us, Event::Peer { from: node, to: place, bytes: bytes.clone() });
+            self.schedule(at_us, Event::Peer { from: node, to: place, bytes: bytes.clone(), word });
         }
         let hasty = self.options.crash_after_vote_percent > 0 && !self.healed();
         if hasty && matches!(message, PeerMessage::Vote { .. }) {
             let late_us = self.randoms.faults.between(1_000, 300_000);
-            self.schedule_in(late_us, Event::Peer { from: node, to: place, bytes });
+            self.schedule_in(late_us, Event::Peer { from: node, to: place, bytes, word });
         }
     }
 

@@ -11,6 +11,7 @@ use crate::disk::{Lost, SimDisk};
 use crate::history::Happening;
 use crate::options::Options;
 use crate::wire::decode_peer;
+use crate::witnesses::Word;
 use crate::world::{Event, World};
 use norn_client::wire::{NodeId, Request};
 use norn_node::gauge::DiskGauge;
@@ -48,7 +49,7 @@ pub struct Running {
 }
 
 enum Waiting {
-    Input(Input),
+    Input(Input, Option<Word>),
     Synced(Ticket),
 }
 
@@ -287,7 +288,7 @@ impl World {
         self.nodes[node].paused_until_us = 0;
         while let Some(waiting) = self.nodes[node].inbox.pop_front() {
             match waiting {
-                Waiting::Input(input) => self.step_node(node, input),
+                Waiting::Input(input, word) => self.step_told(node, input, word),
                 Waiting::Synced(ticket) => self.end_sync(node, ticket),
             }
         }
@@ -300,18 +301,31 @@ impl World {
 
     /// Hands an event to a node, now or when its pause is over.
     pub fn give(&mut self, node: usize, input: Input) {
+        self.give_told(node, input, None);
+    }
+
+    fn give_told(&mut self, node: usize, input: Input, word: Option<Word>) {
         if self.nodes[node].running.is_none() {
             return;
         }
         if self.is_paused(node) {
-            self.nodes[node].inbox.push_back(Waiting::Input(input));
+            self.nodes[node].inbox.push_back(Waiting::Input(input, word));
         } else {
-            self.step_node(node, input);
+            self.step_told(node, input, word);
         }
     }
 
     pub(crate) fn step_node(&mut self, node: usize, input: Input) {
+        self.step_told(node, input, None);
+    }
+
+    /// A step, and what its message says of a log that is watched.
+    fn step_told(&mut self, node: usize, input: Input, word: Option<Word>) {
+        if self.nodes[node].running.is_none() {
+            return;
+        }
         let now = self.nodes[node].now(self.now_us);
+        let remembers = self.witness(node, &input, word);
         let Some(running) = &mut self.nodes[node].running else { return };
         let mut effects = Vec::new();
         running.steps += 1;
@@ -321,6 +335,7 @@ impl World {
         if let Err(reason) = checked {
             self.fail("check", format!("node {node}: {reason}"));
         }
+        self.judge_answer(node, remembers);
         if self.is_unnoticed(node) {
             self.count("sometimes: short log remembered by nobody who answered");
             return self.take_out(node);
@@ -342,11 +357,11 @@ impl World {
     }
 
     /// A message of a peer is there.
-    pub fn peer_arrives(&mut self, from: usize, to: usize, bytes: &[u8]) {
+    pub fn peer_arrives(&mut self, from: usize, to: usize, bytes: &[u8], word: Option<Word>) {
         let Some(from) = self.nodes[from].identity else { return };
         if self.nodes[to].running.as_ref().is_some_and(|running| running.joined) {
             let (_, message) = decode_peer(bytes);
-            self.give(to, Input::Peer { from: from.node, message });
+            self.give_told(to, Input::Peer { from: from.node, message }, word);
         }
     }
 

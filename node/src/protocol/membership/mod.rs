@@ -237,6 +237,7 @@ impl Node {
     /// was, and for what it answered to this node's own start.
     fn note_start(&mut self, node: NodeId, heartbeat: &Heartbeat) {
         let (now_us, believed) = (self.now.mono_us, mutant!(self.config, LeaderBelieved));
+        let forgotten = mutant!(self.config, MemoryForgotten);
         let peer = self.peers.get_mut(&node).expect("the sender is a member");
         let anew = Peer {
             boot: heartbeat.boot,
@@ -245,7 +246,7 @@ impl Node {
             up_since_us: now_us,
             counts_from: peer.counts_from,
             start: heartbeat.start,
-            memory: peer.memory,
+            memory: if forgotten { Memory::default() } else { peer.memory },
             answered: peer.answered,
             ..Peer::default()
         };
