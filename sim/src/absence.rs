@@ -64,6 +64,9 @@ impl World {
         if !wanted || self.options.replicas < 3 || spoiled || !self.operator.done() {
             return;
         }
+        // Only a process can stand still.
+        let down = way == Way::Paused && self.nodes[node].running.is_none();
+        let way = if down { Way::Down } else { way };
         self.line(format_args!("n{node} is away: {way:?}, other {other}"));
         self.count(&format!("absence: {way:?}"));
         self.absence = Some(Absence { node, way });
@@ -92,7 +95,7 @@ impl World {
 
     /// Looks whether the rest has done all that it can; then everybody is back.
     pub fn poll_absence(&mut self, absence: Absence, since_us: u64, limit_us: u64) {
-        if self.is_any_wounded(absence) {
+        if self.copies.is_any_out() || self.is_any_wounded(absence) {
             self.count("sometimes: not all were well in an absence");
         } else if let Some(reason) = self.undone(absence) {
             if self.now_us - since_us <= limit_us {
