@@ -31,7 +31,9 @@ impl World {
     pub fn damage(&mut self, node: usize) {
         let percent = self.options.damage_percent;
         let forbidden = self.healed() || self.options.replicas < 3 || self.copies.forbids(node);
-        if percent == 0 || forbidden || !self.may_damage(node) {
+        // What is not synced may say that a record was, and be gone after the next crash.
+        let settled = self.nodes[node].disk.is_settled();
+        if percent == 0 || forbidden || !settled || !self.may_damage(node) {
             return;
         }
         let forgetful = std::mem::take(&mut self.nodes[node].forgetful);
