@@ -148,7 +148,7 @@ impl Node {
     pub(in crate::protocol) fn claim(&mut self, client: ClientId, number: u64, claim: Claim) {
         self.broker.next += 1;
         let call = self.broker.next;
-        let nodes = || self.peers.keys().copied().chain([self.me]).filter(|node| self.is_alive(*node));
+        let nodes = || self.peers.keys().copied().chain([self.me]).filter(|node| self.is_reachable(*node));
         let recall = if claim.repeated { nodes().collect() } else { BTreeSet::new() };
         let strange: Vec<QueueName> =
             claim.queues.iter().filter(|queue| !self.broker.recent.contains_key(*queue)).cloned().collect();
@@ -224,7 +224,7 @@ impl Node {
         let others = call.claim.queues.iter().filter_map(|queue| self.broker.summaries.get(queue)).flatten();
         others
             .map(|(node, head)| (*head, *node))
-            .filter(|(_, node)| *node != self.me && self.is_alive(*node))
+            .filter(|(_, node)| *node != self.me && self.is_reachable(*node))
             .chain(own)
             .filter(|(_, node)| !call.tried.contains(node))
             .min_by_key(|(head, node)| (Reverse(head.priority), head.id, *node != self.me))
@@ -312,7 +312,7 @@ impl Node {
     fn probe(&mut self, number: u64) {
         let ask = self.asks.number();
         let waiting: BTreeSet<NodeId> =
-            self.peers.keys().copied().chain([self.me]).filter(|node| self.is_alive(*node)).collect();
+            self.peers.keys().copied().chain([self.me]).filter(|node| self.is_reachable(*node)).collect();
         let until_us = self.now.mono_after_ms(self.config.resend_ms * 6);
         let call = self.broker.calls.get_mut(&number).expect("under way");
         call.probes += 1;
@@ -385,7 +385,7 @@ impl Node {
         match &mut call.phase {
             Phase::Asking { ask, node, recall } => {
                 let (ask, node, recall) = (*ask, *node, *recall);
-                if self.is_alive(node) {
+                if self.is_reachable(node) {
                     self.send_grant_ask(number);
                 } else {
                     self.broker.abandon(ask);
@@ -400,7 +400,7 @@ impl Node {
             }
             Phase::Probing { waiting, until_us, .. } => {
                 let (nodes, over) = (waiting.clone(), now_us >= *until_us);
-                let gone: BTreeSet<NodeId> = nodes.into_iter().filter(|node| !self.is_alive(*node)).collect();
+                let gone: BTreeSet<NodeId> = nodes.into_iter().filter(|node| !self.is_reachable(*node)).collect();
                 let call = self.broker.calls.get_mut(&number).expect("just seen");
                 let Phase::Probing { waiting, .. } = &mut call.phase else { return };
                 waiting.retain(|node| !gone.contains(node));
@@ -519,7 +519,7 @@ impl Node {
 
     /// A broker wants to be sure: the cohorts are asked before it is answered.
     pub(in crate::protocol) fn on_probe(&mut self, from: NodeId, ask: u64, queues: Vec<QueueName>) {
-        let waiting: BTreeSet<NodeId> = self.peers.keys().copied().filter(|node| self.is_alive(*node)).collect();
+        let waiting: BTreeSet<NodeId> = self.peers.keys().copied().filter(|node| self.is_reachable(*node)).collect();
         let own = self.asks.open(Ask::Probe(ProbeAsk {
             to: from,
             ask,

@@ -375,7 +375,7 @@ impl Node {
         const AT_ONCE_MAX: usize = 16;
         let patience_us = self.config.transfer_after_ms * 1_000;
         let settled = |node: &NodeId| {
-            self.is_alive(*node)
+            self.is_reachable(*node)
                 && self.may_lead(*node)
                 && self.peers.get(node).is_some_and(|peer| self.now.mono_us >= peer.up_since_us + patience_us)
         };

@@ -69,7 +69,7 @@ impl Node {
         let led: Vec<PartitionId> = self.partitions.keys().copied().filter(|id| self.leads(*id)).collect();
         for id in led {
             let cohort = self.partitions[&id].cohort.clone();
-            let fit = |node: &NodeId| *node != self.me && self.is_alive(*node) && self.may_lead(*node);
+            let fit = |node: &NodeId| *node != self.me && self.is_reachable(*node) && self.may_lead(*node);
             let fit: Vec<NodeId> = cohort.into_iter().filter(fit).collect();
             let _ = fit.into_iter().any(|node| self.transfer(id, node));
         }

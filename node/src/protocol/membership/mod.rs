@@ -89,6 +89,12 @@ impl Node {
                 .is_some_and(|heard_us| self.now.mono_us < heard_us + self.config.election_timeout_ms * 1_000)
     }
 
+    /// Whether a node is heard and hears this one, by its own word: else it is asked in vain.
+    pub(super) fn is_reachable(&self, node: NodeId) -> bool {
+        let hears = || self.peers.get(&node).is_some_and(|peer| peer.hears.contains(&self.me));
+        self.is_alive(node) && (node == self.me || hears())
+    }
+
     /// Whether a node says that it hears a majority of the partition.
     fn hears_quorum(&self, node: NodeId, partition: PartitionId) -> bool {
         let (Some(replica), Some(peer)) = (self.partitions.get(&partition), self.peers.get(&node)) else {
