@@ -92,6 +92,12 @@ fn seeds_of_wall_clocks_that_go_back() {
     [804_067, 804_977, 805_441].into_iter().for_each(holds);
 }
 
+/// Claims waited for a node that was heard by all and heard nobody.
+#[test]
+fn seeds_of_claims_that_wait_for_the_deaf() {
+    [180].into_iter().for_each(holds);
+}
+
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
 const CAUGHT_FROM: [(Mutant, u64); 23] = [
