@@ -200,7 +200,7 @@ impl Session {
         }
         // A node that is cut off from the others would find no work for as long as its clients stay with it.
         if blind && endpoint == self.links.active {
-            self.links.rotate(self.now_us, true);
+            self.links.leave(self.now_us);
         }
     }
 

@@ -58,7 +58,8 @@ impl World {
         let (percent, nodes) = (self.options.absence_percent, self.nodes.len());
         let random = &mut self.randoms.absence;
         let (wanted, node) = (random.chance(percent, 100), random.below(nodes as u64) as usize);
-        let (way, other) = (WAYS[random.below(8) as usize], random.below(nodes as u64) as usize);
+        let way = WAYS[random.below(8) as usize];
+        let other = (node + 1 + random.below(nodes.max(2) as u64 - 1) as usize) % nodes;
         // One that has lost something cannot do without all others.
         let spoiled = self.damaged.is_some_and(|damaged| damaged != node) || self.copies.is_any_out();
         if !wanted || self.options.replicas < 3 || spoiled || !self.operator.done() {

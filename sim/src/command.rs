@@ -222,7 +222,7 @@ fn hunt(first: u64, budget: u64, knobs: &Overrides, out: &mut dyn Write) -> io::
         if knobs.mutant.is_some_and(|only| only != mutant) {
             continue;
         }
-        let knobs = Overrides { mutant: Some(mutant), ..knobs.clone() };
+        let knobs = mutants::hunting(mutant, knobs);
         let mut caught: Option<Report> = None;
         run_many(first, budget, &knobs, |report| {
             if report.violation.is_some() {

@@ -1,5 +1,6 @@
 //! Known bugs that can be put back, to see that the simulator catches them.
 
+use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
@@ -28,6 +29,22 @@ pub const ALL: [(&str, Mutant); 23] = [
     ("memory-forgotten", Mutant::MemoryForgotten),
     ("word-missing", Mutant::WordMissing),
 ];
+
+/// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
+pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
+    let (image, crash_after_ack, crash_mean) = match mutant {
+        Mutant::WordMissing => (Some(90), Some(15), None),
+        Mutant::MemoryForgotten => (Some(90), None, Some(1_000)),
+        _ => (None, None, None),
+    };
+    Overrides {
+        mutant: Some(mutant),
+        image_percent: knobs.image_percent.or(image),
+        crash_after_ack_percent: knobs.crash_after_ack_percent.or(crash_after_ack),
+        crash_mean_ms: knobs.crash_mean_ms.or(crash_mean),
+        ..knobs.clone()
+    }
+}
 
 /// A mutant's name.
 pub fn name(mutant: Mutant) -> &'static str {

@@ -80,6 +80,24 @@ impl Links {
         self.active = candidates.min_by_key(key).expect("there is at least one endpoint");
     }
 
+    /// Leaves the active endpoint, which answers but sees little, for another that is connected or may be tried now: the one
+    /// that failed least, then the next in turn. Stays where it is if there is none.
+    pub fn leave(&mut self, now_us: u64) {
+        let count = self.endpoints.len();
+        let others = (1..count).map(|distance| (self.active + distance) % count);
+        let key = |index: &usize| {
+            let endpoint = &self.endpoints[*index];
+            (!matches!(endpoint.link, Link::Ready), endpoint.failures)
+        };
+        let may_be_tried = |index: &usize| {
+            let endpoint = &self.endpoints[*index];
+            matches!(endpoint.link, Link::Ready) || endpoint.retry_us <= now_us
+        };
+        if let Some(other) = others.filter(may_be_tried).min_by_key(key) {
+            self.active = other;
+        }
+    }
+
     /// When something must happen here: `queued` and `queued_early` tell whether calls wait for a connection.
     pub fn next_wake(&self, queued: bool, queued_early: bool) -> Option<u64> {
         let expiry = self.endpoints.iter().filter_map(|endpoint| match endpoint.link {

@@ -292,7 +292,8 @@ impl Node {
             M::Led { partition, epoch, leads } => self.on_led(from, partition, epoch, leads),
             M::Write { ask, partition, items } => self.on_write(from, ask, partition, &items),
             M::Written { ask, partition, replica, outcomes, boot, holes, log: _ } => {
-                self.on_written(from, ask, partition, replica, WriteAnswer { outcomes, boot, holes });
+                let lasting = holes && self.is_holed(from);
+                self.on_written(from, ask, partition, replica, WriteAnswer { outcomes, boot, holes, lasting });
             }
             M::Read { ask, partition, id } => self.on_read(from, ask, partition, id),
             M::Known { ask, partition, replica, known } => self.on_known(from, ask, partition, replica, *known),

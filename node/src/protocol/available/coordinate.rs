@@ -44,6 +44,8 @@ pub struct WriteAnswer {
     pub boot: u64,
     /// It may have forgotten what stands under these keys.
     pub holes: bool,
+    /// And that will last: it is not just its start that has not been answered yet.
+    pub lasting: bool,
 }
 
 /// A write under way.
@@ -78,7 +80,7 @@ struct Tally {
     /// Of these, by replicas without holes.
     too_old_whole: usize,
     no_space: usize,
-    /// Stored, by replicas with holes, which may have healed when they are asked again.
+    /// Stored, by replicas with holes that will not last: they count when they are asked again.
     holed: usize,
     silent: usize,
 }
@@ -100,16 +102,18 @@ impl Group {
             silent: self.cohort.len() - self.answers.len(),
         };
         for answer in self.answers.values() {
-            let whole = usize::from(!answer.holes);
+            let (whole, soon) = (usize::from(!answer.holes), usize::from(answer.holes && !answer.lasting));
             match answer.outcomes[index] {
                 Outcome::Stored => {
                     tally.stored += 1;
                     tally.whole += whole;
+                    tally.holed += soon;
                 }
                 Outcome::StoredOrphan => {
                     tally.orphan += 1;
                     tally.whole += whole;
                     tally.orphan_whole += whole;
+                    tally.holed += soon;
                 }
                 Outcome::Conflict => tally.conflict += 1,
                 Outcome::Future => tally.future += 1,
@@ -121,11 +125,10 @@ impl Group {
                 Outcome::NoSpace => tally.no_space += 1,
             }
         }
-        tally.holed = tally.stored + tally.orphan - tally.whole;
         tally
     }
 
-    /// The first answer counts, but for one of a replica that has healed since.
+    /// The first answer counts, but for one of a replica whose start has been answered since, or that has healed.
     fn take(&mut self, replica: ReplicaId, answer: WriteAnswer) {
         let known = self.answers.get(&replica);
         if known.is_none_or(|known| known.holes && !answer.holes) {
@@ -336,18 +339,20 @@ impl Node {
         if write.acks == Acks::One && self.now.mono_us < late_us { late_us } else { write.deadline_us }
     }
 
-    /// Sends to every replica that has not answered, or had holes when it did. As long as this node keeps it and none can be heard, it is sent to none:
-    /// then what is refused here is refused for certain.
+    /// Sends to every replica that has not answered, or whose answer may count more when it is given again. As long as this
+    /// node keeps it and none can be heard, it is sent to none: then what is refused here is refused for certain.
     pub(super) fn send_writes(&mut self, ask: u64) {
         let away = |group: &Group| group.keeps && !group.sent && self.all_away(&group.cohort);
         let Some(Ask::Write(write)) = self.asks.get(ask) else { return };
         let groups: Vec<PartitionId> =
             write.groups.iter().filter(|(_, group)| !away(group)).map(|(partition, _)| *partition).collect();
         let Some(Ask::Write(write)) = self.asks.get_mut(ask) else { return };
+        let majority = write.acks == Acks::Quorum;
         for partition in groups {
             let group = write.groups.get_mut(&partition).expect("just listed");
             group.sent = true;
-            let answered = |replica: &&ReplicaId| group.answers.get(replica).is_some_and(|answer| !answer.holes);
+            let again = |answer: &WriteAnswer| majority && answer.holes && !answer.lasting;
+            let answered = |replica: &&ReplicaId| group.answers.get(replica).is_some_and(|answer| !again(answer));
             for replica in group.cohort.iter().filter(|replica| !answered(replica)) {
                 let message = PeerMessage::Write { ask, partition, items: group.items.clone() };
                 self.outbox.send(replica.node, message);

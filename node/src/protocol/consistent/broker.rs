@@ -447,7 +447,8 @@ impl Node {
     /// A node has work: so many calls that wait for it look there.
     pub(in crate::protocol) fn on_available(&mut self, from: NodeId, queue: &QueueName, head: Option<Head>) {
         self.broker.learn_head(queue, from, head);
-        let Some(head) = head else { return };
+        // A node that does not hear this one is not asked: who was woken for it would park again, and that wakes again.
+        let Some(head) = head.filter(|_| self.is_reachable(from)) else { return };
         let Some(parked) = self.broker.parked.get(queue) else { return };
         let woken: Vec<u64> = parked.iter().copied().take(head.count as usize).collect();
         for number in woken {

@@ -59,6 +59,8 @@ pub struct Peer {
     memory: Memory,
     /// It has answered a heartbeat of this node's present start.
     answered: bool,
+    /// It has lost facts and is not whole yet, by its own word.
+    holes: bool,
 }
 
 impl Peer {
@@ -93,6 +95,11 @@ impl Node {
     pub(super) fn is_reachable(&self, node: NodeId) -> bool {
         let hears = || self.peers.get(&node).is_some_and(|peer| peer.hears.contains(&self.me));
         self.is_alive(node) && (node == self.me || hears())
+    }
+
+    /// Whether a node says that it has lost facts and is not whole yet.
+    pub(super) fn is_holed(&self, node: NodeId) -> bool {
+        if node == self.me { self.has_holes() } else { self.peers.get(&node).is_some_and(|peer| peer.holes) }
     }
 
     /// Whether a node says that it hears a majority of the partition.
@@ -275,6 +282,7 @@ impl Node {
         peer.hears = heartbeat.hears.iter().copied().collect();
         peer.standing = heartbeat.standing;
         peer.disk = heartbeat.disk;
+        peer.holes = heartbeat.holes;
         peer.knows_start = answers;
         peer.leads_known = if heartbeat.leads_known.0 == self.boot { heartbeat.leads_known.1 } else { 0 };
         if !answers {
