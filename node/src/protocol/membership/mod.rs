@@ -91,7 +91,7 @@ impl Node {
                 .is_some_and(|heard_us| self.now.mono_us < heard_us + self.config.election_timeout_ms * 1_000)
     }
 
-    /// Whether a node is heard and hears this one, by its own word: else it is asked in vain.
+    /// Whether a node is heard and hears this one, by its own word, which may be a heartbeat late: else it is asked in vain.
     pub(super) fn is_reachable(&self, node: NodeId) -> bool {
         let hears = || self.peers.get(&node).is_some_and(|peer| peer.hears.contains(&self.me));
         self.is_alive(node) && (node == self.me || hears())
@@ -383,7 +383,7 @@ impl Node {
         })
     }
 
-    /// Any message shows that its sender is there.
+    /// Any message but a heartbeat shows that its sender is there; those are judged first (`on_heartbeat`).
     pub(super) fn note_heard(&mut self, node: NodeId) {
         let now_us = self.now.mono_us;
         if let Some(peer) = self.peers.get_mut(&node) {
