@@ -180,7 +180,7 @@ impl Node {
             let mut alive: Vec<NodeId> = cohort.into_iter().filter(fit).collect();
             // Better a doubtful clock than no leader.
             alive.sort_by_key(|node| self.standing_of(*node));
-            let _ = alive.into_iter().any(|node| self.transfer(partition, node));
+            self.transfer(partition, &alive);
         }
         self.timers.set(Key::Stop, self.after_ms(STOP_LOOK_MS));
     }

@@ -14,6 +14,9 @@ use norn_client::wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+/// The time until somebody is asked to take over again doubles so often.
+const TRANSFER_DOUBLINGS_MAX: u32 = 6;
+
 impl Node {
     /// A campaign follows after a while, unless a leader shows up. Preferred replicas wait less.
     pub(in crate::protocol) fn await_leader(&mut self, partition: PartitionId) {
@@ -257,6 +260,8 @@ impl Node {
             unproven: BTreeSet::new(),
             quorum_us: now.mono_us,
             transferring_until_us: 0,
+            transfers: 0,
+            transfer_again_us: 0,
             heeded: 0,
             retiring: super::forgetting::Retiring::new(now.mono_us),
             archiving: None,
@@ -352,21 +357,26 @@ impl Node {
         }
     }
 
-    /// Hands leadership to `node` if it is level and nothing is under way. Returns whether it was asked to take over.
-    pub(in crate::protocol) fn transfer(&mut self, partition: PartitionId, node: NodeId) -> bool {
-        let until_us = self.now.mono_after_ms(self.config.election_timeout_ms);
-        let now_us = self.now.mono_us;
+    /// Asks one of those that are `fit` to take over, if it is level and nothing is under way. Nothing is granted until that
+    /// one leads or a timeout is over; so who does not heed it is not asked again at once, but the next one, and ever later.
+    /// Returns whether one was asked.
+    pub(in crate::protocol) fn transfer(&mut self, partition: PartitionId, fit: &[NodeId]) -> bool {
+        let (now_us, timeout_ms) = (self.now.mono_us, self.config.election_timeout_ms);
         let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
         let (length, commit) = (register.viewstamp.length, register.commit);
         let Some(leading) = register.leading_mut() else { return false };
-        let level = leading.progress.get(&node).is_some_and(|progress| progress.heeds == Some(length));
         let quiet = leading.established && commit == length && leading.waiting.is_empty();
-        if !level || !quiet || now_us < leading.transferring_until_us {
+        if !quiet || fit.is_empty() || now_us < leading.transfer_again_us {
             return false;
         }
-        leading.transferring_until_us = until_us;
+        let level = |node: &&NodeId| leading.progress.get(node).is_some_and(|progress| progress.heeds == Some(length));
+        let turn = leading.transfers as usize % fit.len();
+        let Some(node) = fit[turn..].iter().chain(&fit[..turn]).find(level) else { return false };
+        leading.transferring_until_us = self.now.mono_after_ms(timeout_ms);
+        leading.transfer_again_us = self.now.mono_after_ms(timeout_ms << leading.transfers.min(TRANSFER_DOUBLINGS_MAX));
+        leading.transfers += 1;
         let epoch = leading.epoch;
-        self.outbox.send(node, PeerMessage::Transfer { partition, epoch });
+        self.outbox.send(*node, PeerMessage::Transfer { partition, epoch });
         true
     }
 
@@ -388,7 +398,7 @@ impl Node {
             .collect();
         let mut handed = 0;
         for (partition, preferred) in misplaced {
-            handed += usize::from(self.transfer(partition, preferred));
+            handed += usize::from(self.transfer(partition, &[preferred]));
             if handed == AT_ONCE_MAX {
                 break;
             }

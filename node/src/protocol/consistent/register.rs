@@ -66,6 +66,10 @@ pub struct Leading {
     pub quorum_us: u64,
     /// Leadership is being handed over: nothing new is appended.
     pub transferring_until_us: u64,
+    /// How often somebody was asked to take over.
+    pub transfers: u32,
+    /// When somebody else may be asked.
+    pub transfer_again_us: u64,
     /// Tasks whose retention is over.
     pub retiring: super::forgetting::Retiring,
     /// Of these, what is on its way to the archive.

@@ -71,7 +71,7 @@ impl Node {
             let cohort = self.partitions[&id].cohort.clone();
             let fit = |node: &NodeId| *node != self.me && self.is_reachable(*node) && self.may_lead(*node);
             let fit: Vec<NodeId> = cohort.into_iter().filter(fit).collect();
-            let _ = fit.into_iter().any(|node| self.transfer(id, node));
+            self.transfer(id, &fit);
         }
     }
 
