@@ -9,16 +9,24 @@ use crate::storage::{Identity, Log, LogConfig, Loss, Owner, Replay, Replayed, se
 use norn_client::wire::{NodeId, PartitionId};
 use std::collections::BTreeMap;
 
+const GENESIS: Kind = Kind(b'G');
+
+/// Most losses that are kept until it is known which partitions the node holds.
+const DEFERRED_MAX: usize = 1_000;
+
 /// Takes a node through the replay of its log.
 ///
 /// Facts and tables come back from other replicas, so a node goes on without them (`protocol::partition::wound`). A vote
 /// does not: who forgot one could give it twice. Nor do the marks of what was lent, or the count of starts. But each of
-/// these is replaced by the next one of its kind, so their loss is only a doubt until that turns up.
+/// these is replaced by the next one of its kind, and each segment of the log begins with all of them; so their loss is
+/// only a doubt until that turns up.
 #[derive(Debug)]
 pub struct Restorer<'a> {
     node: &'a mut Node,
     /// What may have been said and is not known.
     doubts: BTreeMap<(Owner, Kind), Doubt>,
+    /// Losses before the record that says which partitions there are.
+    deferred: Vec<Deferred>,
 }
 
 /// Where something may have been said that is not known.
@@ -31,18 +39,30 @@ struct Doubt {
     named: bool,
 }
 
+#[derive(Debug)]
+struct Deferred {
+    doubt: Doubt,
+    /// Of these replicas.
+    owners: Vec<(Owner, Kind)>,
+    /// And of any.
+    unknown: bool,
+}
+
 impl<'a> Restorer<'a> {
     /// For a node that has seen nothing of its log.
     pub fn new(node: &'a mut Node) -> Restorer<'a> {
-        Restorer { node, doubts: BTreeMap::new() }
+        Restorer { node, doubts: BTreeMap::new(), deferred: Vec::new() }
     }
 
     /// Takes in a record or a loss. An error means that the node cannot be what it was.
     pub fn take(&mut self, replay: Replay) -> Result<(), String> {
         match replay {
             Replay::Record { record, covered, place } => {
-                self.doubts.remove(&(Owner::of(&record), record.kind()));
-                self.node.recover(record, covered, place)
+                let kind = record.kind();
+                self.doubts.remove(&(Owner::of(&record), kind));
+                self.node.recover(record, covered, place)?;
+                let deferred = if kind == GENESIS { std::mem::take(&mut self.deferred) } else { Vec::new() };
+                deferred.iter().try_for_each(|lost| self.lose_deferred(lost))
             }
             Replay::Lost { file, offset, loss } => self.lose(&format!("{file} at byte {offset}"), &loss),
         }
@@ -53,21 +73,37 @@ impl<'a> Restorer<'a> {
             return Err("nobody can say what is lost".into());
         };
         let doubt = Doubt { place: place.into(), ordinal, named: true };
-        for (owner, kind) in loss.owners.keys() {
-            self.lose_one(*owner, *kind, &doubt)?;
+        let (own, of_replicas): (Vec<_>, Vec<_>) = loss.owners.keys().partition(|(owner, _)| *owner == Owner::Node);
+        for (owner, kind) in own {
+            self.lose_one(owner, kind, &doubt)?;
         }
-        if loss.unknown == 0 {
+        let lost = Deferred { doubt, owners: of_replicas, unknown: loss.unknown > 0 };
+        if lost.owners.is_empty() && !lost.unknown {
             return Ok(());
         }
-        if self.node.genesis().is_none() {
-            return Err("nobody can say whose the lost records were".into());
+        if self.node.genesis().is_some() {
+            return self.lose_deferred(&lost);
+        }
+        if self.deferred.len() >= DEFERRED_MAX {
+            return Err("nobody can say whose the lost records were: there are too many".into());
+        }
+        self.deferred.push(lost);
+        Ok(())
+    }
+
+    /// Loses records of replicas, or of anything: now it is known which there are.
+    fn lose_deferred(&mut self, lost: &Deferred) -> Result<(), String> {
+        for (owner, kind) in &lost.owners {
+            self.lose_one(*owner, *kind, &lost.doubt)?;
+        }
+        if !lost.unknown {
+            return Ok(());
         }
         // Any of all that a log may hold.
         self.node.lose_hints();
-        let doubt = Doubt { named: false, ..doubt };
-        self.lose_any(Owner::Node, &doubt)?;
+        self.lose_any(Owner::Node, &lost.doubt)?;
         let partitions: Vec<PartitionId> = self.node.inspect().iter().map(|view| view.partition).collect();
-        partitions.into_iter().try_for_each(|partition| self.lose_any(Owner::Partition(partition), &doubt))
+        partitions.into_iter().try_for_each(|partition| self.lose_any(Owner::Partition(partition), &lost.doubt))
     }
 
     /// A record of this owner is lost, and nobody can say what it was.
@@ -82,6 +118,14 @@ impl<'a> Restorer<'a> {
             (Owner::Partition(partition), Some(wound), _) => self.node.lose(partition, doubt.ordinal, wound),
             (Owner::Partition(_), None, b'V') | (Owner::Node, None, b'B' | b'M') => {
                 self.doubts.insert((owner, kind), doubt.clone());
+                Ok(())
+            }
+            // Who the node is was read before anything else; neither this nor its cluster ever changes.
+            (Owner::Node, None, b'I') => Ok(()),
+            (Owner::Node, None, b'G') => {
+                if self.node.genesis().is_none() {
+                    self.doubts.insert((owner, kind), doubt.clone());
+                }
                 Ok(())
             }
             (Owner::Node, None, b'H' | b'Y' | b'D') => {
@@ -102,6 +146,11 @@ impl<'a> Restorer<'a> {
 
     /// The replay has ended. An error means that the node must not start with what is left.
     pub fn finish(self) -> Result<(), String> {
+        if let Some(Deferred { doubt: Doubt { place, .. }, .. }) = self.deferred.first() {
+            return Err(format!(
+                "{place}: nobody can say whose the lost records were, as none says which cluster it is of"
+            ));
+        }
         if let Some(((owner, kind), Doubt { place, ordinal, named })) = self.doubts.first_key_value() {
             let lost = if *named {
                 "the log lost"

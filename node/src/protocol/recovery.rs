@@ -37,11 +37,16 @@ impl Node {
                 self.log.unanswered = began;
                 Ok(())
             }
-            Record::Genesis(genesis) => {
-                ring::validate(&genesis)?;
-                self.join(genesis);
-                Ok(())
-            }
+            Record::Genesis(genesis) => match &self.genesis {
+                // Each segment says it again.
+                Some(known) if *known == genesis => Ok(()),
+                Some(known) => Err(format!("the log is of cluster {} and of {}", known.cluster, genesis.cluster)),
+                None => {
+                    ring::validate(&genesis)?;
+                    self.join(genesis);
+                    Ok(())
+                }
+            },
             Record::Mark { time_ms, sessions } => {
                 self.mint.recover(time_ms, sessions);
                 Ok(())

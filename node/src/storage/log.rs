@@ -5,6 +5,7 @@ use super::disk::{Disk, DiskError};
 use super::frame::Encoder;
 use super::places;
 use super::policy::{SyncPolicy, Unsynced};
+use super::promises::Promises;
 use super::recovery::{self, OpenError, Position, Replay, Replayed, Survey};
 use super::scrub::Scrub;
 use super::segment::{self, Header};
@@ -134,6 +135,9 @@ pub struct Log<D> {
     waiting: Unsynced,
     /// All up to this ordinal is durable.
     synced: u64,
+    promises: Promises,
+    /// Bytes of those at the beginning of the segment.
+    promised_bytes: u64,
     encoder: Encoder,
     /// Frames on their way to the disk; empty between calls.
     buffer: Vec<u8>,
@@ -167,6 +171,8 @@ impl<D: Disk> Log<D> {
             unsynced: false,
             waiting: Unsynced::default(),
             synced: 0,
+            promises: Promises::default(),
+            promised_bytes: 0,
             encoder: Encoder::default(),
             buffer: Vec::new(),
             heads: Vec::new(),
@@ -179,7 +185,7 @@ impl<D: Disk> Log<D> {
             }
             log.position.segment = 0;
             log.begin_segment()?;
-            (log.survey.first, log.survey.last) = (1, 1);
+            (log.survey.first, log.survey.last, log.survey.segments) = (1, 1, vec![1]);
             let Identity { node, incarnation } = log.identity;
             log.encode(&Record::Identity { node, incarnation }).expect("an identity is small");
             log.write()?;
@@ -197,9 +203,16 @@ impl<D: Disk> Log<D> {
     /// Gives every record to `visit`, in order, the identity first; one at a time, however long the log is; and in its
     /// place whatever is lost, which `visit` must refuse if the node cannot be without it. Then mends a torn end. Must be
     /// called once, before the first append; after an error the log is of no further use.
-    pub fn replay(&mut self, visit: impl FnMut(Replay) -> Result<(), String>) -> Result<Replayed, OpenError> {
+    pub fn replay(&mut self, mut visit: impl FnMut(Replay) -> Result<(), String>) -> Result<Replayed, OpenError> {
         assert!(matches!(self.phase, Phase::Opened), "a log is replayed once");
-        let (position, replayed) = recovery::replay(&mut self.disk, self.identity, &self.survey, visit)?;
+        let promises = &mut self.promises;
+        let note = |replay: Replay| {
+            if let Replay::Record { record, .. } = &replay {
+                promises.note(record);
+            }
+            visit(replay)
+        };
+        let (position, replayed) = recovery::replay(&mut self.disk, self.identity, &self.survey, note)?;
         self.stats.history_bytes = replayed.bytes;
         self.stats.snapshot_bytes = replayed.snapshot_bytes;
         // What was found was made durable when the log was opened, and what was mended since then.
@@ -302,24 +315,29 @@ impl<D: Disk> Log<D> {
         let mut places = Vec::new();
         for record in records {
             let start = self.buffer.len();
-            let slot = self.encode(record).map_err(|bytes| LogError::RecordTooLarge { bytes })?;
+            let mut slot = self.encode(record).map_err(|bytes| LogError::RecordTooLarge { bytes })?;
             if !self.has_room(start) {
-                let frame = self.buffer.split_off(start);
+                self.buffer.truncate(start);
                 self.heads.pop();
                 self.write()?;
                 self.rotate()?;
-                self.heads.push(Slot { offset: self.position.length as u32, ..slot });
-                self.buffer = frame;
+                // Its ordinal is another one behind the promises.
+                slot = self.encode(record).map_err(|bytes| LogError::RecordTooLarge { bytes })?;
             }
             if let Record::Facts { .. } = record {
-                let head = self.heads.last().expect("just put there");
-                places.push(places::in_segment(self.position.segment, u64::from(head.offset)));
+                places.push(places::in_segment(self.position.segment, u64::from(slot.offset)));
             }
-            self.position.pass(record);
-            self.waiting.note(record);
+            self.pass(record);
         }
         self.write()?;
         Ok(places)
+    }
+
+    /// Takes note of a record that was put into the buffer.
+    fn pass(&mut self, record: &Record) {
+        self.position.pass(record);
+        self.waiting.note(record);
+        self.promises.note(record);
     }
 
     /// Puts the next record behind those in the buffer; its head.
@@ -333,19 +351,21 @@ impl<D: Disk> Log<D> {
         Ok(slot)
     }
 
-    /// Whether the frame from `start` to the end of the buffer may stand in this segment. The first one always may.
+    /// Whether the frame from `start` to the end of the buffer may stand in this segment. The first one behind the promises
+    /// always may.
     fn has_room(&self, start: usize) -> bool {
         let Position { next_ordinal, header, length, .. } = &self.position;
-        if *next_ordinal == header.first_ordinal {
+        let bytes_before = length - header.records_offset() + start as u64;
+        if bytes_before <= self.promised_bytes {
             return true;
         }
-        let records_end = length - header.records_offset() + self.buffer.len() as u64;
+        let records_bytes = length - header.records_offset() + self.buffer.len() as u64 - self.promised_bytes;
         assert!(start <= self.buffer.len(), "a frame was put there");
-        header.has_slot(*next_ordinal) && records_end <= self.config.segment_bytes.min(SEGMENT_BYTES_MAX)
+        header.has_slot(*next_ordinal) && records_bytes <= self.config.segment_bytes.min(SEGMENT_BYTES_MAX)
     }
 
-    /// Finishes the segment and begins the next. In this order: a header is never durable before all records of the
-    /// segment before it.
+    /// Finishes the segment, begins the next and puts the promises there. In this order: a header is never durable before all
+    /// records of the segment before it.
     fn rotate(&mut self) -> Result<(), DiskError> {
         assert!(self.buffer.is_empty() && self.heads.is_empty(), "the finished segment has all its records");
         // Space that is left. Nothing waits for this: if a crash undoes it, there are zeroes.
@@ -356,7 +376,13 @@ impl<D: Disk> Log<D> {
         if self.unsynced {
             self.sync_file()?;
         }
-        self.begin_segment()
+        self.begin_segment()?;
+        for record in self.promises.records() {
+            self.encode(&record).expect("it was in a segment before");
+            self.pass(&record);
+        }
+        self.promised_bytes = self.buffer.len() as u64;
+        self.write()
     }
 
     /// No record is written where header and name are not durable.
@@ -369,7 +395,7 @@ impl<D: Disk> Log<D> {
             node: self.identity.node,
             segment: self.position.segment,
             first_ordinal: self.position.next_ordinal,
-            slots: segment::slots_for(self.config.segment_bytes),
+            slots: segment::slots_for(self.config.segment_bytes, self.promises.count()),
         };
         self.position.length = self.position.header.records_offset();
         let header = self.position.header.encode();

@@ -38,6 +38,9 @@
 //! A snapshot `0000000000000007.snapshot` stands for all segments before number 7. It has the same header with another
 //! magic and without slots, and then the same frames with ordinals of its own.
 //!
+//! Each segment but the first begins with all promises of the node (`promises.rs`). So a segment in the middle may be lost as
+//! a whole, and even be gone: the ordinals around it say what is lost, and what cannot be had from elsewhere is there again.
+//!
 //! What it does not promise: damage to the last batch before a crash looks like a torn write and is cut with it
 //! (`recovery.rs` says why), and a last segment that was taken away is not missed. Both need a peer that remembers, and have it
 //! (`protocol::membership::copy`).
@@ -49,6 +52,7 @@ mod frame;
 pub mod log;
 mod places;
 mod policy;
+mod promises;
 mod reader;
 pub mod recovery;
 pub mod repair;

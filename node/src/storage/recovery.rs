@@ -50,6 +50,8 @@ pub struct Replayed {
     pub records: u64,
     /// Segments of the log as it is now.
     pub segments: u64,
+    /// Segments that are not there, or of which nothing can be used.
+    pub lost_segments: u64,
     /// Bytes of their frames.
     pub bytes: u64,
     /// Bytes of a torn end that were cut off, without the space behind it.
@@ -109,6 +111,9 @@ pub(crate) fn read_identity<D: Disk>(disk: &D, survey: &Survey) -> Result<Option
     if survey.last == 0 {
         return Ok(None);
     }
+    if survey.segments.first() != Some(&1) {
+        return read_restated_identity(disk, &survey.segments).map(Some);
+    }
     let (file, alone) = (segment::name(1), survey.alone());
     let length = disk.length(&file)?;
     let header = match read_header(disk, &file)? {
@@ -135,6 +140,24 @@ pub(crate) fn read_identity<D: Disk>(disk: &D, survey: &Survey) -> Result<Option
         return Ok(None);
     }
     Err(OpenError::Damaged { file, offset, known, loss: findings.lost(findings.highest()) })
+}
+
+/// Reads who the node is from the promises at the beginning of any segment: the first one is missing.
+fn read_restated_identity<D: Disk>(disk: &D, segments: &[u64]) -> Result<Identity, OpenError> {
+    for number in segments {
+        let file = segment::name(*number);
+        let Ok(header) = read_header(disk, &file)? else { continue };
+        let mut reader = Reader::new(disk, &file, header.records_offset(), disk.length(&file)?);
+        if let Next::Frame(frame) = reader.next()?
+            && let Record::Identity { node, incarnation } = decode(&file, &frame)?
+            && node == header.node
+        {
+            return Ok(Identity { node, incarnation });
+        }
+    }
+    let known =
+        format!("{} should come before it and is missing, and nothing else says which node this is", segment::name(1));
+    Err(OpenError::Names { file: segment::name(segments[0]), known })
 }
 
 /// Reads who the node is from a first segment whose header is damaged, if the replay will be able to mend that.
@@ -193,6 +216,8 @@ pub(crate) fn replay<D: Disk>(
     let mut position = Position::default();
     let mut replayed = Replayed::default();
     let mut covered = 0;
+    // The first file of those that are not there, or not to be used, and why.
+    let mut gap: Option<(String, String)> = None;
     if let Some(number) = survey.snapshot() {
         let summary = snapshot::read(disk, number, &mut visit)?;
         position.cluster = summary.header.cluster;
@@ -203,25 +228,42 @@ pub(crate) fn replay<D: Disk>(
         covered = summary.covered;
     }
     let torn = survey.last > survey.first && is_torn_header(disk, survey.last)?;
-    let last = survey.last - u64::from(torn);
-    for number in survey.first..=last {
+    let segments = &survey.segments[..survey.segments.len() - usize::from(torn)];
+    let last = segments.last().copied().unwrap_or(0);
+    for (place, number) in segments.iter().copied().enumerate() {
         let file = segment::name(number);
-        let header = match read_header(disk, &file)? {
+        let before = if place == 0 { survey.first - 1 } else { segments[place - 1] };
+        let header = match usable_header(disk, number, identity.node, &position, number == last)? {
             Ok(header) => header,
-            Err(fault) => mend_header(disk, number, identity.node, &position, fault)?,
+            Err(known) => {
+                replayed.lost_segments += 1;
+                gap.get_or_insert((file, known));
+                continue;
+            }
         };
+        if number > before + 1 {
+            replayed.lost_segments += number - before - 1;
+            gap.get_or_insert((segment::name(before + 1), "the segment is missing".into()));
+        }
         position.segment = number;
-        if position.cluster == ClusterId::default() && replayed.lost_records > 0 {
+        if position.cluster == ClusterId::default() && (replayed.lost_records > 0 || gap.is_some()) {
             // The record that named it may be among those.
             position.cluster = header.cluster;
         }
         check_header(&header, &file, identity.node, &position)?;
+        if let Some((file, known)) = gap.take() {
+            replayed.lost_records += pass_gap(&mut position, &header, &file, known, &mut visit)?;
+        }
         check_first_ordinal(&header, &file, &position)?;
         position.header = header;
-        let durable = match number {
-            number if number < last => Durable::Until(read_first_ordinal(disk, number + 1)?),
-            _ if torn => Durable::All,
-            _ => Durable::AsItSays,
+        let durable = match segments.get(place + 1) {
+            Some(next) if *next == number + 1 => match read_first_ordinal(disk, *next)? {
+                Some(first_ordinal) => Durable::Until(first_ordinal),
+                None => Durable::UpToGap,
+            },
+            Some(_) => Durable::UpToGap,
+            None if torn => Durable::All,
+            None => Durable::AsItSays,
         };
         let mut segment = Reading::new(disk, &file, &mut position, covered, durable, &mut visit);
         segment.run()?;
@@ -257,6 +299,53 @@ pub(crate) fn replay<D: Disk>(
         return Err(damaged(&file, offset, &known));
     }
     Ok((position, replayed))
+}
+
+/// The header of a segment, written anew if that can be done. A reason, if nothing of the segment can be used and it is not
+/// the last one: the next one says how much is lost with it.
+fn usable_header<D: Disk>(
+    disk: &mut D,
+    number: u64,
+    node: NodeId,
+    position: &Position,
+    last: bool,
+) -> Result<Result<Header, String>, OpenError> {
+    let file = segment::name(number);
+    match read_header(disk, &file)? {
+        // Of another place in this very log.
+        Ok(header) if header.segment != number && header.node == node && !last => {
+            Ok(Err(format!("the header is whole, but it is that of segment {}", header.segment)))
+        }
+        Ok(header) => Ok(Ok(header)),
+        Err(fault) => match mend_header(disk, number, node, position, fault) {
+            Err(OpenError::Damaged { known, .. }) if !last => Ok(Err(known)),
+            mended => mended.map(Ok),
+        },
+    }
+}
+
+/// Tells what is lost between the end of a segment and the beginning of the next one that can be used; how many records.
+fn pass_gap(
+    position: &mut Position,
+    header: &Header,
+    file: &str,
+    known: String,
+    visit: &mut impl FnMut(Replay) -> Result<(), String>,
+) -> Result<u64, OpenError> {
+    let (next, first) = (position.next_ordinal, header.first_ordinal);
+    if first <= next {
+        return Ok(0);
+    }
+    let loss = Loss::of_ranges(&[next..=first - 1]);
+    let told = visit(Replay::Lost { file: file.into(), offset: 0, loss: loss.clone() });
+    told.map_err(|cause| OpenError::Damaged {
+        file: file.into(),
+        offset: 0,
+        known: format!("{known}; {cause}"),
+        loss,
+    })?;
+    position.next_ordinal = first;
+    Ok(first - next)
 }
 
 /// Begins the next segment behind records that are lost: that all before a segment was durable is known from its header,

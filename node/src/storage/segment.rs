@@ -76,9 +76,10 @@ pub(crate) struct Header {
     pub slots: u32,
 }
 
-/// Slots of a segment with so many bytes of records.
-pub(crate) fn slots_for(bytes: u64) -> u32 {
-    (bytes / BYTES_PER_SLOT).clamp(u64::from(SLOTS_MIN), u64::from(SLOTS_MAX)) as u32
+/// Slots of a segment with so many bytes of records behind so many promises.
+pub(crate) fn slots_for(bytes: u64, promises: usize) -> u32 {
+    let records = (bytes / BYTES_PER_SLOT).max(u64::from(SLOTS_MIN));
+    (promises as u64).saturating_add(records).min(u64::from(SLOTS_MAX)) as u32
 }
 
 /// Why bytes are not a header.

@@ -21,8 +21,10 @@ const _: () = assert!(END_MAX + (2 * RECORD_BYTES_MAX as u64) < u32::MAX as u64)
 /// Up to where a segment was once durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Durable {
-    /// All before the record that the next segment begins with; if that is not known, all of which there is a trace.
-    Until(Option<u64>),
+    /// All before the record that the next segment begins with.
+    Until(u64),
+    /// All of which there is a trace. What else is lost is told with what is missing behind this segment.
+    UpToGap,
     /// All of which there is a trace.
     All,
     /// As far as its records and heads say.
@@ -149,9 +151,9 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
     fn end(&mut self) -> Result<(), OpenError> {
         let next = self.position.next_ordinal;
         let last = match self.durable {
-            Durable::Until(Some(first_ordinal)) => first_ordinal.saturating_sub(1),
+            Durable::Until(first_ordinal) => first_ordinal.saturating_sub(1),
             // Only where there is a trace of more is it worth a second look.
-            Durable::Until(None) | Durable::All | Durable::AsItSays => {
+            Durable::UpToGap | Durable::All | Durable::AsItSays => {
                 let heads = read_heads(self.disk, self.file, &self.position.header)?;
                 let highest = heads.iter().flatten().map(|head| head.ordinal).max().unwrap_or(0);
                 highest.max(if self.damage.is_some() { next } else { 0 })
@@ -160,7 +162,7 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
         if last >= next {
             self.lose(last)?;
         }
-        let untold = self.damage.is_some() && matches!(self.durable, Durable::Until(None) | Durable::All);
+        let untold = self.damage.is_some() && self.durable == Durable::All;
         match self.damage.take() {
             // Something was durable there, and nothing is left to say what.
             Some((offset, known)) if untold && self.position.next_ordinal == next => {
@@ -206,8 +208,8 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
 
     fn durable_until(&self, findings: &Findings) -> u64 {
         match self.durable {
-            Durable::Until(Some(first_ordinal)) => first_ordinal.saturating_sub(1),
-            Durable::Until(None) | Durable::All => findings.highest(),
+            Durable::Until(first_ordinal) => first_ordinal.saturating_sub(1),
+            Durable::UpToGap | Durable::All => findings.highest(),
             Durable::AsItSays => findings.synced,
         }
     }

@@ -1,18 +1,20 @@
 //! Which files of a directory are the log.
 
-use super::super::disk::Disk;
+use super::super::disk::{Disk, DiskError};
 use super::super::{segment, snapshot};
-use super::OpenError;
+use super::{OpenError, read_header};
 
 /// What the names of the files say.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Survey {
     /// There is a snapshot in place of all segments before `first`.
     pub snapshot: bool,
-    /// Number of the first segment that counts.
+    /// Number of the first segment that counts, whether it is there or not.
     pub first: u64,
     /// Number of the last one; less than `first` where there is none.
     pub last: u64,
+    /// Those that are there, in order. The one behind a gap says by its header that it is what it is called.
+    pub segments: Vec<u64>,
     /// Files that do not count any more, or never did; the oldest comes last.
     pub obsolete: Vec<String>,
 }
@@ -25,8 +27,13 @@ impl Survey {
 
     /// The log never got beyond its first segment.
     pub fn alone(&self) -> bool {
-        !self.snapshot && self.last == 1
+        !self.snapshot && self.segments == [1]
     }
+}
+
+/// Whether a segment's header says what its name says.
+fn is_called_right<D: Disk>(disk: &D, file: &str, number: u64) -> Result<bool, DiskError> {
+    Ok(read_header(disk, file)?.is_ok_and(|header| header.segment == number))
 }
 
 /// Checks the names of all segments and snapshots.
@@ -51,11 +58,14 @@ pub(crate) fn survey<D: Disk>(disk: &D) -> Result<Survey, OpenError> {
             survey.obsolete.push(file);
             continue;
         }
-        let expected = segment::name(survey.last + 1);
-        if file != expected {
-            return Err(OpenError::Names { file, known: format!("{expected} should come before it and is missing") });
+        let expected = survey.last + 1;
+        // What is lost in a gap is told in the replay. A file that may just be called so makes no gap.
+        if number != expected && !is_called_right(disk, &file, number)? {
+            let known = format!("{} should come before it and is missing", segment::name(expected));
+            return Err(OpenError::Names { file, known });
         }
-        survey.last += 1;
+        survey.last = number;
+        survey.segments.push(number);
     }
     survey.obsolete.reverse();
     if survey.snapshot && survey.last < survey.first {

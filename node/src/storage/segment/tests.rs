@@ -89,7 +89,7 @@ fn heads_stand_between_the_header_and_the_records() {
     assert_eq!(header().slot_offset(0x1_0000), HEADER_BYTES as u64);
     assert_eq!(header().slot_offset(0x1_0000 + 0x101) + SLOT_BYTES as u64, header().records_offset());
     assert!(!header().has_slot(0xffff) && !header().has_slot(0x1_0000 + 0x102));
-    assert_eq!([slots_for(0), slots_for(1 << 20), slots_for(u64::MAX)], [SLOTS_MIN, 2048, SLOTS_MAX]);
+    assert_eq!([slots_for(0, 0), slots_for(1 << 20, 7), slots_for(u64::MAX, 1)], [SLOTS_MIN, 2055, SLOTS_MAX]);
 }
 
 #[test]

@@ -1,0 +1,56 @@
+//! What must never be forgotten, as it was said last: each segment says it again before anything else.
+//!
+//! Facts and tables come back from other replicas; who the node is, which cluster it is of, its starts, what it lent and its
+//! votes do not. With all of that at the beginning of each segment, a file that is lost with all heads, or is gone, costs
+//! only what others have too, unless it is the last.
+
+use super::slot::Owner;
+use crate::protocol::record::Record;
+use std::collections::BTreeMap;
+
+/// The last record of each kind and owner. A few for the node, and one for each replica.
+#[derive(Debug, Default)]
+pub(crate) struct Promises {
+    said: BTreeMap<(u8, Owner), Record>,
+}
+
+impl Promises {
+    /// Takes note of a record in the log.
+    pub fn note(&mut self, record: &Record) {
+        if let Some(rank) = rank(record) {
+            self.said.insert((rank, Owner::of(record)), record.clone());
+        }
+    }
+
+    /// How many records they are.
+    pub fn count(&self) -> usize {
+        self.said.len()
+    }
+
+    /// In the order in which they are said again.
+    pub fn records(&self) -> Vec<Record> {
+        self.said.values().cloned().collect()
+    }
+}
+
+/// Place among what is said again: what the next ones are read with comes first. None for all that comes back otherwise.
+fn rank(record: &Record) -> Option<u8> {
+    match record {
+        Record::Identity { .. } => Some(0),
+        Record::Genesis(_) => Some(1),
+        Record::Boot { .. } => Some(2),
+        Record::Unanswered { .. } => Some(3),
+        Record::Mark { .. } => Some(4),
+        Record::Vote { .. } => Some(5),
+        Record::Install { .. }
+        | Record::Ops { .. }
+        | Record::Facts { .. }
+        | Record::Forgot { .. }
+        | Record::Wound { .. }
+        | Record::Hint { .. }
+        | Record::Owed { .. }
+        | Record::Handed { .. }
+        | Record::Retired { .. }
+        | Record::End { .. } => None,
+    }
+}
