@@ -57,7 +57,7 @@ impl<'a> Restorer<'a> {
     /// Takes in a record or a loss. An error means that the node cannot be what it was.
     pub fn take(&mut self, replay: Replay) -> Result<(), String> {
         match replay {
-            Replay::Record { record, covered, place } => {
+            Replay::Record { record, covered, place, .. } => {
                 let kind = record.kind();
                 self.doubts.remove(&(Owner::of(&record), kind));
                 self.node.recover(record, covered, place)?;

@@ -125,12 +125,12 @@ pub fn directory(bytes: &[u8]) {
     let more = [Record::Boot { count: 77 }, Record::Mark { time_ms: 1, sessions: 2 }];
     log.append(&more).expect("a log that was opened goes on");
     log.sync().expect("the disk is good");
-    records.extend(more.map(|record| Replay::Record { record, covered: false, place: None }));
+    records.extend(more.map(|record| Replay::Record { record, covered: false, again: false, place: None }));
     let (_, again) = start(&disk).expect("what was mended is whole");
     // Where a record stands may change as files are mended.
     let plain = |replay: &Replay| match replay {
-        Replay::Record { record, covered, .. } => {
-            Replay::Record { record: record.clone(), covered: *covered, place: None }
+        Replay::Record { record, covered, again, .. } => {
+            Replay::Record { record: record.clone(), covered: *covered, again: *again, place: None }
         }
         lost @ Replay::Lost { .. } => lost.clone(),
     };

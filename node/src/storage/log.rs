@@ -203,16 +203,10 @@ impl<D: Disk> Log<D> {
     /// Gives every record to `visit`, in order, the identity first; one at a time, however long the log is; and in its
     /// place whatever is lost, which `visit` must refuse if the node cannot be without it. Then mends a torn end. Must be
     /// called once, before the first append; after an error the log is of no further use.
-    pub fn replay(&mut self, mut visit: impl FnMut(Replay) -> Result<(), String>) -> Result<Replayed, OpenError> {
+    pub fn replay(&mut self, visit: impl FnMut(Replay) -> Result<(), String>) -> Result<Replayed, OpenError> {
         assert!(matches!(self.phase, Phase::Opened), "a log is replayed once");
         let promises = &mut self.promises;
-        let note = |replay: Replay| {
-            if let Replay::Record { record, .. } = &replay {
-                promises.note(record);
-            }
-            visit(replay)
-        };
-        let (position, replayed) = recovery::replay(&mut self.disk, self.identity, &self.survey, note)?;
+        let (position, replayed) = recovery::replay(&mut self.disk, self.identity, &self.survey, promises, visit)?;
         self.stats.history_bytes = replayed.bytes;
         self.stats.snapshot_bytes = replayed.snapshot_bytes;
         // What was found was made durable when the log was opened, and what was mended since then.

@@ -15,11 +15,11 @@ pub(crate) struct Promises {
 }
 
 impl Promises {
-    /// Takes note of a record in the log.
-    pub fn note(&mut self, record: &Record) {
-        if let Some(rank) = rank(record) {
-            self.said.insert((rank, Owner::of(record)), record.clone());
-        }
+    /// Takes note of a record in the log. Whether it was said before, word for word.
+    pub fn note(&mut self, record: &Record) -> bool {
+        let Some(rank) = rank(record) else { return false };
+        let before = self.said.insert((rank, Owner::of(record)), record.clone());
+        before.as_ref() == Some(record)
     }
 
     /// How many records they are.

@@ -21,6 +21,7 @@ use super::disk::{Disk, DiskError};
 use super::examine::{Loss, examine, read_heads, read_region};
 use super::frame::Fault;
 use super::log::Identity;
+use super::promises::Promises;
 use super::reader::{Frame, Next, READ_BYTES, Reader};
 use super::segment::{self, FORMAT_VERSION, HEADER_BYTES, Header, HeaderFault};
 use super::sequence::Turn;
@@ -181,6 +182,8 @@ pub enum Replay {
         record: Record,
         /// What it says may be in the snapshot before it already, and newer things too.
         covered: bool,
+        /// It was said before, and is only said again at the beginning of a segment.
+        again: bool,
         /// Where it is; none where no place has such numbers.
         place: Option<Place>,
     },
@@ -211,6 +214,7 @@ pub(crate) fn replay<D: Disk>(
     disk: &mut D,
     identity: Identity,
     survey: &Survey,
+    promises: &mut Promises,
     mut visit: impl FnMut(Replay) -> Result<(), String>,
 ) -> Result<(Position, Replayed), OpenError> {
     let mut position = Position::default();
@@ -219,6 +223,12 @@ pub(crate) fn replay<D: Disk>(
     // The first file of those that are not there, or not to be used, and why.
     let mut gap: Option<(String, String)> = None;
     if let Some(number) = survey.snapshot() {
+        let mut visit = |replay: Replay| {
+            if let Replay::Record { record, .. } = &replay {
+                promises.note(record);
+            }
+            visit(replay)
+        };
         let summary = snapshot::read(disk, number, &mut visit)?;
         position.cluster = summary.header.cluster;
         position.next_ordinal = summary.header.first_ordinal;
@@ -265,7 +275,7 @@ pub(crate) fn replay<D: Disk>(
             None if torn => Durable::All,
             None => Durable::AsItSays,
         };
-        let mut segment = Reading::new(disk, &file, &mut position, covered, durable, &mut visit);
+        let mut segment = Reading::new(disk, &file, (&mut position, promises), covered, durable, &mut visit);
         segment.run()?;
         let Reading { heads, records, lost_records, damaged_bytes, synced, .. } = segment;
         let ends_lost = number == last && heads.last().is_some_and(Option::is_none);

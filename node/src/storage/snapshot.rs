@@ -276,7 +276,7 @@ pub(crate) fn read<D: Disk>(
         }
         records += 1;
         let place = places::in_snapshot(segment, offset);
-        let taken = visit(Replay::Record { record, covered: false, place });
+        let taken = visit(Replay::Record { record, covered: false, again: false, place });
         taken.map_err(|cause| match &damage {
             None => OpenError::Refused { file: file.clone(), offset, ordinal, cause },
             // It was written by a node that knew what is lost.

@@ -7,6 +7,7 @@ use super::super::disk::Disk;
 use super::super::examine::{Findings, Loss, examine, read_heads};
 use super::super::frame::{Head, synced_before};
 use super::super::places;
+use super::super::promises::Promises;
 use super::super::reader::{Frame, Next, Reader};
 use super::super::sequence::{Sequence, Turn};
 use super::super::slot::Slot;
@@ -36,6 +37,9 @@ pub(super) struct Reading<'a, D, V> {
     disk: &'a D,
     file: &'a str,
     position: &'a mut Position,
+    promises: &'a mut Promises,
+    /// Every record so far was said before, in an earlier segment.
+    again: bool,
     /// A snapshot has all that records up to this ordinal say.
     covered: u64,
     durable: Durable,
@@ -60,7 +64,7 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
     pub fn new(
         disk: &'a D,
         file: &'a str,
-        position: &'a mut Position,
+        (position, promises): (&'a mut Position, &'a mut Promises),
         covered: u64,
         durable: Durable,
         visit: &'a mut V,
@@ -71,7 +75,9 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
         Reading {
             disk,
             file,
+            again: position.header.segment > 1,
             position,
+            promises,
             covered,
             durable,
             visit,
@@ -138,12 +144,13 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
         };
         self.heads.push(Some(slot));
         self.position.pass(&record);
-        self.records += 1;
+        self.again &= self.promises.note(&record);
+        self.records += u64::from(!self.again);
         self.synced = self.synced.max(synced_before(ordinal, frame.head.unsynced));
         let covered = ordinal <= self.covered;
         let file = || self.file.into();
         let place = places::in_segment(self.position.segment, offset);
-        let taken = (self.visit)(Replay::Record { record, covered, place });
+        let taken = (self.visit)(Replay::Record { record, covered, again: self.again, place });
         taken.map_err(|cause| OpenError::Refused { file: file(), offset, ordinal, cause })
     }
 

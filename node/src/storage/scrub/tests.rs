@@ -16,7 +16,7 @@ fn open(files: &Files) -> (Log<Double>, Node) {
     let mut log = Log::open(Double::with_files(files), CONFIG, || IDENTITY).expect("it is whole");
     let mut node = sample::node();
     log.replay(|replay| match replay {
-        Replay::Record { record, covered, place } => node.recover(record, covered, place),
+        Replay::Record { record, covered, place, .. } => node.recover(record, covered, place),
         Replay::Lost { .. } => Err("it is whole".into()),
     })
     .expect("it is whole");
