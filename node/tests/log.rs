@@ -76,8 +76,7 @@ fn replay(directory: &Path) -> (Log<FileDisk>, Vec<Record>) {
     let mut log = Log::open(disk, CONFIG, || IDENTITY).expect("a log");
     let mut read = Vec::new();
     let visit = |replay: Replay| {
-        let record = replay.whole()?;
-        read.push(record);
+        read.extend(replay.whole()?);
         Ok(())
     };
     let replayed = log.replay(visit).expect("whole");

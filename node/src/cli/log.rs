@@ -141,7 +141,7 @@ fn run_repair(directory: &Path, dry_run: bool, json: bool) -> Outcome {
     let mut disk = open(directory, REPAIR_READS)?;
     let plan = plan_repair(&disk).map_err(|error| refused(&error));
     disk.finish();
-    let Plan { steps, losses, changes } = plan?;
+    let Plan { steps, losses, changes, left } = plan?;
     let kept = if dry_run || changes.is_empty() { None } else { Some(keep_aside(directory, &disk, &changes)?) };
     if kept.is_some() {
         changes.apply(&mut disk).map_err(|error| refused(&error))?;
@@ -157,10 +157,14 @@ fn run_repair(directory: &Path, dry_run: bool, json: bool) -> Outcome {
         };
         say(&lost)?;
     }
+    let left = left.map(|reason| reason.to_string());
+    if let Some(reason) = left.as_ref().filter(|_| !json) {
+        say(&format!("no more can be won back ({reason}); the node starts without it, and fetches it from other replicas"))?;
+    }
     let kept = kept.map(|kept| kept.display().to_string());
     let summary = if json {
         let (repaired, planned) = (kept.is_some(), !changes.is_empty());
-        json!({ "repaired": repaired, "planned": planned, "steps": steps.len(), "losses": losses.len(), "kept": kept })
+        json!({ "repaired": repaired, "planned": planned, "steps": steps.len(), "losses": losses.len(), "kept": kept, "left": left })
             .to_string()
     } else {
         match kept {

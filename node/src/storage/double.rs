@@ -7,7 +7,7 @@
 use super::disk::{Disk, DiskError};
 use crate::protocol::record::Record;
 use norn_client::wire::response::Genesis;
-use norn_client::wire::{ClusterId, NodeId, PartitionId};
+use norn_client::wire::{ClusterId, PartitionId};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -412,16 +412,21 @@ impl Disk for Double {
 /// The cluster of [`genesis`].
 pub(crate) const CLUSTER: ClusterId = ClusterId(0xc1);
 
-/// A record with so many bytes and a few more.
-pub(crate) fn sized(bytes: usize) -> Record {
+/// The record that names it.
+pub(crate) fn genesis() -> Record {
     Record::Genesis(Arc::new(Genesis {
         cluster: CLUSTER,
-        name: "n".repeat(bytes),
+        name: "sample".into(),
         partitions: 1,
         replicas: 1,
         members: Vec::new(),
         assignment: Vec::new(),
     }))
+}
+
+/// A record with so many bytes and a few more. No segment says it again.
+pub(crate) fn sized(bytes: usize) -> Record {
+    Record::Retired { reason: "n".repeat(bytes) }
 }
 
 /// Some record, another for every number.
@@ -430,7 +435,7 @@ pub(crate) fn record(number: u64) -> Record {
         0 => Record::Boot { count: number },
         1 => Record::Mark { time_ms: u64::MAX - number, sessions: number },
         2 => Record::Facts { partition: PartitionId(number as u16), items: Arc::new(Vec::new()) },
-        3 => Record::Identity { node: NodeId(u128::from(number) << 64), incarnation: number },
+        3 => Record::Unanswered { began: Some(number) },
         _ => sized(number as usize % 60),
     }
 }

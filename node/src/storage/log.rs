@@ -136,8 +136,6 @@ pub struct Log<D> {
     /// All up to this ordinal is durable.
     synced: u64,
     promises: Promises,
-    /// Bytes of those at the beginning of the segment.
-    promised_bytes: u64,
     encoder: Encoder,
     /// Frames on their way to the disk; empty between calls.
     buffer: Vec<u8>,
@@ -172,7 +170,6 @@ impl<D: Disk> Log<D> {
             waiting: Unsynced::default(),
             synced: 0,
             promises: Promises::default(),
-            promised_bytes: 0,
             encoder: Encoder::default(),
             buffer: Vec::new(),
             heads: Vec::new(),
@@ -307,6 +304,9 @@ impl<D: Disk> Log<D> {
 
     fn write_records(&mut self, records: &[Record]) -> Result<Vec<Option<Place>>, LogError> {
         let mut places = Vec::new();
+        if self.position.begun && !records.is_empty() {
+            self.say_again()?;
+        }
         for record in records {
             let start = self.buffer.len();
             let mut slot = self.encode(record).map_err(|bytes| LogError::RecordTooLarge { bytes })?;
@@ -322,6 +322,7 @@ impl<D: Disk> Log<D> {
                 places.push(places::in_segment(self.position.segment, u64::from(slot.offset)));
             }
             self.pass(record);
+            self.position.begun = false;
         }
         self.write()?;
         Ok(places)
@@ -348,18 +349,16 @@ impl<D: Disk> Log<D> {
     /// Whether the frame from `start` to the end of the buffer may stand in this segment. The first one behind the promises
     /// always may.
     fn has_room(&self, start: usize) -> bool {
-        let Position { next_ordinal, header, length, .. } = &self.position;
-        let bytes_before = length - header.records_offset() + start as u64;
-        if bytes_before <= self.promised_bytes {
-            return true;
-        }
-        let records_bytes = length - header.records_offset() + self.buffer.len() as u64 - self.promised_bytes;
+        let Position { next_ordinal, header, length, promised_bytes, .. } = &self.position;
         assert!(start <= self.buffer.len(), "a frame was put there");
-        header.has_slot(*next_ordinal) && records_bytes <= self.config.segment_bytes.min(SEGMENT_BYTES_MAX)
+        let before = (length - header.records_offset() + start as u64) - promised_bytes;
+        let bytes = before + (self.buffer.len() - start) as u64;
+        let fits = before == 0 || bytes <= self.config.segment_bytes.min(SEGMENT_BYTES_MAX);
+        fits && header.has_slot(*next_ordinal)
     }
 
-    /// Finishes the segment, begins the next and puts the promises there. In this order: a header is never durable before all
-    /// records of the segment before it.
+    /// Finishes the segment, begins the next and puts the promises into the buffer for it. In this order: a header is never
+    /// durable before all records of the segment before it.
     fn rotate(&mut self) -> Result<(), DiskError> {
         assert!(self.buffer.is_empty() && self.heads.is_empty(), "the finished segment has all its records");
         // Space that is left. Nothing waits for this: if a crash undoes it, there are zeroes.
@@ -371,12 +370,25 @@ impl<D: Disk> Log<D> {
             self.sync_file()?;
         }
         self.begin_segment()?;
-        for record in self.promises.records() {
+        self.position.begun = true;
+        self.say_again()
+    }
+
+    /// Puts those promises into the buffer that the segment has not, before anything else is put there.
+    fn say_again(&mut self) -> Result<(), DiskError> {
+        assert!(self.position.begun && self.buffer.is_empty(), "promises come first");
+        for record in self.promises.unsaid() {
+            if !self.position.header.has_slot(self.position.next_ordinal) {
+                // It was begun for less, by a start.
+                self.write()?;
+                return self.rotate();
+            }
             self.encode(&record).expect("it was in a segment before");
             self.pass(&record);
         }
-        self.promised_bytes = self.buffer.len() as u64;
-        self.write()
+        let written = self.position.length - self.position.header.records_offset();
+        self.position.promised_bytes = written + self.buffer.len() as u64;
+        Ok(())
     }
 
     /// No record is written where header and name are not durable.
@@ -391,7 +403,10 @@ impl<D: Disk> Log<D> {
             first_ordinal: self.position.next_ordinal,
             slots: segment::slots_for(self.config.segment_bytes, self.promises.count()),
         };
+        assert!(u64::from(self.position.header.slots) > self.promises.count() as u64, "there is room behind the promises");
         self.position.length = self.position.header.records_offset();
+        self.position.promised_bytes = 0;
+        self.promises.begin();
         let header = self.position.header.encode();
         self.write_at(0, &header)?;
         self.sync_file()?;

@@ -6,20 +6,29 @@
 
 use super::slot::Owner;
 use crate::protocol::record::Record;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The last record of each kind and owner. A few for the node, and one for each replica.
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
     said: BTreeMap<(u8, Owner), Record>,
+    /// Those that the segment has.
+    here: BTreeSet<(u8, Owner)>,
 }
 
 impl Promises {
-    /// Takes note of a record in the log. Whether it was said before, word for word.
+    /// A segment begins.
+    pub fn begin(&mut self) {
+        self.here.clear();
+    }
+
+    /// Takes note of a record in the log. Whether it was said before, word for word, and not in this segment.
     pub fn note(&mut self, record: &Record) -> bool {
         let Some(rank) = rank(record) else { return false };
-        let before = self.said.insert((rank, Owner::of(record)), record.clone());
-        before.as_ref() == Some(record)
+        let key = (rank, Owner::of(record));
+        let first = self.here.insert(key);
+        let before = self.said.insert(key, record.clone());
+        first && before.as_ref() == Some(record)
     }
 
     /// How many records they are.
@@ -27,9 +36,9 @@ impl Promises {
         self.said.len()
     }
 
-    /// In the order in which they are said again.
-    pub fn records(&self) -> Vec<Record> {
-        self.said.values().cloned().collect()
+    /// What is to be said again in this segment, in order.
+    pub fn unsaid(&self) -> Vec<Record> {
+        self.said.iter().filter(|(key, _)| !self.here.contains(*key)).map(|(_, record)| record.clone()).collect()
     }
 }
 

@@ -77,6 +77,10 @@ pub(crate) struct Position {
     pub header: Header,
     /// Where its last record ends.
     pub length: u64,
+    /// Bytes of the promises that it begins with.
+    pub promised_bytes: u64,
+    /// It has nothing else, and not all of them are sure to be there.
+    pub begun: bool,
     /// Ordinal of the next record.
     pub next_ordinal: u64,
     /// The cluster in the first genesis record; zero if there was none.
@@ -88,7 +92,7 @@ impl Default for Position {
     fn default() -> Self {
         let (cluster, node) = (ClusterId::default(), NodeId(0));
         let header = Header { cluster, node, segment: 0, first_ordinal: 1, slots: 1 };
-        Position { segment: 0, header, length: 0, next_ordinal: 1, cluster }
+        Position { segment: 0, header, length: 0, promised_bytes: 0, begun: false, next_ordinal: 1, cluster }
     }
 }
 
@@ -112,10 +116,18 @@ pub(crate) fn read_identity<D: Disk>(disk: &D, survey: &Survey) -> Result<Option
     if survey.last == 0 {
         return Ok(None);
     }
-    if survey.segments.first() != Some(&1) {
-        return read_restated_identity(disk, &survey.segments).map(Some);
+    let first = if survey.segments[0] == 1 { read_first_identity(disk, survey.alone()) } else { Err(no_identity(survey)) };
+    match first {
+        Err(OpenError::Disk(error)) => Err(error.into()),
+        // Each segment behind it says it again.
+        Err(error) => find_restated_identity(disk, &survey.segments)?.map(Some).ok_or(error),
+        known => known,
     }
-    let (file, alone) = (segment::name(1), survey.alone());
+}
+
+/// Reads who the node is from the first segment; none if that was never finished, and is the only one.
+fn read_first_identity<D: Disk>(disk: &D, alone: bool) -> Result<Option<Identity>, OpenError> {
+    let file = segment::name(1);
     let length = disk.length(&file)?;
     let header = match read_header(disk, &file)? {
         Ok(header) => header,
@@ -143,22 +155,26 @@ pub(crate) fn read_identity<D: Disk>(disk: &D, survey: &Survey) -> Result<Option
     Err(OpenError::Damaged { file, offset, known, loss: findings.lost(findings.highest()) })
 }
 
-/// Reads who the node is from the promises at the beginning of any segment: the first one is missing.
-fn read_restated_identity<D: Disk>(disk: &D, segments: &[u64]) -> Result<Identity, OpenError> {
-    for number in segments {
+/// Looks for who the node is among the promises of every segment but the first.
+fn find_restated_identity<D: Disk>(disk: &D, segments: &[u64]) -> Result<Option<Identity>, OpenError> {
+    for number in segments.iter().filter(|number| **number > 1) {
         let file = segment::name(*number);
         let Ok(header) = read_header(disk, &file)? else { continue };
         let mut reader = Reader::new(disk, &file, header.records_offset(), disk.length(&file)?);
         if let Next::Frame(frame) = reader.next()?
-            && let Record::Identity { node, incarnation } = decode(&file, &frame)?
+            && let Ok(Record::Identity { node, incarnation }) = Record::decode(frame.body)
             && node == header.node
         {
-            return Ok(Identity { node, incarnation });
+            return Ok(Some(Identity { node, incarnation }));
         }
     }
+    Ok(None)
+}
+
+fn no_identity(survey: &Survey) -> OpenError {
     let known =
         format!("{} should come before it and is missing, and nothing else says which node this is", segment::name(1));
-    Err(OpenError::Names { file: segment::name(segments[0]), known })
+    OpenError::Names { file: segment::name(survey.segments[0]), known }
 }
 
 /// Reads who the node is from a first segment whose header is damaged, if the replay will be able to mend that.
@@ -199,10 +215,10 @@ pub enum Replay {
 }
 
 impl Replay {
-    /// The record, for those who need all of them.
-    pub fn whole(self) -> Result<Record, String> {
+    /// The record, for those who need all of them. None for one that is only said again.
+    pub fn whole(self) -> Result<Option<Record>, String> {
         match self {
-            Replay::Record { record, .. } => Ok(record),
+            Replay::Record { record, again, .. } => Ok((!again).then_some(record)),
             Replay::Lost { .. } => Err("all of the log is needed".into()),
         }
     }
@@ -291,7 +307,9 @@ pub(crate) fn replay<D: Disk>(
         }
         replayed.bytes += position.length - position.header.records_offset();
         if let Some(header) = behind {
-            position = Position { segment: header.segment, header, length: header.records_offset(), ..position };
+            let (segment, length) = (header.segment, header.records_offset());
+            position = Position { segment, header, length, promised_bytes: 0, begun: true, ..position };
+            promises.begin();
             replayed.segments += 1;
         }
     }

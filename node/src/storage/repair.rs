@@ -1,19 +1,18 @@
 //! Making a damaged log one that starts, as far as that can be done without dropping or inventing anything.
 //!
-//! A start mends what a crash leaves, and goes on behind lost records. A repair does what needs more than the last segment,
-//! and perhaps an operator's consent: it gives files the names that their headers say, takes away what is not this node's,
-//! writes headers and heads anew from what else is left, and puts an empty segment where one is missing, so that the
-//! ordinals behind it say what is lost. The node then treats that as it treats every loss: it fetches facts and tables from
-//! other replicas. Where a promise is gone that nothing replaces, or who the node is, no repair helps, and none is made.
+//! A start mends what a crash leaves, and goes on behind lost records and lost segments, which it fetches from other replicas.
+//! A repair wins back what a start would give up, and does what needs an operator's consent: it gives files the names that
+//! their headers say, takes away what is not this node's, and writes headers and heads anew from what else is left. Where a
+//! promise is gone that nothing replaces, or who the node is, no repair helps, and none is made.
 //!
 //! Everything is tried on an `Overlay` first, up to a node that would start; only then is anything changed, and of every file
-//! that is touched a copy is kept. A second repair finds nothing to do.
+//! that is touched a copy is kept. What starts and cannot be made better is left as it is. A second repair finds nothing to do.
 
 use super::disk::{Disk, DiskError};
 use super::examine::{Loss, examine, read_region};
 use super::reader::{Next, READ_BYTES, Reader};
 use super::recovery::{self, OpenError, header_error, mend_heads};
-use super::segment::{self, Header, HeaderFault, SLOTS_MAX};
+use super::segment::{self, Header, HeaderFault};
 use super::slot::{SLOT_BYTES, Slot};
 use super::snapshot;
 use crate::protocol::record::Record;
@@ -76,6 +75,8 @@ pub struct Plan {
     pub losses: Vec<Lost>,
     /// On the disk.
     pub changes: Changes,
+    /// Why no more of the log is won back, though the node starts on it.
+    pub left: Option<RepairError>,
 }
 
 /// A start on a disk that is not changed yet.
@@ -91,14 +92,39 @@ pub(crate) struct Tried<'a, D> {
 /// Plans a repair. `start` must start a node on what it is given; what it says is wrong refuses the repair.
 pub(crate) fn plan<'a, D: Disk>(
     disk: &'a D,
-    start: impl FnOnce(Overlay<'a, D>) -> Result<Tried<'a, D>, String>,
+    start: impl Fn(Overlay<'a, D>) -> Result<Tried<'a, D>, String>,
+) -> Result<Plan, RepairError> {
+    let reason = match plan_all(disk, &start) {
+        Ok(plan) => return Ok(plan),
+        Err(RepairError::Disk(error)) => return Err(error.into()),
+        Err(reason) => reason,
+    };
+    match start(Overlay::new(disk)?) {
+        Ok(tried) => Ok(plan_of(tried, Vec::new(), Some(reason))),
+        Err(_) => Err(reason),
+    }
+}
+
+/// What was done about a log before the start, and by it.
+fn plan_of<D: Disk>(tried: Tried<'_, D>, mut steps: Vec<Step>, left: Option<RepairError>) -> Plan {
+    let Tried { disk, steps: mended, losses } = tried;
+    steps.extend(mended);
+    let changes = disk.into_changes();
+    let untold = changes.touched.iter().filter(|file| steps.iter().all(|step| step.file != **file));
+    let headers = untold.map(|file| Step { file: file.clone(), known: "its header is written anew".into() });
+    steps.extend(headers.collect::<Vec<Step>>());
+    Plan { steps, losses, changes, left }
+}
+
+/// A plan that wins back whatever can be.
+fn plan_all<'a, D: Disk>(
+    disk: &'a D,
+    start: &impl Fn(Overlay<'a, D>) -> Result<Tried<'a, D>, String>,
 ) -> Result<Plan, RepairError> {
     let mut repair = Repair { disk: Overlay::new(disk)?, steps: Vec::new() };
     repair.arrange()?;
-    let Repair { disk, mut steps } = repair;
-    let tried = start(disk).map_err(RepairError::Start)?;
-    steps.extend(tried.steps);
-    Ok(Plan { steps, losses: tried.losses, changes: tried.disk.into_changes() })
+    let Repair { disk, steps } = repair;
+    Ok(plan_of(start(disk).map_err(RepairError::Start)?, steps, None))
 }
 
 /// Copies every file that a repair touches, durably.
@@ -167,7 +193,7 @@ impl<D: Disk> Repair<'_, D> {
             return Err(refused(&segment::name(first), "there is no log"));
         };
         self.walk(first, last, newest, &mut segments)?;
-        for number in first..last {
+        for number in segments.into_keys().filter(|number| *number < last) {
             self.mend_slots(number)?;
         }
         Ok(())
@@ -304,7 +330,7 @@ impl<D: Disk> Repair<'_, D> {
         }
     }
 
-    /// Goes through all segments in order: each gets a header, and there is one for each number.
+    /// Goes through all segments in order: each gets a header, as far as that can be told.
     fn walk(
         &mut self,
         first: u64,
@@ -327,26 +353,34 @@ impl<D: Disk> Repair<'_, D> {
             known.segment = number;
             let file = segment::name(number);
             let header = match segments.get(&number) {
-                Some(Ok(header)) => *header,
+                Some(Ok(header)) => Some(*header),
                 Some(Err(_)) if number == last && self.is_begun(&file)? => return Ok(()),
                 Some(Err(_)) => match rebuild(&self.disk, &file, known)? {
                     Some(header) => {
                         self.disk.write(&file, 0, &header.encode())?;
                         self.step(&file, "its header is written anew from its records and their heads");
-                        header
+                        Some(header)
                     }
-                    None if number == last || self.holds_records(&file)? => {
+                    None if number == last => {
                         return Err(refused(&file, "nobody can say what is lost with it: restore it from a copy"));
                     }
-                    None => self.fill(known, last, segments)?,
+                    None => None,
                 },
-                None => self.fill(known, last, segments)?,
+                None => None,
             };
-            segments.insert(number, Ok(header));
-            let (end, cluster) = self.end_of(&file, &header)?;
-            let after = segments.get(&(number + 1)).and_then(|after| after.ok());
-            known.next_ordinal = after.map_or(end, |after| after.first_ordinal);
-            known.cluster = if header.cluster == ClusterId::default() { cluster } else { header.cluster };
+            // What is not there is lost, and the next one says how much that is.
+            if let Some(header) = header {
+                segments.insert(number, Ok(header));
+                let (end, cluster) = self.end_of(&file, &header)?;
+                known.next_ordinal = end;
+                known.cluster = if header.cluster == ClusterId::default() { cluster } else { header.cluster };
+            }
+            if let Some(Ok(after)) = segments.get(&(number + 1)) {
+                known.next_ordinal = after.first_ordinal;
+                if known.cluster == ClusterId::default() {
+                    known.cluster = after.cluster;
+                }
+            }
         }
         Ok(())
     }
@@ -378,39 +412,7 @@ impl<D: Disk> Repair<'_, D> {
         Ok(self.disk.length(file)? <= segment::HEADER_BYTES as u64)
     }
 
-    /// Puts an empty segment where one is missing. The ordinals of the next one say what is lost with it.
-    fn fill(
-        &mut self,
-        known: Known,
-        last: u64,
-        segments: &BTreeMap<u64, Result<Header, HeaderFault>>,
-    ) -> Result<Header, RepairError> {
-        let Known { cluster, node, segment, next_ordinal } = known;
-        let file = segment::name(segment);
-        let behind = (segment + 1..=last).find_map(|number| segments.get(&number)?.ok());
-        let Some(behind) = behind.filter(|behind| behind.first_ordinal >= next_ordinal) else {
-            return Err(refused(&file, "it is missing, and nothing behind it says what is lost with it"));
-        };
-        // If several are missing, the first ones take as many as they can.
-        let lost = behind.first_ordinal - next_ordinal;
-        let slots = lost.clamp(1, u64::from(SLOTS_MAX)) as u32;
-        let header = Header { cluster, node, segment, first_ordinal: next_ordinal, slots };
-        if self.disk.list()?.contains(&file) {
-            self.disk.remove(&file)?;
-        }
-        self.disk.write(&file, 0, &header.encode())?;
-        let lost = lost.min(u64::from(SLOTS_MAX));
-        let last = next_ordinal + lost;
-        let known = match lost {
-            0 => "is missing, and held no record: an empty one is put there".into(),
-            _ => format!("is missing: an empty one is put there, and records {next_ordinal} to {} are lost", last - 1),
-        };
-        self.step(&file, known);
-        Ok(header)
-    }
-
-    /// The ordinal behind a segment, as far as anything of it is left, and the cluster that it names first. An empty segment in
-    /// place of a missing one is as long as its region of heads.
+    /// The ordinal behind a segment, as far as anything of it is left, and the cluster that it names first.
     fn end_of(&self, file: &str, header: &Header) -> Result<(u64, ClusterId), RepairError> {
         let findings = examine(&self.disk, file, header)?;
         let mut cluster = ClusterId::default();
@@ -428,9 +430,7 @@ impl<D: Disk> Repair<'_, D> {
                 }
             }
         }
-        let is_empty = self.disk.length(file)? <= segment::HEADER_BYTES as u64;
-        let end = if is_empty { header.first_ordinal + u64::from(header.slots) } else { findings.highest() + 1 };
-        Ok((end, cluster))
+        Ok((findings.highest() + 1, cluster))
     }
 
     /// Writes the heads of a segment anew where its records say something else. A start does that for the last one.

@@ -124,7 +124,9 @@ pub fn verify<D: Disk>(disk: &D, tell: impl FnMut(Problem)) -> Result<Verified, 
     // What a snapshot stands for does not count any more.
     files.retain(|file| segment::number(file).or(snapshot::number(file)).is_none_or(|number| number >= first));
     let verified = Verified::default();
-    let mut verifier = Verifier { disk, tell, verified, expected: first, before: None, next_ordinal: None, covered: 0 };
+    let next_ordinal = newest.is_none().then_some(1);
+    let mut verifier =
+        Verifier { disk, tell, verified, expected: first, before: None, next_ordinal, gap: false, covered: 0 };
     if newest.is_some() {
         verifier.check_snapshot(&files.remove(0))?;
     }
@@ -155,6 +157,8 @@ struct Verifier<'a, D, T> {
     before: Option<Header>,
     /// Of the record behind the last segment, as far as it is known.
     next_ordinal: Option<u64>,
+    /// Segments behind that are not there, or not to be used: the next one says what is lost with them.
+    gap: bool,
     /// The snapshot knows of records up to this one.
     covered: u64,
 }
@@ -169,7 +173,8 @@ impl<D: Disk, T: FnMut(Problem)> Verifier<'_, D, T> {
         self.verified.segments += 1;
         if segment::number(file) != Some(self.expected) {
             let known = format!("{} should be here", segment::name(self.expected));
-            self.problem(file, 0, known, Loss::untold());
+            self.problem(file, 0, known, Loss::default());
+            self.gap = true;
         }
         self.expected = segment::number(file).unwrap_or(self.expected) + 1;
         let header = match read_header(self.disk, file)? {
@@ -179,10 +184,26 @@ impl<D: Disk, T: FnMut(Problem)> Verifier<'_, D, T> {
                 None => return self.check_without_header(file, fault, after.is_none()),
             },
         };
+        if after.is_some() && self.is_misplaced(file, &header) {
+            let known = format!("the header is that of segment {}: the file was copied or renamed", header.segment);
+            self.problem(file, 0, known, Loss::default());
+            self.gap = true;
+            return Ok(());
+        }
         self.check_header(file, &header);
-        if let Some(next) = self.next_ordinal.filter(|next| *next != header.first_ordinal) {
-            let known = format!("the segment begins with record {}, and it should with {next}", header.first_ordinal);
-            self.problem(file, 0, known, Loss::untold());
+        let gap = std::mem::take(&mut self.gap);
+        match self.next_ordinal {
+            Some(next) if next == header.first_ordinal => {}
+            Some(next) if gap && next < header.first_ordinal => {
+                let loss = Loss::of_ranges(&[next..=header.first_ordinal - 1]);
+                self.problem(file, 0, "the records before it are missing".into(), loss);
+            }
+            Some(next) => {
+                let known =
+                    format!("the segment begins with record {}, and it should with {next}", header.first_ordinal);
+                self.problem(file, 0, known, Loss::untold());
+            }
+            None => {}
         }
         let mut unknown = Vec::new();
         let findings = examine_each(self.disk, file, &header, |frame| {
@@ -218,7 +239,7 @@ impl<D: Disk, T: FnMut(Problem)> Verifier<'_, D, T> {
                 let position = Position { next_ordinal, cluster, ..Position::default() };
                 find_header(self.disk, number, node, &position, fault)
             }
-            (None, None) if number == 1 => find_identity(self.disk, file, fault)
+            (_, None) if number == 1 => find_identity(self.disk, file, fault)
                 .and_then(|identity| find_header(self.disk, 1, identity.node, &Position::default(), fault)),
             _ => return Ok(None),
         };
@@ -247,8 +268,9 @@ impl<D: Disk, T: FnMut(Problem)> Verifier<'_, D, T> {
                 format!("{known}: a crash leaves such, and a start removes it; records that were in it would be lost");
             self.problem(file, 0, known, Loss::default());
         } else {
-            self.next_ordinal = None;
-            self.problem(file, 0, known, Loss::untold());
+            self.gap = true;
+            // The next one says what is lost with it.
+            self.problem(file, 0, known, if last { Loss::untold() } else { Loss::default() });
         }
         Ok(())
     }
@@ -310,6 +332,11 @@ impl<D: Disk, T: FnMut(Problem)> Verifier<'_, D, T> {
             self.problem(file, damage.unwrap_or(length), "records of the snapshot are missing".into(), loss);
         }
         Ok(())
+    }
+
+    /// Whether a file is another one of this log: nothing of it can be used where it stands.
+    fn is_misplaced(&self, file: &str, header: &Header) -> bool {
+        segment::number(file) != Some(header.segment) && self.before.is_none_or(|before| before.node == header.node)
     }
 
     fn check_header(&mut self, file: &str, header: &Header) {

@@ -137,8 +137,7 @@ fn start(directory: &Path, draw: u64) -> (Log<FileDisk>, Vec<Record>) {
     let mut log = Log::open(disk, config, identity).expect("a log");
     let mut records = Vec::new();
     let visit = |replay: crate::storage::Replay| {
-        let record = replay.whole()?;
-        records.push(record);
+        records.extend(replay.whole()?);
         Ok(())
     };
     log.replay(visit).expect("whole");

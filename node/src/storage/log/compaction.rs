@@ -105,8 +105,9 @@ impl<D: Disk> Log<D> {
             return Ok(Upkeep::Rest);
         }
         (self.compaction.wanted, self.compaction.lacks) = (false, 0);
-        self.rotate()?;
         self.compaction.covered_bytes = self.stats.history_bytes;
+        self.rotate()?;
+        self.write()?;
         match Writer::begin(&mut self.disk, &self.position.header) {
             Ok(writer) => {
                 self.compaction.writer = Some(writer);

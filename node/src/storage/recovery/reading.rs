@@ -38,8 +38,6 @@ pub(super) struct Reading<'a, D, V> {
     file: &'a str,
     position: &'a mut Position,
     promises: &'a mut Promises,
-    /// Every record so far was said before, in an earlier segment.
-    again: bool,
     /// A snapshot has all that records up to this ordinal say.
     covered: u64,
     durable: Durable,
@@ -70,12 +68,14 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
         visit: &'a mut V,
     ) -> Self {
         position.length = position.header.records_offset();
+        position.promised_bytes = 0;
+        position.begun = position.header.segment > 1;
+        promises.begin();
         let sequence = Sequence::new(position.next_ordinal);
         let (heads, damage) = (Vec::new(), None);
         Reading {
             disk,
             file,
-            again: position.header.segment > 1,
             position,
             promises,
             covered,
@@ -144,13 +144,17 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
         };
         self.heads.push(Some(slot));
         self.position.pass(&record);
-        self.again &= self.promises.note(&record);
-        self.records += u64::from(!self.again);
+        self.position.begun &= self.promises.note(&record);
+        let again = self.position.begun;
+        if again {
+            self.position.promised_bytes = offset + frame.bytes - self.position.header.records_offset();
+        }
+        self.records += u64::from(!again);
         self.synced = self.synced.max(synced_before(ordinal, frame.head.unsynced));
         let covered = ordinal <= self.covered;
         let file = || self.file.into();
         let place = places::in_segment(self.position.segment, offset);
-        let taken = (self.visit)(Replay::Record { record, covered, again: self.again, place });
+        let taken = (self.visit)(Replay::Record { record, covered, again, place });
         taken.map_err(|cause| OpenError::Refused { file: file(), offset, ordinal, cause })
     }
 

@@ -81,7 +81,7 @@ fn reopen(disk: &Double, config: &LogConfig, outcome: &mut Outcome) -> Option<Lo
     outcome.identity = Some(log.identity());
     let mut records = Vec::new();
     let visit = |replay: Replay| {
-        records.push(replay.whole()?);
+        records.extend(replay.whole()?);
         Ok(())
     };
     log.replay(visit).ok()?;

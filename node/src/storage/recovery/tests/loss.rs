@@ -74,10 +74,55 @@ fn reading_goes_on_behind_what_is_lost() {
             }
             let (again, replayed, _) = start_without(&after).expect("and again");
             assert_eq!(again[..seen.len()], seen);
-            assert_eq!((again.len(), replayed.cut_bytes), (seen.len() + 1, 0));
+            let more = again[seen.len()..].iter().filter(|replay| !matches!(replay, Replay::Record { again: true, .. }));
+            assert_eq!((more.count(), replayed.cut_bytes), (1, 0));
         }
     }
     assert!(all.iter().any(|(file, ..)| *file == last));
+}
+
+/// Goal: a file in the middle that is gone, is another one, or is destroyed from end to end costs its records and nothing
+/// else; every start tells of exactly these, and what was promised is known from the next segment on.
+#[test]
+fn a_segment_that_is_lost_is_told() {
+    let (files, records) = whole(1, 25, 200);
+    let last = files.len() as u64;
+    let first_ordinal = |number| Header::decode(&files[&segment::name(number)]).expect("a header").first_ordinal;
+    assert!(last > 4);
+    for (from, to) in [(1, 1), (2, 2), (3, 3), (2, 3), (1, last - 1), (last - 1, last - 1)] {
+        for harm in 0..4 {
+            let mut changed = files.clone();
+            for number in from..=to {
+                let file = segment::name(number);
+                match harm {
+                    0 => drop(changed.remove(&file)),
+                    1 => drop(changed.insert(file, files[&segment::name(last)].clone())),
+                    2 => changed.get_mut(&file).expect("there").fill(0),
+                    _ => changed.get_mut(&file).expect("there").clear(),
+                }
+            }
+            let (seen, replayed, after) = start_without(&changed).expect("the rest is read");
+            let (lost, behind) = (first_ordinal(from), first_ordinal(to + 1));
+            assert_eq!((replayed.lost_records, replayed.lost_segments), (behind - lost, to + 1 - from));
+            let losses = seen.iter().enumerate().filter(|(_, replay)| matches!(replay, Replay::Lost { .. }));
+            let [(place, Replay::Lost { loss, file, .. })] = losses.collect::<Vec<_>>()[..] else {
+                panic!("told once: segments {from} to {to}, harm {harm}")
+            };
+            assert_eq!((place as u64 + 1, file), (lost, &segment::name(from)));
+            assert_eq!((loss.ranges.as_slice(), loss.unknown), (&[(lost, behind - 1)][..], behind - lost));
+            let read = |seen: &[Replay]| -> Vec<Record> {
+                let record = |replay: &Replay| match replay {
+                    Replay::Record { record, .. } => Some(record.clone()),
+                    Replay::Lost { .. } => None,
+                };
+                seen.iter().filter_map(record).collect()
+            };
+            assert_eq!(read(&seen[..place]), records[..place]);
+            assert_eq!(read(&seen[place + 1..]), records[behind as usize - 1..]);
+            let (again, ..) = start_without(&after).expect("and again");
+            assert_eq!(again[..seen.len()], seen);
+        }
+    }
 }
 
 #[test]
@@ -140,7 +185,7 @@ fn records_missing_before_an_empty_segment_are_missed() {
     let (mut files, records) = whole(1, 25, 200);
     let last = last_file(&files);
     let header = Header {
-        cluster: crate::storage::double::CLUSTER,
+        cluster: norn_client::wire::ClusterId::default(),
         node: identity(1).node,
         segment: files.len() as u64 + 1,
         first_ordinal: records.len() as u64 + 1,
@@ -152,8 +197,9 @@ fn records_missing_before_an_empty_segment_are_missed() {
     let ends = offsets(bytes);
     bytes.truncate(ends[ends.len() - 2]);
     let error = refusal(&files);
-    let text = error.to_string();
-    assert!(text.contains("the segment ends before record 26;") && text.contains("; lost: record 26 ("), "{text}");
+    let (text, record) = (error.to_string(), records.len());
+    let (ends, lost) = (format!("the segment ends before record {record};"), format!("; lost: record {record} ("));
+    assert!(text.contains(&ends) && text.contains(&lost), "{text}");
     assert_advice(&error);
 }
 
