@@ -74,6 +74,9 @@ pub const RECORD_BYTES_MAX: usize = 64 << 20;
 /// How far one message may carry an epoch, so that a damaged one cannot exhaust them.
 pub const EPOCH_STEP_MAX: u64 = 1 << 20;
 
+/// More messages of a node to itself in one step are a fault: a stopped node is better than one that only talks to itself.
+pub const LOOPBACKS_MAX: u64 = 1 << 20;
+
 const _: () = assert!(BUCKETS.is_power_of_two() && BUCKETS >= 2);
 const _: () = assert!(PARTITIONS_MAX.is_power_of_two() && PARTITIONS_MAX <= 1 << 16);
 const _: () = assert!(FRAME_BYTES_MAX <= PEER_FRAME_BYTES_MAX, "what a client sends must reach the replicas");

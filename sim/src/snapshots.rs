@@ -11,6 +11,10 @@ impl World {
     pub fn keep_up(&mut self, node: usize) {
         let boot = self.nodes[node].boot;
         let Some(running) = &mut self.nodes[node].running else { return };
+        // The thread of a log does this when all that was appended is told.
+        if !running.places.is_empty() {
+            return;
+        }
         match running.log.upkeep() {
             Ok(log::Upkeep::Rest | log::Upkeep::Again) => {}
             Ok(log::Upkeep::Moved(ranges)) => {

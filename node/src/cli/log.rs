@@ -159,7 +159,9 @@ fn run_repair(directory: &Path, dry_run: bool, json: bool) -> Outcome {
     }
     let left = left.map(|reason| reason.to_string());
     if let Some(reason) = left.as_ref().filter(|_| !json) {
-        say(&format!("no more can be won back ({reason}); the node starts without it, and fetches it from other replicas"))?;
+        say(&format!(
+            "no more can be won back ({reason}); the node starts without it, and fetches it from other replicas"
+        ))?;
     }
     let kept = kept.map(|kept| kept.display().to_string());
     let summary = if json {

@@ -34,6 +34,7 @@ pub mod timers;
 mod tests;
 
 use crate::config::{Config, mutant};
+use crate::limits::LOOPBACKS_MAX;
 use available::{Asks, Hints, WriteAnswer};
 use bodies::Bodies;
 use clocks::Clocks;
@@ -205,8 +206,11 @@ impl Node {
 
     /// Handles what the step caused within the node, then hands out the effects.
     fn settle(&mut self, effects: &mut Vec<Effect>) {
+        let mut messages: u64 = 0;
         loop {
             while let Some(message) = self.outbox.next_loopback() {
+                messages += 1;
+                assert!(messages < LOOPBACKS_MAX, "a step ends: the node keeps talking to itself");
                 self.on_message(self.me, message);
             }
             if let Some(partition) = self.unsent.pop_first() {

@@ -25,6 +25,7 @@ mod disk;
 mod forgetting;
 mod hints;
 mod loss;
+mod waiting;
 
 const CLIENT: ClientId = ClientId(1);
 const PARTITIONS: u32 = 4;

@@ -403,7 +403,10 @@ impl<D: Disk> Log<D> {
             first_ordinal: self.position.next_ordinal,
             slots: segment::slots_for(self.config.segment_bytes, self.promises.count()),
         };
-        assert!(u64::from(self.position.header.slots) > self.promises.count() as u64, "there is room behind the promises");
+        assert!(
+            u64::from(self.position.header.slots) > self.promises.count() as u64,
+            "there is room behind the promises"
+        );
         self.position.length = self.position.header.records_offset();
         self.position.promised_bytes = 0;
         self.promises.begin();

@@ -116,7 +116,8 @@ pub(crate) fn read_identity<D: Disk>(disk: &D, survey: &Survey) -> Result<Option
     if survey.last == 0 {
         return Ok(None);
     }
-    let first = if survey.segments[0] == 1 { read_first_identity(disk, survey.alone()) } else { Err(no_identity(survey)) };
+    let first =
+        if survey.segments[0] == 1 { read_first_identity(disk, survey.alone()) } else { Err(no_identity(survey)) };
     match first {
         Err(OpenError::Disk(error)) => Err(error.into()),
         // Each segment behind it says it again.

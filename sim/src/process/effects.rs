@@ -180,7 +180,6 @@ impl World {
         }
         self.note_durable(node, durable);
         self.step_node(node, Input::Persisted { ticket, places, durable });
-        // After the places: those in older files are told before the node learns that a snapshot takes their place.
         self.keep_up(node);
         self.tell_disk(node);
         self.rot(node);

@@ -120,7 +120,8 @@ pub fn record_bodies() -> Vec<Vec<u8>> {
 pub fn log(count: usize) -> (Bounded, Vec<Record>) {
     let disk = Bounded::new([]);
     let (mut log, replayed) = start(&disk).expect("a fresh log");
-    let mut written: Vec<Record> = replayed.into_iter().filter_map(|replay| replay.whole().expect("a fresh log")).collect();
+    let mut written: Vec<Record> =
+        replayed.into_iter().filter_map(|replay| replay.whole().expect("a fresh log")).collect();
     for batch in records()[..count].chunks(2) {
         log.append(batch).expect("the disk is good");
         log.sync().expect("the disk is good");

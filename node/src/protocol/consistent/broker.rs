@@ -20,6 +20,10 @@ use std::collections::{BTreeMap, BTreeSet};
 const PULL_TASKS_MAX: usize = 1_024;
 /// Probes of one call before it gives up on heads that others are quicker to take.
 const PROBES_MAX: u32 = 10;
+/// Who was woken so often and got nothing rests before it is woken again: others take what there is, or it cannot be had.
+const VAIN_MAX: u32 = 4;
+/// For so long.
+const VAIN_REST_MS: u64 = 20;
 /// Questions whose answers would be given back, remembered at the most.
 const ABANDONED_MAX: usize = 10_000;
 /// The same of those that were answered.
@@ -59,6 +63,8 @@ struct Call {
     tried: BTreeSet<NodeId>,
     probes: u32,
     probed_empty: bool,
+    /// How often it was woken since it rested.
+    vain: u32,
     look_first: bool,
     unavailable: u32,
     wait_until_us: u64,
@@ -174,6 +180,7 @@ impl Node {
                 tried: BTreeSet::new(),
                 probes: 0,
                 probed_empty: false,
+                vain: 0,
                 // Nobody here asked for these queues lately, so nobody told this node of their heads.
                 look_first: !strange.is_empty(),
                 unavailable: 0,
@@ -209,6 +216,8 @@ impl Node {
                 self.finish_claim(number);
             } else if !call.probed_empty {
                 self.probe(number);
+            } else if waits && call.vain >= VAIN_MAX {
+                self.rest(number);
             } else if waits && self.broker.parked_count < WAITERS_MAX {
                 self.park(number);
             } else {
@@ -420,6 +429,15 @@ impl Node {
         self.set_claim_timer(number);
     }
 
+    /// Does not look for a moment.
+    fn rest(&mut self, number: u64) {
+        let call = self.broker.calls.get_mut(&number).expect("under way");
+        call.vain = 0;
+        call.tried.clear();
+        call.phase = Phase::Pausing;
+        self.timers.set(Key::Claim(number), self.now.mono_after_ms(VAIN_REST_MS));
+    }
+
     /// Work may come: the nodes are told that somebody waits.
     fn park(&mut self, number: u64) {
         self.timers.cancel(Key::Claim(number));
@@ -456,6 +474,7 @@ impl Node {
             self.timers.cancel(Key::Park(number));
             if let Some(call) = self.broker.calls.get_mut(&number) {
                 call.tried.clear();
+                call.vain += 1;
             }
             self.pursue(number);
         }
@@ -553,7 +572,7 @@ impl Node {
     pub(in crate::protocol) fn conclude_pulls(&mut self, own: u64) {
         let now_us = self.now.mono_us;
         let Some(Ask::Probe(state)) = self.asks.get(own) else { return };
-        let led: Vec<PartitionId> = self.partitions.keys().copied().filter(|id| self.may_append(*id)).collect();
+        let led: Vec<PartitionId> = self.partitions.keys().copied().filter(|id| self.may_grant(*id)).collect();
         // A task whose body is lost is there, and cannot be granted.
         let hides =
             |partition: &PartitionId| self.hides_work(*partition, &state.queues) || self.bodies_lost(*partition) > 0;

@@ -67,7 +67,7 @@ impl Node {
         self.grants.sessions.insert(number, session);
         self.grants.by_ask.insert((from, ask), number);
         let recalled = self.recall(number, &claim, max);
-        if !recall && recalled < max && !self.stopping {
+        if !recall && recalled < max {
             self.grant(number, &claim, max - recalled);
         }
         if self.grants.sessions[&number].pending == 0 {
@@ -83,7 +83,7 @@ impl Node {
         let knows =
             |replica: &Partition| replica.register.leading().is_some() && replica.register.knows_claim(&claim.claim);
         let known = self.partitions.iter().filter(|(_, replica)| knows(replica)).map(|(id, _)| *id);
-        let led: Vec<PartitionId> = known.filter(|id| self.may_grant(*id)).collect();
+        let led: Vec<PartitionId> = known.filter(|id| self.may_renew(*id)).collect();
         let mut recalled = 0;
         for partition in led {
             let Partition { register, store, .. } = &self.partitions[&partition];
@@ -169,8 +169,7 @@ impl Node {
         let (mut count, mut bytes) = (0, 0);
         while count < max && bytes < CLAIM_BYTES_MAX {
             let Some(((_, id), partition)) = self.heads.best(queues, &out) else { break };
-            let full = self.partitions[&partition].register.table.cells.len() >= CELLS_MAX;
-            if full || !self.may_grant(partition) {
+            if !self.may_grant(partition) {
                 out.insert(partition);
                 continue;
             }
@@ -195,8 +194,16 @@ impl Node {
         picked
     }
 
-    /// Whether a leader may append more grants now: not too many wait for replicas without holes.
-    fn may_grant(&self, partition: PartitionId) -> bool {
+    /// Whether this node grants tasks of a partition now: it leads it and goes on with that, has room for more claims, and not
+    /// too many wait for replicas without holes. Where it does not, it tells nobody of heads either: who is told, asks.
+    pub(in crate::protocol) fn may_grant(&self, partition: PartitionId) -> bool {
+        self.may_renew(partition)
+            && !self.stopping
+            && self.partitions[&partition].register.table.cells.len() < CELLS_MAX
+    }
+
+    /// Whether claims that are held already may be given again now.
+    fn may_renew(&self, partition: PartitionId) -> bool {
         let register = &self.partitions[&partition].register;
         let behind = |heeded| register.viewstamp.length - heeded >= OPS_UNCOMMITTED_MAX;
         self.may_append(partition) && register.leading().is_some_and(|leading| !behind(leading.heeded))

@@ -83,7 +83,7 @@ impl Node {
         let heads = self.heads.queues.get(queue)?;
         // Of what may have been forgotten nothing is granted, nor promised.
         let granted = |(rank, partition): &&(Rank, PartitionId)| {
-            self.may_append(*partition) && !self.partitions[partition].may_be_a_ghost(&rank.1)
+            self.may_grant(*partition) && !self.partitions[partition].may_be_a_ghost(&rank.1)
         };
         let ((priority, id), _) = heads.heads.iter().find(granted)?;
         Some(Head { priority: priority.0, id: *id, count: self.heads.count(queue) })

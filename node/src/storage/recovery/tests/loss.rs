@@ -74,7 +74,8 @@ fn reading_goes_on_behind_what_is_lost() {
             }
             let (again, replayed, _) = start_without(&after).expect("and again");
             assert_eq!(again[..seen.len()], seen);
-            let more = again[seen.len()..].iter().filter(|replay| !matches!(replay, Replay::Record { again: true, .. }));
+            let more =
+                again[seen.len()..].iter().filter(|replay| !matches!(replay, Replay::Record { again: true, .. }));
             assert_eq!((more.count(), replayed.cut_bytes), (1, 0));
         }
     }
