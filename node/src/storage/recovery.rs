@@ -23,7 +23,7 @@ use super::frame::Fault;
 use super::log::Identity;
 use super::promises::Promises;
 use super::reader::{Frame, Next, READ_BYTES, Reader};
-use super::segment::{self, FORMAT_VERSION, HEADER_BYTES, Header, HeaderFault};
+use super::segment::{self, FORMAT_VERSION, FORMAT_VERSION_MIN, HEADER_BYTES, Header, HeaderFault};
 use super::sequence::Turn;
 use super::slot::{SLOT_BYTES, Slot};
 use super::snapshot;
@@ -599,7 +599,7 @@ pub(crate) fn header_fault(fault: HeaderFault) -> String {
     match fault {
         HeaderFault::Broken(known) => known.into(),
         HeaderFault::Format(found) => {
-            format!("the file has format version {found}, this program knows {FORMAT_VERSION}")
+            format!("the file has format version {found}, this program knows {FORMAT_VERSION_MIN} to {FORMAT_VERSION}")
         }
         HeaderFault::Records(found) => {
             format!("the file has records of version {found}, this program knows {RECORD_VERSION}")

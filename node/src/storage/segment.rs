@@ -9,7 +9,9 @@ pub(crate) const MAGIC: [u8; 8] = *b"NORN-WAL";
 /// First bytes of every snapshot.
 pub(crate) const SNAPSHOT_MAGIC: [u8; 8] = *b"NORN-SNP";
 /// Version of the header and of frames.
-pub(crate) const FORMAT_VERSION: u16 = 2;
+pub(crate) const FORMAT_VERSION: u16 = 3;
+/// The oldest format that is read: in it no segment says promises again.
+pub(crate) const FORMAT_VERSION_MIN: u16 = 2;
 /// Bytes of a header: a sector of its own, so that no write of a head comes near it.
 pub(crate) const HEADER_BYTES: usize = 512;
 /// Where the header's checksum stands.
@@ -145,7 +147,7 @@ impl Header {
         // Where the checksum stands in another format is not known here, so this comes first. Version 0 never was;
         // zeroes are what a crash leaves.
         let format = if bytes.len() < 10 { 0 } else { u16::from_be_bytes(field(bytes, 8)) };
-        if magic && format != 0 && format != FORMAT_VERSION {
+        if magic && format != 0 && !(FORMAT_VERSION_MIN..=FORMAT_VERSION).contains(&format) {
             return Err(HeaderFault::Format(format));
         }
         if bytes.len() < HEADER_BYTES {
