@@ -64,6 +64,10 @@ impl<'a> Restorer<'a> {
                 let deferred = if kind == GENESIS { std::mem::take(&mut self.deferred) } else { Vec::new() };
                 deferred.iter().try_for_each(|lost| self.lose_deferred(lost))
             }
+            Replay::Promised { before } => {
+                self.doubts.retain(|_, doubt| doubt.ordinal >= before);
+                Ok(())
+            }
             Replay::Lost { file, offset, loss } => self.lose(&format!("{file} at byte {offset}"), &loss),
         }
     }

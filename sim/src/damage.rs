@@ -43,18 +43,16 @@ impl World {
         let disk = self.nodes[node].disk.copy();
         // A log that was never finished is not there yet, and has nothing to lose.
         let Ok(records) = replay(&disk) else { return };
-        let targets = targets(&disk);
-        let lost = if forgetful { self.forgotten(&targets) } else { self.strike(&targets) };
-        self.nodes[node].flipped |= !lost.is_empty();
-        for target in &lost {
-            let place = target.offset + self.randoms.faults.below(target.bytes);
-            let change = self.randoms.faults.between(1, 255) as u8;
-            self.nodes[node].disk.flip(&target.file, place, change);
+        let segments = lasting_segments(&disk);
+        if !forgetful && segments.len() > 1 && self.randoms.faults.chance(1, 4) {
+            self.lose_segment(node, &segments);
+        } else {
+            self.flip(node, &targets(&disk), forgetful);
         }
         let disk = self.nodes[node].disk.copy();
         let left = match replay(&disk) {
             Ok(left) => left,
-            Err(reason) => return self.fail("damage", format!("node {node} cannot do without {lost:?}: {reason}")),
+            Err(reason) => return self.fail("damage", format!("node {node} cannot do with what is left: {reason}")),
         };
         let mut still = left.iter().peekable();
         let lost: Vec<Record> = records.into_iter().filter(|record| still.next_if_eq(&record).is_none()).collect();
@@ -63,6 +61,30 @@ impl World {
             self.count("fault: damage");
             self.damaged = Some(node);
             self.tell(Happening::Damaged { node, lost: &lost, left: &left });
+        }
+    }
+
+    /// Harms records so that none of them can be read.
+    fn flip(&mut self, node: usize, targets: &[Target], forgetful: bool) {
+        let lost = if forgetful { self.forgotten(targets) } else { self.strike(targets) };
+        self.nodes[node].flipped |= !lost.is_empty();
+        for target in &lost {
+            let place = target.offset + self.randoms.faults.below(target.bytes);
+            let change = self.randoms.faults.between(1, 255) as u8;
+            self.nodes[node].disk.flip(&target.file, place, change);
+        }
+    }
+
+    /// Nothing is left of a segment, or of some in a row.
+    fn lose_segment(&mut self, node: usize, segments: &[String]) {
+        let first = self.randoms.faults.below(segments.len() as u64) as usize;
+        let count = if self.randoms.faults.chance(3, 4) { 1 } else { self.randoms.faults.between(1, 3) as usize };
+        for file in &segments[first..(first + count).min(segments.len())] {
+            let other = segments.iter().rfind(|other| *other != file).expect("there are two");
+            let harm = self.nodes[node].disk.clone().lose(file, other, &mut self.randoms.faults);
+            self.line(format_args!("n{node} loses {file}: {harm:?}"));
+            self.count("fault: segment lost");
+            self.nodes[node].flipped = true;
         }
     }
 
@@ -131,6 +153,18 @@ fn replay(disk: &SimDisk) -> Result<Vec<Record>, String> {
     });
     replayed.map_err(|error| error.to_string())?;
     Ok(records)
+}
+
+/// Segments that can be lost without more than what other replicas have: what was promised is said again behind each.
+fn lasting_segments(disk: &SimDisk) -> Vec<String> {
+    let files = disk.list().expect("a copy has no troubles");
+    let newest = files.iter().filter(|file| file.ends_with(".snapshot")).max();
+    let counts = |file: &&String| newest.is_none_or(|newest| file[..16] >= newest[..16]);
+    let mut segments: Vec<String> =
+        files.iter().filter(|file| file.ends_with(".log")).filter(counts).cloned().collect();
+    // The last one has votes that stand nowhere else, and what the one before has may not all be said again in it yet.
+    segments.truncate(segments.len().saturating_sub(2));
+    segments
 }
 
 /// What can be lost so that it is missed: not the last batch, which looks as if a crash had torn it.

@@ -351,18 +351,9 @@ async fn lost_facts_of_a_snapshot_are_learned_again() {
     until("there is a snapshot", || !log.files(".snapshot").is_empty());
     cluster.kill(DAMAGED);
     let newest = log.files(".snapshot").pop().expect("there is one");
-    let (entries, whole) = (log.entries(), log.save());
-    let within: Vec<Entry> = entries.iter().filter(|entry| entry.file == newest).cloned().collect();
-    // The log goes on in segments that may hold another vote.
-    let is_voted_later = |vote: &Entry| {
-        let mut others = entries.iter().filter(|entry| entry.file != newest && entry.kind == "vote");
-        others.any(|entry| entry.partition == vote.partition)
-    };
-    let vote = within.iter().find(|entry| entry.kind == "vote" && !is_voted_later(entry)).expect("a last vote");
-    log.flip(&newest, vote.last_byte());
-    refused(&cluster, &[&format!("vote of partition {}", vote.partition.expect("it is of a replica"))]);
-    log.restore(&whole);
-
+    let within: Vec<Entry> = log.entries().into_iter().filter(|entry| entry.file == newest).collect();
+    // The segment behind it says that again.
+    log.flip(&newest, within.iter().find(|entry| entry.kind == "vote").expect("there are votes").last_byte());
     // Its end stands twice.
     let lost = middle(&within, "facts");
     let end = within.iter().find(|entry| entry.kind == "end").expect("it has one");
@@ -393,61 +384,76 @@ fn lose_with_head(log: &Log, lost: &Entry) {
     assert_eq!(unknown, 1);
 }
 
-/// Each partition that another node leads gets a leader by the vote of the one whose log is to be damaged.
-async fn vote(cluster: &mut Cluster) {
-    cluster.kill(DAMAGED);
-    cluster.wait_led(&[0, 1], &[0, 1]).await;
-    cluster.restart(DAMAGED);
-    cluster.wait_ready(DAMAGED);
-    for other in [0, 1] {
-        let rest = [1 - other, DAMAGED];
-        cluster.kill(other);
-        cluster.wait_led(&rest, &rest).await;
-        cluster.restart(other);
-        cluster.wait_ready(other);
-        cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;
-    }
+/// All replicas recover: nobody can say what they lost.
+fn all_recover() -> BTreeMap<u64, Health> {
+    (0..PARTITIONS as u64).map(|partition| (partition, Health::Recovering)).collect()
 }
 
 /// Nobody can say what a record was that is lost with both heads: the node starts if all that must not be forgotten was
-/// said again behind it, and then all of its replicas recover.
+/// said again behind it, as it is at the beginning of each segment, and then all of its replicas recover.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_that_nobody_can_name_is_healed_if_all_promises_were_renewed() {
+async fn a_record_that_nobody_can_name_is_healed_if_promises_are_said_again_behind_it() {
     let (mut cluster, load) = three(&[]).await;
     cluster.kill(DAMAGED);
     let log = Log::of(&cluster, DAMAGED);
-    let (entries, whole) = (log.entries(), log.save());
-    let lost = middle(&entries, "facts");
+    let (entries, segments, whole) = (log.entries(), log.segments(), log.save());
+    let in_last: Vec<Entry> = entries.iter().filter(|entry| Some(&entry.file) == segments.last()).cloned().collect();
+    let lost = middle(&in_last, "facts");
     lose_with_head(&log, &lost);
-    let unreplaced_now = unreplaced(&entries, &lost);
-    assert!(!unreplaced_now.is_empty(), "nobody voted meanwhile");
+    let unreplaced = unreplaced(&entries, &lost);
+    assert!(!unreplaced.is_empty(), "nobody voted meanwhile");
     let stderr = refused(&cluster, &["which nothing behind it replaces"]);
     let named = |(partition, kind): &(Option<u64>, &str)| {
         let owner = partition.map_or("the node itself".to_owned(), |partition| format!("partition {partition},"));
         stderr.contains(&format!("a {kind} of {owner}"))
     };
-    assert!(unreplaced_now.iter().any(named), "{unreplaced_now:?} in {stderr}");
+    assert!(unreplaced.iter().any(named), "{unreplaced:?} in {stderr}");
     log.restore(&whole);
-    cluster.restart(DAMAGED);
-    cluster.wait_ready(DAMAGED);
-    cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;
 
-    let deadline = Instant::now() + PATIENCE;
-    let entries = loop {
-        vote(&mut cluster).await;
+    let before: Vec<Entry> = entries.into_iter().filter(|entry| Some(&entry.file) != segments.last()).collect();
+    lose_with_head(&log, &middle(&before, "facts"));
+    heals(&mut cluster, &all_recover()).await;
+    counts_again(cluster, load).await;
+}
+
+/// What is done to the files of a log.
+type Harm = fn(&Log, &[String], &BTreeMap<String, Vec<u8>>);
+
+/// Files in the middle that are gone, are each other's, or have neither a header nor a first record: the node says what it
+/// lost, and the others give it back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_segments_are_fetched_again() {
+    let harms: [(&str, Harm); 4] = [
+        ("the first is deleted", |log, segments, _| {
+            fs::remove_file(log.path(&segments[0])).expect("it can be removed");
+        }),
+        ("one in the middle is deleted", |log, segments, _| {
+            fs::remove_file(log.path(&segments[segments.len() - 2])).expect("it can be removed");
+        }),
+        ("two are swapped", |log, segments, whole| {
+            let (one, other) = (&segments[segments.len() - 3], &segments[segments.len() - 2]);
+            fs::write(log.path(one), &whole[other]).expect("it can be written");
+            fs::write(log.path(other), &whole[one]).expect("it can be written");
+        }),
+        ("one is zeroes", |log, segments, whole| {
+            let file = &segments[segments.len() - 2];
+            fs::write(log.path(file), vec![0; whole[file].len()]).expect("it can be written");
+        }),
+    ];
+    let (mut cluster, mut load) = three(&["compact_bytes=1073741824"]).await;
+    load.enqueue(TASKS).await;
+    for (harm, done) in harms {
         cluster.kill(DAMAGED);
-        let entries = log.entries();
-        if unreplaced(&entries, &lost).is_empty() {
-            break entries;
-        }
-        assert!(Instant::now() < deadline, "not replaced: {:?}", unreplaced(&entries, &lost));
-        cluster.restart(DAMAGED);
-        cluster.wait_ready(DAMAGED);
+        let log = Log::of(&cluster, DAMAGED);
+        let (segments, whole) = (log.segments(), log.save());
+        assert!(segments.len() > 3, "{segments:?}");
+        done(&log, &segments, &whole);
+        let lost: u64 = problems(&log).iter().filter_map(|problem| problem["lost"]["unknown"].as_u64()).sum();
+        assert!(lost > 0, "{harm}: a verification says so");
+        heals(&mut cluster, &all_recover()).await;
         cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;
-    };
-    let lost = entries.iter().find(|entry| entry.ordinal == lost.ordinal).expect("it is whole again");
-    lose_with_head(&log, lost);
-    heals(&mut cluster, &(0..PARTITIONS as u64).map(|partition| (partition, Health::Recovering)).collect()).await;
+        load.enqueue(MORE).await;
+    }
     counts_again(cluster, load).await;
 }
 
@@ -480,7 +486,7 @@ async fn what_nobody_gives_back_is_refused_while_the_others_serve() {
     let log = Log::of(&cluster, DAMAGED);
     let (entries, segments, whole) = (log.entries(), log.segments(), log.save());
     assert!(segments.len() > 2, "{segments:?}");
-    for kind in ["vote", "mark", "boot", "identity", "genesis"] {
+    for kind in ["vote", "mark", "boot"] {
         let lost = last(&entries, kind);
         log.flip(&lost.file, lost.last_byte());
         names_lost(&log, &lost);
@@ -488,19 +494,16 @@ async fn what_nobody_gives_back_is_refused_while_the_others_serve() {
         refused(&cluster, &[&format!("{kind} of {owner}")]);
         log.restore(&whole);
     }
-    log.flip(&segments[0], HEADER_BYTES - 2);
-    log.flip(&segments[0], last(&entries, "identity").last_byte());
-    refused(&cluster, &[&segments[0], "the checksum of the header does not match", "restore the file from a copy"]);
+    // Behind the last segment there is none that says what is lost with it.
+    let (before, end) = (&segments[segments.len() - 2], segments.last().expect("there is one"));
+    let first = entries.iter().find(|entry| entry.file == *end).expect("it has records");
+    log.flip(end, HEADER_BYTES - 2);
+    log.flip(end, first.last_byte());
+    refused(&cluster, &[end, "the checksum of the header does not match", "restore the file from a copy"]);
     log.restore(&whole);
-    for number in [0, 1] {
-        fs::remove_file(log.path(&segments[number])).expect("it can be removed");
-        let missing = format!("{} should come before it and is missing", segments[number]);
-        refused(&cluster, &[&segments[number + 1], &missing, "put back the files that are missing"]);
-        log.restore(&whole);
-    }
-    fs::write(log.path(&segments[1]), &whole[&segments[2]]).expect("it can be written");
-    fs::write(log.path(&segments[2]), &whole[&segments[1]]).expect("it can be written");
-    refused(&cluster, &[&segments[1], "it is that of segment 3", "restore the right file"]);
+    fs::write(log.path(end), &whole[before]).expect("it can be written");
+    refused(&cluster, &[end, "it is that of segment", "restore the right file"]);
+    log.restore(&whole);
 
     load.enqueue(MORE).await;
     for index in [0, 1] {

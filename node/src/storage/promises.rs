@@ -24,8 +24,7 @@ impl Promises {
 
     /// Takes note of a record in the log. Whether it was said before, word for word, and not in this segment.
     pub fn note(&mut self, record: &Record) -> bool {
-        let Some(rank) = rank(record) else { return false };
-        let key = (rank, Owner::of(record));
+        let Some(key) = key(record) else { return false };
         let first = self.here.insert(key);
         let before = self.said.insert(key, record.clone());
         first && before.as_ref() == Some(record)
@@ -40,6 +39,18 @@ impl Promises {
     pub fn unsaid(&self) -> Vec<Record> {
         self.said.iter().filter(|(key, _)| !self.here.contains(*key)).map(|(_, record)| record.clone()).collect()
     }
+}
+
+/// Whether a record may stand behind another one in what is said again; the first one says which node this is.
+pub(crate) fn follows(record: &Record, before: Option<&Record>) -> bool {
+    match before {
+        None => matches!(record, Record::Identity { .. }),
+        Some(before) => key(record) > key(before),
+    }
+}
+
+fn key(record: &Record) -> Option<(u8, Owner)> {
+    rank(record).map(|rank| (rank, Owner::of(record)))
 }
 
 /// Place among what is said again: what the next ones are read with comes first. None for all that comes back otherwise.

@@ -79,7 +79,7 @@ pub(crate) struct Position {
     pub length: u64,
     /// Bytes of the promises that it begins with.
     pub promised_bytes: u64,
-    /// It has nothing else, and not all of them are sure to be there.
+    /// It has nothing else, as far as can be told, and not all of them are sure to be there.
     pub begun: bool,
     /// Ordinal of the next record.
     pub next_ordinal: u64,
@@ -204,6 +204,11 @@ pub enum Replay {
         /// Where it is; none where no place has such numbers.
         place: Option<Place>,
     },
+    /// What is promised has been said again by now: nothing that was lost of promises before that record matters any more.
+    Promised {
+        /// The ordinal.
+        before: u64,
+    },
     /// Records that are not there, told between the one before and the one after them.
     Lost {
         /// The file.
@@ -220,6 +225,7 @@ impl Replay {
     pub fn whole(self) -> Result<Option<Record>, String> {
         match self {
             Replay::Record { record, again, .. } => Ok((!again).then_some(record)),
+            Replay::Promised { .. } => Ok(None),
             Replay::Lost { .. } => Err("all of the log is needed".into()),
         }
     }

@@ -213,7 +213,17 @@ impl<D: Disk> Log<D> {
             self.scrub.reading = None;
         }
         if self.scrub.reading.is_none() {
-            let Some((number, file)) = still.into_iter().find(|(number, _)| *number > self.scrub.last) else {
+            let next = still.into_iter().find(|(number, _)| *number > self.scrub.last);
+            let expected = (self.scrub.last / 2 + 1) * 2;
+            let behind = next.map_or(self.position().segment.saturating_mul(2), |(number, _)| number);
+            // A snapshot may begin anywhere.
+            if behind.is_multiple_of(2) && expected < behind {
+                let (file, known) = (segment::name(expected / 2), "the file is not there".into());
+                scrubbed.rot = Some(Rot { file, offset: 0, known, owners: None });
+                self.scrub.last = expected;
+                return Ok(());
+            }
+            let Some((number, file)) = next else {
                 let lacked = self.bodies_lacked();
                 scrubbed.mends = lacked < self.scrub.lacked;
                 scrubbed.over = true;

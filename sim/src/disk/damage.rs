@@ -79,6 +79,30 @@ impl SimDisk {
         self.0.borrow().is_settled()
     }
 
+    /// A file is gone, has the bytes of another one, or none of its own. None of its records is left.
+    pub fn lose(&self, file: &str, other: &str, random: &mut Random) -> Harm {
+        let mut directory = self.0.borrow_mut();
+        assert!(directory.is_settled(), "damage is done to bytes at rest");
+        let (lost, others) = (directory.names[file], directory.names[other]);
+        let bytes = directory.files[&others].durable.clone();
+        let lost_file = directory.files.get_mut(&lost).expect("names name files");
+        match random.below(3) {
+            0 => {
+                directory.names.remove(file);
+                directory.names_durable.remove(file);
+                Harm::Deleted
+            }
+            1 => {
+                lost_file.damage(|durable| *durable = bytes);
+                Harm::Swapped
+            }
+            _ => {
+                lost_file.damage(|durable| durable.fill(0));
+                Harm::ZeroedBlock
+            }
+        }
+    }
+
     /// Damages what is on the disk, somewhere. None if there is nothing that could be damaged so: no second file, no
     /// earlier sector, only zeroes already. No process may be using the disk, and a crash must have settled what it left.
     pub fn damage(&self, harm: Harm, random: &mut Random) -> Option<Damage> {

@@ -32,7 +32,7 @@ pub struct Running {
     pub(crate) log: log::Log<SimDisk>,
     appended: Ticket,
     /// Where records of facts are that are not reported as durable yet.
-    places: VecDeque<(Ticket, Vec<Option<Place>>)>,
+    pub places: VecDeque<(Ticket, Vec<Option<Place>>)>,
     syncing: bool,
     sync_began_us: u64,
     pub(crate) gauge: DiskGauge,

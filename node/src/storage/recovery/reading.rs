@@ -7,12 +7,13 @@ use super::super::disk::Disk;
 use super::super::examine::{Findings, Loss, examine, read_heads};
 use super::super::frame::{Head, synced_before};
 use super::super::places;
-use super::super::promises::Promises;
+use super::super::promises::{self, Promises};
 use super::super::reader::{Frame, Next, Reader};
 use super::super::sequence::{Sequence, Turn};
 use super::super::slot::Slot;
 use super::{OpenError, Position, Replay, decode, describe, describe_turn};
 use crate::limits::RECORD_BYTES_MAX;
+use crate::protocol::record::Record;
 
 /// No segment has records behind this, and what is appended here still has a place that fits the field of a head.
 const END_MAX: u64 = 3 << 30;
@@ -38,6 +39,8 @@ pub(super) struct Reading<'a, D, V> {
     file: &'a str,
     position: &'a mut Position,
     promises: &'a mut Promises,
+    /// The last one of those that the segment begins with.
+    promise: Option<Record>,
     /// A snapshot has all that records up to this ordinal say.
     covered: u64,
     durable: Durable,
@@ -78,6 +81,7 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
             file,
             position,
             promises,
+            promise: None,
             covered,
             durable,
             visit,
@@ -144,11 +148,14 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
         };
         self.heads.push(Some(slot));
         self.position.pass(&record);
-        self.position.begun &= self.promises.note(&record);
-        let again = self.position.begun;
-        if again {
+        let known = self.promises.note(&record);
+        if self.position.begun && promises::follows(&record, self.promise.as_ref()) {
             self.position.promised_bytes = offset + frame.bytes - self.position.header.records_offset();
+            self.promise = Some(record.clone());
+        } else {
+            self.end_promises()?;
         }
+        let again = known && self.position.begun;
         self.records += u64::from(!again);
         self.synced = self.synced.max(synced_before(ordinal, frame.head.unsynced));
         let covered = ordinal <= self.covered;
@@ -156,6 +163,17 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
         let place = places::in_segment(self.position.segment, offset);
         let taken = (self.visit)(Replay::Record { record, covered, again, place });
         taken.map_err(|cause| OpenError::Refused { file: file(), offset, ordinal, cause })
+    }
+
+    /// All that was promised before this segment has been said in it, or it is of a format that does not say it.
+    fn end_promises(&mut self) -> Result<(), OpenError> {
+        self.position.begun = false;
+        if self.promise.take().is_none() {
+            return Ok(());
+        }
+        let (offset, ordinal) = (self.position.length, self.position.next_ordinal);
+        let told = (self.visit)(Replay::Promised { before: self.position.header.first_ordinal });
+        told.map_err(|cause| OpenError::Refused { file: self.file.into(), offset, ordinal, cause })
     }
 
     /// The file ends. What should have been before that is lost.
@@ -172,6 +190,9 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
         };
         if last >= next {
             self.lose(last)?;
+        }
+        if self.position.begun && matches!(self.durable, Durable::Until(_) | Durable::UpToGap) {
+            self.end_promises()?;
         }
         let untold = self.damage.is_some() && self.durable == Durable::All;
         match self.damage.take() {

@@ -32,8 +32,8 @@ impl Survey {
 }
 
 /// Whether a segment's header says what its name says.
-fn is_called_right<D: Disk>(disk: &D, file: &str, number: u64) -> Result<bool, DiskError> {
-    Ok(read_header(disk, file)?.is_ok_and(|header| header.segment == number))
+fn is_called_right<D: Disk>(disk: &D, number: u64) -> Result<bool, DiskError> {
+    Ok(read_header(disk, &segment::name(number))?.is_ok_and(|header| header.segment == number))
 }
 
 /// Checks the names of all segments and snapshots.
@@ -42,6 +42,8 @@ pub(crate) fn survey<D: Disk>(disk: &D) -> Result<Survey, OpenError> {
     let newest = files.iter().filter_map(|file| snapshot::number(file)).max();
     let mut survey = Survey { snapshot: newest.is_some(), first: newest.unwrap_or(1), ..Survey::default() };
     survey.last = survey.first - 1;
+    // The last one: the first file that is missing there, and the file behind it.
+    let mut gap = None;
     for file in files {
         let superseded = snapshot::number(&file).is_some_and(|number| number < survey.first);
         if superseded || snapshot::is_partial(&file) || segment::is_partial(&file) {
@@ -58,14 +60,20 @@ pub(crate) fn survey<D: Disk>(disk: &D) -> Result<Survey, OpenError> {
             survey.obsolete.push(file);
             continue;
         }
-        let expected = survey.last + 1;
-        // What is lost in a gap is told in the replay. A file that may just be called so makes no gap.
-        if number != expected && !is_called_right(disk, &file, number)? {
-            let known = format!("{} should come before it and is missing", segment::name(expected));
-            return Err(OpenError::Names { file, known });
+        if number != survey.last + 1 {
+            gap = Some((segment::name(survey.last + 1), file));
         }
         survey.last = number;
         survey.segments.push(number);
+    }
+    // What is lost in a gap is told in the replay. A file that may just be called so makes no gap.
+    if let Some((missing, file)) = gap {
+        let mut behind = survey.segments.iter().rev().take_while(|number| segment::name(**number) >= file);
+        let known = format!("{missing} should come before it and is missing");
+        let is_one_right = behind.try_fold(false, |right, number| Ok(right || is_called_right(disk, *number)?));
+        if !is_one_right.map_err(OpenError::Disk)? {
+            return Err(OpenError::Names { file, known });
+        }
     }
     survey.obsolete.reverse();
     if survey.snapshot && survey.last < survey.first {

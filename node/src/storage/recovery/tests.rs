@@ -34,8 +34,11 @@ fn start(files: &Files) -> Result<(Vec<Record>, Replayed, Files), OpenError> {
     let mut log = Log::open(disk.clone(), SMALL, || identity(99))?;
     let mut records = Vec::new();
     let replayed = log.replay(|replay: Replay| {
-        let Replay::Record { record, .. } = replay else { return Err("all of the log is needed".into()) };
-        records.push(record);
+        match replay {
+            Replay::Record { record, .. } => records.push(record),
+            Replay::Promised { .. } => {}
+            Replay::Lost { .. } => return Err("all of the log is needed".into()),
+        }
         Ok(())
     })?;
     Ok((records, replayed, disk.files()))

@@ -41,6 +41,7 @@ fn read_back(bytes: &[u8]) -> Result<(Summary, Vec<Record>, Vec<Loss>), OpenErro
                 assert!(!covered && losses.is_empty());
                 found.push(record);
             }
+            Replay::Promised { .. } => panic!("only segments say so"),
             Replay::Lost { loss, .. } => losses.push(loss),
         }
         Ok(())

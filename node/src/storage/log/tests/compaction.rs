@@ -25,7 +25,7 @@ impl Host {
         let mut log = Log::open(disk.clone(), CONFIG, || identity(1))?;
         let (mut items, mut from_log) = (BTreeSet::new(), 0);
         log.replay(|replay| match replay {
-            Replay::Record { again: true, .. } => Ok(()),
+            Replay::Record { again: true, .. } | Replay::Promised { .. } => Ok(()),
             Replay::Record { record: Record::Mark { time_ms, .. }, covered, .. } => {
                 if !items.insert(time_ms) && !covered {
                     return Err(format!("item {time_ms} twice"));
