@@ -293,11 +293,24 @@ fn replaceable_end(log: &Log) -> Vec<Entry> {
     end
 }
 
+/// Nothing is written to the log for the time of several heartbeats: the others have heard how far it is durable.
+fn heard_out(log: &Log) {
+    let mut before = BTreeMap::new();
+    until("the log is still", || {
+        let now = log.save();
+        let still = now == before;
+        before = now;
+        std::thread::sleep(Duration::from_millis(500));
+        still
+    });
+}
+
 /// Cuts the end off the log of the damaged node, of which other replicas can give back everything; what is known to be lost.
 async fn truncate(cluster: &mut Cluster, load: &mut Load) -> Vec<Entry> {
     let log = Log::of(cluster, DAMAGED);
     let deadline = Instant::now() + PATIENCE;
     let (cut, lost) = loop {
+        heard_out(&log);
         cluster.kill(DAMAGED);
         let cut = replaceable_end(&log);
         let synced = cut.iter().map(|entry| entry.synced).max().unwrap_or(0);
