@@ -33,10 +33,10 @@ pub enum Command {
     },
     /// Makes a damaged log one that starts, as far as that can be done without dropping a good record or inventing one.
     ///
-    /// Files get the names that their headers say, damaged headers and heads are written anew, a torn end is cut, and an
-    /// empty segment is put where one is missing: the node then fetches from other replicas what is lost. A copy of every
-    /// file that is touched is kept in a directory inside the data directory. Nothing is done where a vote, a mark or the
-    /// identity of the node is lost that nothing replaces.
+    /// Files get the names that their headers say, damaged headers and heads are written anew, and a torn end is cut. What is
+    /// lost all the same is said, and the node fetches it from other replicas. A copy of every file that is touched is kept in
+    /// a directory inside the data directory. Nothing is done where a vote, a mark or the identity of the node is lost that
+    /// nothing replaces.
     Repair {
         /// Data directory.
         directory: PathBuf,
