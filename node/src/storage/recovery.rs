@@ -246,19 +246,7 @@ pub(crate) fn replay<D: Disk>(
     // The first file of those that are not there, or not to be used, and why.
     let mut gap: Option<(String, String)> = None;
     if let Some(number) = survey.snapshot() {
-        let mut visit = |replay: Replay| {
-            if let Replay::Record { record, .. } = &replay {
-                promises.note(record);
-            }
-            visit(replay)
-        };
-        let summary = snapshot::read(disk, number, &mut visit)?;
-        position.cluster = summary.header.cluster;
-        position.next_ordinal = summary.header.first_ordinal;
-        replayed.snapshot_records = summary.records;
-        replayed.snapshot_bytes = summary.bytes;
-        replayed.lost_records = summary.lost_records;
-        covered = summary.covered;
+        covered = read_snapshot(disk, number, (&mut position, promises), &mut replayed, &mut visit)?;
     }
     let torn = survey.last > survey.first && is_torn_header(disk, survey.last)?;
     let segments = &survey.segments[..survey.segments.len() - usize::from(torn)];
@@ -321,11 +309,7 @@ pub(crate) fn replay<D: Disk>(
         }
     }
     if torn && position.segment == last {
-        // The records come after the header is durable: there are none.
-        let file = segment::name(survey.last);
-        replayed.cut_bytes += disk.length(&file)?;
-        disk.remove(&file)?;
-        disk.sync_directory()?;
+        replayed.cut_bytes += remove_begun(disk, survey.last)?;
     }
     if position.next_ordinal <= covered {
         let (file, offset) = (segment::name(position.segment), position.length);
@@ -334,6 +318,38 @@ pub(crate) fn replay<D: Disk>(
         return Err(damaged(&file, offset, &known));
     }
     Ok((position, replayed))
+}
+
+/// Visits the records of the snapshot; up to which ordinal of the log it may have all.
+fn read_snapshot<D: Disk>(
+    disk: &D,
+    number: u64,
+    (position, promises): (&mut Position, &mut Promises),
+    replayed: &mut Replayed,
+    visit: &mut impl FnMut(Replay) -> Result<(), String>,
+) -> Result<u64, OpenError> {
+    let summary = snapshot::read(disk, number, &mut |replay: Replay| {
+        if let Replay::Record { record, .. } = &replay {
+            promises.note(record);
+        }
+        visit(replay)
+    })?;
+    position.cluster = summary.header.cluster;
+    position.next_ordinal = summary.header.first_ordinal;
+    replayed.snapshot_records = summary.records;
+    replayed.snapshot_bytes = summary.bytes;
+    replayed.lost_records = summary.lost_records;
+    Ok(summary.covered)
+}
+
+/// Removes a segment that was begun, and nothing more: the records come after the header is durable, so there are none. Its
+/// bytes.
+fn remove_begun<D: Disk>(disk: &mut D, number: u64) -> Result<u64, DiskError> {
+    let file = segment::name(number);
+    let length = disk.length(&file)?;
+    disk.remove(&file)?;
+    disk.sync_directory()?;
+    Ok(length)
 }
 
 /// The header of a segment, written anew if that can be done. A reason, if nothing of the segment can be used and it is not
