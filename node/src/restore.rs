@@ -8,6 +8,7 @@ use crate::storage::repair::{self, Lost, Overlay, Plan, RepairError, Step, Tried
 use crate::storage::{Identity, Log, LogConfig, Loss, Owner, Replay, Replayed, segment_name};
 use norn_client::wire::{NodeId, PartitionId};
 use std::collections::BTreeMap;
+use xxhash_rust::xxh3::xxh3_64;
 
 const GENESIS: Kind = Kind(b'G');
 
@@ -35,6 +36,8 @@ struct Doubt {
     /// File and offset.
     place: String,
     ordinal: u64,
+    /// Digest of all that is lost there.
+    loss: u64,
     /// A head is left that says so; else it may have been anything.
     named: bool,
 }
@@ -46,6 +49,12 @@ struct Deferred {
     owners: Vec<(Owner, Kind)>,
     /// And of any.
     unknown: bool,
+}
+
+/// Tells a loss from all others, in every start. One that has grown since, at whichever end, is another.
+fn digest(loss: &Loss) -> u64 {
+    let ordinals = loss.ranges.iter().flat_map(|(from, to)| [from.to_be_bytes(), to.to_be_bytes()]);
+    xxh3_64(&ordinals.collect::<Vec<_>>().concat())
 }
 
 impl<'a> Restorer<'a> {
@@ -76,7 +85,7 @@ impl<'a> Restorer<'a> {
         let Some((ordinal, _)) = loss.ranges.first().copied() else {
             return Err("nobody can say what is lost".into());
         };
-        let doubt = Doubt { place: place.into(), ordinal, named: true };
+        let doubt = Doubt { place: place.into(), ordinal, loss: digest(loss), named: true };
         let (own, of_replicas): (Vec<_>, Vec<_>) = loss.owners.keys().partition(|(owner, _)| *owner == Owner::Node);
         for (owner, kind) in own {
             self.lose_one(owner, kind, &doubt)?;
@@ -119,7 +128,7 @@ impl<'a> Restorer<'a> {
 
     fn lose_one(&mut self, owner: Owner, kind: Kind, doubt: &Doubt) -> Result<(), String> {
         match (owner, kind.wound(), kind.0) {
-            (Owner::Partition(partition), Some(wound), _) => self.node.lose(partition, doubt.ordinal, wound),
+            (Owner::Partition(partition), Some(wound), _) => self.node.lose(partition, doubt.loss, wound),
             (Owner::Partition(_), None, b'V') | (Owner::Node, None, b'B' | b'M') => {
                 self.doubts.insert((owner, kind), doubt.clone());
                 Ok(())
@@ -155,7 +164,7 @@ impl<'a> Restorer<'a> {
                 "{place}: nobody can say whose the lost records were, as none says which cluster it is of"
             ));
         }
-        if let Some(((owner, kind), Doubt { place, ordinal, named })) = self.doubts.first_key_value() {
+        if let Some(((owner, kind), Doubt { place, ordinal, named, .. })) = self.doubts.first_key_value() {
             let lost = if *named {
                 "the log lost"
             } else {

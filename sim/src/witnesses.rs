@@ -11,7 +11,7 @@
 //! - **Not too strict.** Only words of earlier processes count, and only those that came before the answer left. Of
 //!   starts that nobody has answered the log counts as it began with the first. An answer of a process counts for nothing once
 //!   a later one of that peer was heard, as it is dropped then. And what a message says before its sender is
-//!   answered is taken as it is said, since it promises nothing.
+//!   answered is taken as it is said, since only a single replica promises anything then, and that has no witness.
 
 use crate::world::World;
 use norn_node::protocol::{Event as Input, PeerMessage};
@@ -92,7 +92,7 @@ impl World {
             witnesses.start = Some((heartbeat.boot, heartbeat.start));
         }
         let said = message.log().map(|word| word.durable);
-        let durable = if promises(message) { said.max(Some(witnesses.durable)) } else { said };
+        let durable = if promises(message) && !witnesses.unanswered { said.max(Some(witnesses.durable)) } else { said };
         durable.map(|durable| Word { boot: boots[0], durable })
     }
 

@@ -169,8 +169,8 @@ impl Node {
     /// A record of this replica is lost that stood here, between the record that was recovered last and the next one. Said
     /// once for each lost record, with its ordinal, and in every start as long as the damage is there; what it may have
     /// said is told by [`super::record::Kind::wound`]. An error means that the partition is not held here.
-    pub fn lose(&mut self, partition: PartitionId, ordinal: u64, wound: Wound) -> Result<(), String> {
-        self.partition_mut(partition)?.healing.lose(ordinal, wound);
+    pub fn lose(&mut self, partition: PartitionId, loss: u64, wound: Wound) -> Result<(), String> {
+        self.partition_mut(partition)?.healing.lose(loss, wound);
         Ok(())
     }
 

@@ -1,6 +1,8 @@
 //! What people are told when a node cannot be what it was.
 
 use super::*;
+use crate::protocol::partition::Wound;
+use crate::protocol::{Cursor, Part, Record};
 use crate::storage::double::{Double, Files, sample};
 use crate::storage::verify::{Entry, inspect};
 
@@ -132,4 +134,38 @@ fn lost_segments_cost_no_promise() {
     alone.remove(segments[2]);
     let refusal = sample::start(&alone).expect_err("it is lost for good");
     assert!(refusal.contains("that no other"), "{refusal}");
+}
+
+/// Goal: a loss that has grown since it was healed is another one. Method: facts of a later segment go, too, after the log says
+/// that what was lost before them is healed.
+#[test]
+fn a_loss_that_has_grown_wounds_again() {
+    let mut files = sample::log(3, None);
+    let segments: Vec<String> = files.keys().cloned().collect();
+    files.remove(&segments[2]);
+    let disk = Double::with_files(&files);
+    let mut log = Log::open(disk.clone(), sample::CONFIG, || panic!("there is a log")).expect("it starts");
+    let mut node = sample::node();
+    let mut restorer = Restorer::new(&mut node);
+    log.replay(|replay| restorer.take(replay)).expect("it starts");
+    restorer.finish().expect("it starts");
+    // Of what it knew to be lost each replica is whole again.
+    let Part { records, .. } = node.save(&mut Cursor::default(), usize::MAX);
+    let healed = records.into_iter().filter_map(|record| match record {
+        Record::Wound { partition, losses, .. } => {
+            Some(Record::Wound { partition, losses, wound: Wound { facts: false, table: false } })
+        }
+        _ => None,
+    });
+    let healed: Vec<Record> = healed.collect();
+    assert_eq!(healed.len(), node.inspect().len());
+    log.append(&healed).expect("written");
+    log.sync().expect("synced");
+    let healed = disk.files();
+    let (node, _) = sample::start(&healed).expect("it starts");
+    assert!(node.inspect().iter().all(|view| view.wound.is_whole()), "the log says that it is healed");
+    let mut grown = healed;
+    grown.remove(&segments[3]);
+    let (node, _) = sample::start(&grown).expect("it starts");
+    assert!(node.inspect().iter().all(|view| view.wound.facts && view.wound.table));
 }

@@ -254,6 +254,10 @@ pub(crate) fn replay<D: Disk>(
     for (place, number) in segments.iter().copied().enumerate() {
         let file = segment::name(number);
         let before = if place == 0 { survey.first - 1 } else { segments[place - 1] };
+        if number > before + 1 {
+            replayed.lost_segments += number - before - 1;
+            gap.get_or_insert((segment::name(before + 1), "the segment is missing".into()));
+        }
         let header = match usable_header(disk, number, identity.node, &position, number == last)? {
             Ok(header) => header,
             Err(known) => {
@@ -262,10 +266,6 @@ pub(crate) fn replay<D: Disk>(
                 continue;
             }
         };
-        if number > before + 1 {
-            replayed.lost_segments += number - before - 1;
-            gap.get_or_insert((segment::name(before + 1), "the segment is missing".into()));
-        }
         position.segment = number;
         if position.cluster == ClusterId::default() && (replayed.lost_records > 0 || gap.is_some()) {
             // The record that named it may be among those.
@@ -273,7 +273,8 @@ pub(crate) fn replay<D: Disk>(
         }
         check_header(&header, &file, identity.node, &position)?;
         if let Some((file, known)) = gap.take() {
-            replayed.lost_records += pass_gap(&mut position, &header, &file, known, &mut visit)?;
+            let lost = pass_gap(&mut position, &header, &file, known, &mut visit)?;
+            replayed.lost_records = replayed.lost_records.saturating_add(lost);
         }
         check_first_ordinal(&header, &file, &position)?;
         position.header = header;

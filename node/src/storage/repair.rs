@@ -349,13 +349,14 @@ impl<D: Disk> Repair<'_, D> {
         {
             (known.cluster, known.next_ordinal) = (header.cluster, header.first_ordinal);
         }
-        for number in first..=last {
+        // What is missing in between is lost: as far as names go, that may be any number of files.
+        for number in segments.keys().copied().collect::<Vec<u64>>() {
             known.segment = number;
             let file = segment::name(number);
-            let header = match segments.get(&number) {
-                Some(Ok(header)) => Some(*header),
-                Some(Err(_)) if number == last && self.is_begun(&file)? => return Ok(()),
-                Some(Err(_)) => match rebuild(&self.disk, &file, known)? {
+            let header = match segments[&number] {
+                Ok(header) => Some(header),
+                Err(_) if number == last && self.is_begun(&file)? => return Ok(()),
+                Err(_) => match rebuild(&self.disk, &file, known)? {
                     Some(header) => {
                         self.disk.write(&file, 0, &header.encode())?;
                         self.step(&file, "its header is written anew from its records and their heads");
@@ -366,16 +367,15 @@ impl<D: Disk> Repair<'_, D> {
                     }
                     None => None,
                 },
-                None => None,
             };
-            // What is not there is lost, and the next one says how much that is.
+            // Of what cannot be used the next one says how much it is.
             if let Some(header) = header {
                 segments.insert(number, Ok(header));
                 let (end, cluster) = self.end_of(&file, &header)?;
                 known.next_ordinal = end;
                 known.cluster = if header.cluster == ClusterId::default() { cluster } else { header.cluster };
             }
-            if let Some(Ok(after)) = segments.get(&(number + 1)) {
+            if let Some((_, Ok(after))) = segments.range(number + 1..).next() {
                 known.next_ordinal = after.first_ordinal;
                 if known.cluster == ClusterId::default() {
                     known.cluster = after.cluster;

@@ -220,7 +220,8 @@ impl<D: Disk> Log<D> {
             if behind.is_multiple_of(2) && expected < behind {
                 let (file, known) = (segment::name(expected / 2), "the file is not there".into());
                 scrubbed.rot = Some(Rot { file, offset: 0, known, owners: None });
-                self.scrub.last = expected;
+                // Of several in a row only the first is told.
+                self.scrub.last = behind - 2;
                 return Ok(());
             }
             let Some((number, file)) = next else {

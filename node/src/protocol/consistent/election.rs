@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// The time until somebody is asked to take over again doubles so often.
-const TRANSFER_DOUBLINGS_MAX: u32 = 6;
+const TRANSFER_DOUBLINGS_MAX: u32 = 4;
 
 impl Node {
     /// A campaign follows after a while, unless a leader shows up. Preferred replicas wait less.
@@ -361,12 +361,14 @@ impl Node {
     /// one leads or a timeout is over; so who does not heed it is not asked again at once, but the next one, and ever later.
     /// Returns whether one was asked.
     pub(in crate::protocol) fn transfer(&mut self, partition: PartitionId, fit: &[NodeId]) -> bool {
-        let (now_us, timeout_ms) = (self.now.mono_us, self.config.election_timeout_ms);
+        let (now_us, timeout_ms, stopping) = (self.now.mono_us, self.config.election_timeout_ms, self.stopping);
         let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
         let (length, commit) = (register.viewstamp.length, register.commit);
         let Some(leading) = register.leading_mut() else { return false };
         let quiet = leading.established && commit == length && leading.waiting.is_empty();
-        if !quiet || fit.is_empty() || now_us < leading.transfer_again_us {
+        // Who stops has no time to lose.
+        let again_us = if stopping { leading.transferring_until_us } else { leading.transfer_again_us };
+        if !quiet || fit.is_empty() || now_us < again_us {
             return false;
         }
         let level = |node: &&NodeId| leading.progress.get(node).is_some_and(|progress| progress.heeds == Some(length));

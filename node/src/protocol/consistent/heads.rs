@@ -169,10 +169,17 @@ impl Node {
         for (queue, credits) in queues {
             let interest = Interest { credits: *credits, until_us };
             self.heads.interest.entry(queue.clone()).or_default().insert(from, interest);
-            if *credits > 0
-                && let Some(head) = self.head(queue)
-            {
-                self.outbox.send(from, PeerMessage::Available { queue: queue.clone(), head: Some(head) });
+            match self.head(queue) {
+                Some(head) if *credits > 0 => {
+                    self.outbox.send(from, PeerMessage::Available { queue: queue.clone(), head: Some(head) });
+                }
+                Some(_) => {}
+                // There may be one that is not granted for now: as soon as it is, that is news.
+                None => {
+                    if let Some(entry) = self.heads.queues.get_mut(queue) {
+                        entry.told = None;
+                    }
+                }
             }
         }
         self.timers.set_if_none(Key::Summaries, self.now.mono_after_ms(SUMMARIES_INTERVAL_MS));

@@ -85,11 +85,11 @@ pub struct Healing {
 }
 
 impl Healing {
-    /// A record is missing at this place of the replay. Its ordinal tells it from all others, in every start.
-    pub fn lose(&mut self, ordinal: u64, wound: Wound) {
+    /// Records are missing at this place of the replay. `loss` tells which, in every start.
+    pub fn lose(&mut self, loss: u64, wound: Wound) {
         assert!(!wound.is_whole(), "a loss is of something");
         let mut bytes = [0; 9];
-        bytes[..8].copy_from_slice(&ordinal.to_be_bytes());
+        bytes[..8].copy_from_slice(&loss.to_be_bytes());
         bytes[8] = u8::from(wound.table);
         self.losses = xxh3_64_with_seed(&bytes, self.losses);
         self.wound.facts = true;

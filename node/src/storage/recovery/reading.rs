@@ -191,9 +191,6 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
         if last >= next {
             self.lose(last)?;
         }
-        if self.position.begun && matches!(self.durable, Durable::Until(_) | Durable::UpToGap) {
-            self.end_promises()?;
-        }
         let untold = self.damage.is_some() && self.durable == Durable::All;
         match self.damage.take() {
             // Something was durable there, and nothing is left to say what.

@@ -17,7 +17,7 @@ fn header() -> Header {
 fn the_bytes_are_fixed() {
     let mut golden = Vec::new();
     golden.extend_from_slice(b"NORN-WAL");
-    golden.extend_from_slice(&[0, 2, 0, 1]);
+    golden.extend_from_slice(&[0, 3, 0, 1]);
     golden.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2]);
     golden.extend_from_slice(&[10, 11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     golden.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 3]);
