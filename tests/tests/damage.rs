@@ -295,13 +295,13 @@ fn replaceable_end(log: &Log) -> Vec<Entry> {
 
 /// Nothing is written to the log for the time of several heartbeats: the others have heard how far it is durable.
 fn heard_out(log: &Log) {
-    let mut before = BTreeMap::new();
+    let (mut before, mut since) = (Vec::new(), Instant::now());
     until("the log is still", || {
-        let now = log.save();
-        let still = now == before;
-        before = now;
-        std::thread::sleep(Duration::from_millis(500));
-        still
+        let now = log.read(log.segments().last().expect("there is a log"));
+        if now != before {
+            (before, since) = (now, Instant::now());
+        }
+        since.elapsed() >= Duration::from_millis(500)
     });
 }
 
@@ -406,11 +406,24 @@ fn all_recover() -> BTreeMap<u64, Health> {
 /// said again behind it, as it is at the beginning of each segment, and then all of its replicas recover.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_record_that_nobody_can_name_is_healed_if_promises_are_said_again_behind_it() {
-    let (mut cluster, load) = three(&[]).await;
-    cluster.kill(DAMAGED);
+    let (mut cluster, mut load) = three(&[]).await;
     let log = Log::of(&cluster, DAMAGED);
-    let (entries, segments, whole) = (log.entries(), log.segments(), log.save());
-    let in_last: Vec<Entry> = entries.iter().filter(|entry| Some(&entry.file) == segments.last()).cloned().collect();
+    let deadline = Instant::now() + PATIENCE;
+    let (entries, in_last) = loop {
+        cluster.kill(DAMAGED);
+        let (entries, segments) = (log.entries(), log.segments());
+        let synced = entries.iter().map(|entry| entry.synced).max();
+        let durable = |entry: &&Entry| Some(&entry.file) == segments.last() && Some(entry.ordinal) < synced;
+        let in_last: Vec<Entry> = entries.iter().filter(durable).cloned().collect();
+        if in_last.iter().filter(|entry| entry.kind == "facts").count() > 2 {
+            break (entries, in_last);
+        }
+        assert!(Instant::now() < deadline, "too few facts in the last segment");
+        cluster.restart(DAMAGED);
+        cluster.wait_ready(DAMAGED);
+        load.enqueue(MORE).await;
+    };
+    let (segments, whole) = (log.segments(), log.save());
     let lost = middle(&in_last, "facts");
     lose_with_head(&log, &lost);
     let unreplaced = unreplaced(&entries, &lost);

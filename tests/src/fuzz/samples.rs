@@ -13,6 +13,7 @@ use norn_node::protocol::membership::DiskWord;
 use norn_node::protocol::peer::{Heartbeat, Level, LogWord, Outcome, RecentPart, Step};
 use norn_node::protocol::task::Task;
 use norn_node::protocol::{PeerMessage, Record};
+use norn_node::storage::Replay;
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -116,17 +117,22 @@ pub fn record_bodies() -> Vec<Vec<u8>> {
     records().iter().map(encode).collect()
 }
 
-/// A log with so many of [`records`], synced two by two, and what it holds.
+/// A log with so many of [`records`], synced two by two, and what it holds, with what is said again.
 pub fn log(count: usize) -> (Bounded, Vec<Record>) {
     let disk = Bounded::new([]);
-    let (mut log, replayed) = start(&disk).expect("a fresh log");
-    let mut written: Vec<Record> =
-        replayed.into_iter().filter_map(|replay| replay.whole().expect("a fresh log")).collect();
+    let (mut log, _) = start(&disk).expect("a fresh log");
     for batch in records()[..count].chunks(2) {
         log.append(batch).expect("the disk is good");
         log.sync().expect("the disk is good");
-        written.extend_from_slice(batch);
     }
+    drop(log);
+    let (_, replayed) = start(&disk).expect("it is whole");
+    let record = |replay| match replay {
+        Replay::Record { record, .. } => Some(record),
+        Replay::Promised { .. } => None,
+        Replay::Lost { .. } => panic!("it is whole"),
+    };
+    let written = replayed.into_iter().filter_map(record).collect();
     (disk, written)
 }
 

@@ -24,7 +24,7 @@ fn the_bytes_are_fixed() {
     golden.extend_from_slice(&[0, 0, 0, 0, 0, 1, 0, 0]);
     golden.extend_from_slice(&[0, 0, 1, 2]);
     golden.resize(508, 0);
-    golden.extend_from_slice(&[160, 5, 94, 79]);
+    golden.extend_from_slice(&[232, 28, 47, 251]);
     assert_eq!(header().encode().as_slice(), golden);
 }
 
