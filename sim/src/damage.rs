@@ -80,7 +80,8 @@ impl World {
         let first = self.randoms.faults.below(segments.len() as u64) as usize;
         let count = if self.randoms.faults.chance(3, 4) { 1 } else { self.randoms.faults.between(1, 3) as usize };
         for file in &segments[first..(first + count).min(segments.len())] {
-            let other = segments.iter().rfind(|other| *other != file).expect("there are two");
+            let files = self.nodes[node].disk.copy().list().expect("a copy has no troubles");
+            let other = files.iter().rfind(|other| other.ends_with(".log")).expect("the last one lasts");
             let harm = self.nodes[node].disk.clone().lose(file, other, &mut self.randoms.faults);
             self.line(format_args!("n{node} loses {file}: {harm:?}"));
             self.count("fault: segment lost");
