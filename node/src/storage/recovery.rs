@@ -10,6 +10,9 @@
 //!
 //! A snapshot stands for all segments before the one that its name says: of those nothing is looked at.
 //!
+//! A segment in the middle that is not there, is another one, or of which neither header nor first record can be used is
+//! passed. The next header says which records are lost with it, and the promises behind that say again what must not be.
+//!
 //! A sync has surely ended if any later record or head says so: each carries how many records before it were not yet
 //! durable. All before a last segment was synced before that was begun. So the only damage that looks like a crash is
 //! damage to the last batch, and only if the process ended in any way but that one: nothing on the disk can tell there
