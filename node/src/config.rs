@@ -114,6 +114,8 @@ pub enum Mutant {
     WrongPlace,
     /// Tasks are forgotten when a majority has the tombstones, and for good when a majority has forgotten.
     ForgetsByMajority,
+    /// A leader archives and buries what it knows itself, and asks nobody.
+    ArchivesUnasked,
     /// Facts about tasks that may have been forgotten are taken from anybody.
     FloorIgnored,
     /// A hint is acknowledged before it is on disk.

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 23] = [
+pub const ALL: [(&str, Mutant); 24] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -21,6 +21,7 @@ pub const ALL: [(&str, Mutant); 23] = [
     ("holes-grant", Mutant::HolesGrant),
     ("wrong-place", Mutant::WrongPlace),
     ("forgets-by-majority", Mutant::ForgetsByMajority),
+    ("archives-unasked", Mutant::ArchivesUnasked),
     ("floor-ignored", Mutant::FloorIgnored),
     ("half-level", Mutant::HalfLevel),
     ("hint-not-durable", Mutant::HintNotDurable),

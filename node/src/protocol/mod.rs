@@ -317,6 +317,10 @@ impl Node {
                 self.on_hinted(from, (number, partition), &outcomes, (boot, holes));
             }
             M::Gone { partition, forgets, ids } => self.on_gone(from, partition, forgets, &ids),
+            M::Compare { partition, epoch, number, items } => self.on_compare(from, partition, (epoch, number), &items),
+            M::Compared { partition, epoch, number, replica, same } => {
+                self.on_compared(from, partition, (epoch, number), (replica, same))
+            }
             M::Tombs { partition, epoch, number, items } => self.on_tombs(from, partition, (epoch, number), &items),
             M::Buried { partition, epoch, number, replica, log: _ } => {
                 self.on_buried(from, partition, (epoch, number), replica)

@@ -7,7 +7,7 @@ use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
 use crate::protocol::membership::DiskWord;
 use crate::protocol::partition::Wound;
-use crate::protocol::task::{Task, Tomb};
+use crate::protocol::task::{Digest, Task, Tomb};
 use norn_client::wire::response::Standing;
 use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Request, Response, TaskId, Token};
 use serde::{Deserialize, Serialize};
@@ -441,6 +441,12 @@ pub enum PeerMessage {
     Gone { partition: PartitionId, forgets: u64, ids: Vec<TaskId> },
 
     // Forgetting.
+    /// Of which of these tasks, about to be archived, do you know just this?
+    #[serde(rename = "fc")]
+    Compare { partition: PartitionId, epoch: Epoch, number: u64, items: Vec<(TaskId, Digest)> },
+    /// Answer to `Compare`, of a replica without holes only.
+    #[serde(rename = "fs")]
+    Compared { partition: PartitionId, epoch: Epoch, number: u64, replica: ReplicaId, same: Vec<TaskId> },
     /// Put these tombstones in the place of tasks. With a number: tell the sender, a leader, when you have all of them.
     #[serde(rename = "ft")]
     Tombs { partition: PartitionId, epoch: Epoch, number: u64, items: Arc<Vec<(TaskId, Tomb)>> },
@@ -508,6 +514,8 @@ impl PeerMessage {
             | PeerMessage::Tasks { .. }
             | PeerMessage::Hint { .. }
             | PeerMessage::Gone { .. }
+            | PeerMessage::Compare { .. }
+            | PeerMessage::Compared { .. }
             | PeerMessage::Tombs { .. } => Class::Bulk,
             _ => Class::Urgent,
         }
@@ -552,6 +560,7 @@ impl PeerMessage {
             | PeerMessage::Snapshot { partition, .. }
             | PeerMessage::Ops { partition, .. }
             | PeerMessage::Read { partition, .. }
+            | PeerMessage::Compare { partition, .. }
             | PeerMessage::Tombs { partition, .. }
             | PeerMessage::Forget { partition, .. } => Some(*partition),
             _ => None,
@@ -597,6 +606,8 @@ impl PeerMessage {
             PeerMessage::Hint { .. } => "hint",
             PeerMessage::Hinted { .. } => "hinted",
             PeerMessage::Gone { .. } => "gone",
+            PeerMessage::Compare { .. } => "compare",
+            PeerMessage::Compared { .. } => "compared",
             PeerMessage::Tombs { .. } => "tombs",
             PeerMessage::Buried { .. } => "buried",
             PeerMessage::Forget { .. } => "forget",

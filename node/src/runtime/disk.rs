@@ -56,7 +56,19 @@ pub struct FileDisk {
     active: Vec<(String, File)>,
     read_bytes: Arc<AtomicU64>,
     /// Held as long as this lives.
-    _lock: File,
+    _lock: Lock,
+}
+
+/// A locked file. A child that another thread is just starting has a copy of it until it runs its own program, and would
+/// keep the lock until then; so it is let go of, and not merely closed.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing it is all that is left to do.
+        let _ = self.0.unlock();
+    }
 }
 
 impl FileDisk {
@@ -90,7 +102,7 @@ impl FileDisk {
             handle,
             active: Vec::new(),
             read_bytes: Arc::default(),
-            _lock: lock,
+            _lock: Lock(lock),
         })
     }
 

@@ -14,13 +14,16 @@ use norn_node::protocol::record::Record;
 use norn_node::protocol::task::Task;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What a member was told within this time, it may not have been asked for any more.
+const MEANWHILE_US: u64 = 60_000_000;
+
 #[derive(Debug, Default)]
 struct Ghost {
     pending: Vec<(Ticket, TaskId)>,
     buried: BTreeSet<TaskId>,
     forgotten: BTreeSet<TaskId>,
-    /// Tasks whose spec it has been told.
-    specs: BTreeSet<TaskId>,
+    /// Tasks whose spec it knows, and since when.
+    specs: BTreeMap<TaskId, u64>,
     damaged: bool,
 }
 
@@ -36,26 +39,44 @@ pub struct Forgotten {
     forgotten: BTreeSet<TaskId>,
 }
 
+/// A node's record.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    history: &'a History,
+    time_us: u64,
+    node: usize,
+    ticket: Ticket,
+}
+
 impl Forgotten {
-    fn task(&mut self, node: usize, ticket: Ticket, id: TaskId, task: &Task) -> Result<(), String> {
+    /// Whether a task that somebody buries has something to archive: whoever does it asks the others, and all of them where
+    /// it has never had the spec itself. What they are told meanwhile does not count.
+    fn is_to_be_archived(&self, at: At<'_>, id: &TaskId) -> bool {
+        let knows = |node: usize| {
+            let since_us = self.ghosts.get(&node).filter(|ghost| !ghost.damaged).and_then(|ghost| ghost.specs.get(id));
+            since_us.is_some_and(|since_us| node == at.node || since_us + MEANWHILE_US <= at.time_us)
+        };
+        self.archives && at.history.cohort(at.history.partition(id)).into_iter().any(knows)
+    }
+
+    fn task(&mut self, at: At<'_>, id: TaskId, task: &Task) -> Result<(), String> {
+        let At { node, ticket, time_us, .. } = at;
         let facts = facts_of(task);
         if facts.iter().any(|fact| matches!(fact, Fact::Completion(_) | Fact::Cancel)) {
             self.ended.insert(id);
         }
         let ghost = self.ghosts.entry(node).or_default();
         if task.spec.is_some() {
-            ghost.specs.insert(id);
+            ghost.specs.entry(id).or_insert(time_us);
         }
         if facts.contains(&Fact::Tomb) {
             if !self.ended.contains(&id) {
                 return Err(format!("task {id} is buried by node {node}, and nobody has said that it ended"));
             }
-            // Who buries it first archives it, but of what that node never had it has nothing to archive.
-            let known = ghost.specs.contains(&id) && !ghost.damaged;
-            if self.buried.insert(id) && self.archives && known && !self.archived.contains(&id) {
+            ghost.pending.push((ticket, id));
+            if self.buried.insert(id) && !self.archived.contains(&id) && self.is_to_be_archived(at, &id) {
                 return Err(format!("task {id} is buried by node {node}, and is in no archive"));
             }
-            ghost.pending.push((ticket, id));
         } else if task.spec.is_some() && ghost.forgotten.contains(&id) && !ghost.damaged {
             return Err(format!("task {id} was forgotten by node {node}, which takes it up again"));
         }
@@ -88,21 +109,21 @@ impl Forgotten {
         }
     }
 
-    fn record(&mut self, history: &History, node: usize, ticket: Ticket, record: &Record) -> Result<(), String> {
+    fn record(&mut self, at: At<'_>, record: &Record) -> Result<(), String> {
         match record {
-            Record::Facts { items, .. } => items.iter().try_for_each(|(id, task)| self.task(node, ticket, *id, task)),
+            Record::Facts { items, .. } => items.iter().try_for_each(|(id, task)| self.task(at, *id, task)),
             Record::Ops { ops, after, .. } => ops.iter().try_for_each(|op| {
                 if let Op::Drop { items } = &**op {
-                    items.iter().try_for_each(|ended| self.task(node, ticket, ended.id, &ended.facts))?;
+                    items.iter().try_for_each(|ended| self.task(at, ended.id, &ended.facts))?;
                 }
-                self.op(history, after.epoch, op)
+                self.op(at.history, after.epoch, op)
             }),
             Record::Install { table: Some(table), .. } => {
                 let ended = table.out.values().flatten();
-                ended.into_iter().try_for_each(|ended| self.task(node, ticket, ended.id, &ended.facts))
+                ended.into_iter().try_for_each(|ended| self.task(at, ended.id, &ended.facts))
             }
             Record::Forgot { ids, .. } => {
-                self.ghosts.entry(node).or_default().forgotten.extend(ids);
+                self.ghosts.entry(at.node).or_default().forgotten.extend(ids);
                 Ok(())
             }
             _ => Ok(()),
@@ -115,12 +136,13 @@ impl Property for Forgotten {
         "forgotten"
     }
 
-    fn see(&mut self, history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
+    fn see(&mut self, history: &History, moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         match happening {
             Happening::Founded { archives, .. } => self.archives = *archives,
             Happening::Archived { ids } => self.archived.extend(*ids),
             Happening::Appended { node, ticket, records } => {
-                return records.iter().try_for_each(|record| self.record(history, *node, *ticket, record));
+                let at = At { history, time_us: moment.time_us, node: *node, ticket: *ticket };
+                return records.iter().try_for_each(|record| self.record(at, record));
             }
             Happening::Synced { node, ticket } => {
                 let ghost = self.ghosts.entry(*node).or_default();
@@ -132,12 +154,15 @@ impl Property for Forgotten {
             Happening::Replayed { node, records } => {
                 let ghost = self.ghosts.entry(*node).or_default();
                 ghost.forgotten.clear();
+                ghost.specs.clear();
                 for record in *records {
                     match record {
                         Record::Forgot { ids, .. } => ghost.forgotten.extend(ids),
                         Record::Facts { items, .. } => {
                             let tombs = items.iter().filter(|(_, task)| task.tomb.is_some());
                             ghost.buried.extend(tombs.map(|(id, _)| *id));
+                            let known = items.iter().filter(|(_, task)| task.spec.is_some());
+                            ghost.specs.extend(known.map(|(id, _)| (*id, moment.time_us)));
                         }
                         Record::Install { table: Some(table), .. } => {
                             let tombs = table.out.values().flatten().filter(|ended| ended.facts.tomb.is_some());

@@ -3,7 +3,7 @@
 //! 1. **Bury.** When the retention of an ended task is over, the leader of its partition puts a tombstone in its place, and
 //!    tells the others. A tombstone is a fact, and the top of the lattice: it travels like all facts, and nothing that is
 //!    said of the task later counts. Anybody might bury; one does, so that replicas do it at one time. Where there is an
-//!    archive, the host has the task in it first.
+//!    archive, the host has the task in it first (`archiving.rs`).
 //! 2. **Ask** (G-2). Before tombstones are given up, every member of the cohort, and not a majority, must say that it has
 //!    them on disk, and that the ids are old by its own clock. A member that has holes does not answer.
 //! 3. **Forget.** `Op::Forget` names the tasks in the table and raises its floor, the highest id ever forgotten. When it is
@@ -155,9 +155,10 @@ impl Node {
         let replica = &self.partitions[&partition];
         let mut due: Vec<(TaskId, Tomb)> = Vec::new();
         for (queue, tasks) in replica.store.index().ended() {
-            let mut retain_ms = self.config.retention.of(queue);
+            let (mut retain_ms, mut most) = (self.config.retention.of(queue), RETIRE_TASKS_MAX - due.len());
             if queue.is_none() && self.config.archives {
-                // Of these there is nothing to archive yet.
+                // Of these there is nothing to archive yet, and all members must say so: others do not wait behind them.
+                most /= 2;
                 retain_ms = retain_ms.saturating_add(self.config.forget_after_ms.saturating_mul(ORPHAN_PATIENCE));
             }
             let over = tasks.iter().take_while(|(at_ms, _)| at_ms.saturating_add(retain_ms) <= wall_ms);
@@ -169,7 +170,7 @@ impl Node {
                 let kept = self.config.archives && task.spec.as_ref().is_some_and(|spec| !spec.is_readable());
                 task.tomb().filter(|_| !kept).map(|tomb| (*id, tomb))
             });
-            due.extend(tombs.take(RETIRE_TASKS_MAX - due.len()));
+            due.extend(tombs.take(most));
         }
         due
     }

@@ -2,8 +2,10 @@
 
 use super::forgetting::LONG_MS;
 use super::*;
+use crate::config::Retention;
 use crate::limits::EXCHANGE_TASKS_MAX;
 use crate::protocol::task::{Place, Task, Tomb};
+use std::sync::Arc;
 
 fn without_memory() -> Config {
     Config { payload_memory_bytes: 0, ..Config::default() }
@@ -255,4 +257,35 @@ fn lost_bodies_are_asked_for_in_turn() {
         node.ask_for_bodies();
         assert_eq!(node.bodies.asked, Some(lost[last]));
     }
+}
+
+/// Who lost its unsynced records may know how a task ended, and not what it was.
+#[test]
+fn a_finished_task_that_replicas_lost_is_archived_as_the_others_know_it() {
+    let retention = Arc::new(Retention { default_ms: 60_000, ..Retention::default() });
+    let (forget_after_ms, exchange_interval_ms) = (60_000, 60_000);
+    let config = Config { archives: true, retention, forget_after_ms, exchange_interval_ms, ..without_memory() };
+    let mut cluster = Cluster::with_config(3, &config);
+    let id = cluster.done(b"finished");
+    cluster.advance(1_500);
+    let partition = cluster.nodes[0].partition_of(&id);
+    for index in 0..2 {
+        let store = &mut cluster.nodes[index].partitions.get_mut(&partition).expect("it has all").store;
+        let ended = Task { spec: None, ..store.task(&id).expect("it knows how it ended").whole(id).0 };
+        store.forget(&id);
+        let items = Arc::new(vec![(id, ended)]);
+        cluster.deliver(2, index, PeerMessage::Tasks { partition, items, by_buckets: false, forgets: Some(0) });
+        assert!(cluster.replica_of(index, &id).store.lacks_spec(&id));
+    }
+    let old_ms = 60_000 + 10 * forget_after_ms;
+    cluster.skip(old_ms);
+    cluster.advance(30_000);
+    // Whoever leads: the one that knows it may not know all, and to the others it is nothing.
+    assert!(
+        cluster.archived.is_empty() && (0..3).all(|index| cluster.replica_of(index, &id).store.tomb(&id).is_none())
+    );
+    cluster.advance(4 * exchange_interval_ms);
+    cluster.run_until(|cluster| !(0..3).any(|index| cluster.replica_of(index, &id).store.task(&id).is_some()));
+    let archived: Vec<&[u8]> = cluster.archived.iter().map(|view| view.spec.payload.as_slice()).collect();
+    assert_eq!(archived, [b"finished"]);
 }

@@ -59,7 +59,7 @@ impl Cluster {
     }
 
     /// A message of `from` to `to` that has been on its way for long.
-    fn deliver(&mut self, from: usize, to: usize, message: PeerMessage) {
+    pub(super) fn deliver(&mut self, from: usize, to: usize, message: PeerMessage) {
         self.queue.push_back((to, Event::Peer { from: NodeId(from as u128 + 1), message }));
         self.drain();
     }
