@@ -250,7 +250,12 @@ impl Node {
         };
         let (own, holes) = (replica.register.me, replica.healing.wound.facts);
         // A message that is late may speak of what was forgotten since. A member that is asked has what it says it has, even
-        // if it never heard of the task: at worst a tombstone comes back, and is forgotten once more.
+        // if it never heard of the task: at worst a tombstone comes back, and is forgotten once more. Not as long as the
+        // table says that it is forgotten: nobody would take it from this replica, and so they would differ until all have
+        // said so. Nobody asks any more, either.
+        if items.iter().any(|(id, _)| replica.has_forgotten(id)) {
+            return;
+        }
         let asked = number > 0 && replica.register.viewstamp.epoch == epoch;
         let is_fresh = |id: &TaskId| replica.store.tomb(id).is_none() && (asked || !replica.may_have_forgotten(id));
         let fresh = items.iter().filter(|(id, _)| is_fresh(id));

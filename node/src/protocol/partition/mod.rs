@@ -176,8 +176,12 @@ impl Partition {
     /// times that one has surely forgotten. What the table names is forgotten here, or it would be known.
     pub fn refuses(&self, id: &TaskId, theirs: Option<u64>) -> bool {
         let behind = theirs.is_none_or(|theirs| theirs < self.forgets());
-        let named = || self.register.table.forgetting.ids.binary_search(id).is_ok();
-        self.may_have_forgotten(id) && (behind || named())
+        self.may_have_forgotten(id) && (behind || self.has_forgotten(id))
+    }
+
+    /// Whether the table names a task as one to be forgotten, and it is unknown here.
+    pub fn has_forgotten(&self, id: &TaskId) -> bool {
+        self.register.table.forgetting.ids.binary_search(id).is_ok() && !self.store.knows(id)
     }
 
     /// Whether a task that is known here may have been forgotten: what says so may be lost.

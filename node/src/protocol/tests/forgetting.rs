@@ -1,7 +1,7 @@
 //! Finished tasks disappear, everywhere, and do not come back.
 
 use super::*;
-use crate::protocol::task::Task;
+use crate::protocol::task::{Task, Tomb};
 use norn_client::wire::response::PartitionView;
 use std::sync::Arc;
 
@@ -93,6 +93,33 @@ fn a_finished_task_is_forgotten_and_nobody_brings_it_back() {
         cluster.restart(index);
         assert_eq!(cluster.knowing(&id), 0, "nor does a log");
     }
+}
+
+#[test]
+fn a_late_question_brings_no_tombstone_back_while_a_member_is_away() {
+    let mut cluster = Cluster::new(3);
+    let id = cluster.done(b"once");
+    cluster.advance(1_500);
+    let leader = cluster.leader(&id);
+    let (member, absent) = ((leader + 1) % 3, (leader + 2) % 3);
+    cluster.skip(LONG_MS);
+    let open =
+        |cluster: &Cluster, index: usize| !cluster.replica_of(index, &id).register.table.forgetting.ids.is_empty();
+    cluster.run_until(|cluster| (0..3).any(|index| open(cluster, index)));
+    cluster.down.insert(absent);
+    cluster.run_until(|cluster| cluster.knowing(&id) == 1);
+    let asking = (0..3).find(|index| cluster.replica_of(*index, &id).register.established()).expect("a leader");
+    let asked = if asking == member { leader } else { member };
+    let (partition, epoch) =
+        (cluster.nodes[0].partition_of(&id), cluster.replica_of(asked, &id).register.viewstamp.epoch);
+    let tomb = Tomb { state: State::Done, at_ms: 5 };
+    for number in [0, 7] {
+        let items = Arc::new(vec![(id, tomb)]);
+        cluster.deliver(asking, asked, PeerMessage::Tombs { partition, epoch, number, items });
+        assert!(open(&cluster, asked) && cluster.replica_of(asked, &id).store.tomb(&id).is_none(), "{number}");
+    }
+    cluster.restart(absent);
+    cluster.run_until_forgotten(&id);
 }
 
 #[test]
