@@ -3,7 +3,7 @@
 use crate::adapter::{Call, ReplicaView};
 use norn_client::wire::request::{Acks, Request, Spec};
 use norn_client::wire::response::{Genesis, Guarantee, Response};
-use norn_client::wire::{Error, NodeId, PartitionId, TaskId, Token};
+use norn_client::wire::{Error, NodeId, PartitionId, TaskId, TaskView, Token};
 use norn_node::protocol::record::Record;
 use norn_node::protocol::task::Task;
 use norn_node::protocol::{Observation, Ticket};
@@ -50,7 +50,7 @@ pub enum Happening<'a> {
     /// archived before they are buried.
     Founded { fencing: bool, archives: bool },
     /// A node's archive has these tasks.
-    Archived { ids: &'a [TaskId] },
+    Archived { tasks: &'a [TaskView] },
     /// A node starts from these records. What was not synced may have come through the crash all the same.
     Replayed { node: usize, records: &'a [Record] },
     /// A disk has lost these records for good, and these are left.

@@ -17,7 +17,7 @@ use crate::settle::Audit;
 use crate::trace::{Keep, Trace};
 use crate::witnesses::Word;
 use crate::workload::{Act, Client};
-use norn_client::wire::{PartitionId, TaskId};
+use norn_client::wire::{PartitionId, TaskView};
 use norn_node::protocol::Ticket;
 use norn_node::protocol::random::Random;
 use norn_node::protocol::task::Wanted;
@@ -98,7 +98,7 @@ pub enum Event {
         boot: u64,
         partition: PartitionId,
         number: u64,
-        ids: Vec<TaskId>,
+        tasks: Vec<TaskView>,
     },
     /// A node wants to be woken.
     NodeWake {
@@ -387,8 +387,8 @@ impl World {
             Event::ClientGone { node, boot, connection } => self.client_gone(node, boot, connection),
             Event::Break { connection } => self.break_connection(connection),
             Event::Synced { node, boot, ticket } => self.synced(node, boot, ticket),
-            Event::Archived { node, boot, partition, number, ids } => {
-                self.archived(node, boot, (partition, number), &ids);
+            Event::Archived { node, boot, partition, number, tasks } => {
+                self.archived(node, boot, (partition, number), &tasks);
             }
             Event::Save { node, boot, anew } => self.save_part(node, boot, anew),
             Event::Load { node, boot, number, wanted } => self.load(node, boot, number, &wanted),

@@ -444,7 +444,7 @@ pub enum PeerMessage {
     /// Of which of these tasks, about to be archived, do you know just this?
     #[serde(rename = "fc")]
     Compare { partition: PartitionId, epoch: Epoch, number: u64, items: Vec<(TaskId, Digest)> },
-    /// Answer to `Compare`, of a replica without holes only.
+    /// Answer to `Compare`. A replica with holes knows nothing.
     #[serde(rename = "fs")]
     Compared { partition: PartitionId, epoch: Epoch, number: u64, replica: ReplicaId, same: Vec<TaskId> },
     /// Put these tombstones in the place of tasks. With a number: tell the sender, a leader, when you have all of them.

@@ -6,7 +6,7 @@ use crate::history::Happening;
 use crate::wire::{encode_peer, encode_response};
 use crate::world::{Event, World};
 use norn_client::wire::response::Standing;
-use norn_client::wire::{NodeId, PartitionId, Response, TaskId};
+use norn_client::wire::{NodeId, PartitionId, Response, TaskView};
 use norn_node::protocol::task::Wanted;
 use norn_node::protocol::{ClientId, Effect, Event as Input, Observation, PeerMessage, Record, Ticket};
 use norn_node::storage::disk::Disk;
@@ -82,8 +82,7 @@ impl World {
             }
             Effect::Archive { partition, number, tasks } => {
                 let delay_us = self.randoms.saves.between(0, 100_000);
-                let ids = tasks.into_iter().map(|task| task.id).collect();
-                self.schedule_in(delay_us, Event::Archived { node, boot, partition, number, ids });
+                self.schedule_in(delay_us, Event::Archived { node, boot, partition, number, tasks });
             }
             Effect::Observe(observation) => {
                 self.line(format_args!("n{node} {observation:?}"));
@@ -96,12 +95,12 @@ impl World {
     }
 
     /// Finished tasks are in the archive, but sometimes nobody is told.
-    pub fn archived(&mut self, node: usize, boot: u64, (partition, number): (PartitionId, u64), ids: &[TaskId]) {
+    pub fn archived(&mut self, node: usize, boot: u64, (partition, number): (PartitionId, u64), tasks: &[TaskView]) {
         if self.nodes[node].boot != boot {
             return;
         }
         self.count("sometimes: archived");
-        self.tell(Happening::Archived { ids });
+        self.tell(Happening::Archived { tasks });
         // Somebody may take the file away in the very moment.
         let done = self.randoms.saves.chance(9, 10);
         self.give(node, Input::Archived { partition, number, done });

@@ -7,7 +7,7 @@
 
 use super::Property;
 use crate::history::{Fact, Happening, History, Moment, facts_of};
-use norn_client::wire::{TaskId, Token};
+use norn_client::wire::{TaskId, TaskView, Token};
 use norn_node::protocol::Ticket;
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
@@ -24,6 +24,8 @@ struct Ghost {
     forgotten: BTreeSet<TaskId>,
     /// Tasks whose spec it knows, and since when.
     specs: BTreeMap<TaskId, u64>,
+    /// The same of completions.
+    completions: BTreeMap<(TaskId, Token), u64>,
     damaged: bool,
 }
 
@@ -34,9 +36,14 @@ pub struct Forgotten {
     ended: BTreeSet<TaskId>,
     buried: BTreeSet<TaskId>,
     archives: bool,
-    archived: BTreeSet<TaskId>,
+    /// With the completions that were last archived.
+    archived: BTreeMap<TaskId, BTreeSet<Token>>,
     granted: BTreeSet<(TaskId, Token)>,
     forgotten: BTreeSet<TaskId>,
+}
+
+fn completions(facts: &[Fact]) -> impl Iterator<Item = Token> {
+    facts.iter().filter_map(|fact| if let Fact::Completion(token) = fact { Some(*token) } else { None })
 }
 
 /// A node's record.
@@ -59,6 +66,34 @@ impl Forgotten {
         self.archives && at.history.cohort(at.history.partition(id)).into_iter().any(knows)
     }
 
+    /// A task is buried for the first time: what is known of it is in the archive.
+    fn judge_burial(&self, at: At<'_>, id: &TaskId) -> Result<(), String> {
+        let Some(archived) = self.archived.get(id) else {
+            let missing = self.is_to_be_archived(at, id);
+            return if missing {
+                Err(format!("task {id} is buried by node {}, and is in no archive", at.node))
+            } else {
+                Ok(())
+            };
+        };
+        // Every completion that a majority has known for long.
+        let cohort = at.history.cohort(at.history.partition(id));
+        let ghosts = || cohort.iter().filter_map(|node| self.ghosts.get(node)).filter(|ghost| !ghost.damaged);
+        let all = |number| (*id, Token { epoch: number, number });
+        for (done, _) in ghosts().flat_map(|ghost| ghost.completions.range(all(0)..=all(u64::MAX))) {
+            let since_us = |ghost: &Ghost| ghost.completions.get(done).copied();
+            let knows = |ghost: &&Ghost| since_us(ghost).is_some_and(|since_us| since_us + MEANWHILE_US <= at.time_us);
+            if 2 * ghosts().filter(knows).count() > cohort.len() && !archived.contains(&done.1) {
+                let node = at.node;
+                return Err(format!(
+                    "task {id} is buried by node {node}, and the archive lacks its completion under {}",
+                    done.1
+                ));
+            }
+        }
+        Ok(())
+    }
+
     fn task(&mut self, at: At<'_>, id: TaskId, task: &Task) -> Result<(), String> {
         let At { node, ticket, time_us, .. } = at;
         let facts = facts_of(task);
@@ -69,13 +104,16 @@ impl Forgotten {
         if task.spec.is_some() {
             ghost.specs.entry(id).or_insert(time_us);
         }
+        for token in completions(&facts) {
+            ghost.completions.entry((id, token)).or_insert(time_us);
+        }
         if facts.contains(&Fact::Tomb) {
             if !self.ended.contains(&id) {
                 return Err(format!("task {id} is buried by node {node}, and nobody has said that it ended"));
             }
             ghost.pending.push((ticket, id));
-            if self.buried.insert(id) && !self.archived.contains(&id) && self.is_to_be_archived(at, &id) {
-                return Err(format!("task {id} is buried by node {node}, and is in no archive"));
+            if self.buried.insert(id) {
+                self.judge_burial(at, &id)?;
             }
         } else if task.spec.is_some() && ghost.forgotten.contains(&id) && !ghost.damaged {
             return Err(format!("task {id} was forgotten by node {node}, which takes it up again"));
@@ -139,7 +177,12 @@ impl Property for Forgotten {
     fn see(&mut self, history: &History, moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         match happening {
             Happening::Founded { archives, .. } => self.archives = *archives,
-            Happening::Archived { ids } => self.archived.extend(*ids),
+            Happening::Archived { tasks } => {
+                let done = |task: &TaskView| {
+                    task.claims.iter().filter(|claim| claim.completed_ms.is_some()).map(|claim| claim.token).collect()
+                };
+                self.archived.extend(tasks.iter().map(|task| (task.id, done(task))));
+            }
             Happening::Appended { node, ticket, records } => {
                 let at = At { history, time_us: moment.time_us, node: *node, ticket: *ticket };
                 return records.iter().try_for_each(|record| self.record(at, record));
@@ -155,6 +198,7 @@ impl Property for Forgotten {
                 let ghost = self.ghosts.entry(*node).or_default();
                 ghost.forgotten.clear();
                 ghost.specs.clear();
+                ghost.completions.clear();
                 for record in *records {
                     match record {
                         Record::Forgot { ids, .. } => ghost.forgotten.extend(ids),
@@ -163,6 +207,10 @@ impl Property for Forgotten {
                             ghost.buried.extend(tombs.map(|(id, _)| *id));
                             let known = items.iter().filter(|(_, task)| task.spec.is_some());
                             ghost.specs.extend(known.map(|(id, _)| (*id, moment.time_us)));
+                            let done = items.iter().flat_map(|(id, task)| {
+                                completions(&facts_of(task)).map(|token| (*id, token)).collect::<Vec<_>>()
+                            });
+                            ghost.completions.extend(done.map(|done| (done, moment.time_us)));
                         }
                         Record::Install { table: Some(table), .. } => {
                             let tombs = table.out.values().flatten().filter(|ended| ended.facts.tomb.is_some());
@@ -185,10 +233,10 @@ impl Property for Forgotten {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::response::State;
+    use norn_client::wire::response::{ClaimView, State};
     use norn_client::wire::{ClaimId, PartitionId};
     use norn_node::protocol::consistent::Viewstamp;
-    use norn_node::protocol::task::{Cancel, Tomb};
+    use norn_node::protocol::task::{Cancel, Completed, Tomb};
     use std::sync::Arc;
 
     fn facts(task: Task) -> Record {
@@ -206,6 +254,28 @@ mod tests {
     fn op(op: Op) -> Record {
         let after = Viewstamp { epoch: 1, length: 0 };
         Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(op)] }
+    }
+
+    /// As the archive has it, completed under these.
+    fn view(done: &[Token]) -> TaskView {
+        let claim = |token: &Token| ClaimView {
+            token: *token,
+            worker: String::new(),
+            start_ms: 0,
+            end_ms: None,
+            completed_ms: Some(1),
+        };
+        TaskView {
+            id: id(1),
+            state: State::Done,
+            spec: spec(),
+            claims: done.iter().map(claim).collect(),
+            updates: Vec::new(),
+            result: None,
+            reason: None,
+            log_incomplete: false,
+            conflict: false,
+        }
     }
 
     fn appends(bench: &mut Bench<Forgotten>, node: usize, record: Record) -> Result<(), String> {
@@ -230,8 +300,29 @@ mod tests {
             appends(bench, 0, ended()).unwrap();
         }
         assert!(appends(&mut bench, 0, tomb()).is_err());
-        other.see(Happening::Archived { ids: &[id(1)] }).unwrap();
+        other.see(Happening::Archived { tasks: &[view(&[])] }).unwrap();
         assert!(appends(&mut other, 0, tomb()).is_ok());
+    }
+
+    #[test]
+    fn what_a_majority_has_known_for_long_is_in_the_archive() {
+        let token = token(3, 4);
+        let done = || facts(Task::from_completion(token, Completed { sequence: None, result: None, at_ms: 1 }));
+        for (members, passed_us, archived, holds) in [
+            (2, MEANWHILE_US, vec![], false),
+            (2, MEANWHILE_US, vec![token], true),
+            (2, 0, vec![], true),
+            (1, MEANWHILE_US, vec![], true),
+        ] {
+            let mut bench = Bench::new();
+            bench.see(Happening::Founded { fencing: true, archives: true }).unwrap();
+            appends(&mut bench, 2, facts(Task::from_spec(Arc::new(spec())))).unwrap();
+            appends(&mut bench, 2, ended()).unwrap();
+            (0..members).for_each(|node| appends(&mut bench, node, done()).unwrap());
+            bench.pass(passed_us);
+            bench.see(Happening::Archived { tasks: &[view(&archived)] }).unwrap();
+            assert_eq!(appends(&mut bench, 2, tomb()).is_ok(), holds, "{members} {passed_us} {archived:?}");
+        }
     }
 
     #[test]

@@ -141,6 +141,11 @@ pub mod check {
             Bench { property: P::default(), history, sequence: 0 }
         }
 
+        /// So much later.
+        pub fn pass(&mut self, time_us: u64) {
+            self.sequence += time_us / 1_000;
+        }
+
         pub fn now(&self) -> Moment {
             Moment { time_us: self.sequence * 1_000, sequence: self.sequence }
         }

@@ -1,11 +1,11 @@
 //! Archiving: where there is an archive, the host has a finished task in it before the task is buried (`forgetting.rs`).
 //!
-//! The archive is where a task is looked for when it is no more, so what goes there is what all replicas together know. A
+//! The archive is where a task is looked for when it is no more, so what goes there is what its replicas together know. A
 //! leader that lost its unsynced records, or was away, may know less. So it asks the others first, and takes only tasks that
-//! are known to be the same elsewhere: on a majority, as what was acknowledged is on one; and on every member where the spec
-//! is unknown, as then there is nothing to archive. What differs waits for anti-entropy to level it.
+//! are known to be the same elsewhere: on a majority, as what was acknowledged strictly is on one; and on every member where
+//! the spec is unknown, as then there is nothing to archive. What differs is passed over until anti-entropy has levelled it.
 
-use super::forgetting::PAUSE_MS;
+use super::forgetting::{Due, PAUSE_MS};
 use super::{Epoch, ReplicaId};
 use crate::config::mutant;
 use crate::limits::{EXCHANGE_BYTES_MAX, within};
@@ -18,23 +18,35 @@ use crate::protocol::{Effect, Node};
 use norn_client::wire::{NodeId, PartitionId, TaskId, TaskView};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Between attempts where nothing can be archived.
+/// Between attempts where nothing can be archived, or tasks were passed over.
 const ARCHIVE_MS: u64 = 10_000;
+/// Others have so long to compare.
+const COMPARE_MS: u64 = 1_000;
+
+/// What a leader archives.
+#[derive(Debug, Default)]
+pub struct Archiving {
+    batch: Option<Batch>,
+    /// The last of the tasks that were passed over. Those up to there have their turn when all others had.
+    passed: Option<Due>,
+    /// Not before that.
+    again_us: u64,
+}
 
 /// Tasks on their way to the archive, to be buried then.
 #[derive(Debug)]
-pub struct Archiving {
+struct Batch {
     number: u64,
     /// With the digests that the tasks had.
     tombs: Vec<(TaskId, Tomb, Digest)>,
+    last: Due,
     /// As long as others are asked: those that are, and of which tasks they know the same, once they have answered.
     asked: Option<BTreeMap<NodeId, Option<BTreeSet<TaskId>>>>,
-    /// Nothing could be archived, others are asked, or the tasks are still loaded: not again before that. None while the
-    /// archive has them.
-    again_us: Option<u64>,
+    /// Others are asked, or the tasks are loaded, until then. None while the archive has them.
+    until_us: Option<u64>,
 }
 
-impl Archiving {
+impl Batch {
     /// Whether a member that was asked knows the same of a task.
     fn is_same_at(&self, node: NodeId, id: &TaskId) -> bool {
         let said = self.asked.as_ref().and_then(|asked| asked.get(&node)?.as_ref());
@@ -43,44 +55,69 @@ impl Archiving {
 }
 
 impl Node {
+    fn archiving(&mut self, partition: PartitionId) -> Option<&mut Archiving> {
+        Some(&mut self.partitions.get_mut(&partition)?.register.leading_mut()?.archiving)
+    }
+
+    fn batch(&self, partition: PartitionId) -> &Batch {
+        let leading = self.partitions[&partition].register.leading().expect("it leads");
+        leading.archiving.batch.as_ref().expect("some are on their way")
+    }
+
     /// Asks for tasks to be archived, some at a time: the other members come first.
-    pub(super) fn archive(&mut self, partition: PartitionId, due: Vec<(TaskId, Tomb)>) {
-        let (now_us, again_us) = (self.now.mono_us, self.after_ms(ARCHIVE_MS));
-        let replica = &self.partitions[&partition];
-        let leading = replica.register.leading().expect("it leads");
-        if let Some(archiving) = &leading.archiving {
-            if archiving.again_us.is_none_or(|again_us| now_us < again_us) {
-                return;
-            }
-            if archiving.asked.is_some() && self.archive_same(partition) {
-                // Somebody has not answered; what the others know suffices for some.
+    pub(super) fn archive(&mut self, partition: PartitionId) {
+        let now_us = self.now.mono_us;
+        let archiving = &self.partitions[&partition].register.leading().expect("it leads").archiving;
+        if let Some(batch) = &archiving.batch {
+            let over_us = batch.until_us.map(|until_us| now_us.saturating_sub(until_us));
+            let recent = over_us.is_some_and(|over_us| over_us < COMPARE_MS * 1_000);
+            let busy = over_us.is_none_or(|over_us| over_us == 0);
+            // Somebody has not answered; what the others know suffices for some. Not what they knew long ago.
+            if busy || batch.asked.is_some() && recent && self.archive_known(partition) {
                 return;
             }
         }
-        let replica = &self.partitions[&partition];
-        let epoch = replica.register.viewstamp.epoch;
-        let tasks = due.into_iter().filter_map(|(id, tomb)| Some((id, tomb, replica.store.task(&id)?)));
-        let some = within(EXCHANGE_BYTES_MAX, tasks, |(.., task)| task.size_bytes());
-        let tombs: Vec<(TaskId, Tomb, Digest)> =
-            some.into_iter().map(|(id, tomb, _)| (id, tomb, replica.store.digest(&id))).collect();
-        let others = replica.cohort.iter().filter(|node| **node != self.me && self.is_alive(**node));
-        let asked: BTreeMap<NodeId, Option<BTreeSet<TaskId>>> = others.map(|node| (*node, None)).collect();
-        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
-        let leading = register.leading_mut().expect("it leads");
-        if tombs.is_empty() {
-            leading.archiving = None;
+        let again_us = self.after_ms(ARCHIVE_MS);
+        let archiving = self.archiving(partition).expect("it leads");
+        archiving.batch = None;
+        if now_us < archiving.again_us {
             return;
         }
+        let passed = archiving.passed.take();
+        let due = self.due(partition, passed.as_ref());
+        if due.is_empty() {
+            if passed.is_some() {
+                self.archiving(partition).expect("it leads").again_us = again_us;
+            }
+            return;
+        }
+        self.archiving(partition).expect("it leads").passed = passed;
+        self.compare(partition, due);
+    }
+
+    /// Asks the other members what they know of the first of these tasks.
+    fn compare(&mut self, partition: PartitionId, due: Vec<(Due, Tomb)>) {
+        let replica = &self.partitions[&partition];
+        let epoch = replica.register.viewstamp.epoch;
+        let tasks = due.into_iter().filter_map(|(due, tomb)| Some((replica.store.task(&due.id)?, due, tomb)));
+        let some: Vec<_> = within(EXCHANGE_BYTES_MAX, tasks, |(task, ..)| task.size_bytes()).collect();
+        let last = some.last().map(|(_, due, _)| due.clone()).expect("what is due is known, and one is always taken");
+        let tombs: Vec<(TaskId, Tomb, Digest)> =
+            some.into_iter().map(|(_, due, tomb)| (due.id, tomb, replica.store.digest(&due.id))).collect();
+        let others = replica.cohort.iter().filter(|node| **node != self.me && self.is_reachable(**node));
+        let asked: BTreeMap<NodeId, Option<BTreeSet<TaskId>>> = others.map(|node| (*node, None)).collect();
         let number = self.asks.number();
         let items: Vec<(TaskId, Digest)> = tombs.iter().map(|(id, _, digest)| (*id, *digest)).collect();
         for node in asked.keys() {
             self.outbox.send(*node, PeerMessage::Compare { partition, epoch, number, items: items.clone() });
         }
-        leading.archiving = Some(Archiving { number, tombs, asked: Some(asked), again_us: Some(again_us) });
+        let until_us = Some(self.after_ms(COMPARE_MS));
+        let batch = Batch { number, tombs, last, asked: Some(asked), until_us };
+        self.archiving(partition).expect("it leads").batch = Some(batch);
         self.archive_answered(partition);
     }
 
-    /// At a member: what of these tasks is known here just as it is at the leader.
+    /// At a member: what of these tasks is known here just as it is at the leader. Nothing, if there are holes.
     pub(in crate::protocol) fn on_compare(
         &mut self,
         from: NodeId,
@@ -88,14 +125,17 @@ impl Node {
         (epoch, number): (Epoch, u64),
         items: &[(TaskId, Digest)],
     ) {
-        let replica = self.partitions.get(&partition).filter(|replica| replica.cohort.contains(&from));
-        let Some(replica) = replica.filter(|_| self.speaks_for(partition)) else { return };
-        let same = items.iter().filter(|(id, digest)| replica.store.digest(id) == *digest).map(|(id, _)| *id).collect();
+        let Some(replica) = self.partitions.get(&partition).filter(|replica| replica.cohort.contains(&from)) else {
+            return;
+        };
+        let whole = self.speaks_for(partition);
+        let is_same = |(id, digest): &&(TaskId, Digest)| whole && replica.store.digest(id) == *digest;
+        let same = items.iter().filter(is_same).map(|(id, _)| *id).collect();
         let replica = replica.register.me;
         self.outbox.send(from, PeerMessage::Compared { partition, epoch, number, replica, same });
     }
 
-    /// At the leader: a member has compared.
+    /// At the leader: a member has compared. What it knew long ago does not count.
     pub(in crate::protocol) fn on_compared(
         &mut self,
         from: NodeId,
@@ -103,62 +143,70 @@ impl Node {
         (epoch, number): (Epoch, u64),
         (own, same): (ReplicaId, Vec<TaskId>),
     ) {
+        let now_us = self.now.mono_us;
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let member = own.node == from && replica.register.table.members.contains(&own);
         let Some(leading) = replica.register.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
-        let Some(archiving) = leading.archiving.as_mut().filter(|archiving| archiving.number == number) else { return };
-        let answer = archiving.asked.as_mut().and_then(|asked| asked.get_mut(&from));
-        if let Some(answer) = answer.filter(|_| member) {
+        let Some(batch) = leading.archiving.batch.as_mut().filter(|batch| batch.number == number) else { return };
+        let in_time = batch.until_us.is_some_and(|until_us| now_us < until_us);
+        let answer = batch.asked.as_mut().and_then(|asked| asked.get_mut(&from));
+        if let Some(answer) = answer.filter(|_| member && in_time) {
             *answer = Some(same.into_iter().collect());
             self.archive_answered(partition);
         }
     }
 
-    /// Goes on once all that are asked have answered. Who does not is waited for as long as between attempts.
+    /// Goes on once enough have answered, or all.
     fn archive_answered(&mut self, partition: PartitionId) {
-        let register = &self.partitions[&partition].register;
-        let archiving = register.leading().and_then(|leading| leading.archiving.as_ref());
-        let asked = archiving.and_then(|archiving| archiving.asked.as_ref()).expect("they were asked");
-        if asked.values().all(Option::is_some) {
-            self.archive_same(partition);
+        let batch = self.batch(partition);
+        let answered = batch.asked.as_ref().is_some_and(|asked| asked.values().all(Option::is_some));
+        if answered || self.archivable(partition).len() == batch.tombs.len() {
+            self.archive_known(partition);
         }
     }
 
-    /// Archives the tasks of which enough members know the same. Whether there are any.
-    fn archive_same(&mut self, partition: PartitionId) -> bool {
-        let again_us = self.after_ms(ARCHIVE_MS);
-        let me = self.me;
-        let replica = &self.partitions[&partition];
-        let archiving =
-            replica.register.leading().and_then(|leading| leading.archiving.as_ref()).expect("just looked at");
-        let is_same_at = |node: NodeId, id: &TaskId| node == me || archiving.is_same_at(node, id);
-        let is_known = |id: &TaskId| match replica.store.task(id) {
-            _ if mutant!(self.config, ArchivesUnasked) => true,
+    /// Tasks of which enough members know the same.
+    fn archivable(&self, partition: PartitionId) -> Vec<(TaskId, Tomb, Digest)> {
+        let (replica, batch) = (&self.partitions[&partition], self.batch(partition));
+        let is_same_at = |node: NodeId, id: &TaskId| node == self.me || batch.is_same_at(node, id);
+        let is_known = |(id, _, digest): &&(TaskId, Tomb, Digest)| match replica.store.task(id) {
+            None => false,
+            Some(_) if replica.store.digest(id) != *digest => false,
+            Some(_) if mutant!(self.config, ArchivesUnasked) => true,
             Some(task) if task.spec.is_some() => replica.register.quorum(|node| is_same_at(node, id)),
-            _ => replica.cohort.iter().all(|node| is_same_at(*node, id)),
+            Some(_) => replica.cohort.iter().all(|node| is_same_at(*node, id)),
         };
-        let unchanged = |(id, _, digest): &&(TaskId, Tomb, Digest)| replica.store.digest(id) == *digest;
-        let known = archiving.tombs.iter().filter(unchanged).filter(|(id, ..)| is_known(id));
-        let tombs: Vec<(TaskId, Tomb, Digest)> = known.copied().collect();
+        batch.tombs.iter().filter(is_known).copied().collect()
+    }
+
+    /// Archives the tasks of which enough members know the same, and passes over the others. Whether there are any.
+    fn archive_known(&mut self, partition: PartitionId) -> bool {
+        let tombs = self.archivable(partition);
+        let until_us = Some(self.after_ms(ARCHIVE_MS));
+        let number = self.asks.number();
+        let store = &self.partitions[&partition].store;
         let (mut tasks, mut gaps, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
         for (id, ..) in &tombs {
-            let (task, wanted) = replica.store.task(id).expect("its digest is the same").whole(*id);
+            let (task, wanted) = store.task(id).expect("it is known").whole(*id);
             gaps.extend(wanted.map(|_| tasks.len()));
             bodies.extend(wanted);
             tasks.push((*id, task));
         }
-        let any = !tombs.is_empty();
-        let number = self.asks.number();
-        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
-        // Where too much is loaded, this may not be.
-        let archiving = Archiving { number, tombs, asked: None, again_us: Some(again_us) };
-        register.leading_mut().expect("it leads").archiving = Some(archiving);
-        if any && bodies.is_empty() {
+        let archiving = self.archiving(partition).expect("it leads");
+        let Batch { tombs: all, last, .. } = archiving.batch.take().expect("some are on their way");
+        if tombs.len() < all.len() {
+            archiving.passed = Some(last.clone());
+        }
+        if tombs.is_empty() {
+            return false;
+        }
+        archiving.batch = Some(Batch { number, tombs, last, asked: None, until_us });
+        if bodies.is_empty() {
             self.archive_whole(partition, number, &tasks);
-        } else if any {
+        } else {
             self.load(Then::Archive { partition, number, tasks, gaps }, bodies);
         }
-        any
+        true
     }
 
     /// Tasks have their bodies: the host archives them. Those whose bodies are lost are not buried, either.
@@ -166,13 +214,13 @@ impl Node {
         let wall_ms = self.now.wall_ms;
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let Some(leading) = replica.register.leading_mut() else { return };
-        let Some(archiving) = leading.archiving.as_mut().filter(|archiving| archiving.number == number) else { return };
+        let Some(batch) = leading.archiving.batch.as_mut().filter(|batch| batch.number == number) else { return };
         let views: Vec<TaskView> = tasks.iter().filter_map(|(id, task)| view(*id, task, None, wall_ms)).collect();
         let viewed: BTreeSet<TaskId> = views.iter().map(|view| view.id).collect();
         // Of a task that nobody ever heard of there is nothing to archive.
         let empty = |id: &TaskId| replica.store.task(id).is_some_and(|task| task.spec.is_none());
-        archiving.tombs.retain(|(id, ..)| viewed.contains(id) || empty(id));
-        archiving.again_us = None;
+        batch.tombs.retain(|(id, ..)| viewed.contains(id) || empty(id));
+        batch.until_us = None;
         if views.is_empty() {
             self.on_archived(partition, number, true);
         } else {
@@ -185,17 +233,17 @@ impl Node {
         let again_us = self.after_ms(ARCHIVE_MS);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let Some(leading) = replica.register.leading_mut() else { return };
-        let Some(mut archiving) = leading.archiving.take_if(|archiving| archiving.number == number) else { return };
+        let archiving = &mut leading.archiving;
+        let Some(batch) = archiving.batch.take_if(|batch| batch.number == number) else { return };
         if !done {
-            archiving.again_us = Some(again_us);
-            leading.archiving = Some(archiving);
+            archiving.again_us = again_us;
             return;
         }
         // What was learned meanwhile is not in the archive yet.
         let same = |(id, _, digest): &(TaskId, Tomb, Digest)| {
             replica.store.task(id).is_some() && replica.store.digest(id) == *digest
         };
-        let tombs = archiving.tombs.into_iter().filter(same).map(|(id, tomb, _)| (id, tomb)).collect();
+        let tombs = batch.tombs.into_iter().filter(same).map(|(id, tomb, _)| (id, tomb)).collect();
         self.bury(partition, tombs);
         self.timers.set(Key::Retire(partition), self.after_ms(PAUSE_MS));
     }

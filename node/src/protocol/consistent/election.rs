@@ -264,7 +264,7 @@ impl Node {
             transfer_again_us: 0,
             heeded: 0,
             retiring: super::forgetting::Retiring::new(now.mono_us),
-            archiving: None,
+            archiving: super::archiving::Archiving::default(),
         }));
         let others: Vec<NodeId> = replica.cohort.iter().copied().filter(|node| *node != me).collect();
         self.timers.cancel(Key::Election(partition));

@@ -38,8 +38,9 @@ use crate::protocol::record::Record;
 use crate::protocol::task::{Content, Task, Tomb};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
-use norn_client::wire::{NodeId, PartitionId, TaskId};
+use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// A leader looks for what is due at least this often, as clocks are set and settings change.
@@ -50,6 +51,14 @@ pub(super) const PAUSE_MS: u64 = 10;
 const HELD_MS: u64 = 60_000;
 /// Where there is an archive, tasks without a spec are buried so many times later than ids must be old: it may yet come.
 const ORPHAN_PATIENCE: u64 = 10;
+
+/// A task whose retention is over, by its place among the ended ones.
+#[derive(Debug, Clone)]
+pub(super) struct Due {
+    queue: Option<QueueName>,
+    at_ms: u64,
+    pub(super) id: TaskId,
+}
 
 /// What a leader does about tasks whose retention is over.
 #[derive(Debug, Default)]
@@ -140,39 +149,49 @@ impl Node {
 
     /// Step 1. Whether there was anything to bury.
     fn bury_due(&mut self, partition: PartitionId) -> bool {
-        let due = self.due(partition);
-        if due.is_empty() || self.config.archives {
-            self.archive(partition, due);
+        if self.config.archives {
+            self.archive(partition);
             return false;
         }
-        self.bury(partition, due);
-        true
+        let due = self.due(partition, None);
+        let any = !due.is_empty();
+        self.bury(partition, due.into_iter().map(|(due, tomb)| (due.id, tomb)).collect());
+        any
     }
 
-    /// Tasks whose retention is over.
-    fn due(&self, partition: PartitionId) -> Vec<(TaskId, Tomb)> {
-        let wall_ms = self.now.wall_ms;
+    /// Tasks whose retention is over, some of those behind that one.
+    pub(super) fn due(&self, partition: PartitionId, behind: Option<&Due>) -> Vec<(Due, Tomb)> {
+        let (wall_ms, archives) = (self.now.wall_ms, self.config.archives);
         let replica = &self.partitions[&partition];
-        let mut due: Vec<(TaskId, Tomb)> = Vec::new();
+        let mut found: Vec<(Due, Tomb)> = Vec::new();
         for (queue, tasks) in replica.store.index().ended() {
-            let (mut retain_ms, mut most) = (self.config.retention.of(queue), RETIRE_TASKS_MAX - due.len());
-            if queue.is_none() && self.config.archives {
-                // Of these there is nothing to archive yet, and all members must say so: others do not wait behind them.
-                most /= 2;
+            let mut retain_ms = self.config.retention.of(queue);
+            if queue.is_none() && archives {
+                // Of these there is nothing to archive yet, and all members must say so.
                 retain_ms = retain_ms.saturating_add(self.config.forget_after_ms.saturating_mul(ORPHAN_PATIENCE));
+                if !replica.cohort.iter().all(|node| self.is_reachable(*node)) {
+                    continue;
+                }
             }
-            let over = tasks.iter().take_while(|(at_ms, _)| at_ms.saturating_add(retain_ms) <= wall_ms);
+            let from = match behind {
+                Some(behind) if queue < behind.queue.as_ref() => continue,
+                Some(behind) if queue == behind.queue.as_ref() => Bound::Excluded((behind.at_ms, behind.id)),
+                _ => Bound::Unbounded,
+            };
+            let over = tasks.range((from, Bound::Unbounded));
+            let over = over.take_while(|(at_ms, _)| at_ms.saturating_add(retain_ms) <= wall_ms);
             // A claim is dropped first: that tells every replica how the task ended.
             let free = over.filter(|(_, id)| replica.register.cell(id).is_none());
-            let tombs = free.filter_map(|(_, id)| {
+            let tombs = free.filter_map(|(at_ms, id)| {
                 let task = replica.store.task(id)?;
                 // What cannot be read cannot be archived; it waits until the log or a peer gives it back.
-                let kept = self.config.archives && task.spec.as_ref().is_some_and(|spec| !spec.is_readable());
-                task.tomb().filter(|_| !kept).map(|tomb| (*id, tomb))
+                let kept = archives && task.spec.as_ref().is_some_and(|spec| !spec.is_readable());
+                let due = Due { queue: queue.cloned(), at_ms: *at_ms, id: *id };
+                task.tomb().filter(|_| !kept).map(|tomb| (due, tomb))
             });
-            due.extend(tombs.take(most));
+            found.extend(tombs.take(RETIRE_TASKS_MAX - found.len()));
         }
-        due
+        found
     }
 
     pub(super) fn bury(&mut self, partition: PartitionId, due: Vec<(TaskId, Tomb)>) {

@@ -73,7 +73,7 @@ pub struct Leading {
     /// Tasks whose retention is over.
     pub retiring: super::forgetting::Retiring,
     /// Of these, what is on its way to the archive.
-    pub archiving: Option<super::archiving::Archiving>,
+    pub archiving: super::archiving::Archiving,
 }
 
 impl Leading {

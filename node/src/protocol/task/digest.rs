@@ -1,7 +1,8 @@
 //! Digest of a task: a sum over its facts, so that learning a fact costs that fact alone.
 //!
 //! Each fact is hashed with the task's id (xxh3, 128 bits) and the hashes are added. Equal digests mean equal facts, short
-//! of an accident; they are no proof against somebody who crafts payloads, and nothing but repair depends on them.
+//! of an accident; they are no proof against somebody who crafts payloads. Repair depends on them, and which state of a task
+//! is archived.
 
 use super::{Facts, Task};
 use norn_client::wire::{Spec, TaskId};
