@@ -33,18 +33,16 @@ pub const ALL: [(&str, Mutant); 24] = [
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
 pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
-    let (image, crash_after_ack, crash_mean) = match mutant {
-        Mutant::WordMissing => (Some(90), Some(15), None),
-        Mutant::MemoryForgotten => (Some(90), None, Some(1_000)),
-        _ => (None, None, None),
+    let plain = Overrides { mutant: Some(mutant), ..Overrides::default() };
+    let harmful = match mutant {
+        Mutant::WordMissing => Overrides { image_percent: Some(90), crash_after_ack_percent: Some(15), ..plain },
+        Mutant::MemoryForgotten => Overrides { image_percent: Some(90), crash_mean_ms: Some(1_000), ..plain },
+        Mutant::ArchivesUnasked => {
+            Overrides { archives: Some(true), retain_ms: Some(500), exchange_interval_ms: Some(30_000), ..plain }
+        }
+        _ => plain,
     };
-    Overrides {
-        mutant: Some(mutant),
-        image_percent: knobs.image_percent.or(image),
-        crash_after_ack_percent: knobs.crash_after_ack_percent.or(crash_after_ack),
-        crash_mean_ms: knobs.crash_mean_ms.or(crash_mean),
-        ..knobs.clone()
-    }
+    knobs.or(&harmful)
 }
 
 /// A mutant's name.

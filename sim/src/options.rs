@@ -30,6 +30,11 @@ macro_rules! options {
                 options.mutant = self.mutant;
             }
 
+            /// These, and for the others what `rest` says.
+            pub fn or(&self, rest: &Overrides) -> Overrides {
+                Overrides { $($name: self.$name.or(rest.$name),)* mutant: self.mutant.or(rest.mutant) }
+            }
+
             /// As flags, ready to paste.
             pub fn flags(&self) -> String {
                 let mut flags = String::new();
