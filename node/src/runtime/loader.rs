@@ -1,15 +1,23 @@
 //! The thread that reads bodies back from the log. It has file handles of its own, so that appends never wait for it.
+//!
+//! A read may fail and say nothing of the disk: the process lacks something, or may not. A body that is said to be lost costs
+//! a task its place in the queue, so such a load is tried again for a while, and others go before it.
 
 use crate::protocol::task::Wanted;
 use crate::runtime::disk::FileReader;
 use crate::runtime::store::fatal;
 use crate::storage::Recent;
+use crate::storage::disk::DiskError;
 use norn_client::wire::Spec;
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
 
-/// After a read that failed and says nothing of the disk.
-const FAILED_PAUSE: Duration = Duration::from_secs(1);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_secs(1);
+/// After so many, what still cannot be read is as good as lost: a peer may have it.
+const ATTEMPTS_MAX: u32 = 30;
 
 /// What a load has come to.
 #[derive(Debug)]
@@ -23,30 +31,15 @@ pub struct Loaded {
 /// Hands loads to the thread. Never blocks; the core bounds how many are under way. The thread ends when this is dropped.
 #[derive(Debug)]
 pub struct Loader {
-    loads: mpsc::Sender<(u64, Vec<Wanted>)>,
+    loads: Sender<(u64, Vec<Wanted>)>,
 }
 
 impl Loader {
     /// Starts the thread, which calls `report` once for each load.
     pub fn start(reader: FileReader, report: impl Fn(Loaded) + Send + 'static) -> std::io::Result<Loader> {
-        let (loads, waiting) = mpsc::channel::<(u64, Vec<Wanted>)>();
-        let work = move || {
-            let mut recent = Recent::default();
-            for (number, wanted) in waiting {
-                let bodies = loop {
-                    match recent.read_bodies(|file, offset, length| reader.read(file, offset, length), &wanted) {
-                        Ok(bodies) => break bodies,
-                        // A body that is said to be lost costs a task its place in the queue: the process lacks something,
-                        // and the disk may be as good as ever.
-                        Err(error) => {
-                            tracing::error!(%error, "bodies cannot be read back just now; trying again");
-                            std::thread::sleep(FAILED_PAUSE);
-                        }
-                    }
-                };
-                report(Loaded { number, bodies });
-            }
-        };
+        let (loads, waiting) = mpsc::channel();
+        let read = move |file: &str, offset, length| reader.read(file, offset, length);
+        let work = move || Worker { read, waiting, pause: PAUSE, failed: VecDeque::new() }.run(report);
         std::thread::Builder::new().name("norn-load".to_owned()).spawn(work)?;
         Ok(Loader { loads })
     }
@@ -56,5 +49,115 @@ impl Loader {
         if self.loads.send((number, wanted)).is_err() {
             fatal("the thread that reads bodies back panicked");
         }
+    }
+}
+
+/// A load, and how often it has failed.
+struct Load {
+    number: u64,
+    wanted: Vec<Wanted>,
+    attempts: u32,
+    /// Not before that.
+    again: Instant,
+}
+
+struct Worker<R> {
+    read: R,
+    waiting: Receiver<(u64, Vec<Wanted>)>,
+    pause: Duration,
+    /// In the order in which they are tried again.
+    failed: VecDeque<Load>,
+}
+
+impl<R: Fn(&str, u64, usize) -> Result<Vec<u8>, DiskError>> Worker<R> {
+    fn run(mut self, report: impl Fn(Loaded)) {
+        let mut recent = Recent::default();
+        while let Some(mut load) = self.next() {
+            match recent.read_bodies(&self.read, &load.wanted) {
+                Ok(bodies) => report(Loaded { number: load.number, bodies }),
+                Err(error) if load.attempts < ATTEMPTS_MAX => {
+                    tracing::error!(%error, "bodies cannot be read back just now; trying again");
+                    load.attempts += 1;
+                    load.again = Instant::now() + self.pause;
+                    self.failed.push_back(load);
+                }
+                Err(error) => {
+                    tracing::error!(%error, "bodies cannot be read back; they count as lost");
+                    let one = |wanted: &Wanted| {
+                        recent
+                            .read_bodies(&self.read, std::slice::from_ref(wanted))
+                            .ok()
+                            .and_then(|mut one| one.remove(0))
+                    };
+                    let bodies = load.wanted.iter().map(one).collect();
+                    report(Loaded { number: load.number, bodies });
+                }
+            }
+        }
+    }
+
+    /// The next load: one that is new, else one that failed when its time has come. None when there will be no more.
+    fn next(&mut self) -> Option<Load> {
+        let fresh = |(number, wanted)| Load { number, wanted, attempts: 1, again: Instant::now() };
+        let Some(failed) = self.failed.front() else { return self.waiting.recv().ok().map(fresh) };
+        let wait = failed.again.saturating_duration_since(Instant::now());
+        match self.waiting.recv_timeout(wait) {
+            Ok(load) => Some(fresh(load)),
+            Err(RecvTimeoutError::Timeout) => self.failed.pop_front(),
+            Err(RecvTimeoutError::Disconnected) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::task::Place;
+    use norn_client::wire::TaskId;
+    use std::cell::Cell;
+    use std::num::NonZeroU32;
+
+    fn wanted(offset: u64) -> Vec<Wanted> {
+        let place = Place { file: NonZeroU32::new(2).expect("not 0"), offset };
+        vec![Wanted { id: TaskId::new(1, 1, 1, 1), place, bytes: 1, hash: 0 }]
+    }
+
+    #[test]
+    fn a_load_that_fails_goes_behind_the_others_and_is_given_up_in_the_end() {
+        let denied = |file: &str| DiskError {
+            operation: "read",
+            file: file.into(),
+            cause: "denied".into(),
+            full: false,
+            lost: false,
+        };
+        let gone = |file: &str| DiskError { lost: true, ..denied(file) };
+        let attempts = Cell::new(0);
+        let read = |file: &str, offset, _| {
+            if offset == 1 {
+                attempts.set(attempts.get() + 1);
+                Err(denied(file))
+            } else {
+                Err(gone(file))
+            }
+        };
+        let (loads, waiting) = mpsc::channel();
+        loads.send((1, wanted(1))).expect("it listens");
+        loads.send((2, wanted(2))).expect("it listens");
+        let loads = Cell::new(Some(loads));
+        let reported = Cell::new(Vec::new());
+        let report = |loaded: Loaded| {
+            assert_eq!(loaded.bodies, [None]);
+            let mut numbers = reported.take();
+            numbers.push(loaded.number);
+            if numbers.len() == 2 {
+                // There will be no more.
+                loads.take();
+            }
+            reported.set(numbers);
+        };
+        Worker { read, waiting, pause: Duration::from_micros(1), failed: VecDeque::new() }.run(report);
+        assert_eq!(reported.take(), [2, 1]);
+        assert_eq!(attempts.get(), ATTEMPTS_MAX + 1, "and once more, alone");
     }
 }
