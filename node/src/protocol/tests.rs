@@ -19,6 +19,7 @@ use std::num::NonZeroU32;
 use task::{Place, Wanted};
 
 mod agreement;
+mod attempts;
 mod bodies;
 mod copy;
 mod disk;

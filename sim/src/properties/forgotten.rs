@@ -42,8 +42,15 @@ pub struct Forgotten {
     forgotten: BTreeSet<TaskId>,
 }
 
-fn completions(facts: &[Fact]) -> impl Iterator<Item = Token> {
-    facts.iter().filter_map(|fact| if let Fact::Completion(token) = fact { Some(*token) } else { None })
+impl Ghost {
+    fn know(&mut self, id: TaskId, task: &Task, since_us: u64) {
+        if task.spec.is_some() {
+            self.specs.entry(id).or_insert(since_us);
+        }
+        for (token, _) in task.facts.iter().flat_map(|facts| &facts.completions) {
+            self.completions.entry((id, *token)).or_insert(since_us);
+        }
+    }
 }
 
 /// A node's record.
@@ -101,12 +108,7 @@ impl Forgotten {
             self.ended.insert(id);
         }
         let ghost = self.ghosts.entry(node).or_default();
-        if task.spec.is_some() {
-            ghost.specs.entry(id).or_insert(time_us);
-        }
-        for token in completions(&facts) {
-            ghost.completions.entry((id, token)).or_insert(time_us);
-        }
+        ghost.know(id, task, time_us);
         if facts.contains(&Fact::Tomb) {
             if !self.ended.contains(&id) {
                 return Err(format!("task {id} is buried by node {node}, and nobody has said that it ended"));
@@ -149,23 +151,36 @@ impl Forgotten {
 
     fn record(&mut self, at: At<'_>, record: &Record) -> Result<(), String> {
         match record {
-            Record::Facts { items, .. } => items.iter().try_for_each(|(id, task)| self.task(at, *id, task)),
-            Record::Ops { ops, after, .. } => ops.iter().try_for_each(|op| {
-                if let Op::Drop { items } = &**op {
-                    items.iter().try_for_each(|ended| self.task(at, ended.id, &ended.facts))?;
+            Record::Ops { ops, after, .. } => {
+                for op in ops {
+                    tasks_of(op).into_iter().try_for_each(|(id, task)| self.task(at, id, task))?;
+                    self.op(at.history, after.epoch, op)?;
                 }
-                self.op(at.history, after.epoch, op)
-            }),
-            Record::Install { table: Some(table), .. } => {
-                let ended = table.out.values().flatten();
-                ended.into_iter().try_for_each(|ended| self.task(at, ended.id, &ended.facts))
             }
-            Record::Forgot { ids, .. } => {
-                self.ghosts.entry(at.node).or_default().forgotten.extend(ids);
-                Ok(())
-            }
-            _ => Ok(()),
+            Record::Forgot { ids, .. } => self.ghosts.entry(at.node).or_default().forgotten.extend(ids),
+            _ => tasks_in(record).into_iter().try_for_each(|(id, task)| self.task(at, id, task))?,
         }
+        Ok(())
+    }
+}
+
+/// What a record says of tasks.
+fn tasks_in(record: &Record) -> Vec<(TaskId, &Task)> {
+    match record {
+        Record::Facts { items, .. } => items.iter().map(|(id, task)| (*id, task)).collect(),
+        Record::Ops { ops, .. } => ops.iter().flat_map(|op| tasks_of(op)).collect(),
+        Record::Install { table: Some(table), .. } => {
+            table.out.values().flatten().map(|ended| (ended.id, &ended.facts)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What an operation says of tasks.
+fn tasks_of(op: &Op) -> Vec<(TaskId, &Task)> {
+    match op {
+        Op::Drop { items } => items.iter().map(|ended| (ended.id, &ended.facts)).collect(),
+        _ => Vec::new(),
     }
 }
 
@@ -200,23 +215,14 @@ impl Property for Forgotten {
                 ghost.specs.clear();
                 ghost.completions.clear();
                 for record in *records {
-                    match record {
-                        Record::Forgot { ids, .. } => ghost.forgotten.extend(ids),
-                        Record::Facts { items, .. } => {
-                            let tombs = items.iter().filter(|(_, task)| task.tomb.is_some());
-                            ghost.buried.extend(tombs.map(|(id, _)| *id));
-                            let known = items.iter().filter(|(_, task)| task.spec.is_some());
-                            ghost.specs.extend(known.map(|(id, _)| (*id, moment.time_us)));
-                            let done = items.iter().flat_map(|(id, task)| {
-                                completions(&facts_of(task)).map(|token| (*id, token)).collect::<Vec<_>>()
-                            });
-                            ghost.completions.extend(done.map(|done| (done, moment.time_us)));
+                    if let Record::Forgot { ids, .. } = record {
+                        ghost.forgotten.extend(ids);
+                    }
+                    for (id, task) in tasks_in(record) {
+                        ghost.know(id, task, moment.time_us);
+                        if task.tomb.is_some() {
+                            ghost.buried.insert(id);
                         }
-                        Record::Install { table: Some(table), .. } => {
-                            let tombs = table.out.values().flatten().filter(|ended| ended.facts.tomb.is_some());
-                            ghost.buried.extend(tombs.map(|ended| ended.id));
-                        }
-                        _ => {}
                     }
                 }
             }

@@ -173,9 +173,9 @@ impl Node {
                 out.insert(partition);
                 continue;
             }
-            if let Some(token) = self.exhausted(partition, &id) {
-                // The claim ran out before this node knew how many the task may have.
-                self.kill(partition, id, token, "the lease of its last attempt ran out");
+            if let Some((token, reason)) = self.exhausted(partition, &id) {
+                // The claim ended before this node knew how many the task may have.
+                self.kill(partition, id, token, reason);
                 self.publish_heads(partition);
                 continue;
             }
@@ -209,12 +209,18 @@ impl Node {
         self.may_append(partition) && register.leading().is_some_and(|leading| !behind(leading.heeded))
     }
 
-    /// The token of a claim that ran out and was the last one its task may have.
-    fn exhausted(&self, partition: PartitionId, id: &TaskId) -> Option<Token> {
+    /// The token of a claim that ended without success and was the last one its task may have, and how it ended. What a worker
+    /// gave back, or was never told of, is no attempt.
+    fn exhausted(&self, partition: PartitionId, id: &TaskId) -> Option<(Token, &'static str)> {
         let replica = &self.partitions[&partition];
         let attempts_max = replica.store.task(id)?.spec.as_ref()?.attempts_max;
-        let cell = replica.register.cell(id).filter(|_| replica.register.is_lapsed(id))?;
-        (attempts_max > 0 && cell.attempt >= attempts_max).then_some(cell.token)
+        let cell = replica.register.cell(id).filter(|cell| attempts_max > 0 && cell.attempt >= attempts_max)?;
+        let reason = match cell.state {
+            CellState::Held if replica.register.is_lapsed(id) => "the lease of its last attempt ran out",
+            CellState::Released { .. } => "the last attempt failed",
+            CellState::Held | CellState::Void | CellState::Dead { .. } => return None,
+        };
+        Some((cell.token, reason))
     }
 
     /// Operations that a session waits for are committed.
@@ -402,8 +408,8 @@ impl Node {
             }
             let token = replica.register.lapse(id);
             self.outbox.observe(Observation::Expired { id, token });
-            if self.exhausted(partition, &id).is_some() {
-                self.kill(partition, id, token, "the lease of its last attempt ran out");
+            if let Some((token, reason)) = self.exhausted(partition, &id) {
+                self.kill(partition, id, token, reason);
             } else {
                 let replica = self.partitions.get_mut(&partition).expect("just seen");
                 replica.reclassify(&id, now);
