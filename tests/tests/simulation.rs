@@ -116,6 +116,12 @@ fn seeds_of_what_is_buried() {
     [43_000_284, 44_002_322].into_iter().for_each(holds);
 }
 
+/// A last attempt failed at a leader that did not know that it was the last, and the task was granted once more.
+#[test]
+fn seeds_of_last_attempts() {
+    [45_002_525].into_iter().for_each(holds);
+}
+
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
 const CAUGHT_FROM: [(Mutant, u64); 24] = [
