@@ -4,6 +4,8 @@
 //! The ghost follows the records that nodes give to their logs: what is buried must have ended, what an operation forgets
 //! must be buried on the disks of the whole cohort, and from then on nobody grants it. Who has forgotten it does not take
 //! it up again, unless a damaged disk has made the node forget that.
+//!
+//! Where there is an archive, what is buried is in it before, with every completion that a majority has known for a minute.
 
 use super::Property;
 use crate::history::{Fact, Happening, History, Moment, facts_of};

@@ -55,8 +55,9 @@ impl Batch {
 }
 
 impl Node {
-    fn archiving(&mut self, partition: PartitionId) -> Option<&mut Archiving> {
-        Some(&mut self.partitions.get_mut(&partition)?.register.leading_mut()?.archiving)
+    fn archiving(&mut self, partition: PartitionId) -> &mut Archiving {
+        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
+        &mut register.leading_mut().expect("it leads").archiving
     }
 
     fn batch(&self, partition: PartitionId) -> &Batch {
@@ -78,7 +79,7 @@ impl Node {
             }
         }
         let again_us = self.after_ms(ARCHIVE_MS);
-        let archiving = self.archiving(partition).expect("it leads");
+        let archiving = self.archiving(partition);
         archiving.batch = None;
         if now_us < archiving.again_us {
             return;
@@ -87,11 +88,11 @@ impl Node {
         let due = self.due(partition, passed.as_ref());
         if due.is_empty() {
             if passed.is_some() {
-                self.archiving(partition).expect("it leads").again_us = again_us;
+                self.archiving(partition).again_us = again_us;
             }
             return;
         }
-        self.archiving(partition).expect("it leads").passed = passed;
+        self.archiving(partition).passed = passed;
         self.compare(partition, due);
     }
 
@@ -113,7 +114,7 @@ impl Node {
         }
         let until_us = Some(self.after_ms(COMPARE_MS));
         let batch = Batch { number, tombs, last, asked: Some(asked), until_us };
-        self.archiving(partition).expect("it leads").batch = Some(batch);
+        self.archiving(partition).batch = Some(batch);
         self.archive_answered(partition);
     }
 
@@ -192,7 +193,7 @@ impl Node {
             bodies.extend(wanted);
             tasks.push((*id, task));
         }
-        let archiving = self.archiving(partition).expect("it leads");
+        let archiving = self.archiving(partition);
         let Batch { tombs: all, last, .. } = archiving.batch.take().expect("some are on their way");
         if tombs.len() < all.len() {
             archiving.passed = Some(last.clone());
