@@ -11,6 +11,7 @@
 //! cargo run --release -p norn-bench -- repair
 //! cargo run --release -p norn-bench -- absence
 //! cargo run --release -p norn-bench -- restart
+//! cargo run --release -p norn-bench -- failover --kills 30
 //! ```
 //! Nodes, clients and whatever else runs share the machine's cores. Rates and latencies move with what else runs, CPU
 //! seconds hardly do: compare with those, and look at the load average next to every line.
@@ -19,6 +20,7 @@ mod absence;
 mod backlog;
 mod cluster;
 mod contender;
+mod failover;
 mod host;
 mod lifecycles;
 mod load;
@@ -66,6 +68,8 @@ enum Command {
     Absence(absence::Options),
     /// Disk use and restarts of a node with a long history, and of one without.
     Restart(restart::Options),
+    /// The node that leads most partitions is killed again and again: how long clients of all nodes wait.
+    Failover(failover::Options),
 }
 
 /// The cluster that a command starts.
@@ -99,6 +103,7 @@ fn main() -> ExitCode {
         Command::Repair(options) => repair::run(&options, report),
         Command::Absence(options) => runtime.block_on(absence::run(&options, report)),
         Command::Restart(options) => restart::run(&options, report),
+        Command::Failover(options) => runtime.block_on(failover::run(&options, report)),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,7 +6,7 @@ use clap::Args;
 use crdts::CvRDT;
 use norn_client::wire::codec::{HEADER_BYTES, Kind, decode_body, encode_compact, split};
 use norn_client::wire::request::Spec;
-use norn_client::wire::{ClaimId, NodeId, PartitionId, QueueName, TaskId, Token};
+use norn_client::wire::{ClaimId, NodeId, PartitionId, QueueName, TaskId, Token, Versions};
 use norn_node::limits::PEER_FRAME_BYTES_MAX;
 use norn_node::protocol::PeerMessage;
 use norn_node::protocol::consistent::Viewstamp;
@@ -131,16 +131,16 @@ fn stores(report: &mut Report) -> Result<()> {
 
 fn frames(report: &mut Report) -> Result<()> {
     let items = Arc::new(vec![(id(1), Task::from_spec(spec()?))]);
-    let write = PeerMessage::Write { ask: 7, partition: PartitionId(3), items };
+    let write = PeerMessage::Write { ask: 7, partition: PartitionId(3), at: Viewstamp::default(), items };
     let mut bytes = Vec::new();
     answer(report, "encode a frame with the write of one task of 256 bytes", ROUNDS, || {
         for _ in 0..ROUNDS {
             bytes.clear();
-            encode_compact(&mut bytes, Kind::Peer, 0, black_box(&write));
+            encode_compact(&mut bytes, Versions::SPOKEN.newest, Kind::Peer, 0, black_box(&write));
         }
         Ok(())
     })?;
-    let (header, end) = split(&bytes, PEER_FRAME_BYTES_MAX)?.context("a whole frame")?;
+    let (header, end) = split(&bytes, Versions::SPOKEN.newest, PEER_FRAME_BYTES_MAX)?.context("a whole frame")?;
     answer(report, "check and decode it", ROUNDS, || {
         for _ in 0..ROUNDS {
             black_box(decode_body::<PeerMessage>(&header, black_box(&bytes[HEADER_BYTES..end]))?);

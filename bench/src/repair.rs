@@ -10,7 +10,7 @@ use clap::Args;
 use norn_client::wire::codec::{Kind, encode_compact};
 use norn_client::wire::request::Spec;
 use norn_client::wire::response::{Genesis, Member};
-use norn_client::wire::{ClusterId, NodeId, PartitionId, QueueName, TaskId};
+use norn_client::wire::{ClusterId, NodeId, PartitionId, QueueName, TaskId, Versions};
 use norn_node::config::Config;
 use norn_node::protocol::partition::tree::Tree;
 use norn_node::protocol::peer::Class;
@@ -189,7 +189,7 @@ impl Pair {
     fn count(&mut self, message: &PeerMessage) {
         if message.class() == Class::Bulk {
             self.frame.clear();
-            encode_compact(&mut self.frame, Kind::Peer, 0, message);
+            encode_compact(&mut self.frame, Versions::SPOKEN.newest, Kind::Peer, 0, message);
             self.bytes += self.frame.len() as u64;
             self.messages += 1;
         }

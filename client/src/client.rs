@@ -22,6 +22,7 @@
 //! ```
 
 mod answers;
+mod cluster;
 mod config;
 mod listing;
 mod options;

@@ -136,6 +136,8 @@ impl Handle {
 struct Link {
     /// Tells its reports from those of earlier links to the same endpoint.
     generation: u64,
+    /// Protocol version, once it is settled.
+    version: Option<u8>,
     outbox: Arc<Outbox>,
     task: JoinHandle<()>,
 }
@@ -244,7 +246,12 @@ impl Driver {
             return;
         }
         match happening {
-            Happening::Connected => self.step(Input::Connected { endpoint }),
+            Happening::Connected(version) => {
+                if let Some(link) = &mut self.links[endpoint] {
+                    link.version = Some(version);
+                }
+                self.step(Input::Connected { endpoint });
+            }
             Happening::Received(answers) => {
                 self.failures[endpoint] = None;
                 for (number, response) in answers {
@@ -279,7 +286,8 @@ impl Driver {
                     let Some(link) = &self.links[endpoint] else {
                         continue;
                     };
-                    link.outbox.fill(|bytes| codec::encode_named(bytes, Kind::Request, number, &request));
+                    let version = link.version.expect("the session sends on connections that are there");
+                    link.outbox.fill(|bytes| codec::encode_named(bytes, version, Kind::Request, number, &request));
                     if !wake.contains(&endpoint) {
                         wake.push(endpoint);
                     }
@@ -306,7 +314,7 @@ impl Driver {
             events: self.events_out.clone(),
         };
         let task = tokio::spawn(task.run());
-        self.links[endpoint] = Some(Link { generation: self.generation_last, outbox, task });
+        self.links[endpoint] = Some(Link { generation: self.generation_last, version: None, outbox, task });
     }
 
     fn done(&mut self, call: CallId, mut result: Result<Response, Error>, first_sent_us: Option<u64>) {

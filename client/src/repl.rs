@@ -10,7 +10,7 @@ mod tests;
 
 use crate::command::input::{Purpose, Reading};
 use crate::command::words::{Word, split};
-use crate::command::{Exit, Failure, Input, Output, Place, Runner, Transport, Verb, refuse_usage};
+use crate::command::{Command, Exit, Failure, Input, Output, Place, Runner, Transport, refuse_usage};
 use crate::wire::{Error, ErrorCode, Request, Response};
 use anyhow::Context as _;
 use clap::Parser;
@@ -32,7 +32,7 @@ const _: () = assert!(LINE_BYTES_MAX > 6 * crate::wire::limits::PAYLOAD_BYTES_MA
 pub struct CommandLine {
     /// What to do
     #[command(subcommand)]
-    pub verb: Verb,
+    pub verb: Command,
     /// Answers this command with JSON
     #[arg(long, global = true)]
     pub json: bool,
@@ -178,7 +178,7 @@ async fn obey<T: Transport>(runner: &mut Runner<T>, line: &str) -> Step {
 }
 
 /// Runs a verb. At a prompt, Ctrl-C gives up waiting for it instead of ending everything.
-async fn run_verb<T: Transport>(runner: &mut Runner<T>, verb: Verb) -> Exit {
+async fn run_verb<T: Transport>(runner: &mut Runner<T>, verb: Command) -> Exit {
     if runner.place != Place::Prompt {
         return runner.run(verb).await;
     }

@@ -7,6 +7,9 @@
 //!
 //! - **One endpoint at a time.** Calls go to the active endpoint until it fails, is silent for too long, or asks
 //!   for patience; then the next one becomes active. An older connection stays open while it still answers.
+//! - **Work is sought elsewhere without a wait.** While the active endpoint finds no work and cannot look everywhere, others
+//!   are tried in the background, one at a time, and the first that is ready becomes active. Until then the present one
+//!   serves on.
 //! - **Resolved once.** When a call is first sent, its ids, times and claim id are settled; every repeat carries
 //!   the same. What a repeat does is therefore what the first attempt would have done.
 //! - **One answer.** Every submitted call gets exactly one [`Output::Done`], at its deadline at the latest.
@@ -58,6 +61,8 @@ pub struct Session {
     calls: BTreeMap<CallId, Pending>,
     calls_bytes: usize,
     calls_submitted: u64,
+    /// How many of the calls are claims.
+    claims: usize,
     /// Calls to send, by the order of their submission, so that a repeat goes before what came later.
     queue: BTreeMap<u64, CallId>,
     /// The same for calls that need no welcome.
@@ -89,6 +94,7 @@ impl Session {
             calls: BTreeMap::new(),
             calls_bytes: 0,
             calls_submitted: 0,
+            claims: 0,
             queue: BTreeMap::new(),
             queue_early: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -113,13 +119,17 @@ impl Session {
         self.expire_links();
         self.expire_calls();
         self.pump();
+        // Who asks for no work does not need another node for it.
+        if self.claims > 0 {
+            self.search();
+        }
         outputs.append(&mut self.outputs);
     }
 
     /// When to call [`Session::step`] with [`Input::Wake`], unless something else happens before.
     pub fn next_wake(&self) -> Option<u64> {
         let call = self.timers.first().map(|(at_us, _)| *at_us);
-        let link = self.links.next_wake(!self.queue.is_empty(), !self.queue_early.is_empty());
+        let link = self.links.next_wake(!self.queue.is_empty(), !self.queue_early.is_empty(), self.claims > 0);
         call.into_iter().chain(link).min()
     }
 
@@ -142,6 +152,7 @@ impl Session {
                 self.calls_submitted += 1;
                 self.calls_bytes += bytes;
                 let pending = Pending::new(self.calls_submitted, body, bytes, deadline_us);
+                self.claims += usize::from(pending.is_claim);
                 self.timers.insert((pending.wake_us, id));
                 self.queue_of(pending.early).insert(pending.order, id);
                 self.calls.insert(id, pending);
@@ -158,7 +169,7 @@ impl Session {
             Link::Connecting { .. } => self.greet(endpoint),
             // The session has given this attempt up in the meantime.
             Link::Idle => self.outputs.push(Output::Disconnect { endpoint }),
-            Link::Greeting { .. } | Link::Refused | Link::Ready => {}
+            Link::Greeting { .. } | Link::Refused | Link::Ready { .. } => {}
         }
     }
 
@@ -192,15 +203,17 @@ impl Session {
         let call = self.calls.get_mut(&attempt.call).expect("attempts end with their call");
         call.numbers.retain(|open| *open != number);
         let current = matches!(call.stage, Stage::Sent { number: sent, .. } if sent == number);
-        let blind = is_blind(&response);
+        let blind = blindness(&response);
         match call.absorb(&attempt.positions, response, current) {
             Verdict::Done(result) => self.finish(attempt.call, result),
             Verdict::Retry(error) => self.retry(attempt.call, endpoint, error),
             Verdict::Ignore => {}
         }
-        // A node that is cut off from the others would find no work for as long as its clients stay with it.
-        if blind && endpoint == self.links.active {
-            self.links.leave(self.now_us);
+        // A node that is cut off from the others would find no work for as long as its clients stay with it. The search
+        // begins at once, so that the next claim may go elsewhere.
+        if let Some(blind) = blind {
+            self.links.claimed(self.now_us, endpoint, blind);
+            self.search();
         }
     }
 
@@ -208,13 +221,7 @@ impl Session {
         match response {
             Response::Welcome(welcome) if welcome.minter < 1 << 40 && welcome.time_ms < TIME_MS_END => {
                 self.mint.welcome(self.now_us, &welcome);
-                let state = self.links.get_mut(endpoint);
-                state.link = Link::Ready;
-                state.failures = 0;
-                // Late, but better than waiting for another one.
-                if !matches!(self.links.get(self.links.active).link, Link::Ready) {
-                    self.links.active = endpoint;
-                }
+                self.links.welcomed(endpoint);
             }
             // The node may yet become ready, and answers early calls until then: the connection is worth keeping.
             Response::Error(error) if call::is_retryable(&error) => {
@@ -252,12 +259,7 @@ impl Session {
         let failures = self.links.get(endpoint).failures.saturating_add(1);
         let pause_ms = self.pause_ms(failures);
         let retry_us = self.after_ms(pause_ms);
-        let state = self.links.get_mut(endpoint);
-        state.failures = failures;
-        state.retry_us = retry_us;
-        if endpoint == self.links.active {
-            self.links.rotate(self.now_us, true);
-        }
+        self.links.failed(self.now_us, endpoint, retry_us);
     }
 
     fn retry(&mut self, id: CallId, endpoint: usize, error: Error) {
@@ -341,15 +343,11 @@ impl Session {
         let endpoint = self.links.active;
         let due = self.links.get(endpoint).retry_us <= self.now_us;
         match self.links.get(endpoint).link {
-            Link::Idle if due => {
-                let until_us = self.after_ms(self.config.attempt_timeout_ms);
-                self.links.get_mut(endpoint).link = Link::Connecting { until_us };
-                self.outputs.push(Output::Connect { endpoint });
-            }
+            Link::Idle if due => self.connect(endpoint),
             Link::Refused if due && !self.queue.is_empty() => self.greet(endpoint),
-            Link::Idle | Link::Connecting { .. } | Link::Greeting { .. } | Link::Refused | Link::Ready => {}
+            Link::Idle | Link::Connecting { .. } | Link::Greeting { .. } | Link::Refused | Link::Ready { .. } => {}
         }
-        let ready = matches!(self.links.get(endpoint).link, Link::Ready);
+        let ready = self.links.get(endpoint).is_ready();
         if self.links.get(endpoint).is_open() {
             while self.in_flight < self.config.in_flight_max
                 && let Some(id) = first(&self.queue_early).or_else(|| first(&self.queue).filter(|_| ready))
@@ -357,6 +355,24 @@ impl Session {
                 self.send(id, endpoint);
             }
         }
+    }
+
+    /// Tries another endpoint in the background if the active one is blind and a try is due.
+    fn search(&mut self) {
+        let Some((_, endpoint)) = self.links.next_search().filter(|(at_us, _)| *at_us <= self.now_us) else {
+            return;
+        };
+        match self.links.get(endpoint).link {
+            Link::Idle => self.connect(endpoint),
+            Link::Refused => self.greet(endpoint),
+            Link::Connecting { .. } | Link::Greeting { .. } | Link::Ready { .. } => unreachable!("nothing to search"),
+        }
+    }
+
+    fn connect(&mut self, endpoint: usize) {
+        let until_us = self.after_ms(self.config.attempt_timeout_ms);
+        self.links.get_mut(endpoint).link = Link::Connecting { until_us };
+        self.outputs.push(Output::Connect { endpoint });
     }
 
     fn send(&mut self, id: CallId, endpoint: usize) {
@@ -414,6 +430,7 @@ impl Session {
             assert!(self.attempts.remove(&number).is_some(), "open attempts are listed");
         }
         self.calls_bytes -= call.bytes;
+        self.claims -= usize::from(call.is_claim);
         self.outputs.push(Output::Done { call: id, result, first_sent_us: call.first_sent_us });
     }
 
@@ -466,6 +483,8 @@ impl Session {
         let bytes: usize = self.calls.values().map(|call| call.bytes).sum();
         ensure(listed == self.attempts.len(), || "an attempt has no call".into())?;
         ensure(bytes == self.calls_bytes, || "bytes of the calls are miscounted".into())?;
+        let claims = self.calls.values().filter(|call| call.is_claim).count();
+        ensure(claims == self.claims, || format!("{claims} claims, counted {}", self.claims))?;
         ensure(self.timers.len() == self.calls.len(), || "a timer has no call".into())?;
         ensure(self.queue.len() + self.queue_early.len() == queued, || "a queue lists calls twice".into())?;
         ensure(in_flight == self.in_flight, || format!("{in_flight} in flight, counted {}", self.in_flight))?;
@@ -479,9 +498,12 @@ impl Session {
     }
 }
 
-/// Whether a node found no work and could not look everywhere: another one may see more.
-fn is_blind(response: &Response) -> bool {
-    matches!(response, Response::Claimed { tasks, unavailable: 1.. } if tasks.is_empty())
+/// Whether a node found no work and could not look everywhere: another one may see more. `None` if it did not look.
+fn blindness(response: &Response) -> Option<bool> {
+    match response {
+        Response::Claimed { tasks, unavailable } => Some(tasks.is_empty() && *unavailable > 0),
+        _ => None,
+    }
 }
 
 fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {

@@ -1,6 +1,6 @@
 //! Mutual TLS and the UDP socket of a client.
 
-use crate::wire::codec::ALPN;
+use crate::wire::Versions;
 use quinn::crypto::rustls::QuicClientConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -63,7 +63,7 @@ pub fn load(ca: &Path, certificate: &Path, key: &Path) -> Result<rustls::ClientC
         .with_root_certificates(roots)
         .with_client_auth_cert(chain, key)
         .map_err(|error| TlsError::Identity(error.to_string()))?;
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = Versions::SPOKEN.protocols();
     Ok(config)
 }
 

@@ -1,7 +1,7 @@
 //! What can be set, with defaults and bounds.
 
 use crate::limits::LEASE_MS_MAX;
-use norn_client::wire::QueueName;
+use norn_client::wire::{QueueName, Versions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -48,8 +48,14 @@ pub struct Config {
     pub hints_bytes_max: u64,
     /// Nothing is noted any more for a member that was away for so long, and what nobody but this node has is warned of.
     pub hint_ttl_ms: u64,
+    /// A change of a partition's cohort that comes no nearer to its end for so long is given up.
+    pub revert_after_ms: u64,
+    /// A removed replica that is away for so long is not waited for any more, whatever it alone has.
+    pub exile_ttl_ms: u64,
     /// Finished tasks are archived before they are buried.
     pub archives: bool,
+    /// The newest protocol version that is offered to peers and clients.
+    pub protocol_version_max: u8,
     /// A known bug to put back, so that a simulation can be seen to catch it.
     #[cfg(feature = "mutants")]
     pub mutant: Option<Mutant>,
@@ -130,6 +136,14 @@ pub enum Mutant {
     MemoryForgotten,
     /// Acknowledgements of operations do not say how far the log is durable.
     WordMissing,
+    /// A cohort is changed before the next members have what they should have.
+    SettlesUnready,
+    /// Answers of different versions of a cohort add up to a quorum.
+    VersionsMixed,
+    /// Whoever leaves a partition is cleared without being asked what it alone has.
+    ClearsUnheard,
+    /// Heartbeats have a field that peers of an older version do not know, and are not held back.
+    FieldTooNew,
 }
 
 impl Default for Config {
@@ -154,7 +168,10 @@ impl Default for Config {
             forget_after_ms: 24 * 3_600_000,
             hints_bytes_max: 64 << 20,
             hint_ttl_ms: 24 * 3_600_000,
+            revert_after_ms: 30_000,
+            exile_ttl_ms: 7 * 24 * 3_600_000,
             archives: false,
+            protocol_version_max: Versions::SPOKEN.newest,
             #[cfg(feature = "mutants")]
             mutant: None,
         }
@@ -178,7 +195,9 @@ pub struct ConfigError {
 impl Config {
     /// Checks every bound.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        let (oldest, newest) = (u64::from(Versions::SPOKEN.oldest), u64::from(Versions::SPOKEN.newest));
         let bounds = [
+            ("protocol_version_max", u64::from(self.protocol_version_max), oldest, newest),
             ("heartbeat_ms", self.heartbeat_ms, 5, 5_000),
             ("election_timeout_ms", self.election_timeout_ms, self.heartbeat_ms * 3, 60_000),
             ("resend_ms", self.resend_ms, 10, 60_000),
@@ -194,6 +213,8 @@ impl Config {
             ("tasks_max", self.tasks_max, 1, 1 << 40),
             ("hints_bytes_max", self.hints_bytes_max, 0, 1 << 40),
             ("hint_ttl_ms", self.hint_ttl_ms, 1_000, 1 << 50),
+            ("revert_after_ms", self.revert_after_ms, 500, 1 << 40),
+            ("exile_ttl_ms", self.exile_ttl_ms, 1_000, 1 << 50),
             ("transfer_after_ms", self.transfer_after_ms, 100, LEASE_MS_MAX),
             ("forget_after_ms", self.forget_after_ms, self.request_timeout_ms * 2, u64::MAX),
         ];

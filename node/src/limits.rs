@@ -7,12 +7,34 @@ pub use norn_client::wire::limits::*;
 pub const PAST_CLAIMS_MAX: usize = 64;
 /// Most nodes of a cluster.
 pub const NODES_MAX: usize = 256;
+/// Most members that the root knows, with those that are gone and not forgotten.
+pub const MEMBERS_MAX: usize = 2 * NODES_MAX;
+/// Voters of the root.
+pub const VOTERS_MAX: u32 = 5;
+/// Bytes of a member's name.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Bytes of a zone's name.
+pub const ZONE_BYTES_MAX: usize = 255;
+/// Bytes of a member's address: a host name of 253, a colon, a port.
+pub const ADDRESS_BYTES_MAX: usize = 259;
+/// Largest weight of a member.
+pub const WEIGHT_MAX: u32 = 1_000_000;
+/// Shortest silence after which a member may be declared gone by itself.
+pub const HEAL_AFTER_MS_MIN: u64 = 60_000;
+/// Longest such silence.
+pub const HEAL_AFTER_MS_MAX: u64 = 7 * 86_400_000;
+/// A member that was silent for longer does not count as visible when another is to be declared gone.
+pub const VISIBLE_MS: u64 = 10_000;
+/// Most partitions that move at once.
+pub const MOVES_MAX: u32 = 1_024;
 /// Fewest and most partitions.
 pub const PARTITIONS_MIN: u32 = 1;
 /// Most partitions.
 pub const PARTITIONS_MAX: u32 = 4_096;
 /// Most replicas of a partition.
 pub const REPLICAS_MAX: u32 = 7;
+/// Replicas of one partition that are out and have not handed over what they have; beyond them no change begins.
+pub const EXILES_MAX: usize = 16;
 /// How far ahead of a node's wall clock an id may be minted.
 pub const ID_AHEAD_MS_MAX: u64 = 60_000;
 /// Sessions numbered, and milliseconds lent, before the log must hold a new mark.
@@ -82,6 +104,8 @@ const _: () = assert!(PARTITIONS_MAX.is_power_of_two() && PARTITIONS_MAX <= 1 <<
 const _: () = assert!(FRAME_BYTES_MAX <= PEER_FRAME_BYTES_MAX, "what a client sends must reach the replicas");
 const _: () = assert!(CELLS_MAX * 400 <= PEER_FRAME_BYTES_MAX, "a table of ordinary claims fits a frame");
 const _: () = assert!(PEER_FRAME_BYTES_MAX <= RECORD_BYTES_MAX, "what arrives can be logged");
+const _: () = assert!(NODES_MAX < MEMBERS_MAX && MEMBERS_MAX < u16::MAX as usize, "numbers suffice for all members");
+const _: () = assert!(VISIBLE_MS < HEAL_AFTER_MS_MIN, "who may be declared gone is not visible");
 const _: () = assert!(OPS_UNCOMMITTED_MAX as usize <= OPS_KEPT_MAX);
 
 /// Items up to a budget of bytes; the first is always one of them.

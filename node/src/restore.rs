@@ -115,6 +115,7 @@ impl<'a> Restorer<'a> {
         // Any of all that a log may hold.
         self.node.lose_hints();
         self.lose_any(Owner::Node, &lost.doubt)?;
+        self.node.lose_anywhere(lost.doubt.loss);
         let partitions: Vec<PartitionId> = self.node.inspect().iter().map(|view| view.partition).collect();
         partitions.into_iter().try_for_each(|partition| self.lose_any(Owner::Partition(partition), &lost.doubt))
     }
@@ -145,6 +146,8 @@ impl<'a> Restorer<'a> {
                 self.node.lose_hints();
                 Ok(())
             }
+            // The others tell it again.
+            (Owner::Node, None, b'N') => Ok(()),
             (Owner::Node, None, b'U') => {
                 self.node.lose_unanswered();
                 Ok(())

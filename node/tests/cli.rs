@@ -121,6 +121,14 @@ fn node_process(directory: &Path, name: &str) -> Option<i32> {
 }
 
 #[test]
+fn the_version_of_the_program_names_those_of_the_protocol() {
+    let directory = TempDir::new().unwrap();
+    let spoken = norn_client::wire::Versions::SPOKEN;
+    let version = succeeds(directory.path(), &["--version"]);
+    assert_eq!(version.trim(), format!("norn {} (protocol {spoken})", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
 fn certificates_are_never_overwritten() {
     let directory = TempDir::new().unwrap();
     let place = directory.path();
@@ -167,17 +175,18 @@ fn settings_show_where_they_come_from() {
 fn what_is_not_there_yet_says_so_and_json_errors_are_one_object() {
     let directory = TempDir::new().unwrap();
     let place = directory.path();
-    for arguments in [["cluster", "drain", "n1"].as_slice(), &["cluster", "replace", "n1", "h:1"]] {
-        let (code, message) = fails(place, arguments);
-        assert!(code == 2 && message.contains("not there yet"), "{message}");
-    }
-    let output = run(place, &["cluster", "add", "h:1", "--json"]);
+    let join = ["start", "--data", "d", "--certs", "c", "--join", "h:1"];
+    let (code, message) = fails(place, &join);
+    assert!(code == 2 && message.contains("not there yet"), "{message}");
+    let output = run(place, &[&join[..], &["--json"]].concat());
     let lines = text(&output.stdout);
     let object: serde_json::Value = serde_json::from_str(lines.trim()).unwrap();
     assert_eq!(object["error"]["code"], "unsupported");
     assert_eq!(object["error"]["retry"], "never");
-    let (code, message) = fails(place, &["status"]);
-    assert!(code == 2 && message.contains("norn dev"), "{message}");
+    for arguments in [["status"].as_slice(), &["cluster", "add", "h:1"], &["cluster", "set", "moves", "3"]] {
+        let (code, message) = fails(place, arguments);
+        assert!(code == 2 && message.contains("norn dev"), "{message}");
+    }
 }
 
 /// Goal: `cluster init` can be repeated, completes what was begun, and refuses what does not fit.

@@ -26,7 +26,7 @@ use tempfile::TempDir;
 const IDENTITY: Identity = Identity { node: NodeId(0x0123_4567_89ab), incarnation: 42 };
 /// Small, so that there are several segments.
 const CONFIG: LogConfig =
-    LogConfig { segment_bytes: 300, ahead_bytes: 0, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
+    LogConfig { segment_bytes: 320, ahead_bytes: 0, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
 
 /// One record of each kind, with bytes of the sentinel in a payload.
 fn records() -> Vec<Record> {
@@ -94,8 +94,8 @@ fn write(directory: &Path) {
     }
 }
 
-/// The format that is written now. In 2 no segment says again what was promised.
-const FORMAT: u16 = 3;
+/// The format that is written now. In 2 no segment says again what was promised, in 3 no table says who holds its partition.
+const FORMAT: u16 = 4;
 
 fn fixture_of(format: u16) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(format!("log-format-{format}"))

@@ -9,6 +9,7 @@ use crate::properties::is_open;
 use crate::settle::INTERVAL_US;
 use crate::world::{Event, Phase, World};
 use norn_client::wire::{PartitionId, TaskId};
+use norn_node::protocol::consistent::cohort::Role;
 use std::collections::BTreeMap;
 
 /// How somebody is away.
@@ -119,7 +120,7 @@ impl World {
         let there = self.nodes.iter().enumerate().filter(|(node, _)| absence.is_there(*node));
         let mut views =
             there.flat_map(|(_, process)| process.running.iter().flat_map(|running| running.core.inspect()));
-        views.any(|view| !view.wound.is_whole())
+        views.any(|view| view.lost || !view.wound.is_whole() && view.role == Some(Role::Member))
     }
 
     fn undone(&self, absence: Absence) -> Option<String> {
@@ -127,6 +128,9 @@ impl World {
         for (node, process) in self.nodes.iter().enumerate().filter(|(node, _)| absence.is_there(*node)) {
             let Some(running) = &process.running else { return Some(format!("node {node} is down")) };
             for view in running.core.inspect() {
+                if !self.has_quorum_without(view.partition, absence) {
+                    continue;
+                }
                 led.entry(view.partition).or_insert(None);
                 if view.leads && view.established {
                     led.insert(view.partition, Some(node));
@@ -139,6 +143,11 @@ impl World {
                 .open_task(node, partition)
                 .map(|id| format!("partition {partition}: task {id} has not ended at its leader, node {node}")),
         })
+    }
+
+    /// Whether a partition can go on, by the members that there are.
+    fn has_quorum_without(&self, partition: PartitionId, absence: Absence) -> bool {
+        self.history.has_quorum(partition, |node| node != absence.node)
     }
 
     fn open_task(&self, node: usize, partition: PartitionId) -> Option<TaskId> {

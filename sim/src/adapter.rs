@@ -6,6 +6,7 @@ pub use norn_node::restore::Restorer;
 pub use norn_node::storage as log;
 
 use crate::disk::SimDisk;
+use crdts::CvRDT;
 use norn_client::wire::{PartitionId, Spec, TaskId};
 use norn_node::protocol::task::{Task, Wanted};
 use norn_node::protocol::{Cursor, Part, Record};
@@ -39,7 +40,11 @@ pub fn tasks_of_partition(core: &Core, disk: &SimDisk, partition: PartitionId) -
 pub fn tasks_of(core: &Core, disk: &SimDisk) -> BTreeMap<TaskId, Task> {
     let views: Vec<ReplicaView> = core.inspect();
     let hints = core.hints().map(|(id, task)| (id, task.clone()));
-    hints.chain(views.iter().flat_map(|view| tasks_of_partition(core, disk, view.partition))).collect()
+    let all = hints.chain(views.iter().flat_map(|view| tasks_of_partition(core, disk, view.partition)));
+    let mut tasks: BTreeMap<TaskId, Task> = BTreeMap::new();
+    // Something may be kept of a task whose partition has come here since.
+    all.for_each(|(id, task)| tasks.entry(id).or_default().merge(task));
+    tasks
 }
 
 /// The whole state of a node as records, with all bodies.

@@ -8,6 +8,7 @@ use crate::clock::draw_signed;
 use crate::network::Weather;
 use crate::process::draw_rate;
 use crate::world::{Event, Phase, World};
+use norn_client::wire::Versions;
 
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,10 +27,23 @@ pub enum Fault {
     Clock,
     /// Hours or days pass in which nothing happens.
     Leap,
+    /// A partition is to move to other nodes.
+    Move,
+    /// The cluster is to change.
+    Change,
 }
 
-const ALL: [Fault; 7] =
-    [Fault::Crash, Fault::Blackout, Fault::Pause, Fault::Cut, Fault::Break, Fault::Clock, Fault::Leap];
+const ALL: [Fault; 9] = [
+    Fault::Crash,
+    Fault::Blackout,
+    Fault::Pause,
+    Fault::Cut,
+    Fault::Break,
+    Fault::Clock,
+    Fault::Leap,
+    Fault::Move,
+    Fault::Change,
+];
 const HOUR_US: u64 = 3_600_000_000;
 const BAD_JUMP_US: u64 = 12_000_000;
 
@@ -49,6 +63,8 @@ impl World {
             Fault::Break => options.break_mean_ms,
             Fault::Clock => options.jump_mean_ms,
             Fault::Leap => options.leap_mean_ms,
+            Fault::Move => options.arrange_mean_ms,
+            Fault::Change => options.change_mean_ms,
         };
         if mean_ms > 0 {
             let delay_us = self.randoms.faults.between(0, 2_000 * mean_ms);
@@ -71,6 +87,8 @@ impl World {
             Fault::Break => self.fault_break(),
             Fault::Clock => self.fault_clock(node),
             Fault::Leap => self.fault_leap(),
+            Fault::Move => self.move_partition(node),
+            Fault::Change => self.change_cluster(node),
         }
     }
 
@@ -230,6 +248,10 @@ impl World {
                 process.wall.jump(self.now_us, (self.options.wild_hours + 1) as i64 * HOUR_US as i64);
             }
             process.paused_until_us = process.paused_until_us.min(self.now_us);
+            // The last ones are upgraded: an old node has no part in the root.
+            if process.protocol_version_max < Versions::SPOKEN.newest {
+                self.crash_node(node);
+            }
             self.schedule_in(1, Event::NodeResume { node });
             self.schedule_in(1_000, Event::Start { node });
         }

@@ -4,6 +4,8 @@ use crate::adapter::{Call, ReplicaView};
 use norn_client::wire::request::{Acks, Request, Spec};
 use norn_client::wire::response::{Genesis, Guarantee, Response};
 use norn_client::wire::{Error, NodeId, PartitionId, TaskId, TaskView, Token};
+use norn_node::protocol::consistent::Viewstamp;
+use norn_node::protocol::consistent::cohort::Cohort;
 use norn_node::protocol::record::Record;
 use norn_node::protocol::task::Task;
 use norn_node::protocol::{Observation, Ticket};
@@ -147,7 +149,13 @@ pub fn acks_of(response: &Response) -> Vec<(usize, norn_client::wire::Acked)> {
 #[derive(Debug, Default)]
 pub struct History {
     genesis: Option<Genesis>,
+    /// The latest that a leader knew to be committed.
+    committed: BTreeMap<PartitionId, Cohort>,
+    /// Those from there on, by version.
+    seen: BTreeMap<PartitionId, BTreeMap<Viewstamp, Cohort>>,
     places: BTreeMap<NodeId, usize>,
+    /// Who was given a seat that it did not have at genesis.
+    seated: BTreeSet<(usize, PartitionId)>,
     /// Every task that was ever put on the wire.
     pub specs: BTreeMap<TaskId, Spec>,
     /// Facts that a client was told to be safe, and when.
@@ -159,10 +167,14 @@ pub struct History {
 }
 
 impl History {
-    /// The founding record and the places of its members among the nodes.
-    pub fn found(&mut self, genesis: Genesis, places: BTreeMap<NodeId, usize>) {
+    /// The founding record.
+    pub fn found(&mut self, genesis: Genesis) {
         self.genesis = Some(genesis);
-        self.places = places;
+    }
+
+    /// The place of a node among all of them.
+    pub fn place(&mut self, node: NodeId, place: usize) {
+        self.places.insert(node, place);
     }
 
     /// Partition of a task.
@@ -171,12 +183,51 @@ impl History {
         crate::adapter::ring::partition_of(id.tag(), partitions)
     }
 
-    /// Places of the nodes that hold a partition.
+    /// Places of the members of a partition, as far as leaders have said that they are committed.
     pub fn cohort(&self, partition: PartitionId) -> Vec<usize> {
-        let Some(genesis) = &self.genesis else { return Vec::new() };
-        let list = &genesis.assignment[usize::from(partition.0)];
-        let places = list.iter().map(|member| self.places[&genesis.members[usize::from(*member)].node]);
-        places.take(genesis.replicas as usize).collect()
+        self.committed(partition).members().map(|node| self.places[&node]).collect()
+    }
+
+    fn committed(&self, partition: PartitionId) -> Cohort {
+        let Some(genesis) = &self.genesis else { return Cohort::default() };
+        match self.committed.get(&partition) {
+            Some(cohort) => cohort.clone(),
+            None => Cohort::founded(&crate::adapter::ring::cohort(genesis, partition)),
+        }
+    }
+
+    /// Whether those that have something have a majority of the members: of the last cohort that is known to be committed, or
+    /// a quorum of a later one that may be committed already.
+    pub fn is_safe(&self, partition: PartitionId, has: impl Fn(usize) -> bool) -> bool {
+        let has = |node: NodeId| has(self.places[&node]);
+        let committed = self.committed(partition);
+        let later = self.seen.get(&partition).into_iter().flat_map(|seen| seen.range(committed.version..));
+        let mut later = later.map(|(_, cohort)| cohort);
+        committed.members_quorum(has) || later.any(|cohort| cohort.quorum(has))
+    }
+
+    /// Whether a node has ever held a partition.
+    pub fn had_seat(&self, node: usize, partition: PartitionId) -> bool {
+        let Some(genesis) = &self.genesis else { return false };
+        let founders = crate::adapter::ring::cohort(genesis, partition);
+        self.seated.contains(&(node, partition)) || founders.iter().any(|replica| self.places[&replica.node] == node)
+    }
+
+    /// Whether those that are there are a quorum, whichever of the cohorts that may be committed is.
+    pub fn has_quorum(&self, partition: PartitionId, there: impl Fn(usize) -> bool) -> bool {
+        let there = |node: NodeId| there(self.places[&node]);
+        let later = self.seen.get(&partition).into_iter().flat_map(BTreeMap::values);
+        self.committed(partition).quorum(there) && later.into_iter().all(|cohort| cohort.quorum(there))
+    }
+
+    fn note_cohort(&mut self, partition: u16, cohort: &Cohort, committed: bool) {
+        let partition = PartitionId(partition);
+        let seen = self.seen.entry(partition).or_default();
+        seen.insert(cohort.version, cohort.clone());
+        if committed && self.committed.get(&partition).is_none_or(|before| cohort.version > before.version) {
+            *seen = seen.split_off(&cohort.version);
+            self.committed.insert(partition, cohort.clone());
+        }
     }
 
     /// Takes a happening in; an error is a client that breaks its own rules.
@@ -196,6 +247,15 @@ impl History {
                 }
                 let sloppy = self.acknowledged(call, response, Guarantee::Sloppy);
                 self.sloppy.extend(sloppy);
+            }
+            Happening::Observed { node, observation: Observation::Seated { partition }, .. } => {
+                self.seated.insert((*node, PartitionId(*partition)));
+            }
+            Happening::Observed { observation: Observation::CohortChanged { partition, cohort }, .. } => {
+                self.note_cohort(*partition, cohort, false);
+            }
+            Happening::Observed { observation: Observation::CohortCommitted { partition, cohort }, .. } => {
+                self.note_cohort(*partition, cohort, true);
             }
             Happening::Appended { records, .. } => {
                 for record in *records {

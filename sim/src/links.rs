@@ -3,7 +3,7 @@
 use crate::adapter::{Input, Output};
 use crate::wire::{decode_request, decode_response, encode_request};
 use crate::world::{Connection, Event, World};
-use norn_client::wire::{Request, Response};
+use norn_client::wire::{Request, Response, Versions};
 use std::rc::Rc;
 
 /// A client's attempt to connect to an endpoint, or the connection that came of it; both under one number.
@@ -106,7 +106,7 @@ impl World {
         let Some(link) = self.clients[client].links.get(&endpoint).copied() else { return };
         assert!(link.up, "a session sends on open connections");
         self.line(format_args!("c{client} -> n{endpoint} {number} {request:?}"));
-        let bytes = encode_request(number, request);
+        let bytes = encode_request(Versions::SPOKEN.oldest, number, request);
         if let Some(at_us) = self.transfer(link.attempt, false) {
             self.schedule(at_us, Event::Request { connection: link.attempt, bytes });
         }

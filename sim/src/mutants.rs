@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 24] = [
+pub const ALL: [(&str, Mutant); 28] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -29,6 +29,10 @@ pub const ALL: [(&str, Mutant); 24] = [
     ("unanswered-counts", Mutant::UnansweredCounts),
     ("memory-forgotten", Mutant::MemoryForgotten),
     ("word-missing", Mutant::WordMissing),
+    ("settles-unready", Mutant::SettlesUnready),
+    ("versions-mixed", Mutant::VersionsMixed),
+    ("clears-unheard", Mutant::ClearsUnheard),
+    ("field-too-new", Mutant::FieldTooNew),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -39,6 +43,9 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
         Mutant::MemoryForgotten => Overrides { image_percent: Some(90), crash_mean_ms: Some(1_000), ..plain },
         Mutant::ArchivesUnasked => {
             Overrides { archives: Some(true), retain_ms: Some(500), exchange_interval_ms: Some(30_000), ..plain }
+        }
+        Mutant::SettlesUnready | Mutant::VersionsMixed | Mutant::ClearsUnheard => {
+            Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..plain }
         }
         _ => plain,
     };

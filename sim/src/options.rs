@@ -226,6 +226,16 @@ options! {
     replay_ppm: u64,
     /// How much later, at the most.
     replay_us_max: u64,
+    /// Mean time between moves of a partition to other nodes; 0 is never.
+    arrange_mean_ms: u64,
+    /// A move that stands still for so long is given up.
+    revert_after_ms: u64,
+    /// Nodes that begin with the oldest protocol version and are upgraded at some start, in a hundred.
+    old_percent: u64,
+    /// Nodes, among all of them, that are no founders.
+    spares: u64,
+    /// Mean time between an operator's changes of the cluster; 0 is never.
+    change_mean_ms: u64,
 }
 
 /// A draw that is 0, so that the fault is off, one time in four.
@@ -292,8 +302,24 @@ impl Options {
             options.draw_absent_members(&mut copy);
         }
         options.draw_copies(&mut copy);
+        let mut copy = copy.clone().child();
+        if copy.chance(1, 2) {
+            options.arrange_mean_ms = copy.between(300, 5_000);
+            options.revert_after_ms = copy.between(500, 10_000);
+        }
+        let mut copy = copy.clone().child();
+        if copy.chance(1, 2) {
+            options.old_percent = copy.between(20, 100);
+        }
+        let mut copy = copy.clone().child();
+        if copy.chance(1, 3) {
+            options.change_mean_ms = copy.between(500, 8_000);
+            options.spares = copy.between(0, 2);
+            options.nodes += options.spares;
+        }
         overrides.apply(&mut options);
-        options.replicas = options.replicas.min(options.nodes);
+        options.spares = options.spares.min(options.nodes - 1);
+        options.replicas = options.replicas.min(options.nodes - options.spares);
         // Where disks fail, what was not synced is lost.
         let copies = options.image_percent + options.lies_ppm + options.harm_percent + options.rot_ppm;
         options.unsynced_facts &= !options.disks_fail() && copies == 0;
@@ -394,6 +420,11 @@ impl Options {
             wild_hours: 3,
             replay_ppm: 0,
             replay_us_max: 1,
+            arrange_mean_ms: 0,
+            revert_after_ms: 2_000,
+            old_percent: 0,
+            spares: 0,
+            change_mean_ms: 0,
             mutant: None,
         }
     }
@@ -474,6 +505,11 @@ impl Options {
         }
     }
 
+    /// Whether what was synced may be lost.
+    pub fn loses_records(&self) -> bool {
+        self.damage_percent + self.image_percent + self.lies_ppm + self.harm_percent + self.rot_ppm > 0
+    }
+
     fn disks_fail(&self) -> bool {
         let errors = [
             self.disk_read_errors_ppm,
@@ -516,6 +552,7 @@ impl Options {
             forget_after_ms: self.forget_after_ms,
             hints_bytes_max: self.hints_bytes_max,
             hint_ttl_ms: self.hint_ttl_ms,
+            revert_after_ms: self.revert_after_ms,
             archives: self.archives,
             mutant: self.mutant,
             ..Config::default()
@@ -534,7 +571,7 @@ mod tests {
             let options = draw();
             assert_eq!(options, draw());
             assert_eq!(options.config().validate(), Ok(()));
-            assert!(options.replicas <= options.nodes && options.partitions.is_power_of_two());
+            assert!(options.replicas <= options.nodes - options.spares && options.partitions.is_power_of_two());
             assert!(!(options.wild_wall_clock && options.wild_monotonic));
         }
     }

@@ -8,7 +8,7 @@ use crate::workload::{Act, Purpose};
 use crate::world::{Event, Phase, World};
 use norn_client::wire::request::Request;
 use norn_client::wire::response::{Response, State};
-use norn_client::wire::{Error, TaskId};
+use norn_client::wire::{Error, NodeId, TaskId};
 use norn_node::protocol::task::{Task, Tomb};
 use std::collections::BTreeSet;
 
@@ -60,8 +60,24 @@ impl World {
         if let Some(node) = self.nodes.iter().position(keeps_hints) {
             return Some(format!("node {node} keeps hints that nobody has taken"));
         }
+        let open = |process: &Process| process.running.as_ref().and_then(|running| running.core.open_moves());
+        // Nothing comes to a member that is gone for good before it is taken for that.
+        let reachable = !self.copies.is_any_out();
+        if reachable && let Some(open) = self.nodes.iter().filter_map(open).find(|open| *open > 0) {
+            return Some(format!("{open} partitions are not where the layout wants them"));
+        }
         let stores = self.stores();
-        unsettled(&stores).or_else(|| self.unforgotten(&stores)).or_else(|| self.rotten())
+        unsettled(&stores)
+            .or_else(|| self.still_leaving(&stores))
+            .or_else(|| self.unforgotten(&stores))
+            .or_else(|| self.rotten())
+    }
+
+    /// Whoever leaves a partition and runs is cleared in the end.
+    fn still_leaving(&self, stores: &[Store]) -> Option<String> {
+        let runs = |node: &NodeId| self.place_of(*node).is_some_and(|place| self.nodes[place].running.is_some());
+        let store = stores.iter().find(|store| store.view.exiles.iter().any(runs))?;
+        Some(format!("partition {}: {:?} are not cleared", store.view.partition, store.view.exiles))
     }
 
     fn is_there(&self, node: usize) -> bool {
@@ -85,16 +101,17 @@ impl World {
     /// A cheap look before the thorough one.
     pub(crate) fn roots_agree(&self) -> bool {
         let views = self.nodes.iter().flat_map(|process| process.running.iter().flat_map(|run| run.core.inspect()));
+        let views = views.filter(|view| !view.blank);
         let states: BTreeSet<_> = views.map(|view| (view.partition, view.content, view.viewstamp)).collect();
         let partitions: BTreeSet<_> = states.iter().map(|(partition, ..)| *partition).collect();
-        states.len() == partitions.len() && partitions.len() == self.options.partitions as usize
+        states.len() == partitions.len() && partitions.len() == self.options.partitions as usize + 1
     }
 
     fn stores(&self) -> Vec<Store> {
         let mut stores = Vec::new();
         for (node, process) in self.nodes.iter().enumerate() {
             let Some(running) = &process.running else { continue };
-            for view in running.core.inspect() {
+            for view in running.core.inspect().into_iter().filter(|view| !view.blank) {
                 // What a tombstone says besides is for people; replicas need not agree on it.
                 let plain = |task: Task| task.tomb.as_ref().map_or(task.clone(), |_| Task::from_tomb(PLAIN));
                 let tasks = adapter::tasks_of_partition(&running.core, &process.disk, view.partition);

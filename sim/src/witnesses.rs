@@ -144,6 +144,7 @@ fn promises(message: &PeerMessage) -> bool {
     match message {
         PeerMessage::VoteAnswer { granted, .. } => *granted,
         PeerMessage::Written { holes, .. } | PeerMessage::Hinted { holes, .. } => !holes,
+        PeerMessage::Ready { ready, .. } => *ready,
         PeerMessage::Ack { .. } | PeerMessage::Buried { .. } | PeerMessage::Forgot { .. } => true,
         _ => false,
     }

@@ -17,7 +17,7 @@ use crate::settle::Audit;
 use crate::trace::{Keep, Trace};
 use crate::witnesses::Word;
 use crate::workload::{Act, Client};
-use norn_client::wire::{PartitionId, TaskView};
+use norn_client::wire::{PartitionId, TaskView, Versions};
 use norn_node::protocol::Ticket;
 use norn_node::protocol::random::Random;
 use norn_node::protocol::task::Wanted;
@@ -227,6 +227,10 @@ pub struct Randoms {
     pub loads: Random,
     /// Who is away while the rest is to go on.
     pub absence: Random,
+    /// Who shall hold which partition.
+    pub moves: Random,
+    /// Which nodes are old, and when they are upgraded.
+    pub versions: Random,
 }
 
 /// Counters by name.
@@ -316,11 +320,13 @@ impl World {
             troubles: random.clone().child(),
             loads: random.clone().child().child(),
             absence: random.clone().child().child().child(),
+            moves: random.clone().child().child().child().child(),
+            versions: random.clone().child().child().child().child().child(),
         };
         let victim = randoms.troubles.clone().below(options.nodes) as usize;
         let mut world = World {
             copies: Copies::new(victim),
-            operator: Operator::new(options.nodes as usize, random.wide()),
+            operator: Operator::new(options.nodes as usize, (options.nodes - options.spares) as usize, random.wide()),
             options,
             now_us: 0,
             phase: Phase::Safety,
@@ -348,7 +354,10 @@ impl World {
 
     fn populate(&mut self) {
         for node in 0..self.options.nodes as usize {
-            let process = Process::new(&self.options, &mut self.randoms.clocks);
+            let mut process = Process::new(&self.options, &mut self.randoms.clocks);
+            if self.randoms.versions.chance(self.options.old_percent, 100) {
+                process.protocol_version_max = Versions::SPOKEN.oldest;
+            }
             self.nodes.push(process);
             self.schedule(self.randoms.identity.clone().between(0, 1_000), Event::Start { node });
             self.schedule(10_000, Event::Operate { node });

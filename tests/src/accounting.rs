@@ -19,6 +19,8 @@ pub struct Ledger {
 struct Books {
     /// Payloads that a producer has tried to enqueue.
     attempted: BTreeSet<Vec<u8>>,
+    /// Payloads of which a producer was told that nothing has happened.
+    refused: BTreeSet<Vec<u8>>,
     /// Attempts whose outcome the producer was not told.
     unknown: u64,
     tasks: BTreeMap<TaskId, Account>,
@@ -31,8 +33,10 @@ struct Account {
     holds: Vec<Hold>,
     /// When a worker was told that its completion lasts.
     completed: Option<Instant>,
-    /// Completions that a worker was told to last.
-    completions: u64,
+    /// Claims whose completion a worker was told to last.
+    completions: BTreeSet<Token>,
+    /// What workers gave as result, under each claim, whatever they were told then.
+    results: BTreeMap<Token, Vec<u8>>,
 }
 
 /// One claim, from its answer until the worker's own end of it.
@@ -57,6 +61,8 @@ pub struct Sums {
     pub attempted: u64,
     /// Tasks whose enqueue was acknowledged.
     pub acknowledged: u64,
+    /// Attempts that had no effect, as their producers were told.
+    pub refused: u64,
     /// Attempts of unknown outcome.
     pub unknown: u64,
     /// Claims that reached a worker.
@@ -67,6 +73,8 @@ pub struct Sums {
     pub recovered: u64,
     /// Deliveries of a task beyond its first.
     pub duplicated: u64,
+    /// Tasks beyond the first with one payload: its producer repeated an attempt under another id.
+    pub copies: u64,
     /// Acknowledged tasks that are not done in the end.
     pub lost: u64,
     /// Everything that must not be, in words.
@@ -75,13 +83,13 @@ pub struct Sums {
 
 impl fmt::Display for Sums {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Sums { attempted, acknowledged, unknown, delivered, completed, recovered, duplicated, lost, violations } =
-            self;
+        let Sums { attempted, acknowledged, refused, unknown, delivered, .. } = self;
+        let Sums { completed, recovered, duplicated, copies, lost, violations, .. } = self;
         write!(
             formatter,
-            "attempted {attempted}, acknowledged {acknowledged}, unknown {unknown}, delivered {delivered}, \
-             completed {completed}, recovered {recovered}, duplicated {duplicated}, lost {lost}, \
-             violations {}",
+            "attempted {attempted}, acknowledged {acknowledged}, refused {refused}, unknown {unknown}, \
+             delivered {delivered}, completed {completed}, recovered {recovered}, duplicated {duplicated}, copies {copies}, \
+             lost {lost}, violations {}",
             violations.len()
         )?;
         violations.iter().take(20).try_for_each(|violation| write!(formatter, "\n  {violation}"))
@@ -106,7 +114,12 @@ impl Ledger {
         account.payload = Some(payload.to_owned());
     }
 
-    /// The outcome of an enqueue was not told; it will be tried again.
+    /// A producer was told that this payload was not enqueued, nor will be.
+    pub fn refused(&self, payload: &[u8]) {
+        self.books().refused.insert(payload.to_owned());
+    }
+
+    /// The outcome of an enqueue was not told.
     pub fn unknown(&self) {
         self.books().unknown += 1;
     }
@@ -138,12 +151,20 @@ impl Ledger {
         change(account.holds.iter_mut().find(|hold| hold.token == token).expect("by this claim"));
     }
 
+    /// A worker is about to complete a task with this result.
+    pub fn completing(&self, id: TaskId, token: Token, result: &[u8]) {
+        self.stopped(id, token);
+        let mut books = self.books();
+        let account = books.tasks.get_mut(&id).expect("what is completed was delivered");
+        account.results.insert(token, result.to_owned());
+    }
+
     /// A worker was told that its completion is on a majority of disks.
-    pub fn completed(&self, id: TaskId) {
+    pub fn completed(&self, id: TaskId, token: Token) {
         let mut books = self.books();
         let account = books.tasks.get_mut(&id).expect("what is completed was delivered");
         account.completed.get_or_insert_with(Instant::now);
-        account.completions += 1;
+        account.completions.insert(token);
     }
 
     /// How many tasks have been acknowledged.
@@ -159,14 +180,19 @@ impl Ledger {
     /// Adds everything up, with the tasks as the cluster shows them in the end.
     pub fn judge(&self, tasks: &[TaskView]) -> Sums {
         let books = self.books();
-        let mut sums = Sums { attempted: books.attempted.len() as u64, unknown: books.unknown, ..Sums::default() };
-        let mut shown = BTreeMap::new();
+        let (attempted, refused) = (books.attempted.len() as u64, books.refused.len() as u64);
+        let mut sums = Sums { attempted, refused, unknown: books.unknown, ..Sums::default() };
+        let (mut shown, mut payloads) = (BTreeMap::new(), BTreeSet::new());
         for task in tasks {
             if shown.insert(task.id, task).is_some() {
                 sums.violations.push(format!("{} is shown twice", task.id));
             }
+            sums.copies += u64::from(!payloads.insert(&task.spec.payload));
             if !books.attempted.contains(&task.spec.payload) {
                 sums.violations.push(format!("{} was enqueued by nobody", task.id));
+            }
+            if books.refused.contains(&task.spec.payload) {
+                sums.violations.push(format!("{} is there, and its producer was told that it is not", task.id));
             }
         }
         for (id, account) in &books.tasks {
@@ -225,10 +251,20 @@ impl Account {
             return Some("its payload has changed".to_owned());
         }
         let completed = shown.claims.iter().filter(|claim| claim.completed_ms.is_some());
-        let known = completed.clone().all(|claim| self.holds.iter().any(|hold| hold.token == claim.token));
-        match completed.count() {
-            0 => Some("it is done and no claim shows a completion".to_owned()),
-            _ if !known => Some("a claim has completed it that no worker ever had".to_owned()),
+        let completed: BTreeSet<Token> = completed.map(|claim| claim.token).collect();
+        let Some(last) = completed.last() else {
+            return Some("it is done and no claim shows a completion".to_owned());
+        };
+        if let Some(token) = completed.iter().find(|token| self.holds.iter().all(|hold| hold.token != **token)) {
+            return Some(format!("claim {token} has completed it, which no worker ever had"));
+        }
+        // As many claims as are shown at most; no task of a test has had so many.
+        if let Some(token) = self.completions.difference(&completed).next() {
+            return Some(format!("the completion under {token} was acknowledged and is gone"));
+        }
+        let shown = shown.result.as_ref().map(|result| result.as_slice());
+        match self.results.get(last) {
+            Some(result) if shown != Some(result) => Some(format!("its result is not that of claim {last}")),
             _ => None,
         }
     }
@@ -280,7 +316,7 @@ mod tests {
             spec,
             claims: vec![claim],
             updates: Vec::new(),
-            result: None,
+            result: Some(b"r".to_vec().into()),
             reason: None,
             log_incomplete: false,
             conflict: false,
@@ -303,8 +339,8 @@ mod tests {
         let ledger = ledger();
         let now = Instant::now();
         ledger.delivered(now, &claimed(1, now + SECOND));
-        ledger.stopped(TaskId::MIN, token(1));
-        ledger.completed(TaskId::MIN);
+        ledger.completing(TaskId::MIN, token(1), b"r");
+        ledger.completed(TaskId::MIN, token(1));
         let sums = ledger.judge(&[shown(State::Done, 1)]);
         assert_eq!((sums.acknowledged, sums.delivered, sums.completed, sums.lost), (1, 1, 1, 0));
         assert_eq!(sums.violations, Vec::<String>::new());
@@ -349,8 +385,40 @@ mod tests {
         let ended = ledger();
         let now = Instant::now();
         ended.delivered(now, &claimed(1, now));
-        ended.completed(TaskId::MIN);
+        ended.completed(TaskId::MIN, token(1));
         ended.delivered(Instant::now() + SECOND, &claimed(2, now));
         assert!(violation(&ended, &[shown(State::Done, 1)]).contains("after its completion"));
+    }
+
+    #[test]
+    fn what_was_refused_must_not_be_there() {
+        let ledger = ledger();
+        ledger.refused(b"a");
+        assert!(violation(&ledger, &[shown(State::Done, 1)]).contains("told that it is not"));
+    }
+
+    #[test]
+    fn completions_and_results_that_change_are_found() {
+        let now = Instant::now();
+        let gone = ledger();
+        for number in [1, 2] {
+            gone.delivered(now, &claimed(number, now));
+        }
+        gone.completed(TaskId::MIN, token(2));
+        assert!(violation(&gone, &[shown(State::Done, 1)]).contains("under 1.2 was acknowledged and is gone"));
+        let other = ledger();
+        other.delivered(now, &claimed(1, now));
+        other.completing(TaskId::MIN, token(1), b"s");
+        assert!(violation(&other, &[shown(State::Done, 1)]).contains("not that of claim 1.1"));
+    }
+
+    #[test]
+    fn a_third_holder_is_found_behind_a_short_second() {
+        let ledger = ledger();
+        let now = Instant::now();
+        ledger.delivered(now, &claimed(1, now + 10 * SECOND));
+        ledger.delivered(now, &claimed(2, Instant::now()));
+        ledger.delivered(now, &claimed(3, now + SECOND));
+        assert!(violation(&ledger, &[shown(State::Done, 3)]).contains("held under 1.1 and 1.3"));
     }
 }

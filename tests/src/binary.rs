@@ -5,10 +5,17 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-/// The binary of the same profile as the running test. If it is absent or older than its sources, it is built first.
+/// Names another program to be tested.
+const VARIABLE: &str = "NORN_NEW_BINARY";
+
+/// The binary of the same profile as the running test. If it is absent or older than its sources, it is built first. With
+/// `NORN_NEW_BINARY`, that one, as it is.
 pub fn norn() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
+        if let Some(program) = std::env::var_os(VARIABLE) {
+            return program.into();
+        }
         let place = place();
         if is_stale(&place) {
             build(&place);

@@ -55,12 +55,25 @@ pub struct Cli {
     directory: PathBuf,
     addresses: Vec<String>,
     certificates: PathBuf,
+    program: Option<PathBuf>,
 }
 
 impl Cli {
     /// Commands run in `directory` and talk to `addresses`.
     pub fn new(directory: &Path, addresses: Vec<String>, certificates: &Path) -> Cli {
-        Cli { directory: directory.to_owned(), addresses, certificates: certificates.to_owned() }
+        Cli { directory: directory.to_owned(), addresses, certificates: certificates.to_owned(), program: None }
+    }
+
+    /// The same with another program than the one built beside the tests.
+    #[must_use]
+    pub fn of_program(self, program: Option<PathBuf>) -> Cli {
+        Cli { program, ..self }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = plain(self.program.as_deref().unwrap_or_else(|| binary::norn()), &self.directory);
+        command.arg("--connect").arg(self.addresses.join(",")).arg("--certs").arg(&self.certificates);
+        command
     }
 
     /// Where commands run.
@@ -80,26 +93,22 @@ impl Cli {
 
     /// Runs a verb with these bytes on standard input.
     pub fn run_with(&self, arguments: &[&str], input: &[u8]) -> Answer {
-        let mut command = plain(&self.directory);
-        command.arg("--connect").arg(self.addresses.join(",")).arg("--certs").arg(&self.certificates);
-        finish(command.args(arguments), input)
+        finish(self.command().args(arguments), input)
     }
 
     /// Opens a REPL on a pipe that answers each command with one line of JSON.
     pub fn repl(&self) -> Repl {
-        let mut command = plain(&self.directory);
-        command.arg("--connect").arg(self.addresses.join(",")).arg("--certs").arg(&self.certificates);
-        Repl::start(command.args(["repl", "--json"]))
+        Repl::start(self.command().args(["repl", "--json"]))
     }
 }
 
 /// Runs a command that needs no cluster.
 pub fn run(directory: &Path, arguments: &[&str]) -> Answer {
-    finish(plain(directory).args(arguments), b"")
+    finish(plain(binary::norn(), directory).args(arguments), b"")
 }
 
-fn plain(directory: &Path) -> Command {
-    let mut command = Command::new(binary::norn());
+fn plain(program: &Path, directory: &Path) -> Command {
+    let mut command = Command::new(program);
     command.current_dir(directory).env_remove("NORN_CLIENT").env("HOME", directory);
     command
 }

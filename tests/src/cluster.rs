@@ -1,6 +1,7 @@
 //! A cluster of `norn start` processes on loopback, in a directory of its own.
 
 use crate::cli::{self, Answer, Cli};
+use crate::network::Network;
 use crate::wait::{PATIENCE, eventually, eventually_or};
 use crate::{binary, wait};
 use norn_client::client::{Client, ClientConfig, ListOptions};
@@ -10,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader};
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -31,13 +32,19 @@ pub struct ClusterOptions {
     pub nodes: usize,
     /// Partitions.
     pub partitions: u32,
+    /// Replicas of each partition; absent: the default.
+    pub replicas: Option<u32>,
     /// Settings of each node, `NAME=VALUE`.
     pub settings: Vec<String>,
+    /// Whether the network between nodes can be made bad.
+    pub proxied: bool,
+    /// What nodes run; absent: the binary built beside the tests.
+    pub program: Option<PathBuf>,
 }
 
 impl Default for ClusterOptions {
     fn default() -> Self {
-        ClusterOptions { nodes: 3, partitions: 16, settings: Vec::new() }
+        ClusterOptions { nodes: 3, partitions: 16, replicas: None, settings: Vec::new(), proxied: false, program: None }
     }
 }
 
@@ -45,14 +52,25 @@ impl Default for ClusterOptions {
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<Node>,
+    /// Of places that are made.
     settings: Vec<String>,
+    program: Option<PathBuf>,
+    network: Option<Network>,
     directory: TempDir,
 }
 
 #[derive(Debug)]
 struct Node {
     name: String,
+    /// What it binds.
+    listen: String,
+    /// Where all others reach it: its proxy, if it has one.
     address: String,
+    settings: Vec<String>,
+    /// What it runs, if not the binary beside the tests.
+    program: Option<PathBuf>,
+    /// It is no member: not yet, or not any more.
+    outside: bool,
     running: Option<Running>,
 }
 
@@ -71,22 +89,36 @@ impl Cluster {
     /// A cluster that serves.
     pub fn start_with(options: ClusterOptions) -> Cluster {
         let nodes = options.nodes;
-        let mut cluster = Cluster::prepare(nodes, options.settings);
+        let network = options.proxied.then(Network::start);
+        let mut cluster = Cluster::prepare_with(nodes, options.settings, options.program, network);
         for index in 0..nodes {
             cluster.restart(index);
             cluster.wait_ready(index);
         }
-        cluster.init(&(0..nodes).collect::<Vec<_>>(), &["--partitions", &options.partitions.to_string()]).done();
+        let partitions = options.partitions.to_string();
+        let replicas = options.replicas.map(|replicas| replicas.to_string());
+        let mut more = vec!["--partitions", &partitions];
+        more.extend(replicas.iter().flat_map(|replicas| ["--replicas", replicas.as_str()]));
+        cluster.init(&(0..nodes).collect::<Vec<_>>(), &more).done();
         cluster
     }
 
     /// Certificates and places for some nodes; none of them runs.
     pub fn prepare(nodes: usize, settings: Vec<String>) -> Cluster {
+        Cluster::prepare_with(nodes, settings, None, None)
+    }
+
+    fn prepare_with(
+        nodes: usize,
+        settings: Vec<String>,
+        program: Option<PathBuf>,
+        network: Option<Network>,
+    ) -> Cluster {
         let directory = TempDir::new().expect("a directory for the cluster");
         let make = |arguments: &[&str]| cli::run(directory.path(), arguments).done().clone();
         make(&["cert", "ca", "--dir", "certs"]);
         make(&["cert", "client", "tests", "--dir", "certs"]);
-        let mut cluster = Cluster { nodes: Vec::new(), settings, directory };
+        let mut cluster = Cluster { nodes: Vec::new(), settings, program, network, directory };
         for _ in 0..nodes {
             cluster.add_place();
         }
@@ -98,9 +130,42 @@ impl Cluster {
         let index = self.nodes.len();
         let name = format!("n{}", index + 1);
         cli::run(self.directory(), &["cert", "node", &name, "--host", "127.0.0.1", "--dir", "certs"]).done();
-        let address = format!("127.0.0.1:{}", free_port());
-        self.nodes.push(Node { name, address, running: None });
+        let own = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let proxy = self.network.as_ref().map(|network| network.add(index, own, free_port()));
+        let address = proxy.unwrap_or(own).to_string();
+        let (settings, program) = (self.settings.clone(), self.program.clone());
+        let node = Node { name, listen: own.to_string(), address, settings, program, outside: false, running: None };
+        self.nodes.push(node);
         index
+    }
+
+    /// Starts one more node, which has no cluster and waits; gives its index. It is none of the cluster's nodes before
+    /// [`Cluster::enter`].
+    pub fn start_blank(&mut self) -> usize {
+        let index = self.add_place();
+        self.nodes[index].outside = true;
+        self.restart(index);
+        self.wait_ready(index);
+        index
+    }
+
+    /// A node was made a member.
+    pub fn enter(&mut self, index: usize) {
+        self.nodes[index].outside = false;
+    }
+
+    /// A node was removed: it is stopped, and nobody asks it any more.
+    pub fn leave(&mut self, index: usize) {
+        self.nodes[index].outside = true;
+        self.terminate(index);
+    }
+
+    /// Ends a node at once, and starts it with an empty data directory: another one of the same name at the same address.
+    pub fn start_anew(&mut self, index: usize) {
+        self.kill(index);
+        std::fs::remove_dir_all(self.data(index)).expect("it is there");
+        self.restart(index);
+        self.wait_ready(index);
     }
 
     /// Runs `norn cluster init` for some of the nodes.
@@ -131,14 +196,24 @@ impl Cluster {
         &self.nodes[index].name
     }
 
-    /// Where a node listens.
+    /// The network between the nodes, of a cluster that has one which can be made bad.
+    pub fn network(&self) -> &Network {
+        self.network.as_ref().expect("the cluster was started with proxies")
+    }
+
+    /// Where a node is reached.
     pub fn address(&self, index: usize) -> &str {
         &self.nodes[index].address
     }
 
-    /// Where all nodes listen.
+    /// Nodes that are members.
+    pub fn members(&self) -> Vec<usize> {
+        (0..self.nodes.len()).filter(|index| !self.nodes[*index].outside).collect()
+    }
+
+    /// Where all members are reached.
     pub fn addresses(&self) -> Vec<String> {
-        self.nodes.iter().map(|node| node.address.clone()).collect()
+        self.members().into_iter().map(|index| self.nodes[index].address.clone()).collect()
     }
 
     /// The verbs, at any node.
@@ -174,14 +249,24 @@ impl Cluster {
         node.running = Some(Running::start(&mut command, &log_file(self.directory.path(), &node.name)));
     }
 
+    /// What a node that does not run is started with from now on.
+    pub fn replace(&mut self, index: usize, program: Option<PathBuf>, settings: Vec<String>) {
+        let node = &mut self.nodes[index];
+        assert!(node.running.is_none(), "{} runs", node.name);
+        (node.program, node.settings) = (program, settings);
+    }
+
     /// What `restart` runs.
     fn command(&self, index: usize) -> Command {
         let node = &self.nodes[index];
-        let mut command = Command::new(binary::norn());
+        let mut command = Command::new(node.program.as_deref().unwrap_or_else(|| binary::norn()));
         command.current_dir(self.directory()).args(["start", "--certs", "certs"]);
-        command.args(["--data", &node.name, "--name", &node.name, "--listen", &node.address]);
+        command.args(["--data", &node.name, "--name", &node.name, "--listen", &node.listen]);
+        if node.address != node.listen {
+            command.args(["--advertise", &node.address]);
+        }
         command.args(["--die-with-parent", &std::process::id().to_string()]);
-        for setting in &self.settings {
+        for setting in &node.settings {
             command.args(["--set", setting]);
         }
         command
@@ -294,28 +379,35 @@ impl Cluster {
         first.expect("somebody was asked")
     }
 
-    /// Waits until all nodes hold the same: for each partition its tasks and the hash over them.
+    /// Waits until the replicas of each partition hold the same: as many tasks, and the same hash over them.
     pub async fn wait_agreed(&self) {
         let mut clients = Vec::new();
-        for address in self.addresses() {
-            clients.push(self.client_of(vec![address], Duration::from_secs(5)).await);
+        for index in self.members() {
+            let client = self.client_of(vec![self.address(index).to_owned()], Duration::from_secs(5)).await;
+            clients.push((index, client));
         }
         let agree = || async {
-            let mut views = Vec::new();
-            for (index, client) in clients.iter().enumerate() {
-                let this = client.nodes().await.ok()?.into_iter().find(|node| node.this)?;
-                if this.name != self.name(index) {
-                    return None;
+            let mut contents = BTreeMap::new();
+            for (index, client) in &clients {
+                let unanswered = |error: Error| error.to_string();
+                let nodes = client.nodes().await.map_err(unanswered)?;
+                let this = nodes.into_iter().find(|node| node.this).ok_or("no node says that it answers")?;
+                if this.name != self.name(*index) {
+                    return Err(format!("{} answers in place of {}", this.name, self.name(*index)));
                 }
-                let partitions = client.partitions().await.ok()?.into_iter();
-                let contents: BTreeMap<_, _> =
-                    partitions.map(|partition| (partition.partition, (partition.tasks, partition.root))).collect();
-                views.push(contents);
+                // A node shows the contents of its own replicas alone.
+                let held =
+                    client.partitions().await.map_err(unanswered)?.into_iter().filter(|held| held.root.is_some());
+                for PartitionView { partition, tasks, root, .. } in held {
+                    if *contents.entry(partition).or_insert((tasks, root.clone())) != (tasks, root) {
+                        return Err(format!("{} holds {tasks:?} tasks of partition {partition}, or others", this.name));
+                    }
+                }
             }
-            views.windows(2).all(|pair| pair[0] == pair[1]).then_some(())
+            if contents.is_empty() { Err("nobody holds anything".to_owned()) } else { Ok(()) }
         };
-        eventually("all nodes hold the same", PATIENCE, agree).await;
-        for client in clients {
+        eventually_or("all replicas hold the same", PATIENCE, agree).await;
+        for (_, client) in clients {
             client.close().await;
         }
     }

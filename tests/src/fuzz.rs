@@ -11,7 +11,7 @@ pub mod samples;
 
 use bounded::Bounded;
 use norn_client::wire::codec::{self, HEADER_BYTES, Kind};
-use norn_client::wire::{NodeId, Request, Response};
+use norn_client::wire::{NodeId, Request, Response, Versions};
 use norn_node::limits::{FRAME_BYTES_MAX, PEER_FRAME_BYTES_MAX};
 use norn_node::protocol::{PeerMessage, Record};
 use norn_node::storage::disk::{Disk, DiskError};
@@ -29,6 +29,9 @@ const SLOT_BYTES: usize = 32;
 const SLOT_CHECKSUM_PLACE: usize = SLOT_BYTES - 4;
 /// Slots whose checksums are made good.
 const SLOTS_SEALED: usize = 16;
+
+/// Of frames: as both sides of a connection have agreed.
+const VERSION: u8 = Versions::SPOKEN.newest;
 
 /// Settings of the logs below: small, so that three files are a whole log.
 pub const CONFIG: LogConfig = LogConfig { segment_bytes: 1_000, compact_bytes: u64::MAX, ..LogConfig::DEFAULT };
@@ -166,7 +169,7 @@ pub fn record(bytes: &[u8]) {
 pub fn wire(bytes: &[u8]) {
     for limit in [FRAME_BYTES_MAX, PEER_FRAME_BYTES_MAX] {
         let mut rest = bytes;
-        while let Ok(Some((header, end))) = codec::split(rest, limit) {
+        while let Ok(Some((header, end))) = codec::split(rest, VERSION, limit) {
             assert!(header.length <= limit && end <= rest.len() && end >= HEADER_BYTES);
             let body = &rest[HEADER_BYTES..end];
             match header.kind {
@@ -191,10 +194,10 @@ fn bodies(body: &[u8]) {
 fn body_as<T: Serialize + DeserializeOwned + PartialEq + Debug>(body: &[u8], kind: Kind) {
     let Ok(value) = codec::decode_value::<T>(body) else { return };
     let (mut named, mut compact) = (Vec::new(), Vec::new());
-    codec::encode_named(&mut named, kind, 1, &value);
-    codec::encode_compact(&mut compact, kind, 1, &value);
+    codec::encode_named(&mut named, VERSION, kind, 1, &value);
+    codec::encode_compact(&mut compact, VERSION, kind, 1, &value);
     for frame in [named, compact] {
-        let (header, end) = codec::split(&frame, usize::MAX).expect("a frame").expect("a whole one");
+        let (header, end) = codec::split(&frame, VERSION, usize::MAX).expect("a frame").expect("a whole one");
         assert_eq!(codec::decode_body::<T>(&header, &frame[HEADER_BYTES..end]).as_ref(), Ok(&value));
     }
 }

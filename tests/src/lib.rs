@@ -3,9 +3,12 @@
 //! - [`binary`]: where the `norn` binary is.
 //! - [`wait`]: waiting on conditions with deadlines, the only place that pauses.
 //! - [`cluster`]: nodes as processes that are killed, stopped and started again.
+//! - [`network`]: proxies between nodes that lose, delay, double and reorder what is sent.
 //! - [`cli`]: the verbs as a script meets them, one-shot and in a piped REPL.
 //! - [`log`]: the log of a node that does not run, and ways to damage it.
 //! - [`accounting`]: what became of every task, judged independently of the cluster.
+//! - [`workers`]: workers of all habits, who keep these books.
+//! - [`trial`]: a cluster under load whose network turns bad.
 //! - [`fuzz`]: what any bytes may be taken for; no processes.
 
 pub mod accounting;
@@ -14,9 +17,15 @@ pub mod cli;
 pub mod cluster;
 pub mod fuzz;
 pub mod log;
+pub mod network;
+pub mod trial;
 pub mod wait;
+pub mod workers;
 
 pub use accounting::Ledger;
 pub use cli::{Answer, Cli, Repl};
 pub use cluster::{Cluster, ClusterOptions};
 pub use log::Log;
+pub use network::{Network, Party, Rule};
+pub use trial::Trial;
+pub use workers::{Habits, Workers};

@@ -4,15 +4,15 @@
 //! leader of busy partitions is killed with SIGKILL and restarted, a follower is paused with SIGSTOP across an
 //! election, and all three are killed at once; every acknowledged task is completed, none is held twice, none lost.
 
-use norn_client::client::{ClaimOptions, Claimed, Client, CompleteOptions};
+use norn_client::client::Client;
 use norn_client::session::Draft;
 use norn_client::wire::response::{NodeView, PartitionView};
-use norn_client::wire::{Acks, QueueName, State};
+use norn_client::wire::{Acks, QueueName};
 use norn_tests::cluster::all_tasks;
-use norn_tests::wait::{eventually, moment, until_instant};
-use norn_tests::{Cluster, Ledger};
+use norn_tests::wait::eventually;
+use norn_tests::workers::drained;
+use norn_tests::{Cluster, Habits, Ledger, Workers};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -42,26 +42,31 @@ fn queues() -> Vec<QueueName> {
 
 /// What producers, workers and the test share.
 struct Load {
-    ledger: Ledger,
+    workers: Arc<Workers>,
     /// One permit for each batch that may be enqueued.
     allowed: Semaphore,
-    working: AtomicBool,
 }
 
 impl Load {
     fn new() -> Arc<Load> {
-        Arc::new(Load { ledger: Ledger::default(), allowed: Semaphore::new(0), working: AtomicBool::new(true) })
+        let wait = Duration::from_secs(1);
+        let habits = Habits { queues: queues(), lease: LEASE, wait, claim_max: CLAIM_MAX, timeout: CALL_TIMEOUT };
+        Arc::new(Load { workers: Workers::new(habits), allowed: Semaphore::new(0) })
+    }
+
+    fn ledger(&self) -> &Ledger {
+        &self.workers.ledger
     }
 
     /// Lets producers go on, and waits until some of that has been enqueued and a part of it completed, so that
     /// what happens next hits work in every state.
     async fn stage(&self) {
-        let (acknowledged, completed) = (self.ledger.acknowledged_count(), self.ledger.completed_count());
+        let (acknowledged, completed) = (self.ledger().acknowledged_count(), self.ledger().completed_count());
         self.allowed.add_permits(BATCHES_PER_STAGE);
         let tasks = BATCHES_PER_STAGE * BATCH;
         let busy = || async {
-            let enough = self.ledger.acknowledged_count() >= acknowledged + tasks / 2
-                && self.ledger.completed_count() >= completed + tasks / 8;
+            let enough = self.ledger().acknowledged_count() >= acknowledged + tasks / 2
+                && self.ledger().completed_count() >= completed + tasks / 8;
             enough.then_some(())
         };
         eventually("tasks are enqueued and completed", PATIENCE, busy).await;
@@ -73,7 +78,7 @@ async fn produce(load: Arc<Load>, client: Client, producer: usize) {
     for batch in (producer..TASKS / BATCH).step_by(PRODUCERS) {
         load.allowed.acquire().await.expect("it is never closed").forget();
         let mut open: Vec<Vec<u8>> = (0..BATCH).map(|task| format!("task {}", batch * BATCH + task).into()).collect();
-        open.iter().for_each(|payload| load.ledger.attempted(payload));
+        open.iter().for_each(|payload| load.ledger().attempted(payload));
         let queue = queues()[batch % queues().len()].clone();
         while !open.is_empty() {
             let drafts = open.iter().map(|payload| Draft::new(queue.clone(), payload.clone())).collect();
@@ -82,81 +87,14 @@ async fn produce(load: Arc<Load>, client: Client, producer: usize) {
             let mut again = Vec::new();
             for (payload, result) in open.into_iter().zip(results) {
                 match result {
-                    Ok(acked) => load.ledger.acknowledged(&payload, acked.id),
+                    Ok(acked) => load.ledger().acknowledged(&payload, acked.id),
                     Err(_) => {
-                        load.ledger.unknown();
+                        load.ledger().unknown();
                         again.push(payload);
                     }
                 }
             }
             open = again;
-        }
-    }
-}
-
-/// Claims, works and completes until the queues are empty. Some tasks are dropped as by a worker that dies, some are
-/// given back, some are held almost to the end of the lease.
-async fn work(load: Arc<Load>, client: Client, worker: usize) {
-    let mut turn = worker;
-    while load.working.load(Ordering::Relaxed) {
-        let asked = Instant::now();
-        let options = ClaimOptions::new(queues()).lease(LEASE).max(CLAIM_MAX).wait(Duration::from_secs(1));
-        let claims = match client.claim(options.worker(format!("worker {worker}")).timeout(CALL_TIMEOUT)).await {
-            Ok(claims) => claims.tasks,
-            Err(_) => {
-                moment().await;
-                continue;
-            }
-        };
-        claims.iter().for_each(|claimed| load.ledger.delivered(asked, claimed));
-        turn += 1;
-        match turn % 16 {
-            0 => {
-                // The worker dies: nobody hears of these claims any more.
-                let (_, kept) = split(claims, 3);
-                finish(&load, &client, kept).await;
-            }
-            5 => {
-                let (returned, kept) = split(claims, 3);
-                for claimed in returned {
-                    let (id, token) = (claimed.granted.id, claimed.granted.token);
-                    load.ledger.stopped(id, token);
-                    let _ = client.release(id, token).await;
-                }
-                finish(&load, &client, kept).await;
-            }
-            10 => {
-                let (late, kept) = split(claims, 1);
-                finish(&load, &client, kept).await;
-                if let Some(claimed) = late.first() {
-                    until_instant(claimed.expires - LEASE / 20).await;
-                }
-                finish(&load, &client, late).await;
-            }
-            _ => finish(&load, &client, claims).await,
-        }
-    }
-}
-
-/// The first `count` of some claims, and the rest.
-fn split(mut claims: Vec<Claimed>, count: usize) -> (Vec<Claimed>, Vec<Claimed>) {
-    let rest = claims.split_off(count.min(claims.len()));
-    (claims, rest)
-}
-
-/// Completes claims. One whose outcome is not known is left to the cluster: it is done, or is claimed again.
-async fn finish(load: &Load, client: &Client, claims: Vec<Claimed>) {
-    if claims.is_empty() {
-        return;
-    }
-    let complete = |claimed: &Claimed| CompleteOptions::new(claimed.granted.id, claimed.granted.token).result("done");
-    let options = claims.iter().map(complete).collect();
-    claims.iter().for_each(|claimed| load.ledger.stopped(claimed.granted.id, claimed.granted.token));
-    let results = client.complete_many(options, Acks::Quorum).await;
-    assert_eq!(results.len(), claims.len(), "one result for each");
-    for (claimed, result) in claims.iter().zip(results) {
-        if result.is_ok() {
-            load.ledger.completed(claimed.granted.id);
         }
     }
 }
@@ -219,19 +157,6 @@ fn others_than(cluster: &Cluster, some: &[usize]) -> Vec<usize> {
     (0..cluster.addresses().len()).filter(|index| !some.contains(index)).collect()
 }
 
-/// Waits until nothing is left to claim and nothing is held.
-async fn drained(client: &Client) {
-    let open = || async {
-        for state in [State::Ready, State::Claimed, State::Waiting] {
-            if client.count(None, Some(state)).await.ok()? != 0 {
-                return None;
-            }
-        }
-        Some(())
-    };
-    eventually("the queues are empty", PATIENCE, open).await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_and_nothing_is_held_twice() {
     let mut cluster = Cluster::start();
@@ -244,11 +169,11 @@ async fn nothing_acknowledged_is_lost_and_nothing_is_held_twice() {
     }
     for worker in 0..WORKERS {
         let own = cluster.client_of(cluster.addresses(), CALL_TIMEOUT).await;
-        workers.spawn(work(Arc::clone(&load), own, worker));
+        workers.spawn(Arc::clone(&load.workers).work(own, worker));
     }
     let started = Instant::now();
     let tell = |what: &str| {
-        let (acknowledged, completed) = (load.ledger.acknowledged_count(), load.ledger.completed_count());
+        let (acknowledged, completed) = (load.ledger().acknowledged_count(), load.ledger().completed_count());
         eprintln!("{:6.1?}: {acknowledged} acknowledged, {completed} completed; {what}", started.elapsed());
     };
     load.stage().await;
@@ -268,15 +193,15 @@ async fn nothing_acknowledged_is_lost_and_nothing_is_held_twice() {
     while let Some(ended) = producers.join_next().await {
         ended.expect("producers do not panic");
     }
-    drained(&client).await;
+    drained(&client, PATIENCE).await;
     tell("drained");
-    load.working.store(false, Ordering::Relaxed);
+    load.workers.stop();
     while let Some(ended) = workers.join_next().await {
         ended.expect("workers do not panic");
     }
     cluster.wait_agreed().await;
     let tasks = all_tasks(&client).await;
-    let sums = load.ledger.judge(&tasks);
+    let sums = load.ledger().judge(&tasks);
     eprintln!("{:6.1?}: {sums}", started.elapsed());
     assert!(sums.violations.is_empty(), "{sums}");
     assert_eq!((sums.attempted, sums.lost), (TASKS as u64, 0));

@@ -7,7 +7,7 @@
 use norn_client::client::{ClaimOptions, Claimed, Client, CompleteOptions};
 use norn_client::session::Draft;
 use norn_client::wire::response::{Health, PartitionView};
-use norn_client::wire::{Acks, QueueName};
+use norn_client::wire::{Acks, PartitionId, QueueName};
 use norn_tests::cluster::all_tasks;
 use norn_tests::log::{Entry, HEADER_BYTES};
 use norn_tests::wait::{PATIENCE, eventually, until};
@@ -98,7 +98,7 @@ impl Load {
         let results = self.client.complete_many(claims.iter().map(complete).collect(), Acks::Quorum).await;
         for (claimed, result) in claims.iter().zip(results) {
             result.expect("its claim holds");
-            self.ledger.completed(claimed.granted.id);
+            self.ledger.completed(claimed.granted.id, claimed.granted.token);
         }
     }
 
@@ -131,7 +131,12 @@ impl Load {
 /// Three nodes with small segments that have a load, and more settings.
 async fn three(more: &[&str]) -> (Cluster, Load) {
     let settings = [&["segment_bytes=1048576"], more].concat().iter().map(|setting| (*setting).to_owned()).collect();
-    let cluster = Cluster::start_with(ClusterOptions { nodes: 3, partitions: PARTITIONS as u32, settings });
+    let cluster = Cluster::start_with(ClusterOptions {
+        nodes: 3,
+        partitions: PARTITIONS as u32,
+        settings,
+        ..ClusterOptions::default()
+    });
     // Each node lends something to clients, and takes a note of it.
     for index in 0..3 {
         cluster.cli_at(index).json(&["count"]).done();
@@ -471,7 +476,11 @@ async fn lost_segments_are_fetched_again() {
     for (harm, done) in harms {
         cluster.kill(DAMAGED);
         let log = Log::of(&cluster, DAMAGED);
-        let (segments, whole) = (log.segments(), log.save());
+        let (mut segments, whole) = (log.segments(), log.save());
+        // A kill between the header of a new segment and its first write leaves it without promises: the one before it is
+        // still the last that says them, and without that one the node is right to refuse.
+        let last = log.entries().pop().expect("there are records").file;
+        segments.retain(|segment| *segment <= last);
         assert!(segments.len() > 3, "{segments:?}");
         done(&log, &segments, &whole);
         let lost: u64 = problems(&log).iter().filter_map(|problem| problem["lost"]["unknown"].as_u64()).sum();
@@ -516,7 +525,9 @@ async fn what_nobody_gives_back_is_refused_while_the_others_serve() {
         let lost = last(&entries, kind);
         log.flip(&lost.file, lost.last_byte());
         names_lost(&log, &lost);
-        let owner = lost.partition.map_or("the node itself".to_owned(), |partition| format!("partition {partition}"));
+        let owner = lost
+            .partition
+            .map_or("the node itself".to_owned(), |partition| format!("partition {}", PartitionId(partition as u16)));
         refused(&cluster, &[&format!("{kind} of {owner}")]);
         log.restore(&whole);
     }
@@ -546,7 +557,7 @@ async fn what_nobody_gives_back_is_refused_while_the_others_serve() {
 /// A single node has nobody to learn from.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_single_node_refuses_to_forget() {
-    let mut cluster = Cluster::start_with(ClusterOptions { nodes: 1, partitions: 4, settings: Vec::new() });
+    let mut cluster = Cluster::start_with(ClusterOptions { nodes: 1, partitions: 4, ..ClusterOptions::default() });
     let load = Load::begin(&cluster).await;
     cluster.kill(0);
     let log = Log::of(&cluster, 0);

@@ -20,7 +20,7 @@ fn cluster(archives: &Path) -> Cluster {
     let mut settings: Vec<String> =
         ["retain=0s, kept=1h", "forget_after_ms=4000"].map(|setting| setting.to_owned()).into();
     settings.push(format!("archive={}", archives.display()));
-    Cluster::start_with(ClusterOptions { nodes: 3, partitions: PARTITIONS, settings })
+    Cluster::start_with(ClusterOptions { nodes: 3, partitions: PARTITIONS, settings, ..ClusterOptions::default() })
 }
 
 /// Hands in tasks and completes all of them.

@@ -17,7 +17,7 @@ fn counter(cluster: &Cluster, index: usize, name: &str) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_alone_keeps_tasks_for_the_others() {
-    let mut cluster = Cluster::start_with(ClusterOptions { nodes: 4, partitions: 16, settings: Vec::new() });
+    let mut cluster = Cluster::start_with(ClusterOptions { nodes: 4, partitions: 16, ..ClusterOptions::default() });
     let keeper = 3;
     let client = cluster.client_of(vec![cluster.address(keeper).to_owned()], CALL_TIMEOUT).await;
     cluster.kill_together(&[0, 1, 2]);

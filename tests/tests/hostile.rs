@@ -3,7 +3,7 @@
 use norn_client::client::{Client, ClientConfig};
 use norn_client::session::Draft;
 use norn_client::tls;
-use norn_client::wire::{QueueName, State};
+use norn_client::wire::{QueueName, State, Versions};
 use norn_tests::wait::{PATIENCE, eventually, until};
 use norn_tests::{Answer, Cli, Cluster, ClusterOptions, Log, cli};
 use quinn::{Connection, Endpoint, VarInt};
@@ -14,13 +14,15 @@ use std::time::Duration;
 
 /// How a node closes a connection on which something came that is no frame.
 const NOT_A_FRAME: u32 = 2;
+/// What the node and a client of the same build speak.
+const NEWEST: u8 = Versions::SPOKEN.newest;
 /// Bytes before the body of a frame.
 const HEADER_BYTES: usize = 20;
 /// Most that a client's frame may hold.
 const FRAME_BYTES_MAX: u32 = 16 << 20;
 
 fn single() -> Cluster {
-    Cluster::start_with(ClusterOptions { nodes: 1, partitions: 4, settings: Vec::new() })
+    Cluster::start_with(ClusterOptions { nodes: 1, partitions: 4, ..ClusterOptions::default() })
 }
 
 fn serves(cli: &Cli) {
@@ -182,18 +184,18 @@ async fn what_is_no_frame_ends_the_connection() {
     let cluster = single();
     let code = VarInt::from_u32(NOT_A_FRAME);
     let cases = [
-        ("over the bound", head(FRAME_BYTES_MAX + 1, 1, 3).to_vec(), "at most"),
-        ("4 GiB", head(u32::MAX, 1, 3).to_vec(), "at most"),
+        ("over the bound", head(FRAME_BYTES_MAX + 1, NEWEST, 3).to_vec(), "at most"),
+        ("4 GiB", head(u32::MAX, NEWEST, 3).to_vec(), "at most"),
         ("of another version", head(1, 9, 3).to_vec(), "version 9"),
-        ("of an unknown kind", head(1, 1, 77).to_vec(), "malformed"),
-        ("a response", head(0, 1, 4).to_vec(), ""),
-        ("damaged", [head(4, 1, 3).as_slice(), b"body"].concat(), "checksum"),
+        ("of an unknown kind", head(1, NEWEST, 77).to_vec(), "malformed"),
+        ("a response", head(0, NEWEST, 4).to_vec(), ""),
+        ("damaged", [head(4, NEWEST, 3).as_slice(), b"body"].concat(), "checksum"),
     ];
     for (name, bytes, words) in cases {
         let (closed, reason) = closed_after(&cluster, &bytes, false).await;
         assert!(closed == code && reason.contains(words), "{name}: {closed} {reason}");
     }
-    let (closed, reason) = closed_after(&cluster, &head(FRAME_BYTES_MAX + 1, 1, 1), true).await;
+    let (closed, reason) = closed_after(&cluster, &head(FRAME_BYTES_MAX + 1, NEWEST, 1), true).await;
     assert!(closed == code && reason.contains("at most"), "a peer's hello: {closed} {reason}");
     let (closed, _) = closed_after(&cluster, &noise(4_096, 5), false).await;
     assert_eq!(closed, code, "noise");

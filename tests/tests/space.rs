@@ -40,7 +40,12 @@ async fn enqueue(client: &Client, queue: &QueueName) -> Result<(), String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_refuses_tasks_first_and_stops_a_node_last() {
     let settings = [format!("disk_bytes_max={DISK_BYTES}"), format!("reserve_bytes={RESERVE_BYTES}")];
-    let mut cluster = Cluster::start_with(ClusterOptions { nodes: 1, partitions: 4, settings: settings.into() });
+    let mut cluster = Cluster::start_with(ClusterOptions {
+        nodes: 1,
+        partitions: 4,
+        settings: settings.into(),
+        ..ClusterOptions::default()
+    });
     let client = cluster.client_of(cluster.addresses(), CALL_TIMEOUT).await;
     let (queue, data) = (QueueName::new("kept").expect("a name"), cluster.data(0));
     for _ in 0..20 {

@@ -3,8 +3,10 @@
 use super::*;
 use crate::connection::testing::{Certificates, Node, Reply};
 use crate::wire::error::ErrorCode;
-use crate::wire::ids::QueueName;
+use crate::wire::ids::{ClusterId, NodeId, QueueName};
+use crate::wire::membership::{Changed, ClusterChange, ClusterView, Roster, Settings};
 use crate::wire::response::{Guarantee, Page, QueueCounts, State, TaskView};
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 fn mail() -> QueueName {
@@ -40,6 +42,25 @@ fn view(id: TaskId) -> TaskView {
         reason: None,
         log_incomplete: false,
         conflict: false,
+    }
+}
+
+fn cluster() -> ClusterView {
+    ClusterView {
+        cluster: ClusterId(9),
+        name: "dev".into(),
+        roster: Roster::default(),
+        voters: vec![NodeId(1)],
+        leader: NodeId(1),
+        heard: vec![NodeId(1)],
+        replicas: 3,
+        settings: Settings::default(),
+        layout: 2,
+        stale: false,
+        shares: BTreeMap::new(),
+        moving: Vec::new(),
+        open: 0,
+        unknown: 0,
     }
 }
 
@@ -148,6 +169,11 @@ async fn each_verb_sends_its_request_and_reads_its_answer() {
             Request::Queues => Response::Queues(vec![QueueCounts { queue: mail(), counts: [1; 6] }]),
             Request::Nodes => Response::Nodes(Vec::new()),
             Request::Ring | Request::Partitions => Response::Partitions(Vec::new()),
+            Request::Cluster => Response::Cluster(Box::new(cluster())),
+            Request::Change { dry_run, .. } => {
+                let view = Box::new(cluster());
+                Response::Changed(Box::new(Changed { already: *dry_run, version: 3, view, membership: None }))
+            }
             other => Response::Error(Error::invalid(other.verb())),
         })
     })
@@ -165,6 +191,9 @@ async fn each_verb_sends_its_request_and_reads_its_answer() {
     client.nodes().await.unwrap();
     client.ring().await.unwrap();
     client.partitions().await.unwrap();
+    assert_eq!(client.cluster().await, Ok(cluster()));
+    let change = ClusterChange::Replicas { replicas: 5 };
+    assert!(client.dry_run(change.clone()).await.unwrap().already && !client.change(change).await.unwrap().already);
     assert_eq!(client.status().await.unwrap_err().code, ErrorCode::Invalid);
     let verbs: Vec<&str> = requests.lock().unwrap().iter().map(Request::verb).collect();
     let expected = [
@@ -180,6 +209,9 @@ async fn each_verb_sends_its_request_and_reads_its_answer() {
         "nodes",
         "ring",
         "partitions",
+        "cluster",
+        "change",
+        "change",
         "status",
     ];
     assert_eq!(verbs, expected);

@@ -1,10 +1,12 @@
 //! The verbs that look at the cluster: nodes, ring, partitions, status.
 
 use super::error::{Exit, Failure};
+use super::operate::overview::{self, Peaks};
 use super::output::{Output, Style};
 use super::parse;
 use super::runner::{Place, unexpected};
 use super::{Runner, Transport, json, text};
+use crate::wire::membership::MemberState;
 use crate::wire::response::{Agreement, Health, NodeView, PartitionView, Standing, Status};
 use crate::wire::{NodeId, Request, Response, State};
 use clap::Args;
@@ -26,7 +28,7 @@ pub(super) async fn nodes<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, 
         runner.output.end_rows()?;
         return Ok(Exit::Done);
     }
-    let titles = ["NAME", "ADDRESS", "ZONE", "STATE", "#LEADS", "#HOLDS", "#CLOCK", "#ROUND TRIP", "NODE"];
+    let titles = ["NAME", "ADDRESS", "ZONE", "STATE", "#LEADS", "#HOLDS", "#CLOCK", "#ROUND TRIP", "#VERSION", "NODE"];
     let mut table = runner.output.new_table(&titles);
     for node in &nodes {
         table.add_row(node_row(node));
@@ -35,11 +37,15 @@ pub(super) async fn nodes<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, 
     Ok(Exit::Done)
 }
 
-fn node_row(node: &NodeView) -> [Cell; 9] {
-    let state = match (node.alive, node.this) {
-        (true, true) => Cell::new("answers").fg(Color::Green),
-        (true, false) => Cell::new("alive").fg(Color::Green),
-        (false, _) => Cell::new("silent").fg(Color::Red),
+fn node_row(node: &NodeView) -> [Cell; 10] {
+    let (heard, color) = match (node.alive, node.this) {
+        (true, true) => ("answers", Color::Green),
+        (true, false) => ("alive", Color::Green),
+        (false, _) => ("silent", Color::Red),
+    };
+    let state = match node.state {
+        None | Some(MemberState::Up) => Cell::new(heard).fg(color),
+        Some(state) => Cell::new(format!("{heard}, {state}")).fg(color),
     };
     let offset = match (node.clock_offset_ms, node.clock_error_ms) {
         (Some(ms), Some(error_ms)) => format!("{ms:+}ms ±{error_ms}"),
@@ -65,6 +71,7 @@ fn node_row(node: &NodeView) -> [Cell; 9] {
         Cell::new(node.holds),
         clock,
         Cell::new(round_trip),
+        Cell::new(node.version.map_or_else(|| "-".to_owned(), |version| version.to_string())),
         Cell::new(node.node),
     ]
 }
@@ -81,8 +88,17 @@ fn name(names: &BTreeMap<NodeId, String>, node: NodeId) -> String {
     names.get(&node).cloned().unwrap_or_else(|| format!("{node:?}"))
 }
 
+/// The members, and who shall be instead or has yet to hand over.
 fn cohort(names: &BTreeMap<NodeId, String>, partition: &PartitionView) -> String {
-    partition.cohort.iter().map(|node| name(names, *node)).collect::<Vec<_>>().join(" ")
+    let list = |nodes: &[NodeId]| nodes.iter().map(|node| name(names, *node)).collect::<Vec<_>>().join(" ");
+    let mut text = list(&partition.cohort);
+    if !partition.next.is_empty() {
+        text += &format!(", then {}", list(&partition.next));
+    }
+    if !partition.leaving.is_empty() {
+        text += &format!(", left by {}", list(&partition.leaving));
+    }
+    text
 }
 
 async fn fetch<T: Transport>(runner: &Runner<T>, request: Request) -> Result<Vec<PartitionView>, Failure> {
@@ -209,11 +225,19 @@ pub struct StatusArguments {
     pub watch: Option<u64>,
 }
 
+/// What a status is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// The cluster as the node that answers counts it.
+    Node,
+    /// Who holds what, and what moves.
+    Layout,
+}
+
 impl StatusArguments {
-    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>, shown: Shown) -> Result<Exit, Failure> {
         let Some(interval_ms) = self.watch else {
-            let status = status(runner).await?;
-            print_status(&mut runner.output, &status)?;
+            show(runner, shown, None).await?;
             return Ok(Exit::Done);
         };
         if runner.place == Place::Script {
@@ -231,7 +255,7 @@ impl StatusArguments {
                 }
                 Ok(Exit::Done)
             }
-            failure = watch(runner, Duration::from_millis(interval_ms)) => Err(failure),
+            failure = watch(runner, shown, Duration::from_millis(interval_ms)) => Err(failure),
         }
     }
 }
@@ -243,11 +267,26 @@ async fn status<T: Transport>(runner: &Runner<T>) -> Result<Status, Failure> {
     }
 }
 
+/// Shows the status once; on a screen that is wiped before, if it is shown again and again.
+async fn show<T: Transport>(runner: &mut Runner<T>, shown: Shown, peaks: Option<&mut Peaks>) -> Result<(), Failure> {
+    let status = status(runner).await?;
+    match shown {
+        Shown::Layout => overview::show(runner, &status, peaks).await,
+        Shown::Node => {
+            if peaks.is_some() {
+                runner.output.clear()?;
+            }
+            print_status(&mut runner.output, &status)
+        }
+    }
+}
+
 /// Shows the status until that fails for good. A node that is away for a moment is part of the picture.
-async fn watch<T: Transport>(runner: &mut Runner<T>, interval: Duration) -> Failure {
+async fn watch<T: Transport>(runner: &mut Runner<T>, shown: Shown, interval: Duration) -> Failure {
+    let mut peaks = Peaks::default();
     loop {
-        let shown = match status(runner).await {
-            Ok(status) => runner.output.clear().and_then(|()| print_status(&mut runner.output, &status)),
+        let shown = match show(runner, shown, Some(&mut peaks)).await {
+            Ok(()) => Ok(()),
             Err(Failure::Call(error)) if error.passes() => {
                 runner.output.clear().and_then(|()| runner.output.failure(&Failure::Call(error)))
             }

@@ -1,6 +1,7 @@
 //! What programs read: one JSON object per result. Fields are always there, `null` where there is nothing to say,
 //! and keep their order.
 
+use crate::wire::membership::MemberState;
 use crate::wire::response::{Agreement, ClaimView, Health, LogEntry, NodeView, PartitionView, QueueCounts, Status};
 use crate::wire::{
     Acked, ErrorCode, Granted, Guarantee, NodeId, PartitionId, QueueName, Retry, State, TaskId, TaskView, Token,
@@ -253,6 +254,7 @@ pub struct NodeLine<'a> {
     name: &'a str,
     address: &'a str,
     zone: &'a str,
+    state: Option<&'static str>,
     alive: bool,
     this: bool,
     leads: u32,
@@ -261,6 +263,7 @@ pub struct NodeLine<'a> {
     clock_offset_ms: Option<i64>,
     clock_error_ms: Option<u64>,
     round_trip_us: Option<u64>,
+    version: Option<u8>,
 }
 
 /// Of nodes.
@@ -270,6 +273,7 @@ pub fn node(node: &NodeView) -> NodeLine<'_> {
         name: &node.name,
         address: &node.address,
         zone: &node.zone,
+        state: node.state.map(MemberState::name),
         alive: node.alive,
         this: node.this,
         leads: node.leads,
@@ -278,6 +282,7 @@ pub fn node(node: &NodeView) -> NodeLine<'_> {
         clock_offset_ms: node.clock_offset_ms,
         clock_error_ms: node.clock_error_ms,
         round_trip_us: node.round_trip_us,
+        version: node.version,
     }
 }
 
@@ -286,15 +291,19 @@ pub fn node(node: &NodeView) -> NodeLine<'_> {
 pub struct RingLine {
     partition: PartitionId,
     cohort: Vec<String>,
+    next: Vec<String>,
+    leaving: Vec<String>,
 }
 
 /// Of ring.
 pub fn ring(partition: &PartitionView) -> RingLine {
-    RingLine { partition: partition.partition, cohort: cohort(partition) }
+    let PartitionView { partition, cohort, next, leaving, .. } = partition;
+    RingLine { partition: *partition, cohort: ids(cohort), next: ids(next), leaving: ids(leaving) }
 }
 
-fn cohort(partition: &PartitionView) -> Vec<String> {
-    partition.cohort.iter().map(NodeId::to_string).collect()
+/// Of nodes.
+pub fn ids<'a>(nodes: impl IntoIterator<Item = &'a NodeId>) -> Vec<String> {
+    nodes.into_iter().map(NodeId::to_string).collect()
 }
 
 /// A partition.
@@ -313,6 +322,8 @@ pub struct PartitionLine {
     tombstones: Option<u64>,
     held_up_by: Vec<String>,
     agreements: Vec<AgreementLine>,
+    next: Vec<String>,
+    leaving: Vec<String>,
 }
 
 /// How near another replica is.
@@ -329,7 +340,7 @@ struct AgreementLine {
 pub fn partition(partition: &PartitionView) -> PartitionLine {
     PartitionLine {
         partition: partition.partition,
-        cohort: cohort(partition),
+        cohort: ids(&partition.cohort),
         leader: partition.leader,
         epoch: partition.epoch,
         applied: partition.applied,
@@ -338,8 +349,10 @@ pub fn partition(partition: &PartitionView) -> PartitionLine {
         root: partition.root.as_ref().map(|root| hexadecimal(root)),
         health: partition.health.map(Health::name),
         tombstones: partition.tombstones,
-        held_up_by: partition.held_up_by.iter().map(NodeId::to_string).collect(),
+        held_up_by: ids(&partition.held_up_by),
         agreements: partition.agreements.iter().map(agreement).collect(),
+        next: ids(&partition.next),
+        leaving: ids(&partition.leaving),
     }
 }
 

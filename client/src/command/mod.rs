@@ -18,6 +18,7 @@ mod error;
 mod help;
 pub mod input;
 mod json;
+mod operate;
 mod output;
 mod parse;
 mod recent;
@@ -36,13 +37,17 @@ pub use enqueue::EnqueueArguments;
 pub use error::{Exit, Failure};
 pub use help::{HelpArguments, print_help, refuse_usage};
 pub use input::Input;
+pub use operate::{
+    AddArguments, ClusterVerb, CourseArguments, MoveArguments, NewcomerArguments, NodeArguments, RebalanceArguments,
+    ReplaceArguments, SetVerb,
+};
 pub use output::Output;
 pub use parse::{DataArguments, DurabilityArguments};
 pub use recent::Recent;
 pub use runner::{Place, Runner};
 pub use tasks::{CancelArguments, CountArguments, GetArguments, ListArguments, LogArguments, WaitArguments};
 
-use crate::wire::{Error, Response, TaskView};
+use crate::wire::{Error, ErrorCode, Request, Response, TaskView};
 use clap::Subcommand;
 use std::future::Future;
 use std::time::Duration;
@@ -56,11 +61,22 @@ pub fn task_line(task: &TaskView) -> String {
 pub trait Transport {
     /// Makes one call. Without a timeout the transport's own holds.
     fn call(&self, call: Call, timeout: Option<Duration>) -> impl Future<Output = Result<Response, Error>> + Send;
+
+    /// Asks the node at an address itself, which need not belong to the cluster. Without this, no nodes can be added.
+    fn ask(&self, address: &str, request: Request) -> impl Future<Output = Result<Response, Error>> + Send {
+        let verb = request.verb();
+        let message = format!("this program reaches no node outside its cluster: {verb} at {address} is not possible");
+        async { Err(Error::new(ErrorCode::Unsupported, message)) }
+    }
 }
 
 impl<T: Transport> Transport for &T {
     fn call(&self, call: Call, timeout: Option<Duration>) -> impl Future<Output = Result<Response, Error>> + Send {
         T::call(self, call, timeout)
+    }
+
+    fn ask(&self, address: &str, request: Request) -> impl Future<Output = Result<Response, Error>> + Send {
+        T::ask(self, address, request)
     }
 }
 
@@ -107,6 +123,39 @@ pub enum Verb {
     Help(HelpArguments),
 }
 
+/// A verb, or one of the group `cluster`.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum Command {
+    /// One of the verbs
+    #[command(flatten)]
+    Verb(Box<Verb>),
+    /// Changes the cluster: members, replicas, settings, and which nodes hold what
+    #[command(subcommand)]
+    Cluster(ClusterVerb),
+}
+
+impl From<Verb> for Command {
+    fn from(verb: Verb) -> Command {
+        Command::Verb(Box::new(verb))
+    }
+}
+
+impl From<ClusterVerb> for Command {
+    fn from(verb: ClusterVerb) -> Command {
+        Command::Cluster(verb)
+    }
+}
+
+impl Command {
+    /// Runs it.
+    async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        match self {
+            Command::Verb(verb) => verb.run(runner).await,
+            Command::Cluster(verb) => verb.run(runner).await,
+        }
+    }
+}
+
 impl Verb {
     /// Runs it.
     async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
@@ -128,10 +177,15 @@ impl Verb {
             Verb::Nodes => cluster::nodes(runner).await,
             Verb::Ring => cluster::ring(runner).await,
             Verb::Partitions => cluster::partitions(runner).await,
-            Verb::Status(arguments) => arguments.run(runner).await,
+            Verb::Status(arguments) => arguments.run(runner, cluster::Shown::Node).await,
             Verb::Help(arguments) => help::run(&arguments, runner),
         }
     }
+}
+
+/// Runs one verb of the group `cluster`. Failures are printed too.
+pub async fn operate(transport: impl Transport, verb: ClusterVerb, output: Output) -> Exit {
+    Runner::new(transport, output, Input::stdin(), Place::CommandLine).run(verb).await
 }
 
 /// Runs one verb of the command line, reading data from standard input where it says so. Failures are printed too.

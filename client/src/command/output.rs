@@ -164,7 +164,9 @@ impl Output {
 
     /// An error for people, with what to do.
     pub fn error(&mut self, error: &crate::wire::Error) -> Result<(), Failure> {
-        self.complain(&super::text::clean(&error.message))?;
+        // One reason a line, where there are several.
+        let lines: Vec<String> = error.message.lines().map(super::text::clean).collect();
+        self.complain(&lines.join("\n       "))?;
         if let Some(advice) = advice(error) {
             writeln!(self.notes, "  {}", paint(self.notes_color, Style::Faint, &advice))?;
         }

@@ -4,6 +4,7 @@
 //! names, ids and tokens are values of the domain and are checked later, where a wrong one ends in exit code 1.
 
 use super::error::Failure;
+use crate::connection::parse_address;
 use crate::wire::limits::PAYLOAD_BYTES_MAX;
 use crate::wire::{Acks, QueueName, State, Token};
 use clap::Args;
@@ -30,6 +31,14 @@ pub fn instant_ms(text: &str) -> Result<u64, String> {
     let time = OffsetDateTime::parse(text, &Rfc3339)
         .map_err(|error| format!("{error}; a time is, for example, 2030-01-31T09:30:00Z"))?;
     u64::try_from(time.unix_timestamp_nanos().div_euclid(1_000_000)).map_err(|_| "the time is before 1970".to_owned())
+}
+
+/// `HOST:PORT`.
+pub fn address(text: &str) -> Result<String, String> {
+    match parse_address(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("an address is HOST:PORT, an IPv6 one [HOST]:PORT".to_owned()),
+    }
 }
 
 /// `NAME=VALUE`.

@@ -5,7 +5,7 @@ use super::input::Input;
 use super::output::Output;
 use super::parse::{Data, bounded};
 use super::recent::{ID_CHARACTERS, Prefix, Recent};
-use super::{Call, Transport, Verb};
+use super::{Call, Command, Transport};
 use crate::wire::{Error, ErrorCode, Request, Response, TaskId};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -67,8 +67,9 @@ impl<T: Transport> Runner<T> {
     }
 
     /// Runs a verb and prints what comes of it, be it a failure.
-    pub async fn run(&mut self, verb: Verb) -> Exit {
-        let outcome = verb.run(self).await;
+    pub async fn run(&mut self, verb: impl Into<Command>) -> Exit {
+        let command: Command = verb.into();
+        let outcome = command.run(self).await;
         self.conclude(outcome)
     }
 

@@ -1,5 +1,6 @@
 //! One connection: name resolution, handshake, frames out and in.
 
+use crate::wire::Versions;
 use crate::wire::codec::{self, FrameError, HEADER_BYTES, Kind};
 use crate::wire::limits::FRAME_BYTES_MAX;
 use crate::wire::response::Response;
@@ -90,7 +91,8 @@ pub(super) struct Event {
 }
 
 pub(super) enum Happening {
-    Connected,
+    /// With the protocol version that both sides agreed on.
+    Connected(u8),
     /// Answers with the numbers of their requests.
     Received(Vec<(u64, Response)>),
     /// Why. The last report.
@@ -124,11 +126,12 @@ impl Task {
 
     async fn serve(&self) -> Result<std::convert::Infallible, String> {
         let connection = self.connect().await?;
+        let version = Versions::of_connection(&connection).ok_or("the handshake settled no protocol version")?;
         let (send, receive) = connection.open_bi().await.map_err(|error| error.to_string())?;
-        self.report(Happening::Connected).await;
+        self.report(Happening::Connected(version)).await;
         let ended = tokio::select! {
             reason = self.write(send) => reason,
-            reason = self.read(receive) => reason,
+            reason = self.read(receive, version) => reason,
         };
         // The connection knows more about its end than a stream does, for example that a certificate was refused.
         Err(connection.close_reason().map_or(ended, |reason| reason.to_string()))
@@ -171,7 +174,7 @@ impl Task {
         }
     }
 
-    async fn read(&self, mut stream: RecvStream) -> String {
+    async fn read(&self, mut stream: RecvStream, version: u8) -> String {
         let mut buffer = Vec::new();
         loop {
             let chunk = match stream.read_chunk(CHUNK_BYTES_MAX, true).await {
@@ -180,7 +183,7 @@ impl Task {
                 Err(error) => return error.to_string(),
             };
             buffer.extend_from_slice(&chunk.bytes);
-            let answers = match answers(&mut buffer) {
+            let answers = match answers(&mut buffer, version) {
                 Ok(answers) => answers,
                 Err(error) => return error.to_string(),
             };
@@ -193,10 +196,10 @@ impl Task {
 
 /// Takes all whole frames off the front of the buffer. What stays is less than one frame, so the buffer is bounded
 /// by the largest frame and one read.
-fn answers(buffer: &mut Vec<u8>) -> Result<Vec<(u64, Response)>, FrameError> {
+fn answers(buffer: &mut Vec<u8>, version: u8) -> Result<Vec<(u64, Response)>, FrameError> {
     let mut answers = Vec::new();
     let mut start = 0;
-    while let Some((header, end)) = codec::split(&buffer[start..], FRAME_BYTES_MAX)? {
+    while let Some((header, end)) = codec::split(&buffer[start..], version, FRAME_BYTES_MAX)? {
         if header.kind != Kind::Response {
             return Err(FrameError::Header);
         }

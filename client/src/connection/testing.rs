@@ -1,7 +1,8 @@
 //! A node for tests: real QUIC and certificates, scripted answers.
 
 use crate::client::{Client, ClientConfig};
-use crate::wire::codec::{self, ALPN, HEADER_BYTES, Kind};
+use crate::wire::Versions;
+use crate::wire::codec::{self, HEADER_BYTES, Kind};
 use crate::wire::ids::{ClusterId, NodeId};
 use crate::wire::limits::FRAME_BYTES_MAX;
 use crate::wire::request::Request;
@@ -94,6 +95,14 @@ fn welcome() -> Response {
 
 impl Node {
     pub fn start(certificates: &Certificates, script: impl FnMut(Request) -> Reply + Send + 'static) -> Node {
+        Node::start_speaking(Versions::SPOKEN, certificates, script)
+    }
+
+    pub fn start_speaking(
+        speaks: Versions,
+        certificates: &Certificates,
+        script: impl FnMut(Request) -> Reply + Send + 'static,
+    ) -> Node {
         let read = |name: &str| certificates.path().join(name);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = rustls::RootCertStore::empty();
@@ -111,7 +120,7 @@ impl Node {
                 PrivateKeyDer::from_pem_file(read("node.key")).unwrap(),
             )
             .unwrap();
-        tls.alpn_protocols = vec![ALPN.to_vec()];
+        tls.alpn_protocols = speaks.protocols();
         let config = quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls).unwrap()));
         let endpoint = quinn::Endpoint::server(config, SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
@@ -140,11 +149,12 @@ async fn serve(connection: quinn::Connection, script: Script) {
     let Ok((send, mut receive)) = connection.accept_bi().await else {
         return;
     };
+    let version = Versions::of_connection(&connection).unwrap();
     let send = Arc::new(tokio::sync::Mutex::new(send));
     let mut buffer = Vec::new();
     while let Ok(Some(chunk)) = receive.read_chunk(1 << 16, true).await {
         buffer.extend_from_slice(&chunk.bytes);
-        while let Some((header, end)) = codec::split(&buffer, FRAME_BYTES_MAX).unwrap() {
+        while let Some((header, end)) = codec::split(&buffer, version, FRAME_BYTES_MAX).unwrap() {
             let request: Request = codec::decode_body(&header, &buffer[HEADER_BYTES..end]).unwrap();
             buffer.drain(..end);
             let reply = match request {
@@ -152,8 +162,8 @@ async fn serve(connection: quinn::Connection, script: Script) {
                 request => (script.lock().unwrap())(request),
             };
             let (bytes, after) = match reply {
-                Reply::Answer(response) => (frame(header.request, &response), Duration::ZERO),
-                Reply::AnswerAfter(after, response) => (frame(header.request, &response), after),
+                Reply::Answer(response) => (frame(version, header.request, &response), Duration::ZERO),
+                Reply::AnswerAfter(after, response) => (frame(version, header.request, &response), after),
                 Reply::Silence => continue,
                 Reply::Raw(bytes) => (bytes, Duration::ZERO),
                 Reply::Close => return connection.close(1u32.into(), b"scripted"),
@@ -171,8 +181,8 @@ async fn serve(connection: quinn::Connection, script: Script) {
     }
 }
 
-fn frame(number: u64, response: &Response) -> Vec<u8> {
+fn frame(version: u8, number: u64, response: &Response) -> Vec<u8> {
     let mut bytes = Vec::new();
-    codec::encode_named(&mut bytes, Kind::Response, number, response);
+    codec::encode_named(&mut bytes, version, Kind::Response, number, response);
     bytes
 }

@@ -6,6 +6,7 @@ use super::{Handle, parse_address};
 use crate::client::Client;
 use crate::session::Call;
 use crate::tls;
+use crate::wire::Versions;
 use crate::wire::error::{Error, ErrorCode};
 use crate::wire::request::Request;
 use crate::wire::response::Response;
@@ -53,6 +54,19 @@ async fn many_calls_share_one_connection() {
     assert_eq!(ask(&client).await.unwrap_err().code, ErrorCode::Unavailable);
 }
 
+/// A node that offers less than the client speaks is served in its own version; frames of any other would end the connection.
+#[tokio::test]
+async fn an_older_node_is_spoken_to_in_its_version() {
+    for newest in [Versions::SPOKEN.oldest, Versions::SPOKEN.newest, Versions::SPOKEN.newest + 1] {
+        let certificates = Certificates::new();
+        let speaks = Versions { newest, ..Versions::SPOKEN };
+        let node = Node::start_speaking(speaks, &certificates, |_| count(7));
+        let client = certificates.client(&[&node]).await;
+        assert_eq!(ask(&client).await, Ok(7), "{speaks}");
+        client.close().await;
+    }
+}
+
 #[tokio::test]
 async fn names_are_resolved_and_large_frames_pass_both_ways() {
     let certificates = Certificates::new();
@@ -72,7 +86,7 @@ async fn names_are_resolved_and_large_frames_pass_both_ways() {
 async fn a_node_that_closes_or_talks_nonsense_is_left_for_another() {
     let mut frame_of_a_request = Vec::new();
     let queues = Request::Queues;
-    super::codec::encode_named(&mut frame_of_a_request, super::Kind::Request, 2, &queues);
+    super::codec::encode_named(&mut frame_of_a_request, Versions::SPOKEN.newest, super::Kind::Request, 2, &queues);
     for bad in [None, Some(vec![0xff; 100]), Some(frame_of_a_request)] {
         let certificates = Certificates::new();
         let broken = Node::start(&certificates, move |_| bad.clone().map_or(Reply::Close, Reply::Raw));

@@ -62,6 +62,7 @@ pub(super) struct Pending {
     pub bytes: usize,
     /// Can be sent to a node that has no cluster yet.
     pub early: bool,
+    pub is_claim: bool,
     pub deadline_us: u64,
     pub stage: Stage,
     /// When something must happen to it: the deadline or the end of the stage.
@@ -90,6 +91,9 @@ fn is_write(request: &Request) -> bool {
         | Request::Renew { .. }
         | Request::Release { .. }
         | Request::Fail { .. }
+        | Request::Arrange { .. }
+        | Request::Change { .. }
+        | Request::Join(_)
         | Request::Initialize(_) => true,
         Request::Hello { .. }
         | Request::Get { .. }
@@ -100,6 +104,7 @@ fn is_write(request: &Request) -> bool {
         | Request::Nodes
         | Request::Ring
         | Request::Partitions
+        | Request::Cluster
         | Request::Status
         | Request::Identify => false,
     }
@@ -123,11 +128,13 @@ fn ids(request: &Request) -> Vec<TaskId> {
 
 impl Pending {
     pub fn new(order: u64, body: Call, bytes: usize, deadline_us: u64) -> Self {
-        let early = matches!(&body, Call::Request(Request::Identify | Request::Initialize(_)));
+        let early = matches!(&body, Call::Request(Request::Identify | Request::Initialize(_) | Request::Join(_)));
+        let is_claim = matches!(&body, Call::Request(Request::Claim(_)));
         Pending {
             order,
             bytes,
             early,
+            is_claim,
             deadline_us,
             stage: Stage::Queued,
             wake_us: deadline_us,

@@ -14,7 +14,10 @@ pub(super) enum Link {
     /// Made, but the node is not ready for anything but early calls.
     Refused,
     /// Made and welcomed.
-    Ready,
+    Ready {
+        /// When a claim found nothing there and the node could not look everywhere, unless a later one fared better.
+        blind_us: Option<u64>,
+    },
 }
 
 #[derive(Debug)]
@@ -31,7 +34,16 @@ pub(super) struct Endpoint {
 impl Endpoint {
     /// Whether requests can be on their way on it.
     pub fn is_open(&self) -> bool {
-        matches!(self.link, Link::Greeting { .. } | Link::Refused | Link::Ready)
+        matches!(self.link, Link::Greeting { .. } | Link::Refused | Link::Ready { .. })
+    }
+
+    pub fn is_ready(&self) -> bool {
+        matches!(self.link, Link::Ready { .. })
+    }
+
+    /// Whether it is ready and, for all that is known, sees every node that it needs.
+    fn sees(&self) -> bool {
+        matches!(self.link, Link::Ready { blind_us: None })
     }
 }
 
@@ -39,13 +51,15 @@ impl Endpoint {
 pub(super) struct Links {
     endpoints: Vec<Endpoint>,
     pub active: usize,
+    /// No search before this: one has just failed.
+    search_us: u64,
 }
 
 impl Links {
     pub fn new(endpoints: usize, active: usize) -> Self {
         assert!(active < endpoints);
         let idle = || Endpoint { link: Link::Idle, failures: 0, retry_us: 0, received: 0 };
-        Links { endpoints: (0..endpoints).map(|_| idle()).collect(), active }
+        Links { endpoints: (0..endpoints).map(|_| idle()).collect(), active, search_us: 0 }
     }
 
     pub fn len(&self) -> usize {
@@ -69,8 +83,8 @@ impl Links {
         let key = |index: &usize| {
             let endpoint = &self.endpoints[*index];
             let class = match endpoint.link {
-                Link::Ready if *index == self.active => 2,
-                Link::Ready => 0,
+                Link::Ready { .. } if *index == self.active => 2,
+                Link::Ready { .. } => 0,
                 _ if endpoint.failures == 0 && *index != self.active => 1,
                 _ => 3,
             };
@@ -80,37 +94,82 @@ impl Links {
         self.active = candidates.min_by_key(key).expect("there is at least one endpoint");
     }
 
-    /// Leaves the active endpoint, which answers but sees little, for another that is connected or may be tried now: the one
-    /// that failed least, then the next in turn. Stays where it is if there is none.
-    pub fn leave(&mut self, now_us: u64) {
-        let count = self.endpoints.len();
-        let others = (1..count).map(|distance| (self.active + distance) % count);
-        let key = |index: &usize| {
-            let endpoint = &self.endpoints[*index];
-            (!matches!(endpoint.link, Link::Ready), endpoint.failures)
-        };
-        let may_be_tried = |index: &usize| {
-            let endpoint = &self.endpoints[*index];
-            matches!(endpoint.link, Link::Ready) || endpoint.retry_us <= now_us
-        };
-        if let Some(other) = others.filter(may_be_tried).min_by_key(key) {
-            self.active = other;
+    /// An endpoint was welcomed. It becomes active unless the active one is ready and sees enough: even a late one is
+    /// better than waiting for another.
+    pub fn welcomed(&mut self, endpoint: usize) {
+        let state = self.get_mut(endpoint);
+        state.link = Link::Ready { blind_us: None };
+        state.failures = 0;
+        if !self.get(self.active).sees() {
+            self.active = endpoint;
         }
     }
 
-    /// When something must happen here: `queued` and `queued_early` tell whether calls wait for a connection.
-    pub fn next_wake(&self, queued: bool, queued_early: bool) -> Option<u64> {
+    /// A connection or an attempt at one has failed and may be repeated from `retry_us` on.
+    pub fn failed(&mut self, now_us: u64, endpoint: usize, retry_us: u64) {
+        let state = self.get_mut(endpoint);
+        state.failures = state.failures.saturating_add(1);
+        state.retry_us = retry_us;
+        if endpoint == self.active {
+            self.rotate(now_us, true);
+        } else {
+            self.search_us = retry_us;
+        }
+    }
+
+    /// A claim was answered: `blind` if there was nothing and the node could not look everywhere. If that is the active
+    /// endpoint it is left for another that is ready: one that sees, else the one that was found blind before all others.
+    /// Where no other is ready, there is nothing to leave it for yet.
+    pub fn claimed(&mut self, now_us: u64, endpoint: usize, blind: bool) {
+        let Link::Ready { blind_us } = &mut self.get_mut(endpoint).link else {
+            return;
+        };
+        *blind_us = blind.then_some(now_us);
+        if blind && endpoint == self.active {
+            let ready = self.others().filter_map(|index| match self.get(index).link {
+                Link::Ready { blind_us } => Some((blind_us, index)),
+                Link::Idle | Link::Connecting { .. } | Link::Greeting { .. } | Link::Refused => None,
+            });
+            if let Some((_, other)) = ready.min_by_key(|(blind_us, _)| *blind_us) {
+                self.active = other;
+            }
+        }
+    }
+
+    /// The endpoint to try next while the active one serves but is blind, and from when on: the one that may be tried
+    /// soonest, then the next in turn. `None` while another attempt is under way.
+    pub fn next_search(&self) -> Option<(u64, usize)> {
+        let active = self.get(self.active);
+        let under_way = |link| matches!(link, Link::Connecting { .. } | Link::Greeting { .. });
+        if !active.is_ready() || active.sees() || self.endpoints.iter().any(|endpoint| under_way(endpoint.link)) {
+            return None;
+        }
+        let candidates = self.others().filter(|index| !self.get(*index).is_ready());
+        let next = candidates.min_by_key(|index| self.get(*index).retry_us)?;
+        Some((self.get(next).retry_us.max(self.search_us), next))
+    }
+
+    /// All endpoints but the active one, the next in turn first.
+    fn others(&self) -> impl Iterator<Item = usize> {
+        let (active, count) = (self.active, self.endpoints.len());
+        (1..count).map(move |distance| (active + distance) % count)
+    }
+
+    /// When something must happen here: `queued` and `queued_early` tell whether calls wait for a connection, `claiming`
+    /// whether claims are under way.
+    pub fn next_wake(&self, queued: bool, queued_early: bool, claiming: bool) -> Option<u64> {
         let expiry = self.endpoints.iter().filter_map(|endpoint| match endpoint.link {
             Link::Connecting { until_us } | Link::Greeting { until_us, .. } => Some(until_us),
-            Link::Idle | Link::Refused | Link::Ready => None,
+            Link::Idle | Link::Refused | Link::Ready { .. } => None,
         });
         let active = &self.endpoints[self.active];
         let retry = match active.link {
             Link::Idle => (queued || queued_early).then_some(active.retry_us),
             Link::Refused => queued.then_some(active.retry_us),
-            Link::Connecting { .. } | Link::Greeting { .. } | Link::Ready => None,
+            Link::Connecting { .. } | Link::Greeting { .. } | Link::Ready { .. } => None,
         };
-        expiry.chain(retry).min()
+        let search = self.next_search().filter(|_| claiming).map(|(at_us, _)| at_us);
+        expiry.chain(retry).chain(search).min()
     }
 
     pub fn check(&self) -> Result<(), String> {

@@ -5,6 +5,7 @@ mod bounds;
 mod failover;
 mod retries;
 mod schedules;
+mod search;
 mod settled;
 
 use super::*;
@@ -37,6 +38,11 @@ fn claim(wait_ms: u64) -> Call {
         max: 1,
         worker: String::new(),
     }))
+}
+
+/// No work, and so many partitions that the node could not ask.
+fn nothing(unavailable: u32) -> Response {
+    Response::Claimed { tasks: Vec::new(), unavailable }
 }
 
 fn welcome(time_ms: u64, minter: u64) -> Response {

@@ -54,6 +54,9 @@ fn request_bytes(request: &Request) -> usize {
         Request::Claim(claim) => claim_bytes(claim),
         Request::Renew { items, .. } => size_of_val(items.as_slice()),
         Request::Initialize(genesis) => genesis.assignment.iter().map(|list| 24 + 2 * list.len()).sum(),
+        Request::Arrange { nodes, .. } => size_of_val(nodes.as_slice()),
+        Request::Join(membership) => membership.genesis.assignment.iter().map(|list| 24 + 2 * list.len()).sum(),
+        Request::Change { .. } => 1_024,
         Request::Hello { .. }
         | Request::Get { .. }
         | Request::Wait { .. }
@@ -65,6 +68,7 @@ fn request_bytes(request: &Request) -> usize {
         | Request::Ring
         | Request::Partitions
         | Request::Status
+        | Request::Cluster
         | Request::Identify => 0,
     }
 }

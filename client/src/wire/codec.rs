@@ -4,16 +4,13 @@
 //! 0        4        5      6        8          16        20
 //! | length | version | kind | 0 0 0 | request  | crc32c  | body ...
 //! ```
-//! All numbers are big-endian. `length` counts the body alone. The checksum is over version, kind, request and
-//! body: QUIC already authenticates every packet, but bytes also pass through memory and other people's code.
+//! All numbers are big-endian. `length` counts the body alone. `version` is that of the frame and of the body in it, which is
+//! the connection's ([`crate::wire::version`]). The checksum is over version, kind, request and body: QUIC already
+//! authenticates every packet, but bytes also pass through memory and other people's code.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Version of the frame and of the bodies in it. Both sides say theirs in the hello.
-pub const PROTOCOL_VERSION: u8 = 1;
-/// Application protocol name in the TLS handshake.
-pub const ALPN: &[u8] = b"norn/1";
 /// Size of a frame's header.
 pub const HEADER_BYTES: usize = 20;
 
@@ -42,6 +39,8 @@ impl Kind {
 pub struct Header {
     /// Bytes of the body.
     pub length: usize,
+    /// Protocol version.
+    pub version: u8,
     /// What the body is.
     pub kind: Kind,
     /// Number that a response shares with its request; 0 where there is none.
@@ -52,9 +51,14 @@ pub struct Header {
 /// Why bytes are not a frame. The connection that sent them is of no further use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Another version.
-    #[error("frame of protocol version {0}, this side speaks {PROTOCOL_VERSION}")]
-    Version(u8),
+    /// Another version than the connection's.
+    #[error("frame of protocol version {found} on a connection of version {agreed}")]
+    Version {
+        /// What the header says.
+        found: u8,
+        /// What both sides agreed on.
+        agreed: u8,
+    },
     /// Unknown kind or reserved bits.
     #[error("frame header is malformed")]
     Header,
@@ -74,50 +78,51 @@ pub enum FrameError {
     Body(String),
 }
 
-fn checksum(kind: u8, request: u64, body: &[u8]) -> u32 {
+fn checksum(version: u8, kind: u8, request: u64, body: &[u8]) -> u32 {
     let mut head = [0; 10];
-    head[0] = PROTOCOL_VERSION;
+    head[0] = version;
     head[1] = kind;
     head[2..].copy_from_slice(&request.to_be_bytes());
     crc32c::crc32c_append(crc32c::crc32c(&head), body)
 }
 
 /// Appends a frame to `out`; the body is written by `write`.
-fn frame(out: &mut Vec<u8>, kind: Kind, request: u64, write: impl FnOnce(&mut Vec<u8>)) {
+fn frame(out: &mut Vec<u8>, version: u8, kind: Kind, request: u64, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
     write(out);
     let length = out.len() - start - HEADER_BYTES;
-    let sum = checksum(kind as u8, request, &out[start + HEADER_BYTES..]);
+    let sum = checksum(version, kind as u8, request, &out[start + HEADER_BYTES..]);
     let header = &mut out[start..start + HEADER_BYTES];
     header[0..4].copy_from_slice(&u32::try_from(length).expect("a frame is far below 4 GiB").to_be_bytes());
-    header[4] = PROTOCOL_VERSION;
+    header[4] = version;
     header[5] = kind as u8;
     header[8..16].copy_from_slice(&request.to_be_bytes());
     header[16..20].copy_from_slice(&sum.to_be_bytes());
 }
 
 /// Appends a frame with named fields: requests and responses.
-pub fn encode_named<T: Serialize>(out: &mut Vec<u8>, kind: Kind, request: u64, value: &T) {
-    frame(out, kind, request, |out| {
+pub fn encode_named<T: Serialize>(out: &mut Vec<u8>, version: u8, kind: Kind, request: u64, value: &T) {
+    frame(out, version, kind, request, |out| {
         let mut serializer = rmp_serde::Serializer::new(out).with_struct_map();
         value.serialize(&mut serializer).expect("wire types always encode");
     });
 }
 
-/// Appends a frame with fields by position: messages between nodes, whose version the hello has settled.
-pub fn encode_compact<T: Serialize>(out: &mut Vec<u8>, kind: Kind, request: u64, value: &T) {
-    frame(out, kind, request, |out| {
+/// Appends a frame with fields by position: messages between nodes. A reader takes no field that it does not know, and
+/// lets those at the end be absent that have a default.
+pub fn encode_compact<T: Serialize>(out: &mut Vec<u8>, version: u8, kind: Kind, request: u64, value: &T) {
+    frame(out, version, kind, request, |out| {
         let mut serializer = rmp_serde::Serializer::new(out);
         value.serialize(&mut serializer).expect("wire types always encode");
     });
 }
 
-/// Reads and checks a header. `limit` bounds the body.
-pub fn decode_header(bytes: &[u8; HEADER_BYTES], limit: usize) -> Result<Header, FrameError> {
+/// Reads and checks a header on a connection of this version. `limit` bounds the body.
+pub fn decode_header(bytes: &[u8; HEADER_BYTES], version: u8, limit: usize) -> Result<Header, FrameError> {
     let length = u32::from_be_bytes(bytes[0..4].try_into().expect("four bytes")) as usize;
-    if bytes[4] != PROTOCOL_VERSION {
-        return Err(FrameError::Version(bytes[4]));
+    if bytes[4] != version {
+        return Err(FrameError::Version { found: bytes[4], agreed: version });
     }
     let kind = Kind::from_byte(bytes[5]).ok_or(FrameError::Header)?;
     if bytes[6..8] != [0, 0] {
@@ -128,6 +133,7 @@ pub fn decode_header(bytes: &[u8; HEADER_BYTES], limit: usize) -> Result<Header,
     }
     Ok(Header {
         length,
+        version,
         kind,
         request: u64::from_be_bytes(bytes[8..16].try_into().expect("eight bytes")),
         checksum: u32::from_be_bytes(bytes[16..20].try_into().expect("four bytes")),
@@ -136,7 +142,9 @@ pub fn decode_header(bytes: &[u8; HEADER_BYTES], limit: usize) -> Result<Header,
 
 /// Reads a body; every byte of it must belong to the value. Both named and compact bodies are understood.
 pub fn decode_body<T: DeserializeOwned>(header: &Header, body: &[u8]) -> Result<T, FrameError> {
-    if body.len() != header.length || checksum(header.kind as u8, header.request, body) != header.checksum {
+    if body.len() != header.length
+        || checksum(header.version, header.kind as u8, header.request, body) != header.checksum
+    {
         return Err(FrameError::Checksum);
     }
     decode_value(body)
@@ -152,11 +160,11 @@ pub fn decode_value<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FrameError> 
 }
 
 /// Takes the first whole frame off the front of `buffer`: its header, and the end of its body in the buffer.
-pub fn split(buffer: &[u8], limit: usize) -> Result<Option<(Header, usize)>, FrameError> {
+pub fn split(buffer: &[u8], version: u8, limit: usize) -> Result<Option<(Header, usize)>, FrameError> {
     let Some(head) = buffer.first_chunk::<HEADER_BYTES>() else {
         return Ok(None);
     };
-    let header = decode_header(head, limit)?;
+    let header = decode_header(head, version, limit)?;
     let end = HEADER_BYTES + header.length;
     Ok((buffer.len() >= end).then_some((header, end)))
 }
@@ -168,14 +176,16 @@ mod tests {
     use crate::wire::request::Request;
     use proptest::prelude::*;
 
+    const VERSION: u8 = 2;
+
     fn request_frame() -> Vec<u8> {
         let mut bytes = Vec::new();
-        encode_named(&mut bytes, Kind::Request, 7, &Request::Hello { name: "test".into() });
+        encode_named(&mut bytes, VERSION, Kind::Request, 7, &Request::Hello { name: "test".into() });
         bytes
     }
 
     fn decode(bytes: &[u8]) -> Result<Option<Request>, FrameError> {
-        let Some((header, end)) = split(bytes, FRAME_BYTES_MAX)? else {
+        let Some((header, end)) = split(bytes, VERSION, FRAME_BYTES_MAX)? else {
             return Ok(None);
         };
         decode_body(&header, &bytes[HEADER_BYTES..end]).map(Some)
@@ -184,16 +194,23 @@ mod tests {
     #[test]
     fn a_frame_reads_back() {
         let bytes = request_frame();
-        let (header, end) = split(&bytes, FRAME_BYTES_MAX).unwrap().unwrap();
+        let (header, end) = split(&bytes, VERSION, FRAME_BYTES_MAX).unwrap().unwrap();
         assert_eq!((header.kind, header.request, end), (Kind::Request, 7, bytes.len()));
         assert_eq!(decode(&bytes).unwrap(), Some(Request::Hello { name: "test".into() }));
     }
 
     #[test]
     fn the_bytes_of_a_frame_stay_as_they_are() {
-        let expected = "00000012 01 03 0000 0000000000000007";
+        let expected = "00000012 02 03 0000 0000000000000007";
         let hex: String = request_frame()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, expected.replace(' ', ""));
+    }
+
+    #[test]
+    fn a_frame_of_another_version_than_the_connection_is_refused() {
+        let bytes = request_frame();
+        let refused = FrameError::Version { found: 2, agreed: 3 };
+        assert_eq!(split(&bytes, 3, FRAME_BYTES_MAX), Err(refused));
     }
 
     #[test]

@@ -236,9 +236,14 @@ random_id! {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct PartitionId(pub u16);
 
+impl PartitionId {
+    /// The partition that keeps who belongs to the cluster and who should hold what. It has no tasks.
+    pub const ROOT: PartitionId = PartitionId(u16::MAX - 1);
+}
+
 impl fmt::Display for PartitionId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, formatter)
+        if *self == PartitionId::ROOT { formatter.pad("root") } else { fmt::Display::fmt(&self.0, formatter) }
     }
 }
 

@@ -18,6 +18,8 @@ pub const BATCH_BYTES_MAX: usize = 8 << 20;
 pub const BATCH_TAG_TASKS: usize = 100;
 /// Most tasks in one claim call.
 pub const CLAIM_TASKS_MAX: u32 = 1_000;
+/// Nodes that hold one partition.
+pub const NODES_OF_PARTITION_MAX: usize = 7;
 /// Most queues in one claim call.
 pub const CLAIM_QUEUES_MAX: usize = 64;
 /// Payload bytes after which a claim call takes no further task.

@@ -7,11 +7,14 @@ pub mod codec;
 pub mod error;
 pub mod ids;
 pub mod limits;
+pub mod membership;
 pub mod request;
 pub mod response;
 pub(crate) mod validate;
+pub mod version;
 
 pub use error::{Error, ErrorCode, Retry};
 pub use ids::{ClaimId, ClusterId, NodeId, PartitionId, QueueName, TaskId, Token};
 pub use request::{Acks, Claim, Completion, NewTask, Request, Spec};
 pub use response::{Acked, Granted, Guarantee, Response, State, TaskView};
+pub use version::Versions;

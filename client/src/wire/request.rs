@@ -1,6 +1,7 @@
 //! What a client asks.
 
-use crate::wire::ids::{ClaimId, QueueName, TaskId, Token};
+use crate::wire::ids::{ClaimId, NodeId, PartitionId, QueueName, TaskId, Token};
+use crate::wire::membership::{ClusterChange, Membership};
 use crate::wire::response::{Genesis, State};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -220,12 +221,31 @@ pub enum Request {
     Ring,
     /// Leaders, epochs and sizes of the partitions.
     Partitions,
+    /// Moves a partition: these shall hold it, the first one as its preferred leader. It is begun, not done, when this is answered.
+    Arrange {
+        /// Partition.
+        partition: PartitionId,
+        /// Members of the cluster.
+        nodes: Vec<NodeId>,
+    },
     /// The node and the cluster in short.
     Status,
     /// Who this node is, whether or not it has a cluster.
     Identify,
     /// Founds the cluster: accepted once, by a node that the record names.
     Initialize(Box<Genesis>),
+    /// Changes the cluster. Answered once a majority of its root has it on disk; what follows from it goes on behind that.
+    Change {
+        /// What is wanted.
+        change: Box<ClusterChange>,
+        /// Only says what would come of it.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Who belongs to the cluster, what moves where, and what is set.
+    Cluster,
+    /// Takes its place in a cluster to which it was added: accepted by a node without one that the record names.
+    Join(Box<Membership>),
 }
 
 impl Request {
@@ -249,9 +269,13 @@ impl Request {
             Request::Nodes => "nodes",
             Request::Ring => "ring",
             Request::Partitions => "partitions",
+            Request::Arrange { .. } => "arrange",
             Request::Status => "status",
             Request::Identify => "identify",
             Request::Initialize(_) => "init",
+            Request::Change { .. } => "change",
+            Request::Cluster => "cluster",
+            Request::Join(_) => "join",
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::wire::error::Error;
 use crate::wire::ids::{ClusterId, NodeId, ParseError, PartitionId, QueueName, TaskId, Token};
+use crate::wire::membership::{Changed, ClusterView, MemberState};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use std::fmt;
@@ -280,6 +281,9 @@ pub struct NodeView {
     pub address: String,
     /// Failure domain.
     pub zone: String,
+    /// How far it has come as a member, as far as the answering node knows.
+    #[serde(default)]
+    pub state: Option<MemberState>,
     /// Heard from within the election timeout.
     pub alive: bool,
     /// The node that answers.
@@ -296,6 +300,9 @@ pub struct NodeView {
     pub clock_error_ms: Option<u64>,
     /// Round trip in microseconds, where measured.
     pub round_trip_us: Option<u64>,
+    /// The newest protocol version that it speaks, as far as the answering node can tell: at least the one of both.
+    #[serde(default)]
+    pub version: Option<u8>,
 }
 
 /// A partition as one node sees it.
@@ -303,7 +310,7 @@ pub struct NodeView {
 pub struct PartitionView {
     /// Partition.
     pub partition: PartitionId,
-    /// Its cohort, in the order of preference.
+    /// Its members, in the order of preference.
     pub cohort: Vec<NodeId>,
     /// Its leader, if known.
     pub leader: Option<NodeId>,
@@ -328,6 +335,12 @@ pub struct PartitionView {
     /// How near the replica here is to each other one; empty if the node holds none.
     #[serde(default)]
     pub agreements: Vec<Agreement>,
+    /// Nodes that shall be the members, while the partition moves.
+    #[serde(default)]
+    pub next: Vec<NodeId>,
+    /// Nodes that are no members any more, and have not handed over all they have.
+    #[serde(default)]
+    pub leaving: Vec<NodeId>,
 }
 
 /// How near two replicas of a partition are, as far as one of them knows.
@@ -428,6 +441,10 @@ pub enum Response {
     Status(Box<Status>),
     /// To `identify`.
     Identity(Box<Identity>),
+    /// To `change`.
+    Changed(Box<Changed>),
+    /// To `cluster`.
+    Cluster(Box<ClusterView>),
     /// To anything.
     Error(Error),
 }

@@ -2,8 +2,9 @@
 //! that both hold to the same.
 
 use super::error::Error;
-use super::ids::TaskId;
+use super::ids::{NodeId, TaskId};
 use super::limits::*;
+use super::membership::ClusterChange;
 use super::request::{Claim, Completion, Request, Spec};
 use std::collections::BTreeSet;
 
@@ -45,7 +46,15 @@ impl Request {
                 check_text("reason", reason)?;
                 check_delay(*retry_in_ms)
             }
-            Request::Get { .. }
+            Request::Arrange { nodes, .. } => check_holders(nodes),
+            // All else is the root's to judge, which knows the members.
+            Request::Change { change, .. } => match &**change {
+                ClusterChange::Arrange { nodes, .. } => check_holders(nodes),
+                _ => Ok(()),
+            },
+            Request::Cluster
+            | Request::Join(_)
+            | Request::Get { .. }
             | Request::Count { .. }
             | Request::Queues
             | Request::Release { .. }
@@ -57,6 +66,15 @@ impl Request {
             | Request::Initialize(_) => Ok(()),
         }
     }
+}
+
+fn check_holders(nodes: &[NodeId]) -> Result<(), Error> {
+    let count = nodes.len();
+    check((1..=NODES_OF_PARTITION_MAX).contains(&count), || {
+        format!("{count} nodes: a partition is held by 1 to {NODES_OF_PARTITION_MAX}")
+    })?;
+    let twice = nodes.iter().enumerate().any(|(at, node)| nodes[..at].contains(node));
+    check(!twice, || "a node is named twice".to_owned())
 }
 
 /// Tasks of one batch, with the ids that are known already.

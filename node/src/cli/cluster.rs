@@ -1,4 +1,4 @@
-//! `norn cluster`: founding and, later, changing membership.
+//! `norn cluster`: founding, and the verbs of the client crate that change a cluster.
 
 use super::failure::{Failure, Outcome};
 use super::founding::{Wish, found};
@@ -32,30 +32,9 @@ pub enum Command {
         #[arg(long)]
         replicas: Option<u32>,
     },
-    /// Adds a node.
-    Add {
-        /// Where the new node listens.
-        address: String,
-    },
-    /// Moves everything off a node.
-    Drain {
-        /// Name or id.
-        node: String,
-    },
-    /// Takes a drained node out.
-    Remove {
-        /// Name or id.
-        node: String,
-    },
-    /// Puts a new node in the place of a lost one.
-    Replace {
-        /// Name or id of the lost one.
-        node: String,
-        /// Where the new one listens.
-        address: String,
-    },
-    /// The cluster in short.
-    Status(verbs::StatusArguments),
+    /// What the client crate does, here and at the prompt.
+    #[command(flatten)]
+    Verb(verbs::ClusterVerb),
 }
 
 /// Does it.
@@ -65,13 +44,7 @@ pub fn run(command: Command, global: Global) -> Outcome {
             let directory = global.certs.clone().ok_or_else(|| Failure::usage("--certs DIR must be given"))?;
             block_on(init(&peers, &Wish { name, partitions, replicas }, &directory, global.json))
         }
-        Command::Status(arguments) => verbs::status(arguments, global),
-        Command::Add { address } => Err(Failure::not_there_yet(&format!("norn cluster add {address}"))),
-        Command::Drain { node } => Err(Failure::not_there_yet(&format!("norn cluster drain {node}"))),
-        Command::Remove { node } => Err(Failure::not_there_yet(&format!("norn cluster remove {node}"))),
-        Command::Replace { node, address } => {
-            Err(Failure::not_there_yet(&format!("norn cluster replace {node} {address}")))
-        }
+        Command::Verb(verb) => verbs::operate(verb, global),
     }
 }
 

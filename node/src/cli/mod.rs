@@ -18,10 +18,12 @@ mod verbs;
 
 use clap::{Args, Parser, Subcommand};
 use failure::{Failure, Outcome};
+use norn_client::wire::Versions;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 /// What `norn log inspect|verify|repair` is called in the parser.
@@ -29,11 +31,15 @@ const LOG_GROUP: &str = "write-ahead-log";
 /// Commands of that group.
 const LOG_COMMANDS: [&str; 3] = ["inspect", "verify", "repair"];
 
+/// Of the build, and what it speaks.
+static VERSION: LazyLock<String> =
+    LazyLock::new(|| format!("{} (protocol {})", env!("CARGO_PKG_VERSION"), Versions::SPOKEN));
+
 /// Norn, a distributed task queue.
 #[derive(Debug, Parser)]
 #[command(
     name = "norn",
-    version,
+    version = VERSION.as_str(),
     disable_help_subcommand = true,
     after_help = "norn log inspect|verify|repair DIR looks at the write-ahead log of a node that does not run."
 )]

@@ -135,7 +135,7 @@ async fn serve(settings: Settings) -> Outcome {
     let readiness = async {
         match server.ready().await {
             Some(Readiness::AwaitsCluster) => {
-                eprintln!("note: {name} has no cluster yet and waits for `norn cluster init`");
+                eprintln!("note: {name} has no cluster yet and waits for `norn cluster init` or `add`");
                 say("ready")
             }
             Some(Readiness::Serving) => say("ready"),

@@ -4,22 +4,27 @@ use super::failure::{Failure, Outcome};
 use super::{Arguments, Global, block_on};
 use clap::CommandFactory;
 use norn_client::client::{Client, ClientConfig};
-use norn_client::command::{Exit, Output, Transport, execute, print_help, refuse_usage};
+use norn_client::command::{self, Exit, Output, Transport, execute, print_help, refuse_usage};
 use norn_client::repl::{ReplOptions, run as run_repl};
 use norn_client::session::Call;
-use norn_client::wire::{Error, Response};
+use norn_client::wire::{Error, Request, Response};
+use norn_node::runtime::caller::{CallError, Caller};
 use norn_node::runtime::certificates::{CertificateFiles, find_client};
+use norn_node::runtime::tls::Credentials;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+use tokio::sync::OnceCell;
 
-pub use norn_client::command::{StatusArguments, Verb};
+pub use norn_client::command::{ClusterVerb, Verb};
 
 /// Name of this program in the cluster's logs.
 const CLIENT_NAME: &str = "norn";
 /// File in the home directory with the lines of earlier sessions.
 const HISTORY_FILE: &str = ".norn_history";
+/// How long a single node may take to answer.
+const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where the cluster is and how this side shows who it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,17 +76,53 @@ impl Place {
     }
 }
 
-/// Carries calls of verbs over a client.
-struct Carrier(Client);
+/// Carries calls of verbs over a client, and to single nodes.
+struct Carrier {
+    client: Client,
+    files: CertificateFiles,
+    /// Made when the first single node is asked.
+    caller: OnceCell<Caller>,
+}
 
-impl Transport for Carrier {
-    async fn call(&self, call: Call, timeout: Option<Duration>) -> Result<Response, Error> {
-        self.0.call(call, timeout).await
+impl Carrier {
+    async fn connect(place: &Place, global: &Global) -> Result<Carrier, Failure> {
+        let config = place.config(global.timeout())?;
+        let ClientConfig { ca: authority, certificate, key, .. } = config.clone();
+        let files = CertificateFiles { authority, certificate, key };
+        Ok(Carrier { client: Client::connect(config).await?, files, caller: OnceCell::new() })
+    }
+
+    async fn caller(&self) -> Result<&Caller, CallError> {
+        let make = || async { Caller::new(&Credentials::load(&self.files)?, ASK_TIMEOUT) };
+        self.caller.get_or_try_init(make).await
+    }
+
+    async fn close(&self) {
+        self.client.close().await;
+        if let Some(caller) = self.caller.get() {
+            caller.close().await;
+        }
     }
 }
 
-async fn connect(place: &Place, global: &Global) -> Result<Carrier, Failure> {
-    Ok(Carrier(Client::connect(place.config(global.timeout())?).await?))
+impl Transport for Carrier {
+    async fn call(&self, call: Call, timeout: Option<Duration>) -> Result<Response, Error> {
+        self.client.call(call, timeout).await
+    }
+
+    async fn ask(&self, address: &str, request: Request) -> Result<Response, Error> {
+        let answer = match self.caller().await {
+            Ok(caller) => caller.call(address, &request).await,
+            Err(error) => Err(error),
+        };
+        answer.map_err(|error| match error {
+            CallError::Refused(error) => error,
+            // Certificates that do not fit, and what is no node, will not be others later.
+            CallError::Tls(_) | CallError::Nonsense(_) => Error::invalid(error.to_string()),
+            CallError::Connection(reason) if reason.contains("certificate") => Error::invalid(reason),
+            error => Error::unavailable(error.to_string()),
+        })
+    }
 }
 
 fn discover(global: &Global) -> Result<Place, Failure> {
@@ -95,9 +136,9 @@ pub fn run(verb: Verb, global: Global) -> Outcome {
     }
     let place = discover(&global)?;
     block_on(async move {
-        let carrier = connect(&place, &global).await?;
+        let carrier = Carrier::connect(&place, &global).await?;
         let exit = execute(&carrier, verb, Output::standard(global.json)).await;
-        carrier.0.close().await;
+        carrier.close().await;
         Ok(exit.into())
     })
 }
@@ -114,9 +155,18 @@ pub fn refuse(error: &clap::Error, json: bool) -> ExitCode {
     told.into()
 }
 
-/// `norn cluster status` is the verb `status`.
-pub fn status(arguments: StatusArguments, global: Global) -> Outcome {
-    run(Verb::Status(arguments), global)
+/// Runs one verb of the group `cluster`.
+pub fn operate(verb: ClusterVerb, global: Global) -> Outcome {
+    let place = discover(&global)?;
+    // To those that wait, `--timeout` says for how long; each of their calls has its own bound.
+    let timeout = global.timeout.filter(|_| !verb.waits());
+    let json = global.json;
+    block_on(async move {
+        let carrier = Carrier::connect(&place, &Global { timeout, ..global }).await?;
+        let exit = command::operate(&carrier, verb, Output::standard(json)).await;
+        carrier.close().await;
+        Ok(exit.into())
+    })
 }
 
 /// `norn repl`.
@@ -127,10 +177,10 @@ pub fn repl(global: Global) -> Outcome {
 
 /// Reads commands for the cluster at a place until the end of the input.
 pub async fn repl_at(place: &Place, global: &Global, banner: Option<String>) -> Outcome {
-    let carrier = connect(place, global).await?;
+    let carrier = Carrier::connect(place, global).await?;
     let history = std::env::home_dir().map(|home| home.join(HISTORY_FILE));
     let ended = run_repl(&carrier, ReplOptions { json: global.json, history, banner }).await;
-    carrier.0.close().await;
+    carrier.close().await;
     let code = ended.map_err(|error| Failure::refused(error.to_string()))?;
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }

@@ -145,7 +145,7 @@ impl Node {
         }
         self.bodies.lost = known;
         for (partition, wanted) in lost {
-            let cohort: Vec<NodeId> = self.partitions[&partition].cohort.clone();
+            let cohort: Vec<NodeId> = self.partitions[&partition].cohort().nodes();
             // What a peer tells is written down, for which there must be room.
             for node in cohort.into_iter().filter(|node| *node != self.me && !self.disk.is_short()) {
                 let ids = wanted.iter().map(|wanted| wanted.id).collect();

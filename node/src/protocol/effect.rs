@@ -1,9 +1,11 @@
 //! Everything that a node can ask its host to do.
 
+use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::event::ClientId;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::record::Record;
 use crate::protocol::task::Wanted;
+use norn_client::wire::membership::Roster;
 use norn_client::wire::response::{Genesis, Standing};
 use norn_client::wire::{NodeId, PartitionId, Response, TaskId, TaskView, Token};
 use std::sync::Arc;
@@ -47,10 +49,13 @@ pub enum Effect {
         /// Answer.
         response: Response,
     },
-    /// The node belongs to this cluster: connect to its members. Said at start and when the cluster is founded.
+    /// The node belongs to this cluster: connect to its members. Said at start, when the cluster is founded, and when it
+    /// has changed.
     Joined {
         /// The founding record.
         genesis: Arc<Genesis>,
+        /// Who belongs to it.
+        roster: Arc<Roster>,
     },
     /// Append these finished tasks of a partition to the archive, then report [`super::event::Event::Archived`]. They may have
     /// been archived before.
@@ -76,6 +81,18 @@ pub enum Effect {
 /// What the core did, for those who watch. Nothing depends on anybody listening.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Observation {
+    /// Others belong to the cluster than before, or they are others.
+    RosterChanged {
+        /// Changes of the cluster so far.
+        version: u64,
+        /// Members that are not gone.
+        members: usize,
+    },
+    /// The leader of the root takes a member for gone: it was silent for longer than is set.
+    DeclaredGone {
+        /// The member.
+        node: NodeId,
+    },
     /// A replica campaigns.
     Campaign {
         /// Partition.
@@ -187,6 +204,32 @@ pub enum Observation {
         facts: bool,
         /// Operations of the table may be missing.
         table: bool,
+        /// A disk has lost them; otherwise the replica is new, and gets them.
+        lost: bool,
+    },
+    /// A replica was made, as a leader has admitted this node.
+    Seated {
+        /// Partition.
+        partition: u16,
+    },
+    /// A replica was cleared, and has dropped all that it had.
+    Left {
+        /// Partition.
+        partition: u16,
+    },
+    /// A replica's table names another cohort than before.
+    CohortChanged {
+        /// Partition.
+        partition: u16,
+        /// Which.
+        cohort: Cohort,
+    },
+    /// A leader knows that the cohort of its table is committed.
+    CohortCommitted {
+        /// Partition.
+        partition: u16,
+        /// Which.
+        cohort: Cohort,
     },
     /// The log could not give a body back; until it or a peer can, the task is not granted here.
     BodyLost {
@@ -257,6 +300,13 @@ pub enum Observation {
         /// What.
         what: &'static str,
     },
+    /// A message was not sent, as the receiver's protocol version does not know it.
+    Unspoken {
+        /// Receiver.
+        to: NodeId,
+        /// Message.
+        message: &'static str,
+    },
 }
 
 impl Observation {
@@ -279,6 +329,12 @@ impl Observation {
             Observation::DiskSlow { .. } => "disk_slow_changes",
             Observation::Retired { .. } => "retired",
             Observation::Wounded { .. } => "wounds",
+            Observation::Seated { .. } => "seats_taken",
+            Observation::Left { .. } => "seats_left",
+            Observation::CohortChanged { .. } => "cohort_changes",
+            Observation::RosterChanged { .. } => "roster_changes",
+            Observation::DeclaredGone { .. } => "declared_gone",
+            Observation::CohortCommitted { .. } => "cohort_commits",
             Observation::BodyLost { .. } => "bodies_lost",
             Observation::Forgotten { .. } => "forgotten",
             Observation::HintKept { .. } => "hints_kept",
@@ -290,6 +346,7 @@ impl Observation {
             Observation::Hints { .. } => "hints_changes",
             Observation::ForgettingHeld { .. } => "forgetting_held",
             Observation::Refused { .. } => "refused",
+            Observation::Unspoken { .. } => "unspoken",
         }
     }
 }

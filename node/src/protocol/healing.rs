@@ -1,6 +1,8 @@
 //! What a node does about replicas that lost a part of its log. The rules are in `partition/wound.rs`.
 
+use super::consistent::cohort::Role;
 use super::consistent::{Viewstamp, rules};
+use super::partition::Wound;
 use super::peer::PeerMessage;
 use super::record::Record;
 use super::timers::Key;
@@ -15,12 +17,14 @@ impl Node {
         let healing = &self.partitions[&partition].healing;
         let (wound, losses) = (healing.wound, healing.losses);
         self.outbox.persist(Record::Wound { partition, wound, losses });
-        self.outbox.observe(Observation::Wounded { partition: partition.0, facts: wound.facts, table: wound.table });
+        let (Wound { facts, table }, lost) = (wound, losses != 0);
+        self.outbox.observe(Observation::Wounded { partition: partition.0, facts, table, lost });
     }
 
-    /// Whether anything is missing here.
+    /// Whether anything is missing here that was acknowledged.
     pub(super) fn has_holes(&self) -> bool {
-        self.partitions.values().any(|replica| replica.healing.wound.facts)
+        let holes = |replica: &super::Partition| replica.healing.wound.facts && replica.healing.losses != 0;
+        self.partitions.values().any(holes)
     }
 
     /// Whether the replica may vote and lead.
@@ -33,6 +37,8 @@ impl Node {
     /// way again, and is repeated until the table counts.
     pub(super) fn ask_to_rejoin(&mut self) {
         let wounded = self.partitions.iter().filter(|(_, replica)| replica.healing.wound.table);
+        // Where this node has no part nobody waits for it.
+        let wounded = wounded.filter(|(id, replica)| !replica.is_blank() || self.cohort_of(**id).knows(self.me));
         let ids: Vec<PartitionId> = wounded.map(|(id, _)| *id).collect();
         for partition in &ids {
             let leader = self.leader_of(*partition);
@@ -41,7 +47,7 @@ impl Node {
                 continue;
             }
             let ask = self.asks.number();
-            let Some(leader) = leader.filter(|leader| replica.cohort.contains(leader)) else { continue };
+            let Some(leader) = leader else { continue };
             replica.healing.asked.get_or_insert(ask);
             let viewstamp = replica.register.viewstamp;
             self.outbox.send(leader, PeerMessage::Rejoin { partition: *partition, ask, viewstamp });
@@ -55,7 +61,11 @@ impl Node {
     pub(super) fn on_rejoin(&mut self, from: NodeId, partition: PartitionId, ask: u64, theirs: Viewstamp) {
         let Some(replica) = self.partitions.get(&partition) else { return };
         let register = &replica.register;
-        if register.leading().is_none() || from == self.me || !replica.cohort.contains(&from) {
+        if register.leading().is_none() || from == self.me {
+            return;
+        }
+        if !replica.cohort().knows(from) {
+            self.tell_outside(from, partition);
             return;
         }
         let viewstamp = register.viewstamp;
@@ -69,9 +79,9 @@ impl Node {
     }
 
     /// The leader tells where it stands.
-    pub(super) fn on_rejoined(&mut self, from: NodeId, partition: PartitionId, ask: u64, viewstamp: Viewstamp) {
+    pub(super) fn on_rejoined(&mut self, partition: PartitionId, ask: u64, viewstamp: Viewstamp) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        let asked = replica.healing.asked.is_some_and(|first| ask >= first) && replica.cohort.contains(&from);
+        let asked = replica.healing.asked.is_some_and(|first| ask >= first);
         if !asked || !replica.healing.wound.table || !rules::may_set_target(replica.register.promised, viewstamp.epoch)
         {
             return;
@@ -82,46 +92,115 @@ impl Node {
 
     /// Closes what is healed by now. Whatever rests on it waits for the disk behind the record.
     pub(super) fn close_wound(&mut self, partition: PartitionId) {
+        let enough = self.may_close_facts(partition);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        let (viewstamp, replicas) = (replica.register.viewstamp, replica.cohort.len());
-        if replica.healing.wound.is_whole() || !replica.healing.close(viewstamp, replicas) {
+        let (viewstamp, stable) = (replica.register.viewstamp, replica.cohort().is_stable());
+        if replica.healing.wound.is_whole() || !replica.healing.close(viewstamp, enough) {
             return;
+        }
+        if stable && !replica.healing.wound.facts {
+            replica.healing.agreed.clear();
         }
         self.tell_wound(partition);
         self.acknowledge_anew(partition);
     }
 
-    /// The number of a round of anti-entropy in which agreement heals; 0 where there is nothing to heal, or not yet.
+    /// Whether what a replica lacked it has by now. A learner has all that was ever strictly acknowledged only once nobody
+    /// can acknowledge anything without the next members; an exile counts for nothing.
+    fn may_close_facts(&self, partition: PartitionId) -> bool {
+        let Some(replica) = self.partitions.get(&partition) else { return false };
+        let counts = match replica.role() {
+            Role::Member => true,
+            Role::Learner => replica.cohort().is_joint(),
+            Role::Exile | Role::Outside => false,
+        };
+        counts && self.has_agreed(partition)
+    }
+
+    /// Whether a replica has agreed with as many members as it must: such a number that each majority has one of them, or for
+    /// an exile a majority.
+    pub(super) fn has_agreed(&self, partition: PartitionId) -> bool {
+        let replica = &self.partitions[&partition];
+        let (cohort, agreed) = (replica.cohort(), &replica.healing.agreed);
+        if replica.role() == Role::Exile {
+            return cohort.members_quorum(|node| agreed.contains(&node));
+        }
+        let others = cohort.members().filter(|node| *node != self.me && agreed.contains(node)).count();
+        let own = usize::from(self.speaks_for(partition));
+        others + own >= cohort.agreements_needed()
+    }
+
+    /// Whether a replica is to agree with members on the facts.
+    pub(super) fn wants_agreement(&self, partition: PartitionId) -> bool {
+        let replica = &self.partitions[&partition];
+        let wanted = match replica.role() {
+            Role::Member | Role::Learner => replica.healing.wound.facts || replica.cohort().has_next(self.me),
+            Role::Exile => replica.is_dismissed(),
+            Role::Outside => false,
+        };
+        wanted && !replica.healing.wound.table && !self.has_agreed(partition)
+    }
+
+    /// The number of a round of anti-entropy in which agreement heals; 0 where nobody needs it.
     pub(super) fn healing_round(&mut self) -> u64 {
-        if !self.has_holes() || !self.all_know_this_start() {
+        if !self.partitions.keys().any(|id| self.wants_agreement(*id)) {
             return 0;
         }
+        self.number_round()
+    }
+
+    fn number_round(&mut self) -> u64 {
         let round = self.asks.number();
-        self.asks.exchange.healing_since.get_or_insert(round);
+        if self.all_know_this_start() {
+            self.asks.exchange.healing_since.get_or_insert(round);
+        }
         round
     }
 
-    /// Partitions with holes that a peer has not agreed on yet.
-    pub(super) fn holes_with(&self, node: NodeId) -> BTreeSet<PartitionId> {
+    /// Partitions on which this node is to agree with a peer, and has not yet.
+    pub(super) fn open_with(&self, node: NodeId) -> BTreeSet<PartitionId> {
         let open = |replica: &&super::Partition| {
-            let healing = &replica.healing;
-            healing.wound.facts && replica.cohort.contains(&node) && !healing.agreed.contains(&node)
+            replica.cohort().has_member(node)
+                && !replica.healing.agreed.contains(&node)
+                && self.wants_agreement(replica.id)
         };
         self.partitions.values().filter(open).map(|replica| replica.id).collect()
     }
 
-    /// A peer without holes has the same facts, by its answer to a round. An answer to an earlier one may be older than
-    /// what it stored when others still counted this replica.
-    pub(super) fn agreed_on_holes(&mut self, node: NodeId, partition: PartitionId, round: u64) {
-        if self.asks.exchange.healing_since.is_none_or(|since| round < since) {
-            return;
+    /// Asks the members for agreement on one partition, out of turn.
+    pub(super) fn ask_to_agree(&mut self, partition: PartitionId) {
+        let members: Vec<NodeId> = self.partitions[&partition].cohort().members().collect();
+        for node in members {
+            self.ask_one_to_agree(node, partition);
         }
+    }
+
+    /// Asks one member. Where much is written, two replicas are equal for moments only: so it is done as soon as something
+    /// has come from there.
+    pub(super) fn ask_one_to_agree(&mut self, node: NodeId, partition: PartitionId) {
+        let healing = &self.partitions[&partition].healing;
+        if node != self.me && !healing.agreed.contains(&node) && self.is_alive(node) {
+            let round = self.number_round();
+            let roots = vec![(partition, self.partitions.get_mut(&partition).expect("held").store.root())];
+            self.outbox.send(node, PeerMessage::Roots { roots, round });
+        }
+    }
+
+    /// A member that knows all it should has the same facts, by its answer to a round, at this version of the cohort. An answer
+    /// to an earlier round may be older than what it stored when others still counted this replica otherwise.
+    pub(super) fn agreed_on_facts(&mut self, node: NodeId, partition: PartitionId, (round, at): (u64, Viewstamp)) {
+        let since = self.asks.exchange.healing_since;
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        let wound = replica.healing.wound;
+        let healing = &replica.healing;
+        // What it acknowledged before it lost something may still be counted, if it is one that counts.
+        let lossy = healing.wound.facts && healing.losses != 0 && replica.cohort().has_voter(self.me);
+        let in_time = round > healing.agree_from && (!lossy || since.is_some_and(|since| round >= since));
+        let (cohort, table) = (replica.cohort(), healing.wound.table);
         // Before its table is whole a replica does not know which tasks were forgotten.
-        if wound.facts && !wound.table && replica.cohort.contains(&node) {
-            replica.healing.agreed.insert(node);
+        if in_time && at == cohort.version && cohort.has_member(node) && !table && self.wants_agreement(partition) {
+            self.partitions.get_mut(&partition).expect("just seen").healing.agreed.insert(node);
             self.close_wound(partition);
+            self.tell_ready(partition);
         }
     }
 }

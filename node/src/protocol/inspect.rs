@@ -1,12 +1,13 @@
 //! A look inside for checkers: what a simulator's properties are about.
 
 use super::Node;
+use super::consistent::cohort::Role;
 use super::consistent::table::Table;
 use super::consistent::{ReplicaId, Viewstamp};
 use super::partition::Wound;
 use super::task::{Outline, Task, Wanted};
 use super::timers::Key;
-use norn_client::wire::{PartitionId, TaskId};
+use norn_client::wire::{NodeId, PartitionId, TaskId};
 
 /// One replica as it stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -33,6 +34,18 @@ pub struct ReplicaView {
     pub tasks: usize,
     /// What may be missing.
     pub wound: Wound,
+    /// Version of the cohort in its table.
+    pub version: Viewstamp,
+    /// What it is there.
+    pub role: Option<Role>,
+    /// It has nothing but a promise.
+    pub blank: bool,
+    /// Its wound is of lost records.
+    pub lost: bool,
+    /// No change is under way.
+    pub stable: bool,
+    /// Nodes that have left and are not cleared.
+    pub exiles: Vec<NodeId>,
     /// Tasks whose bodies the log could not give back.
     pub bodies_lost: usize,
     /// How many times tasks were forgotten here.
@@ -60,6 +73,12 @@ impl Node {
                     content: replica.store.tree().sum(),
                     tasks: replica.store.count(),
                     wound: replica.healing.wound,
+                    version: replica.cohort().version,
+                    role: Some(replica.role()).filter(|role| *role > Role::Outside),
+                    blank: replica.is_blank(),
+                    lost: !replica.healing.wound.is_whole() && replica.healing.losses != 0,
+                    stable: replica.cohort().is_stable(),
+                    exiles: replica.cohort().exiles.iter().map(|exile| exile.seat.replica.node).collect(),
                     bodies_lost: self.bodies_lost(replica.id),
                     forgets: replica.forgets(),
                     answered: replica.answered,

@@ -195,7 +195,7 @@ impl Node {
                     // A reader must not take what is not said for what is not so.
                     PeerMessage::Known { .. } if !lost.is_empty() => return,
                     PeerMessage::ListAnswer { partitions, tasks, .. } => {
-                        partitions.retain(|partition| lost.iter().all(|id| self.partition_of(id) != *partition));
+                        partitions.retain(|(partition, _)| lost.iter().all(|id| self.partition_of(id) != *partition));
                         tasks.retain(|(id, _)| !lost.contains(id));
                     }
                     _ => {}

@@ -46,6 +46,11 @@ impl Mint {
 impl Node {
     pub(super) fn hello(&mut self, client: ClientId, number: u64) {
         let genesis = self.genesis.clone().expect("asked only in a cluster");
+        let Some((place, _)) = self.member(self.me) else {
+            let message = "this node does not know yet which member it is; ask another node";
+            self.outbox.reply(client, number, Response::Error(Error::unavailable(message)));
+            return;
+        };
         if self.is_fenced() {
             let message = "this node's clock is wrong, so it lends no ids; ask another node, and set its clock";
             self.outbox.reply(client, number, Response::Error(Error::unavailable(message)));
@@ -71,8 +76,7 @@ impl Node {
             self.mint.sessions_mark = sessions + MARK_SESSIONS;
             self.outbox.persist(Record::Mark { time_ms: self.mint.time_mark_ms, sessions: self.mint.sessions_mark });
         }
-        let place = genesis.members.iter().position(|member| member.node == self.me).expect("a member") as u64;
-        let minter = place << SESSION_BITS | sessions & ((1 << SESSION_BITS) - 1);
+        let minter = u64::from(place) << SESSION_BITS | sessions & ((1 << SESSION_BITS) - 1);
         let welcome = Welcome { node: self.me, cluster: genesis.cluster, time_ms, minter };
         self.outbox.reply_durable(client, number, Response::Welcome(welcome));
     }

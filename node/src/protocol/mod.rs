@@ -9,6 +9,7 @@ mod clocks;
 pub mod consistent;
 pub mod effect;
 pub mod event;
+mod feature;
 mod healing;
 mod inspect;
 mod loads;
@@ -24,6 +25,7 @@ pub mod record;
 mod recovery;
 mod requests;
 pub mod ring;
+pub mod root;
 mod save;
 mod status;
 pub mod task;
@@ -40,14 +42,17 @@ use bodies::Bodies;
 use clocks::Clocks;
 use consistent::broker::Broker;
 use consistent::claims::Calls;
+use consistent::cohort::Told;
 use consistent::grants::Grants;
 use consistent::heads::Heads;
 pub use effect::{Effect, Observation, Ticket};
 pub use event::{ClientId, Event, Moved, Principal};
+pub use feature::Feature;
 pub use inspect::ReplicaView;
 use loads::Loads;
-use membership::{OwnDisk, OwnLog, Peer};
+use membership::{OwnDisk, OwnLog, Peer, Steward};
 use mint::Mint;
+use norn_client::wire::membership::Roster;
 use norn_client::wire::response::Genesis;
 use norn_client::wire::{NodeId, PartitionId, TaskId};
 use outbox::Outbox;
@@ -94,8 +99,15 @@ pub struct Node {
     outbox: Outbox,
     timers: Timers,
     genesis: Option<Arc<Genesis>>,
+    /// Who belongs to the cluster, as far as this node has heard.
+    roster: Arc<Roster>,
+    steward: Steward,
     partitions: BTreeMap<PartitionId, Partition>,
     peers: BTreeMap<NodeId, Peer>,
+    /// Cohorts that were heard of, where they are others than at genesis.
+    routes: BTreeMap<PartitionId, Told>,
+    /// Losses of the replay that may have been of any replica, those included that are not known yet.
+    lost_somewhere: Vec<u64>,
     clocks: Clocks,
     disk: OwnDisk,
     log: OwnLog,
@@ -135,8 +147,12 @@ impl Node {
             outbox: Outbox::new(founding.node),
             timers: Timers::default(),
             genesis: None,
+            roster: Arc::default(),
+            steward: Steward::default(),
             partitions: BTreeMap::new(),
             peers: BTreeMap::new(),
+            routes: BTreeMap::new(),
+            lost_somewhere: Vec::new(),
             clocks: Clocks::default(),
             disk: OwnDisk::default(),
             log: OwnLog::default(),
@@ -182,7 +198,7 @@ impl Node {
             Event::BodiesLost { ids } => self.on_bodies_lost(&ids),
             Event::Archived { partition, number, done } => self.on_archived(partition, number, done),
             Event::Wake => self.on_wake(),
-            Event::PeerConnected { peer } => self.on_peer_connected(peer),
+            Event::PeerConnected { peer, version } => self.on_peer_connected(peer, version),
             Event::Disk(report) => self.on_disk(report),
             Event::Shutdown => self.on_shutdown(),
         }
@@ -202,6 +218,11 @@ impl Node {
     /// The cluster, once known.
     pub fn genesis(&self) -> Option<&Arc<Genesis>> {
         self.genesis.as_ref()
+    }
+
+    /// Who belongs to the cluster, as far as the node has heard.
+    pub fn roster(&self) -> &Roster {
+        &self.roster
     }
 
     /// Handles what the step caused within the node, then hands out the effects.
@@ -256,6 +277,10 @@ impl Node {
     #[allow(clippy::too_many_lines, reason = "one line for each message, routing only")]
     fn on_message(&mut self, from: NodeId, message: PeerMessage) {
         use PeerMessage as M;
+        if self.is_of_before(&message) {
+            return;
+        }
+        self.seat_for(&message);
         if message.asks_for_promise().is_some_and(|partition| !self.is_answered(partition)) {
             self.outbox.count("unanswered_passed_over");
             return;
@@ -274,7 +299,7 @@ impl Node {
             }
             M::Fetch { partition, viewstamp } => self.on_fetch(from, partition, viewstamp),
             M::State { partition, viewstamp, table } => self.on_state(partition, viewstamp, &table),
-            M::Transfer { partition, epoch } => self.on_transfer(from, partition, epoch),
+            M::Transfer { partition, epoch } => self.on_transfer(partition, epoch),
             M::Install { partition, epoch, base, table, digest } => {
                 self.on_install(from, partition, epoch, (base, table), u128::from_be_bytes(digest));
             }
@@ -291,15 +316,26 @@ impl Node {
                 self.on_nack(from, partition, replica, promised, viewstamp);
             }
             M::Rejoin { partition, ask, viewstamp } => self.on_rejoin(from, partition, ask, viewstamp),
-            M::Rejoined { partition, ask, viewstamp } => self.on_rejoined(from, partition, ask, viewstamp),
+            M::Rejoined { partition, ask, viewstamp } => self.on_rejoined(partition, ask, viewstamp),
+            M::Ready { partition, replica, at, ready, facts, log: _ } => {
+                self.on_ready(from, partition, (replica, at), (ready, facts));
+            }
+            M::Dismiss { partition, at } => self.on_dismiss(partition, at),
+            M::Outside { partition, told } => self.on_outside(from, partition, &told),
+            M::Arrange { partition, nodes } => self.on_arrange(partition, &nodes),
+            M::Roster { roster } => self.learn_roster(&roster),
+            M::RouteAsk { partitions } => self.on_route_ask(from, &partitions),
+            M::Route { partition, told } => self.on_route(partition, &told),
             M::Wake { partition, epoch, ids } => self.on_wake_message(from, partition, epoch, ids),
             M::Led { partition, epoch, leads } => self.on_led(from, partition, epoch, leads),
-            M::Write { ask, partition, items } => self.on_write(from, ask, partition, &items),
-            M::Written { ask, partition, replica, outcomes, boot, holes, log: _ } => {
+            M::Write { ask, partition, at, items } => self.on_write(from, ask, (partition, at), &items),
+            M::Written { ask, partition, replica, outcomes, boot, holes, at, told, log: _ } => {
                 let lasting = holes && self.is_holed(from);
-                self.on_written(from, ask, partition, replica, WriteAnswer { outcomes, boot, holes, lasting });
+                let answer = WriteAnswer { outcomes, boot, holes, lasting, at };
+                self.on_written(from, ask, partition, replica, (answer, told));
             }
-            M::Read { ask, partition, id } => self.on_read(from, ask, partition, id),
+            M::Kept { ask, partition, outcomes } => self.on_kept(from, ask, partition, outcomes),
+            M::Read { ask, partition, at, id } => self.on_read(from, ask, (partition, at), id),
             M::Known { ask, partition, replica, known } => self.on_known(from, ask, partition, replica, *known),
             M::CountAsk { ask, queue } => self.on_count_ask(from, ask, queue),
             M::CountAnswer { ask, partitions } => self.on_count_answer(from, ask, partitions),
@@ -308,13 +344,15 @@ impl Node {
             }
             M::ListAnswer { ask, partitions, tasks, end } => self.on_list_answer(from, ask, &partitions, tasks, end),
             M::Roots { roots, round } => self.on_roots(from, &roots, round),
-            M::RootsAnswer { equal, differ, round } => self.on_roots_answer(from, &equal, &differ, round),
+            M::RootsAnswer { equal, at, differ, round } => self.on_roots_answer(from, (&equal, &at), &differ, round),
             M::Tasks { partition, items, by_buckets, forgets } => {
                 self.on_tasks(from, partition, &items, (by_buckets, forgets))
             }
-            M::Hint { number, partition, items, forgets } => self.on_hint(from, number, partition, &items, forgets),
-            M::Hinted { number, partition, outcomes, boot, holes, log: _ } => {
-                self.on_hinted(from, (number, partition), &outcomes, (boot, holes));
+            M::Hint { number, partition, at, items, forgets } => {
+                self.on_hint(from, number, (partition, at), &items, forgets);
+            }
+            M::Hinted { number, partition, outcomes, boot, at, holes, log: _ } => {
+                self.on_hinted(from, (number, partition), &outcomes, (boot, holes), at);
             }
             M::Gone { partition, forgets, ids } => self.on_gone(from, partition, forgets, &ids),
             M::Compare { partition, epoch, number, items } => self.on_compare(from, partition, (epoch, number), &items),
@@ -371,8 +409,10 @@ impl Node {
                 Key::Park(call) => self.on_park_end(call),
                 Key::Rejoin => self.ask_to_rejoin(),
                 Key::Retire(partition) => self.retire(partition),
+                Key::Change(partition) => self.drive_change(partition),
                 Key::Repair => self.repair(),
                 Key::Hints => self.hand_over_hints(),
+                Key::Steward => self.steer(),
             }
         }
     }
@@ -388,12 +428,6 @@ impl Node {
     fn partition_of(&self, id: &TaskId) -> PartitionId {
         let genesis = self.genesis.as_ref().expect("asked only in a cluster");
         ring::partition_of_task(id, genesis.partitions)
-    }
-
-    /// Nodes that hold a partition, in the order of preference.
-    fn cohort(&self, partition: PartitionId) -> Vec<NodeId> {
-        let genesis = self.genesis.as_ref().expect("asked only in a cluster");
-        ring::cohort(genesis, partition).into_iter().map(|replica| replica.node).collect()
     }
 
     fn after_ms(&self, ms: u64) -> u64 {

@@ -2,9 +2,10 @@
 
 use crate::protocol::effect::{Effect, Observation, Ticket};
 use crate::protocol::event::ClientId;
+use crate::protocol::feature::Feature;
 use crate::protocol::peer::{LogWord, PeerMessage};
 use crate::protocol::record::Record;
-use norn_client::wire::{NodeId, Response};
+use norn_client::wire::{NodeId, Response, Versions};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Something that may leave only once the records before it are on disk.
@@ -28,6 +29,8 @@ pub struct Outbox {
     /// Messages of this node to itself, handled before the step ends.
     loopback: VecDeque<PeerMessage>,
     counters: BTreeMap<&'static str, u64>,
+    /// Protocol versions of the peers that have connected.
+    versions: BTreeMap<NodeId, u8>,
 }
 
 impl Outbox {
@@ -41,10 +44,26 @@ impl Outbox {
         self.records.push(record);
     }
 
-    /// Sends at once.
+    /// From now on this is the version spoken with a peer.
+    pub fn set_version(&mut self, node: NodeId, version: u8) {
+        self.versions.insert(node, version);
+    }
+
+    /// The version spoken with a peer.
+    pub fn version_of(&self, node: NodeId) -> u8 {
+        self.versions.get(&node).copied().unwrap_or(Versions::SPOKEN.oldest)
+    }
+
+    /// Sends at once, unless the receiver cannot know the message.
     pub fn send(&mut self, to: NodeId, message: PeerMessage) {
         if to == self.me {
             self.loopback.push_back(message);
+        } else if message.version() > self.version_of(to) {
+            if message.is_of_root() {
+                self.count("root_unspoken");
+                return;
+            }
+            self.observe(Observation::Unspoken { to, message: message.name() });
         } else {
             self.effects.push(Effect::Send { to, message });
         }
@@ -59,7 +78,7 @@ impl Outbox {
     pub fn send_durable(&mut self, to: NodeId, mut message: PeerMessage) {
         let ticket = self.ticket();
         if ticket <= self.durable {
-            message.set_log(self.log);
+            message.set_log(self.log_for(to));
             self.send(to, message);
         } else {
             self.held.push_back((ticket, Held::Message(to, message)));
@@ -81,6 +100,12 @@ impl Outbox {
         }
     }
 
+    /// How far the log is durable, in words that the receiver knows.
+    fn log_for(&self, to: NodeId) -> LogWord {
+        let old = to != self.me && self.version_of(to) < Feature::Starts.since();
+        LogWord { start: if old { 0 } else { self.log.start }, ..self.log }
+    }
+
     /// From now on the log is durable so far.
     pub fn set_log(&mut self, word: LogWord) {
         self.log = word;
@@ -93,7 +118,7 @@ impl Outbox {
         while self.held.front().is_some_and(|(needs, _)| *needs <= self.durable) {
             match self.held.pop_front().expect("just looked at").1 {
                 Held::Message(to, mut message) => {
-                    message.set_log(self.log);
+                    message.set_log(self.log_for(to));
                     self.send(to, message);
                 }
                 Held::Reply(client, number, response) => self.reply(client, number, response),

@@ -3,11 +3,13 @@
 //! Any of them may be lost, repeated or reordered, except where the sender's host keeps a connection, which is only the
 //! cheap common case.
 
+use crate::protocol::consistent::cohort::Told;
 use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
 use crate::protocol::membership::DiskWord;
 use crate::protocol::partition::Wound;
 use crate::protocol::task::{Digest, Task, Tomb};
+use norn_client::wire::membership::Roster;
 use norn_client::wire::response::Standing;
 use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Request, Response, TaskId, Token};
 use serde::{Deserialize, Serialize};
@@ -45,8 +47,8 @@ pub struct Heartbeat {
     pub hears: Vec<NodeId>,
     /// Version of the list of partitions that the sender leads.
     pub leads_version: u64,
-    /// The list, until the receiver has shown to know this version.
-    pub leads: Option<Vec<(PartitionId, Epoch)>>,
+    /// The list, with the version of each cohort, until the receiver has shown to know this version.
+    pub leads: Option<Vec<(PartitionId, Epoch, Viewstamp)>>,
     /// Version of the receiver's list that the sender knows, in the receiver's boot.
     pub leads_known: (u64, u64),
     /// Commit positions that the receiver may not know, repeated until a heartbeat shows that it does.
@@ -69,6 +71,12 @@ pub struct Heartbeat {
     pub remembers: u64,
     /// The same in the start in `seen`.
     pub remembers_last: u64,
+    /// The newest protocol version that the sender offers. See [`crate::protocol::Feature::Offers`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offers: Option<u8>,
+    /// Version of the roster that the sender knows.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub roster_version: u64,
 }
 
 /// How far the log of a message's sender was durable when it was sent. Who relies on what was promised there remembers it.
@@ -78,6 +86,13 @@ pub struct LogWord {
     pub boot: u64,
     /// Ordinal of a record.
     pub durable: u64,
+    /// Drawn by the sender for that start; 0 where nothing is said, which takes no room in a message.
+    #[serde(default, skip_serializing_if = "is_unsaid")]
+    pub start: u64,
+}
+
+fn is_unsaid(start: &u64) -> bool {
+    *start == 0
 }
 
 /// A grant whose task is known to have ended, with the evidence.
@@ -126,6 +141,11 @@ pub struct Known {
     pub cell: Option<crate::protocol::consistent::table::Cell>,
     /// Viewstamp of that table.
     pub viewstamp: Viewstamp,
+    /// Version of its cohort.
+    pub at: Viewstamp,
+    /// The cohort, where the question had another version.
+    #[serde(default)]
+    pub told: Option<Box<Told>>,
     /// The replica may have forgotten something: what it says is true, what it does not say means nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub holes: bool,
@@ -155,6 +175,8 @@ pub struct PartitionCounts {
     pub root: [u8; 16],
     /// Viewstamp of the table.
     pub viewstamp: Viewstamp,
+    /// Version of the cohort.
+    pub at: Viewstamp,
     /// The replica leads.
     pub leads: bool,
     /// Counts by queue.
@@ -322,6 +344,28 @@ pub enum PeerMessage {
     /// Answer to `Rejoin`, of a leader only: where its table stands.
     #[serde(rename = "ra")]
     Rejoined { partition: PartitionId, ask: u64, viewstamp: Viewstamp },
+    /// At this version of the cohort: how much a next member or an exile has, and whether that is all that it should have, or
+    /// nothing that members lack.
+    #[serde(rename = "ry")]
+    Ready { partition: PartitionId, replica: ReplicaId, at: Viewstamp, ready: bool, facts: u64, log: LogWord },
+    /// The cohort of this version, in which you are an exile, is committed.
+    #[serde(rename = "di")]
+    Dismiss { partition: PartitionId, at: Viewstamp },
+    /// From the leader of an epoch: you have no part in this cohort, which is committed.
+    #[serde(rename = "ou")]
+    Outside { partition: PartitionId, told: Box<Told> },
+    /// These shall be the members of a partition that you lead.
+    #[serde(rename = "ar")]
+    Arrange { partition: PartitionId, nodes: Vec<NodeId> },
+    /// Who belongs to the cluster: more than the receiver has shown to know.
+    #[serde(rename = "rs")]
+    Roster { roster: Arc<Roster> },
+    /// Who holds these?
+    #[serde(rename = "rq")]
+    RouteAsk { partitions: Vec<PartitionId> },
+    /// Who holds a partition, as far as the sender knows.
+    #[serde(rename = "ro")]
+    Route { partition: PartitionId, told: Box<Told> },
     /// Ready work has come up in a partition that its leader may sleep on.
     #[serde(rename = "wk")]
     Wake { partition: PartitionId, epoch: Epoch, ids: Vec<TaskId> },
@@ -330,9 +374,9 @@ pub enum PeerMessage {
     Led { partition: PartitionId, epoch: Epoch, leads: bool },
 
     // The available half.
-    /// Store these facts.
+    /// Store these facts. `at`, here and elsewhere: the version of the cohort that the sender knows.
     #[serde(rename = "wr")]
-    Write { ask: u64, partition: PartitionId, items: Items },
+    Write { ask: u64, partition: PartitionId, at: Viewstamp, items: Items },
     /// On disk, item by item. Refusals never count.
     #[serde(rename = "wn")]
     Written {
@@ -342,14 +386,20 @@ pub enum PeerMessage {
         outcomes: Vec<Outcome>,
         /// The start in which it was stored.
         boot: u64,
+        at: Viewstamp,
+        /// Where the question had another version.
+        told: Option<Box<Told>>,
         log: LogWord,
         /// As in [`Known`].
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         holes: bool,
     },
+    /// From a node to itself: it keeps facts of a write for the members of a partition, item by item.
+    #[serde(rename = "ke")]
+    Kept { ask: u64, partition: PartitionId, outcomes: Vec<Outcome> },
     /// What do you know of this task?
     #[serde(rename = "rd")]
-    Read { ask: u64, partition: PartitionId, id: TaskId },
+    Read { ask: u64, partition: PartitionId, at: Viewstamp, id: TaskId },
     /// Answer to `Read`.
     #[serde(rename = "rn")]
     Known { ask: u64, partition: PartitionId, replica: ReplicaId, known: Box<Known> },
@@ -371,7 +421,7 @@ pub enum PeerMessage {
     },
     /// Answer to `ListAsk`: everything up to `end`, or to the end of all where that is absent.
     #[serde(rename = "la")]
-    ListAnswer { ask: u64, partitions: Vec<PartitionId>, tasks: Vec<(TaskId, Known)>, end: Option<TaskId> },
+    ListAnswer { ask: u64, partitions: Vec<(PartitionId, Viewstamp)>, tasks: Vec<(TaskId, Known)>, end: Option<TaskId> },
 
     // Anti-entropy.
     /// Roots of partitions that changed since both last agreed. With a number: some of the sender's have holes.
@@ -386,6 +436,8 @@ pub enum PeerMessage {
     #[serde(rename = "xd")]
     RootsAnswer {
         equal: Vec<(PartitionId, u128)>,
+        /// The version of the cohort of each of those.
+        at: Vec<Viewstamp>,
         differ: Vec<PartitionId>,
         #[serde(default, skip_serializing_if = "is_zero")]
         round: u64,
@@ -420,6 +472,7 @@ pub enum PeerMessage {
     Hint {
         number: u64,
         partition: PartitionId,
+        at: Viewstamp,
         items: Items,
         #[serde(default)]
         forgets: Option<u64>,
@@ -431,6 +484,7 @@ pub enum PeerMessage {
         partition: PartitionId,
         outcomes: Vec<Outcome>,
         boot: u64,
+        at: Viewstamp,
         log: LogWord,
         /// As in [`Known`].
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -503,6 +557,7 @@ impl PeerMessage {
     pub fn class(&self) -> Class {
         match self {
             PeerMessage::State { .. }
+            | PeerMessage::Roster { .. }
             | PeerMessage::ListAsk { .. }
             | PeerMessage::ListAnswer { .. }
             | PeerMessage::Roots { .. }
@@ -529,8 +584,11 @@ impl PeerMessage {
             | PeerMessage::Written { log, .. }
             | PeerMessage::Buried { log, .. }
             | PeerMessage::Forgot { log, .. }
+            | PeerMessage::Ready { log, .. }
             | PeerMessage::Hinted { log, .. } => *log,
-            PeerMessage::Heartbeat(heartbeat) => LogWord { boot: heartbeat.boot, durable: heartbeat.durable },
+            PeerMessage::Heartbeat(heartbeat) => {
+                LogWord { boot: heartbeat.boot, durable: heartbeat.durable, start: heartbeat.start }
+            }
             _ => return None,
         };
         (word.boot > 0).then_some(word)
@@ -544,6 +602,7 @@ impl PeerMessage {
             | PeerMessage::Written { log, .. }
             | PeerMessage::Buried { log, .. }
             | PeerMessage::Forgot { log, .. }
+            | PeerMessage::Ready { log, .. }
             | PeerMessage::Hinted { log, .. } => *log = word,
             _ => {}
         }
@@ -585,10 +644,17 @@ impl PeerMessage {
             PeerMessage::Nack { .. } => "nack",
             PeerMessage::Rejoin { .. } => "rejoin",
             PeerMessage::Rejoined { .. } => "rejoined",
+            PeerMessage::Ready { .. } => "ready",
+            PeerMessage::Dismiss { .. } => "dismiss",
+            PeerMessage::Outside { .. } => "outside",
+            PeerMessage::Arrange { .. } => "arrange",
+            PeerMessage::RouteAsk { .. } => "route_ask",
+            PeerMessage::Route { .. } => "route",
             PeerMessage::Wake { .. } => "wake",
             PeerMessage::Led { .. } => "led",
             PeerMessage::Write { .. } => "write",
             PeerMessage::Written { .. } => "written",
+            PeerMessage::Kept { .. } => "kept",
             PeerMessage::Read { .. } => "read",
             PeerMessage::Known { .. } => "known",
             PeerMessage::CountAsk { .. } => "count_ask",
@@ -621,6 +687,7 @@ impl PeerMessage {
             PeerMessage::Return { .. } => "return",
             PeerMessage::Interest { .. } => "interest",
             PeerMessage::Available { .. } => "available",
+            PeerMessage::Roster { .. } => "roster",
             PeerMessage::Forward { .. } => "forward",
             PeerMessage::Forwarded { .. } => "forwarded",
         }

@@ -3,10 +3,12 @@
 //! Bodies are MessagePack by position; the segment header names the format's version. Fields are only ever added at
 //! the end, with a default, or a new variant takes over.
 
+use crate::protocol::consistent::cohort::Told;
 use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
 use crate::protocol::partition::Wound;
 use crate::protocol::task::Task;
+use norn_client::wire::membership::Roster;
 use norn_client::wire::response::Genesis;
 use norn_client::wire::{NodeId, PartitionId, TaskId};
 use serde::{Deserialize, Serialize};
@@ -42,6 +44,9 @@ pub enum Record {
     /// The cluster this node belongs to.
     #[serde(rename = "G")]
     Genesis(Arc<Genesis>),
+    /// Who belongs to the cluster, as far as this node has heard, where that is no longer as it was founded.
+    #[serde(rename = "N")]
+    Roster(Arc<Roster>),
     /// No id or session up to these marks will be lent again.
     #[serde(rename = "M")]
     Mark {
@@ -97,6 +102,14 @@ pub enum Record {
         wound: Wound,
         /// Digest of all losses that the node knew of.
         losses: u64,
+    },
+    /// The replica has left the cohort: all that records before this one say of it is void, but for its promise.
+    #[serde(rename = "L")]
+    Left {
+        /// Partition.
+        partition: PartitionId,
+        /// Who holds it, as far as was known.
+        told: Box<Told>,
     },
     /// Tasks that are no more: whatever records before this one say of them is void.
     #[serde(rename = "X")]
@@ -191,7 +204,7 @@ impl Kind {
 
     /// Whether this program knows such records.
     pub fn is_known(self) -> bool {
-        b"IBGMVTOFEWXRUHYD".contains(&self.0)
+        b"IBGMVTOFEWXRUHYDLN".contains(&self.0)
     }
 
     /// What a replica misses that has lost such a record; `None` where a node cannot go on without it, or where it is part
@@ -200,7 +213,7 @@ impl Kind {
     pub fn wound(self) -> Option<Wound> {
         match self.0 {
             b'F' | b'X' => Some(Wound { facts: true, table: false }),
-            b'T' | b'O' | b'W' => Some(Wound { facts: true, table: true }),
+            b'T' | b'O' | b'W' | b'L' => Some(Wound { facts: true, table: true }),
             _ => None,
         }
     }
@@ -220,11 +233,13 @@ impl fmt::Display for Kind {
             b'F' => "facts",
             b'E' => "end",
             b'W' => "wound",
+            b'L' => "left",
             b'X' => "forgot",
             b'R' => "retired",
             b'H' => "hint",
             b'Y' => "owed",
             b'D' => "handed",
+            b'N' => "roster",
             _ => "unknown",
         })
     }
@@ -245,11 +260,13 @@ impl Record {
             Record::Facts { .. } => b'F',
             Record::End { .. } => b'E',
             Record::Wound { .. } => b'W',
+            Record::Left { .. } => b'L',
             Record::Forgot { .. } => b'X',
             Record::Retired { .. } => b'R',
             Record::Hint { .. } => b'H',
             Record::Owed { .. } => b'Y',
             Record::Handed { .. } => b'D',
+            Record::Roster(_) => b'N',
         })
     }
 
@@ -262,6 +279,7 @@ impl Record {
             | Record::Ops { partition, .. }
             | Record::Facts { partition, .. }
             | Record::Wound { partition, .. }
+            | Record::Left { partition, .. }
             | Record::Forgot { partition, .. } => Some(*partition),
             Record::Identity { .. }
             | Record::Boot { .. }
@@ -272,6 +290,7 @@ impl Record {
             | Record::Hint { .. }
             | Record::Owed { .. }
             | Record::Handed { .. }
+            | Record::Roster(_)
             | Record::End { .. } => None,
         }
     }

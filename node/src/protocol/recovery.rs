@@ -4,10 +4,11 @@ use super::effect::{Effect, Ticket};
 use super::partition::wound;
 use super::partition::{Partition, Wound};
 use super::record::Record;
+use super::root::Root;
 use super::time::Now;
 use super::timers::Key;
-use super::{Node, membership, ring};
-use crate::protocol::consistent::table::Op;
+use super::{Node, ring};
+use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::task::{Place, Task};
 use norn_client::wire::response::Genesis;
@@ -47,37 +48,31 @@ impl Node {
                     Ok(())
                 }
             },
+            Record::Roster(roster) => {
+                if roster.version > self.roster.version {
+                    self.take_roster(roster);
+                }
+                Ok(())
+            }
             Record::Mark { time_ms, sessions } => {
                 self.mint.recover(time_ms, sessions);
                 Ok(())
             }
             Record::Vote { partition, promised, voted_for } => {
-                let register = &mut self.partition_mut(partition)?.register;
+                // A promise outlives its replica.
+                let register = &mut self.replica_mut(partition)?.register;
                 register.promised = promised;
                 register.voted_for = voted_for;
                 register.seen = register.seen.max(promised);
                 Ok(())
             }
             Record::Install { partition, viewstamp, table } => {
-                let (now, config) = (self.now, self.config.clone());
-                let replica = self.partition_mut(partition)?;
-                if viewstamp <= replica.register.viewstamp {
-                    return Err(format!("the table of partition {partition} goes back to {viewstamp:?}"));
-                }
-                if replica.healing.is_passing() && table.is_none() {
-                    return Ok(());
-                }
-                if table.is_some() {
-                    replica.healing.replayed_table();
-                }
-                replica.register.seen = replica.register.seen.max(viewstamp.epoch);
-                replica.install(viewstamp, table.map(Arc::unwrap_or_clone), now, &config);
-                Ok(())
+                self.recover_install(partition, viewstamp, table, covered)
             }
-            Record::Ops { partition, after, ops } => self.recover_ops(partition, after, &ops),
+            Record::Ops { partition, after, ops } => self.recover_ops(partition, after, &ops, covered),
             Record::Facts { partition, items } => self.recover_facts(partition, Arc::unwrap_or_clone(items), place),
             Record::Forgot { partition, ids } => {
-                let store = &mut self.partition_mut(partition)?.store;
+                let store = &mut self.replica_mut(partition)?.store;
                 let before = store.body_bytes();
                 for id in &ids {
                     store.forget(id);
@@ -86,7 +81,15 @@ impl Node {
                 Ok(())
             }
             Record::Wound { partition, wound, losses } => {
-                self.partition_mut(partition)?.healing.replay(wound, losses);
+                self.replica_mut(partition)?.healing.replay(wound, losses);
+                Ok(())
+            }
+            Record::Left { partition, told } => {
+                let replica = self.replica_mut(partition)?;
+                let before = replica.store.body_bytes();
+                replica.clear();
+                self.recovered_bodies(partition, before);
+                self.learn_route(partition, &told);
                 Ok(())
             }
             Record::Hint { partition, since_ms, items } => self.recover_hint(partition, since_ms, &items),
@@ -100,10 +103,44 @@ impl Node {
         }
     }
 
-    fn recover_ops(&mut self, partition: PartitionId, after: Viewstamp, ops: &[Arc<Op>]) -> Result<(), String> {
+    fn recover_install(
+        &mut self,
+        partition: PartitionId,
+        viewstamp: Viewstamp,
+        table: Option<Arc<Table>>,
+        covered: bool,
+    ) -> Result<(), String> {
         let (now, config) = (self.now, self.config.clone());
-        let replica = self.partition_mut(partition)?;
-        if after != replica.register.viewstamp && replica.healing.is_passing() {
+        let replica = self.replica_mut(partition)?;
+        // It was cleared behind this record, which stands before the snapshot.
+        if covered && table.is_none() && replica.is_blank() {
+            return Ok(());
+        }
+        if viewstamp <= replica.register.viewstamp {
+            return Err(format!("the table of partition {partition} goes back to {viewstamp:?}"));
+        }
+        if replica.healing.is_passing() && table.is_none() {
+            return Ok(());
+        }
+        if table.is_some() {
+            replica.healing.replayed_table();
+        }
+        replica.register.seen = replica.register.seen.max(viewstamp.epoch);
+        replica.install(viewstamp, table.map(Arc::unwrap_or_clone), now, &config);
+        Ok(())
+    }
+
+    fn recover_ops(
+        &mut self,
+        partition: PartitionId,
+        after: Viewstamp,
+        ops: &[Arc<Op>],
+        covered: bool,
+    ) -> Result<(), String> {
+        let (now, config) = (self.now, self.config.clone());
+        let replica = self.replica_mut(partition)?;
+        let cleared = covered && replica.is_blank();
+        if after != replica.register.viewstamp && (replica.healing.is_passing() || cleared) {
             replica.learn_endings(ops, now, &config);
             return Ok(());
         }
@@ -122,11 +159,11 @@ impl Node {
         place: Option<Place>,
     ) -> Result<(), String> {
         let (now, config) = (self.now, self.config.clone());
-        let replica = self.partition_mut(partition)?;
+        let replica = self.replica_mut(partition)?;
         let before = replica.store.body_bytes();
         let mut bodies = Vec::new();
         for (id, delta) in items {
-            let learned = replica.learn(id, delta, now, &config);
+            let learned = replica.learn_again(id, delta, now, &config);
             bodies.extend(learned.body.map(|hash| (id, hash)));
         }
         self.recovered_bodies(partition, before);
@@ -157,10 +194,12 @@ impl Node {
             | Record::Unanswered { .. }
             | Record::Facts { .. }
             | Record::Wound { .. }
+            | Record::Left { .. }
             | Record::Forgot { .. }
             | Record::Hint { .. }
             | Record::Owed { .. }
             | Record::Handed { .. }
+            | Record::Roster(_)
             | Record::Retired { .. }
             | Record::End { .. } => false,
         }
@@ -170,22 +209,49 @@ impl Node {
     /// once for each lost record, with its ordinal, and in every start as long as the damage is there; what it may have
     /// said is told by [`super::record::Kind::wound`]. An error means that the partition is not held here.
     pub fn lose(&mut self, partition: PartitionId, loss: u64, wound: Wound) -> Result<(), String> {
-        self.partition_mut(partition)?.healing.lose(loss, wound);
+        self.replica_mut(partition)?.healing.lose(loss, wound);
         Ok(())
+    }
+
+    /// As [`Node::lose`], for any replica: those, too, of which the log has said nothing yet.
+    pub fn lose_anywhere(&mut self, loss: u64) {
+        self.lost_somewhere.push(loss);
     }
 
     /// After the replay: partitions that lost what no other replica can give back, and what that is. Who starts all the
     /// same has replicas that answer for nothing.
     pub fn lost_for_good(&self) -> Vec<(PartitionId, Wound)> {
-        let healable = |replica: &&Partition| wound::is_healable(replica.healing.wound, replica.cohort.len());
+        // What was never here is not lost, and what is no member has nothing to give.
+        let healable = |replica: &&Partition| {
+            let lost = replica.healing.losses != 0 && replica.cohort().has_member(self.me);
+            !lost || wound::is_healable(replica.healing.wound, replica.cohort().members().count())
+        };
         let lost = self.partitions.values().filter(|replica| !healable(replica));
         lost.map(|replica| (replica.id, replica.healing.wound)).collect()
     }
 
-    fn partition_mut(&mut self, partition: PartitionId) -> Result<&mut Partition, String> {
-        self.partitions
-            .get_mut(&partition)
-            .ok_or_else(|| format!("a record of partition {partition}, which is not held here"))
+    /// The replica of which the log has a record. One that was not there at genesis begins blank: it was made without the
+    /// word of the log, and has nothing until the log says otherwise.
+    pub(super) fn replica_mut(&mut self, partition: PartitionId) -> Result<&mut Partition, String> {
+        if !self.has_partition(partition) {
+            return Err(format!("a record of partition {partition}, which there is not"));
+        }
+        if !self.partitions.contains_key(&partition) {
+            let mut replica = self.blank_replica(partition);
+            let both = Wound { facts: true, table: true };
+            self.lost_somewhere.iter().for_each(|loss| replica.healing.lose(*loss, both));
+            self.partitions.insert(partition, replica);
+        }
+        Ok(self.partitions.get_mut(&partition).expect("just seen to"))
+    }
+
+    /// A replica that has nothing yet.
+    pub(super) fn blank_replica(&self, partition: PartitionId) -> Partition {
+        let blank = Partition::blank(partition, self.own_id(), self.founders(partition));
+        match &self.genesis {
+            Some(genesis) if partition == PartitionId::ROOT => blank.with_root(Root::found(genesis)),
+            _ => blank,
+        }
     }
 
     /// The log is replayed, and durable up to the record of that ordinal; the clocks say `now`.
@@ -199,8 +265,13 @@ impl Node {
         let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
         for id in ids {
             let replica = self.partitions.get_mut(&id).expect("just listed");
+            let register = &replica.register;
+            replica.borrowed = register.promised > register.viewstamp.epoch && !register.cohort.is_founded();
             replica.register.rearm(now, &config);
             replica.store.take_touched();
+            if replica.is_blank() {
+                replica.clear();
+            }
             let lost = replica.healing.end_replay();
             self.release_due(id);
             if lost {
@@ -232,14 +303,21 @@ impl Node {
                 self.partitions.insert(partition, Partition::new(partition, me, preference));
             }
         }
-        let others = genesis.members.iter().map(|member| member.node).filter(|node| *node != self.me);
-        self.peers = others.map(|node| (node, membership::Peer::default())).collect();
+        let root = Root::found(&genesis);
+        self.steward.founders = root.founders();
+        let roster = Arc::new(root.roster());
+        if self.steward.founders.contains(&me) {
+            let replica = Partition::new(PartitionId::ROOT, me, self.steward.founders.clone()).with_root(root);
+            self.partitions.insert(PartitionId::ROOT, replica);
+        }
         self.genesis = Some(genesis);
+        self.take_roster(roster);
     }
 
     /// Sets the clocks going.
     pub(super) fn begin(&mut self, genesis: Arc<Genesis>) {
-        self.outbox.effect(Effect::Joined { genesis });
+        self.outbox.effect(Effect::Joined { genesis, roster: self.roster.clone() });
+        self.timers.set(Key::Steward, self.now.mono_us);
         self.timers.set(Key::Heartbeat, self.now.mono_us);
         self.timers.set(Key::Exchange, self.after_ms(self.config.exchange_interval_ms));
         self.timers.set(Key::Sweep, self.after_ms(self.config.sweep_interval_ms));
@@ -252,6 +330,7 @@ impl Node {
         let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
         for id in ids {
             self.await_leader(id);
+            self.timers.set(Key::Change(id), self.now.mono_us);
         }
         if self.partitions.values().any(|replica| replica.healing.wound.table) {
             self.timers.set(Key::Rejoin, self.now.mono_us);

@@ -2,12 +2,14 @@
 
 use super::available::{Selection, Shape, Until};
 use super::event::{ClientId, Principal};
+use super::membership::is_sound;
 use super::task::{Cancel, Task};
 use super::timers::Key;
 use super::{Effect, Node, ring};
 use crate::limits::REQUESTS_MAX;
 use crate::protocol::record::Record;
 use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::membership::Membership;
 use norn_client::wire::response::{Genesis, Standing};
 use norn_client::wire::{ClaimId, NodeId, PartitionId, Request, Response};
 use std::sync::Arc;
@@ -41,17 +43,25 @@ impl Node {
 
     /// Whether the node can take a request now.
     fn admit_request(&self, request: &Request) -> Result<(), Error> {
-        if matches!(request, Request::Identify | Request::Initialize(_)) {
+        if matches!(request, Request::Identify | Request::Initialize(_) | Request::Join(_)) {
             return Ok(());
         }
         if self.genesis.is_none() {
-            return Err(Error::new(ErrorCode::NotReady, "this node waits for `norn cluster init`"));
+            return Err(Error::new(
+                ErrorCode::NotReady,
+                "this node waits for `norn cluster init`, or to be added by `norn cluster add`",
+            ));
         }
         if self.starting {
             return Err(Error::new(ErrorCode::NotReady, "this node is starting; ask again"));
         }
         if self.stopping {
             return Err(Error::new(ErrorCode::NotReady, "this node is stopping; ask another"));
+        }
+        let reads = matches!(request, Request::Nodes | Request::Ring | Request::Partitions);
+        if !reads && self.roster.version > 0 && !self.is_member(self.me) {
+            let message = "this node was removed from its cluster; ask another one";
+            return Err(Error::new(ErrorCode::NotReady, message));
         }
         self.admit_growth(request)?;
         if self.asks.count() + self.broker.count() >= REQUESTS_MAX {
@@ -99,17 +109,28 @@ impl Node {
                 let views = self.partition_views();
                 self.outbox.reply(client, number, Response::Partitions(views));
             }
+            Request::Arrange { .. } | Request::Change { .. } | Request::Cluster => {
+                self.ask_root(client, number, request)
+            }
             Request::Identify => {
                 let identity = Box::new(self.identity());
                 self.outbox.reply_durable(client, number, Response::Identity(identity));
             }
             Request::Initialize(genesis) => self.initialize(client, number, *genesis),
+            Request::Join(membership) => {
+                let result = self.accept_membership(*membership);
+                self.answer_join(client, number, result);
+            }
         }
     }
 
     /// Takes its place in a new cluster, once.
     fn initialize(&mut self, client: ClientId, number: u64, genesis: Genesis) {
         let result = self.accept_genesis(genesis);
+        self.answer_join(client, number, result);
+    }
+
+    fn answer_join(&mut self, client: ClientId, number: u64, result: Result<(), Error>) {
         match result {
             Ok(()) => self.outbox.reply_durable(client, number, Response::Done),
             Err(error) => self.outbox.reply(client, number, Response::Error(error)),
@@ -147,6 +168,43 @@ impl Node {
         Ok(())
     }
 
+    /// Takes its place in a cluster to which it was added.
+    fn accept_membership(&mut self, membership: Membership) -> Result<(), Error> {
+        let Membership { genesis, roster } = membership;
+        if let Some(own) = &self.genesis {
+            return if **own == genesis && self.member(self.me).is_some() {
+                Ok(())
+            } else {
+                let message = format!("this node belongs to cluster {} ({:?}) already", own.cluster, own.name);
+                Err(Error::new(ErrorCode::Conflict, message))
+            };
+        }
+        ring::validate(&genesis).map_err(Error::invalid)?;
+        if !is_sound(&roster) {
+            return Err(Error::invalid("the list of members is none that a cluster has"));
+        }
+        let own = roster.members.values().find(|member| member.node == self.me);
+        let own = own.filter(|member| member.state.is_present() && member.incarnation == self.founding.incarnation);
+        let Some(own) = own else {
+            let message = "the cluster has no member with the identity in this data directory; add the node first";
+            return Err(Error::new(ErrorCode::Conflict, message));
+        };
+        if own.name != self.founding.name {
+            let message =
+                format!("the cluster knows this node otherwise than its certificate, {:?}", self.founding.name);
+            return Err(Error::new(ErrorCode::Conflict, message));
+        }
+        let (genesis, roster) = (Arc::new(genesis), Arc::new(roster));
+        self.outbox.persist(Record::Genesis(genesis.clone()));
+        self.outbox.persist(Record::Roster(roster.clone()));
+        self.join(genesis.clone());
+        self.take_roster(roster);
+        if !self.starting {
+            self.begin(genesis);
+        }
+        Ok(())
+    }
+
     pub(super) fn on_client_gone(&mut self, client: ClientId) {
         self.drop_asks_of(client);
         self.drop_claims_of(client);
@@ -167,7 +225,7 @@ impl Node {
             .partitions
             .values()
             .filter(|replica| replica.register.leading().is_some())
-            .map(|replica| (replica.id, replica.cohort.clone()))
+            .map(|replica| (replica.id, replica.cohort().voters()))
             .collect();
         let alone = self.peers.keys().all(|node| !self.is_alive(*node));
         if led.is_empty() || alone || self.now.mono_us >= self.stop_deadline_us {

@@ -167,6 +167,7 @@ impl Node {
         records.extend((self.boot > 0).then_some(Record::Boot { count: self.boot }));
         records.extend(self.log.unanswered.map(|began| Record::Unanswered { began: Some(began) }));
         records.extend(self.genesis.clone().map(Record::Genesis));
+        records.extend((self.roster.version > 0).then(|| Record::Roster(self.roster.clone())));
         records.extend(self.mint.mark());
         records
     }
@@ -176,13 +177,19 @@ impl Node {
         let (promised, voted_for, viewstamp) = (register.promised, register.voted_for, register.viewstamp);
         let healing = &self.partitions[&partition].healing;
         let (wound, losses) = (healing.wound, healing.losses);
-        let wound = (losses > 0 || !wound.is_whole()).then_some(Record::Wound { partition, wound, losses });
+        // A replica that is not of genesis begins blank.
+        let founder = self.founders(partition).contains(&register.me);
+        let blank = self.partitions[&partition].is_blank();
+        let said = !blank && (losses > 0 || !wound.is_whole() || !founder);
+        let wound = said.then_some(Record::Wound { partition, wound, losses });
         let vote = (promised > 0).then_some(Record::Vote { partition, promised, voted_for });
         let table = (viewstamp > Viewstamp::default()).then(|| {
             let table = Some(Arc::new(register.table.clone()));
             Record::Install { partition, viewstamp, table }
         });
-        wound.into_iter().chain(vote).chain(table).collect()
+        let left = || Record::Left { partition, told: Box::new(self.route_of(partition)) };
+        let left = blank.then(left);
+        wound.into_iter().chain(vote).chain(table).chain(left).collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a node says of itself and its cluster.
 
 use super::Node;
+use super::consistent::cohort::Cohort;
 use super::peer::StateCounts;
 use norn_client::wire::response::{Health, Identity, NodeView, PartitionView, Standing, Status};
 use norn_client::wire::{NodeId, PartitionId};
@@ -11,7 +12,11 @@ const HELD_UP_SHOWN_MS: u64 = 5_000;
 
 impl Node {
     pub(super) fn identity(&self) -> Identity {
-        let serving = self.genesis.is_some() && self.partitions.keys().all(|id| self.leader_of(*id).is_some());
+        let waits = |replica: &super::Partition| replica.cohort().has(self.me) && !replica.is_blank();
+        // The root may be without a leader for a while: tasks go on.
+        let tasks = self.partitions.iter().filter(|(id, _)| **id != PartitionId::ROOT);
+        let mut own = tasks.filter(|(_, replica)| waits(replica));
+        let serving = self.genesis.is_some() && own.all(|(id, _)| self.leader_of(*id).is_some());
         Identity {
             node: self.me,
             incarnation: self.founding.incarnation,
@@ -34,9 +39,9 @@ impl Node {
         let led = |node: NodeId| {
             (0..genesis.partitions as u16).filter(|id| self.leader_of(PartitionId(*id)) == Some(node)).count() as u32
         };
-        let holds =
-            |place: usize| genesis.assignment.iter().filter(|list| list.contains(&(place as u16))).count() as u32;
-        let views = genesis.members.iter().enumerate().map(|(place, member)| {
+        let cohorts: Vec<Cohort> = (0..genesis.partitions as u16).map(|id| self.cohort_of(PartitionId(id))).collect();
+        let holds = |node: NodeId| cohorts.iter().filter(|cohort| cohort.has(node)).count() as u32;
+        let views = self.roster.members.values().map(|member| {
             let peer = self.peers.get(&member.node);
             let offset = self.clocks.offset_us(member.node, self.now, &self.config);
             let own = member.node == self.me;
@@ -45,14 +50,16 @@ impl Node {
                 name: member.name.clone(),
                 address: member.address.clone(),
                 zone: member.zone.clone(),
+                state: Some(member.state),
                 alive: self.is_alive(member.node),
                 this: own,
                 leads: led(member.node),
-                holds: holds(place),
+                holds: holds(member.node),
                 clock: if own { self.clocks.standing() } else { peer.map_or(Standing::Unknown, |peer| peer.standing) },
                 clock_offset_ms: offset.map(|(offset_us, _)| offset_us / 1_000),
                 clock_error_ms: offset.map(|(_, error_us)| error_us.div_ceil(1_000)),
                 round_trip_us: peer.and_then(|peer| peer.round_trip_us),
+                version: Some(self.offered_by(member.node)),
             }
         });
         views.collect()
@@ -63,9 +70,13 @@ impl Node {
         let Some(genesis) = &self.genesis else { return Vec::new() };
         let view = |partition| {
             let leadership = self.leadership_of(partition);
+            let cohort = self.cohort_of(partition);
+            let next = cohort.next.iter().flat_map(|next| &next.seats);
             PartitionView {
                 partition,
-                cohort: self.cohort(partition),
+                next: next.map(|seat| seat.replica.node).collect(),
+                leaving: cohort.exiles.iter().map(|exile| exile.seat.replica.node).collect(),
+                cohort: cohort.members().collect(),
                 leader: leadership.map(|(_, node)| node),
                 // Of one source: a leader beside the epoch of its successor would be a leadership that never was.
                 epoch: leadership.map_or(0, |(epoch, _)| epoch),
@@ -88,7 +99,7 @@ impl Node {
         for view in &mut views {
             view.held_up_by = self.held_up_by(view.partition, HELD_UP_SHOWN_MS);
             view.agreements = self.agreements(view.partition);
-            if let Some(replica) = self.partitions.get_mut(&view.partition) {
+            if let Some(replica) = self.partitions.get_mut(&view.partition).filter(|replica| !replica.is_blank()) {
                 let viewstamp = replica.register.viewstamp;
                 view.applied = if viewstamp.epoch == view.epoch { viewstamp.length } else { 0 };
                 view.tasks = Some(replica.store.count() as u64);
@@ -108,14 +119,14 @@ impl Node {
 
     pub(super) fn status(&self, counts: StateCounts) -> Option<Status> {
         let genesis = self.genesis.as_ref()?;
-        let alive = genesis.members.iter().filter(|member| self.is_alive(member.node)).count() as u32;
+        let alive = self.members().filter(|(_, member)| self.is_alive(member.node)).count() as u32;
         let led = (0..genesis.partitions as u16).filter(|id| self.leader_of(PartitionId(*id)).is_some()).count() as u32;
         Some(Status {
             cluster: genesis.cluster,
             name: genesis.name.clone(),
             node: self.me,
             boot: self.boot,
-            nodes: (genesis.members.len() as u32, alive),
+            nodes: (self.members().count() as u32, alive),
             partitions: (genesis.partitions, led),
             counts,
             counters: self.outbox.counters().iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),

@@ -26,6 +26,7 @@ mod disk;
 mod forgetting;
 mod hints;
 mod loss;
+mod versions;
 mod waiting;
 
 const CLIENT: ClientId = ClientId(1);
@@ -252,10 +253,15 @@ impl Cluster {
 
     /// The process is gone; what was durable stays.
     fn restart(&mut self, index: usize) {
+        self.restart_drawing(index, 99);
+    }
+
+    /// The same, where the process draws other numbers.
+    fn restart_drawing(&mut self, index: usize, seed: u64) {
         self.queue.retain(|(at, _)| *at != index);
         self.down.remove(&index);
         let config = self.nodes[index].config.clone();
-        let mut node = Node::new(Founding { config, ..founding(index) }, 99);
+        let mut node = Node::new(Founding { config, ..founding(index) }, seed);
         for (at, record) in self.logs[index].clone().into_iter().enumerate() {
             node.recover(record, false, Some(place(at))).expect("its own log");
         }
@@ -598,6 +604,8 @@ fn first_heartbeat(boot: u64, now: Now) -> Heartbeat {
         seen_start: 0,
         remembers: 0,
         remembers_last: 0,
+        offers: None,
+        roster_version: 0,
     }
 }
 

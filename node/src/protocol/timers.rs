@@ -40,10 +40,14 @@ pub enum Key {
     Rejoin,
     /// Bury and forget finished tasks of a partition.
     Retire(PartitionId),
+    /// A step of a change of a partition's cohort.
+    Change(PartitionId),
     /// The next piece of repair.
     Repair,
     /// Hand over what is kept for members that were away.
     Hints,
+    /// See to the cluster, at the leader of its root.
+    Steward,
 }
 
 /// Deadlines on the monotonic clock in microseconds.

@@ -52,7 +52,8 @@ fn a_doubt_names_file_and_place_and_what_is_lost() {
     let refusal = sample::start(&files).expect_err("nobody knows that it was a vote");
     assert!(refusal.starts_with(&format!("{place}: ")), "{refusal}");
     assert!(refusal.contains("of which no head is left; it may have been a vote of partition 0"), "{refusal}");
-    assert!(refusal.contains("3 other promises"), "{refusal}");
+    // Votes of the other partitions and of the root.
+    assert!(refusal.contains("4 other promises"), "{refusal}");
 }
 
 #[test]

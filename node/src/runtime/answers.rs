@@ -4,6 +4,7 @@
 //! asks for much and reads nothing is let go before it fills the node's memory.
 
 use norn_client::wire::Response;
+use norn_client::wire::membership::ClusterView;
 use norn_client::wire::response::TaskView;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -116,8 +117,20 @@ fn weight_bytes(response: &Response) -> usize {
         Response::Identity(identity) => {
             identity.genesis.as_ref().map_or(0, |genesis| genesis.assignment.len() * 64 + genesis.members.len() * base)
         }
+        Response::Changed(changed) => {
+            cluster_bytes(&changed.view)
+                + changed
+                    .membership
+                    .as_ref()
+                    .map_or(0, |of| of.genesis.assignment.len() * 64 + of.roster.members.len() * base)
+        }
+        Response::Cluster(view) => cluster_bytes(view),
         Response::Welcome(_) | Response::AckedOne(_) | Response::Count(_) | Response::Done | Response::Error(_) => 0,
     }
+}
+
+fn cluster_bytes(view: &ClusterView) -> usize {
+    view.roster.members.len() * 512 + view.moving.len() * 2
 }
 
 #[cfg(test)]

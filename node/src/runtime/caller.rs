@@ -6,7 +6,7 @@ use crate::runtime::transport::{CloseCode, client_config, endpoint, resolve};
 use norn_client::wire::codec::{Kind, decode_body, encode_named};
 use norn_client::wire::limits::FRAME_BYTES_MAX;
 use norn_client::wire::response::Identity;
-use norn_client::wire::{Error, Request, Response};
+use norn_client::wire::{Error, Request, Response, Versions};
 use quinn::{ClientConfig, Endpoint};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -91,11 +91,14 @@ impl Caller {
         };
         let connecting = endpoint.connect_with(self.config.clone(), target, host).map_err(|error| text(&error))?;
         let connection = connecting.await.map_err(|error| text(&error))?;
+        let version = Versions::of_connection(&connection)
+            .ok_or_else(|| CallError::Nonsense("the handshake settled no protocol version".to_owned()))?;
         let (mut send, receive) = connection.open_bi().await.map_err(|error| text(&error))?;
         let mut bytes = Vec::new();
-        encode_named(&mut bytes, Kind::Request, 1, request);
+        encode_named(&mut bytes, version, Kind::Request, 1, request);
         send.write_all(&bytes).await.map_err(|error| text(&error))?;
-        let mut frames = FrameReader::new(receive, FRAME_BYTES_MAX, self.timeout, Budget::new(2 * FRAME_BYTES_MAX));
+        let budget = Budget::new(2 * FRAME_BYTES_MAX);
+        let mut frames = FrameReader::new(receive, version, FRAME_BYTES_MAX, self.timeout, budget);
         let response = match frames.next().await {
             Ok(Some((header, body))) if header.kind == Kind::Response => {
                 decode_body(&header, body).map_err(|error| CallError::Nonsense(error.to_string()))?

@@ -9,7 +9,8 @@ use crate::runtime::loader::{Loaded, Loader};
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::runtime::peers::Peers;
 use crate::runtime::store::{Report, Store, fatal};
-use norn_client::wire::response::Genesis;
+use norn_client::wire::ClusterId;
+use norn_client::wire::membership::Roster;
 use norn_client::wire::{NodeId, PartitionId, Request, Response};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub enum Internal {
     PeerConnected {
         /// Peer.
         peer: NodeId,
+        /// Protocol version of the link.
+        version: u8,
     },
     /// A peer has opened its own link to this node.
     PeerHeard {
@@ -97,6 +100,15 @@ pub struct Inputs {
     pub external: mpsc::Sender<External>,
 }
 
+/// Which cluster the node belongs to, and who else does.
+#[derive(Debug, Clone)]
+pub struct Belonging {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Who belongs to it, as far as the node has heard.
+    pub roster: Arc<Roster>,
+}
+
 /// The driver before it runs.
 #[derive(Debug)]
 pub struct Driver {
@@ -115,7 +127,7 @@ pub struct Driver {
     /// Links to the other members.
     pub peers: Peers,
     /// Where the cluster is told once it is known.
-    pub genesis: watch::Sender<Option<Arc<Genesis>>>,
+    pub belonging: watch::Sender<Option<Belonging>>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// From peers and the log.
@@ -216,9 +228,9 @@ impl Running {
                 self.driver.metrics.add(Counter::PeerReceived, 1);
                 Event::Peer { from, message }
             }
-            Internal::PeerConnected { peer } => {
+            Internal::PeerConnected { peer, version } => {
                 self.driver.metrics.add(Counter::PeerConnected, 1);
-                Event::PeerConnected { peer }
+                Event::PeerConnected { peer, version }
             }
             Internal::PeerHeard { peer, process } => return self.driver.peers.heard(peer, process),
             Internal::Log(Report::Persisted(ticket, places, durable)) => Event::Persisted { ticket, places, durable },
@@ -281,10 +293,11 @@ impl Running {
                 Effect::Load { number, wanted } => self.driver.loader.load(number, wanted),
                 Effect::Send { to, message } => self.driver.peers.send(to, message),
                 Effect::Reply { client, number, response } => self.reply(client, number, response),
-                Effect::Joined { genesis } => {
-                    tracing::info!(cluster = %genesis.cluster, members = genesis.members.len(), "belongs to a cluster");
-                    self.driver.peers.join(&genesis);
-                    self.driver.genesis.send_replace(Some(genesis));
+                Effect::Joined { genesis, roster } => {
+                    let members = roster.members.values().filter(|member| member.state.is_present()).count();
+                    tracing::info!(cluster = %genesis.cluster, members, version = roster.version, "belongs to a cluster");
+                    self.driver.peers.join(genesis.cluster, &roster);
+                    self.driver.belonging.send_replace(Some(Belonging { cluster: genesis.cluster, roster }));
                 }
                 Effect::Archive { partition, number, tasks } => {
                     let archive = self.driver.archive.as_ref().expect("asked for where there is one");

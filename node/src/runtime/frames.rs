@@ -58,6 +58,7 @@ pub struct FrameReader<S> {
     buffer: Vec<u8>,
     /// Bytes at the front of the buffer that were handed out.
     used: usize,
+    version: u8,
     limit: usize,
     timeout: Duration,
     budget: Budget,
@@ -65,9 +66,9 @@ pub struct FrameReader<S> {
 }
 
 impl<S: AsyncRead + Unpin> FrameReader<S> {
-    /// Reads frames with bodies of up to `limit` bytes, each within `timeout` of its first byte.
-    pub fn new(stream: S, limit: usize, timeout: Duration, budget: Budget) -> Self {
-        FrameReader { stream, buffer: Vec::new(), used: 0, limit, timeout, budget, held: None }
+    /// Reads frames of a protocol version with bodies of up to `limit` bytes, each within `timeout` of its first byte.
+    pub fn new(stream: S, version: u8, limit: usize, timeout: Duration, budget: Budget) -> Self {
+        FrameReader { stream, buffer: Vec::new(), used: 0, version, limit, timeout, budget, held: None }
     }
 
     /// The next frame, or nothing at the end of the stream. Waits for its first byte as long as it takes.
@@ -75,7 +76,7 @@ impl<S: AsyncRead + Unpin> FrameReader<S> {
         self.release();
         let mut deadline = (self.used < self.buffer.len()).then(|| tokio::time::Instant::now() + self.timeout);
         loop {
-            if let Some((header, end)) = split(&self.buffer[self.used..], self.limit)? {
+            if let Some((header, end)) = split(&self.buffer[self.used..], self.version, self.limit)? {
                 let start = self.used;
                 self.used += end;
                 return Ok(Some((header, &self.buffer[start + HEADER_BYTES..start + end])));
@@ -115,7 +116,7 @@ impl<S: AsyncRead + Unpin> FrameReader<S> {
         if self.held.is_none()
             && let Some(head) = self.buffer.first_chunk::<HEADER_BYTES>()
         {
-            let length = norn_client::wire::codec::decode_header(head, self.limit)?.length;
+            let length = norn_client::wire::codec::decode_header(head, self.version, self.limit)?.length;
             if length > SMALL_FRAME_BYTES {
                 self.held = self.budget.take(length).await;
                 self.buffer.reserve((HEADER_BYTES + length).saturating_sub(self.buffer.len()));
@@ -146,15 +147,16 @@ mod tests {
     use tokio::io::AsyncWriteExt;
 
     const LIMIT: usize = 1 << 20;
+    const VERSION: u8 = 2;
 
     fn frame(number: u64, name: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
-        encode_named(&mut bytes, Kind::Request, number, &Request::Hello { name: name.to_owned() });
+        encode_named(&mut bytes, VERSION, Kind::Request, number, &Request::Hello { name: name.to_owned() });
         bytes
     }
 
     fn reader<S: AsyncRead + Unpin>(stream: S) -> FrameReader<S> {
-        FrameReader::new(stream, LIMIT, Duration::from_secs(1), Budget::new(4 * LIMIT))
+        FrameReader::new(stream, VERSION, LIMIT, Duration::from_secs(1), Budget::new(4 * LIMIT))
     }
 
     #[tokio::test]
@@ -186,7 +188,7 @@ mod tests {
     async fn a_frame_must_be_finished_in_time_but_may_be_begun_late() {
         let (mut near, far) = tokio::io::duplex(777);
         let patience = Duration::from_millis(20);
-        let mut reader = FrameReader::new(far, LIMIT, patience, Budget::new(4 * LIMIT));
+        let mut reader = FrameReader::new(far, VERSION, LIMIT, patience, Budget::new(4 * LIMIT));
         let waits = tokio::time::timeout(patience * 5, reader.next()).await;
         assert!(waits.is_err(), "no byte, no hurry");
         near.write_all(&frame(1, "name")[..10]).await.unwrap();

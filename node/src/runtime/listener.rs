@@ -7,15 +7,15 @@ use crate::limits::{FRAME_BYTES_MAX, IN_FLIGHT_MAX, NODES_MAX, PEER_FRAME_BYTES_
 use crate::protocol::{ClientId, PeerMessage, Principal};
 use crate::runtime::answers::{AnswerReceiver, WeakAnswerSender, answers};
 use crate::runtime::authorize::authorize;
+use crate::runtime::driver::Belonging;
 use crate::runtime::driver::{External, Inputs, Internal};
 use crate::runtime::frames::{Budget, FrameReader, ReadError};
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::runtime::peers::PeerHello;
 use crate::runtime::tls;
 use crate::runtime::transport::CloseCode;
-use norn_client::wire::codec::{FrameError, HEADER_BYTES, Header, Kind, PROTOCOL_VERSION, decode_body, encode_named};
-use norn_client::wire::response::Genesis;
-use norn_client::wire::{Error, ErrorCode, NodeId, Request, Response};
+use norn_client::wire::codec::{FrameError, HEADER_BYTES, Header, Kind, decode_body, encode_named};
+use norn_client::wire::{Error, ErrorCode, NodeId, Request, Response, Versions};
 use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,8 +49,9 @@ pub struct ListenerBounds {
 #[derive(Debug)]
 pub struct Listener {
     node: NodeId,
+    speaks: Versions,
     inputs: Inputs,
-    genesis: watch::Receiver<Option<Arc<Genesis>>>,
+    belonging: watch::Receiver<Option<Belonging>>,
     metrics: Arc<Metrics>,
     bounds: ListenerBounds,
     budget: Budget,
@@ -64,18 +65,19 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// A listener that accepts nothing yet.
+    /// A listener of this node, with the protocol versions that it speaks; it accepts nothing yet.
     pub fn new(
-        node: NodeId,
+        (node, speaks): (NodeId, Versions),
         inputs: Inputs,
-        genesis: watch::Receiver<Option<Arc<Genesis>>>,
+        belonging: watch::Receiver<Option<Belonging>>,
         metrics: Arc<Metrics>,
         bounds: ListenerBounds,
     ) -> Arc<Self> {
         Arc::new(Listener {
             node,
+            speaks,
             inputs,
-            genesis,
+            belonging,
             metrics,
             bounds,
             budget: Budget::new(bounds.frame_memory_bytes),
@@ -138,15 +140,18 @@ impl Listener {
             self.metrics.add(Counter::ConnectionsRefused, 1);
             return self.refuse(&connection, CloseCode::Busy, "too many connections");
         }
-        tracing::debug!(name = %principal.name, node = principal.node, %address, "connection");
+        let Some(version) = Versions::of_connection(&connection) else {
+            return self.refuse(&connection, CloseCode::Version, "the handshake settled no protocol version");
+        };
+        tracing::debug!(name = %principal.name, node = principal.node, version, %address, "connection");
         // A peer's link needs no client's place; a node's certificate may also be used by a client.
         let place = if principal.node { None } else { permit.ok() };
-        self.serve_streams(&connection, &principal).await;
+        self.serve_streams(&connection, version, &principal).await;
         drop(place);
     }
 
     /// Serves the streams of a connection until it ends; dropping the set ends what is left of them.
-    async fn serve_streams(self: &Arc<Self>, connection: &Connection, principal: &Principal) {
+    async fn serve_streams(self: &Arc<Self>, connection: &Connection, version: u8, principal: &Principal) {
         let mut streams = JoinSet::new();
         loop {
             let listener = Arc::clone(self);
@@ -154,11 +159,14 @@ impl Listener {
             tokio::select! {
                 stream = connection.accept_bi() => {
                     let Ok((send, receive)) = stream else { break };
-                    streams.spawn(async move { listener.serve_client(&connection, principal, send, receive).await });
+                    let streams_of_client = (send, receive);
+                    streams.spawn(async move {
+                        listener.serve_client(&connection, version, principal, streams_of_client).await;
+                    });
                 }
                 stream = connection.accept_uni() => {
                     let Ok(receive) = stream else { break };
-                    streams.spawn(async move { listener.serve_peer(&connection, &principal, receive).await });
+                    streams.spawn(async move { listener.serve_peer(&connection, version, &principal, receive).await });
                 }
                 Some(ended) = streams.join_next() => {
                     if let Err(error) = ended && error.is_panic() {
@@ -194,8 +202,8 @@ impl Listener {
 
     // Peers.
 
-    async fn serve_peer(&self, connection: &Connection, principal: &Principal, receive: RecvStream) {
-        let mut frames = self.reader(receive);
+    async fn serve_peer(&self, connection: &Connection, version: u8, principal: &Principal, receive: RecvStream) {
+        let mut frames = self.reader(receive, version);
         let hello: PeerHello = match frames.first().await {
             Ok(Some((header, body))) => match expect_body(Kind::PeerHello, &header, body) {
                 Ok(hello) => hello,
@@ -233,22 +241,21 @@ impl Listener {
         if !principal.node {
             return Err((CloseCode::Identity, "a client's certificate does not make a peer".to_owned()));
         }
-        if hello.version != PROTOCOL_VERSION {
-            let reason = format!("protocol version {}, this node speaks {PROTOCOL_VERSION}", hello.version);
-            return Err((CloseCode::Frame, reason));
+        if self.speaks.common(hello.speaks()).is_none() {
+            return Err((CloseCode::Version, self.speaks.refusal(hello.speaks())));
         }
-        let genesis = self.genesis.borrow().clone();
-        let Some(genesis) = genesis else {
+        let belonging = self.belonging.borrow().clone();
+        let Some(Belonging { cluster, roster }) = belonging else {
             return Err((CloseCode::NotYet, "this node has no cluster yet".to_owned()));
         };
-        if hello.cluster != genesis.cluster {
-            let reason = format!("cluster {}, this node belongs to {}", hello.cluster, genesis.cluster);
+        if hello.cluster != cluster {
+            let reason = format!("cluster {}, this node belongs to {cluster}", hello.cluster);
             return Err((CloseCode::Cluster, reason));
         }
         if hello.to != self.node {
             return Err((CloseCode::Identity, format!("it is for node {}, this is {}", hello.to, self.node)));
         }
-        let member = genesis.members.iter().find(|member| member.node == hello.from);
+        let member = roster.members.values().find(|member| member.node == hello.from);
         match member {
             Some(member) if member.name.as_str() == &*principal.name => Ok(()),
             Some(member) => {
@@ -259,13 +266,23 @@ impl Listener {
         }
     }
 
-    fn reader(&self, receive: RecvStream) -> FrameReader<RecvStream> {
-        FrameReader::new(receive, FRAME_BYTES_MAX, self.bounds.frame_timeout, self.budget.clone())
+    fn reader(&self, receive: RecvStream, version: u8) -> FrameReader<RecvStream> {
+        FrameReader::new(receive, version, FRAME_BYTES_MAX, self.bounds.frame_timeout, self.budget.clone())
     }
 
     // Clients.
 
-    async fn serve_client(&self, connection: &Connection, principal: Principal, send: SendStream, receive: RecvStream) {
+    async fn serve_client(
+        &self,
+        connection: &Connection,
+        version: u8,
+        principal: Principal,
+        (send, receive): (SendStream, RecvStream),
+    ) {
+        if !self.speaks.contains(version) {
+            let reason = self.speaks.refusal(Versions { oldest: version, newest: version });
+            return self.refuse(connection, CloseCode::Version, &reason);
+        }
         let client = ClientId(self.client_next.fetch_add(1, Ordering::Relaxed));
         let (replies, answers) = answers();
         let opened = External::Opened { client, replies: replies.clone() };
@@ -275,6 +292,7 @@ impl Listener {
         let in_flight = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
         let writer = AnswerWriter {
             connection: connection.clone(),
+            version,
             send,
             in_flight: Arc::clone(&in_flight),
             _writing: Writing::begin(&self.writers),
@@ -283,7 +301,7 @@ impl Listener {
         // Only the driver keeps the queue of answers open: when it stops, the writer writes out what is there and ends.
         let stream = ClientStream { client, principal, replies: replies.downgrade(), in_flight };
         drop(replies);
-        match self.read_requests(&stream, receive).await {
+        match self.read_requests(&stream, self.reader(receive, version)).await {
             Ok(()) => {
                 // The client has no more to ask; it may still wait for answers.
                 let all = u32::try_from(IN_FLIGHT_MAX).expect("a few thousand");
@@ -299,8 +317,7 @@ impl Listener {
     }
 
     /// Reads requests until the stream ends.
-    async fn read_requests(&self, stream: &ClientStream, receive: RecvStream) -> Result<(), ReadError> {
-        let mut frames = self.reader(receive);
+    async fn read_requests(&self, stream: &ClientStream, mut frames: FrameReader<RecvStream>) -> Result<(), ReadError> {
         let mut first = true;
         loop {
             // Not reading on is what holds the client up: QUIC's windows fill.
@@ -362,6 +379,7 @@ fn expect_body<T: serde::de::DeserializeOwned>(kind: Kind, header: &Header, body
 
 struct AnswerWriter {
     connection: Connection,
+    version: u8,
     send: SendStream,
     in_flight: Arc<Semaphore>,
     _writing: Writing,
@@ -389,11 +407,11 @@ impl AnswerWriter {
         let mut bytes = Vec::with_capacity(4 << 10);
         while let Some((number, response)) = answers.recv().await {
             let mut count = 1;
-            append_answer(&mut bytes, number, &response);
+            append_answer(&mut bytes, self.version, number, &response);
             while bytes.len() < WRITE_BYTES
                 && let Some((number, response)) = answers.try_recv()
             {
-                append_answer(&mut bytes, number, &response);
+                append_answer(&mut bytes, self.version, number, &response);
                 count += 1;
             }
             match tokio::time::timeout(WRITE_TIMEOUT, self.send.write_all(&bytes)).await {
@@ -412,13 +430,13 @@ impl AnswerWriter {
     }
 }
 
-fn append_answer(bytes: &mut Vec<u8>, number: u64, response: &Response) {
+fn append_answer(bytes: &mut Vec<u8>, version: u8, number: u64, response: &Response) {
     let start = bytes.len();
-    encode_named(bytes, Kind::Response, number, response);
+    encode_named(bytes, version, Kind::Response, number, response);
     if bytes.len() - start > FRAME_BYTES_MAX + HEADER_BYTES {
         bytes.truncate(start);
         let error = Error::invalid("the answer is larger than a frame; ask for less at once");
-        encode_named(bytes, Kind::Response, number, &Response::Error(error));
+        encode_named(bytes, version, Kind::Response, number, &Response::Error(error));
     }
 }
 

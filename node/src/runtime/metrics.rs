@@ -62,6 +62,18 @@ counters! {
     Retired = "retired",
     /// Replicas that lost something, and steps of their healing.
     Wounds = "wounds",
+    /// Replicas that were made because partitions moved here.
+    SeatsTaken = "seats_taken",
+    /// Replicas that were cleared because partitions moved away.
+    SeatsLeft = "seats_left",
+    /// Steps of changes of cohorts.
+    CohortChanges = "cohort_changes",
+    /// Changes of the cluster that were heard of.
+    RosterChanges = "roster_changes",
+    /// Members taken for gone, at the leader of the root.
+    DeclaredGone = "declared_gone",
+    /// Of these, what leaders saw committed.
+    CohortCommits = "cohort_commits",
     /// Bodies that the log could not give back.
     BodiesLost = "bodies_lost",
     /// Bodies read back from the log.
@@ -90,6 +102,8 @@ counters! {
     ForgettingHeld = "forgetting_held",
     /// Input that a correct sender would not send.
     Refused = "input_refused",
+    /// Messages not sent, as the receiver's protocol version does not know them.
+    Unspoken = "peer_messages_unspoken",
     /// Events handed to the core.
     Events = "events",
     /// Requests of clients.
@@ -149,6 +163,7 @@ impl Metrics {
     }
 
     /// Counts and logs what the core observed.
+    #[expect(clippy::too_many_lines, reason = "one line for each observation")]
     pub fn observe(&self, observation: &Observation) {
         let (counter, amount) = match observation {
             Observation::Campaign { .. } => (Counter::Campaigns, 1),
@@ -171,6 +186,12 @@ impl Metrics {
             Observation::DiskSlow { .. } => (Counter::DiskSlowChanges, 1),
             Observation::Retired { .. } => (Counter::Retired, 1),
             Observation::Wounded { .. } => (Counter::Wounds, 1),
+            Observation::Seated { .. } => (Counter::SeatsTaken, 1),
+            Observation::Left { .. } => (Counter::SeatsLeft, 1),
+            Observation::CohortChanged { .. } => (Counter::CohortChanges, 1),
+            Observation::RosterChanged { .. } => (Counter::RosterChanges, 1),
+            Observation::DeclaredGone { .. } => (Counter::DeclaredGone, 1),
+            Observation::CohortCommitted { .. } => (Counter::CohortCommits, 1),
             Observation::BodyLost { .. } => (Counter::BodiesLost, 1),
             Observation::Forgotten { tasks, .. } => (Counter::Forgotten, *tasks),
             Observation::HintKept { tasks, .. } => (Counter::HintsKept, *tasks),
@@ -187,6 +208,7 @@ impl Metrics {
             }
             Observation::ForgettingHeld { .. } => (Counter::ForgettingHeld, 1),
             Observation::Refused { .. } => (Counter::Refused, 1),
+            Observation::Unspoken { .. } => (Counter::Unspoken, 1),
         };
         self.add(counter, amount);
         match observation {
@@ -198,7 +220,7 @@ impl Metrics {
             Observation::Retired { reason } => {
                 tracing::error!(reason, "this log must not be used any more: stopping for ever")
             }
-            Observation::Wounded { partition, facts, table } => tell_wound(*partition, *facts, *table),
+            Observation::Wounded { partition, facts, table, lost: true } => tell_wound(*partition, *facts, *table),
             Observation::BodyLost { id } => {
                 tracing::warn!(%id, "the log cannot give this task's payload back: the other replicas are asked")
             }
@@ -209,6 +231,12 @@ impl Metrics {
                     payload_bytes,
                     "this task was kept for nodes that were away for too long: they may have forgotten it, and refuse it"
                 );
+            }
+            Observation::RosterChanged { version, members } => {
+                tracing::info!(version, members, "the cluster has changed");
+            }
+            Observation::DeclaredGone { node } => {
+                tracing::warn!(%node, "silent for too long: taken for gone, and its partitions are healed");
             }
             Observation::HintsLost { records } => {
                 tracing::error!(

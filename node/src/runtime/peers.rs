@@ -9,9 +9,9 @@ use crate::runtime::certificates::NODE_SUFFIX;
 use crate::runtime::driver::Internal;
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::runtime::transport::{CloseCode, resolve};
-use norn_client::wire::codec::{HEADER_BYTES, Kind, PROTOCOL_VERSION, encode_compact, encode_named};
-use norn_client::wire::response::{Genesis, Member};
-use norn_client::wire::{ClusterId, NodeId};
+use norn_client::wire::codec::{HEADER_BYTES, Kind, encode_compact, encode_named};
+use norn_client::wire::membership::{Member, Roster};
+use norn_client::wire::{ClusterId, NodeId, Versions};
 use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, SendStream, VarInt};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -32,12 +32,21 @@ const GOOD_LINK: Duration = Duration::from_secs(2);
 const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Bytes that are written at once.
 const WRITE_BYTES: usize = 256 << 10;
+/// To whoever is refused as somebody else.
+const COMPARE: &str = "one of the two runs on another member's data directory or address, or in another cluster; \
+                       compare --data, --name and --advertise of both with what `norn nodes` says elsewhere";
+/// To whoever is not understood.
+const UPGRADE: &str = "upgrade the program on the older of the two, or raise its setting protocol_version_max; \
+                       `norn --version` says what a program speaks";
 
 /// First frame of a peer's stream. Fields are named on the wire, so that later versions may add some.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerHello {
-    /// Version of the frames and bodies that follow.
+    /// The oldest version that the sender speaks. The connection's is settled by then; this is for words, where there is none.
     pub version: u8,
+    /// The newest, where it is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest: Option<u8>,
     /// Abilities of the sender.
     pub features: u64,
     /// The cluster.
@@ -52,6 +61,13 @@ pub struct PeerHello {
     pub process: u64,
 }
 
+impl PeerHello {
+    /// What the sender speaks.
+    pub fn speaks(&self) -> Versions {
+        Versions { oldest: self.version, newest: self.newest.unwrap_or(self.version) }
+    }
+}
+
 /// Bounds and times of links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkBounds {
@@ -63,6 +79,7 @@ pub struct LinkBounds {
 
 #[derive(Debug)]
 struct Link {
+    address: String,
     urgent: mpsc::Sender<PeerMessage>,
     bulk: mpsc::Sender<PeerMessage>,
     heard: watch::Sender<Option<u64>>,
@@ -75,6 +92,8 @@ pub struct Speaker {
     pub node: NodeId,
     /// Drawn at each start of the process.
     pub process: u64,
+    /// Protocol versions.
+    pub speaks: Versions,
 }
 
 /// All links of a node.
@@ -106,21 +125,29 @@ impl Peers {
         Peers { endpoint, config, speaker, bounds, internal, metrics, links, stopping, tasks }
     }
 
-    /// Starts links to all members that have none. Must be called within the async runtime.
-    pub fn join(&mut self, genesis: &Genesis) {
-        for member in &genesis.members {
+    /// Starts links to all members that have none, anew where a member's address is another, and ends those to nodes that are
+    /// no members. One that is gone may still have something to hand over, unless its successor is where it was. Must be
+    /// called within the async runtime.
+    pub fn join(&mut self, cluster: ClusterId, roster: &Roster) {
+        let present = || roster.members.values().filter(|member| member.state.is_present());
+        let is_there =
+            |member: &&Member| member.state.is_present() || !present().any(|other| other.address == member.address);
+        let members: Vec<&Member> = roster.members.values().filter(is_there).collect();
+        self.links
+            .retain(|node, link| members.iter().any(|member| member.node == *node && member.address == link.address));
+        for member in members {
             if member.node == self.speaker.node || self.links.contains_key(&member.node) {
                 continue;
             }
             let (urgent, urgent_queue) = mpsc::channel(self.bounds.queue_max);
             let (bulk, bulk_queue) = mpsc::channel(self.bounds.queue_max);
             let (heard, hears) = watch::channel(None);
-            self.links.insert(member.node, Link { urgent, bulk, heard });
+            self.links.insert(member.node, Link { address: member.address.clone(), urgent, bulk, heard });
             let task = LinkTask {
                 endpoint: self.endpoint.clone(),
                 config: self.config.clone(),
                 member: member.clone(),
-                cluster: genesis.cluster,
+                cluster,
                 speaker: self.speaker,
                 connect_timeout: self.bounds.connect_timeout,
                 internal: self.internal.clone(),
@@ -184,6 +211,8 @@ enum LinkEnd {
     Broken(String),
     /// The peer does not take this node for a member, which only a person can change.
     Refused(String),
+    /// The two have no protocol version in common, which only a person can change.
+    Unspoken(String),
     /// The peer has just shown that it is there, as another process: try again at once.
     Restarted,
 }
@@ -199,11 +228,12 @@ impl LinkTask {
         let mut last_reason = String::new();
         loop {
             let started = tokio::time::Instant::now();
-            let (reason, refused) = match self.serve(&mut urgent, &mut bulk, &mut heard).await {
+            let (reason, advice) = match self.serve(&mut urgent, &mut bulk, &mut heard).await {
                 LinkEnd::Stopped => return,
                 LinkEnd::Restarted => continue,
-                LinkEnd::Broken(reason) => (reason, false),
-                LinkEnd::Refused(reason) => (reason, true),
+                LinkEnd::Broken(reason) => (reason, None),
+                LinkEnd::Refused(reason) => (reason, Some(COMPARE)),
+                LinkEnd::Unspoken(reason) => (reason, Some(UPGRADE)),
             };
             if started.elapsed() >= GOOD_LINK {
                 pause = BACKOFF_MIN;
@@ -212,7 +242,7 @@ impl LinkTask {
             if reason == last_reason {
                 tracing::debug!(peer = %self.member.name, %reason, "no link to peer");
             } else {
-                self.complain(&reason, refused);
+                self.complain(&reason, advice);
                 last_reason = reason;
             }
             // Jitter keeps nodes that lost each other at one moment from meeting in lockstep.
@@ -221,15 +251,17 @@ impl LinkTask {
                 Ok(()) = heard.changed() => {}
                 () = self.stopping() => return,
             }
+            // Nobody sends there any more.
+            if urgent.is_closed() && bulk.is_closed() {
+                return;
+            }
             pause = (pause * 2).min(BACKOFF_MAX);
         }
     }
 
-    fn complain(&self, reason: &str, refused: bool) {
+    fn complain(&self, reason: &str, advice: Option<&str>) {
         let (peer, address) = (&self.member.name, &self.member.address);
-        if refused {
-            let advice = "one of the two runs on another member's data directory or address, or in another cluster; \
-                          compare --data, --name and --advertise of both with what `norn nodes` says elsewhere";
+        if let Some(advice) = advice {
             tracing::error!(%peer, %address, reason, advice, "the peer refuses this node");
         } else {
             tracing::info!(%peer, %address, reason, "no link to peer");
@@ -254,7 +286,7 @@ impl LinkTask {
             Ok(()) = heard.changed() => return LinkEnd::Restarted,
             () = self.stopping() => return LinkEnd::Stopped,
         };
-        let (connection, urgent_stream, bulk_stream) = match connected {
+        let (connection, version, urgent_stream, bulk_stream) = match connected {
             Ok(Ok(open)) => open,
             Ok(Err(end)) => return end,
             Err(_) => return LinkEnd::Broken("no answer in time".to_owned()),
@@ -265,8 +297,8 @@ impl LinkTask {
                 self.metrics.add(Counter::PeerDropped, 1);
             }
         }
-        tracing::debug!(peer = %self.member.name, "link to peer is up");
-        if self.internal.send(Internal::PeerConnected { peer: self.member.node }).await.is_err() {
+        tracing::debug!(peer = %self.member.name, version, "link to peer is up");
+        if self.internal.send(Internal::PeerConnected { peer: self.member.node, version }).await.is_err() {
             return LinkEnd::Stopped;
         }
         let end = tokio::select! {
@@ -274,8 +306,8 @@ impl LinkTask {
             reason = connection.closed() => broken(&connection, reason.to_string()),
             () = restarted(heard) => LinkEnd::Restarted,
             written = async { tokio::try_join!(
-                write_messages(urgent_stream, urgent, &self.metrics),
-                write_messages(bulk_stream, bulk, &self.metrics),
+                write_messages(urgent_stream, version, urgent, &self.metrics),
+                write_messages(bulk_stream, version, bulk, &self.metrics),
             ) } => match written {
                 Ok(((), ())) => LinkEnd::Stopped,
                 Err(error) => broken(&connection, error),
@@ -285,7 +317,7 @@ impl LinkTask {
         end
     }
 
-    async fn connect(&self) -> Result<(Connection, SendStream, SendStream), LinkEnd> {
+    async fn connect(&self) -> Result<(Connection, u8, SendStream, SendStream), LinkEnd> {
         let failed = |error: &dyn std::fmt::Display| LinkEnd::Broken(error.to_string());
         let address = resolve(&self.member.address).await.map_err(|error| failed(&error))?;
         // The name, not the host: whoever answers there must be the very member, wherever it runs.
@@ -293,15 +325,20 @@ impl LinkTask {
         let connecting =
             self.endpoint.connect_with(self.config.clone(), address, &name).map_err(|error| failed(&error))?;
         let connection = connecting.await.map_err(|error| failed(&error))?;
-        let urgent = self.open(&connection, Class::Urgent).await.map_err(|reason| broken(&connection, reason))?;
-        let bulk = self.open(&connection, Class::Bulk).await.map_err(|reason| broken(&connection, reason))?;
-        Ok((connection, urgent, bulk))
+        let version =
+            Versions::of_connection(&connection).ok_or_else(|| failed(&"the handshake settled no protocol version"))?;
+        let open = async |class| self.open(&connection, version, class).await;
+        let urgent = open(Class::Urgent).await.map_err(|reason| broken(&connection, reason))?;
+        let bulk = open(Class::Bulk).await.map_err(|reason| broken(&connection, reason))?;
+        Ok((connection, version, urgent, bulk))
     }
 
-    async fn open(&self, connection: &Connection, class: Class) -> Result<SendStream, String> {
+    async fn open(&self, connection: &Connection, version: u8, class: Class) -> Result<SendStream, String> {
         let mut stream = connection.open_uni().await.map_err(|error| error.to_string())?;
+        let Versions { oldest, newest } = self.speaker.speaks;
         let hello = PeerHello {
-            version: PROTOCOL_VERSION,
+            version: oldest,
+            newest: (newest > oldest).then_some(newest),
             features: FEATURES,
             cluster: self.cluster,
             from: self.speaker.node,
@@ -313,7 +350,7 @@ impl LinkTask {
             stream.set_priority(1).map_err(|error| error.to_string())?;
         }
         let mut bytes = Vec::new();
-        encode_named(&mut bytes, Kind::PeerHello, 0, &hello);
+        encode_named(&mut bytes, version, Kind::PeerHello, 0, &hello);
         stream.write_all(&bytes).await.map_err(|error| error.to_string())?;
         Ok(stream)
     }
@@ -326,6 +363,9 @@ fn broken(connection: &Connection, reason: String) -> LinkEnd {
             if [CloseCode::Identity, CloseCode::Cluster].map(VarInt::from).contains(&close.error_code) =>
         {
             LinkEnd::Refused(String::from_utf8_lossy(&close.reason).into_owned())
+        }
+        Some(ConnectionError::ApplicationClosed(close)) if close.error_code == CloseCode::Version.into() => {
+            LinkEnd::Unspoken(String::from_utf8_lossy(&close.reason).into_owned())
         }
         _ => LinkEnd::Broken(reason),
     }
@@ -347,16 +387,17 @@ async fn restarted(heard: &mut watch::Receiver<Option<u64>>) {
 /// Writes messages until the queue is closed and empty. Everything that waits goes out in one write.
 async fn write_messages(
     mut stream: SendStream,
+    version: u8,
     queue: &mut mpsc::Receiver<PeerMessage>,
     metrics: &Metrics,
 ) -> Result<(), String> {
     let mut bytes = Vec::with_capacity(4 << 10);
     while let Some(first) = queue.recv().await {
-        append(&mut bytes, &first, metrics);
+        append(&mut bytes, version, &first, metrics);
         while bytes.len() < WRITE_BYTES
             && let Ok(message) = queue.try_recv()
         {
-            append(&mut bytes, &message, metrics);
+            append(&mut bytes, version, &message, metrics);
         }
         stream.write_all(&bytes).await.map_err(|error| error.to_string())?;
         bytes.clear();
@@ -367,9 +408,13 @@ async fn write_messages(
     stream.stopped().await.map(|_| ()).map_err(|error| error.to_string())
 }
 
-fn append(bytes: &mut Vec<u8>, message: &PeerMessage, metrics: &Metrics) {
+fn append(bytes: &mut Vec<u8>, version: u8, message: &PeerMessage, metrics: &Metrics) {
+    // Said while the core still took the peer for the newer one that it was before its start.
+    if message.version() > version {
+        return metrics.add(Counter::PeerDropped, 1);
+    }
     let start = bytes.len();
-    encode_compact(bytes, Kind::Peer, 0, message);
+    encode_compact(bytes, version, Kind::Peer, 0, message);
     // The receiver would take it for an attack and close the link.
     if bytes.len() - start > PEER_FRAME_BYTES_MAX + HEADER_BYTES {
         tracing::error!(message = message.name(), bytes = bytes.len() - start, "message is too large for a frame");

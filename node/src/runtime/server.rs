@@ -22,7 +22,7 @@ use crate::storage::disk::{Disk, DiskError};
 use crate::storage::scrub::{ScrubPace, Scrubbed};
 use crate::storage::{Identity, Log, LogError, Saved, Upkeep, WITHOUT_A_COPY};
 use norn_client::wire::response::Identity as NodeIdentity;
-use norn_client::wire::{NodeId, Request, Response};
+use norn_client::wire::{NodeId, Request, Response, Versions};
 use quinn::Endpoint;
 use std::io;
 use std::net::SocketAddr;
@@ -189,7 +189,8 @@ impl Server {
     ) -> Result<Server, StartError> {
         let credentials = Credentials::load(&settings.certificates)?;
         check_certificate(&credentials, &settings.name)?;
-        let (endpoint, address) = bind(&settings.listen, &credentials).await?;
+        let speaks = Versions::up_to(settings.core.protocol_version_max);
+        let (endpoint, address) = bind(&settings.listen, &credentials, speaks).await?;
         let advertised = match &settings.advertise {
             Some(advertised) => advertised.clone(),
             None if address.ip().is_unspecified() => return Err(StartError::Advertise(address)),
@@ -214,11 +215,11 @@ impl Server {
         let pace = ScrubPace::new(settings.scrub_bytes_per_second, SCRUB_REST_US);
         let store = Store::start(LogJournal(log), settings.store, pace, Arc::clone(&metrics), report);
         let store = store.map_err(StartError::Thread)?;
-        let (genesis, genesis_seen) = watch::channel(None);
+        let (belonging, belonging_seen) = watch::channel(None);
         let peers = Peers::new(
             endpoint.clone(),
-            peer_config(&credentials)?,
-            Speaker { node: identity, process: rand::random() },
+            peer_config(&credentials, speaks)?,
+            Speaker { node: identity, process: rand::random(), speaks },
             settings.links,
             inputs.internal.clone(),
             Arc::clone(&metrics),
@@ -232,12 +233,13 @@ impl Server {
             loader,
             archive,
             peers,
-            genesis,
+            belonging,
             metrics: Arc::clone(&metrics),
             internal: internal_queue,
             external: external_queue,
         };
-        let listener = Listener::new(identity, inputs.clone(), genesis_seen, Arc::clone(&metrics), settings.listener);
+        let listener =
+            Listener::new((identity, speaks), inputs.clone(), belonging_seen, Arc::clone(&metrics), settings.listener);
         let reports = Arc::clone(&metrics);
         Ok(Server {
             address,
@@ -362,7 +364,7 @@ fn check_member(node: &Node, identity: &Identity, certificate: &str, data: &Path
     let Some(genesis) = node.genesis() else {
         return Ok(());
     };
-    match genesis.members.iter().find(|member| member.node == identity.node) {
+    match node.roster().members.values().find(|member| member.node == identity.node) {
         Some(member) if member.name != certificate => Err(StartError::Member {
             data: data.display().to_string(),
             cluster: genesis.name.clone(),
@@ -373,10 +375,10 @@ fn check_member(node: &Node, identity: &Identity, certificate: &str, data: &Path
     }
 }
 
-async fn bind(listen: &str, credentials: &Credentials) -> Result<(Endpoint, SocketAddr), StartError> {
+async fn bind(listen: &str, credentials: &Credentials, speaks: Versions) -> Result<(Endpoint, SocketAddr), StartError> {
     let failed = |error| StartError::Listen(listen.to_owned(), error);
     let address = resolve(listen).await.map_err(failed)?;
-    let config = server_config(credentials)?;
+    let config = server_config(credentials, speaks)?;
     let endpoint = endpoint(address, Some(config)).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => StartError::AddressInUse(address),
         _ => failed(error),

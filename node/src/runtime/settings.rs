@@ -8,7 +8,7 @@ use crate::runtime::listener::ListenerBounds;
 use crate::runtime::peers::LinkBounds;
 use crate::runtime::store::StoreBounds;
 use crate::storage::{LogConfig, NoSyncPolicy, SyncPolicy};
-use norn_client::wire::QueueName;
+use norn_client::wire::{QueueName, Versions};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
@@ -117,6 +117,14 @@ pub const DEFINITIONS: &[Definition] = &[
         "86400000",
         "for how long it is noted what a node that is away lacks; all else is kept until others have it",
     ),
+    number("revert_after_ms", 500, 1 << 40, "30000", "a move of a partition that stands still for so long is given up"),
+    number(
+        "exile_ttl_ms",
+        1_000,
+        1 << 50,
+        "604800000",
+        "a node that is away after its partition moved is not waited for any longer than this",
+    ),
     number("segment_bytes", 1 << 20, 2 << 30, "67108864", "bytes of records at which a segment of the log is full"),
     number(
         "compact_bytes",
@@ -155,6 +163,13 @@ pub const DEFINITIONS: &[Definition] = &[
     number("connect_timeout_ms", 100, 60_000, "1000", "how long an attempt to connect to a peer may take"),
     number("connections_max", 4, 65_536, "1024", "connections of clients"),
     number("frame_timeout_ms", 100, 600_000, "30000", "from the first to the last byte of a frame"),
+    number(
+        "protocol_version_max",
+        Versions::SPOKEN.oldest as u64,
+        Versions::SPOKEN.newest as u64,
+        "3",
+        "newest protocol version offered; what came later rests until this is raised",
+    ),
     number("frame_memory_bytes", 128 << 20, 64 << 30, "268435456", "memory for large frames while they are read"),
 ];
 
@@ -415,7 +430,10 @@ impl Effective {
             forget_after_ms: self.number("forget_after_ms"),
             hints_bytes_max: self.number("hints_bytes_max"),
             hint_ttl_ms: self.number("hint_ttl_ms"),
+            revert_after_ms: self.number("revert_after_ms"),
+            exile_ttl_ms: self.number("exile_ttl_ms"),
             archives: !self.text("archive").is_empty(),
+            protocol_version_max: u8::try_from(self.number("protocol_version_max")).expect("it was checked"),
             #[cfg(feature = "mutants")]
             mutant: None,
         };

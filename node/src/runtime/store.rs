@@ -176,9 +176,11 @@ fn weight_bytes(record: &Record) -> usize {
         | Record::Boot { .. }
         | Record::Unanswered { .. }
         | Record::Genesis(_)
+        | Record::Roster(_)
         | Record::Mark { .. }
         | Record::Vote { .. }
         | Record::Wound { .. }
+        | Record::Left { .. }
         | Record::Retired { .. }
         | Record::End { .. } => base,
     }

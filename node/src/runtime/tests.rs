@@ -14,9 +14,9 @@ use crate::runtime::server::{Readiness, Server, StartError};
 use crate::runtime::settings::{Effective, Settings};
 use crate::runtime::tls::Credentials;
 use crate::runtime::transport::{CloseCode, client_config, endpoint};
-use norn_client::wire::codec::{HEADER_BYTES, Kind, PROTOCOL_VERSION, encode_compact, encode_named};
+use norn_client::wire::codec::{HEADER_BYTES, Kind, encode_compact, encode_named};
 use norn_client::wire::response::{Genesis, Identity, Member};
-use norn_client::wire::{ClusterId, NodeId, Request, Response};
+use norn_client::wire::{ClusterId, NodeId, Request, Response, Versions};
 use quinn::{Connection, ConnectionError};
 use rustls::AlertDescription;
 use rustls::pki_types::CertificateDer;
@@ -27,6 +27,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(10);
+const NEWEST: u8 = Versions::SPOKEN.newest;
 
 /// Authority with nodes `n1` and `n2` and the client `c`.
 fn authority() -> TempDir {
@@ -171,7 +172,7 @@ async fn refusal_without_certificate(cluster: &Cluster, server: &Server) -> Aler
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    crypto.alpn_protocols = vec![norn_client::wire::codec::ALPN.to_vec()];
+    crypto.alpn_protocols = vec![b"norn/1".to_vec()];
     let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(crypto).unwrap();
     let config = quinn::ClientConfig::new(Arc::new(crypto));
     let endpoint = endpoint("127.0.0.1:0".parse().unwrap(), None).unwrap();
@@ -212,7 +213,8 @@ async fn a_peer_must_be_who_it_claims_to_be() {
     let me = answers(&cluster, &server).await;
     let other = Identity { node: NodeId(2), name: "n2".into(), ..me.clone() };
     let good = PeerHello {
-        version: PROTOCOL_VERSION,
+        version: Versions::SPOKEN.oldest,
+        newest: Some(NEWEST),
         features: FEATURES,
         cluster: ClusterId(7),
         from: other.node,
@@ -224,7 +226,7 @@ async fn a_peer_must_be_who_it_claims_to_be() {
         let connection = cluster.connect(&server, role, name).await;
         let mut stream = connection.open_uni().await.unwrap();
         let mut bytes = Vec::new();
-        encode_named(&mut bytes, Kind::PeerHello, 0, hello);
+        encode_named(&mut bytes, NEWEST, Kind::PeerHello, 0, hello);
         stream.write_all(&bytes).await.unwrap();
         close_code(&connection).await
     };
@@ -242,16 +244,18 @@ async fn a_peer_must_be_who_it_claims_to_be() {
     assert_eq!(refused(Role::Node, "n2", &misled).await, identity, "meant for another node");
     let elsewhere = PeerHello { cluster: ClusterId(8), ..good.clone() };
     assert_eq!(refused(Role::Node, "n2", &elsewhere).await, CloseCode::Cluster as u64);
-    let newer = PeerHello { version: PROTOCOL_VERSION + 1, ..good.clone() };
-    assert_eq!(refused(Role::Node, "n2", &newer).await, CloseCode::Frame as u64);
+    let newer = PeerHello { version: NEWEST + 1, newest: Some(NEWEST + 3), ..good.clone() };
+    assert_eq!(refused(Role::Node, "n2", &newer).await, CloseCode::Version as u64);
+    let older = PeerHello { version: 1, newest: None, ..good.clone() };
+    assert_eq!(refused(Role::Node, "n2", &older).await, CloseCode::Version as u64);
 
     // And the right one gets through.
     let connection = cluster.connect(&server, Role::Node, "n2").await;
     let mut stream = connection.open_uni().await.unwrap();
     let mut bytes = Vec::new();
-    encode_named(&mut bytes, Kind::PeerHello, 0, &good);
+    encode_named(&mut bytes, NEWEST, Kind::PeerHello, 0, &good);
     let message: PeerMessage = Message::CountAsk { ask: 1, queue: None };
-    encode_compact(&mut bytes, Kind::Peer, 0, &message);
+    encode_compact(&mut bytes, NEWEST, Kind::Peer, 0, &message);
     stream.write_all(&bytes).await.unwrap();
     stream.finish().unwrap();
     stream.stopped().await.unwrap();
@@ -292,6 +296,52 @@ async fn two_nodes_link_up_and_find_each_other_again() {
     assert!(first.serving().await);
     first.shutdown().await;
     second.shutdown().await;
+}
+
+/// Two nodes speak the newest version that both offer, and find a new one when one of them is started again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_has_the_newest_version_of_both() {
+    let oldest = Versions::SPOKEN.oldest;
+    let held: &[(&str, &str)] = &[("protocol_version_max", &oldest.to_string())];
+    let cluster = Cluster::new();
+    let first = cluster.start("n1", &[]).await;
+    let second = cluster.start("n2", held).await;
+    let (one, two) = (answers(&cluster, &first).await, answers(&cluster, &second).await);
+    let founding = genesis(&[(&one, &one.address), (&two, &two.address)]);
+    for server in [&first, &second] {
+        let init = Request::Initialize(Box::new(founding.clone()));
+        cluster.caller().call(&server.address().to_string(), &init).await.unwrap();
+    }
+    shows(&cluster, &first, &[("n1", NEWEST), ("n2", oldest)]).await;
+    shows(&cluster, &second, &[("n1", oldest), ("n2", oldest)]).await;
+    let address = second.address().to_string();
+    second.shutdown().await;
+    let second = cluster.start("n2", &[("listen", &address)]).await;
+    shows(&cluster, &first, &[("n1", NEWEST), ("n2", NEWEST)]).await;
+    shows(&cluster, &second, &[("n1", NEWEST), ("n2", NEWEST)]).await;
+    assert_eq!(first.metrics().get(Counter::FramesRefused) + second.metrics().get(Counter::FramesRefused), 0);
+    first.shutdown().await;
+    second.shutdown().await;
+}
+
+/// Waits until a node, heard by the others, shows these versions.
+async fn shows(cluster: &Cluster, server: &Server, versions: &[(&str, u8)]) {
+    let address = server.address().to_string();
+    let poll = async {
+        loop {
+            let Response::Nodes(mut nodes) = cluster.caller().call(&address, &Request::Nodes).await.unwrap() else {
+                panic!("nodes were asked for");
+            };
+            nodes.sort_by(|one, other| one.name.cmp(&other.name));
+            let shown: Vec<_> =
+                nodes.iter().map(|node| (node.name.as_str(), node.version.unwrap_or_default())).collect();
+            if shown == versions && nodes.iter().all(|node| node.alive) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, poll).await.expect("it comes in time");
 }
 
 /// A node whose log belongs to another member would be refused by everybody, and says so itself.
@@ -395,7 +445,7 @@ async fn what_is_no_frame_ends_its_own_connection_only() {
     let cluster = Cluster::new();
     let server = cluster.start("n1", &[("frame_timeout_ms", "200")]).await;
     let mut whole = Vec::new();
-    encode_named(&mut whole, Kind::Request, 1, &Request::Identify);
+    encode_named(&mut whole, NEWEST, Kind::Request, 1, &Request::Identify);
     let damaged = |place: usize, value: u8| {
         let mut bytes = whole.clone();
         bytes[place] = value;
@@ -404,7 +454,7 @@ async fn what_is_no_frame_ends_its_own_connection_only() {
     let mut oversized = whole.clone();
     oversized[..4].copy_from_slice(&u32::try_from(FRAME_BYTES_MAX + 1).unwrap().to_be_bytes());
     let mut hello = Vec::new();
-    encode_named(&mut hello, Kind::PeerHello, 0, &());
+    encode_named(&mut hello, NEWEST, Kind::PeerHello, 0, &());
     let (frame, slow) = (CloseCode::Frame as u64, CloseCode::Slow as u64);
     let attacks: Vec<(&str, Vec<u8>, u64)> = vec![
         ("another protocol", b"GET / HTTP/1.1\r\nHost: norn\r\n\r\n".to_vec(), frame),
@@ -443,7 +493,7 @@ async fn slow_and_silent_clients_hold_nobody_up() {
     let slow = cluster.connect(&server, Role::Client, "c").await;
     let (mut send, _receive) = slow.open_bi().await.unwrap();
     let mut bytes = Vec::new();
-    encode_named(&mut bytes, Kind::Request, 1, &Request::Hello { name: "x".repeat(1_000) });
+    encode_named(&mut bytes, NEWEST, Kind::Request, 1, &Request::Hello { name: "x".repeat(1_000) });
     let drip = async {
         for byte in &bytes {
             if send.write_all(&[*byte]).await.is_err() {
@@ -495,13 +545,13 @@ async fn many_requests_on_one_stream_are_all_answered() {
     let write = async move {
         let mut bytes = Vec::new();
         for number in 0..count {
-            encode_named(&mut bytes, Kind::Request, number, &Request::Identify);
+            encode_named(&mut bytes, NEWEST, Kind::Request, number, &Request::Identify);
         }
         send.write_all(&bytes).await.unwrap();
         send.finish().unwrap();
     };
     let read = async {
-        let mut frames = FrameReader::new(receive, FRAME_BYTES_MAX, PATIENCE, Budget::new(FRAME_BYTES_MAX));
+        let mut frames = FrameReader::new(receive, NEWEST, FRAME_BYTES_MAX, PATIENCE, Budget::new(FRAME_BYTES_MAX));
         let mut seen = std::collections::BTreeSet::new();
         while let Some((header, body)) = frames.next().await.unwrap() {
             let response: Response = norn_client::wire::codec::decode_body(&header, body).unwrap();

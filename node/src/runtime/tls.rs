@@ -2,7 +2,7 @@
 
 use crate::protocol::Principal;
 use crate::runtime::certificates::{CLIENT_SUFFIX, CertificateFiles, NODE_SUFFIX, check_name};
-use norn_client::wire::codec::ALPN;
+use norn_client::wire::Versions;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
@@ -59,8 +59,9 @@ impl Credentials {
         Ok(roots)
     }
 
-    /// The server's side: a client without a certificate of the authority does not get past the handshake.
-    pub fn server_crypto(&self) -> Result<Arc<QuicServerConfig>, TlsError> {
+    /// The server's side, with the protocol versions that it takes: a client without a certificate of the authority does not
+    /// get past the handshake.
+    pub fn server_crypto(&self, speaks: Versions) -> Result<Arc<QuicServerConfig>, TlsError> {
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(self.roots()?), provider())
             .build()
             .map_err(|error| TlsError::Authority(error.to_string()))?;
@@ -68,18 +69,18 @@ impl Credentials {
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_client_cert_verifier(verifier)
             .with_single_cert(self.chain.clone(), self.key.clone_key())?;
-        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.alpn_protocols = speaks.protocols();
         let crypto = QuicServerConfig::try_from(config).map_err(|error| TlsError::Authority(error.to_string()))?;
         Ok(Arc::new(crypto))
     }
 
-    /// The client's side.
-    pub fn client_crypto(&self) -> Result<Arc<QuicClientConfig>, TlsError> {
+    /// The client's side, with the protocol versions that it offers.
+    pub fn client_crypto(&self, speaks: Versions) -> Result<Arc<QuicClientConfig>, TlsError> {
         let mut config = rustls::ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_root_certificates(self.roots()?)
             .with_client_auth_cert(self.chain.clone(), self.key.clone_key())?;
-        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.alpn_protocols = speaks.protocols();
         let crypto = QuicClientConfig::try_from(config).map_err(|error| TlsError::Authority(error.to_string()))?;
         Ok(Arc::new(crypto))
     }

@@ -1,6 +1,7 @@
 //! The QUIC endpoint and its settings.
 
 use crate::runtime::tls::{Credentials, TlsError};
+use norn_client::wire::Versions;
 use quinn::{ClientConfig, Endpoint, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
@@ -50,6 +51,8 @@ pub enum CloseCode {
     Slow = 6,
     /// The node has no cluster yet; try again.
     NotYet = 7,
+    /// There is no protocol version that both sides speak.
+    Version = 8,
 }
 
 impl From<CloseCode> for VarInt {
@@ -75,8 +78,8 @@ fn transport(idle_timeout: Duration, keep_alive: Duration) -> Arc<TransportConfi
 }
 
 /// Settings of connections that come in.
-pub fn server_config(credentials: &Credentials) -> Result<ServerConfig, TlsError> {
-    let mut config = ServerConfig::with_crypto(credentials.server_crypto()?);
+pub fn server_config(credentials: &Credentials, speaks: Versions) -> Result<ServerConfig, TlsError> {
+    let mut config = ServerConfig::with_crypto(credentials.server_crypto(speaks)?);
     // Nodes and their clients do not wander between networks.
     config.migration(false).transport_config(transport(IDLE_TIMEOUT, KEEP_ALIVE));
     Ok(config)
@@ -84,14 +87,14 @@ pub fn server_config(credentials: &Credentials) -> Result<ServerConfig, TlsError
 
 /// Settings of a client's connections.
 pub fn client_config(credentials: &Credentials) -> Result<ClientConfig, TlsError> {
-    let mut config = ClientConfig::new(credentials.client_crypto()?);
+    let mut config = ClientConfig::new(credentials.client_crypto(Versions::SPOKEN)?);
     config.transport_config(transport(IDLE_TIMEOUT, KEEP_ALIVE));
     Ok(config)
 }
 
 /// Settings of links to peers.
-pub fn peer_config(credentials: &Credentials) -> Result<ClientConfig, TlsError> {
-    let mut config = ClientConfig::new(credentials.client_crypto()?);
+pub fn peer_config(credentials: &Credentials, speaks: Versions) -> Result<ClientConfig, TlsError> {
+    let mut config = ClientConfig::new(credentials.client_crypto(speaks)?);
     config.transport_config(transport(PEER_IDLE_TIMEOUT, PEER_KEEP_ALIVE));
     Ok(config)
 }

@@ -81,11 +81,13 @@ impl Unsynced {
             | Record::Boot { .. }
             | Record::Unanswered { .. }
             | Record::Genesis(_)
+            | Record::Roster(_)
             | Record::Mark { .. }
             | Record::Vote { .. }
             | Record::Install { .. }
             | Record::Ops { .. }
             | Record::Wound { .. }
+            | Record::Left { .. }
             | Record::Forgot { .. }
             | Record::Hint { .. }
             | Record::Retired { .. }

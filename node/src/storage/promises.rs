@@ -67,9 +67,11 @@ fn rank(record: &Record) -> Option<u8> {
         | Record::Facts { .. }
         | Record::Forgot { .. }
         | Record::Wound { .. }
+        | Record::Left { .. }
         | Record::Hint { .. }
         | Record::Owed { .. }
         | Record::Handed { .. }
+        | Record::Roster(_)
         | Record::Retired { .. }
         | Record::End { .. } => None,
     }

@@ -9,8 +9,8 @@ pub(crate) const MAGIC: [u8; 8] = *b"NORN-WAL";
 /// First bytes of every snapshot.
 pub(crate) const SNAPSHOT_MAGIC: [u8; 8] = *b"NORN-SNP";
 /// Version of the header and of frames.
-pub(crate) const FORMAT_VERSION: u16 = 3;
-/// The oldest format that is read: in it no segment says promises again.
+pub(crate) const FORMAT_VERSION: u16 = 4;
+/// The oldest format that is read: in it no segment says promises again. In 3 no table says who holds its partition.
 pub(crate) const FORMAT_VERSION_MIN: u16 = 2;
 /// Bytes of a header: a sector of its own, so that no write of a head comes near it.
 pub(crate) const HEADER_BYTES: usize = 512;

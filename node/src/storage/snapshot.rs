@@ -144,7 +144,8 @@ impl Writer {
         }
         let place = self.places.last_mut().expect("just added");
         match record {
-            Record::Wound { .. } => place.wound = self.next_ordinal,
+            // It stands for what a wound says: that the replica has nothing.
+            Record::Wound { .. } | Record::Left { .. } => place.wound = self.next_ordinal,
             Record::Vote { .. } => place.vote = self.next_ordinal,
             Record::Install { .. } => place.table = self.next_ordinal,
             Record::Facts { .. } if place.facts == 0 => place.facts = self.next_ordinal,

@@ -6,7 +6,7 @@ use crate::history::Happening;
 use crate::wire::{encode_peer, encode_response};
 use crate::world::{Event, World};
 use norn_client::wire::response::Standing;
-use norn_client::wire::{NodeId, PartitionId, Response, TaskView};
+use norn_client::wire::{NodeId, PartitionId, Response, TaskView, Versions};
 use norn_node::protocol::task::Wanted;
 use norn_node::protocol::{ClientId, Effect, Event as Input, Observation, PeerMessage, Record, Ticket};
 use norn_node::storage::disk::Disk;
@@ -73,8 +73,8 @@ impl World {
             }
             Effect::Send { to, message } => self.send_peer(node, to, &message),
             Effect::Reply { client, number, response } => self.reply(node, client, number, &response),
-            Effect::Joined { genesis } => {
-                self.line(format_args!("n{node} joined {:?}", genesis.cluster));
+            Effect::Joined { genesis, roster } => {
+                self.line(format_args!("n{node} joined {:?}, version {}", genesis.cluster, roster.version));
                 if let Some(running) = &mut self.nodes[node].running {
                     running.joined = true;
                 }
@@ -83,6 +83,10 @@ impl World {
             Effect::Archive { partition, number, tasks } => {
                 let delay_us = self.randoms.saves.between(0, 100_000);
                 self.schedule_in(delay_us, Event::Archived { node, boot, partition, number, tasks });
+            }
+            // Versions only rise here, so whoever sends could have known.
+            Effect::Observe(Observation::Unspoken { to, message }) => {
+                self.fail("versions", format!("node {node} has {message} for {to}, whose version does not know it"));
             }
             Effect::Observe(observation) => {
                 self.line(format_args!("n{node} {observation:?}"));
@@ -204,7 +208,13 @@ impl World {
         };
         assert_ne!(place, node, "a node does not send to itself");
         let word = self.word_of(node, place, message);
-        let bytes = encode_peer(0, message);
+        let spoken = self.nodes[node].running.as_ref().and_then(|running| running.versions.get(&place)).copied();
+        let version = spoken.unwrap_or(Versions::SPOKEN.oldest);
+        if message.version() > version {
+            let what = message.name();
+            return self.fail("versions", format!("node {node} sends {what} to node {place}, which speaks {version}"));
+        }
+        let bytes = encode_peer(version, 0, message);
         self.line(format_args!("n{node} -> n{place} {} {:016x}", message.name(), xxh3_64(&bytes)));
         let lossy =
             self.options.lost_writes_percent > 0 && !self.healed() && matches!(message, PeerMessage::Write { .. });
@@ -235,7 +245,7 @@ impl World {
         if client.0 >= OPERATOR - self.nodes.len() as u64 {
             return self.operator_answer(node, response);
         }
-        let bytes = encode_response(number, response);
+        let bytes = encode_response(Versions::SPOKEN.oldest, number, response);
         self.send_response(client.0, bytes);
     }
 }
@@ -261,6 +271,13 @@ fn name_of(observation: &Observation) -> &'static str {
         Observation::Wounded { table: true, .. } => "table wounded",
         Observation::Wounded { facts: true, .. } => "facts wounded",
         Observation::Wounded { .. } => "healed",
+        Observation::Seated { .. } => "seat taken",
+        Observation::Left { .. } => "seat left",
+        Observation::CohortChanged { .. } => "cohort changed",
+        Observation::RosterChanged { .. } => "roster changed",
+        Observation::DeclaredGone { .. } => "declared gone",
+        Observation::CohortCommitted { cohort, .. } if cohort.is_joint() => "joint cohort committed",
+        Observation::CohortCommitted { .. } => "cohort committed",
         Observation::BodyLost { .. } => "body lost",
         Observation::Forgotten { .. } => "forgotten",
         Observation::ForgettingHeld { .. } => "forgetting held up",
@@ -278,5 +295,6 @@ fn name_of(observation: &Observation) -> &'static str {
         Observation::DiskSlow { .. } => "slow disk got better",
         Observation::Retired { .. } => "retired",
         Observation::Refused { .. } => "refused",
+        Observation::Unspoken { .. } => "unspoken",
     }
 }

@@ -10,10 +10,11 @@ use crate::clock::{Monotonic, Wall, draw_signed};
 use crate::disk::{Lost, SimDisk};
 use crate::history::Happening;
 use crate::options::Options;
-use crate::wire::decode_peer;
+use crate::wire::{decode_peer, version_of};
 use crate::witnesses::Word;
 use crate::world::{Event, World};
-use norn_client::wire::{NodeId, Request};
+use norn_client::wire::{NodeId, Request, Versions};
+use norn_node::config::Config;
 use norn_node::gauge::DiskGauge;
 use norn_node::protocol::event::Principal;
 use norn_node::protocol::random::Random;
@@ -46,6 +47,8 @@ pub struct Running {
     clients: BTreeSet<u64>,
     requests: BTreeMap<(u64, u64), Request>,
     steps: u64,
+    /// Protocol versions of its links that have come up, by place.
+    pub(crate) versions: BTreeMap<usize, u8>,
 }
 
 enum Waiting {
@@ -79,6 +82,8 @@ pub struct Process {
     pub forgetful: bool,
     /// Records on its disk were spoiled.
     pub flipped: bool,
+    /// The newest protocol version that it offers; its next start may find a newer program.
+    pub protocol_version_max: u8,
     /// Who it is, once drawn.
     pub identity: Option<log::Identity>,
     crashed_us: u64,
@@ -115,6 +120,7 @@ impl Process {
             rate_ppm,
             forgetful: false,
             flipped: false,
+            protocol_version_max: Versions::SPOKEN.newest,
             identity: None,
             crashed_us: 0,
             inbox: VecDeque::new(),
@@ -147,6 +153,7 @@ impl World {
             self.count("sometimes: restart within timeout");
         }
         let seed = self.randoms.identity.bits();
+        self.upgrade(node);
         self.damage(node);
         self.spoil(node);
         self.trouble_disk(node);
@@ -207,12 +214,14 @@ impl World {
             clients: BTreeSet::new(),
             requests: BTreeMap::new(),
             steps: 0,
+            versions: BTreeMap::new(),
         })
     }
 
     pub(crate) fn founding(&self, node: usize, identity: log::Identity) -> Founding {
+        let protocol_version_max = self.nodes[node].protocol_version_max;
         Founding {
-            config: self.options.config(),
+            config: Config { protocol_version_max, ..self.options.config() },
             node: identity.node,
             incarnation: identity.incarnation,
             name: format!("node-{node}"),
@@ -224,7 +233,7 @@ impl World {
     /// Whether a node runs, has nothing to heal, and has all of it on disk.
     pub fn is_whole(&self, node: usize) -> bool {
         let durable = |running: &&Running| running.joined && !running.syncing;
-        let whole = |running: &Running| running.core.inspect().iter().all(|view| view.wound.is_whole());
+        let whole = |running: &Running| running.core.inspect().iter().all(|view| !view.lost);
         self.nodes[node].running.as_ref().filter(durable).is_some_and(whole)
     }
 
@@ -360,6 +369,9 @@ impl World {
     pub fn peer_arrives(&mut self, from: usize, to: usize, bytes: &[u8], word: Option<Word>) {
         let Some(from) = self.nodes[from].identity else { return };
         if self.nodes[to].running.as_ref().is_some_and(|running| running.joined) {
+            if version_of(bytes) > self.nodes[to].protocol_version_max {
+                return self.fail("versions", format!("node {to} is too old for what it is sent"));
+            }
             let (_, message) = decode_peer(bytes);
             self.give_told(to, Input::Peer { from: from.node, message }, word);
         }
@@ -381,9 +393,31 @@ impl World {
         if !up || self.network.is_cut(nodes[0], nodes[1]) || self.network.is_cut(nodes[1], nodes[0]) {
             return;
         }
-        for (node, peer) in [(nodes[0], nodes[1]), (nodes[1], nodes[0])] {
-            let peer = self.nodes[peer].identity.expect("a started node has one").node;
-            self.give(node, Input::PeerConnected { peer });
+        let offered = nodes.map(|node| Versions::up_to(self.nodes[node].protocol_version_max));
+        let version = offered[0].common(offered[1]).expect("all speak the oldest");
+        if offered[0] != offered[1] {
+            self.count("sometimes: link of an old and a new node");
+        }
+        for (node, place) in [(nodes[0], nodes[1]), (nodes[1], nodes[0])] {
+            let peer = self.nodes[place].identity.expect("a started node has one").node;
+            if let Some(running) = &mut self.nodes[node].running {
+                running.versions.insert(place, version);
+            }
+            self.give(node, Input::PeerConnected { peer, version });
+        }
+    }
+
+    /// A start sometimes finds a newer program. The first one is of an empty disk, and upgrades nothing.
+    fn upgrade(&mut self, node: usize) {
+        let healed = self.healed();
+        let process = &mut self.nodes[node];
+        if process.protocol_version_max < Versions::SPOKEN.newest
+            && process.boot > 1
+            && (self.randoms.versions.chance(1, 3) || healed)
+        {
+            process.protocol_version_max = Versions::SPOKEN.newest;
+            self.line(format_args!("n{node} upgraded"));
+            self.count("sometimes: upgraded");
         }
     }
 

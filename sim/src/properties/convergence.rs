@@ -3,6 +3,7 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment, Store};
+use norn_node::protocol::consistent::cohort::Role;
 use norn_node::protocol::task::Task;
 use std::collections::BTreeMap;
 
@@ -31,6 +32,9 @@ pub fn unsettled(stores: &[Store]) -> Option<String> {
                 "partition {partition}: node {} is at {:?}, node {} at {:?}",
                 one.node, one.view.viewstamp, store.node, store.view.viewstamp
             ));
+        }
+        if !store.view.stable || store.view.role.is_some_and(|role| role < Role::Member) {
+            return Some(format!("partition {partition}: node {} still moves: {:?}", store.node, store.view.role));
         }
         if !store.view.wound.is_whole() {
             return Some(format!("partition {partition}: node {} has not healed: {:?}", store.node, store.view.wound));
@@ -71,7 +75,8 @@ mod tests {
 
     fn stores() -> Vec<Store> {
         let task = Task::from_cancel(Cancel { dead: false, reason: String::new(), at_ms: 1 });
-        let view = |leads| ReplicaView { leads, established: leads, ..ReplicaView::default() };
+        let role = Some(Role::Member);
+        let view = |leads| ReplicaView { leads, established: leads, stable: true, role, ..ReplicaView::default() };
         let store = |node, leads| Store { node, view: view(leads), tasks: BTreeMap::from([(id(1), task.clone())]) };
         vec![store(0, true), store(1, false)]
     }
@@ -88,6 +93,8 @@ mod tests {
         assert!(refused(|stores| stores[1].view.content = 1));
         assert!(refused(|stores| stores[1].view.digest = 1));
         assert!(refused(|stores| stores[1].view.wound.facts = true));
+        assert!(refused(|stores| stores[1].view.stable = false));
+        assert!(refused(|stores| stores[1].view.role = Some(Role::Exile)));
         assert!(!refused(|stores| stores[1].view.leads = true), "leading alone is not established");
         assert!(refused(|stores| stores[0].view.leads = false));
         assert!(refused(|stores| {

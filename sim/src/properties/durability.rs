@@ -8,7 +8,7 @@ use super::Property;
 use crate::history::{Fact, Happening, History, Moment, acks_of, acks_wanted, facts_of, writes_of};
 use norn_client::wire::request::{Acks, Request};
 use norn_client::wire::response::{Acked, Guarantee, Response};
-use norn_client::wire::{TaskId, Token};
+use norn_client::wire::{PartitionId, TaskId, Token};
 use norn_node::protocol::consistent::table::{Ended, Op, Table};
 use norn_node::protocol::record::Record;
 use norn_node::protocol::task::Task;
@@ -29,6 +29,10 @@ struct Ghost {
     durable: BTreeSet<Lesson>,
     /// Of these, what the disk has lost since. Whoever acknowledged it did so rightly.
     lost: BTreeSet<Lesson>,
+    /// What it has as a replica, and not only as one that keeps it for others.
+    held: BTreeSet<Lesson>,
+    /// What it dropped when it was cleared.
+    left: BTreeSet<Lesson>,
     /// Of a partition that it does not hold: what it keeps for the members now.
     kept: BTreeSet<Lesson>,
     /// It does not run.
@@ -40,6 +44,20 @@ struct Ghost {
 }
 
 impl Ghost {
+    /// All that it had of a partition it drops.
+    fn leave(&mut self, history: &History, partition: PartitionId) {
+        let stays = |lesson: &Lesson| {
+            let (Lesson::Fact(id, _) | Lesson::Grant(id, _)) = lesson;
+            history.partition(id) != partition
+        };
+        let kept = self.kept.clone();
+        self.left.extend(self.durable.iter().filter(|lesson| !stays(lesson)));
+        self.held.retain(stays);
+        self.durable.retain(|lesson| stays(lesson) || kept.contains(lesson));
+        self.pending.retain(|(_, lesson)| stays(lesson));
+        self.forgotten.retain(|id| history.partition(id) != partition);
+    }
+
     fn learn(&mut self, lesson: Lesson) {
         self.lost.remove(&lesson);
         self.durable.insert(lesson);
@@ -102,18 +120,24 @@ impl Durability {
         self.ghosts.iter().filter(|(_, ghost)| has(ghost)).map(|(node, _)| *node).collect()
     }
 
+    /// Nodes that had it on disk, and have been cleared since.
+    fn left_with(&self, lesson: Lesson) -> usize {
+        let had = |ghost: &&Ghost| ghost.left.contains(&lesson) || ghost.left.contains(&swallowing(lesson));
+        self.ghosts.values().filter(had).count()
+    }
+
     fn majority(&self, history: &History, id: &TaskId, lesson: Lesson) -> Result<(), String> {
         let (holders, cohort) = (self.holders(lesson), history.cohort(history.partition(id)));
-        let count = cohort.iter().filter(|node| holders.contains(node)).count();
         let left = |node: &usize| !self.ghosts[node].lost.contains(&lesson);
-        if 2 * count > cohort.len() && holders.iter().any(left) {
+        let safe = history.is_safe(history.partition(id), |node| holders.contains(&node));
+        if safe && holders.iter().any(left) {
             return Ok(());
         }
         Err(format!("{lesson:?} was confirmed, but of the cohort {cohort:?} only {holders:?} have it on disk"))
     }
 
     fn write(&self, history: &History, request: &Request, lesson: Lesson, acked: &Acked) -> Result<(), String> {
-        let count = self.holders(lesson).len();
+        let count = self.holders(lesson).len() + self.left_with(lesson);
         if count < acked.acks as usize || count == 0 {
             return Err(format!("{lesson:?} was confirmed with {} acks, but {count} disks have it", acked.acks));
         }
@@ -156,8 +180,9 @@ impl Durability {
         let (over, kept) = std::mem::take(&mut ghost.kept).into_iter().partition(is_named);
         ghost.kept = kept;
         let over: BTreeSet<Lesson> = over;
-        ghost.durable.retain(|lesson| !over.contains(lesson));
-        ghost.pending.retain(|(_, lesson)| !over.contains(lesson));
+        let held = &ghost.held;
+        ghost.durable.retain(|lesson| !over.contains(lesson) || held.contains(lesson));
+        ghost.pending.retain(|(_, lesson)| !over.contains(lesson) || held.contains(lesson));
         let orphaned = ghost.orphaned.clone();
         for lesson in over {
             let Lesson::Fact(id, _) = lesson else { continue };
@@ -177,7 +202,9 @@ impl Durability {
         let kept: Vec<Lesson> = ghost.kept.iter().filter(is_named).copied().collect();
         for member in history.cohort(history.partition(&id)) {
             let Some(ghost) = self.ghosts.get(&member).filter(|ghost| !ghost.down) else { continue };
-            let has = |lesson: &Lesson| ghost.durable.contains(lesson) && !ghost.lost.contains(lesson);
+            // What it keeps for others it does not have as one of them.
+            let own = |lesson: &Lesson| member != node || ghost.held.contains(lesson);
+            let has = |lesson: &Lesson| ghost.durable.contains(lesson) && !ghost.lost.contains(lesson) && own(lesson);
             let found = kept.iter().find(|lesson| has(lesson) || has(&swallowing(**lesson)));
             if let Some(lesson) = found.filter(|_| !ghost.forgotten.contains(&id)) {
                 return Err(format!("node {node} gives up {lesson:?} as an orphan, which node {member} has"));
@@ -195,7 +222,7 @@ impl Durability {
             if over
                 || ghost.forgotten.contains(id)
                 || ghost.lost.contains(lesson)
-                || !history.cohort(history.partition(id)).contains(&node) && !ghost.kept.contains(lesson)
+                || !history.had_seat(node, history.partition(id)) && !ghost.kept.contains(lesson)
             {
                 continue;
             }
@@ -223,14 +250,19 @@ impl Property for Durability {
             Happening::Appended { node, ticket, records } => {
                 let ghost = self.ghosts.entry(*node).or_default();
                 for record in *records {
+                    ghost.pending.extend(lessons_of(record).into_iter().map(|lesson| (*ticket, lesson)));
                     if let Record::Forgot { ids, .. } = record {
                         ghost.forgotten.extend(ids);
                     }
-                    if let Record::Hint { .. } = record {
-                        ghost.kept.extend(lessons_of(record));
+                    match record {
+                        Record::Hint { .. } => ghost.kept.extend(lessons_of(record)),
+                        Record::Facts { .. } => ghost.held.extend(lessons_of(record)),
+                        _ => {}
+                    }
+                    if let Record::Left { partition, .. } = record {
+                        ghost.leave(history, *partition);
                     }
                 }
-                ghost.pending.extend(records.iter().flat_map(lessons_of).map(|lesson| (*ticket, lesson)));
                 for record in *records {
                     if let Record::Handed { to: None, ids, .. } = record {
                         self.handed(history, *node, ids)?;
@@ -255,10 +287,15 @@ impl Property for Durability {
                     let lessons = lessons_of(record);
                     lessons.iter().for_each(|lesson| ghost.learn(*lesson));
                     match record {
+                        Record::Left { partition, .. } => ghost.leave(history, *partition),
+                        Record::Forgot { ids, .. } => ghost.forgotten.extend(ids),
                         Record::Hint { .. } => ghost.kept.extend(lessons),
+                        Record::Facts { .. } => ghost.held.extend(lessons),
                         Record::Handed { to: None, ids, .. } => {
                             let named = |lesson: &Lesson| matches!(lesson, Lesson::Fact(id, _) if ids.contains(id));
                             ghost.kept.retain(|lesson| !named(lesson));
+                            let held = &ghost.held;
+                            ghost.durable.retain(|lesson| !named(lesson) || held.contains(lesson));
                         }
                         _ => {}
                     }
@@ -294,7 +331,6 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use norn_client::wire::ClaimId;
-    use norn_client::wire::PartitionId;
     use norn_node::protocol::consistent::Viewstamp;
     use std::sync::Arc;
 

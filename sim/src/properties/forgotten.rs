@@ -9,11 +9,11 @@
 
 use super::Property;
 use crate::history::{Fact, Happening, History, Moment, facts_of};
-use norn_client::wire::{TaskId, TaskView, Token};
-use norn_node::protocol::Ticket;
+use norn_client::wire::{PartitionId, TaskId, TaskView, Token};
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
 use norn_node::protocol::task::Task;
+use norn_node::protocol::{Observation, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a member was told within this time, it may not have been asked for any more.
@@ -45,6 +45,16 @@ pub struct Forgotten {
 }
 
 impl Ghost {
+    /// All that it had of a partition it drops.
+    fn leave(&mut self, history: &History, partition: PartitionId) {
+        let stays = |id: &TaskId| history.partition(id) != partition;
+        self.pending.retain(|(_, id)| stays(id));
+        self.buried.retain(stays);
+        self.forgotten.retain(stays);
+        self.specs.retain(|id, _| stays(id));
+        self.completions.retain(|(id, _), _| stays(id));
+    }
+
     fn know(&mut self, id: TaskId, task: &Task, since_us: u64) {
         if task.spec.is_some() {
             self.specs.entry(id).or_insert(since_us);
@@ -109,6 +119,8 @@ impl Forgotten {
         if facts.iter().any(|fact| matches!(fact, Fact::Completion(_) | Fact::Cancel)) {
             self.ended.insert(id);
         }
+        // An exile forgets what a majority says is forgotten; one of the others may still have it for a while.
+        let counts = at.history.cohort(at.history.partition(&id)).contains(&node);
         let ghost = self.ghosts.entry(node).or_default();
         ghost.know(id, task, time_us);
         if facts.contains(&Fact::Tomb) {
@@ -119,30 +131,23 @@ impl Forgotten {
             if self.buried.insert(id) {
                 self.judge_burial(at, &id)?;
             }
-        } else if task.spec.is_some() && ghost.forgotten.contains(&id) && !ghost.damaged {
+        } else if task.spec.is_some() && ghost.forgotten.contains(&id) && !ghost.damaged && counts {
             return Err(format!("task {id} was forgotten by node {node}, which takes it up again"));
         }
         Ok(())
     }
 
-    fn op(&mut self, history: &History, epoch: u64, op: &Op) -> Result<(), String> {
+    fn op(&mut self, history: &History, op: &Op) -> Result<(), String> {
         match op {
             Op::Forget { ids } => {
+                // Judged where the leader appends it: who follows later may do so in another cohort.
                 for id in ids {
+                    if !self.forgotten.insert(*id) {
+                        continue;
+                    }
                     let buried = |node: &usize| self.ghosts.get(node).is_some_and(|ghost| ghost.buried.contains(id));
                     if let Some(node) = history.cohort(history.partition(id)).into_iter().find(|node| !buried(node)) {
                         return Err(format!("task {id} is forgotten, but node {node} never had its tombstone on disk"));
-                    }
-                    self.forgotten.insert(*id);
-                }
-                Ok(())
-            }
-            Op::Grant { items, .. } => {
-                for (id, number) in items {
-                    let token = Token { epoch, number: *number };
-                    // A replica that lags behind takes up an old grant late.
-                    if self.granted.insert((*id, token)) && self.forgotten.contains(id) {
-                        return Err(format!("task {id} was forgotten, and is granted under {token}"));
                     }
                 }
                 Ok(())
@@ -153,13 +158,16 @@ impl Forgotten {
 
     fn record(&mut self, at: At<'_>, record: &Record) -> Result<(), String> {
         match record {
-            Record::Ops { ops, after, .. } => {
+            Record::Ops { ops, .. } => {
                 for op in ops {
                     tasks_of(op).into_iter().try_for_each(|(id, task)| self.task(at, id, task))?;
-                    self.op(at.history, after.epoch, op)?;
+                    self.op(at.history, op)?;
                 }
             }
             Record::Forgot { ids, .. } => self.ghosts.entry(at.node).or_default().forgotten.extend(ids),
+            Record::Left { partition, .. } => {
+                self.ghosts.entry(at.node).or_default().leave(at.history, *partition);
+            }
             _ => tasks_in(record).into_iter().try_for_each(|(id, task)| self.task(at, id, task))?,
         }
         Ok(())
@@ -204,6 +212,12 @@ impl Property for Forgotten {
                 let at = At { history, time_us: moment.time_us, node: *node, ticket: *ticket };
                 return records.iter().try_for_each(|record| self.record(at, record));
             }
+            // A leader that was left out while it stood still may append what is never committed.
+            Happening::Observed { observation: Observation::Granted { id, token }, .. }
+                if self.granted.insert((*id, *token)) && self.forgotten.contains(id) =>
+            {
+                return Err(format!("task {id} was forgotten, and is granted under {token}"));
+            }
             Happening::Synced { node, ticket } => {
                 let ghost = self.ghosts.entry(*node).or_default();
                 let synced = ghost.pending.partition_point(|(pending, _)| pending <= ticket);
@@ -219,6 +233,9 @@ impl Property for Forgotten {
                 for record in *records {
                     if let Record::Forgot { ids, .. } = record {
                         ghost.forgotten.extend(ids);
+                    }
+                    if let Record::Left { partition, .. } = record {
+                        ghost.leave(history, *partition);
                     }
                     for (id, task) in tasks_in(record) {
                         ghost.know(id, task, moment.time_us);
@@ -242,7 +259,6 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use norn_client::wire::response::{ClaimView, State};
-    use norn_client::wire::{ClaimId, PartitionId};
     use norn_node::protocol::consistent::Viewstamp;
     use norn_node::protocol::task::{Cancel, Completed, Tomb};
     use std::sync::Arc;
@@ -347,9 +363,9 @@ mod tests {
         assert!(appends(&mut bench, 0, forget()).is_err());
         bench.see(Happening::Synced { node: 2, ticket: Ticket(1) }).unwrap();
         assert!(appends(&mut bench, 0, forget()).is_ok());
-        let grant =
-            Op::Grant { claim: ClaimId(1), worker: "w".into(), lease_ms: 1, granted_ms: 1, items: vec![(id(1), 1)] };
-        assert!(appends(&mut bench, 1, op(grant)).is_err(), "it is no more");
+        let observation = Observation::Granted { id: id(1), token: Token { epoch: 1, number: 1 } };
+        let granted = Happening::Observed { node: 1, boot: 1, observation: &observation };
+        assert!(bench.see(granted).is_err(), "it is no more");
     }
 
     #[test]

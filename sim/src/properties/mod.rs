@@ -56,7 +56,6 @@ pub mod check {
     use norn_client::wire::request::{Acks, Claim, NewTask, Request, Spec};
     use norn_client::wire::response::{Acked, Genesis, Granted, Guarantee, Member, Response};
     use norn_client::wire::{ClaimId, ClusterId, Error, NodeId, QueueName, TaskId, Token};
-    use std::collections::BTreeMap;
 
     /// One property with the history it sees.
     pub struct Bench<P> {
@@ -137,7 +136,8 @@ pub mod check {
                 assignment: vec![vec![0, 1, 2]],
             };
             let mut history = History::default();
-            history.found(genesis, (0..3).map(|place| (NodeId(place as u128), place)).collect::<BTreeMap<_, _>>());
+            history.found(genesis);
+            (0..3).for_each(|place| history.place(NodeId(place as u128), place));
             Bench { property: P::default(), history, sequence: 0 }
         }
 

@@ -2,11 +2,15 @@
 
 use super::{Bounded, pack, start};
 use norn_client::wire::codec::{self, Kind};
+use norn_client::wire::membership::{
+    self, Candidate, Changed, ClusterChange, ClusterView, MemberState, Membership, Roster, Settings, Share,
+};
 use norn_client::wire::request::{Acks, NewTask, Request, Spec};
 use norn_client::wire::response::{Acked, Genesis, Granted, Guarantee, LogEntry, Member, Response, Welcome};
 use norn_client::wire::{
     Claim, ClaimId, ClusterId, Completion, Error, ErrorCode, NodeId, PartitionId, QueueName, TaskId, Token,
 };
+use norn_node::protocol::consistent::cohort::{Change, Cohort, Told};
 use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
 use norn_node::protocol::membership::DiskWord;
@@ -15,6 +19,7 @@ use norn_node::protocol::task::Task;
 use norn_node::protocol::{PeerMessage, Record};
 use norn_node::storage::Replay;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const NODE: NodeId = NodeId(0xabc);
@@ -56,6 +61,41 @@ fn genesis() -> Genesis {
         members: (0..3).map(member).collect(),
         assignment: vec![vec![0, 1, 2], vec![1, 2, 0]],
     }
+}
+
+fn candidate() -> Candidate {
+    let (name, address, zone) = ("node-3".into(), "node-3:7400".into(), "there".into());
+    Candidate { cluster: None, node: NodeId(3), incarnation: 1, name, address, zone, weight: 2 }
+}
+
+fn roster() -> Roster {
+    let Candidate { node, incarnation, name, address, zone, weight, .. } = candidate();
+    let member = membership::Member { node, incarnation, name, address, zone, weight, state: MemberState::Leaving };
+    Roster { version: 9, members: BTreeMap::from([(3, member)]) }
+}
+
+fn cluster() -> ClusterView {
+    ClusterView {
+        cluster: ClusterId(0xc1),
+        name: "norn".into(),
+        roster: roster(),
+        voters: vec![NODE, NodeId(3)],
+        leader: NODE,
+        heard: vec![NODE],
+        replicas: 3,
+        settings: Settings::default(),
+        layout: 4,
+        stale: true,
+        shares: BTreeMap::from([(3, Share { come: 1, go: 2, stay: 3 })]),
+        moving: vec![PARTITION],
+        open: 2,
+        unknown: 1,
+    }
+}
+
+fn changed() -> Changed {
+    let membership = Membership { genesis: genesis(), roster: roster() };
+    Changed { already: false, version: 9, view: Box::new(cluster()), membership: Some(Box::new(membership)) }
 }
 
 fn claim() -> Claim {
@@ -164,8 +204,21 @@ fn requests() -> Vec<Request> {
         Request::Renew { items: vec![(id(0), TOKEN)], lease_ms: Some(1_000) },
         Request::Fail { id: id(0), token: TOKEN, reason: "broken".into(), retry_in_ms: 5, invalid: false },
         Request::Status,
+        Request::Arrange { partition: PartitionId(1), nodes: vec![NodeId(1), NodeId(2)] },
         Request::Initialize(Box::new(genesis())),
+        Request::Change { change: Box::new(ClusterChange::Replace { node: NODE, with: candidate() }), dry_run: true },
+        Request::Change { change: Box::new(ClusterChange::Settings { settings: Settings::default() }), dry_run: false },
+        Request::Join(Box::new(Membership { genesis: genesis(), roster: roster() })),
     ]
+}
+
+fn told() -> Box<Told> {
+    let founder = |node| ReplicaId { node: NodeId(node), incarnation: 1 };
+    let founded = Cohort::founded(&[founder(1), founder(2), founder(3)]);
+    let members = founded.members.iter().map(|seat| seat.replica).collect();
+    let admit = Change::Admit { members, next: vec![founder(2), founder(4)] };
+    let cohort = founded.changed(&admit, Viewstamp { epoch: 1, length: 1 }).expect("it fits");
+    Box::new(Told { epoch: 5, cohort })
 }
 
 fn granted() -> Granted {
@@ -192,6 +245,8 @@ fn responses() -> Vec<Response> {
         Response::Claimed { tasks: vec![granted()], unavailable: 1 },
         Response::Renewed(vec![Ok(30_000), Err(error.clone())]),
         Response::Done,
+        Response::Cluster(Box::new(cluster())),
+        Response::Changed(Box::new(changed())),
         Response::Error(error),
     ]
 }
@@ -206,7 +261,7 @@ fn heartbeat() -> Heartbeat {
         wall_ms: 1_700_000_000_000,
         hears: vec![NODE, NodeId(1)],
         leads_version: 4,
-        leads: Some(vec![(PARTITION, 5)]),
+        leads: Some(vec![(PARTITION, 5, VIEWSTAMP)]),
         leads_known: (2, 6),
         commits: vec![(PARTITION, 5, 9)],
         standing: Default::default(),
@@ -217,6 +272,8 @@ fn heartbeat() -> Heartbeat {
         seen_start: 1 << 61,
         remembers: 600,
         remembers_last: 700,
+        offers: Some(3),
+        roster_version: 6,
     }
 }
 
@@ -245,14 +302,19 @@ fn peer_messages() -> Vec<PeerMessage> {
         },
         Step::Want { partition: PARTITION, salt: 5, bucket: 700, after: None, hashes: hashes() },
     ];
-    let word = LogWord { boot: 3, durable: 700 };
+    let word = LogWord { boot: 3, durable: 700, start: 9 };
     vec![
         PeerMessage::Heartbeat(Box::new(heartbeat())),
         PeerMessage::Vote { partition: PARTITION, epoch: 6, candidate: replica, viewstamp: VIEWSTAMP },
         PeerMessage::State { partition: PARTITION, viewstamp: VIEWSTAMP, table: table.clone() },
         PeerMessage::Install { partition: PARTITION, epoch: 6, base: VIEWSTAMP, table: Some(table), digest: [7; 16] },
         PeerMessage::Ops { partition: PARTITION, epoch: 5, first: 9, ops: operations(), commit: 8, digest: [7; 16] },
-        PeerMessage::Write { ask: 1, partition: PARTITION, items: items() },
+        PeerMessage::Write { ask: 1, partition: PARTITION, at: VIEWSTAMP, items: items() },
+        PeerMessage::Route { partition: PARTITION, told: told() },
+        PeerMessage::Outside { partition: PARTITION, told: told() },
+        PeerMessage::Dismiss { partition: PARTITION, at: VIEWSTAMP },
+        PeerMessage::Arrange { partition: PARTITION, nodes: vec![NodeId(1), NodeId(2)] },
+        PeerMessage::RouteAsk { partitions: vec![PARTITION] },
         PeerMessage::Written {
             ask: 1,
             partition: PARTITION,
@@ -260,14 +322,17 @@ fn peer_messages() -> Vec<PeerMessage> {
             boot: 3,
             holes: false,
             outcomes: vec![Outcome::Stored, Outcome::Future],
+            at: VIEWSTAMP,
+            told: Some(told()),
             log: word,
         },
-        PeerMessage::Hint { number: 8, partition: PARTITION, items: items(), forgets: None },
+        PeerMessage::Hint { number: 8, partition: PARTITION, at: VIEWSTAMP, items: items(), forgets: None },
         PeerMessage::Hinted {
             number: 8,
             partition: PARTITION,
             outcomes: vec![Outcome::TooOld],
             boot: 3,
+            at: VIEWSTAMP,
             holes: true,
             log: word,
         },
@@ -293,8 +358,8 @@ pub fn messages() -> Vec<Vec<u8>> {
     fn frame<T: Serialize>(value: &T, kind: Kind) -> Vec<u8> {
         let mut bytes = Vec::new();
         match kind {
-            Kind::Peer | Kind::PeerHello => codec::encode_compact(&mut bytes, kind, 7, value),
-            Kind::Request | Kind::Response => codec::encode_named(&mut bytes, kind, 7, value),
+            Kind::Peer | Kind::PeerHello => codec::encode_compact(&mut bytes, super::VERSION, kind, 7, value),
+            Kind::Request | Kind::Response => codec::encode_named(&mut bytes, super::VERSION, kind, 7, value),
         }
         bytes
     }

@@ -29,11 +29,22 @@ pub(crate) const NOW_MS: u64 = 1_700_000_010_000;
 pub(crate) struct Fake {
     answers: Mutex<VecDeque<Result<Response, Error>>>,
     calls: Mutex<Vec<(Call, Option<Duration>)>>,
+    asked: Mutex<Vec<(String, Request)>>,
 }
 
 impl Fake {
     pub(crate) fn new(answers: impl IntoIterator<Item = Result<Response, Error>>) -> Fake {
-        Fake { answers: Mutex::new(answers.into_iter().collect()), calls: Mutex::default() }
+        Fake { answers: Mutex::new(answers.into_iter().collect()), ..Fake::default() }
+    }
+
+    /// What was asked of single nodes.
+    pub(crate) fn asked(&self) -> Vec<(String, Request)> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    fn answer(&self) -> Result<Response, Error> {
+        let answer = self.answers.lock().unwrap().pop_front();
+        answer.unwrap_or_else(|| Err(Error::new(ErrorCode::Unavailable, "the script has ended")))
     }
 
     pub(crate) fn calls(&self) -> Vec<(Call, Option<Duration>)> {
@@ -44,8 +55,12 @@ impl Fake {
 impl Transport for Fake {
     async fn call(&self, call: Call, timeout: Option<Duration>) -> Result<Response, Error> {
         self.calls.lock().unwrap().push((call, timeout));
-        let answer = self.answers.lock().unwrap().pop_front();
-        answer.unwrap_or_else(|| Err(Error::new(ErrorCode::Unavailable, "the script has ended")))
+        self.answer()
+    }
+
+    async fn ask(&self, address: &str, request: Request) -> Result<Response, Error> {
+        self.asked.lock().unwrap().push((address.to_owned(), request));
+        self.answer()
     }
 }
 
@@ -206,6 +221,7 @@ pub(crate) fn nodes() -> Vec<NodeView> {
         name: format!("n{number}"),
         address: format!("10.0.0.{number}:7400"),
         zone: "a".into(),
+        state: None,
         alive,
         this: number == 1,
         leads: 22,
@@ -214,6 +230,7 @@ pub(crate) fn nodes() -> Vec<NodeView> {
         clock_offset_ms: (number != 1).then_some(-3),
         clock_error_ms: (number != 1).then_some(1),
         round_trip_us: (number != 1).then_some(1_250),
+        version: (number == 1).then_some(3),
     };
     vec![node(1, true), node(2, false)]
 }
@@ -232,6 +249,8 @@ pub(crate) fn partitions() -> Vec<PartitionView> {
         tombstones: Some(2),
         held_up_by: vec![NodeId(2)],
         agreements: vec![Agreement { node: NodeId(2), agreed_ms: Some(12_500), apart: true, differing: Some(7) }],
+        next: vec![NodeId(2), NodeId(3)],
+        leaving: vec![NodeId(4)],
     };
     let lost = PartitionView {
         partition: PartitionId(1),
@@ -243,6 +262,8 @@ pub(crate) fn partitions() -> Vec<PartitionView> {
         tombstones: None,
         held_up_by: Vec::new(),
         agreements: Vec::new(),
+        next: Vec::new(),
+        leaving: Vec::new(),
         ..led.clone()
     };
     vec![led, lost]

@@ -94,21 +94,26 @@ async fn json_of_the_cluster() {
     let (one, two) = (NodeId(1).to_string(), NodeId(2).to_string());
     let nodes = printed("nodes --json", Response::Nodes(nodes())).await;
     let first = format!(
-        "{{\"node\":\"{one}\",\"name\":\"n1\",\"address\":\"10.0.0.1:7400\",\"zone\":\"a\",\"alive\":true,\"this\":true,\
-         \"leads\":22,\"holds\":64,\"clock\":\"good\",\"clock_offset_ms\":null,\"clock_error_ms\":null,\"round_trip_us\":null}}"
+        "{{\"node\":\"{one}\",\"name\":\"n1\",\"address\":\"10.0.0.1:7400\",\"zone\":\"a\",\"state\":null,\"alive\":true,\
+         \"this\":true,\"leads\":22,\"holds\":64,\"clock\":\"good\",\"clock_offset_ms\":null,\"clock_error_ms\":null,\
+         \"round_trip_us\":null,\"version\":3}}"
     );
     assert_eq!((nodes.lines().next(), nodes.lines().count()), (Some(&first[..]), 2));
     let ring = printed("ring --json", Response::Partitions(partitions())).await;
-    let first = format!("{{\"partition\":0,\"cohort\":[\"{one}\",\"{two}\"]}}");
+    let (three, four) = (NodeId(3).to_string(), NodeId(4).to_string());
+    let first = format!(
+        "{{\"partition\":0,\"cohort\":[\"{one}\",\"{two}\"],\"next\":[\"{two}\",\"{three}\"],\"leaving\":[\"{four}\"]}}"
+    );
     assert_eq!((ring.lines().next(), ring.lines().count()), (Some(&first[..]), 2));
     let partitions = printed("partitions --json", Response::Partitions(partitions())).await;
     let cohort = format!("\"cohort\":[\"{one}\",\"{two}\"]");
     let expected = format!(
         "{{\"partition\":0,{cohort},\"leader\":\"{one}\",\"epoch\":7,\"applied\":12,\"tasks\":4,\"claims\":1,\"root\":\"abcd\",\
          \"health\":\"holes\",\"tombstones\":2,\"held_up_by\":[\"{two}\"],\
-         \"agreements\":[{{\"node\":\"{two}\",\"agreed_ms_ago\":12500,\"apart\":true,\"differing\":7}}]}}\n\
+         \"agreements\":[{{\"node\":\"{two}\",\"agreed_ms_ago\":12500,\"apart\":true,\"differing\":7}}],\
+         \"next\":[\"{two}\",\"{three}\"],\"leaving\":[\"{four}\"]}}\n\
          {{\"partition\":1,{cohort},\"leader\":null,\"epoch\":7,\"applied\":12,\"tasks\":null,\"claims\":null,\"root\":null,\
-         \"health\":null,\"tombstones\":null,\"held_up_by\":[],\"agreements\":[]}}\n"
+         \"health\":null,\"tombstones\":null,\"held_up_by\":[],\"agreements\":[],\"next\":[],\"leaving\":[]}}\n"
     );
     assert_eq!(partitions, expected);
     let expected = format!(
@@ -159,7 +164,8 @@ ID2  mail   ready         0       0  10s ago   hello
     let outcome = run("partitions", [Ok(Response::Partitions(partitions())), Ok(Response::Nodes(nodes()))]).await;
     let expected = "\
 PARTITION  LEADER  EPOCH  APPLIED  TASKS  CLAIMS              TOMBS  HEALTH  AGREES                               ROOT  NODES
-        0  n1          7       12      4       1  2, waiting for n2  holes   n2 apart by 7 tasks, agreed 12s ago  abcd  n1 n2
+        0  n1          7       12      4       1  2, waiting for n2  holes   n2 apart by 7 tasks, agreed 12s ago  abcd  n1 n2, \
+        then n2 00000000, left by 00000000
         1  none        7       12      -       -                  -  -       -                                    -     n1 n2
 ";
     assert_eq!(outcome.printed, expected);

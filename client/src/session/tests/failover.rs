@@ -151,25 +151,32 @@ fn a_refused_hello_is_a_failed_endpoint() {
 
 #[test]
 fn a_worker_goes_on_from_a_node_that_finds_nothing_and_sees_little() {
-    let claimed = |unavailable| Response::Claimed { tasks: Vec::new(), unavailable };
-    let (mut bench, number, _) = bench_sent(2, claim(0), 1_000_000);
-    bench.answer(0, number, claimed(0));
-    let outputs = bench.submit(2, claim(0), 1_000_000);
+    let (mut bench, number, _) = bench_sent(2, claim(0), SECOND_US);
+    bench.answer(0, number, nothing(0));
+    let outputs = bench.submit(2, claim(0), SECOND_US);
     let [(0, number, Request::Claim(_))] = sent(&outputs)[..] else {
         panic!("it stays where it sees all: {outputs:?}")
     };
-    let outputs = bench.answer(0, number, claimed(3));
-    assert_eq!(done(&outputs), [(2, Ok(claimed(3)))], "what little the node knew is told");
-    assert_eq!(connects(&bench.submit(3, claim(0), 1_000_000)), [1]);
-    // As long as no other one can be reached, it is better than none; and the other one is tried again.
-    bench.step(Input::Disconnected { endpoint: 1 });
-    let mut claims = bench.outputs.iter().filter_map(|output| match output {
-        Output::Send { endpoint, number, request: Request::Claim(_) } => Some((*endpoint, *number)),
-        _ => None,
-    });
-    let (endpoint, number) = claims.next_back().expect("it went back");
-    assert_eq!(endpoint, 0);
-    bench.now_us += 60_000_000;
-    bench.answer(0, number, claimed(3));
-    assert_eq!(connects(&bench.submit(4, claim(0), 1_000_000)), [1]);
+    let outputs = bench.answer(0, number, nothing(3));
+    assert_eq!(done(&outputs), [(2, Ok(nothing(3)))], "what little the node knew is told");
+    assert_eq!(connects(&outputs), [1]);
+    let outputs = bench.submit(3, claim(0), SECOND_US);
+    let [(0, early, Request::Claim(_))] = sent(&outputs)[..] else {
+        panic!("nothing waits for the other: {outputs:?}")
+    };
+    assert!(sent(&bench.open(1)).is_empty());
+    let outputs = bench.submit(4, claim(0), SECOND_US);
+    let [(1, number, Request::Claim(_))] = sent(&outputs)[..] else { panic!("the other is there: {outputs:?}") };
+    assert_eq!(done(&bench.answer(0, early, nothing(3))), [(3, Ok(nothing(3)))]);
+    bench.answer(1, number, nothing(0));
+    let outputs = bench.submit(5, claim(0), SECOND_US);
+    let [(1, number, Request::Claim(_))] = sent(&outputs)[..] else { panic!("it stays there: {outputs:?}") };
+    // While no other one can be reached, the first is better than none; and the other one is tried again.
+    let outputs = bench.step(Input::Disconnected { endpoint: 1 });
+    let [(0, again, Request::Claim(_))] = sent(&outputs)[..] else { panic!("it goes back: {outputs:?}") };
+    assert!(again > number);
+    assert_eq!(connects(&bench.sleep()), [1]);
+    assert_eq!(done(&bench.answer(0, again, nothing(3))), [(5, Ok(nothing(3)))]);
+    bench.open(1);
+    assert_eq!(sent(&bench.submit(6, claim(0), SECOND_US))[0].0, 1);
 }

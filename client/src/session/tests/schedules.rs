@@ -19,6 +19,37 @@ struct World {
     /// What was sent under each id of a task, to compare with repeats.
     tasks: BTreeMap<TaskId, NewTask>,
     time_ms_last: u64,
+    /// How often another endpoint was tried in the background, and how often the active one changed from ready to ready.
+    searches: u64,
+    moves: u64,
+}
+
+/// Where a session stands with its endpoints.
+#[derive(Debug, Clone, Copy)]
+struct Standing {
+    active: usize,
+    /// The active endpoint is.
+    ready: bool,
+    /// Connections that are being made.
+    tries: usize,
+}
+
+impl Standing {
+    fn of(session: &Session) -> Standing {
+        let links = &session.links;
+        let under_way =
+            |endpoint: &usize| matches!(links.get(*endpoint).link, Link::Connecting { .. } | Link::Greeting { .. });
+        let tries = (0..links.len()).filter(under_way).count();
+        Standing { active: links.active, ready: links.get(links.active).is_ready(), tries }
+    }
+
+    /// Judges a step in which nothing was due and, maybe, a claim was answered.
+    fn judge(self, after: Standing, claimed: bool) -> Result<(), String> {
+        let stayed = self.ready && after.ready && self.active == after.active;
+        let early = claimed && self.ready && !after.ready;
+        ensure(!early, || format!("left before the other is ready: {self:?}, {after:?}"))?;
+        ensure(!stayed || after.tries <= self.tries.max(1), || format!("searches twice at once: {self:?}, {after:?}"))
+    }
 }
 
 impl World {
@@ -37,6 +68,8 @@ impl World {
             answers: BTreeMap::new(),
             tasks: BTreeMap::new(),
             time_ms_last: 0,
+            searches: 0,
+            moves: 0,
         }
     }
 
@@ -44,8 +77,22 @@ impl World {
         use std::fmt::Write;
         let mut outputs = Vec::new();
         writeln!(self.log, "{} {input:?}", self.now_us).unwrap();
+        let (before, overdue) =
+            (Standing::of(&self.session), self.session.next_wake().is_some_and(|at_us| at_us <= self.now_us));
+        let claimed = matches!(&input, Input::Received { response: Response::Claimed { .. }, .. });
         self.session.step(self.now_us, input, &mut outputs);
         self.session.check().unwrap();
+        let after = Standing::of(&self.session);
+        // What else is due in the same step may have reasons of its own.
+        if !overdue {
+            before.judge(after, claimed).unwrap();
+        }
+        if before.ready && after.ready && before.active == after.active && after.tries > before.tries {
+            self.searches += 1;
+        }
+        if before.ready && after.ready && before.active != after.active {
+            self.moves += 1;
+        }
         assert!(self.session.next_wake().is_none_or(|at_us| at_us > self.now_us), "a host would spin");
         let time_ms = self.session.server_time_ms(self.now_us).unwrap_or(0);
         assert!(time_ms >= self.time_ms_last, "server time goes back");
@@ -103,7 +150,7 @@ impl World {
             (_, request @ Request::Enqueue { .. }) => {
                 Response::Acked(ids(&request).into_iter().map(acked).map(Ok).collect())
             }
-            (_, Request::Claim(_)) => Response::Claimed { tasks: Vec::new(), unavailable: 0 },
+            (_, Request::Claim(_)) => nothing(self.random.below(2) as u32),
             _ => Response::Queues(Vec::new()),
         };
         let within_us = if self.random.below(10) == 0 { 5 * SECOND_US } else { 50_000 };
@@ -113,7 +160,7 @@ impl World {
         }
     }
 
-    fn run(mut self, calls: u64) -> String {
+    fn run(mut self, calls: u64) -> World {
         for call in 1..=calls {
             let body = match self.random.below(4) {
                 0 => claim(self.random.below(3_000)),
@@ -149,7 +196,7 @@ impl World {
         }
         assert_eq!(self.answers.len() as u64, calls, "every call is answered");
         assert!(self.answers.values().all(|count| *count == 1), "once");
-        self.log
+        self
     }
 }
 
@@ -165,6 +212,20 @@ proptest! {
 #[test]
 fn the_same_seed_gives_the_same_outputs() {
     for seed in 0..5 {
-        assert_eq!(World::new(seed).run(40), World::new(seed).run(40));
+        assert_eq!(World::new(seed).run(40).log, World::new(seed).run(40).log);
     }
+}
+
+#[test]
+fn the_schedules_search_and_what_leaves_early_or_searches_twice_is_refused() {
+    let (searches, moves) = (0..20).fold((0, 0), |(searches, moves), seed| {
+        let world = World::new(seed).run(60);
+        (searches + world.searches, moves + world.moves)
+    });
+    assert!(searches > 20 && moves > 20, "{searches} searches, {moves} moves");
+    let before = Standing { active: 0, ready: true, tries: 0 };
+    assert_eq!(before.judge(Standing { tries: 1, ..before }, true), Ok(()));
+    assert_eq!(before.judge(Standing { active: 1, ..before }, true), Ok(()));
+    assert!(before.judge(Standing { active: 1, ready: false, tries: 1 }, true).is_err());
+    assert!(before.judge(Standing { tries: 2, ..before }, true).is_err());
 }

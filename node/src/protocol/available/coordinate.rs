@@ -3,17 +3,22 @@
 use super::Ask;
 use crate::config::mutant;
 use crate::limits::{ID_AHEAD_MS_MAX, ORPHANS_MAX};
-use crate::protocol::consistent::ReplicaId;
+use crate::protocol::consistent::cohort::{Cohort, Role, Seat, Told};
+use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::event::ClientId;
+use crate::protocol::partition::Partition;
 use crate::protocol::peer::{Items, LogWord, Outcome, PeerMessage};
 use crate::protocol::task::{Cancel, Completed, Task};
-use crate::protocol::{Node, Observation, ring};
+use crate::protocol::{Node, Observation};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::request::Completion;
 use norn_client::wire::response::{Acked, Guarantee};
 use norn_client::wire::{Acks, NewTask, NodeId, PartitionId, Response, TaskId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// Versions of one cohort that a write or a read remembers.
+pub(super) const COHORTS_MAX: usize = 6;
 
 /// An item and its place in the request.
 type Placed = (usize, (TaskId, Task));
@@ -24,13 +29,16 @@ struct Group {
     items: Items,
     /// Places in the request.
     places: Vec<usize>,
-    cohort: Vec<ReplicaId>,
-    /// By replica.
-    answers: BTreeMap<ReplicaId, WriteAnswer>,
+    /// That were heard of, by version.
+    cohorts: BTreeMap<Viewstamp, Cohort>,
+    /// By replica and the version at which it answered.
+    answers: BTreeMap<(ReplicaId, Viewstamp), WriteAnswer>,
     /// This node holds no replica, and keeps the facts for those that do.
     keeps: bool,
     /// It was sent to replicas, which may have stored it whatever they answer.
     sent: bool,
+    /// The bug of answers of any version that add up.
+    mixed: bool,
     /// Item by item, once they are kept on its disk.
     kept: Option<Vec<Outcome>>,
 }
@@ -46,6 +54,8 @@ pub struct WriteAnswer {
     pub holes: bool,
     /// And that will last: it is not just its start that has not been answered yet.
     pub lasting: bool,
+    /// Version of the cohort that it knew.
+    pub at: Viewstamp,
 }
 
 /// A write under way.
@@ -65,74 +75,89 @@ pub struct WriteAsk {
     pub deadline_us: u64,
 }
 
-/// How the answers to one item add up.
+/// Who has said what of one item, at one version of the cohort.
+#[derive(Default)]
 struct Tally {
-    stored: usize,
-    orphan: usize,
-    /// Of these, by replicas without holes.
-    whole: usize,
-    /// Of the orphans, by replicas without holes: others may have forgotten the task.
-    orphan_whole: usize,
-    conflict: usize,
-    future: usize,
-    overloaded: usize,
-    too_old: usize,
-    /// Of these, by replicas without holes.
-    too_old_whole: usize,
-    no_space: usize,
-    /// Stored, by replicas with holes that will not last: they count when they are asked again.
-    holed: usize,
-    silent: usize,
+    /// It is on their disks.
+    stored: BTreeSet<NodeId>,
+    /// Of these, those without holes.
+    whole: BTreeSet<NodeId>,
+    /// They have no holes, and do not know the task, or may have forgotten it.
+    unknown: BTreeSet<NodeId>,
+    /// They may yet say that they have it: they are silent, or have holes that will not last.
+    open: BTreeSet<NodeId>,
 }
 
 impl Group {
-    fn tally(&self, index: usize) -> Tally {
-        let mut tally = Tally {
-            stored: 0,
-            orphan: 0,
-            whole: 0,
-            orphan_whole: 0,
-            conflict: 0,
-            future: 0,
-            overloaded: 0,
-            too_old: 0,
-            too_old_whole: 0,
-            no_space: 0,
-            holed: 0,
-            silent: self.cohort.len() - self.answers.len(),
-        };
-        for answer in self.answers.values() {
-            let (whole, soon) = (usize::from(!answer.holes), usize::from(answer.holes && !answer.lasting));
-            match answer.outcomes[index] {
-                Outcome::Stored => {
-                    tally.stored += 1;
-                    tally.whole += whole;
-                    tally.holed += soon;
+    fn new(items: Vec<(TaskId, Task)>, places: Vec<usize>, cohort: Cohort, mixed: bool) -> Group {
+        let cohorts = BTreeMap::from([(cohort.version, cohort)]);
+        Group {
+            items: Arc::new(items),
+            places,
+            cohorts,
+            answers: BTreeMap::new(),
+            keeps: false,
+            sent: false,
+            mixed,
+            kept: None,
+        }
+    }
+
+    /// The latest cohort that was heard of.
+    fn newest(&self) -> &Cohort {
+        self.cohorts.last_key_value().expect("it begins with one").1
+    }
+
+    /// A cohort was heard of. Whether it is later than all that were known.
+    fn learn(&mut self, cohort: Cohort) -> bool {
+        let later = cohort.version > self.newest().version;
+        self.cohorts.insert(cohort.version, cohort);
+        while self.cohorts.len() > COHORTS_MAX {
+            let oldest = self.cohorts.pop_first().map(|(version, _)| version);
+            self.answers.retain(|(_, at), _| Some(*at) != oldest);
+        }
+        later
+    }
+
+    /// What was said at the version of a cohort.
+    fn tally(&self, index: usize, cohort: &Cohort) -> Tally {
+        let mut tally = Tally { open: cohort.voters().into_iter().collect(), ..Tally::default() };
+        for ((replica, at), answer) in &self.answers {
+            if *at != cohort.version && !self.mixed || !cohort.has_replica(replica) {
+                continue;
+            }
+            let (node, whole) = (replica.node, !answer.holes);
+            if whole || answer.lasting {
+                tally.open.remove(&node);
+            }
+            let outcome = answer.outcomes[index];
+            if matches!(outcome, Outcome::Stored | Outcome::StoredOrphan) {
+                tally.stored.insert(node);
+                if whole {
+                    tally.whole.insert(node);
                 }
-                Outcome::StoredOrphan => {
-                    tally.orphan += 1;
-                    tally.whole += whole;
-                    tally.orphan_whole += whole;
-                    tally.holed += soon;
-                }
-                Outcome::Conflict => tally.conflict += 1,
-                Outcome::Future => tally.future += 1,
-                Outcome::Overloaded => tally.overloaded += 1,
-                Outcome::TooOld => {
-                    tally.too_old += 1;
-                    tally.too_old_whole += whole;
-                }
-                Outcome::NoSpace => tally.no_space += 1,
+            } else {
+                tally.open.remove(&node);
+            }
+            if whole && matches!(outcome, Outcome::StoredOrphan | Outcome::TooOld) {
+                tally.unknown.insert(node);
             }
         }
         tally
     }
 
+    /// Replicas that said this of an item, at any version.
+    fn said(&self, index: usize, outcome: Outcome) -> BTreeSet<NodeId> {
+        let alike = self.answers.iter().filter(|(_, answer)| answer.outcomes[index] == outcome);
+        alike.map(|((replica, _), _)| replica.node).collect()
+    }
+
     /// The first answer counts, but for one of a replica whose start has been answered since, or that has healed.
     fn take(&mut self, replica: ReplicaId, answer: WriteAnswer) {
-        let known = self.answers.get(&replica);
+        let key = (replica, answer.at);
+        let known = self.answers.get(&key);
         if known.is_none_or(|known| known.holes && !answer.holes) {
-            self.answers.insert(replica, answer);
+            self.answers.insert(key, answer);
         }
     }
 
@@ -170,63 +195,94 @@ impl Group {
         Some(error.about(self.items[index].0))
     }
 
+    /// Whether a quorum has it on disk, all at one version, and would know if it should not be there.
+    fn is_strict(&self, index: usize) -> bool {
+        self.cohorts.values().any(|cohort| {
+            let tally = self.tally(index, cohort);
+            cohort.members_quorum(|node| tally.whole.contains(&node))
+                && cohort.next_quorum(|node| tally.stored.contains(&node))
+        })
+    }
+
+    /// Whether as many have it as are asked for, and whether that may yet come to be.
+    fn reached(&self, index: usize, acks: Acks) -> (bool, bool) {
+        let newest = self.newest();
+        let tally = self.tally(index, newest);
+        let kept = self.kept_as(index) == Some(Outcome::Stored);
+        let anywhere =
+            kept || [Outcome::Stored, Outcome::StoredOrphan].iter().any(|it| !self.said(index, *it).is_empty());
+        let has = |node: NodeId| tally.stored.contains(&node) || tally.open.contains(&node);
+        let is_whole = |node: NodeId| tally.whole.contains(&node) || tally.open.contains(&node);
+        match acks {
+            Acks::One => (anywhere, !tally.open.is_empty()),
+            Acks::Quorum => (self.is_strict(index), newest.members_quorum(is_whole) && newest.next_quorum(has)),
+            Acks::All => (
+                self.cohorts.values().any(|cohort| {
+                    let tally = self.tally(index, cohort);
+                    cohort.voters().iter().all(|node| tally.stored.contains(node))
+                }),
+                newest.voters().into_iter().all(has),
+            ),
+        }
+    }
+
     /// The result of one item, once it is certain.
     fn result(&self, index: usize, acks: Acks) -> Option<Result<Acked, Error>> {
         let id = self.items[index].0;
-        let replicas = self.cohort.len();
-        let majority = replicas / 2 + 1;
-        let tally = self.tally(index);
-        let kept = usize::from(self.kept_as(index) == Some(Outcome::Stored));
-        let stored = tally.stored + tally.orphan + kept;
-        let (reached, yet, needed) = match acks {
-            Acks::One => (stored, tally.silent, 1),
-            Acks::Quorum => (tally.whole, tally.silent + tally.holed, majority),
-            Acks::All => (stored, tally.silent, replicas),
-        };
         let enqueues = self.items[index].1.spec.is_some();
-        if tally.orphan_whole + tally.too_old_whole >= majority && !enqueues {
+        let unknown = |cohort: &Cohort| {
+            let tally = self.tally(index, cohort);
+            cohort.members_quorum(|node| tally.unknown.contains(&node))
+        };
+        if !enqueues && self.cohorts.values().any(unknown) {
             return Some(Err(Error::new(ErrorCode::NotFound, "no such task").about(id)));
         }
-        if reached >= needed && tally.stored + kept > 0 {
-            let guarantee = if tally.whole >= majority { Guarantee::Strict } else { Guarantee::Sloppy };
-            return Some(Ok(Acked { id, acks: stored as u32, replicas: replicas as u32, guarantee }));
+        let kept = usize::from(self.kept_as(index) == Some(Outcome::Stored));
+        let with_spec = self.said(index, Outcome::Stored);
+        let stored = with_spec.union(&self.said(index, Outcome::StoredOrphan)).count() + kept;
+        let (reached, may_come) = self.reached(index, acks);
+        if reached && with_spec.len() + kept > 0 {
+            let guarantee = if self.is_strict(index) { Guarantee::Strict } else { Guarantee::Sloppy };
+            let replicas = self.newest().holders().count() as u32;
+            return Some(Ok(Acked { id, acks: stored as u32, replicas, guarantee }));
         }
-        if reached + yet >= needed {
+        if reached || may_come {
             return None;
         }
-        let error = if tally.too_old > 0 && enqueues && stored > 0 {
+        Some(Err(self.refusal(index, stored).about(id)))
+    }
+
+    /// Why it cannot be.
+    fn refusal(&self, index: usize, stored: usize) -> Error {
+        let enqueues = self.items[index].1.spec.is_some();
+        let any = |outcome| !self.said(index, outcome).is_empty();
+        if any(Outcome::TooOld) && enqueues && stored > 0 {
             // Who stored it is behind, and may have it all the same.
             Error::new(ErrorCode::Unknown, "some replicas have stored it, others find the id too old; repeat the call")
-        } else if tally.too_old > 0 && enqueues {
+        } else if any(Outcome::TooOld) && enqueues {
             let message =
                 "the id is older than tasks that were forgotten: it may be one of them; enqueue under a new id";
             Error::new(ErrorCode::TooOld, message)
-        } else if tally.conflict > 0 {
+        } else if any(Outcome::Conflict) {
             Error::new(ErrorCode::Conflict, "this id or number was used with other content; nothing was overwritten")
-        } else if tally.future > 0 {
-            Error::new(
-                ErrorCode::IdFromFuture,
-                "the id was minted too far in the future; check the clocks, mint a new one",
-            )
-        } else if tally.overloaded > 0 {
-            let why = if self.items[index].1.spec.is_some() {
+        } else if any(Outcome::Future) {
+            let message = "the id was minted too far in the future; check the clocks, mint a new one";
+            Error::new(ErrorCode::IdFromFuture, message)
+        } else if any(Outcome::Overloaded) {
+            let why = if enqueues {
                 "nodes keep as many tasks as they may; repeat the call when some have ended, or raise `tasks_max`"
             } else {
                 "too many facts about unknown tasks are held; enqueue first, or try later"
             };
             Error::new(ErrorCode::Overloaded, why)
-        } else if tally.no_space > 0 {
-            let full = self.answers.iter().filter(|(_, answer)| answer.outcomes[index] == Outcome::NoSpace);
-            let full: Vec<String> = full.map(|(replica, _)| replica.node.to_string()).collect();
-            let nodes = full.join(", ");
-            Error::new(
-                ErrorCode::NoSpace,
-                format!("the disks of {nodes} are nearly full: make room there, then try again"),
-            )
+        } else if any(Outcome::NoSpace) {
+            let full: Vec<String> = self.said(index, Outcome::NoSpace).iter().map(NodeId::to_string).collect();
+            let message = format!("the disks of {} are nearly full: make room there, then try again", full.join(", "));
+            Error::new(ErrorCode::NoSpace, message)
         } else {
-            Error::unavailable(format!("{reached} of {needed} wanted replicas have it on disk"))
-        };
-        Some(Err(error.about(id)))
+            let replicas = self.newest().holders().count();
+            Error::unavailable(format!("{stored} of {replicas} replicas have it on disk, which is too few"))
+        }
     }
 }
 
@@ -268,7 +324,6 @@ impl Node {
         items: Vec<(TaskId, Task)>,
         (acks, single): (Acks, bool),
     ) {
-        let genesis = self.genesis.clone().expect("asked only in a cluster");
         let ids: Vec<TaskId> = items.iter().map(|(id, _)| *id).collect();
         let mut grouped: BTreeMap<PartitionId, Vec<Placed>> = BTreeMap::new();
         for (place, item) in items.into_iter().enumerate() {
@@ -277,10 +332,8 @@ impl Node {
         let groups = grouped
             .into_iter()
             .map(|(partition, placed)| {
-                let cohort = ring::cohort(&genesis, partition);
                 let (places, items): (Vec<usize>, Vec<(TaskId, Task)>) = placed.into_iter().unzip();
-                let (items, answers) = (Arc::new(items), BTreeMap::new());
-                (partition, Group { items, places, cohort, answers, keeps: false, sent: false, kept: None })
+                (partition, Group::new(items, places, self.cohort_of(partition), mutant!(self.config, VersionsMixed)))
             })
             .collect();
         let ask = self.asks.open(Ask::Write(WriteAsk {
@@ -313,8 +366,8 @@ impl Node {
         let silent = |(partition, group): &(&PartitionId, &Group)| {
             !group.keeps
                 && group.answers.is_empty()
-                && !self.partitions.contains_key(partition)
-                && (late || self.all_away(&group.cohort))
+                && self.partitions.get(partition).is_none_or(Partition::is_blank)
+                && (late || self.all_away(group.newest()))
         };
         let groups: Vec<(PartitionId, Items)> =
             write.groups.iter().filter(silent).map(|(partition, group)| (*partition, group.items.clone())).collect();
@@ -342,7 +395,7 @@ impl Node {
     /// Sends to every replica that has not answered, or whose answer may count more when it is given again. As long as this
     /// node keeps it and none can be heard, it is sent to none: then what is refused here is refused for certain.
     pub(super) fn send_writes(&mut self, ask: u64) {
-        let away = |group: &Group| group.keeps && !group.sent && self.all_away(&group.cohort);
+        let away = |group: &Group| group.keeps && !group.sent && self.all_away(group.newest());
         let Some(Ask::Write(write)) = self.asks.get(ask) else { return };
         let groups: Vec<PartitionId> =
             write.groups.iter().filter(|(_, group)| !away(group)).map(|(partition, _)| *partition).collect();
@@ -350,26 +403,53 @@ impl Node {
         let majority = write.acks == Acks::Quorum;
         for partition in groups {
             let group = write.groups.get_mut(&partition).expect("just listed");
-            group.sent = true;
+            let first = !std::mem::replace(&mut group.sent, true);
             let again = |answer: &WriteAnswer| majority && answer.holes && !answer.lasting;
-            let answered = |replica: &&ReplicaId| group.answers.get(replica).is_some_and(|answer| !again(answer));
-            for replica in group.cohort.iter().filter(|replica| !answered(replica)) {
-                let message = PeerMessage::Write { ask, partition, items: group.items.clone() };
-                self.outbox.send(replica.node, message);
+            let at = group.newest().version;
+            let answered = |seat: &&Seat| group.answers.get(&(seat.replica, at)).is_some_and(|answer| !again(answer));
+            // What was heard last need not be what is.
+            let asked = group.cohorts.values().flat_map(|cohort| cohort.holders().filter(|seat| !answered(seat)));
+            let learners = group.newest().learners().filter(|_| first);
+            let nodes: BTreeSet<NodeId> = asked.chain(learners).map(|seat| seat.replica.node).collect();
+            for node in nodes {
+                let message = PeerMessage::Write { ask, partition, at, items: group.items.clone() };
+                self.outbox.send(node, message);
             }
         }
         self.set_ask_timer(ask);
     }
 
     /// At a replica: stores what it may, and answers when it is on disk.
-    pub(in crate::protocol) fn on_write(&mut self, from: NodeId, ask: u64, partition: PartitionId, items: &Items) {
+    pub(in crate::protocol) fn on_write(
+        &mut self,
+        from: NodeId,
+        ask: u64,
+        (partition, at): (PartitionId, Viewstamp),
+        items: &Items,
+    ) {
         let not_durable = mutant!(self.config, AckBeforeDurable);
         let right = self.genesis.is_some() && items.iter().all(|(id, _)| self.partition_of(id) == partition);
         let Some(replica) = self.partitions.get(&partition).filter(|_| right) else {
             self.outbox.observe(Observation::Refused { what: "write to a partition that is not held here" });
             return;
         };
+        if replica.borrowed {
+            // Sooner or later there is a leader, and the question is repeated.
+            return;
+        }
+        if replica.role() == Role::Learner && !replica.cohort().is_joint() && !replica.is_blank() {
+            // So that it is near when it is to count. Nobody hears of it.
+            self.learn_quietly(partition, items);
+            return;
+        }
+        // What one that does not count took it would have to hand over.
+        if !replica.cohort().has_voter(self.me) || replica.is_blank() {
+            let told = Box::new(self.route_of(partition));
+            self.outbox.send(from, PeerMessage::Route { partition, told });
+            return;
+        }
         let (own, boot, holes) = (replica.register.me, self.boot, !self.speaks_for(partition));
+        let (own_at, told, log) = (replica.cohort().version, self.news_of(partition, at), LogWord::default());
         self.asks.exchange.yield_to(items);
         let outcomes: Vec<Outcome> = items.iter().map(|(id, delta)| self.admit(partition, id, delta)).collect();
         let stored = |outcome: &Outcome| matches!(outcome, Outcome::Stored | Outcome::StoredOrphan);
@@ -380,12 +460,20 @@ impl Node {
             self.learn(partition, admitted.map(|(item, _)| item.clone()).collect());
         }
         let answer =
-            PeerMessage::Written { ask, partition, replica: own, outcomes, boot, holes, log: LogWord::default() };
+            PeerMessage::Written { ask, partition, replica: own, outcomes, boot, at: own_at, told, holes, log };
         if not_durable {
             self.outbox.send(from, answer);
         } else {
             self.outbox.send_durable(from, answer);
         }
+    }
+
+    fn learn_quietly(&mut self, partition: PartitionId, items: &Items) {
+        let stored = |(id, delta): &&(TaskId, Task)| {
+            matches!(self.admit(partition, id, delta), Outcome::Stored | Outcome::StoredOrphan)
+        };
+        let admitted = items.iter().filter(stored).cloned().collect();
+        self.learn(partition, admitted);
     }
 
     fn admit(&self, partition: PartitionId, id: &TaskId, delta: &Task) -> Outcome {
@@ -426,7 +514,7 @@ impl Node {
         ask: u64,
         partition: PartitionId,
         replica: ReplicaId,
-        answer: WriteAnswer,
+        (answer, told): (WriteAnswer, Option<Box<Told>>),
     ) {
         // Since then it has lost something, and this perhaps.
         if self.peers.get(&from).is_some_and(|peer| answer.boot < peer.counts_from) {
@@ -434,17 +522,43 @@ impl Node {
         }
         let Some(Ask::Write(write)) = self.asks.get_mut(ask) else { return };
         let Some(group) = write.groups.get_mut(&partition) else { return };
-        let member = group.cohort.contains(&replica) && replica.node == from;
-        let keeper = group.keeps && from == self.me;
-        if !(member || keeper) || answer.outcomes.len() != group.items.len() {
+        let cohort = told.as_deref().map(|told| &told.cohort);
+        let cohort = cohort.filter(|cohort| cohort.is_sound() && cohort.version == answer.at);
+        let later = cohort.is_some_and(|cohort| group.learn(cohort.clone()));
+        let known = group.cohorts.get(&answer.at).is_some_and(|cohort| cohort.has_replica(&replica));
+        if !known || replica.node != from || answer.outcomes.len() != group.items.len() {
             self.outbox.observe(Observation::Refused { what: "acknowledgement of a replica that is no member" });
             return;
         }
-        if keeper {
-            group.kept = Some(answer.outcomes);
-        } else {
-            group.take(replica, answer);
+        group.take(replica, answer);
+        self.judge_write(ask, partition);
+        if later {
+            self.send_writes(ask);
         }
+        if let Some(told) = told {
+            self.learn_route(partition, &told);
+        }
+    }
+
+    /// What this node keeps for the members is on its disk, or refused.
+    pub(in crate::protocol) fn on_kept(
+        &mut self,
+        from: NodeId,
+        ask: u64,
+        partition: PartitionId,
+        outcomes: Vec<Outcome>,
+    ) {
+        let Some(Ask::Write(write)) = self.asks.get_mut(ask).filter(|_| from == self.me) else { return };
+        let Some(group) = write.groups.get_mut(&partition) else { return };
+        assert!(group.keeps && outcomes.len() == group.items.len(), "a node knows what it keeps");
+        group.kept = Some(outcomes);
+        self.judge_write(ask, partition);
+    }
+
+    /// What is certain by now of the items of a partition. With the last one the client is answered.
+    fn judge_write(&mut self, ask: u64, partition: PartitionId) {
+        let Some(Ask::Write(write)) = self.asks.get_mut(ask) else { return };
+        let Some(group) = write.groups.get_mut(&partition) else { return };
         for (index, place) in group.places.iter().enumerate() {
             if write.results[*place].is_none()
                 && let Some(result) = group.result(index, write.acks)
@@ -458,11 +572,26 @@ impl Node {
         }
     }
 
+    /// Somebody else holds a partition than was thought: what waits for it goes there.
+    pub(in crate::protocol) fn on_route(&mut self, partition: PartitionId, told: &Told) {
+        self.learn_route(partition, told);
+        let cohort = &told.cohort;
+        let mut again = Vec::new();
+        for (number, write) in self.asks.writes_mut() {
+            if cohort.is_sound() && write.groups.get_mut(&partition).is_some_and(|group| group.learn(cohort.clone())) {
+                again.push(number);
+            }
+        }
+        for number in again {
+            self.send_writes(number);
+        }
+    }
+
     /// A node has lost something: what it acknowledged in starts before `boot` must be asked for again.
     pub(in crate::protocol) fn forget_answers(&mut self, node: NodeId, boot: u64) {
-        for write in self.asks.writes_mut() {
+        for (_, write) in self.asks.writes_mut() {
             for group in write.groups.values_mut() {
-                group.answers.retain(|replica, answer| replica.node != node || answer.boot >= boot);
+                group.answers.retain(|(replica, _), answer| replica.node != node || answer.boot >= boot);
             }
         }
     }

@@ -3,6 +3,7 @@
 
 use super::Ask;
 use crate::protocol::Node;
+use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::event::ClientId;
 use crate::protocol::peer::{PartitionCounts, PeerMessage, StateCounts};
 use norn_client::wire::error::Error;
@@ -41,21 +42,26 @@ pub struct CountAsk {
 }
 
 /// The counts of one partition, if enough replicas agree on its tasks; the newest table tells who is claimed.
-fn agreed(answers: &BTreeMap<NodeId, PartitionCounts>, replicas: usize, settle: bool) -> Option<&PartitionCounts> {
-    if 2 * answers.len() <= replicas {
+fn agreed<'a>(
+    answers: &'a BTreeMap<NodeId, PartitionCounts>,
+    cohort: &Cohort,
+    settle: bool,
+) -> Option<&'a PartitionCounts> {
+    let counts =
+        |(node, counts): &(&NodeId, &PartitionCounts)| counts.at == cohort.version && cohort.has_member(**node);
+    let answers: BTreeMap<&NodeId, &'a PartitionCounts> = answers.iter().filter(counts).collect();
+    if !cohort.members_quorum(|node| answers.contains_key(&node)) {
         return None;
     }
     let total = |counts: &PartitionCounts| counts.queues.iter().flat_map(|(_, counts)| counts).sum::<u64>();
-    let best = answers.values().max_by_key(|counts| {
+    let best = answers.values().copied().max_by_key(|counts| {
         let equal = answers.values().filter(|other| other.root == counts.root).count();
         (equal, total(counts), counts.leads, counts.viewstamp)
     })?;
-    let equal = answers.values().filter(|other| other.root == best.root).count();
-    let agreed = 2 * equal > replicas;
-    if agreed {
+    if cohort.members_quorum(|node| answers.get(&node).is_some_and(|other| other.root == best.root)) {
         return Some(best);
     }
-    settle.then(|| answers.values().max_by_key(|counts| (total(counts), counts.viewstamp))).flatten()
+    settle.then(|| answers.values().copied().max_by_key(|counts| (total(counts), counts.viewstamp))).flatten()
 }
 
 impl Node {
@@ -110,6 +116,7 @@ impl Node {
                 partition: *id,
                 root,
                 viewstamp: replica.register.viewstamp,
+                at: replica.cohort().version,
                 leads: replica.register.established(),
                 queues,
             });
@@ -138,9 +145,9 @@ impl Node {
         let empty = BTreeMap::new();
         let mut sum: BTreeMap<QueueName, StateCounts> = BTreeMap::new();
         let mut unheard = 0;
-        for (partition, list) in (0..).map(PartitionId).zip(&genesis.assignment) {
+        for partition in (0..genesis.partitions as u16).map(PartitionId) {
             let answers = count.answers.get(&partition).unwrap_or(&empty);
-            let Some(counts) = agreed(answers, list.len(), settle) else {
+            let Some(counts) = agreed(answers, &self.cohort_of(partition), settle) else {
                 unheard += 1;
                 continue;
             };

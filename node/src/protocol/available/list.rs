@@ -4,6 +4,7 @@ use super::Ask;
 use super::read::{combine, view};
 use crate::limits::{LIST_BYTES_MAX, LIST_SCAN_MAX};
 use crate::protocol::Node;
+use crate::protocol::consistent::Viewstamp;
 use crate::protocol::event::ClientId;
 use crate::protocol::peer::{Known, PeerMessage};
 use crate::protocol::task::{Outline, Task};
@@ -11,7 +12,7 @@ use norn_client::wire::error::Error;
 use norn_client::wire::response::Page;
 use norn_client::wire::{NodeId, PartitionId, QueueName, Response, State, TaskId};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
 
 /// What is listed.
 #[derive(Debug, Clone)]
@@ -43,7 +44,7 @@ pub struct ListAsk {
 
 #[derive(Debug)]
 struct Answer {
-    partitions: BTreeSet<PartitionId>,
+    partitions: BTreeMap<PartitionId, Viewstamp>,
     tasks: Vec<(TaskId, Known)>,
     /// Complete up to here.
     end: Option<TaskId>,
@@ -62,7 +63,10 @@ impl Node {
         let Some(Ask::List(list)) = self.asks.get(ask) else { return };
         let Selection { queue, after, to, limit, .. } = list.selection.clone();
         let nodes: Vec<NodeId> = self.peers.keys().copied().chain([self.me]).collect();
-        let silent: Vec<NodeId> = nodes.into_iter().filter(|node| !list.answers.contains_key(node)).collect();
+        // Who has answered is asked again where cohorts have changed meanwhile: too few answers are of one version.
+        let late = self.now.mono_us + self.config.resend_ms * 2_000 < list.deadline_us;
+        let all = nodes.iter().all(|node| list.answers.contains_key(node) || !self.is_alive(*node)) && late;
+        let silent: Vec<NodeId> = nodes.into_iter().filter(|node| all || !list.answers.contains_key(node)).collect();
         for node in silent {
             let queue = queue.clone();
             self.outbox.send(node, PeerMessage::ListAsk { ask, partition: None, queue, after, to, limit });
@@ -109,7 +113,8 @@ impl Node {
         let end = if exhausted { None } else { end };
         // The answer does not speak for partitions of which something is forgotten.
         let whole = |id: &PartitionId| self.speaks_for(*id);
-        let partitions = partitions.into_iter().filter(whole).collect();
+        let version = |id: PartitionId| (id, self.partitions[&id].cohort().version);
+        let partitions = partitions.iter().copied().filter(whole).map(version).collect();
         drop(sources);
         self.send_whole(from, PeerMessage::ListAnswer { ask, partitions, tasks, end }, lacks, false);
     }
@@ -118,7 +123,7 @@ impl Node {
         &mut self,
         from: NodeId,
         ask: u64,
-        partitions: &[PartitionId],
+        partitions: &[(PartitionId, Viewstamp)],
         tasks: Vec<(TaskId, Known)>,
         end: Option<TaskId>,
     ) {
@@ -133,10 +138,12 @@ impl Node {
         let Some(Ask::List(list)) = self.asks.get(ask) else { return };
         let alive = self.peers.keys().copied().chain([self.me]).filter(|node| self.is_alive(*node));
         let all = alive.into_iter().all(|node| list.answers.contains_key(&node));
-        let heard = |(partition, places): (PartitionId, &Vec<u16>)| {
-            2 * list.answers.values().filter(|answer| answer.partitions.contains(&partition)).count() > places.len()
+        let heard = |partition: PartitionId| {
+            let cohort = self.cohort_of(partition);
+            let at = |node: NodeId| list.answers.get(&node).and_then(|answer| answer.partitions.get(&partition));
+            cohort.members_quorum(|node| at(node) == Some(&cohort.version))
         };
-        if !all || !(0..).map(PartitionId).zip(&genesis.assignment).all(heard) {
+        if !all || !(0..genesis.partitions as u16).map(PartitionId).all(heard) {
             return;
         }
         let Some(Ask::List(list)) = self.close_ask(ask) else { return };

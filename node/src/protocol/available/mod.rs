@@ -16,6 +16,7 @@ pub(in crate::protocol) use read::view;
 pub use read::{ReadAsk, Until};
 
 use super::event::ClientId;
+use super::membership::SteerAsk;
 use super::record::Record;
 use super::task::Task;
 use super::timers::Key;
@@ -78,6 +79,8 @@ pub enum Ask {
     Forward(ForwardAsk),
     /// A probe.
     Probe(ProbeAsk),
+    /// A call about the cluster.
+    Steer(SteerAsk),
 }
 
 impl Ask {
@@ -88,6 +91,7 @@ impl Ask {
             Ask::Count(ask) => Some(ask.client),
             Ask::List(ask) => Some(ask.client),
             Ask::Forward(ask) => Some(ask.client),
+            Ask::Steer(ask) => Some(ask.client),
             Ask::Probe(_) => None,
         }
     }
@@ -100,6 +104,7 @@ impl Ask {
             Ask::List(ask) => ask.deadline_us,
             Ask::Forward(ask) => ask.deadline_us,
             Ask::Probe(ask) => ask.deadline_us,
+            Ask::Steer(ask) => ask.deadline_us,
         }
     }
 }
@@ -156,10 +161,10 @@ impl Asks {
     }
 
     /// Writes under way.
-    fn writes_mut(&mut self) -> impl Iterator<Item = &mut WriteAsk> {
-        self.open.values_mut().filter_map(|ask| match ask {
-            Ask::Write(write) => Some(write),
-            Ask::Read(_) | Ask::Count(_) | Ask::List(_) | Ask::Forward(_) | Ask::Probe(_) => None,
+    fn writes_mut(&mut self) -> impl Iterator<Item = (u64, &mut WriteAsk)> {
+        self.open.iter_mut().filter_map(|(number, ask)| match ask {
+            Ask::Write(write) => Some((*number, write)),
+            Ask::Read(_) | Ask::Count(_) | Ask::List(_) | Ask::Forward(_) | Ask::Probe(_) | Ask::Steer(_) => None,
         })
     }
 
@@ -218,6 +223,11 @@ impl Node {
                     self.asks.aliases.remove(part);
                 }
             }
+            Ask::Steer(steer) => {
+                for part in &steer.parts {
+                    self.asks.aliases.remove(part);
+                }
+            }
             Ask::Read(read) => {
                 if let Some(watchers) = self.asks.watchers.get_mut(&read.id) {
                     watchers.remove(&number);
@@ -260,6 +270,8 @@ impl Node {
             Ask::Forward(_) => self.forward_open_parts(number),
             Ask::Probe(_) if over => self.conclude_pulls(number),
             Ask::Probe(_) => self.send_pulls(number),
+            Ask::Steer(_) if over => self.steer_deadline(number),
+            Ask::Steer(_) => self.send_to_root(number),
         }
     }
 
@@ -302,7 +314,7 @@ impl Node {
         (by_buckets, forgets): (bool, Option<u64>),
     ) {
         let right = items.iter().all(|(id, _)| self.partition_of(id) == partition);
-        let replica = self.partitions.get(&partition).filter(|replica| right && replica.cohort.contains(&from));
+        let replica = self.partitions.get(&partition).filter(|replica| right && replica.cohort().knows(from));
         let Some(replica) = replica else {
             self.outbox.observe(Observation::Refused { what: "tasks of another partition" });
             return;
@@ -321,6 +333,9 @@ impl Node {
         };
         if by_buckets {
             self.asks.exchange.brought(from, partition, self.now.mono_us);
+        }
+        if tasks > 0 && self.wants_agreement(partition) {
+            self.ask_one_to_agree(from, partition);
         }
         if tasks > 0 {
             self.outbox.observe(Observation::Repaired { partition: partition.0, tasks, by_buckets });

@@ -7,9 +7,11 @@
 //! partition, and only replicas of one cohort send each other tasks.
 
 use super::Ask;
+use super::coordinate::COHORTS_MAX;
 use crate::protocol::Node;
-use crate::protocol::consistent::ReplicaId;
+use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::consistent::table::{Cell, CellState};
+use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::event::ClientId;
 use crate::protocol::partition::index::Class;
 use crate::protocol::partition::store::classify;
@@ -20,7 +22,7 @@ use crdts::CvRDT;
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::response::{ClaimView, TaskView};
 use norn_client::wire::{NodeId, PartitionId, Response, TaskId, Token};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the reader wants to see before it is answered.
 #[derive(Debug, Clone, Copy)]
@@ -42,15 +44,31 @@ pub struct ReadAsk {
     /// Task.
     pub id: TaskId,
     until: Until,
+    /// Of the partition, that were heard of, by version.
+    cohorts: BTreeMap<Viewstamp, Cohort>,
     answers: BTreeMap<ReplicaId, Known>,
     /// When to give up.
     pub deadline_us: u64,
 }
 
 impl ReadAsk {
-    /// Whether enough replicas answered that have forgotten nothing. What others know counts, but not that they answered.
-    fn has_majority(&self, replicas: usize) -> bool {
-        2 * self.answers.values().filter(|known| !known.holes).count() > replicas
+    /// Whether enough replicas answered at one version. Members that may have forgotten something do not count, though what
+    /// they know does; next members that may are enough to tell that they do not hold the partition alone yet.
+    fn has_quorum(&self) -> bool {
+        self.cohorts.values().any(|cohort| {
+            let at = |node: NodeId| {
+                let of_node =
+                    |(replica, known): &(&ReplicaId, &Known)| replica.node == node && known.at == cohort.version;
+                self.answers.iter().find(of_node).map(|(_, known)| known)
+            };
+            cohort.members_quorum(|node| at(node).is_some_and(|known| !known.holes))
+                && cohort.next_quorum(|node| at(node).is_some())
+        })
+    }
+
+    /// The latest cohort that was heard of.
+    fn newest(&self) -> &Cohort {
+        self.cohorts.last_key_value().expect("it begins with one").1
     }
 }
 
@@ -120,11 +138,13 @@ impl Node {
         until: Until,
         timeout_ms: u64,
     ) {
+        let cohort = self.cohort_of(self.partition_of(&id));
         let ask = self.asks.open(Ask::Read(ReadAsk {
             client,
             number,
             id,
             until,
+            cohorts: BTreeMap::from([(cohort.version, cohort)]),
             answers: BTreeMap::new(),
             deadline_us: self.now.mono_after_ms(timeout_ms),
         }));
@@ -137,16 +157,25 @@ impl Node {
     /// Asks all replicas (again).
     pub(super) fn send_reads(&mut self, ask: u64) {
         let Some(Ask::Read(read)) = self.asks.get(ask) else { return };
-        let id = read.id;
+        let (id, at) = (read.id, read.newest().version);
+        // What was heard last need not be what is.
+        let nodes: BTreeSet<NodeId> = read.cohorts.values().flat_map(Cohort::voters).collect();
         let partition = self.partition_of(&id);
-        for node in self.cohort(partition) {
-            self.outbox.send(node, PeerMessage::Read { ask, partition, id });
+        for node in nodes {
+            self.outbox.send(node, PeerMessage::Read { ask, partition, at, id });
         }
         self.set_ask_timer(ask);
     }
 
-    pub(in crate::protocol) fn on_read(&mut self, from: NodeId, ask: u64, partition: PartitionId, id: TaskId) {
-        let Some((known, wanted)) = self.known(partition, &id) else { return };
+    pub(in crate::protocol) fn on_read(
+        &mut self,
+        from: NodeId,
+        ask: u64,
+        (partition, at): (PartitionId, Viewstamp),
+        id: TaskId,
+    ) {
+        let Some((mut known, wanted)) = self.known(partition, &id) else { return };
+        known.told = self.news_of(partition, at);
         let replica = self.partitions[&partition].register.me;
         let message = PeerMessage::Known { ask, partition, replica, known: Box::new(known) };
         // What a reader is told must not vanish with the power.
@@ -162,6 +191,8 @@ impl Node {
             task,
             cell: register.cell(id).cloned(),
             viewstamp: register.viewstamp,
+            at: register.cohort.version,
+            told: None,
             holes: !self.speaks_for(partition),
         };
         Some((known, wanted))
@@ -173,17 +204,33 @@ impl Node {
         ask: u64,
         partition: PartitionId,
         replica: ReplicaId,
-        known: Known,
+        mut known: Known,
     ) {
         let Some(genesis) = self.genesis.clone() else { return };
+        let told = known.told.take().filter(|told| told.cohort.is_sound() && told.cohort.version == known.at);
+        if let Some(told) = &told {
+            self.learn_route(partition, told);
+        }
+        let told = told.map(|told| told.cohort);
         let Some(Ask::Read(read)) = self.asks.get_mut(ask) else { return };
-        let own = ring::partition_of_task(&read.id, genesis.partitions);
-        let cohort = ring::cohort(&genesis, own);
-        if partition != own || replica.node != from || !cohort.contains(&replica) {
+        if partition != ring::partition_of_task(&read.id, genesis.partitions) || replica.node != from {
+            return;
+        }
+        let later = told.as_ref().is_some_and(|cohort| cohort.version > read.newest().version);
+        if let Some(cohort) = told {
+            read.cohorts.insert(cohort.version, cohort);
+            if read.cohorts.len() > COHORTS_MAX {
+                read.cohorts.pop_first();
+            }
+        }
+        if !read.cohorts.get(&known.at).is_some_and(|cohort| cohort.knows_replica(&replica)) {
             return;
         }
         read.answers.insert(replica, known);
-        if !read.has_majority(cohort.len()) {
+        if !read.has_quorum() {
+            if later {
+                self.send_reads(ask);
+            }
             return;
         }
         let (id, until) = (read.id, read.until);
@@ -236,7 +283,7 @@ impl Node {
     pub(super) fn read_deadline(&mut self, ask: u64) {
         let Some(Ask::Read(read)) = self.asks.get(ask) else { return };
         let (client, number, id, until) = (read.client, read.number, read.id, read.until);
-        let majority = read.has_majority(self.cohort(self.partition_of(&id)).len());
+        let majority = read.has_quorum();
         let (task, cell) = combine(read.answers.values().cloned());
         if majority && matches!(until, Until::Ended) {
             return self.answer_read(ask, view(id, &task, cell.as_ref(), self.now.wall_ms));

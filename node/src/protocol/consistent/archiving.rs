@@ -105,8 +105,8 @@ impl Node {
         let last = some.last().map(|(_, due, _)| due.clone()).expect("what is due is known, and one is always taken");
         let tombs: Vec<(TaskId, Tomb, Digest)> =
             some.into_iter().map(|(_, due, tomb)| (due.id, tomb, replica.store.digest(&due.id))).collect();
-        let others = replica.cohort.iter().filter(|node| **node != self.me && self.is_reachable(**node));
-        let asked: BTreeMap<NodeId, Option<BTreeSet<TaskId>>> = others.map(|node| (*node, None)).collect();
+        let others = replica.cohort().members().filter(|node| *node != self.me && self.is_reachable(*node));
+        let asked: BTreeMap<NodeId, Option<BTreeSet<TaskId>>> = others.map(|node| (node, None)).collect();
         let number = self.asks.number();
         let items: Vec<(TaskId, Digest)> = tombs.iter().map(|(id, _, digest)| (*id, *digest)).collect();
         for node in asked.keys() {
@@ -126,7 +126,7 @@ impl Node {
         (epoch, number): (Epoch, u64),
         items: &[(TaskId, Digest)],
     ) {
-        let Some(replica) = self.partitions.get(&partition).filter(|replica| replica.cohort.contains(&from)) else {
+        let Some(replica) = self.partitions.get(&partition).filter(|replica| replica.cohort().knows(from)) else {
             return;
         };
         let whole = self.speaks_for(partition);
@@ -146,7 +146,7 @@ impl Node {
     ) {
         let now_us = self.now.mono_us;
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        let member = own.node == from && replica.register.table.members.contains(&own);
+        let member = own.node == from && replica.cohort().has_replica(&own);
         let Some(leading) = replica.register.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
         let Some(batch) = leading.archiving.batch.as_mut().filter(|batch| batch.number == number) else { return };
         let in_time = batch.until_us.is_some_and(|until_us| now_us < until_us);
@@ -174,8 +174,8 @@ impl Node {
             None => false,
             Some(_) if replica.store.digest(id) != *digest => false,
             Some(_) if mutant!(self.config, ArchivesUnasked) => true,
-            Some(task) if task.spec.is_some() => replica.register.quorum(|node| is_same_at(node, id)),
-            Some(_) => replica.cohort.iter().all(|node| is_same_at(*node, id)),
+            Some(task) if task.spec.is_some() => replica.cohort().members_quorum(|node| is_same_at(node, id)),
+            Some(_) => replica.cohort().members().all(|node| is_same_at(node, id)),
         };
         batch.tombs.iter().filter(is_known).copied().collect()
     }

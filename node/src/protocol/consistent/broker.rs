@@ -565,7 +565,8 @@ impl Node {
         let answered = state.answered.get(&partition);
         let replica = &self.partitions[&partition];
         let own = |node| node == self.me && self.speaks_for(partition);
-        replica.register.quorum(|node| own(node) || answered.is_some_and(|nodes| nodes.contains(&node)))
+        // Each strictly acknowledged fact is with a majority of the members.
+        replica.cohort().members_quorum(|node| own(node) || answered.is_some_and(|nodes| nodes.contains(&node)))
     }
 
     /// Answers a probe once every led partition was pulled from a majority, or nobody is left to ask.
@@ -598,7 +599,7 @@ impl Node {
         let mut partitions = Vec::new();
         let mut ready = Vec::new();
         let follows = |replica: &&crate::protocol::Partition| {
-            replica.cohort.contains(&from) && replica.register.leading().is_none()
+            replica.cohort().knows(from) && replica.register.leading().is_none()
         };
         for replica in self.partitions.values().filter(follows) {
             if self.speaks_for(replica.id) {

@@ -83,6 +83,10 @@ impl Node {
 
     pub(in crate::protocol) fn on_forwarded(&mut self, _from: NodeId, part: u64, response: Response) {
         let Some(ask) = self.asks.take_alias(part) else { return };
+        if let Some(Ask::Steer(_)) = self.asks.get(ask) {
+            self.root_answered(ask, response);
+            return;
+        }
         let Some(Ask::Forward(state)) = self.asks.get_mut(ask) else { return };
         let Some(places) = state.parts.remove(&part) else { return };
         let results: Vec<Result<u64, Error>> = match response {
@@ -126,6 +130,10 @@ impl Node {
 
     /// At the leader: decides each part, appends what is allowed, and answers once that is committed.
     pub(in crate::protocol) fn on_forward(&mut self, from: NodeId, ask: u64, request: Request) {
+        if matches!(request, Request::Change { .. } | Request::Arrange { .. } | Request::Cluster) {
+            self.on_steer(from, ask, &request);
+            return;
+        }
         let subjects = subjects(&request);
         if subjects.is_empty() {
             return;

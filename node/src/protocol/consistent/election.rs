@@ -21,7 +21,8 @@ impl Node {
     /// A campaign follows after a while, unless a leader shows up. Preferred replicas wait less.
     pub(in crate::protocol) fn await_leader(&mut self, partition: PartitionId) {
         let timeout_ms = self.config.election_timeout_ms;
-        let place = self.partitions[&partition].cohort.iter().position(|node| *node == self.me).unwrap_or(0) as u64;
+        let voters = self.partitions[&partition].cohort().voters();
+        let place = voters.iter().position(|node| *node == self.me).unwrap_or(0) as u64;
         let first_ms = if place == 0 { 0 } else { timeout_ms / 2 };
         // One with a doubtful clock leads only if nobody else does.
         let doubt_ms = if self.is_suspect() { 2 * timeout_ms } else { 0 };
@@ -36,7 +37,7 @@ impl Node {
     }
 
     /// Whether a message may carry an epoch so high: a damaged one must not exhaust them.
-    fn plausible(&mut self, partition: PartitionId, epoch: Epoch) -> bool {
+    pub(super) fn plausible(&mut self, partition: PartitionId, epoch: Epoch) -> bool {
         let Some(replica) = self.partitions.get(&partition) else {
             self.outbox.observe(Observation::Refused { what: "message about a partition that is not held here" });
             return false;
@@ -56,14 +57,16 @@ impl Node {
         let barred = self.is_fenced() || !self.may_vote(partition);
         let replica = self.partitions.get_mut(&partition).expect("timers are of own partitions");
         replica.register.leader = None;
-        if barred {
+        // Others than members win nothing.
+        if barred || !replica.cohort().has_voter(self.me) {
             return;
         }
+        let voters = replica.cohort().voters();
         let register = &mut replica.register;
         let epoch = register.promised.max(register.seen) + 1;
         register.role = Role::PreCandidate { epoch, votes: BTreeSet::new() };
         let viewstamp = register.viewstamp;
-        for node in replica.cohort.clone() {
+        for node in voters {
             self.outbox.send(node, PeerMessage::PreVote { partition, epoch, viewstamp });
         }
     }
@@ -122,12 +125,13 @@ impl Node {
     /// votes for itself, and asks the others.
     fn campaign(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        let voters = replica.cohort().voters();
         let register = &mut replica.register;
         let epoch = register.promised.max(register.seen) + 1;
         let (candidate, viewstamp) = (register.me, register.viewstamp);
         register.role = Role::Candidate { epoch, viewstamp, votes: BTreeMap::new() };
         self.outbox.observe(Observation::Campaign { partition: partition.0, epoch });
-        for node in replica.cohort.clone() {
+        for node in voters {
             if node != self.me {
                 self.outbox.send(node, PeerMessage::Vote { partition, epoch, candidate, viewstamp });
             }
@@ -215,7 +219,7 @@ impl Node {
         let register = &mut self.partitions.get_mut(&partition).expect("plausible").register;
         register.seen = register.seen.max(promised);
         let (own, known_promise) = (register.viewstamp, register.promised);
-        let member = register.table.members.contains(&replica) && replica.node == from;
+        let member = register.cohort.has_replica(&replica) && replica.node == from;
         let Role::Candidate { epoch: asked, viewstamp: at, votes } = &mut register.role else { return };
         if *asked != epoch || !member {
             return;
@@ -242,11 +246,15 @@ impl Node {
         assert_eq!(replica.register.promised, epoch, "a leader promised its own epoch");
         let viewstamp = Viewstamp { epoch, length: 0 };
         replica.install(viewstamp, None, now, &config);
-        let progress = replica
-            .cohort
-            .iter()
-            .map(|node| (*node, Progress { viewstamp: votes.get(node).copied(), ..Progress::default() }))
-            .collect();
+        replica.borrowed = false;
+        let followers = replica.cohort().followers();
+        // Who did not vote may have no replica yet, unless it is one that counts.
+        let counts = |node: &NodeId| replica.cohort().has_voter(*node);
+        let progress = |node: &NodeId| {
+            let (viewstamp, stranger) = (votes.get(node).copied(), !counts(node));
+            (*node, Progress { viewstamp, stranger, ..Progress::default() })
+        };
+        let progress = followers.iter().map(progress).collect();
         replica.register.leader = None;
         replica.register.role = Role::Leader(Box::new(Leading {
             epoch,
@@ -265,8 +273,9 @@ impl Node {
             heeded: 0,
             retiring: super::forgetting::Retiring::new(now.mono_us),
             archiving: super::archiving::Archiving::default(),
+            changing: super::change::Changing::default(),
         }));
-        let others: Vec<NodeId> = replica.cohort.iter().copied().filter(|node| *node != me).collect();
+        let others: Vec<NodeId> = followers.into_iter().filter(|node| *node != me).collect();
         self.timers.cancel(Key::Election(partition));
         self.outbox.persist(Record::Install { partition, viewstamp, table: None });
         self.acknowledge_own(partition);
@@ -274,7 +283,7 @@ impl Node {
             self.catch_up(partition, node);
         }
         self.timers.set(Key::Resend(partition), self.now.mono_after_ms(self.config.resend_ms));
-        self.leads_changed();
+        self.begin_step(partition);
     }
 
     /// Safety does not depend on it.
@@ -300,7 +309,7 @@ impl Node {
 
     pub(in crate::protocol) fn on_fetch(&mut self, from: NodeId, partition: PartitionId, viewstamp: Viewstamp) {
         let Some(replica) = self.partitions.get(&partition) else { return };
-        if replica.register.viewstamp > viewstamp && replica.cohort.contains(&from) && self.may_vote(partition) {
+        if replica.register.viewstamp > viewstamp && self.may_vote(partition) {
             let table = Arc::new(replica.register.table.clone());
             let viewstamp = replica.register.viewstamp;
             self.outbox.send(from, PeerMessage::State { partition, viewstamp, table });
@@ -309,7 +318,7 @@ impl Node {
 
     /// A candidate that is behind takes over the newer state, and campaigns again with it. This is no acknowledgement.
     pub(in crate::protocol) fn on_state(&mut self, partition: PartitionId, viewstamp: Viewstamp, table: &Arc<Table>) {
-        if !self.plausible(partition, viewstamp.epoch) || !self.whole(partition, table) {
+        if !self.plausible(partition, viewstamp.epoch) || !self.whole(partition, table, viewstamp) {
             return;
         }
         let (now, config) = (self.now, self.config.clone());
@@ -319,7 +328,12 @@ impl Node {
         }
         replica.register.role = Role::Follower;
         replica.register.seen = replica.register.seen.max(viewstamp.epoch);
+        let standing = replica.standing();
         replica.install(viewstamp, Some(table.as_ref().clone()), now, &config);
+        let replica = self.partitions.get_mut(&partition).expect("plausible");
+        let other = replica.cohort().version != standing.version;
+        replica.borrowed |= other && replica.register.promised > viewstamp.epoch;
+        self.note_standing(partition, &standing);
         self.outbox.persist(Record::Install { partition, viewstamp, table: Some(table.clone()) });
         self.stirred.insert(partition);
         if !self.has_leader(partition) {
@@ -329,9 +343,15 @@ impl Node {
     }
 
     /// Whether a table that came by the network is what its digest says, and of the right partition.
-    pub(in crate::protocol) fn whole(&mut self, partition: PartitionId, table: &Table) -> bool {
+    pub(in crate::protocol) fn whole(&mut self, partition: PartitionId, table: &Table, viewstamp: Viewstamp) -> bool {
         let right = self.partitions.get(&partition).is_some_and(|replica| {
-            table.members == replica.register.table.members && table.digest() == table.digest_recomputed()
+            let sound = table.cohort.as_ref().is_none_or(|cohort| cohort.is_sound() && cohort.version <= viewstamp);
+            let root = match &table.root {
+                Some(root) => partition == PartitionId::ROOT && root.validate().is_ok(),
+                None => partition != PartitionId::ROOT,
+            };
+            let whole = table.digest() == table.digest_recomputed();
+            table.founders == replica.register.table.founders && sound && root && whole
         });
         if !right {
             self.outbox.observe(Observation::Refused { what: "damaged table" });
@@ -340,14 +360,14 @@ impl Node {
     }
 
     /// The leader hands over: campaigns at once, without asking first.
-    pub(in crate::protocol) fn on_transfer(&mut self, from: NodeId, partition: PartitionId, epoch: Epoch) {
+    pub(in crate::protocol) fn on_transfer(&mut self, partition: PartitionId, epoch: Epoch) {
         let Some(replica) = self.partitions.get(&partition) else { return };
         let register = &replica.register;
         // A campaign of before may have failed: then more is promised, and the leader knows nothing of it.
         let level = register.viewstamp.epoch == epoch;
         if level
             && self.may_vote(partition)
-            && replica.cohort.contains(&from)
+            && replica.cohort().has_voter(self.me)
             && register.leading().is_none()
             && !self.stopping
             && !self.is_fenced()
@@ -395,7 +415,7 @@ impl Node {
             .partitions
             .iter()
             .filter(|(_, replica)| replica.register.established())
-            .map(|(id, replica)| (*id, replica.cohort[0]))
+            .filter_map(|(id, replica)| Some((*id, replica.cohort().members().next()?)))
             .filter(|(_, preferred)| *preferred != self.me && settled(preferred))
             .collect();
         let mut handed = 0;

@@ -32,7 +32,6 @@ use super::table::Op;
 use super::{Epoch, ReplicaId};
 use crate::config::mutant;
 use crate::limits::{FORGET_TASKS_MAX, RETIRE_TASKS_MAX};
-use crate::protocol::partition::wound::agreements_needed;
 use crate::protocol::peer::{LogWord, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::task::{Content, Task, Tomb};
@@ -103,10 +102,12 @@ impl Node {
             if whole && self.bury_due(partition) {
                 pause_ms = PAUSE_MS;
             }
+            // Every member must say so, and who leaves must not: what is under way comes first.
+            let settled = self.is_settled(partition);
             if !self.partitions[&partition].register.table.forgetting.ids.is_empty() {
                 // This rests on the commit alone. A leader with holes heals only when all have forgotten what it has.
                 self.forget_everywhere(partition);
-            } else if whole {
+            } else if whole && settled {
                 self.ask_for_tombs(partition);
             }
             self.tell_who_holds_up(partition);
@@ -169,7 +170,7 @@ impl Node {
             if queue.is_none() && archives {
                 // Of these there is nothing to archive yet, and all members must say so.
                 retain_ms = retain_ms.saturating_add(self.config.forget_after_ms.saturating_mul(ORPHAN_PATIENCE));
-                if !replica.cohort.iter().all(|node| self.is_reachable(*node)) {
+                if !replica.cohort().members().all(|node| self.is_reachable(node)) {
                     continue;
                 }
             }
@@ -201,7 +202,7 @@ impl Node {
         let me = self.me;
         let replica = &self.partitions[&partition];
         let epoch = replica.register.viewstamp.epoch;
-        let others: Vec<NodeId> = replica.cohort.iter().copied().filter(|node| *node != me).collect();
+        let others: Vec<NodeId> = replica.cohort().nodes().into_iter().filter(|node| *node != me).collect();
         self.learn(partition, due.iter().map(|(id, tomb)| (*id, Task::from_tomb(*tomb))).collect());
         let items = Arc::new(due);
         for node in others {
@@ -228,7 +229,7 @@ impl Node {
         let (epoch, number) = (leading.epoch, retiring.number);
         let tomb = |id: &TaskId| (*id, *replica.store.tomb(id).expect("tombstones stay until they are forgotten"));
         let items: Arc<Vec<(TaskId, Tomb)>> = Arc::new(retiring.ids.iter().map(tomb).collect());
-        for node in retiring.held_by(replica.cohort.iter().copied(), false) {
+        for node in retiring.held_by(replica.cohort().members(), false) {
             if self.is_alive(node) {
                 self.outbox.send(node, PeerMessage::Tombs { partition, epoch, number, items: items.clone() });
             }
@@ -262,7 +263,7 @@ impl Node {
         items: &[(TaskId, Tomb)],
     ) {
         let right = items.iter().all(|(id, _)| self.partition_of(id) == partition);
-        let replica = self.partitions.get(&partition).filter(|replica| right && replica.cohort.contains(&from));
+        let replica = self.partitions.get(&partition).filter(|replica| right && replica.cohort().knows(from));
         let Some(replica) = replica else {
             self.outbox.observe(Observation::Refused { what: "tombstones of another partition" });
             return;
@@ -298,7 +299,7 @@ impl Node {
         own: ReplicaId,
     ) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        let member = own.node == from && replica.register.table.members.contains(&own);
+        let member = own.node == from && replica.cohort().has_replica(&own);
         let Some(leading) = replica.register.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
         let retiring = &mut leading.retiring;
         if member && retiring.number == number && !retiring.ids.is_empty() {
@@ -307,18 +308,23 @@ impl Node {
         }
     }
 
+    /// Whether the members are those that there will be.
+    fn is_settled(&self, partition: PartitionId) -> bool {
+        self.partitions[&partition].cohort().is_stable() && self.is_cohort_committed(partition)
+    }
+
     /// Whether enough members have said so: all of them.
     fn all_said(&self, partition: PartitionId, said: &BTreeSet<NodeId>) -> bool {
         let replica = &self.partitions[&partition];
         let majority = mutant!(self.config, ForgetsByMajority) && replica.register.quorum(|node| said.contains(&node));
-        majority || replica.cohort.iter().all(|node| said.contains(node))
+        majority || replica.cohort().nodes().iter().all(|node| said.contains(node))
     }
 
     /// Forgets what all members have buried, unless the table still speaks of any of it.
     fn forget_buried(&mut self, partition: PartitionId) -> bool {
         let register = &self.partitions[&partition].register;
         let retiring = &register.leading().expect("it leads").retiring;
-        if !self.all_said(partition, &retiring.buried) || !self.may_append(partition) {
+        if !self.all_said(partition, &retiring.buried) || !self.may_append(partition) || !self.is_settled(partition) {
             return false;
         }
         let ids = retiring.ids.clone();
@@ -371,7 +377,7 @@ impl Node {
         let (register, forgetting) = (&replica.register, &replica.register.table.forgetting);
         let (epoch, count) = (register.viewstamp.epoch, forgetting.count);
         let retiring = &register.leading().expect("it leads").retiring;
-        for node in retiring.held_by(replica.cohort.iter().copied(), true) {
+        for node in retiring.held_by(replica.cohort().nodes().into_iter(), true) {
             if self.is_alive(node) {
                 self.outbox.send(node, PeerMessage::Forget { partition, epoch, count });
             }
@@ -385,7 +391,7 @@ impl Node {
         let forgetting = &register.table.forgetting;
         // Within an epoch a table is a part of the leader's: what it has there under this number is the same.
         let behind = register.viewstamp.epoch != epoch || forgetting.count < count;
-        if behind || !replica.cohort.contains(&from) {
+        if behind {
             return;
         }
         let (replica, open) = (register.me, forgetting.count == count && !forgetting.ids.is_empty());
@@ -422,7 +428,7 @@ impl Node {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let register = &mut replica.register;
         let current = register.table.forgetting.count == count && !register.table.forgetting.ids.is_empty();
-        let member = own.node == from && register.table.members.contains(&own);
+        let member = own.node == from && register.cohort.has_replica(&own);
         let Some(leading) = register.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
         if member && current {
             leading.retiring.forgot.insert(from);
@@ -464,7 +470,7 @@ impl Node {
         if !busy || self.now.mono_us < leading.retiring.since_us.saturating_add(ms * 1_000) {
             return Vec::new();
         }
-        leading.retiring.held_by(replica.cohort.iter().copied(), forgetting)
+        leading.retiring.held_by(replica.cohort().nodes().into_iter(), forgetting)
     }
 
     /// Tasks that a replica sent are forgotten here. If it has holes, that is what it does not know.
@@ -480,11 +486,14 @@ impl Node {
     pub(in crate::protocol) fn on_gone(&mut self, from: NodeId, partition: PartitionId, forgets: u64, ids: &[TaskId]) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let (wound, ahead) = (replica.healing.wound, forgets >= replica.forgets());
-        if !wound.facts || wound.table || !ahead || from == self.me || !replica.cohort.contains(&from) {
+        if !wound.facts || wound.table || !ahead || from == self.me || !replica.cohort().has_member(from) {
             return;
         }
         let floor = replica.register.table.forgetting.floor;
-        let needed = agreements_needed(replica.cohort.len());
+        let cohort = replica.cohort();
+        // One that is no member is not among those of whom a majority has each strict fact.
+        let majority = cohort.members().count() / 2 + 1;
+        let needed = if cohort.has_member(self.me) { cohort.agreements_needed() } else { majority };
         let mut over = Vec::new();
         for id in ids {
             let known = Some(*id) <= floor && replica.store.knows(id);

@@ -199,6 +199,7 @@ impl Node {
     pub(in crate::protocol) fn may_grant(&self, partition: PartitionId) -> bool {
         self.may_renew(partition)
             && !self.stopping
+            && partition != PartitionId::ROOT
             && self.partitions[&partition].register.table.cells.len() < CELLS_MAX
     }
 
@@ -230,6 +231,7 @@ impl Node {
                 self.granted(partition, fresh.then_some(at), session, &items);
             }
             Waiting::Call { call, slots } => self.call_committed(call, &slots),
+            Waiting::Root { roster, answer } => self.root_committed(&roster, answer),
             Waiting::Kill { id } => {
                 if let Some(death) = self.partitions[&partition].death(&id) {
                     self.learn(partition, vec![(id, death)]);
@@ -243,6 +245,7 @@ impl Node {
         match waiting {
             Waiting::Grant { session, .. } => self.one_less(session),
             Waiting::Call { call, slots } => self.call_given_up(call, &slots),
+            Waiting::Root { answer, .. } => self.root_given_up(answer),
             Waiting::Kill { .. } => {}
         }
     }
@@ -321,7 +324,7 @@ impl Node {
             let epoch = leading.epoch;
             let own = leading.waiting.iter().filter_map(|(length, waiting)| match waiting {
                 Waiting::Grant { session: of, items, fresh: true } if *of == session => Some((*length, items)),
-                Waiting::Grant { .. } | Waiting::Call { .. } | Waiting::Kill { .. } => None,
+                Waiting::Grant { .. } | Waiting::Call { .. } | Waiting::Kill { .. } | Waiting::Root { .. } => None,
             });
             // Whoever asked for a grant again has renewed it: then it is another session's to answer.
             let untold = |(id, token): &&(TaskId, Token), length| {

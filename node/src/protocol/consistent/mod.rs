@@ -5,7 +5,9 @@
 
 pub mod archiving;
 pub mod broker;
+pub mod change;
 pub mod claims;
+pub mod cohort;
 pub mod election;
 pub mod forgetting;
 pub mod grants;
@@ -13,16 +15,20 @@ pub mod heads;
 pub mod register;
 pub mod replication;
 pub mod rules;
+pub mod seat;
 pub mod table;
 
+use crate::protocol::membership::Asked;
+use norn_client::wire::membership::Roster;
 use norn_client::wire::{NodeId, TaskId, Token};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// Number of a leadership of one partition. Has at most one leader, for ever.
 pub type Epoch = u64;
 
 /// A replica of a partition. Dies with its disk: a wiped node's replicas are other replicas.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ReplicaId {
     /// The node that holds it.
     pub node: NodeId,
@@ -59,6 +65,13 @@ pub enum Waiting {
         /// Place and lease.
         slots: Vec<(usize, u64)>,
     },
+    /// A change of the cluster: everybody is told, and whoever asked for it.
+    Root {
+        /// Who belongs to it then.
+        roster: Arc<Roster>,
+        /// Who asked, and what is answered.
+        answer: Option<Box<Asked>>,
+    },
     /// A task that is given up: its end becomes a fact.
     Kill {
         /// Task.
@@ -67,7 +80,7 @@ pub enum Waiting {
 }
 
 /// Whether `present` counts more than half of `members`. Nothing else may compute a majority.
-pub fn majority(members: &[ReplicaId], mut present: impl FnMut(&ReplicaId) -> bool) -> bool {
+pub fn majority<T>(members: &[T], mut present: impl FnMut(&T) -> bool) -> bool {
     assert!(!members.is_empty(), "a cohort has members");
     2 * members.iter().filter(|member| present(member)).count() > members.len()
 }

@@ -1,9 +1,11 @@
 //! One replica's part of the register: what it promised, its table, and the clocks of the claims in it.
 
+use super::cohort::Cohort;
 use super::table::{Cell, CellState, Misfit, Op, Table};
-use super::{Epoch, ReplicaId, Viewstamp, majority, rules};
+use super::{Epoch, ReplicaId, Viewstamp, rules};
 use crate::config::{Config, mutant};
 use crate::limits::{ENDINGS_BYTES_MAX, OPS_KEPT_MAX, OPS_UNCOMMITTED_MAX, within};
+use crate::protocol::root::Root;
 use crate::protocol::time::Now;
 use norn_client::wire::{ClaimId, NodeId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -34,6 +36,8 @@ pub struct Progress {
     pub sent: u64,
     /// Where its table stood when it last said so.
     pub viewstamp: Option<Viewstamp>,
+    /// It has not said anything yet, and may have no replica: the table's name alone would tell it nothing.
+    pub stranger: bool,
     /// When something was last sent that it should acknowledge.
     pub sent_us: u64,
 }
@@ -72,6 +76,8 @@ pub struct Leading {
     pub transfer_again_us: u64,
     /// Tasks whose retention is over.
     pub retiring: super::forgetting::Retiring,
+    /// What becomes of the cohort.
+    pub changing: super::change::Changing,
     /// Of these, what is on its way to the archive.
     pub archiving: super::archiving::Archiving,
 }
@@ -131,6 +137,12 @@ pub struct Register {
     pub viewstamp: Viewstamp,
     /// Durable.
     pub table: Table,
+    /// Who holds the partition, by the table; at genesis in the order of preference.
+    pub cohort: Cohort,
+    /// As it was at genesis.
+    founded: Cohort,
+    /// The table then.
+    origin: Table,
     /// Operations of `viewstamp.epoch` known to be committed.
     pub commit: u64,
     /// Volatile.
@@ -156,15 +168,18 @@ pub struct Register {
 }
 
 impl Register {
-    /// The register of a replica at genesis.
-    pub fn new(me: ReplicaId, members: Vec<ReplicaId>) -> Register {
-        assert!(members.contains(&me));
+    /// The register of a replica that has no table yet but that of genesis; `founders` in the order of preference.
+    pub fn new(me: ReplicaId, founders: Vec<ReplicaId>) -> Register {
+        let founded = Cohort::founded(&founders);
         Register {
             me,
             promised: 0,
             voted_for: None,
             viewstamp: Viewstamp::default(),
-            table: Table::new(members),
+            table: Table::new(founders.clone()),
+            origin: Table::new(founders),
+            cohort: founded.clone(),
+            founded,
             commit: 0,
             role: Role::Follower,
             leader: None,
@@ -177,6 +192,21 @@ impl Register {
             lapsed: BTreeMap::new(),
             by_claim: BTreeMap::new(),
         }
+    }
+
+    /// The register of the same replica without its table.
+    pub fn cleared(&self) -> Register {
+        let founders = self.founded.members.iter().map(|seat| seat.replica).collect();
+        let Register { promised, voted_for, seen, .. } = *self;
+        let (table, origin) = (self.origin.clone(), self.origin.clone());
+        Register { promised, voted_for, seen, table, origin, ..Register::new(self.me, founders) }
+    }
+
+    /// The register of the root of a new cluster.
+    pub fn begin_root(&mut self, root: Root) {
+        assert!(self.viewstamp == Viewstamp::default(), "a cluster is founded once");
+        self.origin.begin_root(root);
+        self.table = self.origin.clone();
     }
 
     /// A task's claim.
@@ -210,24 +240,38 @@ impl Register {
         self.leading().is_some_and(|leading| leading.established)
     }
 
-    /// At a leader: the longest that a majority has, as `reached` reads it from what is known of each.
-    pub fn reached(&self, reached: impl Fn(&Progress) -> Option<u64>) -> Option<u64> {
+    /// At a leader: the longest that a quorum has.
+    pub fn held(&self) -> Option<u64> {
         let leading = self.leading()?;
-        rules::reached(leading.progress.values().filter_map(&reached), |length| {
-            self.quorum(|node| leading.progress.get(&node).is_some_and(|progress| reached(progress) >= Some(length)))
-        })
+        let holds = |node: NodeId| leading.progress.get(&node).and_then(|progress| progress.holds);
+        let lengths = leading.progress.values().filter_map(|progress| progress.holds);
+        rules::reached(lengths, |length| self.quorum(|node| holds(node) >= Some(length)))
     }
 
-    /// A majority of the members.
-    pub fn quorum(&self, mut present: impl FnMut(NodeId) -> bool) -> bool {
-        majority(&self.table.members, |member| present(member.node))
+    /// A majority of the members, and of the next ones where both count.
+    pub fn quorum(&self, present: impl FnMut(NodeId) -> bool) -> bool {
+        self.cohort.quorum(present)
+    }
+
+    /// At a leader: grants up to this one may be told, as a majority of members that would have flagged ended tasks has them.
+    /// Members alone, as every strict fact is with a majority of them; and nothing above the commit.
+    pub fn heeded(&self) -> u64 {
+        let Some(leading) = self.leading() else { return 0 };
+        let heeds = |node: NodeId| leading.progress.get(&node).and_then(|progress| progress.heeds);
+        let lengths = leading.progress.values().filter_map(|progress| progress.heeds);
+        let heeded = |length| self.cohort.members_quorum(|node| heeds(node) >= Some(length));
+        rules::reached(lengths, heeded).unwrap_or(0)
+    }
+
+    fn note_cohort(&mut self) {
+        self.cohort = self.table.cohort.as_deref().cloned().unwrap_or_else(|| self.founded.clone());
     }
 
     /// Applies the next operation; names the tasks whose claims changed.
     pub fn apply(&mut self, op: &Op, now: Now, config: &Config) -> Result<Vec<TaskId>, Misfit> {
         let at = Viewstamp { epoch: self.viewstamp.epoch, length: self.viewstamp.length + 1 };
         let touched: Vec<(TaskId, Option<ClaimId>)> = match op {
-            Op::Clear { .. } | Op::Forget { .. } | Op::Forgotten => Vec::new(),
+            Op::Clear { .. } | Op::Forget { .. } | Op::Forgotten | Op::Cohort(_) | Op::Root(_) => Vec::new(),
             Op::Drop { items } => {
                 items.iter().map(|item| (item.id, self.cell(&item.id).map(|cell| cell.claim))).collect()
             }
@@ -238,6 +282,9 @@ impl Register {
         };
         let changed = self.table.apply(op, at)?;
         self.viewstamp = at;
+        if matches!(op, Op::Cohort(_)) {
+            self.note_cohort();
+        }
         #[cfg(feature = "mutants")]
         if config.has(crate::config::Mutant::RenewalShortens) {
             self.table.shorten(op);
@@ -320,6 +367,7 @@ impl Register {
         self.recent.clear();
         let Some(table) = table else { return BTreeSet::new() };
         let before = std::mem::replace(&mut self.table, table);
+        self.note_cohort();
         let same = |id: &TaskId, cell: &Cell| {
             before.cells.get(id).is_some_and(|old| (old.token, old.renewed) == (cell.token, cell.renewed))
         };
@@ -459,6 +507,9 @@ impl Register {
 
     /// What must always hold.
     pub fn check(&self) -> Result<(), String> {
+        if self.table.cohort.as_deref().is_some_and(|cohort| *cohort != self.cohort) || !self.cohort.is_sound() {
+            return Err("the cohort is not that of the table".into());
+        }
         if self.table.digest() != self.table.digest_recomputed() {
             return Err("the table's digest is not that of its content".into());
         }

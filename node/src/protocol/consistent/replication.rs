@@ -18,7 +18,7 @@ impl Node {
         let (now, config) = (self.now, self.config.clone());
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         assert!(replica.register.established(), "only an established leader appends");
-        let after = replica.register.viewstamp;
+        let (after, standing) = (replica.register.viewstamp, replica.standing());
         if let Err(misfit) = replica.apply(&op, now, &config) {
             self.halt(format!("{partition:?}: the leader's own {misfit}"));
             return;
@@ -30,6 +30,7 @@ impl Node {
         if let Some(waiting) = waiting {
             leading.waiting.push_back((length, waiting));
         }
+        self.note_standing(partition, &standing);
         self.outbox.persist(Record::Ops { partition, after, ops: vec![op] });
         self.unsent.insert(partition);
         self.stirred.insert(partition);
@@ -41,7 +42,8 @@ impl Node {
         let Some(replica) = self.partitions.get(&partition) else { return false };
         let register = &replica.register;
         let idle = register.leading().is_some_and(|leading| self.now.mono_us >= leading.transferring_until_us);
-        register.established() && idle && register.viewstamp.length - register.commit < OPS_UNCOMMITTED_MAX
+        let room = register.viewstamp.length - register.commit < OPS_UNCOMMITTED_MAX;
+        register.established() && idle && room && !self.leads_as_exile(partition)
     }
 
     /// Sends what was appended in this step.
@@ -57,7 +59,7 @@ impl Node {
             self.commit_to(partition, length, length);
         }
         self.acknowledge_own(partition);
-        for node in self.partitions[&partition].cohort.clone() {
+        for node in self.partitions[&partition].cohort().followers() {
             if node != me {
                 self.send_ops(partition, node);
             }
@@ -120,7 +122,8 @@ impl Node {
         let progress = leading.progress.get_mut(&node).expect("a follower");
         // A follower that did not say where it stands most likely stands where the leader stood; one that is in the epoch
         // already will just say so.
-        let by_name = progress.viewstamp.is_none_or(|viewstamp| viewstamp == base || viewstamp.epoch == epoch);
+        let by_name = !progress.stranger
+            && progress.viewstamp.is_none_or(|viewstamp| viewstamp == base || viewstamp.epoch == epoch);
         if !by_name && length > 0 {
             self.send_table(partition, node);
             return;
@@ -173,7 +176,7 @@ impl Node {
         let Some(replica) = self.partitions.get_mut(&partition) else { return false };
         let register = &mut replica.register;
         let (own, promised, viewstamp) = (register.me, register.promised, register.viewstamp);
-        if !rules::may_follow(promised, epoch) || !replica.cohort.contains(&leader) {
+        if !rules::may_follow(promised, epoch) {
             self.outbox.send(leader, PeerMessage::Nack { partition, replica: own, promised, viewstamp });
             return false;
         }
@@ -206,14 +209,14 @@ impl Node {
         (base, table): (Viewstamp, Option<Arc<Table>>),
         digest: u128,
     ) {
-        let whole = table.as_ref().is_none_or(|table| self.whole(partition, table));
+        let viewstamp = Viewstamp { epoch, length: 0 };
+        let whole = table.as_ref().is_none_or(|table| self.whole(partition, table, viewstamp));
         if !whole || !self.follow(partition, from, epoch) {
             return;
         }
         let (now, config) = (self.now, self.config.clone());
         let replica = self.partitions.get_mut(&partition).expect("followed");
         let own = replica.register.viewstamp;
-        let viewstamp = Viewstamp { epoch, length: 0 };
         if !rules::takes_table(own, viewstamp) {
             self.acknowledge(partition, from, Vec::new());
             return;
@@ -222,11 +225,13 @@ impl Node {
             self.refuse(partition, from);
             return;
         }
+        let standing = replica.standing();
         replica.install(viewstamp, table.as_ref().map(|table| table.as_ref().clone()), now, &config);
         if replica.register.table.digest() != digest {
             self.halt(format!("{partition:?}: the table at {base:?} differs from that of leader {from}"));
             return;
         }
+        self.note_standing(partition, &standing);
         self.outbox.persist(Record::Install { partition, viewstamp, table });
         self.stirred.insert(partition);
         self.acknowledge(partition, from, Vec::new());
@@ -240,13 +245,15 @@ impl Node {
         table: &Arc<Table>,
         commit: u64,
     ) {
-        if !self.whole(partition, table) || !self.follow(partition, from, viewstamp.epoch) {
+        if !self.whole(partition, table, viewstamp) || !self.follow(partition, from, viewstamp.epoch) {
             return;
         }
         let (now, config) = (self.now, self.config.clone());
         let replica = self.partitions.get_mut(&partition).expect("followed");
         if rules::takes_table(replica.register.viewstamp, viewstamp) {
+            let standing = replica.standing();
             replica.install(viewstamp, Some(table.as_ref().clone()), now, &config);
+            self.note_standing(partition, &standing);
             self.outbox.persist(Record::Install { partition, viewstamp, table: Some(table.clone()) });
             self.stirred.insert(partition);
         }
@@ -274,6 +281,7 @@ impl Node {
         };
         let fresh: Vec<Arc<Op>> = ops.into_iter().skip(known as usize).collect();
         let mut missing = Vec::new();
+        let standing = replica.standing();
         for op in &fresh {
             if let Err(misfit) = apply_as_follower(replica, op, now, &config, &mut missing) {
                 self.halt(format!("{partition:?}: leader {from}'s {misfit}"));
@@ -287,6 +295,7 @@ impl Node {
         }
         replica.register.learn_commit(commit);
         if !fresh.is_empty() {
+            self.note_standing(partition, &standing);
             self.outbox.persist(Record::Ops { partition, after: own, ops: fresh });
             self.stirred.insert(partition);
         }
@@ -309,6 +318,9 @@ impl Node {
     /// once everything is on disk.
     fn acknowledge(&mut self, partition: PartitionId, leader: NodeId, missing: Vec<TaskId>) {
         self.close_wound(partition);
+        let replica = self.partitions.get_mut(&partition).expect("it follows");
+        // What it has now a leader has installed here.
+        replica.borrowed &= replica.register.viewstamp.epoch < replica.register.promised;
         let replica = &self.partitions[&partition];
         let (register, done, wound) = (&replica.register, replica.done_flags(), replica.healing.wound);
         let (epoch, length, replica) = (register.viewstamp.epoch, register.viewstamp.length, register.me);
@@ -355,14 +367,19 @@ impl Node {
             (mutant!(self.config, RecoveringCounts), mutant!(self.config, HolesGrant));
         let Some(partition_state) = self.partitions.get_mut(&partition) else { return };
         let register = &mut partition_state.register;
-        let (newest, member) = (register.viewstamp.length, register.table.members.contains(&replica));
+        let (newest, member) = (register.viewstamp.length, register.cohort.knows_replica(&replica));
         let Some(leading) = register.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
-        if !member || replica.node != from || length > newest {
+        if !member && replica.node == from {
+            self.tell_outside(from, partition);
+            return;
+        }
+        if replica.node != from || length > newest {
             self.outbox.observe(Observation::Refused { what: "acknowledgement of what was never sent" });
             return;
         }
-        let progress = leading.progress.get_mut(&from).expect("a member");
+        let progress = leading.progress.get_mut(&from).expect("each follower has one");
         let before = progress.matched;
+        progress.stranger = false;
         progress.matched = Some(before.map_or(length, |matched| matched.max(length)));
         progress.sent = progress.sent.max(length);
         if !wound.table || recovering_counts {
@@ -426,8 +443,12 @@ impl Node {
         let Some(partition_state) = self.partitions.get_mut(&partition) else { return };
         let register = &mut partition_state.register;
         register.seen = register.seen.max(promised.min(register.seen.saturating_add(crate::limits::EPOCH_STEP_MAX)));
-        let member = register.table.members.contains(&replica);
-        let Some(leading) = register.leading_mut().filter(|_| member && replica.node == from) else { return };
+        let member = register.cohort.knows_replica(&replica) && replica.node == from;
+        if register.leading().is_some() && !member {
+            self.tell_outside(from, partition);
+            return;
+        }
+        let Some(leading) = register.leading_mut() else { return };
         if promised > leading.epoch {
             self.step_down(partition, "a follower promised a later epoch");
             return;
@@ -443,6 +464,7 @@ impl Node {
         let epoch = leading.epoch;
         let Some(progress) = leading.progress.get_mut(&from) else { return };
         progress.viewstamp = Some(viewstamp);
+        progress.stranger = false;
         if viewstamp.epoch == epoch && viewstamp.length <= newest && progress.matched.is_some() {
             progress.sent = viewstamp.length;
             self.send_ops(partition, from);
@@ -455,8 +477,8 @@ impl Node {
     fn advance(&mut self, partition: PartitionId) {
         let register = &self.partitions[&partition].register;
         let Some(leading) = register.leading() else { return };
-        let Some(length) = register.reached(|progress| progress.holds) else { return };
-        let heeded = register.reached(|progress| progress.heeds).unwrap_or(0);
+        let Some(length) = register.held() else { return };
+        let heeded = register.heeded().min(length);
         if !leading.established {
             self.establish(partition);
         }
@@ -473,6 +495,9 @@ impl Node {
         self.settle_inherited(partition);
         self.arm_retire(partition);
         self.arm_expiry(partition);
+        if self.leads_a_change(partition) {
+            self.timers.set(Key::Change(partition), self.now.mono_us);
+        }
         self.publish_all_heads(partition);
         self.stirred.insert(partition);
     }
@@ -494,6 +519,7 @@ impl Node {
         if told > before {
             self.tell_commit(partition, epoch, told);
         }
+        self.note_cohort_commit(partition);
         for (length, waiting) in ready {
             self.committed(partition, Viewstamp { epoch, length }, waiting);
         }

@@ -3,8 +3,10 @@
 //! Operations carry values, never computations, so that applying them is the same everywhere. The leader decides
 //! whether an operation is allowed before it appends it; [`Table::apply`] only checks that it still fits.
 
+use super::cohort::{Change, Cohort};
 use super::{Epoch, ReplicaId, Viewstamp};
 use crate::limits::PAST_CLAIMS_MAX;
+use crate::protocol::root::{Operation, Root};
 use crate::protocol::task::{PastClaim, Task};
 use norn_client::wire::{ClaimId, TaskId, Token};
 use serde::{Deserialize, Serialize};
@@ -143,6 +145,12 @@ pub enum Op {
     /// Every member has forgotten what the last `Forget` names.
     #[serde(rename = "N")]
     Forgotten,
+    /// A step of a change of the cohort.
+    #[serde(rename = "H")]
+    Cohort(Change),
+    /// A change of the cluster. In the root alone.
+    #[serde(rename = "M")]
+    Root(Operation),
 }
 
 impl Op {
@@ -156,7 +164,10 @@ impl Op {
             Op::Void { items } => items.len() * ITEM_BYTES,
             Op::Forget { ids } => ids.len() * ITEM_BYTES,
             Op::Kill { reason, .. } => reason.len() + ITEM_BYTES,
-            Op::Release { .. } | Op::Clear { .. } | Op::Forgotten => ITEM_BYTES,
+            Op::Root(Operation::Layout(layout)) => {
+                layout.lists.iter().map(|list| 2 * list.len()).sum::<usize>() + ITEM_BYTES
+            }
+            Op::Release { .. } | Op::Clear { .. } | Op::Forgotten | Op::Cohort(_) | Op::Root(_) => ITEM_BYTES,
         }
     }
 }
@@ -176,8 +187,8 @@ pub struct Misfit {
 /// Content of a partition's consistent state at one viewstamp.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Table {
-    /// Members, sorted. Fixed at genesis.
-    pub members: Vec<ReplicaId>,
+    /// Members at genesis, sorted.
+    pub founders: Vec<ReplicaId>,
     /// Claims of tasks that have not ended.
     pub cells: BTreeMap<TaskId, Cell>,
     /// Endings that a majority is not yet known to have on disk, by the operation that dropped their claims.
@@ -185,8 +196,14 @@ pub struct Table {
     /// Sum of the hashes of all the rest, kept by every change.
     digest: u128,
     /// Tasks that are no more.
-    #[serde(default, skip_serializing_if = "Forgetting::is_none")]
+    #[serde(default)]
     pub forgetting: Forgetting,
+    /// Who holds the partition, once that is another than at genesis.
+    #[serde(default)]
+    pub cohort: Option<Box<Cohort>>,
+    /// Who belongs to the cluster: in the table of the root, where that is no blank one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<Box<Root>>,
 }
 
 /// How far a partition has forgotten its finished tasks.
@@ -203,12 +220,8 @@ pub struct Forgetting {
 }
 
 impl Forgetting {
-    fn is_none(&self) -> bool {
-        *self == Forgetting::default()
-    }
-
     fn digest(&self) -> u128 {
-        if self.is_none() { 0 } else { hash(3, self) }
+        if *self == Forgetting::default() { 0 } else { hash(3, self) }
     }
 }
 
@@ -219,12 +232,27 @@ fn hash(kind: u8, value: &impl Serialize) -> u128 {
     xxh3_128(&bytes)
 }
 
+fn digest_of(cohort: Option<&Cohort>) -> u128 {
+    cohort.map_or(0, |cohort| hash(4, cohort))
+}
+
+fn digest_of_root(root: Option<&Root>) -> u128 {
+    root.map_or(0, |root| hash(5, root))
+}
+
 impl Table {
     /// The table of a new partition.
-    pub fn new(mut members: Vec<ReplicaId>) -> Table {
-        members.sort_unstable();
-        let digest = hash(0, &members);
-        Table { members, digest, ..Table::default() }
+    pub fn new(mut founders: Vec<ReplicaId>) -> Table {
+        founders.sort_unstable();
+        let digest = hash(0, &founders);
+        Table { founders, digest, ..Table::default() }
+    }
+
+    /// Puts a new cluster into the table of its root.
+    pub fn begin_root(&mut self, root: Root) {
+        assert!(self.root.is_none() && self.cohort.is_none(), "a cluster is founded once");
+        self.digest = self.digest.wrapping_add(digest_of_root(Some(&root)));
+        self.root = Some(Box::new(root));
     }
 
     /// The digest as kept.
@@ -236,13 +264,52 @@ impl Table {
     pub fn digest_recomputed(&self) -> u128 {
         let cells = self.cells.iter().map(|(id, cell)| hash(1, &(id, cell)));
         let out = self.out.iter().map(|entry| hash(2, &entry));
-        let all = cells.chain(out).chain([self.forgetting.digest()]);
-        all.fold(hash(0, &self.members), u128::wrapping_add)
+        let once = [self.forgetting.digest(), digest_of(self.cohort.as_deref()), digest_of_root(self.root.as_deref())];
+        let all = cells.chain(out).chain(once);
+        all.fold(hash(0, &self.founders), u128::wrapping_add)
     }
 
     fn set_forgetting(&mut self, forgetting: Forgetting) {
         self.digest = self.digest.wrapping_sub(self.forgetting.digest()).wrapping_add(forgetting.digest());
         self.forgetting = forgetting;
+    }
+
+    /// Who holds the partition. At genesis only the genesis record knows the order of preference.
+    pub fn cohort(&self) -> Cohort {
+        self.cohort.as_deref().cloned().unwrap_or_else(|| Cohort::founded(&self.founders))
+    }
+
+    /// Takes a step of a change.
+    fn change_cohort(&mut self, change: &Change, at: Viewstamp) -> Result<(), &'static str> {
+        let after = self.cohort().changed(change, at)?;
+        let (old, new) = (digest_of(self.cohort.as_deref()), digest_of(Some(&after)));
+        self.digest = self.digest.wrapping_sub(old).wrapping_add(new);
+        self.cohort = Some(Box::new(after));
+        Ok(())
+    }
+
+    /// Forgets claims of tasks that have ended, and says how they did.
+    fn export(&mut self, items: &[Ended], at: Viewstamp) {
+        items.iter().for_each(|item| self.set_cell(item.id, None));
+        self.digest = self.digest.wrapping_add(hash(2, &(&at, items)));
+        let twice = self.out.insert(at, items.to_vec());
+        assert!(twice.is_none(), "a viewstamp names one operation");
+    }
+
+    fn clear_exported(&mut self, upto: &Viewstamp) {
+        while let Some(entry) = self.out.first_entry().filter(|entry| entry.key() <= upto) {
+            self.digest = self.digest.wrapping_sub(hash(2, &(entry.key(), entry.get())));
+            entry.remove();
+        }
+    }
+
+    /// Changes the cluster.
+    fn change_root(&mut self, operation: &Operation) -> Result<(), &'static str> {
+        let root = self.root.as_mut().ok_or("only the root knows the cluster")?;
+        let before = digest_of_root(Some(root));
+        root.apply(operation).map_err(|_| "the cluster is not as it takes for granted")?;
+        self.digest = self.digest.wrapping_sub(before).wrapping_add(digest_of_root(Some(root)));
+        Ok(())
     }
 
     /// Forgets tasks by the operation at this viewstamp.
@@ -331,15 +398,18 @@ impl Table {
                 Ok(vec![*id])
             }
             Op::Drop { items } => {
-                for item in items {
-                    self.set_cell(item.id, None);
-                }
-                self.digest = self.digest.wrapping_add(hash(2, &(&at, items)));
-                let twice = self.out.insert(at, items.clone());
-                assert!(twice.is_none(), "a viewstamp names one operation");
+                self.export(items, at);
                 Ok(items.iter().map(|item| item.id).collect())
             }
             Op::Forget { ids } => self.forget(ids, at).map(|()| Vec::new()),
+            Op::Cohort(change) => {
+                self.change_cohort(change, at).map_err(|why| misfit(&TaskId::MIN, why))?;
+                Ok(Vec::new())
+            }
+            Op::Root(operation) => {
+                self.change_root(operation).map_err(|why| misfit(&TaskId::MIN, why))?;
+                Ok(Vec::new())
+            }
             Op::Forgotten => {
                 if self.forgetting.ids.is_empty() {
                     return Err(misfit(&TaskId::MIN, "there is nothing to be forgotten"));
@@ -348,10 +418,7 @@ impl Table {
                 Ok(Vec::new())
             }
             Op::Clear { upto } => {
-                while let Some(entry) = self.out.first_entry().filter(|entry| entry.key() <= upto) {
-                    self.digest = self.digest.wrapping_sub(hash(2, &(entry.key(), entry.get())));
-                    entry.remove();
-                }
+                self.clear_exported(upto);
                 Ok(Vec::new())
             }
         }

@@ -37,9 +37,11 @@ impl Node {
 
     /// Looks how the clock stands, and draws the consequences.
     pub(in crate::protocol) fn judge_clock(&mut self, jumped: bool) {
-        let Some(genesis) = &self.genesis else { return };
+        if self.genesis.is_none() {
+            return;
+        }
         let before = self.clocks.standing();
-        let judgement = self.clocks.judge(self.now, genesis.members.len(), jumped, &self.config);
+        let judgement = self.clocks.judge(self.now, self.members().count(), jumped, &self.config);
         let standing = judgement.standing;
         if standing != before {
             self.outbox.observe(Observation::ClockStanding { standing, off_us: judgement.off_us });
@@ -68,7 +70,7 @@ impl Node {
     pub(in crate::protocol) fn hand_over_all(&mut self) {
         let led: Vec<PartitionId> = self.partitions.keys().copied().filter(|id| self.leads(*id)).collect();
         for id in led {
-            let cohort = self.partitions[&id].cohort.clone();
+            let cohort = self.partitions[&id].cohort().voters();
             let fit = |node: &NodeId| *node != self.me && self.is_reachable(*node) && self.may_lead(*node);
             let fit: Vec<NodeId> = cohort.into_iter().filter(fit).collect();
             self.transfer(id, &fit);

@@ -7,7 +7,8 @@
 //! - Every heartbeat says how far its sender's log is durable, and so does every message that rests on the disk
 //!   ([`LogWord`]): a vote, an acknowledgement of operations, of a write, of tombstones, of what is forgotten. **Whoever
 //!   relies on a promise therefore remembers at least as much as the promise rests on**, from the very message on which
-//!   it relies; nothing has to come after it.
+//!   it relies; nothing has to come after it. It says as well in which start that was, by its count and by the number that
+//!   was drawn for it: an image of before a start counts its own alike.
 //! - Every heartbeat answers the latest start of its receiver that was heard: the start's count, a number that was drawn for
 //!   it, and how far the log was durable in all starts before. A start is told only once it is on disk, so no log that
 //!   lacks it is the latest.
@@ -25,10 +26,10 @@
 //! operations, leads, nor says that it knows all that it should ([`Node::speaks_for`]; its writes count as those of a replica
 //! with holes) before a majority of the cohort less itself has answered this start. A node of which so much of the
 //! cluster has not answered lends ids all the same, as a node must that is alone with its clients, but of sessions that are
-//! numbered somewhere else. Whoever has answered takes nothing more from its earlier starts: their votes and
-//! acknowledgements that are still on the way are dropped, as if the network had lost them. So if one of those who answer
-//! has relied on a promise which the log lacks, or heard of it, the node retires before it can break it, and if the promise
-//! comes to one of them later, nobody relies on it.
+//! numbered somewhere else. Whoever has answered takes nothing more from its earlier starts, nor from another process in
+//! the same: their votes and acknowledgements that are still on the way are dropped, as if the network had lost them. So if
+//! one of those who answer has relied on a promise which the log lacks, or heard of it, the node retires before it can break
+//! it, and if the promise comes to one of them later, nobody relies on it.
 //!
 //! **Why this is enough to go on.** Whoever could use a vote or an acknowledgement of this replica hears it and is heard by
 //! it, and so can answer it. With an empty memory, after a restart of its own, it answers as well: a cluster of which all
@@ -37,7 +38,8 @@
 //! A start that tells peers of less than they remember is not taken for the node's latest: it is told what they remember, and
 //! nothing that it says counts. So an image that is started elsewhere does not retire the node that it was taken of, as long as
 //! peers have heard of more than it has. If they have heard of nothing since it was taken, or have been started since and
-//! heard the image first, then it is the image that goes on, and the other retires.
+//! heard the image first, then it is the image that goes on, and the other retires. Both may retire if a peer that was just
+//! started hears an acknowledgement of one and then a heartbeat of the other.
 //!
 //! Three things are answered at three points. *The log*: by the first answer of anybody its end counts, and is told. *A
 //! replica*: by as many members of its cohort as make a majority with itself, it promises ([`Node::is_answered`]). *The
@@ -82,18 +84,29 @@ pub struct OwnLog {
 pub struct Memory {
     /// The latest start that anything is remembered of.
     boot: u64,
+    /// The number that was drawn for it; 0 where nobody has said.
+    start: u64,
     /// In this start.
     durable: u64,
     /// In all starts before.
     before: u64,
 }
 
+/// Whether two numbers were drawn for different starts. One that was not said may be any.
+fn are_different(one: u64, other: u64) -> bool {
+    one != 0 && other != 0 && one != other
+}
+
 impl Memory {
-    fn note(&mut self, word: LogWord) {
-        if word.boot > self.boot {
-            *self = Memory { boot: word.boot, durable: word.durable, before: self.before.max(self.durable) };
-        } else if word.boot == self.boot {
+    /// `rival`: its sender is another process than the one that was heard in this start.
+    fn note(&mut self, word: LogWord, rival: bool) {
+        let other = word.boot == self.boot && are_different(word.start, self.start);
+        if word.boot > self.boot || (other && !rival) {
+            let LogWord { boot, durable, start } = word;
+            *self = Memory { boot, start, durable, before: self.longest() };
+        } else if word.boot == self.boot && !other {
             self.durable = self.durable.max(word.durable);
+            self.start = self.start.max(word.start);
         } else {
             self.before = self.before.max(word.durable);
         }
@@ -116,7 +129,7 @@ impl Memory {
 
     /// What was durable in starts before this one.
     pub fn before(&self, boot: u64) -> u64 {
-        if boot > self.boot { self.before.max(self.durable) } else { self.before }
+        if boot > self.boot { self.longest() } else { self.before }
     }
 }
 
@@ -133,7 +146,7 @@ impl Node {
         let start = self.random.bits().max(1);
         self.log = OwnLog { start, began, unanswered: Some(began), answered_at: None, durable: began };
         self.outbox.persist(Record::Unanswered { began: Some(began) });
-        self.outbox.set_log(LogWord { boot: self.boot, durable: began });
+        self.outbox.set_log(LogWord { boot: self.boot, durable: began, start });
     }
 
     /// Everything up to the ticket is on disk, and the log is durable so far.
@@ -141,7 +154,7 @@ impl Node {
         if self.log.answered_at.is_some_and(|answered| ticket >= answered) {
             assert!(durable >= self.log.durable, "a log does not become shorter while it is used");
             self.log.durable = durable;
-            self.outbox.set_log(LogWord { boot: self.boot, durable });
+            self.outbox.set_log(LogWord { boot: self.boot, durable, start: self.log.start });
         }
     }
 
@@ -153,8 +166,10 @@ impl Node {
 
     /// Whether what a replica does not know of tasks is not so: nothing is missing in its log, as far as anybody knows.
     pub(in crate::protocol) fn speaks_for(&self, partition: PartitionId) -> bool {
-        let whole = self.partitions.get(&partition).is_some_and(|replica| !replica.healing.wound.facts);
-        whole && self.is_answered(partition)
+        let whole = |replica: &crate::protocol::Partition| {
+            !replica.healing.wound.facts && !replica.borrowed && replica.cohort().has_member(self.me)
+        };
+        self.partitions.get(&partition).is_some_and(whole) && self.is_answered(partition)
     }
 
     /// Whether so many members have answered this start that this node is no earlier image, as far as a majority knows.
@@ -163,15 +178,16 @@ impl Node {
         answered >= self.peers.len().div_ceil(2) || mutant!(self.config, UnansweredCounts)
     }
 
-    /// What a message says of its sender's log is remembered. False: it is of an earlier start than the latest, and is to
-    /// be dropped, as that start may have been forgotten.
+    /// What a message says of its sender's log is remembered. False: it is of an earlier start than the latest, or of another
+    /// process in the same, and is to be dropped, as that may have been forgotten.
     pub(in crate::protocol) fn note_log(&mut self, from: NodeId, word: LogWord) -> bool {
         if self.is_image(from, word) {
             return false;
         }
         let Some(peer) = self.peers.get_mut(&from) else { return false };
-        peer.memory.note(word);
-        word.boot >= peer.boot
+        let rival = word.boot == peer.boot && are_different(word.start, peer.start);
+        peer.memory.note(word, rival);
+        word.boot >= peer.boot && !rival
     }
 
     /// Whether a peer's log was longer in an earlier start than at the beginning of this one. Such a start is not taken for the
@@ -255,8 +271,10 @@ impl Node {
         let waiting: Vec<PartitionId> = waiting.map(|(id, _)| *id).collect();
         for partition in waiting {
             let answered = |node: &&NodeId| self.peers.get(node).is_some_and(|peer| peer.answered);
-            let cohort = &self.partitions[&partition].cohort;
-            if cohort.iter().filter(answered).count() < cohort.len() / 2 {
+            // Those of the cohort that there is now: members of an earlier one may be gone for good.
+            let nodes = self.cohort_of(partition).nodes();
+            let needed = if nodes.contains(&self.me) { nodes.len() / 2 } else { nodes.len() / 2 + 1 };
+            if nodes.iter().filter(answered).count() < needed {
                 continue;
             }
             self.partitions.get_mut(&partition).expect("just listed").answered = true;

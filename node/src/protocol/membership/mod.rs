@@ -6,19 +6,25 @@
 mod clock;
 mod copy;
 mod disk;
+mod roster;
+mod routes;
+mod steward;
 
 use super::peer::{Heartbeat, PeerMessage};
 use super::timers::Key;
 use super::{Node, Observation};
 use crate::config::mutant;
 use crate::protocol::clocks::RoundTrip;
-use crate::protocol::consistent::Epoch;
 use crate::protocol::consistent::register::Leader;
+use crate::protocol::consistent::{Epoch, Viewstamp};
+use crate::protocol::feature::Feature;
 pub use copy::{Memory, OwnLog};
 pub use disk::{DiskReport, DiskWord, OwnDisk, Room, SLOW_US_MIN};
 use norn_client::wire::response::Standing;
 use norn_client::wire::{NodeId, PartitionId};
+pub(in crate::protocol) use roster::is_sound;
 use std::collections::{BTreeMap, BTreeSet};
+pub use steward::{Asked, SteerAsk, Steward};
 
 /// What is known of another node.
 #[derive(Debug, Default)]
@@ -61,6 +67,8 @@ pub struct Peer {
     answered: bool,
     /// It has lost facts and is not whole yet, by its own word.
     holes: bool,
+    /// The newest protocol version that it offers, by its own word.
+    offers: Option<u8>,
 }
 
 impl Peer {
@@ -77,6 +85,11 @@ impl Peer {
     /// Number of its latest heartbeat.
     pub fn latest_number(&self) -> u64 {
         self.latest.map_or(0, |(number, ..)| number)
+    }
+
+    /// What is remembered of its log.
+    pub fn memory(&self) -> Memory {
+        self.memory
     }
 }
 
@@ -140,6 +153,12 @@ impl Node {
         others.chain(own).max()
     }
 
+    /// The newest protocol version that a node offers, by its own word; else the one that both speak.
+    pub(super) fn offered_by(&self, node: NodeId) -> u8 {
+        let spoken = self.version_of(node);
+        self.peers.get(&node).and_then(|peer| peer.offers).map_or(spoken, |offers| offers.max(spoken))
+    }
+
     /// Sends heartbeats, and looks who is silent.
     pub(super) fn beat(&mut self) {
         self.timers.set(Key::Heartbeat, self.after_ms(self.config.heartbeat_ms));
@@ -158,11 +177,16 @@ impl Node {
         self.outbox.send(node, PeerMessage::Heartbeat(Box::new(heartbeat)));
     }
 
-    fn heartbeat_for(&mut self, node: NodeId) -> Heartbeat {
+    pub(in crate::protocol) fn heartbeat_for(&mut self, node: NodeId) -> Heartbeat {
         let hears: Vec<NodeId> = self.peers.keys().copied().filter(|node| self.is_alive(*node)).collect();
-        let leads: Vec<(PartitionId, Epoch)> = self.led().collect();
+        let version = |id: &PartitionId| self.partitions[id].cohort().version;
+        let leads: Vec<(PartitionId, Epoch, Viewstamp)> =
+            self.led().map(|(id, epoch)| (id, epoch, version(&id))).collect();
         let (now, boot, leads_version, standing) = (self.now, self.boot, self.leads_version, self.clocks.standing());
         let (holes, disk) = (self.has_holes(), self.disk.word());
+        let told = self.speaks(node, Feature::Offers) || mutant!(self.config, FieldTooNew);
+        let offers = told.then_some(self.config.protocol_version_max);
+        let roster_version = if told { self.roster.version } else { 0 };
         let OwnLog { start, durable, .. } = self.log;
         let peer = self.peers.get_mut(&node).expect("asked for members only");
         peer.sent += 1;
@@ -195,6 +219,8 @@ impl Node {
             seen_start: peer.start,
             remembers: peer.memory.before(peer.boot),
             remembers_last: peer.memory.within(peer.boot),
+            offers,
+            roster_version,
         }
     }
 
@@ -211,7 +237,7 @@ impl Node {
 
     /// A commit position moved: tell the followers at the next heartbeat, unless an operation does so before.
     pub(super) fn tell_commit(&mut self, partition: PartitionId, epoch: Epoch, commit: u64) {
-        for node in self.partitions[&partition].cohort.clone() {
+        for node in self.partitions[&partition].cohort().followers() {
             if let Some(peer) = self.peers.get_mut(&node) {
                 peer.commits.insert(partition, (epoch, commit, 0));
             }
@@ -235,6 +261,7 @@ impl Node {
             // It promises nothing before it is answered.
             self.send_heartbeat(from);
         }
+        self.tell_roster_to(from, heartbeat.roster_version);
         if heartbeat.holes {
             self.on_holes(from, heartbeat.boot);
         }
@@ -283,6 +310,7 @@ impl Node {
         peer.standing = heartbeat.standing;
         peer.disk = heartbeat.disk;
         peer.holes = heartbeat.holes;
+        peer.offers = heartbeat.offers;
         peer.knows_start = answers;
         peer.leads_known = if heartbeat.leads_known.0 == self.boot { heartbeat.leads_known.1 } else { 0 };
         if !answers {
@@ -322,25 +350,35 @@ impl Node {
 
     /// Whether nobody counts any more what this node said in earlier starts.
     pub(super) fn all_know_this_start(&self) -> bool {
-        self.peers.values().all(|peer| peer.knows_start)
+        // Who is no member any more counts nothing: whatever it waited for is long over.
+        self.peers.iter().filter(|(node, _)| self.is_member(**node)).all(|(_, peer)| peer.knows_start)
     }
 
     /// A node says which partitions it leads.
-    fn on_leads(&mut self, node: NodeId, version: u64, leads: Vec<(PartitionId, Epoch)>) {
-        let leads: BTreeMap<PartitionId, Epoch> = leads.into_iter().collect();
+    fn on_leads(&mut self, node: NodeId, version: u64, leads: Vec<(PartitionId, Epoch, Viewstamp)>) {
+        let leads: BTreeMap<PartitionId, (Epoch, Viewstamp)> =
+            leads.into_iter().map(|(id, epoch, version)| (id, (epoch, version))).collect();
+        let mut strange = Vec::new();
+        for (partition, replica) in &mut self.partitions {
+            let Some((epoch, version)) = leads.get(partition) else { continue };
+            if *epoch < replica.register.promised || replica.register.leading().is_some() {
+                continue;
+            }
+            replica.register.leader = Some(Leader { epoch: *epoch, node });
+            self.timers.cancel(Key::Election(*partition));
+            // A leader of a cohort that this replica has not heard of may not know that it is there.
+            if *version != replica.cohort().version && !replica.is_blank() {
+                strange.push(*partition);
+            }
+        }
+        for partition in strange {
+            self.ask_for_operations(partition);
+        }
+        self.ask_for_routes(node, &leads);
+        let leads: BTreeMap<PartitionId, Epoch> = leads.into_iter().map(|(id, (epoch, _))| (id, epoch)).collect();
         let peer = self.peers.get_mut(&node).expect("the sender is a member");
         peer.leads_version = version;
         let before = std::mem::replace(&mut peer.leads, leads.clone());
-        for (partition, replica) in &mut self.partitions {
-            if let Some(epoch) = leads.get(partition)
-                && *epoch >= replica.register.promised
-                && replica.register.leading().is_none()
-                && replica.cohort.contains(&node)
-            {
-                replica.register.leader = Some(Leader { epoch: *epoch, node });
-                self.timers.cancel(Key::Election(*partition));
-            }
-        }
         let dropped: Vec<PartitionId> = before.into_keys().filter(|partition| !leads.contains_key(partition)).collect();
         let follows = |id: &PartitionId| {
             self.partitions
@@ -409,24 +447,25 @@ impl Node {
                 self.partitions.get_mut(&id).and_then(|replica| replica.register.leading_mut()).expect("it leads");
             if quorum {
                 leading.quorum_us = now_us;
-            } else if now_us >= leading.quorum_us + timeout_us {
+            } else if now_us >= leading.quorum_us + timeout_us && !self.gives_up_change(id) {
                 self.step_down(id, "no quorum was heard");
             }
         }
     }
 
     /// The connection is new: what was sent before may be lost.
-    pub(super) fn on_peer_connected(&mut self, node: NodeId) {
-        if self.starting {
-            return;
-        }
+    pub(super) fn on_peer_connected(&mut self, node: NodeId, version: u8) {
         if !self.peers.contains_key(&node) {
             self.outbox.observe(Observation::Refused { what: "connection of a node that is no member" });
             return;
         }
+        self.outbox.set_version(node, version);
+        if self.starting {
+            return;
+        }
         let led: Vec<PartitionId> = self.led().map(|(id, _)| id).collect();
         for id in led {
-            if self.partitions[&id].cohort.contains(&node) {
+            if self.partitions[&id].cohort().knows(node) {
                 self.resend_to(id, node);
             }
         }

@@ -9,26 +9,53 @@ pub mod wound;
 
 use crate::config::{Config, mutant};
 use crate::limits::ENDINGS_BYTES_MAX;
+use crate::protocol::consistent::cohort::{Cohort, Role};
 use crate::protocol::consistent::register::Register;
 use crate::protocol::consistent::table::{CellState, Misfit, Op, Table};
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::peer::DoneFlag;
+use crate::protocol::root::Root;
 use crate::protocol::task::{Cancel, Facts, Outline, Task};
 use crate::protocol::time::Now;
 use index::{Class, Rank};
-use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId};
+use norn_client::wire::{PartitionId, QueueName, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 pub use store::{Learned, Store};
 pub use wound::{Healing, Wound};
+
+/// What a replica is in its cohort, and what others have forgotten with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// Of the cohort.
+    pub version: Viewstamp,
+    /// When it was admitted.
+    since: Option<Viewstamp>,
+    /// It is a member or a next member.
+    seated: bool,
+    /// How many times the table says that tasks were forgotten.
+    forgets: u64,
+    /// It has not forgotten what the table names.
+    owes: bool,
+}
+
+impl Standing {
+    /// Whether a replica that stood at `before` may lack facts now: it has a seat that it did not have, or others have
+    /// forgotten tasks without asking it.
+    pub fn lacks_facts(&self, before: &Standing) -> bool {
+        let same = self.since.is_some() && self.since == before.since;
+        let asked = same && self.seated && before.seated;
+        // What it owed it may owe still: nobody has waited for it.
+        let passed_over = self.forgets > before.forgets || before.owes && !self.owes;
+        self.seated && !same || passed_over && !asked
+    }
+}
 
 /// A vnode.
 #[derive(Debug)]
 pub struct Partition {
     /// Which partition.
     pub id: PartitionId,
-    /// Nodes that hold it, in the order of preference.
-    pub cohort: Vec<NodeId>,
     /// Tasks.
     pub store: Store,
     /// Claims.
@@ -41,31 +68,102 @@ pub struct Partition {
     pub healing: Healing,
     /// Enough others have answered this start.
     pub answered: bool,
+    /// It was made, or cleared, and got no table since.
+    bare: bool,
+    /// Its cohort came with a table that it fetched, not as one that a leader installed here: nobody has promised that it
+    /// stays. Until a leader is followed the replica answers for nothing by it.
+    pub borrowed: bool,
     /// When a `Wake` was last sent.
     pub woke_us: u64,
+    /// As an exile, it is let go of for good by the cohort of this version.
+    pub dismissed: Option<Viewstamp>,
     /// Since the start: up to this number, what the table says is forgotten was forgotten here.
     forgot: u64,
 }
 
 impl Partition {
+    /// Who holds the partition, as far as this replica knows.
+    pub fn cohort(&self) -> &Cohort {
+        &self.register.cohort
+    }
+
+    /// What this replica is in its cohort.
+    pub fn role(&self) -> Role {
+        self.cohort().role(self.register.me.node)
+    }
+
+    /// Where it stands, to find what a change of the table means for it.
+    pub fn standing(&self) -> Standing {
+        let (cohort, me) = (self.cohort(), self.register.me.node);
+        let forgetting = &self.register.table.forgetting;
+        let (forgets, owes) = (forgetting.count, !forgetting.ids.is_empty() && self.forgot < forgetting.count);
+        Standing { version: cohort.version, since: cohort.since(me), seated: cohort.has(me), forgets, owes }
+    }
+
     /// An empty vnode.
     pub fn new(id: PartitionId, me: ReplicaId, preference: Vec<ReplicaId>) -> Partition {
         Partition {
             id,
-            cohort: preference.iter().map(|replica| replica.node).collect(),
             store: Store::default(),
             register: Register::new(me, preference),
             published: BTreeMap::new(),
             to_drop: BTreeSet::new(),
             healing: Healing::default(),
             answered: false,
+            bare: false,
+            borrowed: false,
             woke_us: 0,
+            dismissed: None,
             forgot: 0,
         }
     }
 
+    /// The same, as one that keeps the root of a new cluster: also a blank one knows how that was founded.
+    #[must_use]
+    pub fn with_root(mut self, root: Root) -> Partition {
+        assert_eq!(self.id, PartitionId::ROOT, "a cluster has one root");
+        self.register.begin_root(root);
+        self
+    }
+
+    /// A vnode that has nothing yet, and does not count before it has.
+    pub fn blank(id: PartitionId, me: ReplicaId, preference: Vec<ReplicaId>) -> Partition {
+        let mut replica = Partition::new(id, me, preference);
+        replica.healing.wound = Wound { facts: true, table: true };
+        replica.bare = true;
+        replica
+    }
+
+    /// Whether it has nothing but a promise, and not because a disk has lost it.
+    pub fn is_blank(&self) -> bool {
+        self.bare && self.register.viewstamp == Viewstamp::default() && self.healing.losses == 0
+    }
+
+    /// Whether it is let go of for good by the cohort that it knows.
+    pub fn is_dismissed(&self) -> bool {
+        self.role() == Role::Exile && self.dismissed == Some(self.cohort().version)
+    }
+
+    /// Drops all but what it has promised.
+    pub fn clear(&mut self) {
+        let register = self.register.cleared();
+        let (id, answered) = (self.id, self.answered);
+        let blank = Partition::blank(id, register.me, Vec::new());
+        *self = Partition { register, answered, ..blank };
+    }
+
     /// Merges facts about a task.
     pub fn learn(&mut self, id: TaskId, delta: Task, now: Now, config: &Config) -> Learned {
+        if self.is_blank() {
+            // What is late is not for this one.
+            return Learned::default();
+        }
+        self.learn_again(id, delta, now, config)
+    }
+
+    /// Merges facts that the log has, whatever the replica is: that it lost its table may become known only behind them. If it
+    /// was cleared the log says so behind them, too.
+    pub fn learn_again(&mut self, id: TaskId, delta: Task, now: Now, config: &Config) -> Learned {
         let delta = if mutant!(config, MergeDropsUpdate) { self.without_known_log(&id, delta) } else { delta };
         let lapsed = self.register.is_lapsed(&id);
         let learned = self.store.merge(id, delta, self.register.cell(&id), lapsed, now.wall_ms);
@@ -214,8 +312,8 @@ impl Partition {
         register.check()?;
         self.store.check(|id, task| store::classify(task, register.cell(id), register.is_lapsed(id), now.wall_ms))?;
         let dropped_unseen = |ended: &&crate::protocol::consistent::table::Ended| !self.store.ended(&ended.id);
-        // A table that has lost something may be older than what was forgotten since.
-        let whole = !self.healing.wound.table;
+        // A table that has lost something may be older than what was forgotten since, and so may that of an exile.
+        let whole = self.healing.wound.is_whole();
         match self.register.table.out.values().flatten().find(dropped_unseen).filter(|_| whole) {
             Some(ended) => Err(format!("task {}: its claim is dropped but its ending is not known", ended.id)),
             None => Ok(()),

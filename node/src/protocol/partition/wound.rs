@@ -78,8 +78,10 @@ pub struct Healing {
     pub asked: Option<u64>,
     /// The table must reach this to count again.
     pub target: Option<Viewstamp>,
-    /// Others that agreed on the facts since all members know of this start.
+    /// Members that agreed on the facts, at the present version of the cohort.
     pub agreed: BTreeSet<NodeId>,
+    /// Rounds of anti-entropy before this one began at an earlier version.
+    pub agree_from: u64,
     /// Tasks known here that others have forgotten, and which others.
     gone: BTreeMap<TaskId, BTreeSet<NodeId>>,
 }
@@ -135,17 +137,30 @@ impl Healing {
         std::mem::take(&mut self.untold)
     }
 
-    /// Closes what is healed, for a replica that stands at `viewstamp` in a cohort of `replicas`. Whether anything was.
-    pub fn close(&mut self, viewstamp: Viewstamp, replicas: usize) -> bool {
+    /// Facts may be missing, although no record is lost.
+    pub fn open_facts(&mut self) -> bool {
+        self.agreed.clear();
+        !std::mem::replace(&mut self.wound.facts, true)
+    }
+
+    /// The cohort is another: what was agreed on before may not be all.
+    pub fn begin_anew(&mut self, round: u64) {
+        self.agreed.clear();
+        self.gone.clear();
+        self.agree_from = round;
+    }
+
+    /// Closes what is healed, for a replica that stands at `viewstamp` and has agreed with `enough` members. Whether anything
+    /// was.
+    pub fn close(&mut self, viewstamp: Viewstamp, enough: bool) -> bool {
         let before = self.wound;
         if rules::has_recovered(viewstamp, self.target) {
             self.wound.table = false;
             self.target = None;
         }
         // In this order, so that whoever counts for grants counts for commits.
-        if !self.wound.table && self.agreed.len() >= agreements_needed(replicas) {
+        if !self.wound.table && enough {
             self.wound.facts = false;
-            self.agreed.clear();
             self.gone.clear();
         }
         self.wound != before
@@ -220,10 +235,10 @@ mod tests {
         let at = |length| Viewstamp { epoch: 4, length };
         let mut healing = Healing::default();
         healing.lose(1, BOTH);
-        healing.agreed.extend([NodeId(1), NodeId(2)]);
-        assert!(!healing.close(at(9), 3), "nobody said how long the table was");
+        assert!(!healing.close(at(9), true), "nobody said how long the table was");
         healing.target = Some(at(9));
-        assert!(!healing.close(at(8), 3));
-        assert!(healing.close(at(9), 3) && healing.wound.is_whole());
+        assert!(!healing.close(at(8), true));
+        assert!(healing.close(at(9), false) && !healing.wound.table);
+        assert!(healing.close(at(9), true) && healing.wound.is_whole());
     }
 }

@@ -266,7 +266,7 @@ fn what_comes_late_from_an_earlier_start_is_dropped() {
     let old = cluster.nodes[0].boot;
     cluster.restart(0);
     cluster.advance(200);
-    let word = |boot| LogWord { boot, durable: 1 };
+    let word = |boot| LogWord { boot, durable: 1, start: 0 };
     assert!(!cluster.nodes[1].note_log(NodeId(1), word(old)));
     assert!(cluster.nodes[1].note_log(NodeId(1), word(old + 1)));
     // At a leader an acknowledgement of what was never sent is refused, and counted, unless it is not even looked at.
@@ -308,6 +308,64 @@ fn a_write_is_told_again_to_a_replica_that_had_not_been_answered_when_it_took_it
     let Response::Acked(results) = &cluster.replies[&number] else { panic!("{:?}", cluster.replies[&number]) };
     let acked = results[0].as_ref().expect("two of three have it");
     assert_eq!((acked.acks, acked.guarantee), (2, Guarantee::Strict));
+}
+
+/// Goal: a peer that was just started remembers what it is told by a process of which it has heard no heartbeat yet, and does
+/// not take it for what an image tells that counts its start alike.
+#[test]
+fn an_image_that_counts_alike_does_not_pass_for_the_process_that_was_heard() {
+    let mut cluster = Cluster::new(3);
+    cluster.advance(500);
+    let image = cluster.logs[0].clone();
+    cluster.restart(0);
+    cluster.advance(200);
+    cluster.connect(0, 1, norn_client::wire::Versions::SPOKEN.newest);
+    let (partition, boot) = (partition_of(&cluster), cluster.nodes[0].boot);
+    let epoch = cluster.nodes[0].partitions[&partition].register.promised + 1;
+    let answers = tell(&mut cluster, 0, NodeId(2), vote_of(NodeId(2), partition, epoch));
+    let word = granted(&answers).expect("it votes");
+    assert_eq!((word.boot, word.start), (boot, cluster.nodes[0].log.start));
+    cluster.queue.clear();
+    cluster.down.insert(2);
+    cluster.restart(1);
+    for answer in answers {
+        tell(&mut cluster, 1, NodeId(1), answer);
+    }
+    cluster.logs[0] = image;
+    cluster.restart_drawing(0, 7);
+    assert_eq!(cluster.nodes[0].boot, boot);
+    cluster.advance(1_000);
+    assert!(cluster.nodes[0].is_retired() && !cluster.nodes[1].is_retired());
+}
+
+/// Goal: what a peer says of its log without a start may be of any; what it says of another than the one that is heard in the
+/// same start counts for nothing, and is remembered.
+#[test]
+fn another_process_in_a_start_is_not_listened_to() {
+    let mut cluster = Cluster::new(3);
+    cluster.advance(500);
+    let (boot, start) = (cluster.nodes[0].boot, cluster.nodes[0].log.start);
+    let word = |durable, start| LogWord { boot, durable, start };
+    let node = &mut cluster.nodes[1];
+    assert!(node.note_log(NodeId(1), word(1_000, 0)) && node.note_log(NodeId(1), word(1_001, start)));
+    let memory = node.peers[&NodeId(1)].memory();
+    assert_eq!((memory.within(boot), memory.before(boot)), (1_001, 0));
+    assert!(!node.note_log(NodeId(1), word(2_000, start ^ 1)));
+    let memory = node.peers[&NodeId(1)].memory();
+    assert_eq!((memory.within(boot), memory.before(boot)), (1_001, 2_000));
+}
+
+/// Goal: a word without a start is as long as it was before there was one, and reads back.
+#[test]
+fn a_word_without_a_start_is_two_numbers() {
+    let bytes = |word: LogWord| {
+        let mut bytes = Vec::new();
+        serde::Serialize::serialize(&word, &mut rmp_serde::Serializer::new(&mut bytes)).unwrap();
+        assert_eq!(rmp_serde::from_slice::<LogWord>(&bytes).unwrap(), word);
+        bytes
+    };
+    assert_eq!(bytes(LogWord { boot: 3, durable: 7, start: 0 }), [0x92, 3, 7]);
+    assert_eq!(bytes(LogWord { boot: 3, durable: 7, start: 9 }), [0x93, 3, 7, 9]);
 }
 
 /// Goal: an image that somebody starts does not keep the leaderships of its node alive.

@@ -19,8 +19,10 @@ impl Cluster {
         }
     }
 
+    /// Partitions of tasks that it leads.
     fn led_by(&self, index: usize) -> usize {
-        self.nodes[index].partitions.values().filter(|replica| replica.register.established()).count()
+        let replicas = self.nodes[index].partitions.values().filter(|replica| replica.id != PartitionId::ROOT);
+        replicas.filter(|replica| replica.register.established()).count()
     }
 }
 

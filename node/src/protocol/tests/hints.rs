@@ -131,7 +131,7 @@ fn what_cannot_be_kept_is_refused_and_what_nothing_rests_on_makes_room() {
     let keeper = absence.keeper;
     let partition = *absence.cluster.nodes[keeper].partitions.keys().next().expect("it holds some");
     let replica = &absence.cluster.nodes[keeper].partitions[&partition];
-    let other = *replica.cohort.iter().find(|node| **node != NodeId(keeper as u128 + 1)).expect("there are three");
+    let other = replica.cohort().members().find(|node| *node != NodeId(keeper as u128 + 1)).expect("there are three");
     let ids: Vec<TaskId> = (0..11).map(|number| TaskId::new(1, number, 1, 0)).collect();
     let owed = Record::Owed { to: other, partition, since_ms: absence.cluster.now.wall_ms, ids };
     absence.cluster.logs[keeper].push(owed);
@@ -238,7 +238,7 @@ fn what_is_kept_for_too_long_is_told_and_stays() {
 
 /// Three nodes, and one of them that is not the first anywhere it matters.
 fn away(cluster: &mut Cluster, id: &TaskId) -> (usize, usize) {
-    let cohort = cluster.nodes[0].cohort(cluster.nodes[0].partition_of(id));
+    let cohort = cluster.nodes[0].cohort_of(cluster.nodes[0].partition_of(id)).voters();
     let place = |at: usize| cohort[at].0 as usize - 1;
     (place(0), place(2))
 }
@@ -359,11 +359,11 @@ fn an_answer_that_comes_late_counts_and_less_is_sent_meanwhile() {
 fn answer_hints(absence: &mut Absence, member: usize, holes: bool, outcome: Outcome, for_ms: u64) -> usize {
     let (mut asked, keeper) = (0, absence.keeper);
     go_on(&mut absence.cluster, for_ms, |cluster, index, event| match event {
-        Event::Peer { message: PeerMessage::Hint { number, partition, items, .. }, .. } if index == member => {
+        Event::Peer { message: PeerMessage::Hint { number, partition, at, items, .. }, .. } if index == member => {
             asked += 1;
             let boot = cluster.nodes[index].boot;
-            let (outcomes, log) = (vec![outcome; items.len()], LogWord { boot, durable: 0 });
-            let message = PeerMessage::Hinted { number, partition, outcomes, boot, holes, log };
+            let (outcomes, log) = (vec![outcome; items.len()], LogWord { boot, ..LogWord::default() });
+            let message = PeerMessage::Hinted { number, partition, outcomes, boot, at, holes, log };
             cluster.queue.push_back((keeper, Event::Peer { from: NodeId(member as u128 + 1), message }));
             None
         }
@@ -447,12 +447,13 @@ fn a_member_without_room_for_what_it_is_owed_does_not_keep_anti_entropy_waiting(
     assert_eq!(count, 2);
     let boot = cluster.nodes[absent].boot;
     let message = PeerMessage::Hinted {
+        at: crate::protocol::consistent::Viewstamp::default(),
         number,
         partition,
         outcomes: vec![Outcome::Stored, Outcome::NoSpace],
         boot,
         holes: false,
-        log: LogWord { boot, durable: 0 },
+        log: LogWord { boot, ..LogWord::default() },
     };
     assert!(cluster.nodes[first].hints_go_first(absent_id));
     let mut effects = Vec::new();

@@ -174,10 +174,34 @@ fn a_leader_of_the_promised_epoch_repairs_a_quiet_partition() {
 fn what_nobody_else_has_is_lost_for_good() {
     let alone = Cluster::new(1);
     let table = alone.places(0, |record| matches!(record, Record::Install { .. }));
-    assert_eq!(alone.replay_without(0, &table).lost_for_good().len(), PARTITIONS as usize);
+    // Those of tasks, and the root.
+    assert_eq!(alone.replay_without(0, &table).lost_for_good().len(), PARTITIONS as usize + 1);
     assert_eq!(alone.replay_without(0, &BTreeSet::new()).lost_for_good(), Vec::new());
     let three = Cluster::new(3);
     let table = three.places(0, is_table);
     assert!(!table.is_empty());
     assert_eq!(three.replay_without(0, &table).lost_for_good(), Vec::new());
+}
+
+/// Goal: a message with an absurd epoch does not use up all epochs.
+#[test]
+fn an_epoch_far_ahead_is_not_believed() {
+    let mut cluster = Cluster::new(3);
+    cluster.advance(500);
+    let partition = *cluster.nodes[0].partitions.keys().next().expect("it holds some");
+    let candidate = cluster.nodes[1].partitions[&partition].register.me;
+    let viewstamp = crate::protocol::consistent::Viewstamp { epoch: u64::MAX - 1, length: 0 };
+    let before = cluster.nodes[0].partitions[&partition].register.seen;
+    for message in [
+        PeerMessage::PreVote { partition, epoch: u64::MAX, viewstamp },
+        PeerMessage::Vote { partition, epoch: u64::MAX, candidate, viewstamp },
+    ] {
+        let mut effects = Vec::new();
+        cluster.nodes[0].step(cluster.now, Event::Peer { from: NodeId(2), message }, &mut effects);
+        assert!(
+            !effects.iter().any(|effect| matches!(effect, Effect::Send { .. } | Effect::Persist { .. })),
+            "{effects:?}"
+        );
+        assert_eq!(cluster.nodes[0].partitions[&partition].register.seen, before);
+    }
 }

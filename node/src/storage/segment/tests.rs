@@ -17,14 +17,14 @@ fn header() -> Header {
 fn the_bytes_are_fixed() {
     let mut golden = Vec::new();
     golden.extend_from_slice(b"NORN-WAL");
-    golden.extend_from_slice(&[0, 3, 0, 1]);
+    golden.extend_from_slice(&[0, 4, 0, 1]);
     golden.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2]);
     golden.extend_from_slice(&[10, 11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     golden.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 3]);
     golden.extend_from_slice(&[0, 0, 0, 0, 0, 1, 0, 0]);
     golden.extend_from_slice(&[0, 0, 1, 2]);
     golden.resize(508, 0);
-    golden.extend_from_slice(&[232, 28, 47, 251]);
+    golden.extend_from_slice(&[21, 190, 13, 6]);
     assert_eq!(header().encode().as_slice(), golden);
 }
 

@@ -14,6 +14,8 @@ mod tests;
 
 use crate::config::Config;
 use crate::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX, REPAIR_PAUSE_MS};
+use crate::protocol::consistent::Viewstamp;
+use crate::protocol::partition::Partition;
 use crate::protocol::peer::{Items, PeerMessage, Step, WantPart};
 use crate::protocol::task::{Task, Wanted};
 use crate::protocol::timers::Key;
@@ -103,12 +105,30 @@ impl Exchange {
 impl Node {
     /// With this peer nothing is known any more.
     pub(in crate::protocol) fn exchange_anew(&mut self, node: NodeId) {
-        let shared = self.partitions.values().filter(|replica| replica.cohort.contains(&node));
+        let me = self.me;
+        let both =
+            |replica: &&Partition| replica.cohort().knows(node) && replica.cohort().knows(me) && !replica.is_blank();
+        let shared = self.partitions.values().filter(both);
         let exchange = &mut self.asks.exchange;
         let peer = exchange.peers.entry(node).or_default();
         *peer = peer.anew(shared.map(|replica| replica.id));
         if exchange.began_us == 0 {
             exchange.began_us = self.now.mono_us;
+        }
+    }
+
+    /// The cohort of a partition is another: with whom its facts are compared.
+    pub(in crate::protocol) fn pair_up(&mut self, partition: PartitionId) {
+        let replica = &self.partitions[&partition];
+        let (cohort, here) = (replica.cohort(), replica.cohort().knows(self.me) && !replica.is_blank());
+        for (node, peer) in &mut self.asks.exchange.peers {
+            if here && cohort.knows(*node) {
+                peer.pairs.entry(partition).or_default();
+                peer.dirty.insert(partition);
+            } else {
+                peer.pairs.remove(&partition);
+                peer.dirty.remove(&partition);
+            }
         }
     }
 
@@ -127,7 +147,7 @@ impl Node {
             }
             let first = self.hints_go_first(node);
             let alive = self.is_alive(node) && !self.disk.is_short();
-            let holes = if round > 0 { self.holes_with(node) } else { BTreeSet::new() };
+            let holes = if round > 0 { self.open_with(node) } else { BTreeSet::new() };
             let partitions = &self.partitions;
             let peer = self.asks.exchange.peers.get_mut(&node).expect("just listed");
             peer.dirty.retain(|id| peer.pairs.contains_key(id));
@@ -148,12 +168,13 @@ impl Node {
         if self.disk.is_short() || round == 0 && self.hints_go_first(from) {
             return;
         }
-        let (mut equal, mut differ) = (Vec::new(), Vec::new());
+        let (mut equal, mut at, mut differ) = (Vec::new(), Vec::new(), Vec::new());
         for (id, root) in roots {
             let Some(replica) = self.partitions.get(id) else { continue };
             if replica.store.root() == *root {
                 if round == 0 || self.speaks_for(*id) {
                     equal.push((*id, *root));
+                    at.push(replica.cohort().version);
                 }
                 self.agreed(from, *id);
             } else {
@@ -161,7 +182,17 @@ impl Node {
                 self.differs(from, *id);
             }
         }
-        self.outbox.send(from, PeerMessage::RootsAnswer { equal, differ, round });
+        if round > 0 {
+            // Whoever asks out of turn is to be equal soon.
+            self.offer(from, &differ);
+        }
+        let answer = PeerMessage::RootsAnswer { equal, at, differ, round };
+        if round == 0 {
+            self.outbox.send(from, answer);
+        } else {
+            // Whoever counts on it counts on the version, too, which must not be lost again.
+            self.outbox.send_durable(from, answer);
+        }
     }
 
     /// Both replicas are equal, up to what is changing right now.
@@ -185,14 +216,14 @@ impl Node {
     pub(in crate::protocol) fn on_roots_answer(
         &mut self,
         from: NodeId,
-        equal: &[(PartitionId, u128)],
+        (equal, at): (&[(PartitionId, u128)], &[Viewstamp]),
         differ: &[PartitionId],
         round: u64,
     ) {
-        for (id, root) in equal {
+        for ((id, root), at) in equal.iter().zip(at) {
             if self.partitions.get(id).is_some_and(|replica| replica.store.root() == *root) {
                 self.agreed(from, *id);
-                self.agreed_on_holes(from, *id, round);
+                self.agreed_on_facts(from, *id, (round, *at));
             }
         }
         for id in differ {
@@ -233,7 +264,7 @@ impl Node {
     }
 
     pub(in crate::protocol) fn on_need(&mut self, from: NodeId, partition: PartitionId, ids: &[TaskId]) {
-        if self.partitions.get(&partition).is_some_and(|replica| replica.cohort.contains(&from)) {
+        if self.partitions.get(&partition).is_some_and(|replica| replica.cohort().knows(from)) {
             self.send_tasks(from, partition, ids, false);
         }
     }

@@ -11,6 +11,7 @@ use super::kept::{self, Answer, Fate, Key};
 use crate::config::mutant;
 use crate::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX, ORPHANS_MAX, REPAIR_LOOKS_MAX};
 use crate::protocol::available::coordinate::grows;
+use crate::protocol::consistent::Viewstamp;
 use crate::protocol::peer::{Items, LogWord, Outcome, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::task::Task;
@@ -143,7 +144,8 @@ impl Node {
     /// Looks after all that is kept for others.
     pub(in crate::protocol) fn hand_over_hints(&mut self) {
         self.drop_orphans();
-        let nodes: Vec<NodeId> = self.peers.keys().copied().collect();
+        // A partition may have come here since something was kept for it.
+        let nodes: Vec<NodeId> = self.peers.keys().copied().chain([self.me]).collect();
         for node in nodes {
             self.hand_hints_to(node);
         }
@@ -198,7 +200,10 @@ impl Node {
         let now_us = self.now.mono_us;
         let (tasks_max, bytes_max) = self.hints.deliveries[&node].bounds();
         let bounds = (tasks_max, bytes_max, REPAIR_LOOKS_MAX as usize);
-        let is_member = |partition| self.cohort(partition).contains(&node);
+        let is_member = |partition| {
+            let cohort = self.cohort_of(partition);
+            cohort.has_voter(node).then_some(cohort.version)
+        };
         let piece = self.hints.kept.piece((node, now_us), after, bounds, is_member);
         if let Some(again_us) = piece.again_us {
             self.hints.deliveries.get_mut(&node).expect("it is under way").begin_again(again_us);
@@ -211,7 +216,8 @@ impl Node {
         let (partition, items) = (piece.partition, Arc::new(piece.items));
         self.asks.exchange.sends(items.iter().map(|(_, task)| task.size_bytes()));
         let number = self.asks.number();
-        self.outbox.send(node, PeerMessage::Hint { number, partition, items, forgets: None });
+        let at = self.cohort_of(partition).version;
+        self.outbox.send(node, PeerMessage::Hint { number, partition, at, items, forgets: None });
         self.hints.kept.offered(partition, &piece.ids, node);
         if mutant!(self.config, HintGoneEarly) {
             let ids: Vec<TaskId> = piece.ids.iter().map(|(id, _)| *id).collect();
@@ -251,7 +257,8 @@ impl Node {
         }
         self.asks.exchange.sends(items.iter().map(|(_, task)| task.size_bytes()));
         let number = self.asks.number();
-        let message = PeerMessage::Hint { number, partition, items: Arc::new(items), forgets };
+        let at = self.partitions[&partition].cohort().version;
+        let message = PeerMessage::Hint { number, partition, at, items: Arc::new(items), forgets };
         self.send_whole(node, message, lacks, false);
         self.fly(node, Flight { number, kept: false, partition, ids: sent, sent_us: self.now.mono_us });
         (Some(Place::Owed(last)), false)
@@ -266,17 +273,24 @@ impl Node {
         &mut self,
         from: NodeId,
         number: u64,
-        partition: PartitionId,
+        (partition, at): (PartitionId, Viewstamp),
         items: &Items,
         forgets: Option<u64>,
     ) {
         let right = items.iter().all(|(id, _)| self.partition_of(id) == partition);
-        let Some(replica) = self.partitions.get(&partition).filter(|_| right) else {
+        let seated = |replica: &&crate::protocol::Partition| {
+            replica.cohort().has_voter(self.me) && !replica.is_blank() && !replica.borrowed
+        };
+        let Some(replica) = self.partitions.get(&partition).filter(|_| right).filter(seated) else {
+            if right && !items.is_empty() {
+                let told = Box::new(self.route_of(partition));
+                self.outbox.send(from, PeerMessage::Route { partition, told });
+            }
             self.outbox.observe(Observation::Refused { what: "hints for a partition that is not held here" });
             return;
         };
         // How often others have forgotten does not matter.
-        let member = replica.cohort.contains(&from);
+        let member = replica.cohort().knows(from);
         let forgets = forgets.filter(|_| member);
         let (ignored, short) = (mutant!(self.config, FloorIgnored), self.disk.is_short());
         let known = |id: &TaskId| replica.store.ended(id) || !replica.store.lacks_spec(id);
@@ -304,7 +318,11 @@ impl Node {
             self.learn(partition, taken.map(|(item, _)| item.clone()).collect());
         }
         let (boot, log) = (self.boot, LogWord::default());
-        let answer = PeerMessage::Hinted { number, partition, outcomes, boot, holes, log };
+        let own_at = self.partitions[&partition].cohort().version;
+        if let Some(told) = self.news_of(partition, at) {
+            self.outbox.send(from, PeerMessage::Route { partition, told });
+        }
+        let answer = PeerMessage::Hinted { number, partition, outcomes, boot, at: own_at, holes, log };
         self.outbox.send_durable(from, answer);
     }
 
@@ -315,6 +333,7 @@ impl Node {
         (number, partition): (u64, PartitionId),
         outcomes: &[Outcome],
         (boot, holes): (u64, bool),
+        at: Viewstamp,
     ) {
         // Since then it has lost something, and this perhaps.
         if self.peers.get(&from).is_some_and(|peer| boot < peer.counts_from) {
@@ -328,34 +347,40 @@ impl Node {
         let room = outcomes.len() == flight.ids.len() && outcomes.iter().all(decided);
         delivery.note_room(room, now_us, self.config.exchange_interval_ms * 1_000);
         if flight.kept {
-            self.kept_answered(&flight, outcomes, (from, boot, holes));
+            self.kept_answered(&flight, outcomes, (from, boot, holes), at);
         } else {
             self.owed_answered(from, &flight, outcomes);
         }
         self.hand_hints_to(from);
     }
 
-    fn kept_answered(&mut self, flight: &Flight, outcomes: &[Outcome], (from, boot, holes): (NodeId, u64, bool)) {
+    fn kept_answered(
+        &mut self,
+        flight: &Flight,
+        outcomes: &[Outcome],
+        (from, boot, holes): (NodeId, u64, bool),
+        at: Viewstamp,
+    ) {
         let times = (self.now.mono_us, self.config.exchange_interval_ms * 1_000);
-        let (partition, replicas) = (flight.partition, self.cohort(flight.partition).len());
+        let (partition, cohort) = (flight.partition, self.cohort_of(flight.partition));
         let (mut safe, mut open) = (Vec::new(), outcomes.len() != flight.ids.len());
         for ((id, version), outcome) in flight.ids.iter().zip(outcomes) {
             let (key, has) = ((partition, *id), *outcome == Outcome::Stored);
             let answer = match outcome {
-                Outcome::Stored => Some(Answer::Has),
+                Outcome::Stored => Some(Answer::Has { at }),
                 Outcome::TooOld => Some(Answer::Refuses { sure: !holes }),
                 _ => None,
             };
             if let Some(answer) = answer {
                 self.hints.kept.answered(key, *version, (from, boot), answer, times);
             }
-            match self.hints.kept.fate(key, replicas) {
+            match self.hints.kept.fate(key, &cohort) {
                 Fate::Safe => safe.push(*id),
                 Fate::Orphan if self.hints.orphans.insert(key) => {
                     self.tell_orphan(key);
                 }
                 Fate::Orphan => {}
-                Fate::Kept => open |= !has,
+                Fate::Kept => open |= !has || at != cohort.version,
             }
         }
         if open {
@@ -380,7 +405,7 @@ impl Node {
     fn drop_orphans(&mut self) {
         for key in std::mem::take(&mut self.hints.orphans) {
             let (partition, id) = key;
-            if self.hints.kept.fate(key, self.cohort(partition).len()) == Fate::Orphan {
+            if self.hints.kept.fate(key, &self.cohort_of(partition)) == Fate::Orphan {
                 self.drop_kept(partition, vec![id]);
             }
         }

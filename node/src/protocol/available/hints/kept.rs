@@ -1,5 +1,7 @@
 //! Facts of partitions that are not held here, and which members have them by now.
 
+use crate::protocol::consistent::Viewstamp;
+use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::task::Task;
 use crdts::CvRDT;
 use norn_client::wire::{NodeId, PartitionId, TaskId};
@@ -23,11 +25,20 @@ struct Entry {
     /// Grows with every fact: an answer is about those that were there when it was asked for.
     version: u64,
     /// Members that have all of it on disk, and the starts in which they said so.
-    holders: BTreeMap<NodeId, u64>,
+    holders: BTreeMap<NodeId, Holder>,
     /// Members that cannot take it, since it may be a task that they have forgotten.
     refused: BTreeMap<NodeId, Refusal>,
     /// Members that may have it: it was sent to them, whatever has become of that.
     offered: BTreeSet<NodeId>,
+}
+
+/// A member that has a task on its disk.
+#[derive(Debug, Clone, Copy)]
+struct Holder {
+    /// It said so in this start.
+    boot: u64,
+    /// And at this version of the cohort.
+    at: Viewstamp,
 }
 
 /// What a member that does not take a task has said last.
@@ -57,7 +68,10 @@ struct Amount {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// It is on its disk.
-    Has,
+    Has {
+        /// At this version of the cohort.
+        at: Viewstamp,
+    },
     /// It may be a task that was forgotten. `sure`: the member has no holes.
     Refuses {
         /// See there.
@@ -213,13 +227,14 @@ impl Kept {
         tasks.map(|(key, entry)| (*key, &entry.task, self.partitions[&key.0].since_ms))
     }
 
-    /// The next tasks of one partition that a node lacks. `is_member` says whether it holds a partition.
+    /// The next tasks of one partition that a node lacks. `is_member` says at which version of the cohort
+    /// it holds a partition, if it does.
     pub fn piece(
         &self,
         (node, now_us): (NodeId, u64),
         after: Option<Key>,
         (tasks_max, bytes_max, looks_max): (usize, usize, usize),
-        is_member: impl Fn(PartitionId) -> bool,
+        is_member: impl Fn(PartitionId) -> Option<Viewstamp>,
     ) -> Piece {
         let (mut piece, mut bytes, mut member) = (Piece::default(), 0, None);
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -232,7 +247,8 @@ impl Kept {
             if member.is_none_or(|(partition, _)| partition != key.0) {
                 member = Some((key.0, is_member(key.0)));
             }
-            if !member.is_some_and(|(_, is)| is) || entry.holders.contains_key(&node) {
+            let has = |at: Viewstamp| entry.holders.get(&node).is_some_and(|holder| holder.at == at);
+            if member.and_then(|(_, at)| at).is_none_or(has) {
                 continue;
             }
             let rests = entry.refused.get(&node).filter(|refusal| now_us < refusal.again_us);
@@ -270,9 +286,9 @@ impl Kept {
     ) {
         let Some(entry) = self.tasks.get_mut(&key).filter(|entry| entry.version == version) else { return };
         match answer {
-            Answer::Has => {
+            Answer::Has { at } => {
                 entry.refused.remove(&node);
-                entry.holders.insert(node, boot);
+                entry.holders.insert(node, Holder { boot, at });
             }
             Answer::Refuses { sure } => {
                 let times = entry.refused.get(&node).map_or(0, |before| before.times);
@@ -283,15 +299,16 @@ impl Kept {
         }
     }
 
-    /// What is to become of a task in a cohort of so many.
-    pub fn fate(&self, key: Key, replicas: usize) -> Fate {
-        let majority = replicas / 2 + 1;
+    /// What is to become of a task of this cohort.
+    pub fn fate(&self, key: Key, cohort: &Cohort) -> Fate {
         let Some(entry) = self.tasks.get(&key) else { return Fate::Kept };
         let sure = |node: &NodeId| entry.refused.get(node).is_some_and(|refusal| refusal.sure);
-        let refused = entry.refused.keys().filter(|node| sure(node)).count();
-        if entry.holders.len() >= majority {
+        let has = |node: NodeId| entry.holders.get(&node).is_some_and(|holder| holder.at == cohort.version);
+        // Who has left has handed over what it took.
+        let mut offered = entry.offered.iter().filter(|node| cohort.knows(**node));
+        if cohort.quorum(has) {
             Fate::Safe
-        } else if refused >= majority && entry.offered.iter().all(sure) {
+        } else if cohort.members_quorum(|node| sure(&node)) && offered.all(sure) {
             Fate::Orphan
         } else {
             Fate::Kept
@@ -313,7 +330,7 @@ impl Kept {
     /// What a node said in starts before `boot` does not count.
     pub fn forget_answers(&mut self, node: NodeId, boot: u64) {
         for entry in self.tasks.values_mut() {
-            entry.holders.retain(|holder, told| *holder != node || *told >= boot);
+            entry.holders.retain(|holder, told| *holder != node || told.boot >= boot);
             entry.refused.retain(|other, refusal| *other != node || refusal.boot >= boot);
         }
     }
@@ -342,6 +359,7 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::consistent::ReplicaId;
     use crate::protocol::task::Cancel;
 
     const KEY: Key = (PartitionId(1), TaskId::MIN);
@@ -355,11 +373,16 @@ mod tests {
     }
 
     fn version(kept: &Kept) -> u64 {
-        let piece = kept.piece((MEMBERS[0], u64::MAX), None, (1, 1, 9), |_| true);
+        let piece = kept.piece((MEMBERS[0], u64::MAX), None, (1, 1, 9), |_| Some(Viewstamp::default()));
         piece.ids.first().map_or(0, |(_, version)| *version)
     }
 
     const REFUSES: Answer = Answer::Refuses { sure: true };
+    const HAS: Answer = Answer::Has { at: Viewstamp { epoch: 0, length: 0 } };
+
+    fn cohort() -> Cohort {
+        Cohort::founded(&MEMBERS.map(|node| ReplicaId { node, incarnation: 1 }))
+    }
 
     fn answer(kept: &mut Kept, version: u64, node: NodeId, answer: Answer) {
         kept.offered(KEY.0, &[(KEY.1, version)], node);
@@ -373,14 +396,14 @@ mod tests {
         let more = Cancel { dead: false, reason: "two".into(), at_ms: 2 };
         assert!(kept.keep(KEY.0, KEY.1, Task::from_cancel(more.clone())));
         assert!(!kept.keep(KEY.0, KEY.1, Task::from_cancel(more)));
-        MEMBERS.iter().for_each(|node| answer(&mut kept, before, *node, Answer::Has));
-        assert_eq!(kept.fate(KEY, 3), Fate::Kept);
+        MEMBERS.iter().for_each(|node| answer(&mut kept, before, *node, HAS));
+        assert_eq!(kept.fate(KEY, &cohort()), Fate::Kept);
         let after = version(&kept);
-        answer(&mut kept, after, MEMBERS[0], Answer::Has);
-        answer(&mut kept, after, MEMBERS[1], Answer::Has);
-        assert_eq!(kept.fate(KEY, 3), Fate::Safe);
+        answer(&mut kept, after, MEMBERS[0], HAS);
+        answer(&mut kept, after, MEMBERS[1], HAS);
+        assert_eq!(kept.fate(KEY, &cohort()), Fate::Safe);
         kept.forget_answers(MEMBERS[1], 2);
-        assert_eq!((kept.fate(KEY, 3), kept.check()), (Fate::Kept, Ok(())));
+        assert_eq!((kept.fate(KEY, &cohort()), kept.check()), (Fate::Kept, Ok(())));
         kept.remove(KEY.0, &KEY.1);
         assert_eq!((kept.is_empty(), kept.bytes(), kept.check()), (true, 0, Ok(())));
     }
@@ -389,16 +412,16 @@ mod tests {
     fn who_took_it_is_asked_again_when_another_refuses() {
         let mut kept = kept("one");
         let version = version(&kept);
-        answer(&mut kept, version, MEMBERS[0], Answer::Has);
+        answer(&mut kept, version, MEMBERS[0], HAS);
         answer(&mut kept, version, MEMBERS[1], REFUSES);
-        assert_eq!(kept.fate(KEY, 3), Fate::Kept);
+        assert_eq!(kept.fate(KEY, &cohort()), Fate::Kept);
         answer(&mut kept, version, MEMBERS[2], REFUSES);
-        assert_eq!(kept.fate(KEY, 3), Fate::Kept, "the first may still have it");
+        assert_eq!(kept.fate(KEY, &cohort()), Fate::Kept, "the first may still have it");
         answer(&mut kept, version, MEMBERS[0], REFUSES);
-        assert_eq!(kept.fate(KEY, 3), Fate::Orphan, "it was forgotten meanwhile");
-        answer(&mut kept, version, MEMBERS[0], Answer::Has);
-        answer(&mut kept, version, MEMBERS[1], Answer::Has);
-        assert_eq!(kept.fate(KEY, 3), Fate::Safe, "or it has come");
+        assert_eq!(kept.fate(KEY, &cohort()), Fate::Orphan, "it was forgotten meanwhile");
+        answer(&mut kept, version, MEMBERS[0], HAS);
+        answer(&mut kept, version, MEMBERS[1], HAS);
+        assert_eq!(kept.fate(KEY, &cohort()), Fate::Safe, "or it has come");
     }
 
     #[test]
@@ -408,11 +431,11 @@ mod tests {
         for node in MEMBERS {
             answer(&mut kept, version, node, Answer::Refuses { sure: false });
         }
-        assert_eq!(kept.fate(KEY, 3), Fate::Kept);
+        assert_eq!(kept.fate(KEY, &cohort()), Fate::Kept);
         MEMBERS.iter().for_each(|node| answer(&mut kept, version, *node, REFUSES));
-        assert_eq!(kept.fate(KEY, 3), Fate::Orphan);
+        assert_eq!(kept.fate(KEY, &cohort()), Fate::Orphan);
         kept.forget_refusals(MEMBERS[2]);
-        assert_eq!(kept.fate(KEY, 3), Fate::Kept, "it was sent there");
+        assert_eq!(kept.fate(KEY, &cohort()), Fate::Kept, "it was sent there");
     }
 
     #[test]
@@ -420,7 +443,7 @@ mod tests {
         let mut kept = kept("one");
         let version = version(&kept);
         let asked_at = |kept: &Kept, now_us| {
-            let piece = kept.piece((MEMBERS[0], now_us), None, (9, 9, 9), |_| true);
+            let piece = kept.piece((MEMBERS[0], now_us), None, (9, 9, 9), |_| Some(Viewstamp::default()));
             (piece.ids.len(), piece.again_us)
         };
         for wait_us in [1_000, 2_000, 4_000] {

@@ -35,8 +35,8 @@ mod owed;
 use super::coordinate::grows;
 use crate::config::mutant;
 use crate::limits::{EXCHANGE_TASKS_MAX, ID_AHEAD_MS_MAX, ORPHANS_MAX, RECENT_CHANGES_MAX};
-use crate::protocol::consistent::ReplicaId;
-use crate::protocol::peer::{Items, LogWord, Outcome, PeerMessage};
+use crate::protocol::consistent::cohort::Cohort;
+use crate::protocol::peer::{Items, Outcome, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::task::Task;
 use crate::protocol::timers::Key;
@@ -98,7 +98,7 @@ impl Hints {
     }
 
     /// There is more to hand over than those that are there have been looked at for.
-    fn look_anew(&mut self) {
+    pub fn look_anew(&mut self) {
         self.deliveries.values_mut().for_each(|delivery| delivery.begin_again(0));
     }
 }
@@ -125,15 +125,14 @@ impl Node {
     }
 
     /// Whether none of these is heard, and there was time to hear them.
-    pub(super) fn all_away(&self, cohort: &[ReplicaId]) -> bool {
+    pub(super) fn all_away(&self, cohort: &Cohort) -> bool {
         let patience_us = self.config.election_timeout_ms * 1_000;
         self.now.mono_us >= self.hints.begun_us + patience_us
-            && cohort.iter().all(|replica| !self.is_alive(replica.node))
+            && cohort.holders().all(|seat| !self.is_alive(seat.replica.node))
     }
 
     /// Keeps the facts of a write for the members of a partition that is not held here. Answers itself as a replica would.
     pub(super) fn keep_hint(&mut self, ask: u64, partition: PartitionId, items: &Items) {
-        assert!(!self.partitions.contains_key(&partition), "a member stores what it is told");
         let mut stored = Vec::new();
         let mut outcomes = Vec::new();
         for (id, delta) in items.iter() {
@@ -150,16 +149,7 @@ impl Node {
             self.hints.look_anew();
             self.arm_hints();
         }
-        let replica = ReplicaId { node: self.me, incarnation: self.founding.incarnation };
-        let answer = PeerMessage::Written {
-            ask,
-            partition,
-            replica,
-            outcomes,
-            boot: self.boot,
-            holes: false,
-            log: LogWord::default(),
-        };
+        let answer = PeerMessage::Kept { ask, partition, outcomes };
         if mutant!(self.config, HintNotDurable) {
             self.outbox.send(self.me, answer);
         } else {
@@ -203,8 +193,9 @@ impl Node {
         }
         for partition in self.asks.exchange.changed_without(node) {
             let replica = &self.partitions[&partition];
-            let mut there = replica.cohort.iter().filter(|member| **member != node && self.is_alive(**member));
-            if there.next() != Some(&self.me) {
+            let cohort = replica.cohort();
+            let mut there = cohort.members().filter(|member| *member != node && self.is_alive(*member));
+            if !cohort.has_voter(node) || there.next() != Some(self.me) {
                 continue;
             }
             let changes = replica.store.changes();
@@ -221,6 +212,18 @@ impl Node {
             }
         }
         self.arm_hints();
+    }
+
+    /// Nothing of this partition is noted any more for nodes that do not hold it, or by one that does not.
+    pub(in crate::protocol) fn drop_owed_outside(&mut self, partition: PartitionId) {
+        let replica = &self.partitions[&partition];
+        let here = replica.cohort().has_voter(self.me) && !replica.is_blank();
+        let owed = self.hints.owed.to_whom(partition);
+        let out: Vec<NodeId> = owed.into_iter().filter(|node| !here || !replica.cohort().has_voter(*node)).collect();
+        for node in out {
+            self.hints.owed.remove(node, partition, &[]);
+            self.outbox.persist(Record::Handed { to: Some(node), partition, ids: Vec::new() });
+        }
     }
 
     /// Nothing is noted for a node any more.
@@ -246,8 +249,8 @@ impl Node {
         items: &[(TaskId, Task)],
     ) -> Result<(), String> {
         let known = self.genesis.as_ref().is_some_and(|genesis| u32::from(partition.0) < genesis.partitions);
-        if !known || self.partitions.contains_key(&partition) {
-            return Err(format!("a hint for partition {partition}, which is held here or is none"));
+        if !known {
+            return Err(format!("a hint for partition {partition}, which is none"));
         }
         for (id, delta) in items {
             self.hints.kept.keep(partition, *id, delta.clone());
@@ -264,9 +267,11 @@ impl Node {
         since_ms: u64,
         ids: &[TaskId],
     ) -> Result<(), String> {
-        if self.partitions.get(&partition).is_none_or(|replica| !replica.cohort.contains(&to)) {
-            return Err(format!("what node {to} lacks of partition {partition}, which is not held there and here"));
+        let known = self.genesis.as_ref().is_some_and(|genesis| u32::from(partition.0) < genesis.partitions);
+        if !known || !self.peers.contains_key(&to) {
+            return Err(format!("what node {to} lacks of partition {partition}, of which there is none"));
         }
+        self.replica_mut(partition)?;
         self.hints.owed.recover(to, partition, since_ms, ids);
         Ok(())
     }

@@ -101,6 +101,15 @@ impl Owed {
         self.count += ids.iter().filter(|id| debt.ids.insert((partition, **id))).count();
     }
 
+    /// Those that lack anything of a partition.
+    pub fn to_whom(&self, partition: PartitionId) -> Vec<NodeId> {
+        let any = |debt: &Debt| {
+            let of_partition = (partition, TaskId::MIN)..=(partition, TaskId::MAX);
+            debt.ids.range(of_partition).next().is_some()
+        };
+        self.debts.iter().filter(|(_, debt)| any(debt)).map(|(node, _)| *node).collect()
+    }
+
     /// A member is there again.
     pub fn is_back(&mut self, node: NodeId) {
         if let Some(debt) = self.debts.get_mut(&node) {

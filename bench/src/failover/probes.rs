@@ -1,0 +1,77 @@
+//! When each partition of a dead leader can be claimed from again: in each there is a task of a queue of its own, and a
+//! worker who waits for it.
+
+use anyhow::{Context, Result};
+use norn_client::client::{ClaimOptions, Client, CompleteOptions};
+use norn_client::session::Draft;
+use norn_client::wire::ids::TAG_BITS;
+use norn_client::wire::{PartitionId, QueueName, TaskId};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::task::JoinSet;
+
+/// How long a worker waits in one call: longer than an election takes, as one that comes back with nothing tries another node.
+const WAIT: Duration = Duration::from_secs(5);
+/// How long a call may take besides.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Minter of the ids, which no session is lent: sessions are numbered from 0 by node, and there are far fewer nodes.
+const MINTER: u64 = (1 << 40) - 1;
+
+/// A task in each partition, and who is to claim it.
+#[derive(Debug)]
+pub struct Probes {
+    laid: Vec<(Client, QueueName)>,
+}
+
+/// Workers under way.
+#[derive(Debug)]
+pub struct Watch {
+    workers: JoinSet<Result<Duration>>,
+}
+
+impl Probes {
+    /// Enqueues a task in each of these partitions; the clients take turns in looking after them.
+    pub async fn lay(clients: &[Client], led: &BTreeSet<PartitionId>, partitions: u32) -> Result<Probes> {
+        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
+        let mut laid = Vec::new();
+        for (partition, client) in led.iter().zip(clients.iter().cycle()) {
+            let tag = u32::from(partition.0) * ((1 << TAG_BITS) / partitions);
+            let queue = QueueName::new(&format!("probe/{partition}"))?;
+            let draft = Draft::new(queue.clone(), "x").id(TaskId::new(now_ms, 0, MINTER, tag));
+            client.enqueue(draft).await.context("laying a probe")?;
+            laid.push((client.clone(), queue));
+        }
+        Ok(Probes { laid })
+    }
+
+    /// From now on a worker for each waits for its task. Pauses count from `kill`.
+    pub fn watch(self, kill: Instant) -> Watch {
+        let mut workers = JoinSet::new();
+        for (client, queue) in self.laid {
+            workers.spawn(async move {
+                let claim = ClaimOptions::new([queue]).wait(WAIT).timeout(TIMEOUT).worker("probe");
+                loop {
+                    let claims = client.claim(claim.clone()).await.context("claiming a probe")?;
+                    let took = kill.elapsed();
+                    if let Some(claimed) = claims.tasks.first() {
+                        let done = CompleteOptions::new(claimed.granted.id, claimed.granted.token);
+                        client.complete(done).await.context("completing a probe")?;
+                        return Ok(took);
+                    }
+                }
+            });
+        }
+        Watch { workers }
+    }
+}
+
+impl Watch {
+    /// How long each of them granted nothing.
+    pub async fn results(mut self) -> Result<Vec<Duration>> {
+        let mut pauses = Vec::new();
+        while let Some(ended) = self.workers.join_next().await {
+            pauses.push(ended??);
+        }
+        Ok(pauses)
+    }
+}

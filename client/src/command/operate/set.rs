@@ -1,0 +1,177 @@
+//! `cluster set`: what operators set for the cluster and its members.
+
+use super::super::parse;
+use super::super::text::duration;
+use super::super::{Exit, Failure, Runner, Transport};
+use super::change::{CourseArguments, Told, Wish};
+use super::survey::Survey;
+use crate::wire::membership::{ClusterChange, Settings};
+use clap::Subcommand;
+
+/// Sets how the cluster should be.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum SetVerb {
+    /// So many replicas of each partition, 1 to 7
+    Replicas {
+        /// How many
+        #[arg(value_name = "N")]
+        replicas: u32,
+        /// How
+        #[command(flatten)]
+        course: CourseArguments,
+    },
+    /// A member holds more than others, or less
+    Weight {
+        /// Name, or the beginning of the id
+        #[arg(value_name = "NODE")]
+        node: String,
+        /// Compared with the weights of others; above 0
+        #[arg(value_name = "N")]
+        weight: u32,
+        /// How
+        #[command(flatten)]
+        course: CourseArguments,
+    },
+    /// The failure domain of a member: replicas are spread over zones
+    Zone {
+        /// Name, or the beginning of the id
+        #[arg(value_name = "NODE")]
+        node: String,
+        /// Its zone
+        #[arg(value_name = "ZONE")]
+        zone: String,
+        /// How
+        #[command(flatten)]
+        course: CourseArguments,
+    },
+    /// Where others reach a member, after it was moved there
+    Address {
+        /// Name, or the beginning of the id
+        #[arg(value_name = "NODE")]
+        node: String,
+        /// Its new address
+        #[arg(value_name = "HOST:PORT", value_parser = parse::address)]
+        address: String,
+    },
+    /// A member that was silent for so long is declared gone by itself, and what it held gets replicas at others
+    HealAfter {
+        /// A duration, or `never`: then only operators declare it
+        #[arg(value_name = "DUR|never", value_parser = heal_after)]
+        after: HealAfter,
+    },
+    /// Partitions that move at once in the whole cluster
+    Moves {
+        /// How many
+        #[arg(value_name = "N")]
+        moves: u32,
+    },
+    /// Partitions that come to or leave one member at once
+    MovesEach {
+        /// How many
+        #[arg(value_name = "N")]
+        moves: u32,
+    },
+}
+
+/// When a silent member is declared gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HealAfter {
+    /// Not by itself.
+    Never,
+    /// After so many milliseconds.
+    Milliseconds(u64),
+}
+
+fn heal_after(text: &str) -> Result<HealAfter, String> {
+    match text {
+        "never" => Ok(HealAfter::Never),
+        _ => parse::duration_ms(text).map(HealAfter::Milliseconds),
+    }
+}
+
+/// As people read it.
+pub fn heal_after_text(settings: &Settings) -> String {
+    settings.heal_after_ms.map_or_else(|| "never".to_owned(), duration)
+}
+
+impl SetVerb {
+    /// Whether it waits for what may last.
+    pub(super) fn waits(&self) -> bool {
+        matches!(self, SetVerb::Replicas { .. } | SetVerb::Weight { .. } | SetVerb::Zone { .. })
+    }
+
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        match self {
+            SetVerb::Replicas { replicas, course } => {
+                let told = Told {
+                    already: format!("{replicas} replicas of each partition are wanted already"),
+                    begun: format!("{replicas} replicas of each partition are wanted"),
+                    done: format!("each partition has {replicas} replicas"),
+                };
+                let wish = Wish::new("replicas", ClusterChange::Replicas { replicas }, told);
+                wish.carry_out(runner, &course).await
+            }
+            SetVerb::Weight { node, weight, course } => {
+                let survey = Survey::take(runner, None).await?;
+                let node = survey.find(&node)?.node;
+                let told = Told::of_member(&survey.name(node), &format!("weight {weight}"));
+                let wish = Wish::about(node, "weight", ClusterChange::Weight { node, weight }, told);
+                wish.carry_out(runner, &course).await
+            }
+            SetVerb::Zone { node, zone, course } => {
+                let survey = Survey::take(runner, None).await?;
+                let node = survey.find(&node)?.node;
+                let told = Told::of_member(&survey.name(node), &format!("zone {zone:?}"));
+                let wish = Wish::about(node, "zone", ClusterChange::Zone { node, zone }, told);
+                wish.carry_out(runner, &course).await
+            }
+            SetVerb::Address { node, address } => {
+                let survey = Survey::take(runner, None).await?;
+                let node = survey.find(&node)?.node;
+                let told = Told::of_member(&survey.name(node), &format!("address {address}"));
+                let told = Told { done: told.begun.clone(), ..told };
+                Wish::about(node, "address", ClusterChange::Address { node, address }, told).set(runner).await
+            }
+            SetVerb::HealAfter { after } => {
+                let heal_after_ms = match after {
+                    HealAfter::Never => None,
+                    HealAfter::Milliseconds(ms) => Some(ms),
+                };
+                set_settings(runner, "heal-after", |settings| settings.heal_after_ms = heal_after_ms).await
+            }
+            SetVerb::Moves { moves } => set_settings(runner, "moves", |settings| settings.moves_at_once = moves).await,
+            SetVerb::MovesEach { moves } => {
+                set_settings(runner, "moves-each", |settings| settings.moves_at_once_each = moves).await
+            }
+        }
+    }
+}
+
+impl Told {
+    fn of_member(name: &str, what: &str) -> Told {
+        Told {
+            already: format!("{name} has {what} already"),
+            begun: format!("{name} has {what}"),
+            done: format!("{name} has {what}, and every member holds its share"),
+        }
+    }
+}
+
+/// Settings are set together, so what is set now is looked at first.
+async fn set_settings<T: Transport>(
+    runner: &mut Runner<T>,
+    verb: &'static str,
+    change: impl FnOnce(&mut Settings),
+) -> Result<Exit, Failure> {
+    let mut settings = Survey::take(runner, None).await?.view.settings;
+    change(&mut settings);
+    let text = overview(&settings);
+    let told = Told { already: format!("already set: {text}"), begun: String::new(), done: format!("set: {text}") };
+    Wish::new(verb, ClusterChange::Settings { settings }, told).set(runner).await
+}
+
+/// All settings, for people.
+pub fn overview(settings: &Settings) -> String {
+    let Settings { heal_after_ms: _, moves_at_once, moves_at_once_each } = settings;
+    format!("heal-after {}, moves {moves_at_once}, moves-each {moves_at_once_each}", heal_after_text(settings))
+}

@@ -1,0 +1,216 @@
+//! Who belongs to a cluster, and what operators change about that.
+
+use super::ids::{ClusterId, NodeId, PartitionId};
+use super::response::Genesis;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// How far a member has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MemberState {
+    /// Added; no layout was planned with it yet.
+    #[serde(rename = "J")]
+    Joining,
+    /// Holds what the layout gives it.
+    #[serde(rename = "U")]
+    Up,
+    /// Hands over what it holds.
+    #[serde(rename = "L")]
+    Leaving,
+    /// No member any more. Kept as long as a layout or a cohort may name it.
+    #[serde(rename = "G")]
+    Gone,
+}
+
+impl MemberState {
+    /// Whether it belongs to the cluster.
+    pub fn is_present(self) -> bool {
+        self != MemberState::Gone
+    }
+
+    /// Whether a layout may give it replicas.
+    pub fn may_hold(self) -> bool {
+        matches!(self, MemberState::Joining | MemberState::Up)
+    }
+
+    /// Its name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            MemberState::Joining => "joining",
+            MemberState::Up => "up",
+            MemberState::Leaving => "leaving",
+            MemberState::Gone => "gone",
+        }
+    }
+}
+
+impl fmt::Display for MemberState {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+/// A member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Identity drawn by the node.
+    pub node: NodeId,
+    /// Incarnation of its replicas, drawn by the node.
+    pub incarnation: u64,
+    /// Name in its certificate.
+    pub name: String,
+    /// Where peers and clients reach it: `HOST:PORT`.
+    pub address: String,
+    /// Failure domain.
+    pub zone: String,
+    /// How much it holds, compared with the others. Above 0.
+    pub weight: u32,
+    /// How far it has come.
+    pub state: MemberState,
+}
+
+/// A node that should become a member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// The cluster to which it says it belongs, if any.
+    #[serde(default)]
+    pub cluster: Option<ClusterId>,
+    /// Identity drawn by the node.
+    pub node: NodeId,
+    /// Incarnation of its replicas, drawn by the node.
+    pub incarnation: u64,
+    /// Name in its certificate.
+    pub name: String,
+    /// Where peers and clients reach it: `HOST:PORT`.
+    pub address: String,
+    /// Failure domain.
+    pub zone: String,
+    /// How much it shall hold, compared with the others. Above 0.
+    pub weight: u32,
+}
+
+/// Members by their numbers, which are given once and never again, as of one change of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Roster {
+    /// Changes of the cluster so far. Of two rosters the one with the greater version is the later.
+    pub version: u64,
+    /// Also those that are gone but not forgotten.
+    pub members: BTreeMap<u16, Member>,
+}
+
+/// What a node that joins must know of its cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Membership {
+    /// How the cluster was founded.
+    pub genesis: Genesis,
+    /// Who belongs to it; the node is one of them.
+    pub roster: Roster,
+}
+
+/// What operators set for the whole cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// A member that was silent for so many milliseconds may be declared gone; absent, only operators declare it.
+    pub heal_after_ms: Option<u64>,
+    /// Partitions whose replicas move at once in the whole cluster.
+    pub moves_at_once: u32,
+    /// Partitions whose replicas come to or leave one member at once.
+    pub moves_at_once_each: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { heal_after_ms: Some(15 * 60_000), moves_at_once: 16, moves_at_once_each: 2 }
+    }
+}
+
+/// A wish of an operator. Members are named by their nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum ClusterChange {
+    /// A node becomes a member.
+    Add { with: Candidate },
+    /// A member hands over all that it holds.
+    Drain { node: NodeId },
+    /// A leaving member stays.
+    Undrain { node: NodeId },
+    /// A member that is dead, or drained, is none any more.
+    Remove { node: NodeId },
+    /// A node takes the place of a member in one layout.
+    Replace { node: NodeId, with: Candidate },
+    /// So many replicas of each partition.
+    Replicas { replicas: u32 },
+    /// A member holds more, or less.
+    Weight { node: NodeId, weight: u32 },
+    /// A member is in another failure domain.
+    Zone { node: NodeId, zone: String },
+    /// A member is reached elsewhere.
+    Address { node: NodeId, address: String },
+    /// Other settings.
+    Settings { settings: Settings },
+    /// A partition is held by these, the first one as its preferred leader.
+    Arrange { partition: PartitionId, nodes: Vec<NodeId> },
+    /// Layout anew: every member gets its share.
+    Rebalance,
+}
+
+/// What came of a wish.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changed {
+    /// It was so before, as after a request that is repeated.
+    pub already: bool,
+    /// Changes of the cluster so far.
+    pub version: u64,
+    /// The cluster behind the change, or as it would be.
+    pub view: Box<ClusterView>,
+    /// What a node that joins must know, where one was added.
+    #[serde(default)]
+    pub membership: Option<Box<Membership>>,
+}
+
+/// How far a member is from what the layout gives it, in replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Share {
+    /// It shall hold them and does not yet.
+    pub come: u32,
+    /// It holds them and shall not any more.
+    pub go: u32,
+    /// It holds them and shall.
+    pub stay: u32,
+}
+
+/// The cluster as the leader of its root sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterView {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// For people.
+    pub name: String,
+    /// Changes of the cluster so far, and who belongs to it.
+    pub roster: Roster,
+    /// Nodes that vote in the root.
+    pub voters: Vec<NodeId>,
+    /// The node that leads it.
+    pub leader: NodeId,
+    /// Nodes that the leader hears.
+    pub heard: Vec<NodeId>,
+    /// Replicas wanted of each partition.
+    pub replicas: u32,
+    /// What operators set.
+    pub settings: Settings,
+    /// Version of the layout.
+    pub layout: u64,
+    /// Something was changed on which the layout rests, and it is planned anew next.
+    #[serde(default)]
+    pub stale: bool,
+    /// By the numbers of members, how far each is from what the layout gives it.
+    pub shares: BTreeMap<u16, Share>,
+    /// Partitions that are on their way to what the layout says.
+    pub moving: Vec<PartitionId>,
+    /// Partitions that are not yet what the layout says, those included.
+    pub open: u32,
+    /// Partitions of which the leader does not know who holds them.
+    pub unknown: u32,
+}

@@ -1,0 +1,278 @@
+//! A leader changes the cohort of its partition: one change at a time, each step when the one before has had its effect.
+//!
+//! What shall be is the layout's to say, or an operator's; what is, the table's alone. A change that comes no nearer to its
+//! end for `revert_after_ms` is given up, so that a dead learner holds up nobody; whoever wants it asks again.
+
+use super::ReplicaId;
+use super::cohort::{Change, Cohort, Phase};
+use super::register::Progress;
+use super::table::Op;
+use crate::config::mutant;
+use crate::protocol::peer::PeerMessage;
+use crate::protocol::timers::Key;
+use crate::protocol::{Node, Observation};
+use norn_client::wire::response::Standing;
+use norn_client::wire::{NodeId, PartitionId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// However much comes in, a step is given up after so many times the patience with one that stands still.
+const PATIENCE: u64 = 20;
+
+/// What a leader knows of a change under way.
+#[derive(Debug, Default)]
+pub struct Changing {
+    /// The members that were asked for, until they are.
+    target: Option<Vec<ReplicaId>>,
+    /// Since when.
+    asked_us: u64,
+    /// Who is ready, or has nothing left to give, at the present version.
+    ready: BTreeSet<NodeId>,
+    /// How much each of those has that are not ready.
+    facts: BTreeMap<NodeId, u64>,
+    /// When the present step began.
+    began_us: u64,
+    /// When it last came nearer to its end.
+    moved_us: u64,
+    /// An exile leads until this time, and not any longer.
+    leave_us: Option<u64>,
+    /// Observers were told that the cohort is committed.
+    told: bool,
+}
+
+impl Node {
+    /// At the leader: these shall be the members.
+    pub(in crate::protocol) fn on_arrange(&mut self, partition: PartitionId, nodes: &[NodeId]) {
+        let target: Option<Vec<ReplicaId>> = nodes.iter().map(|node| self.replica_of(*node)).collect();
+        let now_us = self.now.mono_us;
+        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        let Some(leading) = replica.register.leading_mut() else { return };
+        let Some(target) = target.filter(|target| !target.is_empty()) else { return };
+        if leading.changing.target.as_ref() != Some(&target) {
+            leading.changing.target = Some(target);
+            leading.changing.asked_us = now_us;
+        }
+        self.timers.set_if_none(Key::Change(partition), now_us);
+    }
+
+    /// At the leader: the cohort is another, or the leadership is new.
+    pub(in crate::protocol) fn begin_step(&mut self, partition: PartitionId) {
+        let (me, now_us) = (self.me, self.now.mono_us);
+        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
+        let followers = register.cohort.followers();
+        let Some(leading) = register.leading_mut() else { return };
+        let (target, asked_us) = (leading.changing.target.take(), leading.changing.asked_us);
+        leading.changing = Changing { target, asked_us, began_us: now_us, moved_us: now_us, ..Changing::default() };
+        leading.progress.retain(|node, _| followers.contains(node) || *node == me);
+        let fresh: Vec<NodeId> = followers.into_iter().filter(|node| !leading.progress.contains_key(node)).collect();
+        for node in &fresh {
+            leading.progress.insert(*node, Progress { stranger: true, ..Progress::default() });
+        }
+        leading.retiring = super::forgetting::Retiring::new(now_us);
+        for node in fresh {
+            self.catch_up(partition, node);
+        }
+        self.leads_changed();
+        self.timers.set_if_none(Key::Resend(partition), self.after_ms(self.config.resend_ms));
+        self.arm_retire(partition);
+    }
+
+    /// Whether a leader has anything to do about its cohort.
+    pub(in crate::protocol) fn leads_a_change(&self, partition: PartitionId) -> bool {
+        let register = &self.partitions[&partition].register;
+        let Some(leading) = register.leading() else { return false };
+        let cohort = &register.cohort;
+        leading.changing.target.is_some()
+            || !cohort.is_stable()
+            || !cohort.exiles.is_empty()
+            || !cohort.has_member(self.me)
+    }
+
+    /// Whether the cohort of a leader's table is committed.
+    pub(in crate::protocol) fn is_cohort_committed(&self, partition: PartitionId) -> bool {
+        let register = &self.partitions[&partition].register;
+        let version = register.cohort.version;
+        register.established() && (version.epoch < register.viewstamp.epoch || version.length <= register.commit)
+    }
+
+    /// Whether a leader has been left out for good: it appends nothing any more, so that another one can take over.
+    pub(in crate::protocol) fn leads_as_exile(&self, partition: PartitionId) -> bool {
+        !self.partitions[&partition].register.cohort.has_voter(self.me) && self.is_cohort_committed(partition)
+    }
+
+    /// Takes the next step, if its time has come.
+    pub(in crate::protocol) fn lead_change(&mut self, partition: PartitionId) {
+        if !self.is_cohort_committed(partition) {
+            return;
+        }
+        self.tell_committed(partition);
+        if self.leads_as_exile(partition) {
+            self.lead_no_more(partition);
+            return;
+        }
+        if self.may_append(partition)
+            && let Some(change) = self.next_step(partition)
+        {
+            self.append(partition, Op::Cohort(change), None);
+            return;
+        }
+        let cohort = self.partitions[&partition].register.cohort.clone();
+        let exiles = cohort.exiles.iter().map(|exile| exile.seat.replica.node);
+        let there: Vec<NodeId> = exiles.filter(|node| self.is_alive(*node)).collect();
+        for exile in there {
+            self.outbox.send(exile, PeerMessage::Dismiss { partition, at: cohort.version });
+        }
+    }
+
+    /// Operations were committed: perhaps that which made the cohort what it is, so that the next step may be taken.
+    pub(in crate::protocol) fn note_cohort_commit(&mut self, partition: PartitionId) {
+        let register = &self.partitions[&partition].register;
+        let told = register.leading().is_none_or(|leading| leading.changing.told);
+        if !told && self.is_cohort_committed(partition) {
+            self.tell_committed(partition);
+            if self.leads_a_change(partition) {
+                self.timers.set(Key::Change(partition), self.now.mono_us);
+            }
+        }
+    }
+
+    fn tell_committed(&mut self, partition: PartitionId) {
+        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
+        let cohort = register.cohort.clone();
+        let changing = &mut register.leading_mut().expect("it leads").changing;
+        if !std::mem::replace(&mut changing.told, true) && !cohort.is_founded() {
+            self.outbox.observe(Observation::CohortCommitted { partition: partition.0, cohort });
+            self.leads_changed();
+        }
+    }
+
+    /// What to append now. The cohort is committed.
+    fn next_step(&mut self, partition: PartitionId) -> Option<Change> {
+        let (now, patience_us) = (self.now, self.config.revert_after_ms * 1_000);
+        let register = &self.partitions[&partition].register;
+        let (cohort, leading) = (&register.cohort, register.leading()?);
+        let changing = &leading.changing;
+        let Some(next) = &cohort.next else {
+            return self.farewell(cohort, changing).or_else(|| self.first_step(partition));
+        };
+        let level = |node: NodeId| leading.progress.get(&node).is_some_and(|progress| progress.holds.is_some());
+        let unready = mutant!(self.config, SettlesUnready);
+        if cohort.is_ready(|node| unready || changing.ready.contains(&node) && level(node)) {
+            return Some(match next.phase {
+                Phase::Learning => Change::Join,
+                Phase::Joint => Change::Settle { at_ms: now.wall_ms },
+            });
+        }
+        let stands = now.mono_us >= changing.moved_us + patience_us;
+        let lasts = now.mono_us >= changing.began_us + PATIENCE * patience_us;
+        (stands || lasts).then_some(Change::Revert { at_ms: now.wall_ms })
+    }
+
+    /// An exile that has nothing left to give, or did not come back for so long that nobody waits any more.
+    fn farewell(&self, cohort: &Cohort, changing: &Changing) -> Option<Change> {
+        let over = |since_ms: u64| self.now.wall_ms >= since_ms.saturating_add(self.config.exile_ttl_ms);
+        let gone = |node: NodeId, since_ms: u64| over(since_ms) && !self.is_alive(node);
+        let exiles = cohort.exiles.iter().map(|exile| (exile.seat.replica, exile.since_ms));
+        let unheard = mutant!(self.config, ClearsUnheard);
+        let handed = |node: &NodeId| unheard || changing.ready.contains(node);
+        let mut cleared = exiles.filter(|(replica, since_ms)| handed(&replica.node) || gone(replica.node, *since_ms));
+        cleared.next().map(|(replica, _)| Change::Clear { replica })
+    }
+
+    /// Begins with what is asked for, unless it is so already or cannot be now.
+    fn first_step(&mut self, partition: PartitionId) -> Option<Change> {
+        let (now_us, patience_us) = (self.now.mono_us, self.config.revert_after_ms * 1_000);
+        let register = &self.partitions[&partition].register;
+        let cohort = &register.cohort;
+        let changing = &register.leading()?.changing;
+        let target = changing.target.clone()?;
+        let members: Vec<ReplicaId> = cohort.members.iter().map(|seat| seat.replica).collect();
+        let there =
+            target.iter().filter(|replica| !members.contains(replica)).all(|replica| self.is_reachable(replica.node));
+        let change = Change::Admit { members: members.clone(), next: target.clone() };
+        let at = register.viewstamp;
+        let fits = cohort.changed(&change, super::Viewstamp { length: at.length + 1, ..at }).is_ok();
+        let over = target == members || now_us >= changing.asked_us + patience_us;
+        let begins = there && fits && target != members;
+        if begins || over {
+            let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
+            register.leading_mut()?.changing.target = None;
+        }
+        begins.then_some(change)
+    }
+
+    /// A leader has heard no quorum for too long. Where only the next members are missing it goes on without them, or the
+    /// members that are well would have no leader. An established leader may do so even if the joint cohort is not
+    /// committed: every quorum in question has a majority of the members. Whether it does.
+    pub(in crate::protocol) fn gives_up_change(&mut self, partition: PartitionId) -> bool {
+        let cohort = &self.partitions[&partition].register.cohort;
+        let members = cohort.is_joint() && cohort.members_quorum(|node| self.is_alive(node));
+        if !members || !self.may_append(partition) {
+            return false;
+        }
+        let at_ms = self.now.wall_ms;
+        self.append(partition, Op::Cohort(Change::Revert { at_ms }), None);
+        true
+    }
+
+    /// Hands over to a member, or just stops, once nothing is under way.
+    fn lead_no_more(&mut self, partition: PartitionId) {
+        let (now_us, until_us) = (self.now.mono_us, self.after_ms(2 * self.config.election_timeout_ms));
+        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
+        let members: Vec<NodeId> = register.cohort.members().collect();
+        let leading = register.leading_mut().expect("it leads");
+        let leave_us = *leading.changing.leave_us.get_or_insert(until_us);
+        if now_us >= leave_us {
+            self.step_down(partition, "it is no member any more");
+            return;
+        }
+        let mut fit: Vec<NodeId> = members
+            .into_iter()
+            .filter(|node| self.is_alive(*node) && self.standing_of(*node) < Standing::Fenced)
+            .collect();
+        fit.sort_by_key(|node| self.standing_of(*node));
+        self.transfer(partition, &fit);
+    }
+
+    /// At the leader: how near a next member, or an exile, is to having what it should, or nothing left to give.
+    pub(in crate::protocol) fn on_ready(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        (replica, at): (ReplicaId, super::Viewstamp),
+        (ready, facts): (bool, u64),
+    ) {
+        let now_us = self.now.mono_us;
+        let Some(state) = self.partitions.get_mut(&partition).filter(|_| replica.node == from) else { return };
+        let register = &mut state.register;
+        let known = register.cohort.knows_replica(&replica);
+        let level = register.cohort.version == at;
+        let Some(leading) = register.leading_mut() else { return };
+        if !known {
+            self.tell_outside(from, partition);
+            return;
+        }
+        if !level {
+            return;
+        }
+        let changing = &mut leading.changing;
+        let more = changing.facts.insert(from, facts).is_none_or(|before| facts > before);
+        let news = if ready { changing.ready.insert(from) } else { changing.ready.remove(&from) };
+        if more || news {
+            changing.moved_us = now_us;
+        }
+        if news && ready {
+            self.timers.set(Key::Change(partition), now_us);
+        }
+    }
+
+    /// The replica of a member of this cluster.
+    pub(in crate::protocol) fn replica_of(&self, node: NodeId) -> Option<ReplicaId> {
+        let (_, member) = self.members().find(|(_, member)| member.node == node)?;
+        Some(ReplicaId { node, incarnation: member.incarnation })
+    }
+
+    /// The replica that this node has of any partition.
+    pub(in crate::protocol) fn own_id(&self) -> ReplicaId {
+        ReplicaId { node: self.me, incarnation: self.founding.incarnation }
+    }
+}

@@ -1,0 +1,466 @@
+//! Who holds a partition, as its table says, and how that changes.
+//!
+//! A change goes by joint consensus (Ongaro's thesis, 4.3), on a table instead of a log. The leader appends each step:
+//!
+//! 1. `Admit`: those that shall hold the partition next are named. New ones among them are *learners*: they get the table and
+//!    all facts, and count for nothing.
+//! 2. `Join`, once they are near: from this operation on, every majority is one of the members and one of the next members.
+//! 3. `Settle`, once `Join` is committed and the next members have every strictly acknowledged fact: they are the members.
+//!    `Revert` in its place lets go of the next ones.
+//!
+//! Whoever leaves is an *exile* until it has handed over what it may be the only one to have; then `Clear` takes it out, and
+//! it drops its replica. What it has promised it never forgets, so that a node that comes back is no stranger to itself.
+//!
+//! **A version names a cohort**: the viewstamp of the operation that made it. Equal versions mean equal cohorts, as equal
+//! viewstamps mean equal tables. Whoever acknowledges or answers says at which version; only answers of one version make a
+//! quorum of it.
+//!
+//! **Why a strict fact is never left behind.** It was acknowledged by a quorum of one version V. Let the next cohort be joint
+//! at J > V. `Settle` waits until each new member, and a majority of all next ones, has agreed on all facts with
+//! `n - majority + 1` of the `n` members, each of which had applied J when it compared. Among those is one of the quorum of V;
+//! it had the fact before it applied J, as it said V. So each of them has it. Facts that are acknowledged at J are on a
+//! majority of both sides.
+
+use super::{Epoch, ReplicaId, Viewstamp, majority};
+use crate::limits::{EXILES_MAX, REPLICAS_MAX};
+use norn_client::wire::NodeId;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// A replica's place in a cohort.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Seat {
+    /// Whose it is.
+    pub replica: ReplicaId,
+    /// The operation that admitted it: a replica that left and came back sits elsewhere.
+    pub since: Viewstamp,
+}
+
+/// How far a change is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// The next members count for nothing yet.
+    #[serde(rename = "L")]
+    Learning,
+    /// Both sides count.
+    #[serde(rename = "J")]
+    Joint,
+}
+
+/// Who shall hold the partition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Next {
+    /// In the order of preference; some may be members already.
+    pub seats: Vec<Seat>,
+    /// How far the change is.
+    pub phase: Phase,
+}
+
+/// A replica that is out, and may still have facts that nobody else has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exile {
+    /// Where it sat.
+    pub seat: Seat,
+    /// When it was let go of, by the wall clock of the leader.
+    pub since_ms: u64,
+}
+
+/// Who holds a partition.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Cohort {
+    /// The operation that made it so; zero at genesis.
+    pub version: Viewstamp,
+    /// In the order of preference.
+    pub members: Vec<Seat>,
+    /// Under way.
+    pub next: Option<Next>,
+    /// In the order in which they left.
+    pub exiles: Vec<Exile>,
+}
+
+/// A cohort as a replica tells of it. What is told out of a later epoch counts more: an earlier leader may have appended what
+/// was never committed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Told {
+    /// Of the replica's table.
+    pub epoch: Epoch,
+    /// In that table.
+    pub cohort: Cohort,
+}
+
+impl Told {
+    /// Of two, the one with the greater rank is believed.
+    pub fn rank(&self) -> (Epoch, Viewstamp) {
+        (self.epoch, self.cohort.version)
+    }
+}
+
+/// A step of a change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    /// These shall be the members, in this order of preference.
+    #[serde(rename = "A")]
+    Admit {
+        /// The members now, in the order of preference, which a table does not have at genesis.
+        members: Vec<ReplicaId>,
+        /// The next members.
+        next: Vec<ReplicaId>,
+    },
+    /// From now on both sides count.
+    #[serde(rename = "J")]
+    Join,
+    /// The next members are the members.
+    #[serde(rename = "S")]
+    Settle {
+        /// By the wall clock of the leader.
+        at_ms: u64,
+    },
+    /// The change is given up.
+    #[serde(rename = "R")]
+    Revert {
+        /// By the wall clock of the leader.
+        at_ms: u64,
+    },
+    /// An exile has nothing left to give.
+    #[serde(rename = "C")]
+    Clear {
+        /// Which.
+        replica: ReplicaId,
+    },
+}
+
+/// What a replica is in a cohort.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Nothing, as far as this cohort knows.
+    Outside,
+    /// Let go of.
+    Exile,
+    /// Counts for nothing yet, or only on the side of the next members.
+    Learner,
+    /// Counts.
+    Member,
+}
+
+impl Cohort {
+    /// The cohort at genesis, in the order of preference.
+    pub fn founded(preference: &[ReplicaId]) -> Cohort {
+        let seat = |replica: &ReplicaId| Seat { replica: *replica, since: Viewstamp::default() };
+        Cohort { members: preference.iter().map(seat).collect(), ..Cohort::default() }
+    }
+
+    /// The cohort after a step at viewstamp `at`, or why there is none.
+    pub fn changed(&self, change: &Change, at: Viewstamp) -> Result<Cohort, &'static str> {
+        if at <= self.version {
+            return Err("it is from before the cohort that it changes");
+        }
+        let mut after = Cohort { version: at, ..self.clone() };
+        match (change, &self.next) {
+            (Change::Admit { members, next }, None) => {
+                after.members = self.reordered(members).ok_or("it names other members than there are")?;
+                after.next = Some(Next { seats: self.admit(next, at)?, phase: Phase::Learning });
+            }
+            (Change::Admit { .. }, Some(_)) => return Err("another change is under way"),
+            (Change::Join, Some(Next { seats, phase: Phase::Learning })) => {
+                after.next = Some(Next { seats: seats.clone(), phase: Phase::Joint });
+            }
+            (Change::Settle { at_ms }, Some(Next { seats, phase: Phase::Joint })) => {
+                after.members = seats.clone();
+                after.next = None;
+                after.let_go(&self.members, *at_ms);
+            }
+            (Change::Revert { at_ms }, Some(Next { seats, .. })) => {
+                after.next = None;
+                after.let_go(seats, *at_ms);
+            }
+            (Change::Join | Change::Settle { .. } | Change::Revert { .. }, _) => {
+                return Err("no such change is under way");
+            }
+            (Change::Clear { replica }, _) => {
+                let before = after.exiles.len();
+                after.exiles.retain(|exile| exile.seat.replica != *replica);
+                if after.exiles.len() == before {
+                    return Err("it is no exile");
+                }
+            }
+        }
+        Ok(after)
+    }
+
+    fn admit(&self, next: &[ReplicaId], at: Viewstamp) -> Result<Vec<Seat>, &'static str> {
+        let nodes: BTreeSet<NodeId> = next.iter().map(|replica| replica.node).collect();
+        if next.is_empty() || next.len() > REPLICAS_MAX as usize || nodes.len() != next.len() {
+            return Err("there must be one to a few members, all different");
+        }
+        if self.exiles.iter().any(|exile| nodes.contains(&exile.seat.replica.node)) {
+            return Err("an exile must be cleared before it comes back");
+        }
+        if self.exiles.len() + self.members.len() > EXILES_MAX {
+            return Err("too many exiles have not handed over what they have");
+        }
+        let known = |replica: &ReplicaId| self.members.iter().find(|seat| seat.replica == *replica);
+        Ok(next
+            .iter()
+            .map(|replica| known(replica).copied().unwrap_or(Seat { replica: *replica, since: at }))
+            .collect())
+    }
+
+    /// The members in this order, if it names all of them.
+    fn reordered(&self, members: &[ReplicaId]) -> Option<Vec<Seat>> {
+        let seat = |replica: &ReplicaId| self.members.iter().find(|seat| seat.replica == *replica).copied();
+        let seats: Vec<Seat> = members.iter().map(seat).collect::<Option<_>>()?;
+        let different: BTreeSet<&Seat> = seats.iter().collect();
+        (seats.len() == self.members.len() && different.len() == seats.len()).then_some(seats)
+    }
+
+    /// Those of `seats` that are no members leave.
+    fn let_go(&mut self, seats: &[Seat], since_ms: u64) {
+        let out = seats.iter().filter(|seat| !self.members.contains(seat));
+        self.exiles.extend(out.map(|seat| Exile { seat: *seat, since_ms }));
+    }
+
+    /// The next members, if they count.
+    fn joint(&self) -> Option<&[Seat]> {
+        self.next.as_ref().filter(|next| next.phase == Phase::Joint).map(|next| next.seats.as_slice())
+    }
+
+    /// Whether nothing is under way but farewells.
+    pub fn is_stable(&self) -> bool {
+        self.next.is_none()
+    }
+
+    /// Whether this is the cohort of genesis.
+    pub fn is_founded(&self) -> bool {
+        self.version == Viewstamp::default()
+    }
+
+    /// A majority of the members, and of the next members where both count.
+    pub fn quorum(&self, mut present: impl FnMut(NodeId) -> bool) -> bool {
+        let mut of = |seats: &[Seat]| majority(seats, |seat| present(seat.replica.node));
+        of(&self.members) && self.joint().is_none_or(of)
+    }
+
+    /// A majority of the next members, where they count.
+    pub fn next_quorum(&self, mut present: impl FnMut(NodeId) -> bool) -> bool {
+        self.joint().is_none_or(|seats| majority(seats, |seat| present(seat.replica.node)))
+    }
+
+    /// A majority of the members alone: as long as nobody can acknowledge a fact without them, they know every strict one.
+    pub fn members_quorum(&self, mut present: impl FnMut(NodeId) -> bool) -> bool {
+        majority(&self.members, |seat| present(seat.replica.node))
+    }
+
+    /// Members and next members, whether these count or not, in the order of preference.
+    pub fn seats(&self) -> impl Iterator<Item = &Seat> {
+        let fresh = self.next.iter().flat_map(|next| &next.seats).filter(|seat| !self.members.contains(seat));
+        self.members.iter().chain(fresh)
+    }
+
+    /// The nodes of [`Cohort::seats`].
+    pub fn nodes(&self) -> Vec<NodeId> {
+        self.seats().map(|seat| seat.replica.node).collect()
+    }
+
+    /// Those that count, in the order of preference: what they have stored is told to clients. Learners are written to as well
+    /// and say nothing, as what one alone has would go with it where the leader that admits it is deposed at once.
+    pub fn holders(&self) -> impl Iterator<Item = &Seat> {
+        let fresh = self.joint().into_iter().flatten().filter(|seat| !self.members.contains(seat));
+        self.members.iter().chain(fresh)
+    }
+
+    /// The nodes of [`Cohort::holders`].
+    pub fn voters(&self) -> Vec<NodeId> {
+        self.holders().map(|seat| seat.replica.node).collect()
+    }
+
+    /// The nodes of the members alone.
+    pub fn members(&self) -> impl Iterator<Item = NodeId> {
+        self.members.iter().map(|seat| seat.replica.node)
+    }
+
+    /// Everybody that the leader sends the table to, exiles too.
+    pub fn followers(&self) -> Vec<NodeId> {
+        self.seats().chain(self.exiles.iter().map(|exile| &exile.seat)).map(|seat| seat.replica.node).collect()
+    }
+
+    /// Whether a node is a member or a next member.
+    pub fn has(&self, node: NodeId) -> bool {
+        self.seats().any(|seat| seat.replica.node == node)
+    }
+
+    /// Whether a node is one of the members that count alone.
+    pub fn has_member(&self, node: NodeId) -> bool {
+        self.members().any(|member| member == node)
+    }
+
+    /// Whether a node may vote and lead here.
+    pub fn has_voter(&self, node: NodeId) -> bool {
+        self.members.iter().chain(self.joint().into_iter().flatten()).any(|seat| seat.replica.node == node)
+    }
+
+    /// Whether a node takes part in any way.
+    pub fn knows(&self, node: NodeId) -> bool {
+        self.role(node) > Role::Outside
+    }
+
+    /// Whether a replica has a seat, or had one and is an exile.
+    pub fn knows_replica(&self, replica: &ReplicaId) -> bool {
+        let exiles = self.exiles.iter().map(|exile| &exile.seat);
+        self.seats().chain(exiles).any(|seat| seat.replica == *replica)
+    }
+
+    /// Whether a replica is a member or a next member.
+    pub fn has_replica(&self, replica: &ReplicaId) -> bool {
+        self.seats().any(|seat| seat.replica == *replica)
+    }
+
+    /// What a node is here.
+    pub fn role(&self, node: NodeId) -> Role {
+        if self.has_member(node) {
+            Role::Member
+        } else if self.has(node) {
+            Role::Learner
+        } else if self.exiles.iter().any(|exile| exile.seat.replica.node == node) {
+            Role::Exile
+        } else {
+            Role::Outside
+        }
+    }
+
+    /// When the replica of a node was admitted that has a seat, or is an exile.
+    pub fn since(&self, node: NodeId) -> Option<Viewstamp> {
+        let exiles = self.exiles.iter().map(|exile| &exile.seat);
+        self.seats().chain(exiles).find(|seat| seat.replica.node == node).map(|seat| seat.since)
+    }
+
+    /// Whether a node is one of the next members, new or not.
+    pub fn has_next(&self, node: NodeId) -> bool {
+        self.next.iter().flat_map(|next| &next.seats).any(|seat| seat.replica.node == node)
+    }
+
+    /// Whether both sides count.
+    pub fn is_joint(&self) -> bool {
+        self.joint().is_some()
+    }
+
+    /// Next members that are no members: all must be ready before the change goes on.
+    pub fn learners(&self) -> impl Iterator<Item = &Seat> {
+        self.next.iter().flat_map(|next| &next.seats).filter(|seat| !self.members.contains(seat))
+    }
+
+    /// Whether so many are ready that both sides may count: all new members. Or that the next side may count alone: a majority
+    /// of the next members, too, as those that stay need not have what those that leave have.
+    pub fn is_ready(&self, mut ready: impl FnMut(NodeId) -> bool) -> bool {
+        let Some(next) = &self.next else { return false };
+        self.learners().all(|seat| ready(seat.replica.node))
+            && (next.phase == Phase::Learning || majority(&next.seats, |seat| ready(seat.replica.node)))
+    }
+
+    /// Members that must agree with a replica before it has every strictly acknowledged fact.
+    pub fn agreements_needed(&self) -> usize {
+        crate::protocol::partition::wound::agreements_needed(self.members.len())
+    }
+
+    /// Whether it could be the cohort of a table that came by the network.
+    pub fn is_sound(&self) -> bool {
+        let bounded = |seats: &[Seat]| {
+            let nodes: BTreeSet<NodeId> = seats.iter().map(|seat| seat.replica.node).collect();
+            !seats.is_empty() && seats.len() <= REPLICAS_MAX as usize && nodes.len() == seats.len()
+        };
+        let next = self.next.as_ref().is_none_or(|next| bounded(&next.seats));
+        let apart = self.exiles.iter().all(|exile| !self.has(exile.seat.replica.node));
+        let since = self.seats().all(|seat| seat.since <= self.version);
+        bounded(&self.members) && next && apart && since && self.exiles.len() <= EXILES_MAX + REPLICAS_MAX as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replica(node: u128) -> ReplicaId {
+        ReplicaId { node: NodeId(node), incarnation: 1 }
+    }
+
+    fn founded(nodes: &[u128]) -> Cohort {
+        Cohort::founded(&nodes.iter().copied().map(replica).collect::<Vec<_>>())
+    }
+
+    fn at(length: u64) -> Viewstamp {
+        Viewstamp { epoch: 1, length }
+    }
+
+    fn admit(cohort: &Cohort, nodes: &[u128]) -> Change {
+        let members = cohort.members.iter().map(|seat| seat.replica).collect();
+        Change::Admit { members, next: nodes.iter().copied().map(replica).collect() }
+    }
+
+    /// A cohort while it learns.
+    fn learning(from: &[u128], to: &[u128]) -> Cohort {
+        let cohort = founded(from);
+        cohort.changed(&admit(&cohort, to), at(1)).unwrap()
+    }
+
+    #[test]
+    fn learners_count_for_nothing_and_joint_needs_both_sides() {
+        let learning = learning(&[1, 2, 3], &[3, 4, 5]);
+        let present = |nodes: &'static [u128]| move |node: NodeId| nodes.contains(&node.0);
+        assert!(learning.quorum(present(&[1, 2])) && !learning.quorum(present(&[3, 4, 5])));
+        assert_eq!(learning.role(NodeId(4)), Role::Learner);
+        let joint = learning.changed(&Change::Join, at(2)).unwrap();
+        assert!(
+            !joint.quorum(present(&[1, 2])) && !joint.quorum(present(&[4, 5])) && joint.quorum(present(&[1, 3, 4]))
+        );
+        assert!(joint.members_quorum(present(&[1, 2])) && joint.has_voter(NodeId(5)) && !learning.has_voter(NodeId(5)));
+        let settled = joint.changed(&Change::Settle { at_ms: 7 }, at(3)).unwrap();
+        assert!(settled.quorum(present(&[4, 5])) && !settled.quorum(present(&[1, 2, 3])));
+        assert_eq!(settled.role(NodeId(1)), Role::Exile);
+        assert_eq!(settled.since(NodeId(3)), Some(Viewstamp::default()));
+        assert_eq!(settled.since(NodeId(4)), Some(at(1)));
+    }
+
+    #[test]
+    fn who_leaves_is_an_exile_until_it_is_cleared_and_comes_back_as_another() {
+        let reverted = learning(&[1, 2, 3], &[2, 3, 4]).changed(&Change::Revert { at_ms: 1 }, at(2)).unwrap();
+        assert_eq!((reverted.role(NodeId(1)), reverted.role(NodeId(4))), (Role::Member, Role::Exile));
+        assert!(reverted.changed(&admit(&reverted, &[2, 3, 4]), at(3)).is_err());
+        let cleared = reverted.changed(&Change::Clear { replica: replica(4) }, at(3)).unwrap();
+        assert_eq!(cleared.role(NodeId(4)), Role::Outside);
+        let again = cleared.changed(&admit(&cleared, &[2, 3, 4]), at(4)).unwrap();
+        assert_eq!(again.since(NodeId(4)), Some(at(4)));
+        assert!(cleared.changed(&Change::Clear { replica: replica(4) }, at(4)).is_err());
+    }
+
+    #[test]
+    fn steps_come_in_order() {
+        let stable = founded(&[1, 2, 3]);
+        for change in [Change::Join, Change::Settle { at_ms: 0 }, Change::Revert { at_ms: 0 }] {
+            assert!(stable.changed(&change, at(1)).is_err());
+        }
+        let learning = learning(&[1, 2, 3], &[1]);
+        assert!(learning.changed(&Change::Settle { at_ms: 0 }, at(2)).is_err());
+        assert!(learning.changed(&admit(&learning, &[2]), at(2)).is_err());
+        let strangers = Change::Admit { members: vec![replica(1)], next: vec![replica(2)] };
+        for wrong in [admit(&stable, &[]), admit(&stable, &[1, 1]), strangers] {
+            assert!(stable.changed(&wrong, at(1)).is_err());
+        }
+    }
+
+    #[test]
+    fn new_members_must_all_be_ready_and_of_those_that_stay_a_majority() {
+        let joint = learning(&[1, 2, 3, 4, 5], &[1, 2, 6]).changed(&Change::Join, at(2)).unwrap();
+        assert!(!joint.is_ready(|node| node.0 <= 2) && !joint.is_ready(|node| node.0 == 6));
+        assert!(joint.is_ready(|node| [1, 6].contains(&node.0)));
+    }
+
+    #[test]
+    fn what_no_leader_makes_is_not_sound() {
+        let sound = founded(&[1, 2]);
+        assert!(sound.is_sound());
+        assert!(!Cohort::default().is_sound());
+        let twice = Cohort { members: vec![sound.members[0]; 2], ..sound.clone() };
+        assert!(!twice.is_sound());
+        let both = Cohort { exiles: vec![Exile { seat: sound.members[0], since_ms: 0 }], ..sound };
+        assert!(!both.is_sound());
+    }
+}

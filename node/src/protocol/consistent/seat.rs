@@ -1,0 +1,226 @@
+//! A replica's way into a cohort, and out of it.
+//!
+//! **In.** A leader sends its table to those that it admits. A node that holds no replica makes one then: it has promised
+//! nothing of its own, and both its table and its facts are wounded (`partition/wound.rs`), so that it neither votes nor counts
+//! before it has them. Nothing else is needed to come in.
+//!
+//! **Out.** An exile follows on. Once its leader says that it is dismissed for good (`Dismiss`: the cohort without it is
+//! committed) it takes facts from members alone, and as soon as a majority of them has agreed with it, it has nothing that
+//! they lack. Its leader clears it, and it drops all but its promise and its vote. Should it be admitted again it begins as
+//! one that lost everything else, which it did.
+//!
+//! Who was away meanwhile is told when it asks (`Outside`).
+
+use super::cohort::{Role, Told};
+use super::table::Table;
+use super::{Epoch, Viewstamp};
+use crate::protocol::partition::Standing;
+use crate::protocol::peer::{LogWord, PeerMessage};
+use crate::protocol::record::Record;
+use crate::protocol::timers::Key;
+use crate::protocol::{Node, Observation};
+use norn_client::wire::{NodeId, PartitionId};
+use std::sync::Arc;
+
+impl Node {
+    /// Whether a whole table is older than what is known of the cohort, which this node left: a late one.
+    pub(in crate::protocol) fn is_of_before(&self, message: &PeerMessage) -> bool {
+        let (partition, epoch, table) = match message {
+            PeerMessage::Snapshot { partition, viewstamp, table, .. } => (*partition, viewstamp.epoch, table),
+            PeerMessage::Install { partition, epoch, table: Some(table), .. } => (*partition, *epoch, table),
+            _ => return false,
+        };
+        let held = self.partitions.get(&partition).is_some_and(|replica| !replica.is_blank());
+        let version = table.cohort.as_ref().map_or(Viewstamp::default(), |cohort| cohort.version);
+        let left = |told: &Told| !told.cohort.knows(self.me) && (epoch, version) <= told.rank();
+        !held && self.routes.get(&partition).is_some_and(left)
+    }
+
+    /// A table of a partition that is not held here: a replica is made if the table names this node.
+    fn take_seat(&mut self, partition: PartitionId, epoch: Epoch, table: &Table) {
+        if !self.has_partition(partition) || self.partitions.contains_key(&partition) || epoch == 0 {
+            return;
+        }
+        let mut sorted = self.founders(partition);
+        sorted.sort_unstable();
+        let named =
+            table.cohort.as_ref().is_some_and(|cohort| cohort.is_sound() && cohort.knows_replica(&self.own_id()));
+        if !named || table.founders != sorted || table.digest() != table.digest_recomputed() {
+            self.outbox.observe(Observation::Refused { what: "a table of a partition that is not held here" });
+            return;
+        }
+        let replica = self.blank_replica(partition);
+        self.partitions.insert(partition, replica);
+        self.tell_wound(partition);
+        self.begin_seat(partition);
+    }
+
+    /// What a replica needs that is made, or has lost everything, while the node runs.
+    fn begin_seat(&mut self, partition: PartitionId) {
+        self.outbox.observe(Observation::Seated { partition: partition.0 });
+        self.pair_up(partition);
+        self.count_answers();
+        self.timers.set_if_none(Key::Rejoin, self.now.mono_us);
+        self.timers.set_if_none(Key::Change(partition), self.after_ms(self.config.resend_ms));
+    }
+
+    /// The table of a replica has changed since it stood at `before`. To be said before the change is written down, so that
+    /// no crash leaves a replica with a seat that does not know that it lacks facts.
+    pub(in crate::protocol) fn note_standing(&mut self, partition: PartitionId, before: &Standing) {
+        let replica = self.partitions.get_mut(&partition).expect("it has just changed");
+        let after = replica.standing();
+        if after.lacks_facts(before) && replica.healing.open_facts() {
+            self.tell_wound(partition);
+        }
+        if after.version != before.version {
+            self.cohort_changed(partition);
+        }
+    }
+
+    /// The cohort of a replica is another.
+    fn cohort_changed(&mut self, partition: PartitionId) {
+        let round = self.asks.number();
+        let replica = self.partitions.get_mut(&partition).expect("it has just changed");
+        replica.healing.begin_anew(round);
+        let (cohort, leads) = (replica.cohort().clone(), replica.register.leading().is_some());
+        self.outbox.observe(Observation::CohortChanged { partition: partition.0, cohort: cohort.clone() });
+        let told = Told { epoch: self.partitions[&partition].register.viewstamp.epoch, cohort };
+        self.learn_route(partition, &told);
+        self.pair_up(partition);
+        self.drop_owed_outside(partition);
+        if leads {
+            self.begin_step(partition);
+        }
+        self.count_answers();
+        self.timers.set_if_none(Key::Rejoin, self.now.mono_us);
+        self.timers.set(Key::Change(partition), self.now.mono_us);
+    }
+
+    /// A replica's part in a change, again and again as long as there is one.
+    pub(in crate::protocol) fn drive_change(&mut self, partition: PartitionId) {
+        self.leave_if_cleared(partition);
+        if self.partitions[&partition].register.leading().is_some() {
+            self.lead_change(partition);
+        }
+        if self.wants_agreement(partition) {
+            self.ask_to_agree(partition);
+        }
+        self.tell_ready(partition);
+        self.ask_for_dismissal(partition);
+        let replica = &self.partitions[&partition];
+        let (cohort, role) = (replica.cohort(), replica.role());
+        let goes_on = !cohort.is_stable() || role == Role::Exile || self.leads_a_change(partition);
+        if goes_on {
+            self.timers.set(Key::Change(partition), self.after_ms(self.config.resend_ms));
+        }
+    }
+
+    /// An exile that nobody has dismissed may have been cleared already, and be there because of a late message.
+    fn ask_for_dismissal(&mut self, partition: PartitionId) {
+        let replica = &self.partitions[&partition];
+        let leader = self.leader_of(partition).filter(|leader| *leader != self.me);
+        if let Some(leader) = leader.filter(|_| replica.role() == Role::Exile && !replica.is_dismissed()) {
+            let register = &replica.register;
+            let (own, promised, viewstamp) = (register.me, register.promised, register.viewstamp);
+            self.outbox.send(leader, PeerMessage::Nack { partition, replica: own, promised, viewstamp });
+        }
+    }
+
+    /// Tells the leader how much this replica has, and whether that is all that it should, once that is on disk.
+    pub(in crate::protocol) fn tell_ready(&mut self, partition: PartitionId) {
+        let replica = &self.partitions[&partition];
+        let cohort = replica.cohort();
+        let asked = cohort.has_next(self.me) || replica.is_dismissed();
+        if !asked || !self.is_answered(partition) {
+            return;
+        }
+        let ready = !replica.healing.wound.table && self.has_agreed(partition);
+        let leader = if replica.register.leading().is_some() { Some(self.me) } else { self.leader_of(partition) };
+        let (at, own, log) = (cohort.version, replica.register.me, LogWord::default());
+        let facts = (replica.store.count() + replica.store.tombs_count()) as u64;
+        if let Some(leader) = leader {
+            self.outbox.send_durable(leader, PeerMessage::Ready { partition, replica: own, at, ready, facts, log });
+        }
+    }
+
+    /// The leader says that a cohort without this replica is committed.
+    pub(in crate::protocol) fn on_dismiss(&mut self, partition: PartitionId, at: Viewstamp) {
+        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        if replica.role() == Role::Exile && replica.cohort().version == at && !replica.is_dismissed() {
+            replica.dismissed = Some(at);
+            // What was agreed on before may have grown by what clients wrote here.
+            let round = self.asks.number();
+            self.partitions.get_mut(&partition).expect("just seen").healing.begin_anew(round);
+            self.timers.set(Key::Change(partition), self.now.mono_us);
+        }
+    }
+
+    /// Tells a node that it has no part in the cohort.
+    pub(in crate::protocol) fn tell_outside(&mut self, node: NodeId, partition: PartitionId) {
+        let register = &self.partitions[&partition].register;
+        // Only of a cohort that is committed.
+        if register.established() && self.is_cohort_committed(partition) {
+            let told = Box::new(Told { epoch: register.viewstamp.epoch, cohort: register.cohort.clone() });
+            self.outbox.send(node, PeerMessage::Outside { partition, told });
+        }
+    }
+
+    /// A leader says that this node has no part in a cohort that is committed.
+    pub(in crate::protocol) fn on_outside(&mut self, from: NodeId, partition: PartitionId, told: &Told) {
+        let heard = told.cohort.has_voter(from) && self.plausible(partition, told.epoch);
+        if !heard || told.cohort.knows(self.me) || !told.cohort.is_sound() {
+            return;
+        }
+        self.learn_route(partition, told);
+        let Some(replica) = self.partitions.get(&partition) else { return };
+        // In a later epoch it counts even if its version is earlier: whatever admitted this node was never committed.
+        if told.rank() > (replica.register.viewstamp.epoch, replica.cohort().version) {
+            self.leave(partition);
+        }
+    }
+
+    /// Drops all of a replica but its promise and its vote: it is cleared.
+    pub(in crate::protocol) fn leave(&mut self, partition: PartitionId) {
+        let replica = &self.partitions[&partition];
+        if replica.is_blank() {
+            return;
+        }
+        if replica.register.leading().is_some() {
+            self.step_down(partition, "it holds the partition no more");
+        }
+        let told = Box::new(self.route_of(partition));
+        self.outbox.persist(Record::Left { partition, told });
+        self.partitions.get_mut(&partition).expect("just seen").clear();
+        self.bodies.lost.retain(|(of, _)| *of != partition);
+        self.count_bodies();
+        self.unpublish_heads(partition);
+        for key in
+            [Key::Election, Key::Resend, Key::Expiry, Key::Delayed, Key::Drop, Key::Wake, Key::Retire, Key::Change]
+        {
+            self.timers.cancel(key(partition));
+        }
+        self.unsent.remove(&partition);
+        self.stirred.remove(&partition);
+        self.pair_up(partition);
+        self.drop_owed_outside(partition);
+        self.outbox.observe(Observation::Left { partition: partition.0 });
+    }
+
+    /// A table that came for a replica names it nowhere: it was cleared while it was away.
+    pub(in crate::protocol) fn leave_if_cleared(&mut self, partition: PartitionId) {
+        let replica = &self.partitions[&partition];
+        if replica.role() == Role::Outside && !replica.cohort().is_founded() {
+            self.leave(partition);
+        }
+    }
+
+    /// A whole table is there before the messages that need a replica are looked at.
+    pub(in crate::protocol) fn seat_for(&mut self, message: &PeerMessage) {
+        let (partition, epoch, table): (_, _, &Arc<Table>) = match message {
+            PeerMessage::Snapshot { partition, viewstamp, table, .. } => (*partition, viewstamp.epoch, table),
+            PeerMessage::Install { partition, epoch, table: Some(table), .. } => (*partition, *epoch, table),
+            _ => return,
+        };
+        self.take_seat(partition, epoch, table);
+    }
+}

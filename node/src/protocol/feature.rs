@@ -1,0 +1,89 @@
+//! What came with which version of the protocol.
+//!
+//! A node says to a peer only what the peer's version knows. Whoever sends asks [`Node::speaks`] first, and does without, or
+//! does otherwise; the outbox drops what slips through, because a peer that cannot read a message closes the connection.
+
+use super::Node;
+use super::peer::PeerMessage;
+use norn_client::wire::{NodeId, PartitionId, Request, Response, Versions};
+
+/// Something that peers of some version do not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feature {
+    /// Heartbeats tell up to which version their sender would speak.
+    Offers,
+    /// A word of how far a log is durable says in which start.
+    Starts,
+    /// The root: its partition, the roster, and what operators change.
+    Root,
+}
+
+impl Feature {
+    /// The version that it came with.
+    pub fn since(self) -> u8 {
+        match self {
+            Feature::Offers | Feature::Starts | Feature::Root => 3,
+        }
+    }
+}
+
+impl PeerMessage {
+    /// What a receiver must know to read it, beyond the oldest version: of messages that came later, and of fields that did.
+    pub fn feature(&self) -> Option<Feature> {
+        match self {
+            PeerMessage::Heartbeat(heartbeat) => heartbeat.offers.map(|_| Feature::Offers),
+            _ if self.is_of_root() => Some(Feature::Root),
+            _ => self.log().filter(|word| word.start != 0).map(|_| Feature::Starts),
+        }
+    }
+
+    /// Whether it is about the root. To whoever does not know that it is as good as lost: an old node has no part in it.
+    pub fn is_of_root(&self) -> bool {
+        match self {
+            PeerMessage::Roster { .. } => true,
+            PeerMessage::Forward { request, .. } => {
+                matches!(**request, Request::Change { .. } | Request::Arrange { .. } | Request::Cluster)
+            }
+            PeerMessage::Forwarded { response, .. } => {
+                matches!(**response, Response::Changed(_) | Response::Cluster(_))
+            }
+            PeerMessage::PreVote { partition, .. }
+            | PeerMessage::PreVoteAnswer { partition, .. }
+            | PeerMessage::Vote { partition, .. }
+            | PeerMessage::VoteAnswer { partition, .. }
+            | PeerMessage::Fetch { partition, .. }
+            | PeerMessage::State { partition, .. }
+            | PeerMessage::Transfer { partition, .. }
+            | PeerMessage::Install { partition, .. }
+            | PeerMessage::Snapshot { partition, .. }
+            | PeerMessage::Ops { partition, .. }
+            | PeerMessage::Ack { partition, .. }
+            | PeerMessage::Nack { partition, .. }
+            | PeerMessage::Rejoin { partition, .. }
+            | PeerMessage::Rejoined { partition, .. }
+            | PeerMessage::Ready { partition, .. }
+            | PeerMessage::Dismiss { partition, .. }
+            | PeerMessage::Outside { partition, .. }
+            | PeerMessage::Arrange { partition, .. }
+            | PeerMessage::Route { partition, .. } => *partition == PartitionId::ROOT,
+            _ => false,
+        }
+    }
+
+    /// The oldest version that can read it.
+    pub fn version(&self) -> u8 {
+        self.feature().map_or(Versions::SPOKEN.oldest, Feature::since)
+    }
+}
+
+impl Node {
+    /// Whether a node can be told of this. Of a peer that has not connected yet only the oldest version is expected.
+    pub(super) fn speaks(&self, node: NodeId, feature: Feature) -> bool {
+        self.version_of(node) >= feature.since()
+    }
+
+    /// The version that this node and another one speak with each other; of this node, the newest that it offers.
+    pub(super) fn version_of(&self, node: NodeId) -> u8 {
+        if node == self.me { self.config.protocol_version_max } else { self.outbox.version_of(node) }
+    }
+}

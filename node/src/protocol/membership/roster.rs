@@ -1,0 +1,88 @@
+//! Who belongs to the cluster, as far as this node has heard.
+//!
+//! The root decides it (`root/`), and its leader tells everybody once a change is committed (`steward.rs`). Whoever knows a
+//! later roster than a peer's heartbeat shows sends it on, so that a node which is away while the cluster changes hears of
+//! that from the first one that it meets. Each node keeps the latest in its log: it is how a node that is no founder finds
+//! the others again. No vote and no quorum rests on it, those are the cohorts' alone.
+
+use crate::limits::MEMBERS_MAX;
+use crate::protocol::peer::PeerMessage;
+use crate::protocol::record::Record;
+use crate::protocol::root::members;
+use crate::protocol::{Effect, Node, Observation};
+use norn_client::wire::NodeId;
+use norn_client::wire::membership::{Member, Roster};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl Node {
+    /// Members that are not gone, by their numbers.
+    pub(in crate::protocol) fn members(&self) -> impl Iterator<Item = (u16, &Member)> {
+        let present = self.roster.members.iter().filter(|(_, member)| member.state.is_present());
+        present.map(|(number, member)| (*number, member))
+    }
+
+    /// A member, also one that is gone, with its number.
+    pub(in crate::protocol) fn member(&self, node: NodeId) -> Option<(u16, &Member)> {
+        let member = self.roster.members.iter().find(|(_, member)| member.node == node);
+        member.map(|(number, member)| (*number, member))
+    }
+
+    /// Whether a node belongs to the cluster and is not gone.
+    pub(in crate::protocol) fn is_member(&self, node: NodeId) -> bool {
+        self.member(node).is_some_and(|(_, member)| member.state.is_present())
+    }
+
+    /// A roster was heard of.
+    pub(in crate::protocol) fn learn_roster(&mut self, roster: &Arc<Roster>) {
+        if roster.version <= self.roster.version {
+            return;
+        }
+        if !is_sound(roster) || !follows(roster, &self.roster) {
+            self.outbox.observe(Observation::Refused { what: "a roster that cannot follow the known one" });
+            return;
+        }
+        let Some(genesis) = self.genesis.clone() else { return };
+        self.outbox.persist(Record::Roster(roster.clone()));
+        let before: BTreeSet<NodeId> = self.peers.keys().copied().collect();
+        self.take_roster(roster.clone());
+        self.outbox.effect(Effect::Joined { genesis, roster: roster.clone() });
+        self.outbox.observe(Observation::RosterChanged { version: roster.version, members: self.members().count() });
+        let fresh: Vec<NodeId> = self.peers.keys().copied().filter(|node| !before.contains(node)).collect();
+        for node in fresh {
+            self.exchange_anew(node);
+        }
+        self.steer_soon();
+    }
+
+    /// Keeps a roster; those that it names are peers from then on.
+    pub(in crate::protocol) fn take_roster(&mut self, roster: Arc<Roster>) {
+        let nodes: BTreeSet<NodeId> = roster.members.values().map(|member| member.node).collect();
+        self.peers.retain(|node, _| nodes.contains(node));
+        for node in nodes.into_iter().filter(|node| *node != self.me) {
+            self.peers.entry(node).or_default();
+        }
+        self.roster = roster;
+    }
+
+    /// Tells a peer what it has not heard.
+    pub(super) fn tell_roster_to(&mut self, node: NodeId, version: u64) {
+        if version < self.roster.version {
+            let roster = self.roster.clone();
+            self.outbox.send(node, PeerMessage::Roster { roster });
+        }
+    }
+}
+
+/// Whether it could have come from a root.
+pub(in crate::protocol) fn is_sound(roster: &Roster) -> bool {
+    let nodes: BTreeSet<NodeId> = roster.members.values().map(|member| member.node).collect();
+    let bounded = !nodes.is_empty() && roster.members.len() <= MEMBERS_MAX && nodes.len() == roster.members.len();
+    bounded && roster.members.values().all(|member| members::validate(member).is_ok())
+}
+
+/// Numbers keep their nodes, for ever.
+fn follows(roster: &Roster, before: &Roster) -> bool {
+    let same = |(number, member): (&u16, &Member)| before.members.get(number).is_none_or(|was| was.node == member.node);
+    roster.members.iter().all(same)
+}

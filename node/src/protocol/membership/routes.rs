@@ -1,0 +1,95 @@
+//! Who holds which partition, as far as this node has heard: where writes and reads go.
+//!
+//! Nothing rests on it. Whoever is asked says at which version of the cohort it answers, and tells of its own where the
+//! asker knows another; only answers of one version make a quorum of it (`consistent/cohort.rs`). Leaders tell the version of
+//! each cohort with their leaderships, so that a node that was just started soon knows where to ask.
+
+use crate::limits::EPOCH_STEP_MAX;
+use crate::protocol::consistent::cohort::{Cohort, Told};
+use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
+use crate::protocol::peer::PeerMessage;
+use crate::protocol::{Node, Observation, ring};
+use norn_client::wire::response::Genesis;
+use norn_client::wire::{NodeId, PartitionId};
+use std::collections::BTreeMap;
+
+impl Node {
+    /// Replicas at genesis, in the order of preference.
+    pub(in crate::protocol) fn founders(&self, partition: PartitionId) -> Vec<ReplicaId> {
+        if partition == PartitionId::ROOT {
+            return self.steward.founders.clone();
+        }
+        ring::cohort(self.genesis.as_ref().expect("asked only in a cluster"), partition)
+    }
+
+    /// Whether there is such a partition; the root is one.
+    pub(in crate::protocol) fn has_partition(&self, partition: PartitionId) -> bool {
+        let of_tasks = |genesis: &Genesis| u32::from(partition.0) < genesis.partitions;
+        self.genesis.as_ref().is_some_and(|genesis| of_tasks(genesis) || partition == PartitionId::ROOT)
+    }
+
+    /// What this node's replica tells of the cohort.
+    fn own_word(&self, partition: PartitionId) -> Option<Told> {
+        let register = &self.partitions.get(&partition).filter(|replica| !replica.is_blank())?.register;
+        Some(Told { epoch: register.viewstamp.epoch, cohort: register.cohort.clone() })
+    }
+
+    /// The latest that was heard of the cohort of a partition.
+    pub(in crate::protocol) fn route_of(&self, partition: PartitionId) -> Told {
+        let heard = self.routes.get(&partition).cloned();
+        let told = heard.into_iter().chain(self.own_word(partition)).max_by_key(Told::rank);
+        told.unwrap_or_else(|| Told { epoch: 0, cohort: Cohort::founded(&self.founders(partition)) })
+    }
+
+    /// The latest cohort of a partition that was heard of.
+    pub(in crate::protocol) fn cohort_of(&self, partition: PartitionId) -> Cohort {
+        self.route_of(partition).cohort
+    }
+
+    /// A cohort was heard of.
+    pub(in crate::protocol) fn learn_route(&mut self, partition: PartitionId, told: &Told) {
+        if !self.has_partition(partition) || !told.cohort.is_sound() {
+            return;
+        }
+        let rank = self.routes.get(&partition).map_or((0, Viewstamp::default()), Told::rank);
+        let seen = self.partitions.get(&partition).map_or(rank.0, |replica| replica.register.seen.max(rank.0));
+        if told.epoch > seen.saturating_add(EPOCH_STEP_MAX) {
+            self.outbox.observe(Observation::Refused { what: "implausible epoch" });
+        } else if told.rank() > rank {
+            self.routes.insert(partition, told.clone());
+            self.hints.look_anew();
+            self.count_answers();
+            self.steer_soon();
+        }
+    }
+
+    /// A leader tells of versions: those that are not known are asked for.
+    pub(super) fn ask_for_routes(&mut self, node: NodeId, leads: &BTreeMap<PartitionId, (Epoch, Viewstamp)>) {
+        let known = |id: &PartitionId| self.routes.get(id).map(Told::rank);
+        let held = |id: &PartitionId| self.partitions.get(id).is_some_and(|replica| !replica.is_blank());
+        // Also a cohort that never changed is to be heard of by whoever does not hold it: it is known then, not supposed.
+        let unknown = |(id, (epoch, version)): &(&PartitionId, &(Epoch, Viewstamp))| {
+            known(id).map_or_else(
+                || !held(id) || *version != Viewstamp::default(),
+                |(at, heard)| *version != heard && (*epoch, *version) > (at, heard),
+            )
+        };
+        let partitions: Vec<PartitionId> = leads.iter().filter(unknown).map(|(id, _)| *id).collect();
+        if !partitions.is_empty() {
+            self.outbox.send(node, PeerMessage::RouteAsk { partitions });
+        }
+    }
+
+    pub(in crate::protocol) fn on_route_ask(&mut self, from: NodeId, partitions: &[PartitionId]) {
+        for partition in partitions {
+            if let Some(told) = self.own_word(*partition) {
+                self.outbox.send(from, PeerMessage::Route { partition: *partition, told: Box::new(told) });
+            }
+        }
+    }
+
+    /// What an asker should know that believes in another version.
+    pub(in crate::protocol) fn news_of(&self, partition: PartitionId, at: Viewstamp) -> Option<Box<Told>> {
+        self.own_word(partition).filter(|told| told.cohort.version != at).map(Box::new)
+    }
+}

@@ -1,0 +1,418 @@
+//! What the leader of the root does for the cluster: answers operators, plans the layout, has partitions moved to where it
+//! wants them a few at a time, declares a member gone that was silent for too long, and keeps the root itself on able
+//! members.
+//!
+//! All decisions are the root's own (`root/`), on what this node hears. It acts by asking: the leader of each partition
+//! changes its cohort, through that cohort's majorities. A leader of the root that is wrong, or one that was deposed and has
+//! not heard, can have replicas moved in vain, and no more.
+
+use crate::protocol::available::Ask;
+use crate::protocol::consistent::table::Op;
+use crate::protocol::consistent::{Epoch, ReplicaId, Waiting};
+use crate::protocol::event::ClientId;
+use crate::protocol::peer::PeerMessage;
+use crate::protocol::root::{Admission, Move, Operation, Request as Wish, Root, Seen};
+use crate::protocol::timers::Key;
+use crate::protocol::{Node, Observation};
+use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::membership::{Changed, ClusterChange, ClusterView, Membership, Roster};
+use norn_client::wire::{NodeId, PartitionId, Request, Response};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Between two looks at the cluster, where nothing calls for one.
+const LOOK_MS: u64 = 500;
+/// Until the next look where something does: much of what happens, happens together.
+const SOON_MS: u64 = 20;
+/// A partition that was to move and has not begun is asked for again after this time.
+const ASKED_MS: u64 = 2_000;
+
+/// What a node remembers of its care for the cluster.
+#[derive(Debug, Default)]
+pub struct Steward {
+    /// Replicas of the root at genesis.
+    pub founders: Vec<ReplicaId>,
+    /// The leadership of the root, and when this node saw that it has it.
+    since: Option<(Epoch, u64)>,
+    /// When this node last looked at the cluster.
+    looked_us: u64,
+    /// Partitions that were asked to move, until then.
+    asked: BTreeMap<PartitionId, u64>,
+}
+
+/// A call of a client about the cluster.
+#[derive(Debug)]
+pub struct SteerAsk {
+    /// Who asks.
+    pub client: ClientId,
+    /// The client's number.
+    pub number: u64,
+    /// What.
+    pub request: Request,
+    /// By when it is answered.
+    pub deadline_us: u64,
+    /// Under these numbers leaders of the root were asked.
+    pub parts: BTreeSet<u64>,
+}
+
+/// Whom the leader answers once a change is committed.
+#[derive(Debug)]
+pub struct Asked {
+    node: NodeId,
+    ask: u64,
+    changed: Changed,
+}
+
+impl Node {
+    /// A client asks about the cluster: the leader of the root answers.
+    pub(in crate::protocol) fn ask_root(&mut self, client: ClientId, number: u64, request: Request) {
+        let deadline_us = self.after_ms(self.config.request_timeout_ms);
+        let parts = BTreeSet::new();
+        let ask = self.asks.open(Ask::Steer(SteerAsk { client, number, request, deadline_us, parts }));
+        self.send_to_root(ask);
+    }
+
+    /// Sends a call to whoever leads the root now.
+    pub(in crate::protocol) fn send_to_root(&mut self, ask: u64) {
+        let Some(Ask::Steer(state)) = self.asks.get(ask) else { return };
+        let request = state.request.clone();
+        if let Some(leader) = self.leader_of(PartitionId::ROOT) {
+            let part = self.asks.number();
+            self.asks.alias(part, ask);
+            if let Some(Ask::Steer(state)) = self.asks.get_mut(ask) {
+                state.parts.insert(part);
+            }
+            self.outbox.send(leader, PeerMessage::Forward { ask: part, request: Box::new(request) });
+        }
+        self.set_ask_timer(ask);
+    }
+
+    /// The leader of the root, or one that was, has answered.
+    pub(in crate::protocol) fn root_answered(&mut self, ask: u64, response: Response) {
+        // Another leader is asked when the timer says so.
+        if matches!(&response, Response::Error(error) if error.code == ErrorCode::Unavailable) {
+            return;
+        }
+        self.answer_steer(ask, response);
+    }
+
+    /// Nobody has answered in time.
+    pub(in crate::protocol) fn steer_deadline(&mut self, ask: u64) {
+        let Some(Ask::Steer(state)) = self.asks.get(ask) else { return };
+        let is_read = matches!(state.request, Request::Cluster);
+        let error = if state.parts.is_empty() || is_read {
+            Error::unavailable("the root of the cluster has no leader that answers; nothing was changed, try again")
+        } else {
+            let message =
+                "the leader of the cluster's root did not answer in time; ask what is now, or repeat the call";
+            Error::new(ErrorCode::Unknown, message)
+        };
+        self.answer_steer(ask, Response::Error(error));
+    }
+
+    fn answer_steer(&mut self, ask: u64, response: Response) {
+        let Some(Ask::Steer(state)) = self.close_ask(ask) else { return };
+        let short = matches!(state.request, Request::Arrange { .. }) && matches!(response, Response::Changed(_));
+        self.outbox.reply(state.client, state.number, if short { Response::Done } else { response });
+    }
+
+    /// At the leader of the root.
+    pub(in crate::protocol) fn on_steer(&mut self, from: NodeId, ask: u64, request: &Request) {
+        if let Err(error) = request.check() {
+            self.answer_root_call(from, ask, Response::Error(error));
+            return;
+        }
+        let Some(root) = self.led_root() else {
+            let error = Error::unavailable("the leader of the cluster's root has moved; ask again");
+            self.answer_root_call(from, ask, Response::Error(error));
+            return;
+        };
+        let (change, dry_run) = match request {
+            Request::Change { change, dry_run } => (change.as_ref().clone(), *dry_run),
+            Request::Arrange { partition, nodes } => {
+                (ClusterChange::Arrange { partition: *partition, nodes: nodes.clone() }, false)
+            }
+            _ => {
+                let view = Box::new(self.cluster_view(root));
+                self.answer_root_call(from, ask, Response::Cluster(view));
+                return;
+            }
+        };
+        match self.judge_change(root, &change) {
+            Err(error) => self.answer_root_call(from, ask, Response::Error(error)),
+            Ok(operation) => self.carry_out((from, ask), operation, dry_run),
+        }
+    }
+
+    /// Whether a wish is allowed, and what carries it out; nothing, where it is so already.
+    fn judge_change(&self, root: &Root, change: &ClusterChange) -> Result<Option<Operation>, Error> {
+        if let ClusterChange::Remove { node } = change
+            && root.was_member(*node)
+        {
+            return Ok(None);
+        }
+        let wish = wish(root, change)?;
+        match root.admit(&wish, &self.seen(root, true)) {
+            Ok(Admission::Change(operation)) => Ok(Some(operation)),
+            Ok(Admission::Already(_)) => Ok(None),
+            Err(refusal) => Err(Error::new(ErrorCode::Conflict, refusal.to_string())),
+        }
+    }
+
+    /// Appends a change, or says what would come of it.
+    fn carry_out(&mut self, (node, ask): (NodeId, u64), operation: Option<Operation>, dry_run: bool) {
+        let mut after = self.led_root().expect("the caller has seen it").clone();
+        let already = operation.is_none();
+        if let Some(operation) = &operation {
+            after.apply(operation).expect("what is admitted fits");
+        }
+        let mut view = self.cluster_view(&after);
+        if dry_run && let Some(layout) = after.plan() {
+            after.apply(&Operation::Layout(layout)).expect("what is planned fits");
+            view = self.cluster_view(&after);
+        }
+        let roster = Arc::new(after.roster());
+        let genesis = self.genesis.as_ref().expect("it leads").as_ref().clone();
+        // Nobody joins by what was only tried.
+        let membership = (!dry_run).then(|| Box::new(Membership { genesis, roster: roster.as_ref().clone() }));
+        let changed = Changed { already, version: after.version(), view: Box::new(view), membership };
+        if dry_run {
+            self.answer_root_call(node, ask, Response::Changed(Box::new(changed)));
+            return;
+        }
+        let waiting = Waiting::Root { roster, answer: Some(Box::new(Asked { node, ask, changed })) };
+        match operation {
+            Some(operation) => self.append(PartitionId::ROOT, Op::Root(operation), Some(waiting)),
+            None => self.answer_root_after_commit(waiting),
+        }
+    }
+
+    /// What is so already may be so by a change that is not committed yet, as when a call is repeated: that is waited for.
+    fn answer_root_after_commit(&mut self, waiting: Waiting) {
+        let register = &mut self.partitions.get_mut(&PartitionId::ROOT).expect("it leads").register;
+        let (at, commit) = (register.viewstamp, register.commit);
+        if commit == at.length {
+            self.committed(PartitionId::ROOT, at, waiting);
+        } else if let Some(leading) = register.leading_mut() {
+            leading.waiting.push_back((at.length, waiting));
+        }
+    }
+
+    fn answer_root_call(&mut self, node: NodeId, ask: u64, response: Response) {
+        self.outbox.send(node, PeerMessage::Forwarded { ask, response: Box::new(response) });
+    }
+
+    /// A change of the cluster is committed.
+    pub(in crate::protocol) fn root_committed(&mut self, roster: &Arc<Roster>, answer: Option<Box<Asked>>) {
+        self.tell_roster(roster);
+        if let Some(asked) = answer {
+            let Asked { node, ask, changed } = *asked;
+            self.answer_root_call(node, ask, Response::Changed(Box::new(changed)));
+        }
+        self.steer_soon();
+    }
+
+    /// Nobody will ever know whether a change commits.
+    pub(in crate::protocol) fn root_given_up(&mut self, answer: Option<Box<Asked>>) {
+        if let Some(asked) = answer {
+            let error = Error::unavailable("the leader of the cluster's root has moved; ask again");
+            self.answer_root_call(asked.node, asked.ask, Response::Error(error));
+        }
+    }
+
+    fn tell_roster(&mut self, roster: &Arc<Roster>) {
+        let news = roster.version > self.roster.version;
+        self.learn_roster(roster);
+        if news {
+            let there: Vec<NodeId> = self.peers.keys().copied().filter(|node| self.is_alive(*node)).collect();
+            for node in there {
+                self.outbox.send(node, PeerMessage::Roster { roster: roster.clone() });
+            }
+        }
+    }
+
+    /// The root, where this node leads it and may change it.
+    fn led_root(&self) -> Option<&Root> {
+        let replica = self.partitions.get(&PartitionId::ROOT).filter(|_| self.may_append(PartitionId::ROOT))?;
+        replica.register.table.root.as_deref()
+    }
+
+    /// Something has changed that the leader of the root should look at.
+    pub(in crate::protocol) fn steer_soon(&mut self) {
+        if self.steward.since.is_some() {
+            self.timers.set_earliest(Key::Steward, self.after_ms(SOON_MS));
+        }
+    }
+
+    /// Sees to the cluster, if this node leads the root.
+    pub(in crate::protocol) fn steer(&mut self) {
+        self.timers.set(Key::Steward, self.after_ms(LOOK_MS));
+        let Some(root) = self.led_root().cloned() else {
+            self.steward.since = None;
+            return;
+        };
+        let register = &self.partitions[&PartitionId::ROOT].register;
+        let (epoch, settled) = (register.viewstamp.epoch, register.viewstamp.length == register.commit);
+        // Whoever stood still itself has heard nobody meanwhile.
+        let looked_us = std::mem::replace(&mut self.steward.looked_us, self.now.mono_us);
+        let stood = self.now.mono_us > looked_us + 4 * LOOK_MS * 1_000;
+        if stood || self.steward.since.is_none_or(|(of, _)| of != epoch) {
+            self.steward.since = Some((epoch, self.now.mono_us));
+            self.steward.asked.clear();
+        }
+        if !settled {
+            return;
+        }
+        self.tell_roster(&Arc::new(root.roster()));
+        let seen = self.seen(&root, false);
+        if let Some(operation) = self.due_change(&root, &seen) {
+            let mut after = root;
+            after.apply(&operation).expect("what the root decides fits it");
+            let roster = Arc::new(after.roster());
+            self.append(PartitionId::ROOT, Op::Root(operation), Some(Waiting::Root { roster, answer: None }));
+            return;
+        }
+        self.move_root(&root, &seen);
+        self.move_partitions(&root, &seen);
+    }
+
+    /// The next change that no operator has to ask for.
+    fn due_change(&mut self, root: &Root, seen: &Seen) -> Option<Operation> {
+        if let Some(number) = root.heal(&self.silent_ms(root), seen) {
+            self.outbox.observe(Observation::DeclaredGone { node: root.members()[&number].node });
+            return Some(Operation::Remove { number });
+        }
+        let planned = root.plan().map(Operation::Layout);
+        planned.or_else(|| {
+            let number = root.forgettable(&self.seen(root, true))?;
+            Some(Operation::Forget { number })
+        })
+    }
+
+    /// For how long each member was silent, since this node leads.
+    fn silent_ms(&self, root: &Root) -> BTreeMap<u16, u64> {
+        let since_us = self.steward.since.map_or(self.now.mono_us, |(_, since_us)| since_us);
+        let silent = |node: NodeId| {
+            let heard_us = self.peers.get(&node).and_then(|peer| peer.heard_us).unwrap_or(0);
+            if node == self.me { 0 } else { (self.now.mono_us - heard_us.max(since_us)) / 1_000 }
+        };
+        root.members().iter().map(|(number, member)| (*number, silent(member.node))).collect()
+    }
+
+    /// What is known of the cluster beside the root; whoever has not handed over all that it held counts as one that holds it
+    /// `with_exiles`.
+    fn seen(&self, root: &Root, with_exiles: bool) -> Seen {
+        let numbers: BTreeMap<NodeId, u16> =
+            root.members().iter().map(|(number, member)| (member.node, *number)).collect();
+        let number = |node: &NodeId| numbers.get(node).copied();
+        let holders = |partition: PartitionId| {
+            let cohort = self.cohort_of(partition);
+            if with_exiles { cohort.followers() } else { cohort.nodes() }
+        };
+        let known = |partition: &PartitionId| self.knows_holders(*partition);
+        let partitions = (0..root.partitions() as u16).map(PartitionId).filter(known);
+        Seen {
+            heard: numbers.iter().filter(|(node, _)| self.is_alive(**node)).map(|(_, number)| *number).collect(),
+            voters: holders(PartitionId::ROOT).iter().filter_map(number).collect(),
+            cohorts: partitions.map(|id| (id, holders(id).iter().filter_map(number).collect())).collect(),
+        }
+    }
+
+    /// Whether a leader has told who holds a partition.
+    fn knows_holders(&self, partition: PartitionId) -> bool {
+        let held = self.partitions.get(&partition).is_some_and(|replica| !replica.is_blank());
+        (held || self.routes.contains_key(&partition)) && self.leader_of(partition).is_some()
+    }
+
+    /// The root itself goes to able members.
+    fn move_root(&mut self, root: &Root, seen: &Seen) {
+        let cohort = self.partitions[&PartitionId::ROOT].cohort();
+        let wanted = root.voters_wanted(seen);
+        let same = wanted.iter().copied().eq(seen.voters.iter().copied());
+        if !cohort.is_stable() || same || wanted.is_empty() {
+            return;
+        }
+        let nodes: Vec<NodeId> = wanted.iter().map(|number| root.members()[number].node).collect();
+        self.on_arrange(PartitionId::ROOT, &nodes);
+    }
+
+    /// Has a few partitions moved that are not where they should be.
+    fn move_partitions(&mut self, root: &Root, seen: &Seen) {
+        let now_us = self.now.mono_us;
+        self.steward.asked.retain(|_, until_us| *until_us > now_us);
+        let under_way = self.moving(root);
+        for Move { partition, list, .. } in root.next_moves(seen, &under_way) {
+            let Some(leader) = self.leader_of(partition) else { continue };
+            let nodes: Vec<NodeId> = list.iter().map(|number| root.members()[number].node).collect();
+            self.steward.asked.insert(partition, self.after_ms(ASKED_MS));
+            self.outbox.send(leader, PeerMessage::Arrange { partition, nodes });
+        }
+    }
+
+    /// Partitions on their way: the cohort changes, somebody who is there has not handed over what it held, or the leader was
+    /// just asked.
+    fn moving(&self, root: &Root) -> BTreeSet<PartitionId> {
+        let changes = |partition: &PartitionId| {
+            let cohort = self.cohort_of(*partition);
+            let leaving = cohort.exiles.iter().any(|exile| self.is_alive(exile.seat.replica.node));
+            !cohort.is_stable() || leaving || self.steward.asked.contains_key(partition)
+        };
+        (0..root.partitions() as u16).map(PartitionId).filter(changes).collect()
+    }
+
+    /// Partitions that are not where the layout wants them, at the leader of the root.
+    pub fn open_moves(&self) -> Option<u32> {
+        let root = self.led_root()?;
+        Some(root.open_moves(&self.seen(root, false)))
+    }
+
+    fn cluster_view(&self, root: &Root) -> ClusterView {
+        let seen = self.seen(root, false);
+        let node = |number: &u16| root.members().get(number).map(|member| member.node);
+        let genesis = self.genesis.as_ref().expect("it leads");
+        ClusterView {
+            cluster: genesis.cluster,
+            name: genesis.name.clone(),
+            roster: root.roster(),
+            voters: seen.voters.iter().filter_map(node).collect(),
+            leader: self.me,
+            heard: seen.heard.iter().filter_map(node).collect(),
+            replicas: root.replicas(),
+            settings: *root.settings(),
+            layout: root.layout().version,
+            stale: root.is_stale(),
+            shares: root.moves(&seen.cohorts),
+            moving: self.moving(root).into_iter().collect(),
+            open: root.open_moves(&seen),
+            unknown: root.partitions() - seen.cohorts.len() as u32,
+        }
+    }
+}
+
+/// A wish in the root's words.
+fn wish(root: &Root, change: &ClusterChange) -> Result<Wish, Error> {
+    let number = |node: &NodeId| {
+        let member = root.members().iter().find(|(_, member)| member.node == *node);
+        let number = member.map(|(number, _)| *number);
+        number.ok_or_else(|| Error::new(ErrorCode::NotFound, format!("node {node} is no member of this cluster")))
+    };
+    Ok(match change {
+        ClusterChange::Add { with } => Wish::Add(with.clone()),
+        ClusterChange::Drain { node } => Wish::Drain { number: number(node)? },
+        ClusterChange::Undrain { node } => Wish::Undrain { number: number(node)? },
+        ClusterChange::Remove { node } => Wish::Remove { number: number(node)? },
+        ClusterChange::Replace { node, with } => Wish::Replace { number: number(node)?, with: with.clone() },
+        ClusterChange::Replicas { replicas } => Wish::SetReplicas { replicas: *replicas },
+        ClusterChange::Weight { node, weight } => Wish::SetWeight { number: number(node)?, weight: *weight },
+        ClusterChange::Zone { node, zone } => Wish::SetZone { number: number(node)?, zone: zone.clone() },
+        ClusterChange::Address { node, address } => {
+            Wish::SetAddress { number: number(node)?, address: address.clone() }
+        }
+        ClusterChange::Settings { settings } => Wish::SetSettings(*settings),
+        ClusterChange::Arrange { partition, nodes } => {
+            let list = nodes.iter().map(number).collect::<Result<Vec<u16>, Error>>()?;
+            Wish::Arrange { partition: *partition, list }
+        }
+        ClusterChange::Rebalance => Wish::Rebalance,
+    })
+}

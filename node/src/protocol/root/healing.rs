@@ -1,0 +1,46 @@
+//! Members that are gone: which one may be declared so by itself, which ones still leave lists to heal, which one may be
+//! forgotten.
+
+use super::{Root, Seen, State};
+use crate::limits::VISIBLE_MS;
+use norn_client::wire::PartitionId;
+use std::collections::BTreeMap;
+
+impl Root {
+    /// The one member that the root's leader may declare gone now, by [`super::Operation::Remove`]: silent for longest, and
+    /// for longer than is set. `silent_ms` says for how long each member was silent, counted from no earlier than the
+    /// leadership; members that are not in it count as silent, and are not chosen.
+    ///
+    /// None while fewer than two thirds of the members are visible, for it may be the leader that is cut off; none while
+    /// another is gone and not healed; and none that an operator could not remove.
+    pub fn heal(&self, silent_ms: &BTreeMap<u16, u64>, seen: &Seen) -> Option<u16> {
+        let after_ms = self.settings.heal_after_ms?;
+        let is_visible = |number: &u16| silent_ms.get(number).is_some_and(|silent_ms| *silent_ms <= VISIBLE_MS);
+        let present = self.present().count();
+        let visible = self.present().filter(|(number, _)| is_visible(number)).count();
+        if 3 * visible < 2 * present || self.unhealed(seen).next().is_some() {
+            return None;
+        }
+        let silent = self.present().filter_map(|(number, _)| Some((*silent_ms.get(&number)?, number)));
+        let longest = silent.filter(|(silent_ms, _)| *silent_ms >= after_ms);
+        // Of equals the lowest number.
+        let (_, number) = longest.max_by_key(|(silent_ms, number)| (*silent_ms, u16::MAX - number))?;
+        let may_go = !seen.heard.contains(&number) && self.against_removal(number, seen).is_empty();
+        may_go.then_some(number)
+    }
+
+    /// Members that are gone, and that the layout or a cohort still names, or may name.
+    pub fn unhealed(&self, seen: &Seen) -> impl Iterator<Item = u16> {
+        let gone = self.members.iter().filter(|(_, member)| member.state == State::Gone).map(|(number, _)| *number);
+        let is_all_known =
+            (0..self.partitions as u16).all(|partition| seen.cohorts.contains_key(&PartitionId(partition)));
+        gone.filter(move |number| !is_all_known || self.held_by(*number, seen) > 0 || seen.voters.contains(number))
+    }
+
+    /// A member that is gone and that nothing names any more, to be forgotten by [`super::Operation::Forget`].
+    pub fn forgettable(&self, seen: &Seen) -> Option<u16> {
+        let gone = self.members.iter().filter(|(_, member)| member.state == State::Gone).map(|(number, _)| *number);
+        let unhealed: Vec<u16> = self.unhealed(seen).collect();
+        gone.into_iter().find(|number| !unhealed.contains(number))
+    }
+}

@@ -1,0 +1,237 @@
+//! The root: who is a member, and who should hold what. Pure.
+//!
+//! One register, replicated as a partition's table is, keeps a [`Root`]. It is made from the founding record and changed by
+//! [`Operation`]s alone, which carry values: the root's leader decides with [`Root::admit`], [`Root::plan`] and
+//! [`Root::heal`], and every replica applies the same. The root is intent: cohorts change through their own majorities, so
+//! that a stale root can hurt placement, never safety.
+
+mod healing;
+pub(in crate::protocol) mod members;
+mod operation;
+mod plan;
+mod refusal;
+mod request;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod voters;
+
+use crate::limits::{MEMBERS_MAX, NODES_MAX, PARTITIONS_MAX, PARTITIONS_MIN, REPLICAS_MAX};
+use crate::protocol::consistent::ReplicaId;
+use norn_client::wire::membership::Roster;
+pub use norn_client::wire::membership::{Candidate, Member, MemberState as State, Settings, Share};
+use norn_client::wire::response::Genesis;
+use norn_client::wire::{ClusterId, NodeId, PartitionId};
+pub use operation::{Misfit, Operation};
+pub use plan::Move;
+pub use refusal::{Reason, Refusal};
+pub use request::{Admission, Request};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Who should hold which partition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// From 1, the founding's, without gaps.
+    pub version: u64,
+    /// For each partition numbers of members, the preferred leader first.
+    pub lists: Vec<Vec<u16>>,
+}
+
+/// Members of a cluster and the layout of its partitions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Root {
+    cluster: ClusterId,
+    version: u64,
+    partitions: u32,
+    replicas: u32,
+    members: BTreeMap<u16, Member>,
+    next_number: u16,
+    /// Identities of members that were forgotten; none of them becomes a member again.
+    retired: BTreeSet<NodeId>,
+    layout: Layout,
+    /// What a layout is planned from has changed since the last one was.
+    stale: bool,
+    settings: Settings,
+}
+
+/// What the root's leader knows beside the root, at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Members that it hears.
+    pub heard: BTreeSet<u16>,
+    /// Members of the root's own cohort.
+    pub voters: BTreeSet<u16>,
+    /// Newest committed cohort of each partition, both sides of a joint one; of some it may not know any.
+    pub cohorts: BTreeMap<PartitionId, Vec<u16>>,
+}
+
+impl Root {
+    /// The root of a new cluster, from a founding record that was found valid. Members are numbered as they stand there.
+    pub fn found(genesis: &Genesis) -> Root {
+        assert!(genesis.members.len() <= NODES_MAX, "a founding record is checked before");
+        let members: BTreeMap<u16, Member> = (0..).zip(genesis.members.iter().map(members::founding)).collect();
+        let root = Root {
+            cluster: genesis.cluster,
+            version: 0,
+            partitions: genesis.partitions,
+            replicas: genesis.replicas,
+            next_number: members.len() as u16,
+            members,
+            retired: BTreeSet::new(),
+            layout: Layout { version: 1, lists: genesis.assignment.clone() },
+            stale: false,
+            settings: Settings::default(),
+        };
+        assert_eq!(
+            root.layout.lists.len(),
+            root.partitions as usize,
+            "a founding record has a list for each partition"
+        );
+        root
+    }
+
+    /// Replicas of the root of a new cluster.
+    pub fn founders(&self) -> Vec<ReplicaId> {
+        let seen = Seen { heard: self.members.keys().copied().collect(), ..Seen::default() };
+        self.voters_wanted(&seen).into_iter().filter_map(|number| self.replica(number)).collect()
+    }
+
+    /// Who belongs to the cluster, as every node is told.
+    pub fn roster(&self) -> Roster {
+        Roster { version: self.version, members: self.members.clone() }
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> ClusterId {
+        self.cluster
+    }
+
+    /// Operations that changed the root.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Number of partitions, for ever.
+    pub fn partitions(&self) -> u32 {
+        self.partitions
+    }
+
+    /// Replicas wanted of each partition.
+    pub fn replicas(&self) -> u32 {
+        self.replicas
+    }
+
+    /// Members by their numbers, also those that are gone but not forgotten.
+    pub fn members(&self) -> &BTreeMap<u16, Member> {
+        &self.members
+    }
+
+    /// Whether a node was a member and is forgotten.
+    pub fn was_member(&self, node: NodeId) -> bool {
+        self.retired.contains(&node)
+    }
+
+    /// Who should hold what.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Whether a layout is to be planned.
+    pub fn is_stale(&self) -> bool {
+        self.stale
+    }
+
+    /// What operators set.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The replica of a partition that a member holds or would hold.
+    pub fn replica(&self, number: u16) -> Option<ReplicaId> {
+        let Member { node, incarnation, .. } = self.members.get(&number)?;
+        Some(ReplicaId { node: *node, incarnation: *incarnation })
+    }
+
+    fn present(&self) -> impl Iterator<Item = (u16, &Member)> {
+        self.members.iter().filter(|(_, member)| member.state.is_present()).map(|(number, member)| (*number, member))
+    }
+
+    /// Members to which replicas may go.
+    fn holders(&self) -> impl Iterator<Item = (u16, &Member)> {
+        self.present().filter(|(_, member)| member.state.may_hold())
+    }
+
+    fn state_of(&self, number: u16) -> Option<State> {
+        self.members.get(&number).map(|member| member.state)
+    }
+
+    /// Partitions that a member holds by the layout or by its cohort.
+    fn held_by(&self, number: u16, seen: &Seen) -> usize {
+        let by_layout = |partition: &u16| self.layout.lists[usize::from(*partition)].contains(&number);
+        let by_cohort =
+            |partition: &u16| seen.cohorts.get(&PartitionId(*partition)).is_some_and(|cohort| cohort.contains(&number));
+        (0..self.partitions as u16).filter(|partition| by_layout(partition) || by_cohort(partition)).count()
+    }
+
+    /// What is wrong with a root that was read, if anything.
+    pub fn validate(&self) -> Result<(), String> {
+        let Root {
+            cluster: _,
+            version: _,
+            partitions,
+            replicas,
+            members,
+            next_number,
+            retired,
+            layout,
+            stale: _,
+            settings,
+        } = self;
+        if !partitions.is_power_of_two() || !(PARTITIONS_MIN..=PARTITIONS_MAX).contains(partitions) {
+            return Err(format!("{partitions} partitions: a power of two up to {PARTITIONS_MAX} is wanted"));
+        }
+        if !(1..=REPLICAS_MAX).contains(replicas) {
+            return Err(format!("{replicas} replicas: 1 to {REPLICAS_MAX} are possible"));
+        }
+        let present = self.present().count();
+        if present == 0 || present > NODES_MAX || members.len() > MEMBERS_MAX {
+            return Err(format!("{present} members of {}: 1 to {NODES_MAX} are possible", members.len()));
+        }
+        if members.keys().any(|number| number >= next_number) || retired.len() > usize::from(*next_number) {
+            return Err(format!("numbers are given up to {next_number}, and more occur"));
+        }
+        for (number, member) in members {
+            members::validate(member).map_err(|wrong| format!("member {number}: {wrong}"))?;
+        }
+        let nodes: BTreeSet<NodeId> = members.values().map(|member| member.node).collect();
+        let names: BTreeSet<&str> = self.present().map(|(_, member)| member.name.as_str()).collect();
+        let addresses: BTreeSet<&str> = self.present().map(|(_, member)| member.address.as_str()).collect();
+        if nodes.len() != members.len() || names.len() != present || addresses.len() != present {
+            return Err("two members share an identity, a name or an address".into());
+        }
+        if !nodes.is_disjoint(retired) {
+            return Err("the identity of a member was forgotten".into());
+        }
+        if layout.version == 0 {
+            return Err("layouts are numbered from 1".into());
+        }
+        self.check_lists(&layout.lists)?;
+        settings::check(settings).map_err(|reason| reason.to_string())
+    }
+
+    /// What is wrong with lists for these partitions and members, if anything.
+    fn check_lists(&self, lists: &[Vec<u16>]) -> Result<(), String> {
+        if lists.len() != self.partitions as usize {
+            return Err("there is not one list for each partition".into());
+        }
+        for (partition, list) in lists.iter().enumerate() {
+            let different: BTreeSet<&u16> = list.iter().collect();
+            let known = list.iter().all(|number| self.members.contains_key(number));
+            if list.is_empty() || list.len() > REPLICAS_MAX as usize || different.len() != list.len() || !known {
+                return Err(format!("the list of partition {partition} is malformed: {list:?}"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,131 @@
+//! Why a request of an operator is not carried out, and what can be done about it.
+
+use crate::limits::{MEMBERS_MAX, NODES_MAX, REPLICAS_MAX, WEIGHT_MAX};
+use norn_client::wire::{ClusterId, NodeId, PartitionId};
+use std::fmt;
+
+/// All that stands against a request. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal(pub Vec<Reason>);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, reason) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "\n" };
+            write!(out, "{separator}{reason}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// One thing that stands against a request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum Reason {
+    /// The node has data of another cluster.
+    #[error(
+        "the node belongs to another cluster, {theirs}: start it with an empty data directory to make it join this one"
+    )]
+    OtherCluster { theirs: ClusterId },
+    /// Another member has this name.
+    #[error(
+        "member {number} is called {name}: give the node a certificate with another name, or replace member {number}"
+    )]
+    NameTaken { name: String, number: u16 },
+    /// Another member has this address.
+    #[error("member {number} is at {address}: advertise another address, or replace member {number}")]
+    AddressTaken { address: String, number: u16 },
+    /// Two nodes run with one identity.
+    #[error(
+        "the node has the identity of member {number}, which is alive at {address}: its data directory is a copy; \
+         start the node with an empty one"
+    )]
+    Cloned { number: u16, address: String },
+    /// A member came back elsewhere.
+    #[error("the node is member {number}, known at {address}: set the member's address to the new one")]
+    Moved { number: u16, address: String },
+    /// A member's identity with another incarnation or name.
+    #[error(
+        "the node has the identity of member {number}, {name}, but is another node: start it with an empty data directory"
+    )]
+    IdentityTaken { number: u16, name: String },
+    /// A member that is gone does not come back.
+    #[error("node {node} was a member and is gone: start it with an empty data directory to make it join anew")]
+    WasMember { node: NodeId },
+    /// No such number.
+    #[error("there is no member {number}")]
+    Unknown { number: u16 },
+    /// Too late for this.
+    #[error("member {number}, {name}, is gone: add the node anew, with an empty data directory")]
+    Gone { number: u16, name: String },
+    /// The name is empty or has control characters.
+    #[error("{name:?} is no name: it is empty, or has control characters")]
+    Name { name: String },
+    /// The zone has control characters.
+    #[error("{zone:?} is no zone: it has control characters")]
+    Zone { zone: String },
+    /// Not `HOST:PORT`.
+    #[error("{address:?} is not HOST:PORT: {wrong}")]
+    Address { address: String, wrong: &'static str },
+    /// A text above its bound.
+    #[error("the {what} has {bytes} bytes, at most {most} are possible")]
+    TooLong { what: &'static str, bytes: usize, most: usize },
+    /// A weight out of bounds.
+    #[error("a weight is 1 to {WEIGHT_MAX}, not {weight}: drain a member that shall hold nothing")]
+    Weight { weight: u32 },
+    /// A setting out of bounds.
+    #[error("{what} is {low} to {high}, not {value}")]
+    Setting { what: &'static str, value: u64, low: u64, high: u64 },
+    /// No room for more members.
+    #[error(
+        "there are {present} members, and {gone} that are gone and not forgotten: {NODES_MAX} members are possible, \
+         {MEMBERS_MAX} with those; remove some, or wait until the gone ones are healed"
+    )]
+    Full { present: usize, gone: usize },
+    /// Every number was given.
+    #[error("all 65535 numbers of members were given: found a new cluster")]
+    NumbersUsedUp,
+    /// Nobody takes what the member holds.
+    #[error(
+        "without member {number} {left} members can hold replicas, and {replicas} replicas are wanted of each partition: \
+         add or replace a member, or want fewer replicas"
+    )]
+    TooFew { number: u16, left: usize, replicas: u32 },
+    /// A member that lives is drained before it is removed.
+    #[error("member {number} is alive and holds {partitions} partitions: drain it and wait until it holds none")]
+    StillHolds { number: u16, partitions: usize },
+    /// Not all cohorts are known, so that it may hold some.
+    #[error(
+        "the cohorts of {partitions} partitions are not known, and member {number} may be in them: try again later"
+    )]
+    MayHold { number: u16, partitions: usize },
+    /// A member that lives is drained before it is removed.
+    #[error("member {number} is alive and not leaving: drain it first")]
+    Alive { number: u16 },
+    /// The root moves away from a leaving member by itself.
+    #[error("member {number} still votes in the root: wait until another does")]
+    Votes { number: u16 },
+    /// Without it nobody could change the root any more.
+    #[error("member {number} is the only voter of the root that is alive: bring others back, or add one, first")]
+    LastVoter { number: u16 },
+    /// Too many losses at once.
+    #[error(
+        "{gone} members are gone and not healed; with member {number} that is a majority of the {members} there were: \
+         bring one back, or wait until the partitions are healed"
+    )]
+    Majority { number: u16, gone: usize, members: usize },
+    /// A number of replicas out of bounds.
+    #[error("1 to {REPLICAS_MAX} replicas are possible, not {replicas}")]
+    Replicas { replicas: u32 },
+    /// No such partition.
+    #[error("there is no partition {partition}: there are 0 to {}", partitions - 1)]
+    NoPartition { partition: PartitionId, partitions: u32 },
+    /// A leaving member takes nothing.
+    #[error("member {number} is leaving and takes no replicas: undrain it first")]
+    Leaves { number: u16 },
+    /// More replicas than members.
+    #[error("{replicas} replicas need as many members that can hold them, and there are {members}: add members first")]
+    MoreThanMembers { replicas: u32, members: usize },
+}

@@ -1,0 +1,176 @@
+//! In which order partitions move, who is declared gone, who votes.
+
+use super::*;
+
+fn add(root: &mut Root, number: u16, zone: &str) {
+    let candidate = Candidate { zone: zone.into(), ..candidate(number) };
+    let known = seen(root, &[]);
+    carry_out(root, &Request::Add(candidate), &known);
+}
+
+#[test]
+fn progress_tells_what_comes_goes_and_stays() {
+    let mut root = root(4, 1, 3);
+    let before = seen(&root, &[]);
+    carry_out(&mut root, &Request::Drain { number: 3 }, &before);
+    replan(&mut root);
+    let moves = root.moves(&before.cohorts);
+    assert_eq!(moves[&3], Share { come: 0, go: 12, stay: 0 });
+    assert_eq!(moves.values().map(|progress| progress.come).sum::<u32>(), 12);
+    let settled = root.moves(&seen(&root, &[]).cohorts);
+    assert!(settled.values().all(|progress| (progress.come, progress.go) == (0, 0)));
+    assert!(root.moves(&BTreeMap::new()).values().all(|progress| *progress == Share::default()));
+}
+
+#[test]
+fn few_partitions_move_at_once_and_few_of_one_member() {
+    let mut root = root(6, 1, 3);
+    let known = seen(&root, &[]);
+    root.settings = Settings { moves_at_once: 3, moves_at_once_each: 2, ..root.settings };
+    add(&mut root, 7, "z0");
+    replan(&mut root);
+    let mut now = Seen { heard: seen(&root, &[]).heard, ..known };
+    let first = root.next_moves(&now, &BTreeSet::new());
+    assert_eq!(first.len(), 2, "all come to one member, two at once");
+    let under_way: BTreeSet<PartitionId> = first.iter().map(|step| step.partition).collect();
+    assert_eq!(under_way.len(), 2);
+    assert_eq!(root.next_moves(&now, &under_way), []);
+    for step in &first {
+        now.cohorts.insert(step.partition, step.list.clone());
+    }
+    let second = root.next_moves(&now, &BTreeSet::new());
+    assert!(second.len() == 2 && !second.iter().any(|step| under_way.contains(&step.partition)));
+    root.settings.moves_at_once_each = 100;
+    assert_eq!(root.next_moves(&now, &BTreeSet::new()).len(), 3, "three in the whole cluster");
+    now.heard.remove(&6);
+    assert_eq!(root.next_moves(&now, &BTreeSet::new()).len(), 3, "a list with a majority alive may begin");
+    now.heard = BTreeSet::from([0]);
+    assert_eq!(root.next_moves(&now, &BTreeSet::new()), [], "no majority of any cohort lives");
+}
+
+#[test]
+fn partitions_are_healed_before_others_move() {
+    let mut root = root(6, 1, 3);
+    root.settings = Settings { moves_at_once: 100, moves_at_once_each: 100, ..root.settings };
+    let known = seen(&root, &[0]);
+    carry_out(&mut root, &Request::Remove { number: 0 }, &known);
+    carry_out(&mut root, &Request::Drain { number: 5 }, &known);
+    add(&mut root, 7, "z0");
+    replan(&mut root);
+    let moves = root.next_moves(&Seen { heard: seen(&root, &[]).heard, ..known.clone() }, &BTreeSet::new());
+    let urgency = |step: &Move| match &known.cohorts[&step.partition] {
+        cohort if cohort.contains(&0) => 0,
+        cohort if cohort.contains(&5) => 1,
+        _ => 2,
+    };
+    assert!(moves.is_sorted_by_key(urgency));
+    assert_eq!(
+        moves.iter().map(|step| step.heals).collect::<Vec<_>>(),
+        moves.iter().map(|step| urgency(step) == 0).collect::<Vec<_>>()
+    );
+    assert_eq!(moves.iter().filter(|step| step.heals).count(), root.held_by(0, &known));
+}
+
+#[test]
+fn everything_moves_in_the_end() {
+    let mut root = root(5, 5, 3);
+    let mut known = seen(&root, &[]);
+    add(&mut root, 7, "z5");
+    carry_out(&mut root, &Request::Drain { number: 0 }, &known);
+    replan(&mut root);
+    known.heard = seen(&root, &[]).heard;
+    let mut steps = 0;
+    loop {
+        let moves = root.next_moves(&known, &BTreeSet::new());
+        if moves.is_empty() {
+            break;
+        }
+        assert!(moves.len() <= root.settings.moves_at_once as usize);
+        known.cohorts.extend(moves.into_iter().map(|step| (step.partition, step.list)));
+        steps += 1;
+        assert!(steps < 100);
+    }
+    assert!(root.moves(&known.cohorts).values().all(|progress| (progress.come, progress.go) == (0, 0)));
+    carry_out(&mut root, &Request::Remove { number: 0 }, &Seen { voters: BTreeSet::from([1, 2]), ..known });
+}
+
+const LONG_MS: u64 = 20 * 60_000;
+
+/// So long were members silent; all others were just heard.
+fn silent(root: &Root, members: &[(u16, u64)]) -> (BTreeMap<u16, u64>, Seen) {
+    let mut silent_ms: BTreeMap<u16, u64> = root.present().map(|(number, _)| (number, 50)).collect();
+    silent_ms.extend(members.iter().copied());
+    let numbers: Vec<u16> = members.iter().map(|(number, _)| *number).collect();
+    (silent_ms, seen(root, &numbers))
+}
+
+#[test]
+fn one_member_is_declared_gone_after_a_long_silence() {
+    let root = root(6, 3, 3);
+    let heal = |members: &[(u16, u64)]| {
+        let (silent_ms, seen) = silent(&root, members);
+        root.heal(&silent_ms, &seen)
+    };
+    assert_eq!(heal(&[]), None);
+    assert_eq!(heal(&[(4, LONG_MS)]), Some(4));
+    assert_eq!(heal(&[(4, root.settings.heal_after_ms.unwrap() - 1)]), None);
+    assert_eq!(heal(&[(4, LONG_MS), (5, LONG_MS + 1)]), Some(5), "one, and the one that was silent for longest");
+    assert_eq!(heal(&[(4, LONG_MS), (5, LONG_MS)]), Some(4));
+    assert_eq!(heal(&[(3, 11_000), (4, LONG_MS), (5, 11_000)]), None, "half of them are not visible");
+    let (mut silent_ms, seen) = silent(&root, &[(4, LONG_MS)]);
+    silent_ms.retain(|number, _| *number > 2);
+    assert_eq!(root.heal(&silent_ms, &seen), None, "who was never heard is not visible");
+}
+
+#[test]
+fn nobody_is_declared_gone_while_another_is_not_healed() {
+    let mut root = root(7, 1, 3);
+    let (silent_ms, seen_now) = silent(&root, &[(4, LONG_MS), (5, LONG_MS)]);
+    let first = root.heal(&silent_ms, &seen_now).expect("one is gone");
+    root.apply(&Operation::Remove { number: first }).expect("it fits");
+    assert_eq!(root.heal(&silent_ms, &seen_now), None);
+    replan(&mut root);
+    assert_eq!(root.heal(&silent_ms, &seen_now), None, "cohorts still name it");
+    let (_, mut healed) = silent(&root, &[(5, LONG_MS)]);
+    assert_eq!(root.heal(&silent_ms, &healed), Some(5));
+    healed.cohorts.pop_last();
+    assert_eq!(root.heal(&silent_ms, &healed), None, "a cohort that is not known may name it");
+}
+
+#[test]
+fn who_cannot_be_missed_is_not_declared_gone() {
+    let mut root = root(3, 3, 3);
+    let (silent_ms, seen) = silent(&root, &[(2, LONG_MS)]);
+    assert_eq!(root.heal(&silent_ms, &seen), None, "two members do not hold three replicas");
+    root.replicas = 2;
+    assert_eq!(root.heal(&silent_ms, &seen), Some(2));
+    root.settings.heal_after_ms = None;
+    assert_eq!(root.heal(&silent_ms, &seen), None, "operators decide");
+}
+
+#[test]
+fn voters_are_few_and_in_different_zones() {
+    for (count, wanted) in [(1, 1), (2, 2), (3, 3), (4, 3), (5, 5), (6, 5), (9, 5)] {
+        let root = root(count, 3, 1);
+        let voters = root.voters_wanted(&seen(&root, &[]));
+        assert_eq!(voters.len(), wanted, "{count} members");
+        let zones: BTreeSet<&str> = voters.iter().map(|number| root.members[number].zone.as_str()).collect();
+        assert_eq!(zones.len(), wanted.min(3).min(usize::from(count)));
+    }
+}
+
+#[test]
+fn voters_change_only_when_they_must() {
+    let mut root = root(7, 7, 3);
+    let mut known = seen(&root, &[]);
+    known.voters = BTreeSet::from([0, 2, 4, 5, 6]);
+    assert_eq!(root.voters_wanted(&known), [0, 2, 4, 5, 6]);
+    known.heard.remove(&2);
+    assert_eq!(root.voters_wanted(&known), [0, 2, 4, 5, 6], "the silent keep their vote");
+    carry_out(&mut root, &Request::Remove { number: 2 }, &known);
+    known.heard.remove(&1);
+    assert_eq!(root.voters_wanted(&known), [0, 3, 4, 5, 6], "and get none");
+    carry_out(&mut root, &Request::Drain { number: 0 }, &known);
+    known.heard.insert(1);
+    assert_eq!(root.voters_wanted(&known), [1, 3, 4, 5, 6]);
+}

@@ -1,0 +1,33 @@
+//! Who should vote in the root.
+
+use super::{Root, Seen};
+use crate::limits::VOTERS_MAX;
+use crate::protocol::ring::layout::{self, Holder};
+use std::collections::BTreeMap;
+
+impl Root {
+    /// The members that the root's own cohort should have: up to [`VOTERS_MAX`], an odd number where there is a choice, in as
+    /// many zones as possible, with as few changes as that takes. Leaving and gone members vote no more; a silent one keeps
+    /// its vote until it is gone, and gets none that it does not have.
+    pub fn voters_wanted(&self, seen: &Seen) -> Vec<u16> {
+        let able = self.holders().filter(|(number, _)| seen.heard.contains(number) || seen.voters.contains(number));
+        let holders: BTreeMap<u16, Holder> =
+            able.map(|(number, member)| (number, Holder { zone: member.zone.clone(), weight: 1 })).collect();
+        let count = match holders.len() as u32 {
+            // Of two, one more copy is worth more than a majority of one.
+            few @ (0 | 2) => few,
+            some => some.min(VOTERS_MAX) - u32::from(some < VOTERS_MAX && some.is_multiple_of(2)),
+        };
+        if count == 0 {
+            return Vec::new();
+        }
+        let voters = vec![seen.voters.iter().copied().collect()];
+        let mut lists = layout::plan(&holders, 1, count, &voters);
+        let mut wanted = lists.pop().expect("one partition has one list");
+        wanted.sort_unstable();
+        assert_eq!(wanted.len(), count as usize, "so many members are able");
+        wanted
+    }
+}
+
+const _: () = assert!(VOTERS_MAX % 2 == 1 && VOTERS_MAX <= crate::limits::REPLICAS_MAX);

@@ -1,0 +1,400 @@
+//! A network between real nodes that can be made bad: a UDP proxy stands in front of each of them.
+//!
+//! A node advertises its proxy and dials the proxies of others, always from the socket on which it listens. So the port
+//! that a datagram comes from says which node has sent it; whoever has no node's port is a client. Rules are by directed
+//! pair: what holds for `(a, b)` holds for all that a sends to b, be it on a link that a has made or in answer on one
+//! that b has made. That is what a broken cable or a wrong route does, and QUIC above it has to cope.
+
+use crate::wait::until_instant;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc;
+
+/// The largest datagram there can be.
+const DATAGRAM_BYTES_MAX: usize = 1 << 16;
+
+/// One end of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Party {
+    /// The node with this index.
+    Node(usize),
+    /// Whoever is no node.
+    Client,
+}
+
+/// What becomes of datagrams from one party to another. The default lets all pass at once.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rule {
+    /// The share that is lost, from 0 to 1; at 1 not even what is on its way arrives.
+    pub loss: f64,
+    /// The share that arrives twice.
+    pub duplicates: f64,
+    /// Every datagram takes at least so long.
+    pub delay: Duration,
+    /// The share that is held back for `late` besides, so that others overtake it.
+    pub reordered: f64,
+    /// How long those are held back.
+    pub late: Duration,
+}
+
+impl Rule {
+    /// All pass at once.
+    pub const PASS: Rule =
+        Rule { loss: 0.0, duplicates: 0.0, delay: Duration::ZERO, reordered: 0.0, late: Duration::ZERO };
+    /// None passes.
+    pub const DROP: Rule = Rule { loss: 1.0, ..Rule::PASS };
+
+    fn cuts(&self) -> bool {
+        self.loss >= 1.0
+    }
+}
+
+impl Default for Rule {
+    fn default() -> Self {
+        Rule::PASS
+    }
+}
+
+/// What became of the datagrams of a directed pair.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Sent on, copies included.
+    pub passed: u64,
+    /// Lost by a rule.
+    pub dropped: u64,
+    /// Sent on later than they came.
+    pub delayed: u64,
+    /// Sent on twice.
+    pub duplicated: u64,
+}
+
+impl Counts {
+    fn add(&mut self, other: Counts) {
+        self.passed += other.passed;
+        self.dropped += other.dropped;
+        self.delayed += other.delayed;
+        self.duplicated += other.duplicated;
+    }
+}
+
+/// The proxies of a cluster. Their thread ends with it.
+#[derive(Debug)]
+pub struct Network {
+    shared: Arc<Shared>,
+    fronts: Option<mpsc::UnboundedSender<Front>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The place of a proxy in front of a node.
+struct Front {
+    socket: std::net::UdpSocket,
+    node: usize,
+    address: SocketAddr,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    paths: Mutex<Paths>,
+}
+
+#[derive(Debug, Default)]
+struct Paths {
+    /// The address of each node's own socket.
+    nodes: BTreeMap<SocketAddr, usize>,
+    rules: BTreeMap<(Party, Party), Rule>,
+    counts: BTreeMap<(Party, Party), Counts>,
+}
+
+/// Where a datagram goes on to.
+#[derive(Clone)]
+struct Exit {
+    socket: Arc<UdpSocket>,
+    address: SocketAddr,
+}
+
+impl Network {
+    /// No proxies yet.
+    pub fn start() -> Network {
+        let (fronts, mut wanted) = mpsc::unbounded_channel::<Front>();
+        let shared = Arc::new(Shared::default());
+        let for_thread = Arc::clone(&shared);
+        // A thread of its own, so that a test that waits for a process holds no datagram up.
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                while let Some(front) = wanted.recv().await {
+                    tokio::spawn(serve(Arc::clone(&for_thread), front));
+                }
+            });
+        });
+        Network { shared, fronts: Some(fronts), thread: Some(thread) }
+    }
+
+    /// Puts a proxy in front of the node with this index, which listens at `address`; gives where the proxy is.
+    pub fn add(&self, node: usize, address: SocketAddr, port: u16) -> SocketAddr {
+        let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).expect("the port is free");
+        socket.set_nonblocking(true).expect("a socket of the system");
+        let place = socket.local_addr().expect("it is bound");
+        self.shared.paths().nodes.insert(address, node);
+        let fronts = self.fronts.as_ref().expect("it is there until the end");
+        fronts.send(Front { socket, node, address }).expect("the thread runs until the end");
+        place
+    }
+
+    /// Says for all pairs of nodes what becomes of what the first sends to the second, all at one moment. Clients still
+    /// reach every node.
+    pub fn shape(&self, rule: impl Fn(usize, usize) -> Rule) {
+        let mut paths = self.shared.paths();
+        let nodes: Vec<usize> = paths.nodes.values().copied().collect();
+        for from in &nodes {
+            for to in nodes.iter().filter(|to| *to != from) {
+                paths.rules.insert((Party::Node(*from), Party::Node(*to)), rule(*from, *to));
+            }
+        }
+    }
+
+    /// Lets pass what is sent from one node to another where `connected` says so, and nothing else.
+    pub fn connect(&self, connected: impl Fn(usize, usize) -> bool) {
+        self.shape(|from, to| if connected(from, to) { Rule::PASS } else { Rule::DROP });
+    }
+
+    /// Says what becomes of what one party sends to another.
+    pub fn set(&self, from: Party, to: Party, rule: Rule) {
+        self.shared.paths().rules.insert((from, to), rule);
+    }
+
+    /// Lets everything pass.
+    pub fn heal(&self) {
+        self.shared.paths().rules.clear();
+    }
+
+    /// What has become of datagrams so far, over all directed pairs that are meant.
+    pub fn counts(&self, meant: impl Fn(Party, Party) -> bool) -> Counts {
+        let mut sum = Counts::default();
+        for ((from, to), counts) in &self.shared.paths().counts {
+            if meant(*from, *to) {
+                sum.add(*counts);
+            }
+        }
+        sum
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        drop(self.fronts.take());
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to say; a panic of it has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn paths(&self) -> MutexGuard<'_, Paths> {
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn party(&self, address: SocketAddr) -> Party {
+        self.paths().nodes.get(&address).map_or(Party::Client, |node| Party::Node(*node))
+    }
+
+    /// Draws how often a datagram is sent on, and how much later each time.
+    fn draw(&self, from: Party, to: Party) -> Vec<Duration> {
+        let mut paths = self.paths();
+        let rule = paths.rules.get(&(from, to)).copied().unwrap_or_default();
+        let happens = |share: f64| share > 0.0 && rand::random::<f64>() < share;
+        let mut copies = Vec::new();
+        let counts = paths.counts.entry((from, to)).or_default();
+        if rule.cuts() || happens(rule.loss) {
+            counts.dropped += 1;
+            return copies;
+        }
+        let twice = happens(rule.duplicates);
+        counts.duplicated += u64::from(twice);
+        for _ in 0..1 + usize::from(twice) {
+            let later = rule.delay + if happens(rule.reordered) { rule.late } else { Duration::ZERO };
+            counts.delayed += u64::from(!later.is_zero());
+            copies.push(later);
+        }
+        copies
+    }
+
+    /// Whether a datagram may arrive now; a path that was cut while it was on its way loses it.
+    fn arrives(&self, from: Party, to: Party) -> bool {
+        let mut paths = self.paths();
+        let cut = paths.rules.get(&(from, to)).is_some_and(Rule::cuts);
+        let counts = paths.counts.entry((from, to)).or_default();
+        if cut {
+            counts.dropped += 1;
+        } else {
+            counts.passed += 1;
+        }
+        !cut
+    }
+
+    async fn carry(self: &Arc<Self>, from: Party, to: Party, datagram: &[u8], exit: &Exit) {
+        for later in self.draw(from, to) {
+            if later.is_zero() {
+                self.deliver(from, to, datagram, exit).await;
+            } else {
+                let (shared, datagram, exit) = (Arc::clone(self), datagram.to_vec(), exit.clone());
+                let due = Instant::now() + later;
+                tokio::spawn(async move {
+                    until_instant(due).await;
+                    shared.deliver(from, to, &datagram, &exit).await;
+                });
+            }
+        }
+    }
+
+    async fn deliver(&self, from: Party, to: Party, datagram: &[u8], exit: &Exit) {
+        if self.arrives(from, to) {
+            // Nobody is there, or the system has no room: datagrams get lost, and those who send them know it.
+            let _ = exit.socket.send_to(datagram, exit.address).await;
+        }
+    }
+}
+
+/// A proxy: takes what comes for its node, and sends it on from a socket for each sender, so that answers find back.
+async fn serve(shared: Arc<Shared>, front: Front) {
+    let Front { socket, node, address } = front;
+    let socket = Arc::new(UdpSocket::from_std(socket).expect("a socket that does not block"));
+    let mut exits: BTreeMap<SocketAddr, Exit> = BTreeMap::new();
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    loop {
+        let Ok((length, sender)) = socket.recv_from(&mut buffer).await else { continue };
+        let from = shared.party(sender);
+        let exit = match exits.get(&sender) {
+            Some(exit) => exit.clone(),
+            None => match open(&shared, &socket, node, address, sender).await {
+                Ok(exit) => exits.entry(sender).or_insert(exit).clone(),
+                Err(error) => {
+                    eprintln!("no socket for {sender}: {error}");
+                    continue;
+                }
+            },
+        };
+        shared.carry(from, Party::Node(node), &buffer[..length], &exit).await;
+    }
+}
+
+/// A socket for what `sender` sends to the node at `address`, and a task that brings back the answers.
+async fn open(
+    shared: &Arc<Shared>,
+    front: &Arc<UdpSocket>,
+    node: usize,
+    address: SocketAddr,
+    sender: SocketAddr,
+) -> io::Result<Exit> {
+    let socket = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?);
+    let (shared, answers) = (Arc::clone(shared), Arc::clone(&socket));
+    let back = Exit { socket: Arc::clone(front), address: sender };
+    tokio::spawn(async move {
+        let to = shared.party(sender);
+        let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+        loop {
+            let Ok((length, _)) = answers.recv_from(&mut buffer).await else { continue };
+            shared.carry(Party::Node(node), to, &buffer[..length], &back).await;
+        }
+    });
+    Ok(Exit { socket, address })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wait::until;
+    use std::net::UdpSocket as Socket;
+
+    /// A socket of loopback whose reads end soon.
+    fn socket() -> Socket {
+        let socket = Socket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket
+    }
+
+    /// Two nodes, each behind a proxy, and where the proxies are.
+    fn pair() -> (Network, [Socket; 2], [SocketAddr; 2]) {
+        let network = Network::start();
+        let sockets = [socket(), socket()];
+        let place = |node: usize| network.add(node, sockets[node].local_addr().unwrap(), 0);
+        let places = [place(0), place(1)];
+        (network, sockets, places)
+    }
+
+    fn receive(socket: &Socket) -> (u8, SocketAddr) {
+        let mut buffer = [0; 10];
+        let (length, from) = socket.recv_from(&mut buffer).unwrap();
+        assert_eq!(length, 1);
+        (buffer[0], from)
+    }
+
+    const FORTH: (Party, Party) = (Party::Node(0), Party::Node(1));
+
+    fn forth(network: &Network) -> Counts {
+        network.counts(|from, to| (from, to) == FORTH)
+    }
+
+    #[test]
+    fn answers_find_back_and_each_direction_is_cut_by_itself() {
+        let (network, [a, b], [_, b_place]) = pair();
+        a.send_to(&[1], b_place).unwrap();
+        let (byte, through) = receive(&b);
+        assert_eq!(byte, 1);
+        b.send_to(&[2], through).unwrap();
+        assert_eq!(receive(&a), (2, b_place));
+        network.connect(|from, _| from == 1);
+        a.send_to(&[3], b_place).unwrap();
+        until("it is dropped", || forth(&network).dropped == 1);
+        b.send_to(&[4], through).unwrap();
+        assert_eq!(receive(&a), (4, b_place));
+        network.heal();
+        a.send_to(&[5], b_place).unwrap();
+        assert_eq!(receive(&b).0, 5);
+        assert_eq!(forth(&network), Counts { passed: 2, dropped: 1, ..Counts::default() });
+    }
+
+    #[test]
+    fn clients_are_told_from_nodes() {
+        let (network, [_, b], [_, b_place]) = pair();
+        network.connect(|_, _| false);
+        let client = socket();
+        client.send_to(&[1], b_place).unwrap();
+        assert_eq!(receive(&b).0, 1);
+        assert_eq!(network.counts(|from, _| from == Party::Client).passed, 1);
+    }
+
+    #[test]
+    fn datagrams_are_doubled_and_overtaken() {
+        let (network, [a, b], [_, b_place]) = pair();
+        network.set(FORTH.0, FORTH.1, Rule { duplicates: 1.0, ..Rule::PASS });
+        a.send_to(&[1], b_place).unwrap();
+        assert_eq!((receive(&b).0, receive(&b).0), (1, 1));
+        let late = Duration::from_millis(300);
+        network.set(FORTH.0, FORTH.1, Rule { reordered: 1.0, late, ..Rule::PASS });
+        a.send_to(&[2], b_place).unwrap();
+        until("it is held back", || forth(&network).delayed == 1);
+        network.heal();
+        a.send_to(&[3], b_place).unwrap();
+        assert_eq!((receive(&b).0, receive(&b).0), (3, 2));
+    }
+
+    #[test]
+    fn a_cut_loses_what_is_on_its_way() {
+        let (network, [a, b], [_, b_place]) = pair();
+        network.set(FORTH.0, FORTH.1, Rule { delay: Duration::from_millis(200), ..Rule::PASS });
+        a.send_to(&[1], b_place).unwrap();
+        until("it is on its way", || forth(&network).delayed == 1);
+        network.connect(|_, _| false);
+        until("it is lost", || forth(&network).dropped == 1);
+        network.heal();
+        a.send_to(&[2], b_place).unwrap();
+        assert_eq!(receive(&b).0, 2);
+    }
+}

@@ -1,0 +1,470 @@
+//! A cluster under load whose network turns bad, or whose partitions move, and the judgement of what its clients saw.
+//!
+//! Each node has a producer and a worker that know this node alone, so that a shape of the network shows in what they are
+//! told: those at a node that hears no majority must be refused, all others must go on. When the network is whole again
+//! the books are closed: every acknowledged task is done, none was held twice, and tokens grew.
+
+use crate::cluster::all_tasks;
+use crate::network::{Counts, Party};
+use crate::wait::{PATIENCE, eventually_or, moment, until, until_instant};
+use crate::workers::{ClaimCall, drained};
+use crate::{Cli, Cluster, ClusterOptions, Habits, Ledger, Rule, Workers};
+use norn_client::client::Client;
+use norn_client::session::Draft;
+use norn_client::wire::response::PartitionView;
+use norn_client::wire::{Acks, ErrorCode, NodeId, PartitionId, QueueName, TaskId, Token};
+use norn_node::protocol::ring::partition_of_task;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// How long a shape lasts at least, in seconds.
+const SECONDS_VARIABLE: &str = "NORN_NETWORK_SECONDS";
+/// Unless that says otherwise: long enough for links between nodes to be given up, which takes 3 s.
+const SECONDS_DEFAULT: f64 = 4.0;
+/// Partitions: few, so that each has work all the time.
+const PARTITIONS: u32 = 8;
+/// Leases are short, so that some run out within a shape.
+const LEASE: Duration = Duration::from_millis(1_500);
+/// How long a claim waits for work.
+const WAIT: Duration = Duration::from_millis(400);
+/// Tasks that a worker takes at once.
+const CLAIM_MAX: u32 = 8;
+/// A call is repeated by its client for so long before its outcome counts as unknown.
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// Tasks that a producer enqueues at once, each in a call of its own.
+const PRODUCED: usize = 3;
+/// One round of a producer in so many asks for a single replica, where no disk is lost.
+const SLOPPY_EVERY: usize = 4;
+/// After this claims are said to be dead. It takes one or two seconds on a machine with nothing else to do.
+const LIVENESS: Duration = Duration::from_secs(30);
+
+/// How long a shape lasts at least.
+fn shape_lasts() -> Duration {
+    let seconds = std::env::var(SECONDS_VARIABLE).ok().map(|text| text.parse::<f64>().expect("a number of seconds"));
+    Duration::from_secs_f64(seconds.unwrap_or(SECONDS_DEFAULT))
+}
+
+/// A cluster under load. Must be dropped in the thread that started it.
+#[derive(Debug)]
+pub struct Trial {
+    name: &'static str,
+    cluster: Cluster,
+    nodes: usize,
+    partitions: u32,
+    proxied: bool,
+    workers: Arc<Workers>,
+    producing: Arc<AtomicBool>,
+    producers: JoinSet<()>,
+    working: JoinSet<()>,
+    identities: Vec<NodeId>,
+    /// Who led each partition, and in which epoch, before anything was wrong.
+    led: BTreeMap<PartitionId, (usize, u64)>,
+}
+
+/// A shape that the network has since a moment.
+#[derive(Debug)]
+pub struct Shape {
+    since: Instant,
+    /// What had become of datagrams by then, for each directed pair that loses all.
+    cut: BTreeMap<(usize, usize), Counts>,
+}
+
+impl Trial {
+    /// A cluster that serves and works, with so many replicas of each partition.
+    pub async fn start(name: &'static str, nodes: usize, replicas: u32) -> Trial {
+        let options = ClusterOptions { nodes, partitions: PARTITIONS, replicas: Some(replicas), ..Default::default() };
+        Trial::start_with(name, ClusterOptions { proxied: true, ..options }).await
+    }
+
+    /// A cluster of another kind that serves and works.
+    pub async fn start_with(name: &'static str, options: ClusterOptions) -> Trial {
+        Trial::begin(name, options, Some(SLOPPY_EVERY)).await
+    }
+
+    /// The same for a cluster that may lose a disk: nothing is acknowledged that is on one alone.
+    pub async fn start_strict(name: &'static str, options: ClusterOptions) -> Trial {
+        Trial::begin(name, options, None).await
+    }
+
+    async fn begin(name: &'static str, options: ClusterOptions, sloppy_every: Option<usize>) -> Trial {
+        let ClusterOptions { nodes, partitions, proxied, .. } = options;
+        let cluster = Cluster::start_with(options);
+        let everybody: Vec<usize> = (0..nodes).collect();
+        let led = cluster.wait_led(&everybody, &everybody).await;
+        let habits =
+            Habits { queues: vec![queue()], lease: LEASE, wait: WAIT, claim_max: CLAIM_MAX, timeout: CALL_TIMEOUT };
+        let mut trial = Trial {
+            name,
+            cluster,
+            nodes,
+            partitions,
+            proxied,
+            workers: Workers::new(habits),
+            producing: Arc::new(AtomicBool::new(true)),
+            producers: JoinSet::new(),
+            working: JoinSet::new(),
+            identities: Vec::new(),
+            led: BTreeMap::new(),
+        };
+        trial.identify().await;
+        trial.led = trial.leaders(&led);
+        let began = Instant::now();
+        for node in 0..nodes {
+            let (producer, worker) = (trial.client_at(node).await, trial.client_at(node).await);
+            let producing = Arc::clone(&trial.producing);
+            let produce = produce(Arc::clone(&trial.workers), producing, producer, node, sloppy_every);
+            trial.producers.spawn(produce);
+            trial.working.spawn(Arc::clone(&trial.workers).work(worker, node));
+        }
+        trial.works("all is well", began, &everybody).await;
+        trial
+    }
+
+    fn tell(&self, what: &str, healed: Instant) {
+        eprintln!("{}: {:.1} s after healing: {what}", self.name, healed.elapsed().as_secs_f64());
+    }
+
+    async fn client_at(&self, node: usize) -> Client {
+        self.cluster.client_of(vec![self.cluster.address(node).to_owned()], CALL_TIMEOUT).await
+    }
+
+    async fn identify(&mut self) {
+        let client = self.cluster.client().await;
+        for node in 0..self.nodes {
+            self.identities.push(self.cluster.identity(&client, node).await);
+        }
+    }
+
+    /// The leader and the epoch of each partition that has a leader, by what a node shows.
+    fn leaders(&self, partitions: &[PartitionView]) -> BTreeMap<PartitionId, (usize, u64)> {
+        let leader = |view: &PartitionView| self.identities.iter().position(|node| Some(*node) == view.leader);
+        let led = partitions.iter().filter_map(|view| Some((view.partition, (leader(view)?, view.epoch))));
+        led.collect()
+    }
+
+    /// The cluster, to do something to its nodes.
+    pub fn cluster(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+
+    /// The verbs, at any node.
+    pub fn cli(&self) -> Cli {
+        self.cluster.cli()
+    }
+
+    /// From one instant to another, the longest time in which no claim was granted to anybody.
+    pub fn longest_silence(&self, from: Instant, to: Instant) -> Duration {
+        longest_silence(&self.workers.calls(), from, to)
+    }
+
+    /// Nodes of the cluster.
+    pub fn everybody(&self) -> Vec<usize> {
+        (0..self.nodes).collect()
+    }
+
+    /// The node that led most partitions before anything was wrong.
+    pub fn busiest(&self) -> usize {
+        let leads = |node: &usize| self.led.values().filter(|(leader, _)| leader == node).count();
+        (0..self.nodes).max_by_key(leads).expect("there are nodes")
+    }
+
+    /// Gives the network a shape: what one node sends to another passes where `connected` says so, and is lost elsewhere.
+    pub fn cut(&self, connected: impl Fn(usize, usize) -> bool) -> Shape {
+        let network = self.cluster.network();
+        network.connect(&connected);
+        let since = Instant::now();
+        let pairs = (0..self.nodes).flat_map(|from| (0..self.nodes).map(move |to| (from, to)));
+        let cut = pairs.filter(|(from, to)| from != to && !connected(*from, *to));
+        let cut = cut.map(|(from, to)| ((from, to), self.counts(from, to))).collect();
+        Shape { since, cut }
+    }
+
+    /// Makes all paths between nodes equally bad.
+    pub fn spoil(&self, rule: Rule) -> Shape {
+        self.cluster.network().shape(|_, _| rule);
+        Shape { since: Instant::now(), cut: BTreeMap::new() }
+    }
+
+    /// What has become of all datagrams between nodes.
+    pub fn counts_between_nodes(&self) -> Counts {
+        self.cluster.network().counts(|from, to| from != Party::Client && to != Party::Client)
+    }
+
+    fn counts(&self, from: usize, to: usize) -> Counts {
+        self.cluster.network().counts(|one, other| (one, other) == (Party::Node(from), Party::Node(to)))
+    }
+
+    /// Waits until every partition has granted a task to one of these workers who asked since then; says how long that
+    /// took, which is the time to a working leader and a little for a task to come.
+    pub async fn works(&self, what: &str, since: Instant, workers: &[usize]) -> Duration {
+        let granting = || async {
+            let first = first_grants(&self.workers.calls(), self.partitions, since, workers);
+            let slowest = first.values().map(|(told, _)| *told - since).max();
+            let missing: Vec<u32> =
+                (0..self.partitions).filter(|number| !first.contains_key(&PartitionId(*number as u16))).collect();
+            slowest.filter(|_| missing.is_empty()).ok_or_else(|| format!("nothing of partitions {missing:?}"))
+        };
+        let expected = format!("{}: {what}, and workers {workers:?} get tasks of all partitions", self.name);
+        let took = eventually_or(&expected, LIVENESS, granting).await;
+        eprintln!("{}: {what}: claims in all partitions after {:.2} s", self.name, took.as_secs_f64());
+        took
+    }
+
+    /// Waits until the node of the last of these workers knows that nodes of such workers lead all partitions.
+    async fn led(&self, since: Instant, workers: &[usize]) -> Duration {
+        let node = *workers.last().expect("somebody works");
+        let client = self.client_at(node).await;
+        let led = || async {
+            let leaders = self.leaders(&client.partitions().await.map_err(|error| error.to_string())?);
+            let good = leaders.values().filter(|(leader, _)| workers.contains(leader)).count();
+            if good == self.partitions as usize { Ok(since.elapsed()) } else { Err(format!("{leaders:?}")) }
+        };
+        let expected = format!("{}: {workers:?} lead all partitions, says {node}", self.name);
+        let took = eventually_or(&expected, LIVENESS, led).await;
+        client.close().await;
+        took
+    }
+
+    /// Waits until these workers get tasks of all partitions under this shape, and tells how long it took, and how long
+    /// their nodes needed to have a leader for each.
+    pub async fn works_in(&self, shape: &Shape, what: &str, workers: &[usize]) {
+        let (led, _) = tokio::join!(self.led(shape.since, workers), self.works(what, shape.since, workers));
+        eprintln!("{}: {what}: leaders of all partitions after {:.2} s", self.name, led.as_secs_f64());
+    }
+
+    /// The same, and waits until the shape has lasted as long as it is to.
+    pub async fn goes_on(&self, shape: &Shape, what: &str, workers: &[usize]) {
+        self.works_in(shape, what, workers).await;
+        self.lasts(shape).await;
+    }
+
+    /// Waits until the shape has lasted as long as it is to.
+    pub async fn lasts(&self, shape: &Shape) {
+        until_instant(shape.since + shape_lasts()).await;
+    }
+
+    /// Waits until every path which the shape cuts has lost something: where a link was down before, the next attempt may be a
+    /// second away.
+    pub fn bites(&self, shape: &Shape) {
+        for ((from, to), before) in &shape.cut {
+            let lost = || self.counts(*from, *to).dropped > before.dropped;
+            until(&format!("{}: something from {from} to {to} is lost", self.name), lost);
+        }
+    }
+
+    /// Asserts that these workers asked since the network has this shape, and that nothing was granted to them.
+    pub async fn starve(&self, shape: &Shape, workers: &[usize]) {
+        for worker in workers {
+            let asked = || async {
+                let of_worker = calls_since(&self.workers.calls(), shape.since, *worker);
+                if of_worker.is_empty() { Err("no answer to a claim".to_owned()) } else { Ok(of_worker) }
+            };
+            let calls = eventually_or("a claim has been refused", PATIENCE, asked).await;
+            assert_eq!(granted(&calls), None, "{}: worker {worker} has no majority", self.name);
+        }
+    }
+
+    /// Asserts that what these nodes led has passed to new leaders, and that they led something.
+    pub fn succeeded(&self, shape: &Shape, lost: &[usize]) {
+        let grants = first_grants(&self.workers.calls(), self.partitions, shape.since, &self.everybody());
+        let led: BTreeMap<_, _> = self.led.iter().filter(|(_, (leader, _))| lost.contains(leader)).collect();
+        assert!(!led.is_empty(), "{}: nodes {lost:?} led nothing", self.name);
+        let epochs = led.into_iter().map(|(partition, (_, epoch))| (*partition, *epoch));
+        assert_eq!(not_succeeded(epochs, &grants), [], "{}: {lost:?} lead still", self.name);
+    }
+
+    /// Mends the network; all workers must get tasks of all partitions again. Then drains the queues and judges.
+    pub async fn end(mut self) {
+        if self.proxied {
+            self.cluster.network().heal();
+        }
+        let healed = Instant::now();
+        self.works("healed", healed, &self.everybody()).await;
+        for worker in self.everybody() {
+            let client_works = || async {
+                let calls = calls_since(&self.workers.calls(), healed, worker);
+                granted(&calls).ok_or_else(|| format!("{} calls", calls.len()))
+            };
+            eventually_or(&format!("{}: worker {worker} gets tasks", self.name), LIVENESS, client_works).await;
+        }
+        self.producing.store(false, Ordering::Relaxed);
+        joined(&mut self.producers).await;
+        self.tell("no producer waits", healed);
+        self.workers.calm();
+        let client = self.cluster.client().await;
+        drained(&client, PATIENCE).await;
+        self.tell("drained", healed);
+        self.workers.stop();
+        joined(&mut self.working).await;
+        self.cluster.wait_agreed().await;
+        let sums = self.workers.ledger.judge(&all_tasks(&client).await);
+        self.tell(&format!("equal; {sums}"), healed);
+        assert!(sums.violations.is_empty(), "{}: {sums}", self.name);
+        assert_eq!((sums.lost, sums.copies), (0, 0), "{}: {sums}", self.name);
+        assert_eq!(sums.acknowledged + sums.refused, sums.attempted, "producers go on until they know");
+        assert!(sums.duplicated > 0, "{}: leases ran out, and workers gave tasks back", self.name);
+    }
+}
+
+async fn joined(tasks: &mut JoinSet<()>) {
+    while let Some(ended) = tasks.join_next().await {
+        ended.expect("clients do not panic");
+    }
+}
+
+fn queue() -> QueueName {
+    QueueName::new("mail").expect("a name")
+}
+
+/// The calls of a worker who began to ask at this instant or later.
+fn calls_since(calls: &[ClaimCall], since: Instant, worker: usize) -> Vec<ClaimCall> {
+    calls.iter().filter(|call| call.worker == worker && call.asked >= since).cloned().collect()
+}
+
+/// From one instant to another, the longest time in which no call was answered with a grant.
+fn longest_silence(calls: &[ClaimCall], from: Instant, to: Instant) -> Duration {
+    let granted = calls.iter().filter(|call| !call.granted.is_empty()).map(|call| call.told);
+    let mut heard: Vec<Instant> = granted.filter(|told| (from..to).contains(told)).chain([from, to]).collect();
+    heard.sort_unstable();
+    heard.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
+}
+
+/// The first task that some calls brought.
+fn granted(calls: &[ClaimCall]) -> Option<(TaskId, Token)> {
+    calls.iter().find_map(|call| call.granted.first().copied())
+}
+
+/// Of partitions with the epochs of their leaders, those that have granted nothing since, or nothing under a new one.
+fn not_succeeded(
+    epochs: impl Iterator<Item = (PartitionId, u64)>,
+    grants: &BTreeMap<PartitionId, (Instant, Token)>,
+) -> Vec<PartitionId> {
+    let succeeded =
+        |(partition, epoch): &(PartitionId, u64)| grants.get(partition).is_some_and(|(_, token)| token.epoch > *epoch);
+    epochs.filter(|led| !succeeded(led)).map(|(partition, _)| partition).collect()
+}
+
+/// For each partition the first grant to one of these workers who asked since then.
+fn first_grants(
+    calls: &[ClaimCall],
+    partitions: u32,
+    since: Instant,
+    workers: &[usize],
+) -> BTreeMap<PartitionId, (Instant, Token)> {
+    let mut first: BTreeMap<PartitionId, (Instant, Token)> = BTreeMap::new();
+    for call in calls.iter().filter(|call| call.asked >= since && workers.contains(&call.worker)) {
+        for (id, token) in &call.granted {
+            let earliest = first.entry(partition_of_task(id, partitions)).or_insert((call.told, *token));
+            if call.told < earliest.0 {
+                *earliest = (call.told, *token);
+            }
+        }
+    }
+    first
+}
+
+/// Enqueues until it is stopped. An attempt whose outcome is not known is repeated under the same id until it is.
+async fn produce(
+    workers: Arc<Workers>,
+    producing: Arc<AtomicBool>,
+    client: Client,
+    node: usize,
+    sloppy_every: Option<usize>,
+) {
+    let mut round = 0;
+    while producing.load(Ordering::Relaxed) {
+        let is_sloppy = sloppy_every.is_some_and(|every| round % every == every - 1);
+        let acks = if is_sloppy { Acks::One } else { Acks::Quorum };
+        let mut calls = JoinSet::new();
+        for number in 0..PRODUCED {
+            let payload = format!("node {node}, task {}", round * PRODUCED + number).into_bytes();
+            workers.ledger.attempted(&payload);
+            let (workers, client) = (Arc::clone(&workers), client.clone());
+            calls.spawn(async move { enqueue(&workers.ledger, &client, payload, acks).await });
+        }
+        joined(&mut calls).await;
+        moment().await;
+        round += 1;
+    }
+}
+
+async fn enqueue(ledger: &Ledger, client: &Client, payload: Vec<u8>, acks: Acks) {
+    let mut id: Option<TaskId> = None;
+    loop {
+        let draft = Draft::new(queue(), payload.clone());
+        let error = match client.enqueue_with(id.into_iter().fold(draft, Draft::id), acks).await {
+            Ok(acked) => return ledger.acknowledged(&payload, acked.id),
+            Err(error) => error,
+        };
+        match error.code {
+            ErrorCode::Unknown => ledger.unknown(),
+            // The session has never sent it.
+            ErrorCode::Unavailable if id.is_none() => return ledger.refused(&payload),
+            ErrorCode::Unavailable => {}
+            _ => panic!("nothing but the network is bad: {error:?}"),
+        }
+        id = id.or(error.id);
+        moment().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use norn_client::wire::ids::TAG_BITS;
+
+    /// A grant of a task of this partition, told a second after it was asked for.
+    fn call(worker: usize, asked: Instant, partition: u32, epoch: u64) -> ClaimCall {
+        let tag = partition * ((1 << TAG_BITS) / PARTITIONS);
+        let granted = vec![(TaskId::new(1, 0, 0, tag), Token { epoch, number: 1 })];
+        ClaimCall { worker, asked, told: asked + Duration::from_secs(1), granted }
+    }
+
+    #[test]
+    fn the_first_grant_of_each_partition_is_found() {
+        let now = Instant::now();
+        let later = |seconds: u64| now + Duration::from_secs(seconds);
+        let calls = [
+            call(0, later(1), 3, 1),
+            call(0, later(4), 3, 3),
+            call(1, later(3), 3, 2),
+            call(2, later(2), 3, 9),
+            call(0, later(2), 7, 1),
+        ];
+        let first = first_grants(&calls, PARTITIONS, later(2), &[0, 1]);
+        let found: Vec<_> =
+            first.into_iter().map(|(partition, (told, token))| (partition, told, token.epoch)).collect();
+        assert_eq!(found, [(PartitionId(3), later(4), 2), (PartitionId(7), later(3), 1)]);
+        assert_eq!(calls_since(&calls, later(2), 0).len(), 2);
+    }
+
+    #[test]
+    fn the_longest_silence_is_found() {
+        let now = Instant::now();
+        let later = |seconds: u64| now + Duration::from_secs(seconds);
+        let nothing = ClaimCall { granted: Vec::new(), ..call(0, later(5), 1, 1) };
+        // Each is told a second after it was asked.
+        let calls = [call(0, later(6), 1, 1), nothing, call(1, later(1), 1, 1), call(0, later(20), 1, 1)];
+        assert_eq!(longest_silence(&calls, now, later(10)), Duration::from_secs(5));
+        assert_eq!(longest_silence(&calls, later(8), later(10)), Duration::from_secs(2));
+    }
+
+    #[test]
+    fn a_grant_without_a_majority_is_found() {
+        let now = Instant::now();
+        let nothing = ClaimCall { worker: 0, asked: now, told: now, granted: Vec::new() };
+        assert_eq!(granted(&[nothing.clone(), nothing.clone()]), None);
+        assert!(granted(&[nothing, call(0, now, 1, 1)]).is_some());
+    }
+
+    #[test]
+    fn leaders_that_were_not_replaced_are_found() {
+        let now = Instant::now();
+        let grants = first_grants(&[call(0, now, 1, 5), call(0, now, 2, 5)], PARTITIONS, now, &[0]);
+        let epochs = [(1, 4), (2, 5), (3, 1)].map(|(partition, epoch)| (PartitionId(partition), epoch));
+        assert_eq!(not_succeeded(epochs.into_iter(), &grants), [PartitionId(2), PartitionId(3)]);
+    }
+}

@@ -1,0 +1,173 @@
+//! Workers of all habits, over real sessions, who keep the books of what they were told.
+
+use crate::Ledger;
+use crate::wait::{eventually, moment, until_instant};
+use norn_client::client::{ClaimOptions, Claimed, Client, CompleteOptions};
+use norn_client::wire::{Acks, QueueName, State, TaskId, Token};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// How they work.
+#[derive(Debug, Clone)]
+pub struct Habits {
+    /// Queues that they take from.
+    pub queues: Vec<QueueName>,
+    /// Length of a lease.
+    pub lease: Duration,
+    /// How long a claim waits for work.
+    pub wait: Duration,
+    /// Tasks that a worker takes at once.
+    pub claim_max: u32,
+    /// How long a claim may take besides waiting.
+    pub timeout: Duration,
+}
+
+/// What a worker asked for, and what it got.
+#[derive(Debug, Clone)]
+pub struct ClaimCall {
+    /// Who.
+    pub worker: usize,
+    /// When it began to ask.
+    pub asked: Instant,
+    /// When it had the answer.
+    pub told: Instant,
+    /// The claims. None where there was no work, or nobody who could give it.
+    pub granted: Vec<(TaskId, Token)>,
+}
+
+/// What workers share.
+#[derive(Debug)]
+pub struct Workers {
+    /// The books.
+    pub ledger: Ledger,
+    habits: Habits,
+    working: AtomicBool,
+    calm: AtomicBool,
+    calls: Mutex<Vec<ClaimCall>>,
+}
+
+impl Workers {
+    /// Nobody works yet.
+    pub fn new(habits: Habits) -> Arc<Workers> {
+        let (ledger, working, calm) = (Ledger::default(), AtomicBool::new(true), AtomicBool::new(false));
+        Arc::new(Workers { ledger, habits, working, calm, calls: Mutex::new(Vec::new()) })
+    }
+
+    /// Lets all workers complete from now on what they take, so that the queues are drained soon.
+    pub fn calm(&self) {
+        self.calm.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets all workers end after what they are doing.
+    pub fn stop(&self) {
+        self.working.store(false, Ordering::Relaxed);
+    }
+
+    /// All calls that have been answered.
+    pub fn calls(&self) -> MutexGuard<'_, Vec<ClaimCall>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Claims, works and completes until it is stopped. Some tasks are dropped as by a worker that dies, some are given
+    /// back, some are held almost to the end of the lease.
+    pub async fn work(self: Arc<Self>, client: Client, worker: usize) {
+        let mut turn = worker;
+        // They hold up no other claim: how long claims take is measured.
+        let mut late = JoinSet::new();
+        while self.working.load(Ordering::Relaxed) {
+            let Some(claims) = self.claim(&client, worker).await else {
+                moment().await;
+                continue;
+            };
+            turn += 1;
+            match turn % 16 {
+                _ if self.calm.load(Ordering::Relaxed) => self.finish(&client, claims).await,
+                0 => {
+                    // The worker dies: nobody hears of these claims any more.
+                    let (_, kept) = split(claims, 3);
+                    self.finish(&client, kept).await;
+                }
+                5 => {
+                    let (returned, kept) = split(claims, 3);
+                    for claimed in returned {
+                        let (id, token) = (claimed.granted.id, claimed.granted.token);
+                        self.ledger.stopped(id, token);
+                        let _ = client.release(id, token).await;
+                    }
+                    self.finish(&client, kept).await;
+                }
+                10 => {
+                    let (held, kept) = split(claims, 1);
+                    late.spawn(Arc::clone(&self).finish_late(client.clone(), held));
+                    self.finish(&client, kept).await;
+                }
+                _ => self.finish(&client, claims).await,
+            }
+        }
+        while let Some(ended) = late.join_next().await {
+            ended.expect("workers do not panic");
+        }
+    }
+
+    async fn finish_late(self: Arc<Self>, client: Client, claims: Vec<Claimed>) {
+        if let Some(claimed) = claims.first() {
+            until_instant(claimed.expires - self.habits.lease / 20).await;
+        }
+        self.finish(&client, claims).await;
+    }
+
+    async fn claim(&self, client: &Client, worker: usize) -> Option<Vec<Claimed>> {
+        let Habits { queues, lease, wait, claim_max, timeout } = self.habits.clone();
+        let options = ClaimOptions::new(queues).lease(lease).max(claim_max).wait(wait).timeout(timeout);
+        let asked = Instant::now();
+        let answer = client.claim(options.worker(format!("worker {worker}"))).await;
+        let told = Instant::now();
+        let claims = answer.as_ref().map_or(&[][..], |claims| &claims.tasks);
+        claims.iter().for_each(|claimed| self.ledger.delivered(asked, claimed));
+        let granted = claims.iter().map(|claimed| (claimed.granted.id, claimed.granted.token)).collect();
+        self.calls().push(ClaimCall { worker, asked, told, granted });
+        answer.ok().map(|claims| claims.tasks)
+    }
+
+    /// Completes claims. One whose outcome is not known is left to the cluster: it is done, or is claimed again.
+    async fn finish(&self, client: &Client, claims: Vec<Claimed>) {
+        if claims.is_empty() {
+            return;
+        }
+        let mut options = Vec::new();
+        for claimed in &claims {
+            let (id, token) = (claimed.granted.id, claimed.granted.token);
+            let result = format!("by {token}");
+            self.ledger.completing(id, token, result.as_bytes());
+            options.push(CompleteOptions::new(id, token).result(result));
+        }
+        let results = client.complete_many(options, Acks::Quorum).await;
+        assert_eq!(results.len(), claims.len(), "one result for each");
+        for (claimed, result) in claims.iter().zip(results) {
+            if result.is_ok() {
+                self.ledger.completed(claimed.granted.id, claimed.granted.token);
+            }
+        }
+    }
+}
+
+/// The first `count` of some claims, and the rest.
+fn split(mut claims: Vec<Claimed>, count: usize) -> (Vec<Claimed>, Vec<Claimed>) {
+    let rest = claims.split_off(count.min(claims.len()));
+    (claims, rest)
+}
+
+/// Waits until nothing is left to claim and nothing is held.
+pub async fn drained(client: &Client, patience: Duration) {
+    let open = || async {
+        for state in [State::Ready, State::Claimed, State::Waiting] {
+            if client.count(None, Some(state)).await.ok()? != 0 {
+                return None;
+            }
+        }
+        Some(())
+    };
+    eventually("the queues are empty", patience, open).await;
+}

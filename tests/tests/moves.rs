@@ -1,0 +1,296 @@
+//! Clusters that grow, shrink and lose nodes while they work, as an operator has them changed.
+//!
+//! The requirement for each: the verb ends with the cluster that was asked for; claims go on meanwhile, in all partitions;
+//! nothing that was acknowledged is lost, nothing was held twice, and tokens grew. The longest time in which nobody was granted
+//! anything is printed for each step.
+
+use norn_tests::cli::Cli;
+use norn_tests::wait::{PATIENCE, eventually_or};
+use norn_tests::{Answer, Cluster, ClusterOptions, Trial};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// Partitions.
+const PARTITIONS: u32 = 16;
+/// A cluster that grants nobody anything for so long does not go on while it changes. It takes a tenth of that on a machine
+/// with nothing else to do.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+
+fn options(nodes: usize) -> ClusterOptions {
+    ClusterOptions { nodes, partitions: PARTITIONS, replicas: Some(3), ..Default::default() }
+}
+
+/// Replicas in the whole cluster, with so many of each partition.
+fn replicas(each: u64) -> u64 {
+    u64::from(PARTITIONS) * each
+}
+
+/// Runs a verb to its end while others work.
+async fn run(cli: Cli, words: &[&str]) -> Answer {
+    let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+    let verb = move || cli.json(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    tokio::task::spawn_blocking(verb).await.expect("it ends")
+}
+
+/// The cluster as `cluster status` shows it, if its root has a leader that the node knows.
+async fn try_status(cli: &Cli) -> Result<Value, String> {
+    let answer = run(cli.clone(), &["cluster", "status"]).await;
+    if answer.code == Some(0) { Ok(answer.object()) } else { Err(answer.stdout) }
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+fn members(status: &Value) -> &[Value] {
+    status["members"].as_array().expect("there are members")
+}
+
+/// A member that is not gone.
+fn member<'a>(status: &'a Value, name: &str) -> Option<&'a Value> {
+    members(status).iter().find(|member| member["name"] == name && member["state"] != "gone")
+}
+
+/// What a member has to do with partitions: it holds, comes to hold, and leaves.
+fn load(status: &Value, name: &str) -> [u64; 3] {
+    let member = member(status, name).unwrap_or_else(|| panic!("{name} is no member: {status}"));
+    ["holds", "comes", "goes"].map(|what| number(&member[what]))
+}
+
+/// Waits until each member, asked alone, sees the cluster at rest, with so many replicas in all and none at some members.
+async fn at_rest(trial: &mut Trial, held: u64, without: &[&str]) {
+    let members_of_cluster = trial.cluster().members();
+    for index in members_of_cluster.iter().copied() {
+        let cli = trial.cluster().cli_at(index);
+        let what = format!("node {index} sees {held} replicas and none at {without:?}");
+        let look = || async {
+            let status = try_status(&cli).await?;
+            let holds: u64 = members(&status).iter().map(|member| number(&member["holds"])).sum();
+            let layout = &status["layout"];
+            let open = ["open", "unknown", "moving", "leaving"].iter().map(|what| number(&layout[*what])).sum::<u64>();
+            // Whoever answers last may not have heard of a leader yet that has taken over.
+            let led = number(&status["partitions"]["led"]) == u64::from(PARTITIONS);
+            let empty = without.iter().all(|name| load(&status, name) == [0; 3]);
+            let whole = members(&status).len() == members_of_cluster.len();
+            if whole && open == 0 && layout["stale"] == false && led && empty && holds == held {
+                Ok(())
+            } else {
+                Err(format!("{layout} {}", status["members"]))
+            }
+        };
+        eventually_or(&what, PATIENCE, look).await;
+    }
+}
+
+/// Asserts that claims went on since then, in all partitions in the end, and tells the longest time without.
+async fn went_on(trial: &Trial, what: &str, since: Instant) {
+    let ended = Instant::now();
+    let silence = trial.longest_silence(since, ended);
+    let took = ended - since;
+    eprintln!("{what}: {:.2} s, longest without a grant {:.3} s", took.as_secs_f64(), silence.as_secs_f64());
+    assert!(silence < SILENCE_MAX, "{what}: nobody was granted anything for {silence:?}");
+    trial.works(what, ended, &trial.everybody()).await;
+}
+
+/// Runs a verb under load, which must succeed.
+async fn step(trial: &Trial, words: &[&str]) -> Value {
+    let since = Instant::now();
+    let change = run(trial.cli(), words).await.done().object();
+    assert_eq!((&change["state"], &change["open"]), (&"done".into(), &0.into()), "{change}");
+    went_on(trial, &words.join(" "), since).await;
+    change
+}
+
+/// Makes a blank node a member under load.
+async fn add(trial: &mut Trial) -> usize {
+    let index = trial.cluster().start_blank();
+    let address = trial.cluster().address(index).to_owned();
+    let change = step(trial, &["cluster", "add", &address]).await;
+    assert_eq!(change["already"], false);
+    trial.cluster().enter(index);
+    index
+}
+
+/// Waits until so many nodes are alive, as the nodes see it.
+async fn alive(cli: &Cli, count: usize) {
+    let seen = || async {
+        let nodes = run(cli.clone(), &["nodes"]).await.lines();
+        let alive = nodes.iter().filter(|node| node["alive"] == true).count();
+        if alive == count { Ok(()) } else { Err(format!("{alive} are alive")) }
+    };
+    eventually_or(&format!("{count} nodes are alive"), PATIENCE, seen).await;
+}
+
+/// Two of five nodes are emptied, one after the other; the second time nothing comes back to the first. They stay after all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_nodes_are_drained_under_load() {
+    let mut trial = Trial::start_with("drain", options(5)).await;
+    let would_be = run(trial.cli(), &["cluster", "drain", "n5", "--dry-run"]).await.done().object();
+    assert_eq!((&would_be["state"], load(&would_be, "n5")[1]), (&"planned".into(), 0), "{would_be}");
+    assert!(load(&would_be, "n5")[2] > 0, "it would hand over what it holds: {would_be}");
+    step(&trial, &["cluster", "drain", "n5"]).await;
+    at_rest(&mut trial, replicas(3), &["n5"]).await;
+    step(&trial, &["cluster", "drain", "n4"]).await;
+    at_rest(&mut trial, replicas(3), &["n4", "n5"]).await;
+    assert_eq!(step(&trial, &["cluster", "drain", "n4"]).await["already"], true, "nothing is left to do");
+    for name in ["n4", "n5"] {
+        step(&trial, &["cluster", "undrain", name]).await;
+    }
+    at_rest(&mut trial, replicas(3), &[]).await;
+    let status = try_status(&trial.cli()).await.expect("the root has a leader");
+    assert!(["n4", "n5"].iter().all(|name| load(&status, name)[0] > 0), "they hold their share again: {status}");
+    trial.end().await;
+}
+
+/// Three nodes, then five, then three again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_grows_and_shrinks_under_load() {
+    let mut trial = Trial::start_with("grow", options(3)).await;
+    let added = [add(&mut trial).await, add(&mut trial).await];
+    at_rest(&mut trial, replicas(3), &[]).await;
+    let status = try_status(&trial.cli()).await.expect("the root has a leader");
+    assert!(["n4", "n5"].iter().all(|name| load(&status, name)[0] > 0), "they hold their share: {status}");
+    let address = trial.cluster().address(added[0]).to_owned();
+    assert_eq!(step(&trial, &["cluster", "add", &address]).await["already"], true, "it may be repeated");
+    for (name, index) in [("n4", added[0]), ("n5", added[1])] {
+        step(&trial, &["cluster", "drain", name]).await;
+        at_rest(&mut trial, replicas(3), &[name]).await;
+        // The root may have to move away from it first.
+        let removed = || async {
+            let answer = run(trial.cli(), &["cluster", "remove", name]).await;
+            if answer.code == Some(0) { Ok(()) } else { Err(answer.stdout) }
+        };
+        eventually_or("a member that holds nothing can be removed", PATIENCE, removed).await;
+        trial.cluster().leave(index);
+        at_rest(&mut trial, replicas(3), &[]).await;
+    }
+    trial.end().await;
+}
+
+/// Every node holds every partition, and then three do again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_grow_and_shrink_under_load() {
+    let mut trial = Trial::start_with("replicas", options(5)).await;
+    step(&trial, &["cluster", "set", "replicas", "5"]).await;
+    at_rest(&mut trial, replicas(5), &[]).await;
+    step(&trial, &["cluster", "set", "replicas", "3"]).await;
+    at_rest(&mut trial, replicas(3), &[]).await;
+    // A partition that two of its nodes have only just left, and come back to.
+    step(&trial, &["cluster", "move", "7", "n5,n1,n2"]).await;
+    at_rest(&mut trial, replicas(3), &[]).await;
+    trial.end().await;
+}
+
+/// The disk of a node is lost. Another one of its name, at its address, takes its place; what only a majority had is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_disk_is_lost_is_replaced() {
+    let mut trial = Trial::start_strict("replace", options(4)).await;
+    let cli = trial.cluster().cli_at(0);
+    let before = try_status(&cli).await.expect("the root has a leader");
+    let lost = member(&before, "n4").expect("it is a member")["node"].as_str().expect("an id").to_owned();
+    trial.cluster().start_anew(3);
+    alive(&cli, 3).await;
+    let address = trial.cluster().address(3).to_owned();
+    let replace = ["cluster", "replace", "n4", &address];
+    let since = Instant::now();
+    let change = run(cli.clone(), &replace).await.done().object();
+    assert_eq!((&change["state"], &change["already"]), (&"done".into(), &false.into()), "{change}");
+    went_on(&trial, "replace", since).await;
+    at_rest(&mut trial, replicas(3), &[]).await;
+    let after = try_status(&cli).await.expect("the root has a leader");
+    let found = member(&after, "n4").expect("it is a member");
+    assert!(found["node"] != *lost && number(&found["holds"]) > 0, "another one holds its share: {after}");
+    assert_eq!(step(&trial, &replace).await["already"], true, "it may be repeated");
+    trial.end().await;
+}
+
+/// The node that is drained is killed before it has handed over everything, and started again once all others miss it: the
+/// drain ends all the same. The same with a node that takes something in, and with whoever leads the root.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_ends_though_nodes_are_killed() {
+    // What hangs on the node that is killed is given up soon, and begun anew.
+    let settings = vec!["revert_after_ms=5000".to_owned()];
+    let mut trial = Trial::start_with("killed", ClusterOptions { settings, ..options(5) }).await;
+    step(&trial, &["cluster", "set", "moves", "2"]).await;
+    for (drained, killed) in [("n5", Some(4)), ("n4", Some(0)), ("n3", None)] {
+        if drained == "n3" {
+            step(&trial, &["cluster", "undrain", "n5"]).await;
+        }
+        let (since, cli) = (Instant::now(), trial.cli());
+        let status = try_status(&cli).await.expect("the root has a leader");
+        let leader = members(&status).iter().position(|member| member["node"] == status["root"]["leader"]);
+        // Members are numbered as their nodes' places are drawn, so names tell them apart.
+        let leader = leader.and_then(|place| members(&status)[place]["name"].as_str()).expect("it is a member");
+        let killed = killed.unwrap_or_else(|| node_called(&mut trial, leader));
+        let held = load(&status, drained)[0];
+        let draining = cli.clone();
+        let draining = tokio::spawn(async move { run(draining, &["cluster", "drain", drained]).await });
+        let begun = || async {
+            let holds = load(&try_status(&cli).await?, drained)[0];
+            if holds < held { Ok(()) } else { Err(format!("it holds {holds}")) }
+        };
+        eventually_or("something has left the node", PATIENCE, begun).await;
+        trial.cluster().kill(killed);
+        alive(&cli, 4).await;
+        trial.cluster().restart(killed);
+        trial.cluster().wait_ready(killed);
+        draining.await.expect("it ends").done();
+        went_on(&trial, &format!("drain {drained}, node {killed} killed"), since).await;
+        at_rest(&mut trial, replicas(3), &[drained]).await;
+    }
+    trial.end().await;
+}
+
+fn node_called(trial: &mut Trial, name: &str) -> usize {
+    let nodes = trial.cluster().members();
+    nodes.into_iter().find(|index| trial.cluster().name(*index) == name).expect("it is a node of the cluster")
+}
+
+/// Mistakes are refused with a reason and with what to do, and change nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mistakes_are_refused() {
+    let mut cluster = Cluster::start_with(ClusterOptions { nodes: 3, partitions: 8, ..Default::default() });
+    let cli = cluster.cli();
+    let before = run(cli.clone(), &["ring"]).await.done().stdout.clone();
+    let refused = async |words: &str, code: i32, reason: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        let message = run(cli.clone(), &words).await.refusal(code)["message"].to_string();
+        assert!(message.contains(reason), "{words:?}: {message}");
+    };
+    refused("cluster move 8 n1", 1, "numbered from 0 to 7").await;
+    refused("cluster move 0 n9", 1, "its members are n").await;
+    refused("cluster move 0 n1 n1", 1, "named twice").await;
+    refused("cluster move first n1", 2, "invalid").await;
+    refused("cluster drain n9", 1, "its members are n").await;
+    refused("cluster drain n1", 1, "want fewer replicas").await;
+    refused("cluster drain n1 --dry-run", 1, "want fewer replicas").await;
+    refused("cluster remove n1", 1, "drain it").await;
+    refused("cluster set replicas 4", 1, "add members first").await;
+    refused("cluster set replicas 8", 1, "1 to 7").await;
+    refused("cluster set weight n1 0", 1, "a weight is 1 to").await;
+    refused("cluster set moves 0", 1, "1 to").await;
+    refused("cluster set heal-after 1s", 1, "60000 to").await;
+    refused("cluster set heal-after soon", 2, "duration").await;
+    refused("cluster add nowhere", 2, "HOST:PORT").await;
+    // A member of this cluster under another name, a node of another cluster, and one whose name is taken.
+    let others = Cluster::start_with(ClusterOptions { nodes: 1, partitions: 8, ..Default::default() });
+    let address = others.address(0);
+    refused(&format!("cluster add {address}"), 1, "certificate").await;
+    let [first, second] = [cluster.start_blank(), cluster.start_blank()];
+    cluster.init(&[first], &["--partitions", "8"]).done();
+    let address = cluster.address(first).to_owned();
+    refused(&format!("cluster add {address}"), 1, "belongs to another cluster").await;
+    refused(&format!("cluster replace n1 {address}"), 1, "belongs to another cluster").await;
+    assert_eq!(run(cli.clone(), &["ring"]).await.done().stdout, before, "nothing was changed");
+    // Nobody is there yet, and then somebody is.
+    let address = cluster.address(second).to_owned();
+    let would_be = run(cli.clone(), &["cluster", "add", &address, "--dry-run"]).await.done().object();
+    assert_eq!(would_be["members"].as_array().map(Vec::len), Some(4), "{would_be}");
+    let members = run(cli.clone(), &["cluster", "status"]).await.done().object()["members"].clone();
+    assert_eq!(members.as_array().map(Vec::len), Some(3), "a dry run adds nobody");
+    cluster.kill(2);
+    alive(&cli, 2).await;
+    // It holds partition 0 already, so it need not be alive to go on doing so.
+    run(cli.clone(), &["cluster", "move", "0", "n1,n2"]).await.done();
+    refused("cluster move 0 n3,n1", 1, "n3 is down").await;
+}

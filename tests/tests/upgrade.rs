@@ -1,0 +1,248 @@
+//! A cluster is upgraded node by node while clients work.
+//!
+//! The requirement: three `norn start` processes of the old kind, 8 producers and 10 workers at all of them the whole time.
+//! One node after the other is stopped with SIGTERM and started again as one of the new kind, on the log that it has. Between
+//! any two steps the cluster is mixed, and works; clients of both kinds are served by nodes of both. In the end every
+//! acknowledged task is completed, none was held twice, none lost.
+//!
+//! Old nodes are of this build, held at the oldest protocol version, unless `NORN_OLD_BINARY` names the program of a release;
+//! `tests/upgrade.sh` has both built and does that.
+
+use norn_client::client::{ClaimOptions, Client, CompleteOptions};
+use norn_client::session::Draft;
+use norn_client::wire::{Acks, QueueName, Versions};
+use norn_tests::cluster::all_tasks;
+use norn_tests::wait::{PATIENCE, eventually, eventually_or, moment};
+use norn_tests::workers::drained;
+use norn_tests::{Cluster, ClusterOptions, Habits, Ledger, Workers};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// Names the program of a release.
+const OLD_VARIABLE: &str = "NORN_OLD_BINARY";
+const NODES: usize = 3;
+/// Clients that enqueue.
+const PRODUCERS: usize = 8;
+/// Clients that work.
+const WORKERS: usize = 10;
+/// Tasks in one call of a producer.
+const BATCH: usize = 4;
+/// Tasks that must be enqueued, and completed, in each state of the cluster.
+const TASKS_PER_STAGE: usize = 200;
+/// Short, so that some leases run out.
+const LEASE: Duration = Duration::from_secs(3);
+/// A call is repeated by the client for so long before its outcome counts as unknown.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// For everything that has to get done under load.
+const LOADED_PATIENCE: Duration = Duration::from_secs(120);
+
+fn queues() -> Vec<QueueName> {
+    ["mail", "images"].map(|name| QueueName::new(name).expect("a name")).to_vec()
+}
+
+/// How nodes of the old kind are started: a program of their own, or settings.
+fn old() -> (Option<PathBuf>, Vec<String>) {
+    match std::env::var_os(OLD_VARIABLE) {
+        Some(program) => (Some(program.into()), Vec::new()),
+        None => (None, vec![format!("protocol_version_max={}", Versions::SPOKEN.oldest)]),
+    }
+}
+
+/// Enqueues until it is stopped. What was not acknowledged is enqueued again until it is.
+async fn produce(workers: Arc<Workers>, producing: Arc<AtomicBool>, client: Client, producer: usize) {
+    let ledger = &workers.ledger;
+    for batch in 0.. {
+        if !producing.load(Ordering::Relaxed) {
+            break;
+        }
+        let mut open: Vec<Vec<u8>> =
+            (0..BATCH).map(|task| format!("producer {producer}, task {}", batch * BATCH + task).into()).collect();
+        open.iter().for_each(|payload| ledger.attempted(payload));
+        while !open.is_empty() {
+            let queue = &queues()[batch % 2];
+            let drafts = open.iter().map(|payload| Draft::new(queue.clone(), payload.clone())).collect();
+            let results = client.enqueue_many(drafts, Acks::Quorum).await;
+            assert_eq!(results.len(), open.len(), "one result for each");
+            open = open
+                .into_iter()
+                .zip(results)
+                .filter_map(|(payload, result)| note(ledger, payload, result.ok()))
+                .collect();
+        }
+        moment().await;
+    }
+}
+
+/// Keeps the books of one enqueued task; gives back what was not acknowledged.
+fn note(ledger: &Ledger, payload: Vec<u8>, acked: Option<norn_client::wire::Acked>) -> Option<Vec<u8>> {
+    match acked {
+        Some(acked) => {
+            ledger.acknowledged(&payload, acked.id);
+            None
+        }
+        None => {
+            ledger.unknown();
+            Some(payload)
+        }
+    }
+}
+
+/// A cluster with clients that never rest.
+struct Upgrade {
+    cluster: Cluster,
+    workers: Arc<Workers>,
+    producing: Arc<AtomicBool>,
+    producers: JoinSet<()>,
+    working: JoinSet<()>,
+    started: Instant,
+    probes: u64,
+}
+
+impl Upgrade {
+    async fn start() -> Upgrade {
+        let (program, settings) = old();
+        let cluster = Cluster::start_with(ClusterOptions { nodes: NODES, program, settings, ..Default::default() });
+        let wait = Duration::from_secs(1);
+        let habits = Habits { queues: queues(), lease: LEASE, wait, claim_max: 10, timeout: CALL_TIMEOUT };
+        let mut upgrade = Upgrade {
+            cluster,
+            workers: Workers::new(habits),
+            producing: Arc::new(AtomicBool::new(true)),
+            producers: JoinSet::new(),
+            working: JoinSet::new(),
+            started: Instant::now(),
+            probes: 0,
+        };
+        for producer in 0..PRODUCERS {
+            let (client, producing) = (upgrade.client().await, Arc::clone(&upgrade.producing));
+            upgrade.producers.spawn(produce(Arc::clone(&upgrade.workers), producing, client, producer));
+        }
+        for worker in 0..WORKERS {
+            let client = upgrade.client().await;
+            upgrade.working.spawn(Arc::clone(&upgrade.workers).work(client, worker));
+        }
+        upgrade
+    }
+
+    async fn client(&self) -> Client {
+        self.cluster.client_of(self.cluster.addresses(), CALL_TIMEOUT).await
+    }
+
+    /// Waits until tasks were enqueued and completed in the state that the cluster has now, and clients of both kinds have
+    /// been served by each node.
+    async fn works(&mut self, what: &str) {
+        let ledger = &self.workers.ledger;
+        let (acknowledged, completed) = (ledger.acknowledged_count(), ledger.completed_count());
+        eprintln!("{:6.1?}: {acknowledged} acknowledged, {completed} completed; {what}", self.started.elapsed());
+        let busy = || async {
+            let enough = ledger.acknowledged_count() >= acknowledged + TASKS_PER_STAGE
+                && ledger.completed_count() >= completed + TASKS_PER_STAGE;
+            enough.then_some(())
+        };
+        eventually("tasks are enqueued and completed", LOADED_PATIENCE, busy).await;
+        for node in 0..NODES {
+            for program in [old().0, None] {
+                let cli = self.cluster.cli_at(node).of_program(program);
+                self.probes += 1;
+                cli.json(&["enqueue", "probes", &format!("probe {}", self.probes)]).done();
+            }
+        }
+    }
+
+    /// Stops a node as an operator does and starts it again with another program and other settings.
+    async fn exchange(&mut self, index: usize, (program, settings): (Option<PathBuf>, Vec<String>)) {
+        assert!(self.cluster.terminate(index).success(), "it hands over and ends");
+        self.cluster.replace(index, program, settings);
+        self.cluster.restart(index);
+        self.cluster.wait_ready(index);
+        let everybody: Vec<usize> = (0..NODES).collect();
+        self.cluster.wait_led(&everybody, &everybody).await;
+    }
+
+    /// Waits until a node shows these versions, in the order of the nodes.
+    async fn shows(&self, asked: usize, versions: [u8; NODES]) {
+        let client = self.cluster.client_of(vec![self.cluster.address(asked).to_owned()], CALL_TIMEOUT).await;
+        let look = || async {
+            let nodes = client.nodes().await.map_err(|error| error.to_string())?;
+            let of =
+                |index| nodes.iter().find(|node| node.name == self.cluster.name(index)).and_then(|node| node.version);
+            let shown: Vec<Option<u8>> = (0..NODES).map(of).collect();
+            if shown == versions.map(Some) { Ok(()) } else { Err(format!("{shown:?}")) }
+        };
+        eventually_or(&format!("node {asked} shows versions {versions:?}"), PATIENCE, look).await;
+        client.close().await;
+    }
+
+    /// Drains the queues and judges what the clients were told.
+    async fn end(mut self) {
+        self.producing.store(false, Ordering::Relaxed);
+        joined(&mut self.producers).await;
+        self.workers.calm();
+        let probes = self.cluster.cli().json(&["count", "probes"]).done().object()["count"].as_u64();
+        assert_eq!(probes, Some(self.probes), "what clients of both kinds wrote is there");
+        let client = self.client().await;
+        self.work_off_probes(&client).await;
+        drained(&client, LOADED_PATIENCE).await;
+        self.workers.stop();
+        joined(&mut self.working).await;
+        self.cluster.wait_agreed().await;
+        let tasks: Vec<_> =
+            all_tasks(&client).await.into_iter().filter(|task| queues().contains(&task.spec.queue)).collect();
+        let sums = self.workers.ledger.judge(&tasks);
+        eprintln!("{:6.1?}: {sums}", self.started.elapsed());
+        assert!(sums.violations.is_empty(), "{sums}");
+        assert_eq!(
+            (sums.lost, sums.acknowledged),
+            (0, sums.attempted),
+            "producers go on until it is acknowledged: {sums}"
+        );
+    }
+
+    /// Claims and completes what the verbs enqueued.
+    async fn work_off_probes(&self, client: &Client) {
+        let probes = || QueueName::new("probes").expect("a name");
+        let mut done = 0;
+        while done < self.probes {
+            let options = ClaimOptions::new([probes()]).max(100).wait(Duration::from_secs(1)).timeout(CALL_TIMEOUT);
+            let claimed = client.claim(options).await.expect("the cluster is whole again").tasks;
+            let options = claimed.iter().map(|claimed| CompleteOptions::new(claimed.granted.id, claimed.granted.token));
+            let results = client.complete_many(options.collect(), Acks::Quorum).await;
+            done += results.into_iter().filter(Result::is_ok).count() as u64;
+        }
+    }
+}
+
+async fn joined(tasks: &mut JoinSet<()>) {
+    while let Some(ended) = tasks.join_next().await {
+        ended.expect("clients do not panic");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_is_upgraded_node_by_node_under_load() {
+    let Versions { oldest, newest } = Versions::SPOKEN;
+    let mut upgrade = Upgrade::start().await;
+    upgrade.works("all nodes are old").await;
+    let mut versions = [oldest; NODES];
+    for index in 0..NODES {
+        upgrade.exchange(index, (None, Vec::new())).await;
+        versions[index] = newest;
+        for asked in 0..=index {
+            upgrade.shows(asked, versions).await;
+        }
+        upgrade.works("one more node is new").await;
+    }
+    // As long as nothing but the version is new, the way back is open.
+    let held = vec![format!("protocol_version_max={oldest}")];
+    upgrade.exchange(1, (None, held)).await;
+    upgrade.shows(0, [newest, oldest, newest]).await;
+    upgrade.shows(1, [oldest; NODES]).await;
+    upgrade.works("one node is held at the old version").await;
+    upgrade.exchange(1, (None, Vec::new())).await;
+    upgrade.shows(0, [newest; NODES]).await;
+    upgrade.works("all nodes are new").await;
+    upgrade.end().await;
+}
