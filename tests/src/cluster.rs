@@ -149,6 +149,15 @@ impl Cluster {
         index
     }
 
+    /// Starts one more node, which joins by itself; gives its index.
+    pub fn start_joining(&mut self, token: &str) -> usize {
+        let index = self.add_place();
+        self.nodes[index].settings.push(format!("join={token}"));
+        self.restart(index);
+        self.wait_ready(index);
+        index
+    }
+
     /// A node was made a member.
     pub fn enter(&mut self, index: usize) {
         self.nodes[index].outside = false;

@@ -11,6 +11,7 @@ pub(super) mod overview;
 mod rows;
 mod set;
 mod survey;
+mod token;
 
 #[cfg(test)]
 mod tests;
@@ -34,8 +35,12 @@ pub enum ClusterVerb {
     /// Makes a node that runs and waits a member
     ///
     /// The node was started with an empty data directory and a certificate of the cluster's authority. It gets its share of the
-    /// partitions. May be repeated if it was interrupted.
+    /// partitions. May be repeated if it was interrupted. A node that is started with `--join` needs no `add`.
     Add(AddArguments),
+    /// Prints a token with which a new machine joins: `norn start --join TOKEN`
+    ///
+    /// It names the cluster and some of its members. It is no secret: what admits a machine is its certificate.
+    Token,
     /// Moves everything off a member, so that it can be removed
     ///
     /// It serves clients all the while. Others take what it holds; there must be enough of them for every replica.
@@ -88,7 +93,7 @@ impl ClusterVerb {
     /// Whether it waits for what may last, so that `--timeout` bounds that and not each of its calls.
     pub fn waits(&self) -> bool {
         match self {
-            ClusterVerb::Status(_) => false,
+            ClusterVerb::Status(_) | ClusterVerb::Token => false,
             ClusterVerb::Set(verb) => verb.waits(),
             _ => true,
         }
@@ -97,6 +102,7 @@ impl ClusterVerb {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         match self {
             ClusterVerb::Add(arguments) => arguments.run(runner).await,
+            ClusterVerb::Token => token::run(runner).await,
             ClusterVerb::Drain(arguments) => drain(runner, arguments).await,
             ClusterVerb::Undrain(arguments) => undrain(runner, arguments).await,
             ClusterVerb::Remove(arguments) => remove(runner, arguments).await,
