@@ -163,6 +163,12 @@ impl Cluster {
         self.nodes[index].outside = false;
     }
 
+    /// A node that does not run never comes back, and nobody asks it any more.
+    pub fn give_up(&mut self, index: usize) {
+        assert!(self.nodes[index].running.is_none(), "it runs");
+        self.nodes[index].outside = true;
+    }
+
     /// A node was removed: it is stopped, and nobody asks it any more.
     pub fn leave(&mut self, index: usize) {
         self.nodes[index].outside = true;

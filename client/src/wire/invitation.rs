@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn the_text_says_it_all() {
         let addresses = vec!["alpha.example.com:7400".to_owned(), "[::1]:7401".to_owned()];
-        for cluster in [None, Some(ClusterId([7; 16]))] {
+        for cluster in [None, Some(ClusterId(7))] {
             let invitation = Invitation { cluster, addresses: addresses.clone() };
             assert_eq!(invitation.to_string().parse(), Ok(invitation));
         }

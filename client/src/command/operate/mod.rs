@@ -8,6 +8,7 @@ mod follow;
 mod join;
 mod moving;
 pub(super) mod overview;
+mod recover;
 mod rows;
 mod set;
 mod survey;
@@ -19,6 +20,7 @@ mod tests;
 pub use change::CourseArguments;
 pub use join::{AddArguments, NewcomerArguments, ReplaceArguments};
 pub use moving::MoveArguments;
+pub use recover::RecoverArguments;
 pub use set::SetVerb;
 
 use super::cluster::{Shown, StatusArguments};
@@ -66,6 +68,12 @@ pub enum ClusterVerb {
     /// Sets how the cluster should be; `cluster status` shows what is set
     #[command(subcommand)]
     Set(SetVerb),
+    /// Has partitions go on that have lost a majority of their members for good. LOSES DATA
+    ///
+    /// The last resort: start the lost nodes instead, if that is possible in any way. Whoever is left of a partition holds it alone
+    /// then, until the lost are taken out with `cluster remove`. Whatever only the lost had is lost, also if it was acknowledged.
+    /// Partitions with a majority are left alone; so are those of which a node that is said to be lost is heard.
+    Recover(RecoverArguments),
     /// Shows members, what each holds, what moves, and what is set
     Status(StatusArguments),
 }
@@ -109,6 +117,7 @@ impl ClusterVerb {
             ClusterVerb::Replace(arguments) => arguments.run(runner).await,
             ClusterVerb::Move(arguments) => arguments.run(runner).await,
             ClusterVerb::Rebalance(arguments) => rebalance(runner, arguments).await,
+            ClusterVerb::Recover(arguments) => arguments.run(runner).await,
             ClusterVerb::Set(verb) => verb.run(runner).await,
             ClusterVerb::Status(arguments) => arguments.run(runner, Shown::Layout).await,
         }
