@@ -371,6 +371,7 @@ impl Effective {
                 return Err(SettingsError::Missing(name));
             }
         }
+        let join = self.invitation()?;
         let data = PathBuf::from(self.text("data"));
         let asked = Some(self.text("name")).filter(|name| !name.is_empty());
         let (name, certificates) = find_node(Path::new(self.text("certs")), asked, &data)?;
@@ -382,7 +383,7 @@ impl Effective {
             listen: self.text("listen").to_owned(),
             advertise,
             zone: self.text("zone").to_owned(),
-            join: self.invitation()?,
+            join,
             core: self.core()?,
             archive: Some(self.text("archive")).filter(|file| !file.is_empty()).map(PathBuf::from),
             log: LogConfig {
