@@ -53,6 +53,8 @@ pub struct Trial {
     name: &'static str,
     cluster: Cluster,
     nodes: usize,
+    /// Producers, and as many workers.
+    pairs: usize,
     partitions: u32,
     proxied: bool,
     workers: Arc<Workers>,
@@ -81,15 +83,23 @@ impl Trial {
 
     /// A cluster of another kind that serves and works.
     pub async fn start_with(name: &'static str, options: ClusterOptions) -> Trial {
-        Trial::begin(name, options, Some(SLOPPY_EVERY)).await
+        let pairs = options.nodes;
+        Trial::begin(name, options, pairs, Some(SLOPPY_EVERY)).await
     }
 
     /// The same for a cluster that may lose a disk: nothing is acknowledged that is on one alone.
     pub async fn start_strict(name: &'static str, options: ClusterOptions) -> Trial {
-        Trial::begin(name, options, None).await
+        let pairs = options.nodes;
+        Trial::begin(name, options, pairs, None).await
     }
 
-    async fn begin(name: &'static str, options: ClusterOptions, sloppy_every: Option<usize>) -> Trial {
+    /// The same, with so many pairs of a producer and a worker, who know all founding nodes.
+    pub async fn start_crowded(name: &'static str, options: ClusterOptions, pairs: usize) -> Trial {
+        assert!(pairs > options.nodes, "a crowd is more than one pair at each node");
+        Trial::begin(name, options, pairs, None).await
+    }
+
+    async fn begin(name: &'static str, options: ClusterOptions, pairs: usize, sloppy_every: Option<usize>) -> Trial {
         let ClusterOptions { nodes, partitions, proxied, .. } = options;
         let cluster = Cluster::start_with(options);
         let everybody: Vec<usize> = (0..nodes).collect();
@@ -100,6 +110,7 @@ impl Trial {
             name,
             cluster,
             nodes,
+            pairs,
             partitions,
             proxied,
             workers: Workers::new(habits),
@@ -112,14 +123,14 @@ impl Trial {
         trial.identify().await;
         trial.led = trial.leaders(&led);
         let began = Instant::now();
-        for node in 0..nodes {
-            let (producer, worker) = (trial.client_at(node).await, trial.client_at(node).await);
+        for pair in 0..pairs {
+            let (producer, worker) = (trial.client_of_pair(pair).await, trial.client_of_pair(pair).await);
             let producing = Arc::clone(&trial.producing);
-            let produce = produce(Arc::clone(&trial.workers), producing, producer, node, sloppy_every);
+            let produce = produce(Arc::clone(&trial.workers), producing, producer, pair, sloppy_every);
             trial.producers.spawn(produce);
-            trial.working.spawn(Arc::clone(&trial.workers).work(worker, node));
+            trial.working.spawn(Arc::clone(&trial.workers).work(worker, pair));
         }
-        trial.works("all is well", began, &everybody).await;
+        trial.works("all is well", began, &trial.everybody()).await;
         trial
     }
 
@@ -129,6 +140,16 @@ impl Trial {
 
     async fn client_at(&self, node: usize) -> Client {
         self.cluster.client_of(vec![self.cluster.address(node).to_owned()], CALL_TIMEOUT).await
+    }
+
+    /// One of a pair for each node knows that node alone, one of a crowd knows all.
+    async fn client_of_pair(&self, pair: usize) -> Client {
+        if self.pairs == self.nodes {
+            return self.client_at(pair).await;
+        }
+        let mut addresses = self.cluster.addresses();
+        addresses.rotate_left(pair % self.nodes);
+        self.cluster.client_of(addresses, CALL_TIMEOUT).await
     }
 
     async fn identify(&mut self) {
@@ -160,9 +181,9 @@ impl Trial {
         longest_silence(&self.workers.calls(), from, to)
     }
 
-    /// Nodes of the cluster.
+    /// All workers; where they are no crowd, the nodes at which they are as well.
     pub fn everybody(&self) -> Vec<usize> {
-        (0..self.nodes).collect()
+        (0..self.pairs).collect()
     }
 
     /// The node that led most partitions before anything was wrong.

@@ -10,6 +10,8 @@ use norn_tests::{Answer, Cluster, ClusterOptions, Trial};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
+/// Clients of a cluster that many use.
+const CROWD: usize = 64;
 /// Partitions.
 const PARTITIONS: u32 = 16;
 /// A cluster that grants nobody anything for so long does not go on while it changes. It takes a tenth of that on a machine
@@ -151,10 +153,10 @@ async fn two_nodes_are_drained_under_load() {
     trial.end().await;
 }
 
-/// Three nodes, then five, then three again.
+/// Three nodes, then five, then three of which one is new, and one of the old ones loses its disk; with 64 clients.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_grows_and_shrinks_under_load() {
-    let mut trial = Trial::start_with("grow", options(3)).await;
+    let mut trial = Trial::start_crowded("grow", options(3), CROWD / 2).await;
     let added = [add(&mut trial).await, join(&mut trial).await];
     // What it is told to join is its own cluster from now on.
     trial.cluster().terminate(added[1]);
@@ -165,7 +167,12 @@ async fn a_cluster_grows_and_shrinks_under_load() {
     assert!(["n4", "n5"].iter().all(|name| load(&status, name)[0] > 0), "they hold their share: {status}");
     let address = trial.cluster().address(added[0]).to_owned();
     assert_eq!(step(&trial, &["cluster", "add", &address]).await["already"], true, "it may be repeated");
-    for (name, index) in [("n4", added[0]), ("n5", added[1])] {
+    for name in ["n1", "n2"] {
+        step(&trial, &["cluster", "drain", name]).await;
+    }
+    at_rest(&mut trial, replicas(3), &["n1", "n2"]).await;
+    step(&trial, &["cluster", "undrain", "n2"]).await;
+    for (name, index) in [("n1", 0), ("n5", added[1])] {
         step(&trial, &["cluster", "drain", name]).await;
         at_rest(&mut trial, replicas(3), &[name]).await;
         // The root may have to move away from it first.
@@ -177,6 +184,7 @@ async fn a_cluster_grows_and_shrinks_under_load() {
         trial.cluster().leave(index);
         at_rest(&mut trial, replicas(3), &[]).await;
     }
+    replace(&mut trial, 2).await;
     trial.end().await;
 }
 
@@ -198,23 +206,30 @@ async fn replicas_grow_and_shrink_under_load() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_whose_disk_is_lost_is_replaced() {
     let mut trial = Trial::start_strict("replace", options(4)).await;
-    let cli = trial.cluster().cli_at(0);
+    replace(&mut trial, 3).await;
+    trial.end().await;
+}
+
+/// Loses the disk of a node, and replaces it.
+async fn replace(trial: &mut Trial, index: usize) {
+    let name = trial.cluster().name(index).to_owned();
+    let others: Vec<usize> = trial.cluster().members().into_iter().filter(|other| *other != index).collect();
+    let cli = trial.cluster().cli_at(others[0]);
     let before = try_status(&cli).await.expect("the root has a leader");
-    let lost = member(&before, "n4").expect("it is a member")["node"].as_str().expect("an id").to_owned();
-    trial.cluster().start_anew(3);
-    alive(&cli, 3).await;
-    let address = trial.cluster().address(3).to_owned();
-    let replace = ["cluster", "replace", "n4", &address];
+    let lost = member(&before, &name).expect("it is a member")["node"].as_str().expect("an id").to_owned();
+    trial.cluster().start_anew(index);
+    alive(&cli, others.len()).await;
+    let address = trial.cluster().address(index).to_owned();
+    let replace = ["cluster", "replace", &name, &address];
     let since = Instant::now();
     let change = run(cli.clone(), &replace).await.done().object();
     assert_eq!((&change["state"], &change["already"]), (&"done".into(), &false.into()), "{change}");
-    went_on(&trial, "replace", since).await;
-    at_rest(&mut trial, replicas(3), &[]).await;
+    went_on(trial, "replace", since).await;
+    at_rest(trial, replicas(3), &[]).await;
     let after = try_status(&cli).await.expect("the root has a leader");
-    let found = member(&after, "n4").expect("it is a member");
+    let found = member(&after, &name).expect("it is a member");
     assert!(found["node"] != *lost && number(&found["holds"]) > 0, "another one holds its share: {after}");
-    assert_eq!(step(&trial, &replace).await["already"], true, "it may be repeated");
-    trial.end().await;
+    assert_eq!(step(trial, &replace).await["already"], true, "it may be repeated");
 }
 
 /// The node that is drained is killed before it has handed over everything, and started again once all others miss it: the

@@ -18,13 +18,15 @@ pub enum Feature {
     Root,
     /// A cohort goes on without those that an operator calls lost, and nothing is granted for a while.
     Rescue,
+    /// Replicas agree on their facts group by group.
+    Groups,
 }
 
 impl Feature {
     /// The version that it came with.
     pub fn since(self) -> u8 {
         match self {
-            Feature::Offers | Feature::Starts | Feature::Root | Feature::Rescue => 3,
+            Feature::Offers | Feature::Starts | Feature::Root | Feature::Rescue | Feature::Groups => 3,
         }
     }
 }
@@ -35,6 +37,7 @@ impl PeerMessage {
         match self {
             PeerMessage::Heartbeat(heartbeat) => heartbeat.offers.map(|_| Feature::Offers),
             PeerMessage::Rescue { .. } => Some(Feature::Rescue),
+            PeerMessage::GroupsAsk { .. } | PeerMessage::GroupsAnswer { .. } => Some(Feature::Groups),
             _ if self.is_of_root() => Some(Feature::Root),
             _ => self.log().filter(|word| word.start != 0).map(|_| Feature::Starts),
         }

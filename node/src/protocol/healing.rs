@@ -2,6 +2,7 @@
 
 use super::consistent::cohort::Role;
 use super::consistent::{Viewstamp, rules};
+use super::feature::Feature;
 use super::partition::Wound;
 use super::peer::PeerMessage;
 use super::record::Record;
@@ -183,24 +184,74 @@ impl Node {
             let round = self.number_round();
             let roots = vec![(partition, self.partitions.get_mut(&partition).expect("held").store.root())];
             self.outbox.send(node, PeerMessage::Roots { roots, round });
+            self.ask_groups(node, partition, round);
+        }
+    }
+
+    /// The same, group by group: these are equal for moments even where the whole never is.
+    pub(super) fn ask_groups(&mut self, node: NodeId, partition: PartitionId, round: u64) {
+        if !self.speaks(node, Feature::Groups) {
+            return;
+        }
+        let replica = &self.partitions[&partition];
+        let digests = replica.store.tree().group_digests().map(Option::unwrap_or_default);
+        let numbered = (0u16..).zip(digests);
+        let groups: Vec<_> = numbered.filter(|(group, _)| replica.healing.is_open(node, *group)).collect();
+        self.outbox.send(node, PeerMessage::GroupsAsk { partition, round, groups });
+    }
+
+    /// Says which groups are the same here, once all that is here is on disk.
+    pub(super) fn on_groups_ask(&mut self, from: NodeId, partition: PartitionId, round: u64, groups: &[(u16, u128)]) {
+        let Some(replica) = self.partitions.get(&partition).filter(|replica| replica.cohort().knows(from)) else {
+            return;
+        };
+        if self.disk.is_short() || !self.speaks_for(partition) {
+            return;
+        }
+        let digests: Vec<u128> = replica.store.tree().group_digests().map(Option::unwrap_or_default).collect();
+        let same = |(group, digest): &&(u16, u128)| digests.get(usize::from(*group)) == Some(digest);
+        let equal: Vec<u16> = groups.iter().filter(same).map(|(group, _)| *group).collect();
+        if !equal.is_empty() {
+            let at = replica.cohort().version;
+            self.outbox.send_durable(from, PeerMessage::GroupsAnswer { partition, round, at, equal });
+        }
+    }
+
+    /// What this replica had in these groups when it asked, the member has, and the other way round.
+    pub(super) fn on_groups_answer(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        (round, at): (u64, Viewstamp),
+        equal: &[u16],
+    ) {
+        if self.may_agree(from, partition, (round, at)) {
+            let healing = &mut self.partitions.get_mut(&partition).expect("just seen").healing;
+            if healing.agree_on(from, equal) {
+                self.agreed_on_facts(from, partition, (round, at));
+            }
         }
     }
 
     /// A member that knows all it should has the same facts, by its answer to a round, at this version of the cohort. An answer
     /// to an earlier round may be older than what it stored when others still counted this replica otherwise.
     pub(super) fn agreed_on_facts(&mut self, node: NodeId, partition: PartitionId, (round, at): (u64, Viewstamp)) {
+        if self.may_agree(node, partition, (round, at)) {
+            self.partitions.get_mut(&partition).expect("just seen").healing.agreed.insert(node);
+            self.close_wound(partition);
+            self.tell_ready(partition);
+        }
+    }
+
+    fn may_agree(&self, node: NodeId, partition: PartitionId, (round, at): (u64, Viewstamp)) -> bool {
         let since = self.asks.exchange.healing_since;
-        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        let Some(replica) = self.partitions.get(&partition) else { return false };
         let healing = &replica.healing;
         // What it acknowledged before it lost something may still be counted, if it is one that counts.
         let lossy = healing.wound.facts && healing.losses != 0 && replica.cohort().has_voter(self.me);
         let in_time = round > healing.agree_from && (!lossy || since.is_some_and(|since| round >= since));
         let (cohort, table) = (replica.cohort(), healing.wound.table);
         // Before its table is whole a replica does not know which tasks were forgotten.
-        if in_time && at == cohort.version && cohort.has_member(node) && !table && self.wants_agreement(partition) {
-            self.partitions.get_mut(&partition).expect("just seen").healing.agreed.insert(node);
-            self.close_wound(partition);
-            self.tell_ready(partition);
-        }
+        in_time && at == cohort.version && cohort.has_member(node) && !table && self.wants_agreement(partition)
     }
 }

@@ -347,6 +347,10 @@ impl Node {
             }
             M::ListAnswer { ask, partitions, tasks, end } => self.on_list_answer(from, ask, &partitions, tasks, end),
             M::Roots { roots, round } => self.on_roots(from, &roots, round),
+            M::GroupsAsk { partition, round, groups } => self.on_groups_ask(from, partition, round, &groups),
+            M::GroupsAnswer { partition, round, at, equal } => {
+                self.on_groups_answer(from, partition, (round, at), &equal);
+            }
             M::RootsAnswer { equal, at, differ, round } => self.on_roots_answer(from, (&equal, &at), &differ, round),
             M::Tasks { partition, items, by_buckets, forgets } => {
                 self.on_tasks(from, partition, &items, (by_buckets, forgets))

@@ -63,6 +63,10 @@ impl Outbox {
                 self.count("root_unspoken");
                 return;
             }
+            // The link has broken since the question came, and the next one may be to an older program.
+            if matches!(message, PeerMessage::GroupsAnswer { .. }) {
+                return;
+            }
             self.observe(Observation::Unspoken { to, message: message.name() });
         } else {
             self.effects.push(Effect::Send { to, message });

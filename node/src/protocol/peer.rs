@@ -445,6 +445,12 @@ pub enum PeerMessage {
         #[serde(default, skip_serializing_if = "is_zero")]
         round: u64,
     },
+    /// Digests of groups of buckets of a replica that is to agree, by their numbers; those that agreed already are left out.
+    #[serde(rename = "xh")]
+    GroupsAsk { partition: PartitionId, round: u64, groups: Vec<(u16, u128)> },
+    /// Which of them are the same here, where nothing is missing.
+    #[serde(rename = "xe")]
+    GroupsAnswer { partition: PartitionId, round: u64, at: Viewstamp, equal: Vec<u16> },
     /// Digests of what changed lately in start `boot`.
     #[serde(rename = "xc")]
     Recent { boot: u64, parts: Vec<RecentPart> },
@@ -565,6 +571,8 @@ impl PeerMessage {
             | PeerMessage::ListAnswer { .. }
             | PeerMessage::Roots { .. }
             | PeerMessage::RootsAnswer { .. }
+            | PeerMessage::GroupsAsk { .. }
+            | PeerMessage::GroupsAnswer { .. }
             | PeerMessage::Recent { .. }
             | PeerMessage::Want { .. }
             | PeerMessage::Steps { .. }
@@ -667,6 +675,8 @@ impl PeerMessage {
             PeerMessage::ListAnswer { .. } => "list_answer",
             PeerMessage::Roots { .. } => "roots",
             PeerMessage::RootsAnswer { .. } => "roots_answer",
+            PeerMessage::GroupsAsk { .. } => "groups_ask",
+            PeerMessage::GroupsAnswer { .. } => "groups_answer",
             PeerMessage::Recent { .. } => "recent",
             PeerMessage::Want { .. } => "want",
             PeerMessage::Need { .. } => "need",

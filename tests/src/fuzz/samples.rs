@@ -292,6 +292,7 @@ fn heartbeat() -> Heartbeat {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "one sample of each")]
 fn peer_messages() -> Vec<PeerMessage> {
     let replica = ReplicaId { node: NODE, incarnation: 7 };
     let table = Arc::new(Table::new(vec![replica]));
@@ -359,6 +360,8 @@ fn peer_messages() -> Vec<PeerMessage> {
             log: word,
         },
         PeerMessage::Roots { roots: vec![(PARTITION, 1 << 90)], round: 3 },
+        PeerMessage::GroupsAsk { partition: PARTITION, round: 3, groups: vec![(1, 1 << 90)] },
+        PeerMessage::GroupsAnswer { partition: PARTITION, round: 3, at: VIEWSTAMP, equal: vec![1] },
         PeerMessage::Recent { boot: 3, parts: vec![recent] },
         PeerMessage::Steps { steps },
         PeerMessage::Lacks { partition: PARTITION, id: id(0), holder: NODE },

@@ -399,6 +399,9 @@ impl Node {
         let Some(Ask::Write(write)) = self.asks.get(ask) else { return };
         let groups: Vec<PartitionId> =
             write.groups.iter().filter(|(_, group)| !away(group)).map(|(partition, _)| *partition).collect();
+        let exiles = write.groups.values().flat_map(|group| group.newest().exiles.iter());
+        let exiles = exiles.map(|exile| exile.seat.replica.node).filter(|node| self.is_alive(*node));
+        let there: BTreeSet<NodeId> = exiles.collect();
         let Some(Ask::Write(write)) = self.asks.get_mut(ask) else { return };
         let majority = write.acks == Acks::Quorum;
         for partition in groups {
@@ -409,8 +412,11 @@ impl Node {
             let answered = |seat: &&Seat| group.answers.get(&(seat.replica, at)).is_some_and(|answer| !again(answer));
             // What was heard last need not be what is.
             let asked = group.cohorts.values().flat_map(|cohort| cohort.holders().filter(|seat| !answered(seat)));
-            let learners = group.newest().learners().filter(|_| first);
-            let nodes: BTreeSet<NodeId> = asked.chain(learners).map(|seat| seat.replica.node).collect();
+            // Those that come and those that go say nothing, and are to be equal soon.
+            let (coming, going) = (group.newest().learners(), group.newest().exiles.iter().map(|exile| &exile.seat));
+            let going = going.filter(|seat| there.contains(&seat.replica.node));
+            let quiet = coming.chain(going).filter(|_| first);
+            let nodes: BTreeSet<NodeId> = asked.chain(quiet).map(|seat| seat.replica.node).collect();
             for node in nodes {
                 let message = PeerMessage::Write { ask, partition, at, items: group.items.clone() };
                 self.outbox.send(node, message);
@@ -439,6 +445,10 @@ impl Node {
         }
         if replica.role() == Role::Learner && !replica.cohort().is_joint() && !replica.is_blank() {
             // So that it is near when it is to count. Nobody hears of it.
+            self.learn_quietly(partition, items);
+            return;
+        }
+        if replica.is_dismissed() && at >= replica.cohort().version {
             self.learn_quietly(partition, items);
             return;
         }

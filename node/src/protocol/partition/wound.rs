@@ -31,7 +31,9 @@
 //! reads, and not for strict writes. A fact that arrives now is as durable here as anywhere, but a strict write also says
 //! that no other content stands under its key and that its task is known, and a hole can say neither.
 //!
-//! It is whole again when it has agreed with enough others. A strictly acknowledged fact is on a majority `m` of `n`
+//! It is whole again when it has agreed with enough others: when it had the same facts, in each group of buckets at some moment.
+//! Where much is written two replicas are hardly ever equal as a whole, and need not be.
+//! A strictly acknowledged fact is on a majority `m` of `n`
 //! replicas, so at least `m - 1` of the `n - 1` others have it; whoever has agreed with `n - m + 1` of them has met one of
 //! those. That is 2 of the 2 others among 3, 3 of the 4 others among 5, and 1 of 0 for a single replica: alone, there
 //! is nobody to learn from. Agreement with others that have holes does not count. Neither does agreement before every member
@@ -43,6 +45,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::tree::GROUPS;
 use crate::protocol::consistent::{Viewstamp, rules};
 
 /// What of a replica's state may be missing.
@@ -80,6 +83,8 @@ pub struct Healing {
     pub target: Option<Viewstamp>,
     /// Members that agreed on the facts, at the present version of the cohort.
     pub agreed: BTreeSet<NodeId>,
+    /// Groups of buckets on which members agreed that have not agreed on all.
+    groups: BTreeMap<NodeId, BTreeSet<u16>>,
     /// Rounds of anti-entropy before this one began at an earlier version.
     pub agree_from: u64,
     /// Tasks known here that others have forgotten, and which others.
@@ -140,14 +145,29 @@ impl Healing {
     /// Facts may be missing, although no record is lost.
     pub fn open_facts(&mut self) -> bool {
         self.agreed.clear();
+        self.groups.clear();
         !std::mem::replace(&mut self.wound.facts, true)
     }
 
     /// The cohort is another: what was agreed on before may not be all.
     pub fn begin_anew(&mut self, round: u64) {
         self.agreed.clear();
+        self.groups.clear();
         self.gone.clear();
         self.agree_from = round;
+    }
+
+    /// Whether a member has not agreed on a group of buckets yet.
+    pub fn is_open(&self, node: NodeId, group: u16) -> bool {
+        !self.groups.get(&node).is_some_and(|groups| groups.contains(&group))
+    }
+
+    /// A member has the same facts in these groups. Whether it has agreed on all groups by now: facts are never fewer, so each
+    /// may have been equal at a moment of its own.
+    pub fn agree_on(&mut self, node: NodeId, equal: &[u16]) -> bool {
+        let groups = self.groups.entry(node).or_default();
+        groups.extend(equal.iter().filter(|group| usize::from(**group) < GROUPS));
+        groups.len() == GROUPS
     }
 
     /// Closes what is healed, for a replica that stands at `viewstamp` and has agreed with `enough` members. Whether anything

@@ -159,6 +159,7 @@ impl Node {
             let roots: Vec<_> = peer.dirty.union(&holes).map(root).collect();
             if !roots.is_empty() && !first {
                 self.outbox.send(node, PeerMessage::Roots { roots, round });
+                holes.into_iter().for_each(|partition| self.ask_groups(node, partition, round));
             }
         }
         self.tell_agreement();
