@@ -246,6 +246,8 @@ pub enum Request {
     Cluster,
     /// Takes its place in a cluster to which it was added: accepted by a node without one that the record names.
     Join(Box<Membership>),
+    /// Asks for a sign of life. Answered with `done` at once, whatever the node waits for otherwise.
+    Ping,
 }
 
 impl Request {
@@ -276,6 +278,7 @@ impl Request {
             Request::Change { .. } => "change",
             Request::Cluster => "cluster",
             Request::Join(_) => "join",
+            Request::Ping => "ping",
         }
     }
 }
