@@ -54,9 +54,9 @@ impl Pulse {
 
     /// A call was sent.
     pub fn sent(&mut self, now_us: u64) {
-        if self.calls == 0 {
-            self.since_us = now_us;
-        }
+        // A node that is silent for long already is asked next, not in the past.
+        let earliest_us = if self.calls == 0 { now_us } else { (now_us + 1).saturating_sub(SILENCE_US) };
+        self.since_us = self.since_us.max(earliest_us);
         self.calls += 1;
         self.signs = 0;
     }
