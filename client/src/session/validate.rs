@@ -70,6 +70,7 @@ fn request_bytes(request: &Request) -> usize {
         | Request::Status
         | Request::Cluster
         | Request::Ping
+        | Request::Recover { .. }
         | Request::Identify => 0,
     }
 }
