@@ -249,10 +249,13 @@ impl Driver {
                 if let Some(link) = &mut self.links[endpoint] {
                     link.version = Some(version);
                 }
-                self.step(Input::Connected { endpoint });
+                self.step(Input::Connected { endpoint, version });
             }
             Happening::Received(answers) => {
                 self.failures[endpoint] = None;
+                if answers.is_empty() {
+                    self.step(Input::Heard { endpoint });
+                }
                 for (number, response) in answers {
                     self.step(Input::Received { endpoint, number, response });
                 }

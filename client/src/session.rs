@@ -7,6 +7,8 @@
 //!
 //! - **One endpoint at a time.** Calls go to the active endpoint until it fails, is silent for too long, or asks
 //!   for patience; then the next one becomes active. An older connection stays open while it still answers.
+//! - **Whether a node is still there** is asked when it is silent while calls are under way, and not only told by how long an
+//!   answer takes: calls may wait at a node for as long as they like.
 //! - **Work is sought elsewhere without a wait.** While the active endpoint finds no work and cannot look everywhere, others
 //!   are tried in the background, one at a time, and the first that is ready becomes active. Until then the present one
 //!   serves on.
@@ -21,6 +23,7 @@
 mod call;
 mod links;
 mod mint;
+mod pulse;
 mod types;
 mod validate;
 
@@ -111,13 +114,15 @@ impl Session {
         match input {
             Input::Submit { call, body, deadline_us } => self.submit(call, body, deadline_us),
             Input::Abandon { call } => self.give_up(call, "the call was abandoned"),
-            Input::Connected { endpoint } => self.connected(endpoint),
+            Input::Connected { endpoint, version } => self.connected(endpoint, version),
             Input::Disconnected { endpoint } => self.disconnected(endpoint),
+            Input::Heard { endpoint } => self.links.get_mut(endpoint).pulse.heard(self.now_us, None),
             Input::Received { endpoint, number, response } => self.received(endpoint, number, response),
             Input::Wake => {}
         }
         self.expire_links();
         self.expire_calls();
+        self.feel_pulses();
         self.pump();
         // Who asks for no work does not need another node for it.
         if self.claims > 0 {
@@ -164,9 +169,12 @@ impl Session {
         }
     }
 
-    fn connected(&mut self, endpoint: usize) {
+    fn connected(&mut self, endpoint: usize, version: u8) {
         match self.links.get(endpoint).link {
-            Link::Connecting { .. } => self.greet(endpoint),
+            Link::Connecting { .. } => {
+                self.links.get_mut(endpoint).pulse.connected(version);
+                self.greet(endpoint);
+            }
             // The session has given this attempt up in the meantime.
             Link::Idle => self.outputs.push(Output::Disconnect { endpoint }),
             Link::Greeting { .. } | Link::Refused | Link::Ready { .. } => {}
@@ -176,7 +184,7 @@ impl Session {
     fn greet(&mut self, endpoint: usize) {
         let number = self.next_number();
         let until_us = self.after_ms(self.config.attempt_timeout_ms);
-        self.links.get_mut(endpoint).link = Link::Greeting { number, until_us };
+        self.links.get_mut(endpoint).link = Link::Greeting { number, sent_us: self.now_us, until_us };
         let request = Request::Hello { name: self.config.name.clone() };
         self.outputs.push(Output::Send { endpoint, number, request });
     }
@@ -188,12 +196,17 @@ impl Session {
     }
 
     fn received(&mut self, endpoint: usize, number: u64, response: Response) {
+        let now_us = self.now_us;
         let state = self.links.get_mut(endpoint);
         if matches!(state.link, Link::Idle | Link::Connecting { .. }) {
             return;
         }
         state.received += 1;
-        if matches!(state.link, Link::Greeting { number: hello, .. } if hello == number) {
+        state.pulse.heard(now_us, Some(number));
+        if let Link::Greeting { number: hello, sent_us, .. } = state.link
+            && hello == number
+        {
+            state.pulse.welcomed(now_us - sent_us);
             return self.greeted(endpoint, response);
         }
         if self.attempts.get(&number).is_none_or(|attempt| attempt.endpoint != endpoint) {
@@ -401,7 +414,10 @@ impl Session {
         self.leave_stage(before, order, early);
         match stage {
             Stage::Queued => assert!(self.queue_of(early).insert(order, id).is_none()),
-            Stage::Sent { .. } => self.in_flight += 1,
+            Stage::Sent { endpoint, .. } => {
+                self.in_flight += 1;
+                self.links.get_mut(endpoint).pulse.sent(self.now_us);
+            }
             Stage::Paused { .. } => {}
         }
     }
@@ -409,7 +425,10 @@ impl Session {
     fn leave_stage(&mut self, stage: Stage, order: u64, early: bool) {
         match stage {
             Stage::Queued => assert!(self.queue_of(early).remove(&order).is_some()),
-            Stage::Sent { .. } => self.in_flight -= 1,
+            Stage::Sent { endpoint, .. } => {
+                self.in_flight -= 1;
+                self.links.get_mut(endpoint).pulse.left();
+            }
             Stage::Paused { .. } => {}
         }
     }
@@ -488,6 +507,8 @@ impl Session {
         ensure(self.timers.len() == self.calls.len(), || "a timer has no call".into())?;
         ensure(self.queue.len() + self.queue_early.len() == queued, || "a queue lists calls twice".into())?;
         ensure(in_flight == self.in_flight, || format!("{in_flight} in flight, counted {}", self.in_flight))?;
+        let felt: usize = (0..self.links.len()).map(|endpoint| self.links.get(endpoint).pulse.calls).sum();
+        ensure(in_flight == felt, || format!("{in_flight} in flight, {felt} by endpoint"))?;
         ensure(in_flight <= self.config.in_flight_max, || format!("{in_flight} in flight are too many"))?;
         ensure(self.calls.len() <= self.config.calls_max, || "too many calls".into())?;
         for (number, attempt) in &self.attempts {

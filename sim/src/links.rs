@@ -60,11 +60,12 @@ impl World {
             let delay_us = if up { self.randoms.links.between(200_000, 2_000_000) } else { 1_000 };
             return self.schedule_in(delay_us, Event::Disconnected { client, attempt });
         }
-        let boot = self.nodes[endpoint].boot;
-        self.connections.insert(attempt, Connection { client, node: endpoint, boot, latest_us: [0; 2] });
+        let process = &self.nodes[endpoint];
+        let (boot, version) = (process.boot, process.protocol_version_max);
+        self.connections.insert(attempt, Connection { client, node: endpoint, boot, version, latest_us: [0; 2] });
         self.clients[client].links.insert(endpoint, Link { attempt, up: true });
         self.line(format_args!("c{client} connected n{endpoint} {attempt}"));
-        self.give_client(client, Input::Connected { endpoint });
+        self.give_client(client, Input::Connected { endpoint, version });
     }
 
     /// The client learns that an attempt failed or a connection broke.
@@ -106,7 +107,12 @@ impl World {
         let Some(link) = self.clients[client].links.get(&endpoint).copied() else { return };
         assert!(link.up, "a session sends on open connections");
         self.line(format_args!("c{client} -> n{endpoint} {number} {request:?}"));
-        let bytes = encode_request(Versions::SPOKEN.oldest, number, request);
+        let connection = self.connections.get(&link.attempt);
+        let version = connection.map_or(Versions::SPOKEN.oldest, |connection| connection.version);
+        if matches!(request, Request::Ping) && version < Versions::PING {
+            return self.fail("versions", format!("node {endpoint} is too old for a ping"));
+        }
+        let bytes = encode_request(version, number, request);
         if let Some(at_us) = self.transfer(link.attempt, false) {
             self.schedule(at_us, Event::Request { connection: link.attempt, bytes });
         }

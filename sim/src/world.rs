@@ -245,6 +245,8 @@ pub struct Connection {
     pub node: usize,
     /// Process of the node.
     pub boot: u64,
+    /// Protocol version.
+    pub version: u8,
     /// Latest arrival at the node and at the client, for order.
     pub latest_us: [u64; 2],
 }

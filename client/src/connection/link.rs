@@ -62,7 +62,7 @@ pub(super) struct Event {
 pub(super) enum Happening {
     /// With the protocol version that both sides agreed on.
     Connected(u8),
-    /// Answers with the numbers of their requests.
+    /// Answers with the numbers of their requests; none if only a part of one has come.
     Received(Vec<(u64, Response)>),
     /// Why. The last report.
     Disconnected(String),
@@ -156,9 +156,7 @@ impl Task {
                 Ok(answers) => answers,
                 Err(error) => return error.to_string(),
             };
-            if !answers.is_empty() {
-                self.report(Happening::Received(answers)).await;
-            }
+            self.report(Happening::Received(answers)).await;
         }
     }
 }

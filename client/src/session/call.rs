@@ -107,6 +107,7 @@ fn is_write(request: &Request) -> bool {
         | Request::Partitions
         | Request::Cluster
         | Request::Status
+        | Request::Ping
         | Request::Identify => false,
     }
 }
@@ -197,7 +198,12 @@ impl Pending {
     /// purpose, and the transfer of a large call, without which it would be cut off again and again.
     pub fn attempt(&self, now_us: u64, positions: &[usize]) -> (Request, u64) {
         let (request, wait_ms) = self.attempt_request(now_us, positions);
-        (request, wait_ms + (self.bytes / TRANSFER_BYTES_PER_MS) as u64)
+        (request, wait_ms + self.transfer_ms())
+    }
+
+    /// How long its bytes may be on their way.
+    pub fn transfer_ms(&self) -> u64 {
+        (self.bytes / TRANSFER_BYTES_PER_MS) as u64
     }
 
     fn attempt_request(&self, now_us: u64, positions: &[usize]) -> (Request, u64) {

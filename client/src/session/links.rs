@@ -1,6 +1,7 @@
 //! The endpoints of a session and which of them is in use.
 
 use super::ensure;
+use super::pulse::Pulse;
 
 /// State of the connection to one endpoint.
 #[derive(Debug, Clone, Copy)]
@@ -10,7 +11,7 @@ pub(super) enum Link {
     /// Being made.
     Connecting { until_us: u64 },
     /// Made, and `hello` is under way.
-    Greeting { number: u64, until_us: u64 },
+    Greeting { number: u64, sent_us: u64, until_us: u64 },
     /// Made, but the node is not ready for anything but early calls.
     Refused,
     /// Made and welcomed.
@@ -29,6 +30,8 @@ pub(super) struct Endpoint {
     pub retry_us: u64,
     /// Answers received, over all connections.
     pub received: u64,
+    /// Whether the node is there.
+    pub pulse: Pulse,
 }
 
 impl Endpoint {
@@ -58,7 +61,7 @@ pub(super) struct Links {
 impl Links {
     pub fn new(endpoints: usize, active: usize) -> Self {
         assert!(active < endpoints);
-        let idle = || Endpoint { link: Link::Idle, failures: 0, retry_us: 0, received: 0 };
+        let idle = || Endpoint { link: Link::Idle, failures: 0, retry_us: 0, received: 0, pulse: Pulse::default() };
         Links { endpoints: (0..endpoints).map(|_| idle()).collect(), active, search_us: 0 }
     }
 
@@ -169,7 +172,9 @@ impl Links {
             Link::Connecting { .. } | Link::Greeting { .. } | Link::Ready { .. } => None,
         };
         let search = self.next_search().filter(|_| claiming).map(|(at_us, _)| at_us);
-        expiry.chain(retry).chain(search).min()
+        let pulses = self.endpoints.iter().filter(|_| self.endpoints.len() > 1);
+        let pulse = pulses.filter_map(|endpoint| endpoint.pulse.due_us());
+        expiry.chain(retry).chain(search).chain(pulse).min()
     }
 
     pub fn check(&self) -> Result<(), String> {

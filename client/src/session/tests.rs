@@ -3,6 +3,7 @@
 
 mod bounds;
 mod failover;
+mod pulse;
 mod retries;
 mod schedules;
 mod search;
@@ -12,9 +13,14 @@ use super::*;
 use crate::wire::ids::{ClaimId, ClusterId, NodeId, QueueName, TaskId};
 use crate::wire::request::{Acks, Claim};
 use crate::wire::response::{Acked, Guarantee, Welcome};
+use crate::wire::version::Versions;
 
 const SECOND_US: u64 = 1_000_000;
 const SERVER_MS: u64 = 1_800_000_000_000;
+/// Version of a connection on which nobody is asked for a sign of life.
+const OLD: u8 = Versions::SPOKEN.oldest;
+/// Version of one on which nodes that are silent are.
+const NEW: u8 = Versions::PING;
 
 fn queue() -> QueueName {
     QueueName::new("mail").unwrap()
@@ -98,7 +104,11 @@ impl Bench {
 
     /// Connects and welcomes; what is sent then.
     fn open(&mut self, endpoint: usize) -> Vec<Output> {
-        let outputs = self.step(Input::Connected { endpoint });
+        self.open_at(endpoint, OLD)
+    }
+
+    fn open_at(&mut self, endpoint: usize, version: u8) -> Vec<Output> {
+        let outputs = self.step(Input::Connected { endpoint, version });
         let [(_, number, Request::Hello { .. })] = sent(&outputs)[..] else {
             panic!("a connection opens with one hello, not {outputs:?}");
         };

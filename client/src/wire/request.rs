@@ -257,6 +257,8 @@ pub enum Request {
     },
     /// Takes its place in a cluster to which it was added: accepted by a node without one that the record names.
     Join(Box<Membership>),
+    /// Asks for a sign of life. Answered with `done` at once, whatever the node waits for otherwise.
+    Ping,
 }
 
 impl Request {
@@ -288,6 +290,7 @@ impl Request {
             Request::Cluster => "cluster",
             Request::Recover { .. } => "recover",
             Request::Join(_) => "join",
+            Request::Ping => "ping",
         }
     }
 }

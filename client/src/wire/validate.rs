@@ -68,6 +68,7 @@ impl Request {
             | Request::Partitions
             | Request::Status
             | Request::Identify
+            | Request::Ping
             | Request::Initialize(_) => Ok(()),
         }
     }
@@ -273,6 +274,7 @@ mod tests {
             renew(1, Some(LEASE_MS_MAX)),
             fail(&text(TEXT_BYTES_MAX), DELAY_MS_MAX),
             Request::Status,
+            Request::Ping,
         ];
         for request in good {
             assert_eq!(request.check(), Ok(()), "{}", request.verb());

@@ -28,6 +28,9 @@ impl Versions {
     /// What this build speaks.
     pub const SPOKEN: Versions = Versions { oldest: 2, newest: 3 };
 
+    /// The oldest version that knows [`Request::Ping`](super::Request::Ping).
+    pub const PING: u8 = 3;
+
     /// What this build speaks, up to a version.
     #[must_use]
     pub fn up_to(newest: u8) -> Versions {

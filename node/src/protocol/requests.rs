@@ -44,7 +44,7 @@ impl Node {
 
     /// Whether the node can take a request now.
     fn admit_request(&self, request: &Request) -> Result<(), Error> {
-        if matches!(request, Request::Identify | Request::Initialize(_) | Request::Join(_)) {
+        if matches!(request, Request::Identify | Request::Ping | Request::Initialize(_) | Request::Join(_)) {
             return Ok(());
         }
         if self.genesis.is_none() {
@@ -121,6 +121,7 @@ impl Node {
                 let identity = Box::new(self.identity());
                 self.outbox.reply_durable(client, number, Response::Identity(identity));
             }
+            Request::Ping => self.outbox.reply(client, number, Response::Done),
             Request::Initialize(genesis) => self.initialize(client, number, *genesis),
             Request::Join(membership) => {
                 let result = self.accept_membership(*membership);

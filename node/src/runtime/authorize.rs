@@ -13,7 +13,7 @@ pub fn authorize(principal: &Principal, request: &Request) -> Result<(), Error> 
         return Err(Error::new(ErrorCode::Denied, "the certificate names nobody"));
     }
     match request {
-        Request::Identify | Request::Initialize(_) | Request::Join(_) => Ok(()),
+        Request::Identify | Request::Ping | Request::Initialize(_) | Request::Join(_) => Ok(()),
         Request::Hello { .. }
         | Request::Enqueue { .. }
         | Request::Update { .. }

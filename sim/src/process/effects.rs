@@ -245,7 +245,8 @@ impl World {
         if client.0 >= OPERATOR - self.nodes.len() as u64 {
             return self.operator_answer(node, response);
         }
-        let bytes = encode_response(Versions::SPOKEN.oldest, number, response);
+        let version = self.connections.get(&client.0).map_or(Versions::SPOKEN.oldest, |connection| connection.version);
+        let bytes = encode_response(version, number, response);
         self.send_response(client.0, bytes);
     }
 }

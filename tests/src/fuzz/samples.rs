@@ -222,6 +222,7 @@ fn requests() -> Vec<Request> {
         Request::Change { change: Box::new(ClusterChange::Replace { node: NODE, with: candidate() }), dry_run: true },
         Request::Change { change: Box::new(ClusterChange::Settings { settings: Settings::default() }), dry_run: false },
         Request::Join(Box::new(Membership { genesis: genesis(), roster: roster() })),
+        Request::Ping,
         Request::Recover { lost: vec![NODE], partitions: vec![PARTITION], lease_ms: 1_000 },
     ]
 }

@@ -68,7 +68,7 @@ fn what_one_attempt_has_settled_another_does_not_change() {
 fn a_late_welcome_is_taken_while_no_other_node_is_ready() {
     let mut bench = Bench::new(2);
     bench.submit(1, enqueue(1), 20 * SECOND_US);
-    let outputs = bench.step(Input::Connected { endpoint: 0 });
+    let outputs = bench.step(Input::Connected { endpoint: 0, version: OLD });
     let hello = sent(&outputs)[0].1;
     let refusal = Response::Error(error(ErrorCode::NotReady));
     assert_eq!(connects(&bench.answer(0, hello, refusal)), [1]);
@@ -90,7 +90,7 @@ fn a_node_without_a_cluster_still_answers_early_calls() {
     let mut bench = Bench::new(1);
     bench.submit(1, enqueue(1), 60 * SECOND_US);
     bench.submit(2, Call::Request(Request::Identify), 60 * SECOND_US);
-    let outputs = bench.step(Input::Connected { endpoint: 0 });
+    let outputs = bench.step(Input::Connected { endpoint: 0, version: OLD });
     let [(_, hello, Request::Hello { .. }), (_, identify, Request::Identify)] = sent(&outputs)[..] else {
         panic!("{outputs:?}");
     };
@@ -111,7 +111,7 @@ fn an_early_call_is_told_that_there_is_a_cluster_already() {
 fn bench_sent_early() -> (Bench, u64, Request) {
     let mut bench = Bench::new(1);
     bench.submit(1, Call::Request(Request::Identify), SECOND_US);
-    let outputs = bench.step(Input::Connected { endpoint: 0 });
+    let outputs = bench.step(Input::Connected { endpoint: 0, version: OLD });
     let (_, number, request) = sent(&outputs)[1];
     let request = request.clone();
     (bench, number, request)
@@ -130,7 +130,7 @@ fn a_malformed_welcome_is_a_failed_endpoint() {
     for response in [welcome(u64::MAX, 1), welcome(SERVER_MS, 1 << 40), Response::Done] {
         let mut bench = Bench::new(1);
         bench.submit(1, enqueue(1), SECOND_US);
-        let outputs = bench.step(Input::Connected { endpoint: 0 });
+        let outputs = bench.step(Input::Connected { endpoint: 0, version: OLD });
         let outputs = bench.answer(0, sent(&outputs)[0].1, response);
         assert!(matches!(outputs[..], [Output::Disconnect { endpoint: 0 }]));
     }
@@ -140,13 +140,16 @@ fn a_malformed_welcome_is_a_failed_endpoint() {
 fn a_refused_hello_is_a_failed_endpoint() {
     let mut bench = Bench::new(2);
     bench.submit(1, enqueue(1), 60 * SECOND_US);
-    let outputs = bench.step(Input::Connected { endpoint: 0 });
+    let outputs = bench.step(Input::Connected { endpoint: 0, version: OLD });
     let outputs = bench.answer(0, sent(&outputs)[0].1, Response::Error(error(ErrorCode::Denied)));
     assert!(matches!(outputs[..], [Output::Disconnect { endpoint: 0 }, Output::Connect { endpoint: 1 }]));
     bench.now_us += 2_500_000;
     let outputs = bench.step(Input::Wake);
     assert!(matches!(outputs[..], [Output::Disconnect { endpoint: 1 }, Output::Connect { endpoint: 0 }]));
-    assert!(matches!(bench.step(Input::Connected { endpoint: 1 })[..], [Output::Disconnect { endpoint: 1 }]));
+    assert!(matches!(
+        bench.step(Input::Connected { endpoint: 1, version: OLD })[..],
+        [Output::Disconnect { endpoint: 1 }]
+    ));
 }
 
 #[test]

@@ -114,11 +114,16 @@ impl World {
             Output::Connect { endpoint } => match self.random.below(8) {
                 0 => {}
                 1 | 2 => self.later(100_000, Input::Disconnected { endpoint }),
-                _ => self.later(100_000, Input::Connected { endpoint }),
+                3 => self.later(100_000, Input::Connected { endpoint, version: OLD }),
+                _ => self.later(100_000, Input::Connected { endpoint, version: NEW }),
             },
             Output::Disconnect { endpoint } => self.coming.retain(|_, input| match input {
-                Input::Connected { endpoint: at } | Input::Disconnected { endpoint: at } => *at != endpoint,
-                Input::Received { .. } | Input::Submit { .. } | Input::Abandon { .. } | Input::Wake => true,
+                Input::Connected { endpoint: at, .. } | Input::Disconnected { endpoint: at } => *at != endpoint,
+                Input::Heard { .. }
+                | Input::Received { .. }
+                | Input::Submit { .. }
+                | Input::Abandon { .. }
+                | Input::Wake => true,
             }),
             Output::Send { endpoint, number, request } => self.serve(endpoint, number, request),
             Output::Done { call, first_sent_us, .. } => {
@@ -154,6 +159,9 @@ impl World {
             _ => Response::Queues(Vec::new()),
         };
         let within_us = if self.random.below(10) == 0 { 5 * SECOND_US } else { 50_000 };
+        if self.random.below(10) == 0 {
+            self.later(within_us, Input::Heard { endpoint });
+        }
         self.later(within_us, Input::Received { endpoint, number, response: response.clone() });
         if self.random.below(10) == 0 {
             self.later(within_us, Input::Received { endpoint, number, response });

@@ -85,7 +85,7 @@ fn an_endpoint_that_connects_late_is_gone_to_when_it_is_ready() {
     sleep_for(&mut bench, ATTEMPT_US - 1);
     let (endpoint, first) = send(&mut bench, 2, enqueue(1));
     assert_eq!(endpoint, 0);
-    let outputs = bench.step(Input::Connected { endpoint: 1 });
+    let outputs = bench.step(Input::Connected { endpoint: 1, version: OLD });
     let [(1, hello, Request::Hello { .. })] = sent(&outputs)[..] else { panic!("{outputs:?}") };
     sleep_for(&mut bench, ATTEMPT_US - 2);
     assert_eq!(send(&mut bench, 3, claim(0)).0, 0, "connected is not ready");
@@ -99,7 +99,7 @@ fn an_endpoint_that_connects_late_is_gone_to_when_it_is_ready() {
 fn an_endpoint_that_is_not_ready_is_asked_again_and_gone_to_when_it_is() {
     let mut bench = bench_blind(2);
     send(&mut bench, 2, claim(60_000));
-    let outputs = bench.step(Input::Connected { endpoint: 1 });
+    let outputs = bench.step(Input::Connected { endpoint: 1, version: OLD });
     let hello = sent(&outputs)[0].1;
     assert!(bench.answer(1, hello, Response::Error(error(ErrorCode::NotReady))).is_empty());
     assert_eq!(send(&mut bench, 3, enqueue(1)).0, 0);

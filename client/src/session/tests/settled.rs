@@ -37,7 +37,7 @@ fn server_time_and_ids_never_go_back_whatever_the_next_node_says() {
     assert_eq!(bench.session.server_time_ms(bench.now_us), Some(SERVER_MS + 1_000));
     bench.step(Input::Disconnected { endpoint: 0 });
     bench.submit(2, enqueue(1), SECOND_US);
-    let outputs = bench.step(Input::Connected { endpoint: 1 });
+    let outputs = bench.step(Input::Connected { endpoint: 1, version: OLD });
     let outputs = bench.answer(1, sent(&outputs)[0].1, welcome(SERVER_MS - 500, 9));
     let after = ids(sent(&outputs)[0].2)[0];
     assert!(after > before);

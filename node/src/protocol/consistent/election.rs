@@ -30,16 +30,37 @@ fn rescued(table: &Table, rescue: &Rescue, at: Viewstamp, now: Now, config: &Con
 const TRANSFER_DOUBLINGS_MAX: u32 = 4;
 
 impl Node {
-    /// A campaign follows after a while, unless a leader shows up. Preferred replicas wait less.
+    /// At a start: a campaign follows after a while, unless a leader shows up. Preferred replicas wait less.
     pub(in crate::protocol) fn await_leader(&mut self, partition: PartitionId) {
         let timeout_ms = self.config.election_timeout_ms;
         let voters = self.partitions[&partition].cohort().voters();
         let place = voters.iter().position(|node| *node == self.me).unwrap_or(0) as u64;
         let first_ms = if place == 0 { 0 } else { timeout_ms / 2 };
+        let wait_ms = first_ms + self.random.between(timeout_ms / 3, timeout_ms) + place * timeout_ms / 4;
+        self.campaign_after(partition, wait_ms);
+    }
+
+    /// A leader was lost: those that can follow it take turns, so that one takes over at once and no votes are split. The order
+    /// is that of preference, which differs from partition to partition, so that no node takes over all. Whoever believes
+    /// another to be before it waits for that one's campaign, no longer: nobody needs to be right about the others.
+    pub(in crate::protocol) fn await_turn(&mut self, partition: PartitionId) {
+        let voters = self.partitions[&partition].cohort().voters();
+        let before = voters.into_iter().take_while(|node| *node != self.me);
+        let turn = before.filter(|node| self.can_win(*node, partition)).count() as u64;
+        // Others find out up to a heartbeat later, and refuse until then.
+        let found_out_ms = self.config.heartbeat_ms + self.random.between(0, self.config.heartbeat_ms / 2);
+        self.campaign_after(partition, found_out_ms + turn * self.config.election_timeout_ms / 2);
+    }
+
+    /// Whether another node would win an election, for all that is known of it.
+    fn can_win(&self, node: NodeId, partition: PartitionId) -> bool {
+        self.is_reachable(node) && self.may_lead(node) && self.hears_quorum(node, partition)
+    }
+
+    fn campaign_after(&mut self, partition: PartitionId, wait_ms: u64) {
         // One with a doubtful clock leads only if nobody else does.
-        let doubt_ms = if self.is_suspect() { 2 * timeout_ms } else { 0 };
-        let wait_ms = first_ms + self.random.between(timeout_ms / 3, timeout_ms) + place * timeout_ms / 4 + doubt_ms;
-        self.timers.set(Key::Election(partition), self.now.mono_after_ms(wait_ms));
+        let doubt_ms = if self.is_suspect() { 2 * self.config.election_timeout_ms } else { 0 };
+        self.timers.set(Key::Election(partition), self.now.mono_after_ms(wait_ms + doubt_ms));
     }
 
     pub(super) fn await_leader_again(&mut self, partition: PartitionId) {

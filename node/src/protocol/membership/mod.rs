@@ -116,7 +116,7 @@ impl Node {
     }
 
     /// Whether a node says that it hears a majority of the partition.
-    fn hears_quorum(&self, node: NodeId, partition: PartitionId) -> bool {
+    pub(super) fn hears_quorum(&self, node: NodeId, partition: PartitionId) -> bool {
         let (Some(replica), Some(peer)) = (self.partitions.get(&partition), self.peers.get(&node)) else {
             return false;
         };
@@ -433,7 +433,7 @@ impl Node {
     pub(super) fn lose_leader(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         replica.register.leader = None;
-        self.await_leader(partition);
+        self.await_turn(partition);
     }
 
     /// A leader that hears no quorum for an election timeout drops its role.

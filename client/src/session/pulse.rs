@@ -1,0 +1,134 @@
+//! Whether a node that is asked is still there. An answer that takes long says nothing: the node may wait for others, or for
+//! work. So one that is silent while calls are under way is asked for a sign of life, which it gives at once whatever it waits
+//! for, and it is left if none comes. That is no proof that it is gone: calls are repeated as after any lost connection.
+
+use super::{Output, Session};
+use crate::wire::request::Request;
+use crate::wire::version::Versions;
+
+/// A node is asked when calls are under way and it was silent for so long.
+const SILENCE_US: u64 = 150_000;
+/// The silence doubles so often while nothing but signs of life is to be heard: calls may wait for hours.
+const DOUBLINGS_MAX: u32 = 2;
+/// A sign of life may take so long at least.
+const PATIENCE_US_MIN: u64 = 200_000;
+/// Of a node that was left too early so often twice as much, again and again.
+const MISSES_MAX: u32 = 4;
+
+/// A ping under way.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    number: u64,
+    sent_us: u64,
+    until_us: u64,
+}
+
+/// What is heard of a node while calls are under way there.
+#[derive(Debug, Default)]
+pub(super) struct Pulse {
+    /// Calls under way on the connection.
+    pub calls: usize,
+    /// The node knows pings, by the version of the connection.
+    knows: bool,
+    /// When it was last heard, or the first of the calls was sent.
+    since_us: u64,
+    /// Signs of life in a row since a call was sent.
+    signs: u32,
+    asked: Option<Asked>,
+    /// How long a sign of life took lately, at the worst.
+    slowest_us: u64,
+    /// How often none came in a row.
+    misses: u32,
+}
+
+impl Pulse {
+    /// There is a new connection.
+    pub fn connected(&mut self, version: u8) {
+        self.knows = version >= Versions::PING;
+    }
+
+    /// The connection is welcome: what that took is the first measure there is.
+    pub fn welcomed(&mut self, took_us: u64) {
+        self.slowest_us = took_us;
+    }
+
+    /// A call was sent.
+    pub fn sent(&mut self, now_us: u64) {
+        // A node that is silent for long already is asked next, not in the past.
+        let earliest_us = if self.calls == 0 { now_us } else { (now_us + 1).saturating_sub(SILENCE_US) };
+        self.since_us = self.since_us.max(earliest_us);
+        self.calls += 1;
+        self.signs = 0;
+    }
+
+    /// A call is not under way any more.
+    pub fn left(&mut self) {
+        self.calls -= 1;
+        if self.calls == 0 {
+            self.asked = None;
+        }
+    }
+
+    /// Something has come: an answer with this number, or a part of one.
+    pub fn heard(&mut self, now_us: u64, number: Option<u64>) {
+        self.since_us = now_us;
+        let asked = self.asked.take();
+        if let Some(asked) = asked.filter(|asked| Some(asked.number) == number) {
+            self.signs += 1;
+            self.misses = 0;
+            self.slowest_us = (now_us - asked.sent_us).max(self.slowest_us / 4 * 3);
+        }
+    }
+
+    /// When the node is to be asked, or to be left.
+    pub fn due_us(&self) -> Option<u64> {
+        let ask_us = || self.since_us + (SILENCE_US << self.signs.min(DOUBLINGS_MAX));
+        (self.knows && self.calls > 0).then(|| self.asked.map_or_else(ask_us, |asked| asked.until_us))
+    }
+
+    fn patience_us(&self) -> u64 {
+        PATIENCE_US_MIN.max(2 * self.slowest_us) << self.misses.min(MISSES_MAX)
+    }
+}
+
+impl Session {
+    /// Asks nodes that are silent for a sign of life, and leaves those that gave none.
+    pub(super) fn feel_pulses(&mut self) {
+        // Where there is no other node, it is better to wait for this one.
+        if self.links.len() == 1 {
+            return;
+        }
+        for endpoint in 0..self.links.len() {
+            let pulse = &mut self.links.get_mut(endpoint).pulse;
+            if pulse.due_us().is_none_or(|due_us| due_us > self.now_us) {
+                continue;
+            }
+            // Whoever is woken so late was away itself, and what has come meanwhile may not have been looked at.
+            let asked = pulse.asked.filter(|asked| self.now_us < asked.until_us + SILENCE_US);
+            if asked.is_some() {
+                pulse.misses += 1;
+                self.outputs.push(Output::Disconnect { endpoint });
+                self.close(endpoint);
+            } else {
+                self.ask_for_sign(endpoint);
+            }
+        }
+    }
+
+    fn ask_for_sign(&mut self, endpoint: usize) {
+        let now_us = self.now_us;
+        // A node takes no more than so many requests of a connection at once: it would not read this one.
+        if self.attempts.len() >= self.config.in_flight_max {
+            self.links.get_mut(endpoint).pulse.heard(now_us, None);
+            return;
+        }
+        let number = self.next_number();
+        let on_its_way = self.attempts.values().filter(|attempt| attempt.endpoint == endpoint);
+        // The ping is behind these.
+        let transfer_ms: u64 = on_its_way.map(|attempt| self.calls[&attempt.call].transfer_ms()).sum();
+        let pulse = &mut self.links.get_mut(endpoint).pulse;
+        let until_us = now_us + pulse.patience_us() + transfer_ms * 1_000;
+        pulse.asked = Some(Asked { number, sent_us: now_us, until_us });
+        self.outputs.push(Output::Send { endpoint, number, request: Request::Ping });
+    }
+}
