@@ -483,14 +483,17 @@ impl Drop for Running {
     }
 }
 
-/// All tasks of a cluster that serves, in the order in which it lists them.
+/// All tasks of a cluster that serves, in the order in which it lists them. A busy machine may need more than one try.
 pub async fn all_tasks(client: &Client) -> Vec<TaskView> {
-    let mut tasks = Vec::new();
-    let mut listing = client.list(ListOptions::new());
-    while let Some(task) = listing.next().await.expect("the cluster is whole again") {
-        tasks.push(task);
-    }
-    tasks
+    let list = || async {
+        let mut tasks = Vec::new();
+        let mut listing = client.list(ListOptions::new());
+        while let Some(task) = listing.next().await.map_err(|error| error.to_string())? {
+            tasks.push(task);
+        }
+        Ok(tasks)
+    };
+    wait::eventually_or("the cluster is whole again and lists its tasks", PATIENCE, list).await
 }
 
 fn log_file(directory: &Path, name: &str) -> PathBuf {
