@@ -107,8 +107,9 @@ impl World {
         let Some(link) = self.clients[client].links.get(&endpoint).copied() else { return };
         assert!(link.up, "a session sends on open connections");
         self.line(format_args!("c{client} -> n{endpoint} {number} {request:?}"));
+        // What is sent on a connection that is over goes nowhere.
         let connection = self.connections.get(&link.attempt);
-        let version = connection.map_or(Versions::SPOKEN.oldest, |connection| connection.version);
+        let version = connection.map_or(Versions::SPOKEN.newest, |connection| connection.version);
         if matches!(request, Request::Ping) && version < Versions::PING {
             return self.fail("versions", format!("node {endpoint} is too old for a ping"));
         }
