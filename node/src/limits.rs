@@ -31,6 +31,10 @@ pub const MOVES_MAX: u32 = 1_024;
 pub const PARTITIONS_MIN: u32 = 1;
 /// Most partitions.
 pub const PARTITIONS_MAX: u32 = 4_096;
+/// Queues for which something is set: every node is told of all.
+pub const POLICIES_MAX: usize = 1_000;
+/// Attempts that may be set for a queue.
+pub const ATTEMPTS_MAX: u32 = 1_000_000;
 /// Most replicas of a partition.
 pub const REPLICAS_MAX: u32 = 7;
 /// Replicas of one partition that are out and have not handed over what they have; beyond them no change begins.

@@ -315,6 +315,14 @@ async fn mistakes_are_refused() {
     let refusal = cluster.fails_to_start(first);
     assert!(refusal.code == Some(1) && refusal.stderr.contains("empty data directory"), "{}", refusal.stderr);
     assert_eq!(run(cli.clone(), &["ring"]).await.done().stdout, before, "nothing was changed");
+    for words in ["queue set mail attempts 0", "queue set mail paused perhaps"] {
+        refused(words, 1, "").await;
+    }
+    run(cli.clone(), &["queue", "set", "mail", "paused", "yes"]).await.done();
+    let policies = run(cli.clone(), &["queue", "show"]).await.done().lines();
+    assert!(policies.len() == 1 && policies[0]["queue"] == "mail" && policies[0]["paused"] == true, "{policies:?}");
+    run(cli.clone(), &["queue", "set", "mail", "paused", "no"]).await.done();
+    assert!(run(cli.clone(), &["queue", "show"]).await.done().lines().is_empty(), "nothing is set");
     // Nobody is there yet, and then somebody is.
     let address = cluster.address(second).to_owned();
     let would_be = run(cli.clone(), &["cluster", "add", &address, "--dry-run"]).await.done().object();

@@ -21,6 +21,7 @@ mod json;
 mod operate;
 mod output;
 mod parse;
+mod queue;
 mod recent;
 mod runner;
 mod tasks;
@@ -39,10 +40,11 @@ pub use help::{HelpArguments, print_help, refuse_usage};
 pub use input::Input;
 pub use operate::{
     AddArguments, ClusterVerb, CourseArguments, MoveArguments, NewcomerArguments, NodeArguments, RebalanceArguments,
-    ReplaceArguments, SetVerb,
+    RecoverArguments, ReplaceArguments, SetVerb,
 };
 pub use output::Output;
 pub use parse::{DataArguments, DurabilityArguments};
+pub use queue::{Key, QueueVerb, SetArguments, ShowArguments};
 pub use recent::Recent;
 pub use runner::{Place, Runner};
 pub use tasks::{CancelArguments, CountArguments, GetArguments, ListArguments, LogArguments, WaitArguments};
@@ -111,6 +113,9 @@ pub enum Verb {
     Count(CountArguments),
     /// Lists queues with their counts
     Queues,
+    /// Sets and shows what holds for a queue
+    #[command(subcommand)]
+    Queue(QueueVerb),
     /// Lists the nodes of the cluster
     Nodes,
     /// Shows which nodes hold which partition
@@ -174,6 +179,7 @@ impl Verb {
             Verb::List(arguments) => arguments.run(runner).await,
             Verb::Count(arguments) => arguments.run(runner).await,
             Verb::Queues => tasks::queues(runner).await,
+            Verb::Queue(verb) => verb.run(runner).await,
             Verb::Nodes => cluster::nodes(runner).await,
             Verb::Ring => cluster::ring(runner).await,
             Verb::Partitions => cluster::partitions(runner).await,

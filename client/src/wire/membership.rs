@@ -1,6 +1,6 @@
 //! Who belongs to a cluster, and what operators change about that.
 
-use super::ids::{ClusterId, NodeId, PartitionId};
+use super::ids::{ClusterId, NodeId, PartitionId, QueueName};
 use super::response::Genesis;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -90,6 +90,38 @@ pub struct Candidate {
     pub weight: u32,
 }
 
+/// What operators set for a queue. The default is as if nothing were set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct QueuePolicy {
+    /// Nothing of it is granted. What is held already goes on.
+    #[serde(default)]
+    pub paused: bool,
+    /// Attempts of a task that says nothing of that itself, after which it is dead. Absent, there is no end.
+    #[serde(default)]
+    pub attempts_max: Option<u32>,
+}
+
+/// One thing to be set for a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueSetting {
+    /// See [`QueuePolicy::paused`].
+    Paused(bool),
+    /// See [`QueuePolicy::attempts_max`].
+    Attempts(Option<u32>),
+}
+
+impl QueuePolicy {
+    /// The policy with one thing set.
+    #[must_use]
+    pub fn with(self, setting: QueueSetting) -> QueuePolicy {
+        match setting {
+            QueueSetting::Paused(paused) => QueuePolicy { paused, ..self },
+            QueueSetting::Attempts(attempts_max) => QueuePolicy { attempts_max, ..self },
+        }
+    }
+}
+
 /// Members by their numbers, which are given once and never again, as of one change of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Roster {
@@ -97,6 +129,9 @@ pub struct Roster {
     pub version: u64,
     /// Also those that are gone but not forgotten.
     pub members: BTreeMap<u16, Member>,
+    /// Of queues for which something is set.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub policies: BTreeMap<QueueName, QueuePolicy>,
 }
 
 /// What a node that joins must know of its cluster.
@@ -152,6 +187,8 @@ pub enum ClusterChange {
     Settings { settings: Settings },
     /// A partition is held by these, the first one as its preferred leader.
     Arrange { partition: PartitionId, nodes: Vec<NodeId> },
+    /// Something is set for a queue.
+    Queue { queue: QueueName, setting: QueueSetting },
     /// Layout anew: every member gets its share.
     Rebalance,
 }

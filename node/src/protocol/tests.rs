@@ -26,6 +26,7 @@ mod disk;
 mod forgetting;
 mod hints;
 mod loss;
+mod policies;
 mod rescue;
 mod versions;
 mod waiting;

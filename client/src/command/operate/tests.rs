@@ -45,7 +45,7 @@ fn view(count: u16) -> ClusterView {
     ClusterView {
         cluster: CLUSTER,
         name: "dev".into(),
-        roster: Roster { version: 5, members },
+        roster: Roster { version: 5, members, ..Roster::default() },
         voters: nodes(&[1, 2, 3]),
         leader: node(2),
         heard: (1..=count).map(node).collect(),

@@ -246,8 +246,7 @@ impl Node {
             Err(error) => return self.decide(call, 0, Err(error)),
         };
         let partition = self.partition_of(&id);
-        let spec = self.partitions[&partition].store.task(&id).and_then(|task| task.spec.as_ref());
-        let attempts_max = spec.map_or(0, |spec| spec.attempts_max);
+        let attempts_max = self.attempts_max(partition, &id);
         if invalid || (attempts_max > 0 && attempt >= attempts_max) {
             let why = if invalid { "invalid" } else { "the last attempt failed" };
             let reason = if reason.is_empty() { why.to_owned() } else { format!("{why}: {reason}") };

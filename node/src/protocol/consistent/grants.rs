@@ -164,11 +164,12 @@ impl Node {
         while let Some(partition) = self.stirred.pop_first() {
             self.publish_heads(partition);
         }
+        let queues: Vec<QueueName> = queues.iter().filter(|queue| !self.policy_of(queue).paused).cloned().collect();
         let mut picked: BTreeMap<PartitionId, Vec<TaskId>> = BTreeMap::new();
         let mut out = BTreeSet::new();
         let (mut count, mut bytes) = (0, 0);
         while count < max && bytes < CLAIM_BYTES_MAX {
-            let Some(((_, id), partition)) = self.heads.best(queues, &out) else { break };
+            let Some(((_, id), partition)) = self.heads.best(&queues, &out) else { break };
             if !self.may_grant(partition) {
                 out.insert(partition);
                 continue;
@@ -211,11 +212,19 @@ impl Node {
         self.may_append(partition) && register.leading().is_some_and(|leading| !behind(leading.heeded))
     }
 
+    /// Attempts that a task has, by its own word or its queue's; 0: any number.
+    pub(in crate::protocol) fn attempts_max(&self, partition: PartitionId, id: &TaskId) -> u32 {
+        let spec = self.partitions[&partition].store.task(id).and_then(|task| task.spec.as_ref());
+        let own = spec.map_or(0, |spec| spec.attempts_max);
+        let of_queue = || spec.and_then(|spec| self.policy_of(&spec.queue).attempts_max);
+        if own > 0 { own } else { of_queue().unwrap_or(0) }
+    }
+
     /// The token of a claim that ended without success and was the last one its task may have, and how it ended. What a worker
     /// gave back, or was never told of, is no attempt.
     fn exhausted(&self, partition: PartitionId, id: &TaskId) -> Option<(Token, &'static str)> {
         let replica = &self.partitions[&partition];
-        let attempts_max = replica.store.task(id)?.spec.as_ref()?.attempts_max;
+        let attempts_max = self.attempts_max(partition, id);
         let cell = replica.register.cell(id).filter(|cell| attempts_max > 0 && cell.attempt >= attempts_max)?;
         let reason = match cell.state {
             CellState::Held if replica.register.is_lapsed(id) => "the lease of its last attempt ran out",

@@ -80,6 +80,9 @@ impl Heads {
 impl Node {
     /// The head of a queue among the partitions that can grant now.
     pub(in crate::protocol) fn head(&self, queue: &QueueName) -> Option<Head> {
+        if self.policy_of(queue).paused {
+            return None;
+        }
         let heads = self.heads.queues.get(queue)?;
         // Of what may have been forgotten nothing is granted, nor promised.
         let granted = |(rank, partition): &&(Rank, PartitionId)| {
@@ -138,6 +141,11 @@ impl Node {
         for (queue, before) in std::mem::take(&mut replica.published) {
             self.heads.change(&queue, partition, Some(before), None);
         }
+    }
+
+    /// A queue is not paused any more: as many are told as there are tasks.
+    pub(in crate::protocol) fn tell_all_waiting(&mut self, queue: &QueueName) {
+        self.tell_waiting(queue, self.heads.count(queue));
     }
 
     /// Tells as many waiting workers' nodes as there are new tasks, in turn.

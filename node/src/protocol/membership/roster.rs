@@ -8,10 +8,10 @@
 use crate::limits::MEMBERS_MAX;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::record::Record;
-use crate::protocol::root::members;
+use crate::protocol::root::{check_policies, members};
 use crate::protocol::{Effect, Node, Observation};
-use norn_client::wire::NodeId;
-use norn_client::wire::membership::{Member, Roster};
+use norn_client::wire::membership::{Member, QueuePolicy, Roster};
+use norn_client::wire::{NodeId, QueueName};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -45,7 +45,9 @@ impl Node {
         let Some(genesis) = self.genesis.clone() else { return };
         self.outbox.persist(Record::Roster(roster.clone()));
         let before: BTreeSet<NodeId> = self.peers.keys().copied().collect();
+        let resumed = self.resumed(roster);
         self.take_roster(roster.clone());
+        resumed.iter().for_each(|queue| self.tell_all_waiting(queue));
         self.outbox.effect(Effect::Joined { genesis, roster: roster.clone() });
         self.outbox.observe(Observation::RosterChanged { version: roster.version, members: self.members().count() });
         let fresh: Vec<NodeId> = self.peers.keys().copied().filter(|node| !before.contains(node)).collect();
@@ -53,6 +55,18 @@ impl Node {
             self.exchange_anew(node);
         }
         self.steer_soon();
+    }
+
+    /// Queues that were paused, and are not any more.
+    fn resumed(&self, roster: &Roster) -> Vec<QueueName> {
+        let goes_on = |queue: &&QueueName| !roster.policies.get(*queue).is_some_and(|policy| policy.paused);
+        let paused = self.roster.policies.iter().filter(|(_, policy)| policy.paused).map(|(queue, _)| queue);
+        paused.filter(goes_on).cloned().collect()
+    }
+
+    /// What operators have set for a queue, as far as this node has heard.
+    pub(in crate::protocol) fn policy_of(&self, queue: &QueueName) -> QueuePolicy {
+        self.roster.policies.get(queue).copied().unwrap_or_default()
     }
 
     /// Keeps a roster; those that it names are peers from then on.
@@ -78,6 +92,7 @@ impl Node {
 pub(in crate::protocol) fn is_sound(roster: &Roster) -> bool {
     let nodes: BTreeSet<NodeId> = roster.members.values().map(|member| member.node).collect();
     let bounded = !nodes.is_empty() && roster.members.len() <= MEMBERS_MAX && nodes.len() == roster.members.len();
+    let bounded = bounded && check_policies(&roster.policies).is_ok();
     bounded && roster.members.values().all(|member| members::validate(member).is_ok())
 }
 

@@ -18,15 +18,16 @@ mod voters;
 
 use crate::limits::{MEMBERS_MAX, NODES_MAX, PARTITIONS_MAX, PARTITIONS_MIN, REPLICAS_MAX};
 use crate::protocol::consistent::ReplicaId;
-use norn_client::wire::membership::Roster;
 pub use norn_client::wire::membership::{Candidate, Member, MemberState as State, Settings, Share};
+use norn_client::wire::membership::{QueuePolicy, Roster};
 use norn_client::wire::response::Genesis;
-use norn_client::wire::{ClusterId, NodeId, PartitionId};
+use norn_client::wire::{ClusterId, NodeId, PartitionId, QueueName};
 pub use operation::{Misfit, Operation};
 pub use plan::Move;
 pub use refusal::{Reason, Refusal};
 pub use request::{Admission, Request};
 use serde::{Deserialize, Serialize};
+pub(in crate::protocol) use settings::check_policies;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Who should hold which partition.
@@ -53,6 +54,9 @@ pub struct Root {
     /// What a layout is planned from has changed since the last one was.
     stale: bool,
     settings: Settings,
+    /// Of queues for which something is set.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    policies: BTreeMap<QueueName, QueuePolicy>,
 }
 
 /// What the root's leader knows beside the root, at one moment.
@@ -82,6 +86,7 @@ impl Root {
             layout: Layout { version: 1, lists: genesis.assignment.clone() },
             stale: false,
             settings: Settings::default(),
+            policies: BTreeMap::new(),
         };
         assert_eq!(
             root.layout.lists.len(),
@@ -99,7 +104,7 @@ impl Root {
 
     /// Who belongs to the cluster, as every node is told.
     pub fn roster(&self) -> Roster {
-        Roster { version: self.version, members: self.members.clone() }
+        Roster { version: self.version, members: self.members.clone(), policies: self.policies.clone() }
     }
 
     /// The cluster.
@@ -187,6 +192,7 @@ impl Root {
             layout,
             stale: _,
             settings,
+            policies,
         } = self;
         if !partitions.is_power_of_two() || !(PARTITIONS_MIN..=PARTITIONS_MAX).contains(partitions) {
             return Err(format!("{partitions} partitions: a power of two up to {PARTITIONS_MAX} is wanted"));
@@ -217,7 +223,7 @@ impl Root {
             return Err("layouts are numbered from 1".into());
         }
         self.check_lists(&layout.lists)?;
-        settings::check(settings).map_err(|reason| reason.to_string())
+        settings::check_policies(policies).and_then(|()| settings::check(settings)).map_err(|reason| reason.to_string())
     }
 
     /// What is wrong with lists for these partitions and members, if anything.

@@ -2,7 +2,8 @@
 
 use super::{Layout, Member, Root, Settings, State, members};
 use crate::limits::{MEMBERS_MAX, NODES_MAX, REPLICAS_MAX};
-use norn_client::wire::PartitionId;
+use norn_client::wire::membership::QueuePolicy;
+use norn_client::wire::{PartitionId, QueueName};
 use serde::{Deserialize, Serialize};
 
 /// A change of the root, decided by its leader.
@@ -42,6 +43,9 @@ pub enum Operation {
     /// What operators set.
     #[serde(rename = "S")]
     SetSettings(Settings),
+    /// What operators set for a queue.
+    #[serde(rename = "Q")]
+    SetPolicy { queue: QueueName, policy: QueuePolicy },
     /// A layout, as planned.
     #[serde(rename = "L")]
     Layout(Layout),
@@ -74,6 +78,7 @@ impl Operation {
             Operation::Forget { .. }
             | Operation::SetAddress { .. }
             | Operation::SetSettings(_)
+            | Operation::SetPolicy { .. }
             | Operation::Layout(_)
             | Operation::Arrange { .. } => false,
         }
@@ -132,6 +137,15 @@ impl Root {
             Operation::SetSettings(settings) => {
                 super::settings::check(settings).map_err(|reason| Misfit(reason.to_string()))?;
                 self.settings = *settings;
+            }
+            Operation::SetPolicy { queue, policy } => {
+                let mut policies = self.policies.clone();
+                match *policy == QueuePolicy::default() {
+                    true => policies.remove(queue),
+                    false => policies.insert(queue.clone(), *policy),
+                };
+                super::settings::check_policies(&policies).map_err(|reason| Misfit(reason.to_string()))?;
+                self.policies = policies;
             }
             Operation::Layout(layout) => self.take_layout(layout)?,
             Operation::Arrange { partition, list } => self.arrange(*partition, list)?,

@@ -1,6 +1,6 @@
 //! Why a request of an operator is not carried out, and what can be done about it.
 
-use crate::limits::{MEMBERS_MAX, NODES_MAX, REPLICAS_MAX, WEIGHT_MAX};
+use crate::limits::{MEMBERS_MAX, NODES_MAX, POLICIES_MAX, REPLICAS_MAX, WEIGHT_MAX};
 use norn_client::wire::{ClusterId, NodeId, PartitionId};
 use std::fmt;
 
@@ -78,6 +78,9 @@ pub enum Reason {
     /// A setting out of bounds.
     #[error("{what} is {low} to {high}, not {value}")]
     Setting { what: &'static str, value: u64, low: u64, high: u64 },
+    /// Too many queues with policies.
+    #[error("something is set for {POLICIES_MAX} queues already: set back what is not needed any more")]
+    Policies,
     /// No room for more members.
     #[error(
         "there are {present} members, and {gone} that are gone and not forgotten: {NODES_MAX} members are possible, \

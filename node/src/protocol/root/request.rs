@@ -1,9 +1,11 @@
 //! What operators ask of the root, and whether it is allowed.
 
 use super::members::{self, check_address, check_weight, check_zone};
+use super::settings::check_policy;
 use super::{Candidate, Member, Operation, Reason, Refusal, Root, Seen, Settings, State};
-use crate::limits::{MEMBERS_MAX, NODES_MAX, REPLICAS_MAX};
-use norn_client::wire::PartitionId;
+use crate::limits::{MEMBERS_MAX, NODES_MAX, POLICIES_MAX, REPLICAS_MAX};
+use norn_client::wire::membership::QueueSetting;
+use norn_client::wire::{PartitionId, QueueName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -31,6 +33,8 @@ pub enum Request {
     SetAddress { number: u16, address: String },
     /// Other settings.
     SetSettings(Settings),
+    /// Something is set for a queue.
+    SetQueue { queue: QueueName, setting: QueueSetting },
     /// A partition is held by these, the preferred leader first.
     Arrange { partition: PartitionId, list: Vec<u16> },
     /// The layout is planned anew.
@@ -62,6 +66,7 @@ impl Root {
             Request::SetZone { number, zone } => self.admit_zone(*number, zone),
             Request::SetAddress { number, address } => self.admit_address(*number, address),
             Request::SetSettings(settings) => self.admit_settings(*settings),
+            Request::SetQueue { queue, setting } => self.admit_queue(queue, *setting),
             Request::Arrange { partition, list } => self.admit_arrange(*partition, list),
             Request::Rebalance => Ok(match self.stale {
                 true => Admission::Already(None),
@@ -236,6 +241,19 @@ impl Root {
         let change =
             Operation::Replace { old: number, state, number: self.next_number, member: members::joining(with) };
         Ok(Admission::Change(change))
+    }
+
+    fn admit_queue(&self, queue: &QueueName, setting: QueueSetting) -> Verdict {
+        let before = self.policies.get(queue).copied().unwrap_or_default();
+        let policy = before.with(setting);
+        check_policy(&policy)?;
+        if policy == before {
+            return Ok(Admission::Already(None));
+        }
+        if !self.policies.contains_key(queue) && self.policies.len() >= POLICIES_MAX {
+            return Err(Reason::Policies);
+        }
+        Ok(Admission::Change(Operation::SetPolicy { queue: queue.clone(), policy }))
     }
 
     fn admit_replicas(&self, replicas: u32) -> Verdict {

@@ -1,8 +1,10 @@
-//! What operators set for the whole cluster.
+//! What operators set for the whole cluster, and for queues.
 
 use super::Reason;
-use crate::limits::{HEAL_AFTER_MS_MAX, HEAL_AFTER_MS_MIN, MOVES_MAX};
-use norn_client::wire::membership::Settings;
+use crate::limits::{ATTEMPTS_MAX, HEAL_AFTER_MS_MAX, HEAL_AFTER_MS_MIN, MOVES_MAX, POLICIES_MAX};
+use norn_client::wire::QueueName;
+use norn_client::wire::membership::{QueuePolicy, Settings};
+use std::collections::BTreeMap;
 
 /// Whether all are within their bounds.
 pub(super) fn check(settings: &Settings) -> Result<(), Reason> {
@@ -15,4 +17,22 @@ pub(super) fn check(settings: &Settings) -> Result<(), Reason> {
     }
     bound("moves_at_once", u64::from(settings.moves_at_once), 1, u64::from(MOVES_MAX))?;
     bound("moves_at_once_each", u64::from(settings.moves_at_once_each), 1, u64::from(MOVES_MAX))
+}
+
+/// Whether what is set for a queue is within its bounds.
+pub(super) fn check_policy(policy: &QueuePolicy) -> Result<(), Reason> {
+    match policy.attempts_max {
+        Some(value) if !(1..=ATTEMPTS_MAX).contains(&value) => {
+            Err(Reason::Setting { what: "attempts", value: u64::from(value), low: 1, high: u64::from(ATTEMPTS_MAX) })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether all that is set for queues is within its bounds.
+pub(in crate::protocol) fn check_policies(policies: &BTreeMap<QueueName, QueuePolicy>) -> Result<(), Reason> {
+    if policies.len() > POLICIES_MAX {
+        return Err(Reason::Policies);
+    }
+    policies.values().try_for_each(check_policy)
 }
