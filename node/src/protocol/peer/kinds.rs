@@ -1,0 +1,151 @@
+//! What is to be known of a message without reading it: its stream, its name, what it says of its sender's log.
+
+use super::{Class, LogWord, PeerMessage};
+use norn_client::wire::PartitionId;
+
+impl PeerMessage {
+    /// The stream it travels on.
+    pub fn class(&self) -> Class {
+        match self {
+            PeerMessage::State { .. }
+            | PeerMessage::Roster { .. }
+            | PeerMessage::ListAsk { .. }
+            | PeerMessage::ListAnswer { .. }
+            | PeerMessage::Roots { .. }
+            | PeerMessage::RootsAnswer { .. }
+            | PeerMessage::GroupsAsk { .. }
+            | PeerMessage::GroupsAnswer { .. }
+            | PeerMessage::Recent { .. }
+            | PeerMessage::Want { .. }
+            | PeerMessage::Steps { .. }
+            | PeerMessage::Lacks { .. }
+            | PeerMessage::Tasks { .. }
+            | PeerMessage::Hint { .. }
+            | PeerMessage::Gone { .. }
+            | PeerMessage::Compare { .. }
+            | PeerMessage::Compared { .. }
+            | PeerMessage::Tombs { .. } => Class::Bulk,
+            _ => Class::Urgent,
+        }
+    }
+
+    /// What it says of its sender's log, if it rests on that.
+    pub fn log(&self) -> Option<LogWord> {
+        let word = match self {
+            PeerMessage::VoteAnswer { log, .. }
+            | PeerMessage::Ack { log, .. }
+            | PeerMessage::Written { log, .. }
+            | PeerMessage::Buried { log, .. }
+            | PeerMessage::Forgot { log, .. }
+            | PeerMessage::Ready { log, .. }
+            | PeerMessage::Hinted { log, .. } => *log,
+            PeerMessage::Heartbeat(heartbeat) => {
+                LogWord { boot: heartbeat.boot, durable: heartbeat.durable, start: heartbeat.start }
+            }
+            _ => return None,
+        };
+        (word.boot > 0).then_some(word)
+    }
+
+    /// Puts in how far its sender's log is durable, now that all it rests on is.
+    pub fn set_log(&mut self, word: LogWord) {
+        match self {
+            PeerMessage::VoteAnswer { log, .. }
+            | PeerMessage::Ack { log, .. }
+            | PeerMessage::Written { log, .. }
+            | PeerMessage::Buried { log, .. }
+            | PeerMessage::Forgot { log, .. }
+            | PeerMessage::Ready { log, .. }
+            | PeerMessage::Hinted { log, .. } => *log = word,
+            _ => {}
+        }
+    }
+
+    /// The partition in which the receiver's replica is asked to promise something, or to say that it knows all it should.
+    pub fn asks_for_promise(&self) -> Option<PartitionId> {
+        match self {
+            PeerMessage::PreVote { partition, .. }
+            | PeerMessage::Vote { partition, .. }
+            | PeerMessage::Fetch { partition, .. }
+            | PeerMessage::Transfer { partition, .. }
+            | PeerMessage::Install { partition, .. }
+            | PeerMessage::Snapshot { partition, .. }
+            | PeerMessage::Ops { partition, .. }
+            | PeerMessage::Read { partition, .. }
+            | PeerMessage::Compare { partition, .. }
+            | PeerMessage::Tombs { partition, .. }
+            | PeerMessage::Forget { partition, .. } => Some(*partition),
+            _ => None,
+        }
+    }
+
+    /// A short name for traces and counters.
+    pub fn name(&self) -> &'static str {
+        match self {
+            PeerMessage::Heartbeat(_) => "heartbeat",
+            PeerMessage::PreVote { .. } => "pre_vote",
+            PeerMessage::PreVoteAnswer { .. } => "pre_vote_answer",
+            PeerMessage::Vote { .. } => "vote",
+            PeerMessage::Rescue { .. } => "rescue",
+            PeerMessage::VoteAnswer { .. } => "vote_answer",
+            PeerMessage::Fetch { .. } => "fetch",
+            PeerMessage::State { .. } => "state",
+            PeerMessage::Transfer { .. } => "transfer",
+            PeerMessage::Install { .. } => "install",
+            PeerMessage::Snapshot { .. } => "snapshot",
+            PeerMessage::Ops { .. } => "ops",
+            PeerMessage::Ack { .. } => "ack",
+            PeerMessage::Nack { .. } => "nack",
+            PeerMessage::Rejoin { .. } => "rejoin",
+            PeerMessage::Rejoined { .. } => "rejoined",
+            PeerMessage::Ready { .. } => "ready",
+            PeerMessage::Dismiss { .. } => "dismiss",
+            PeerMessage::Outside { .. } => "outside",
+            PeerMessage::Arrange { .. } => "arrange",
+            PeerMessage::RouteAsk { .. } => "route_ask",
+            PeerMessage::Route { .. } => "route",
+            PeerMessage::Wake { .. } => "wake",
+            PeerMessage::Led { .. } => "led",
+            PeerMessage::Write { .. } => "write",
+            PeerMessage::Written { .. } => "written",
+            PeerMessage::Kept { .. } => "kept",
+            PeerMessage::Read { .. } => "read",
+            PeerMessage::Known { .. } => "known",
+            PeerMessage::CountAsk { .. } => "count_ask",
+            PeerMessage::CountAnswer { .. } => "count_answer",
+            PeerMessage::ListAsk { .. } => "list_ask",
+            PeerMessage::ListAnswer { .. } => "list_answer",
+            PeerMessage::Roots { .. } => "roots",
+            PeerMessage::RootsAnswer { .. } => "roots_answer",
+            PeerMessage::GroupsAsk { .. } => "groups_ask",
+            PeerMessage::GroupsAnswer { .. } => "groups_answer",
+            PeerMessage::Recent { .. } => "recent",
+            PeerMessage::Want { .. } => "want",
+            PeerMessage::Need { .. } => "need",
+            PeerMessage::Steps { .. } => "steps",
+            PeerMessage::Lacks { .. } => "lacks",
+            PeerMessage::Tasks { .. } => "tasks",
+            PeerMessage::Hint { .. } => "hint",
+            PeerMessage::Hinted { .. } => "hinted",
+            PeerMessage::Gone { .. } => "gone",
+            PeerMessage::Compare { .. } => "compare",
+            PeerMessage::Compared { .. } => "compared",
+            PeerMessage::Tombs { .. } => "tombs",
+            PeerMessage::Buried { .. } => "buried",
+            PeerMessage::Forget { .. } => "forget",
+            PeerMessage::Forgot { .. } => "forgot",
+            PeerMessage::Probe { .. } => "probe",
+            PeerMessage::Probed { .. } => "probed",
+            PeerMessage::Pull { .. } => "pull",
+            PeerMessage::Pulled { .. } => "pulled",
+            PeerMessage::GrantAsk { .. } => "grant_ask",
+            PeerMessage::GrantAnswer { .. } => "grant_answer",
+            PeerMessage::Return { .. } => "return",
+            PeerMessage::Interest { .. } => "interest",
+            PeerMessage::Available { .. } => "available",
+            PeerMessage::Roster { .. } => "roster",
+            PeerMessage::Forward { .. } => "forward",
+            PeerMessage::Forwarded { .. } => "forwarded",
+        }
+    }
+}
