@@ -94,7 +94,10 @@ pub const PEER_FRAME_BYTES_MAX: usize = 64 << 20;
 /// Largest record body in the log.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
 /// How far one message may carry an epoch, so that a damaged one cannot exhaust them.
-pub const EPOCH_STEP_MAX: u64 = 1 << 20;
+pub const EPOCH_STEP_MAX: u64 = 1 << 33;
+/// How far an operator's word carries the epoch of a partition whose majority is lost: beyond all that the lost can have
+/// reached.
+pub const RESCUE_EPOCHS: u64 = 1 << 32;
 
 /// More messages of a node to itself in one step are a fault: a stopped node is better than one that only talks to itself.
 pub const LOOPBACKS_MAX: u64 = 1 << 20;
