@@ -10,6 +10,7 @@
 use super::effect::Ticket;
 use super::event::Moved;
 use super::loads::Then;
+use super::partition::Counted;
 use super::peer::{PeerMessage, WantPart};
 use super::task::{Place, Wanted};
 use super::{Node, Observation};
@@ -34,9 +35,9 @@ pub struct Bodies {
     pub(super) lost: BTreeSet<(PartitionId, TaskId)>,
     /// The last of those that were asked for. The next round goes on behind it, or what nobody has would hide the rest.
     pub(super) asked: Option<(PartitionId, TaskId)>,
-    /// Bytes of bodies in memory, when they were last counted.
+    /// Bytes of bodies in memory, as far as they are counted.
     memory_bytes: usize,
-    /// Tasks, when they were last counted.
+    /// Tasks, as far as they are counted.
     tasks: usize,
 }
 
@@ -55,7 +56,6 @@ impl Bodies {
 impl Node {
     /// The log tells where it has all records of facts up to this ticket.
     pub(super) fn note_places(&mut self, ticket: Ticket, places: &[Option<Place>]) {
-        self.count_bodies();
         let mut places = places.iter();
         while let Some(record) = self.bodies.unplaced.pop_front_if(|record| record.ticket <= ticket) {
             let place = places.next().expect("the host tells a place for each record of facts");
@@ -68,24 +68,35 @@ impl Node {
 
     /// The log has these bodies there: each leaves memory if there are too many bytes in it.
     pub(super) fn place_bodies(&mut self, partition: PartitionId, bodies: &[(TaskId, u64)], place: Place) {
+        self.count_bodies(partition);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        let others = self.bodies.memory_bytes - replica.store.body_bytes();
         for (id, hash) in bodies {
-            let before = replica.store.body_bytes();
-            let room = self.bodies.memory_bytes as u64 <= self.config.payload_memory_bytes;
+            let room = (others + replica.store.body_bytes()) as u64 <= self.config.payload_memory_bytes;
             replica.store.place(id, *hash, place, room);
-            self.bodies.memory_bytes -= before - replica.store.body_bytes();
         }
+        self.count_bodies(partition);
     }
 
-    /// During the replay: bodies of this partition have come or gone.
-    pub(super) fn recovered_bodies(&mut self, partition: PartitionId, before: usize) {
-        let after = self.partitions[&partition].store.body_bytes();
-        self.bodies.memory_bytes = self.bodies.memory_bytes + after - before;
+    /// Bodies or tasks of this partition have come or gone. To look at all partitions each time would cost more than most of
+    /// what is done with them.
+    pub(super) fn count_bodies(&mut self, partition: PartitionId) {
+        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        let now = Counted { bytes: replica.store.body_bytes(), tasks: replica.store.count() };
+        let before = std::mem::replace(&mut replica.counted, now);
+        self.bodies.memory_bytes = self.bodies.memory_bytes + now.bytes - before.bytes;
+        self.bodies.tasks = self.bodies.tasks + now.tasks - before.tasks;
     }
 
-    pub(super) fn count_bodies(&mut self) {
-        self.bodies.memory_bytes = self.partitions.values().map(|replica| replica.store.body_bytes()).sum();
-        self.bodies.tasks = self.partitions.values().map(|replica| replica.store.count()).sum();
+    /// Everything has been counted.
+    pub(super) fn check_bodies(&self) -> Result<(), String> {
+        let bytes: usize = self.partitions.values().map(|replica| replica.store.body_bytes()).sum();
+        let tasks: usize = self.partitions.values().map(|replica| replica.store.count()).sum();
+        if (bytes, tasks) != (self.bodies.memory_bytes, self.bodies.tasks) {
+            let Bodies { memory_bytes, tasks: counted, .. } = &self.bodies;
+            return Err(format!("{tasks} tasks with {bytes} bytes of bodies count as {counted} with {memory_bytes}"));
+        }
+        Ok(())
     }
 
     /// A snapshot has taken the place of older files, which will be removed.

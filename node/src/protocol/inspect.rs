@@ -115,7 +115,11 @@ impl Node {
         let now = self.now;
         self.check_loads()?;
         self.check_hints()?;
+        self.check_bodies()?;
         for (id, replica) in &self.partitions {
+            if replica.register.leading().is_some() != self.led.contains(id) {
+                return Err(format!("{id:?}: whether it is led here is known in two ways"));
+            }
             replica.check(now).map_err(|violation| format!("{id:?}: {violation}"))?;
             let delayed = replica.store.index().first_due_ms().is_some();
             if delayed && !self.timers.is_set(Key::Delayed(*id)) {

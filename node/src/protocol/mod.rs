@@ -126,6 +126,8 @@ pub struct Node {
     unsent: BTreeSet<PartitionId>,
     /// Partitions whose ready work changed in this step.
     stirred: BTreeSet<PartitionId>,
+    /// Partitions that this node leads. There are far more that it holds.
+    led: BTreeSet<PartitionId>,
     /// The start counter is not on disk yet: a number that may be used again must not be told to anybody.
     starting: bool,
     stopping: bool,
@@ -168,6 +170,7 @@ impl Node {
             hints: Hints::default(),
             unsent: BTreeSet::new(),
             stirred: BTreeSet::new(),
+            led: BTreeSet::new(),
             starting: true,
             stopping: false,
             stop_deadline_us: 0,

@@ -73,11 +73,10 @@ impl Node {
             Record::Facts { partition, items } => self.recover_facts(partition, Arc::unwrap_or_clone(items), place),
             Record::Forgot { partition, ids } => {
                 let store = &mut self.replica_mut(partition)?.store;
-                let before = store.body_bytes();
                 for id in &ids {
                     store.forget(id);
                 }
-                self.recovered_bodies(partition, before);
+                self.count_bodies(partition);
                 Ok(())
             }
             Record::Wound { partition, wound, losses } => {
@@ -85,10 +84,8 @@ impl Node {
                 Ok(())
             }
             Record::Left { partition, told } => {
-                let replica = self.replica_mut(partition)?;
-                let before = replica.store.body_bytes();
-                replica.clear();
-                self.recovered_bodies(partition, before);
+                self.replica_mut(partition)?.clear();
+                self.count_bodies(partition);
                 self.learn_route(partition, &told);
                 Ok(())
             }
@@ -160,13 +157,12 @@ impl Node {
     ) -> Result<(), String> {
         let (now, config) = (self.now, self.config.clone());
         let replica = self.replica_mut(partition)?;
-        let before = replica.store.body_bytes();
         let mut bodies = Vec::new();
         for (id, delta) in items {
             let learned = replica.learn_again(id, delta, now, &config);
             bodies.extend(learned.body.map(|hash| (id, hash)));
         }
-        self.recovered_bodies(partition, before);
+        self.count_bodies(partition);
         if let Some(place) = place {
             self.place_bodies(partition, &bodies, place);
         }
@@ -277,8 +273,8 @@ impl Node {
             if lost {
                 self.tell_wound(id);
             }
+            self.count_bodies(id);
         }
-        self.count_bodies();
         self.settle(effects);
     }
 

@@ -337,6 +337,7 @@ impl Node {
             archiving: super::archiving::Archiving::default(),
             changing: super::change::Changing::default(),
         }));
+        self.led.insert(partition);
         let others: Vec<NodeId> = followers.into_iter().filter(|node| *node != me).collect();
         self.timers.cancel(Key::Election(partition));
         self.outbox.persist(Record::Install { partition, viewstamp, table: table.map(Arc::new) });
@@ -353,6 +354,7 @@ impl Node {
         let now = self.now;
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         let Role::Leader(leading) = std::mem::take(&mut replica.register.role) else { return };
+        assert!(self.led.remove(&partition), "whoever leads is known to");
         for id in replica.register.forget_lapsed() {
             replica.reclassify(&id, now);
         }

@@ -80,10 +80,8 @@ impl Node {
     /// Claims that this call holds already. They are renewed, so that whoever was answered before and gives them back
     /// unheard comes too late.
     fn recall(&mut self, session: u64, claim: &Claim, max: usize) -> usize {
-        let knows =
-            |replica: &Partition| replica.register.leading().is_some() && replica.register.knows_claim(&claim.claim);
-        let known = self.partitions.iter().filter(|(_, replica)| knows(replica)).map(|(id, _)| *id);
-        let led: Vec<PartitionId> = known.filter(|id| self.may_renew(*id)).collect();
+        let knows = |id: &&PartitionId| self.partitions[id].register.knows_claim(&claim.claim);
+        let led: Vec<PartitionId> = self.led.iter().filter(knows).copied().filter(|id| self.may_renew(*id)).collect();
         let mut recalled = 0;
         for partition in led {
             let Partition { register, store, .. } = &self.partitions[&partition];

@@ -482,7 +482,7 @@ impl Register {
         lapsed.into_keys().collect()
     }
 
-    /// Whether one call may hold claims here; cheap enough to be asked of every partition.
+    /// Whether one call may hold claims here; cheap enough to be asked of every partition that is led.
     pub fn knows_claim(&self, claim: &ClaimId) -> bool {
         self.by_claim.contains_key(claim)
     }

@@ -192,7 +192,7 @@ impl Node {
         self.outbox.persist(Record::Left { partition, told });
         self.partitions.get_mut(&partition).expect("just seen").clear();
         self.bodies.lost.retain(|(of, _)| *of != partition);
-        self.count_bodies();
+        self.count_bodies(partition);
         self.unpublish_heads(partition);
         for key in
             [Key::Election, Key::Resend, Key::Expiry, Key::Delayed, Key::Drop, Key::Wake, Key::Retire, Key::Change]

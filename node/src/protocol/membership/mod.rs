@@ -225,9 +225,8 @@ impl Node {
     }
 
     fn led(&self) -> impl Iterator<Item = (PartitionId, Epoch)> + '_ {
-        self.partitions
-            .iter()
-            .filter_map(|(id, replica)| replica.register.leading().map(|leading| (*id, leading.epoch)))
+        let epoch = |id: &PartitionId| self.partitions[id].register.leading().expect("it is led here").epoch;
+        self.led.iter().map(move |id| (*id, epoch(id)))
     }
 
     /// The set of led partitions changed: tell everybody at the next heartbeat.

@@ -79,6 +79,17 @@ pub struct Partition {
     pub dismissed: Option<Viewstamp>,
     /// Since the start: up to this number, what the table says is forgotten was forgotten here.
     forgot: u64,
+    /// What of its store the node has counted.
+    pub counted: Counted,
+}
+
+/// What a store held when it was counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Of bodies in memory.
+    pub bytes: usize,
+    /// With and without bodies.
+    pub tasks: usize,
 }
 
 impl Partition {
@@ -115,6 +126,7 @@ impl Partition {
             woke_us: 0,
             dismissed: None,
             forgot: 0,
+            counted: Counted::default(),
         }
     }
 
@@ -147,9 +159,9 @@ impl Partition {
     /// Drops all but what it has promised.
     pub fn clear(&mut self) {
         let register = self.register.cleared();
-        let (id, answered) = (self.id, self.answered);
+        let (id, answered, counted) = (self.id, self.answered, self.counted);
         let blank = Partition::blank(id, register.me, Vec::new());
-        *self = Partition { register, answered, ..blank };
+        *self = Partition { register, answered, counted, ..blank };
     }
 
     /// Merges facts about a task.
