@@ -95,6 +95,9 @@ pub const PEER_FRAME_BYTES_MAX: usize = 64 << 20;
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
 /// How far one message may carry an epoch, so that a damaged one cannot exhaust them.
 pub const EPOCH_STEP_MAX: u64 = 1 << 20;
+/// How far one message may carry the version of the roster, so that after a damaged one later rosters are still heeded. A node
+/// that missed more changes than that has to be replaced.
+pub const ROSTER_STEP_MAX: u64 = 1 << 16;
 
 /// More messages of a node to itself in one step are a fault: a stopped node is better than one that only talks to itself.
 pub const LOOPBACKS_MAX: u64 = 1 << 20;
