@@ -30,9 +30,10 @@ mod reading;
 #[cfg(test)]
 mod tests;
 
-use crate::connection::{Answer, Handle, parse_address};
+use crate::connection::{Answer, Handle};
 use crate::session::{Call, Config, Draft};
 use crate::tls;
+use crate::wire::address::parse_address;
 use crate::wire::error::Error;
 use crate::wire::ids::{ClaimId, TaskId, Token};
 use crate::wire::limits;

@@ -14,18 +14,17 @@ pub(crate) mod testing;
 mod tests;
 
 use crate::session::{Call, CallId, Config, Input, Output, Session};
+use crate::wire::address::Address;
 use crate::wire::codec::{self, Kind};
 use crate::wire::error::{Error, ErrorCode};
 use crate::wire::response::Response;
-use link::{Address, Event, Happening, Outbox};
+use link::{Event, Happening, Outbox};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
-
-pub(crate) use link::parse_address;
 
 /// Commands that may wait for the session.
 const COMMANDS_MAX: usize = 1_024;

@@ -172,16 +172,16 @@ fn settings_show_where_they_come_from() {
 }
 
 #[test]
-fn what_is_not_there_yet_says_so_and_json_errors_are_one_object() {
+fn what_makes_no_sense_says_so_and_json_errors_are_one_object() {
     let directory = TempDir::new().unwrap();
     let place = directory.path();
-    let join = ["start", "--data", "d", "--certs", "c", "--join", "h:1"];
+    let join = ["start", "--data", "d", "--certs", "c", "--join", "norn:12@h:1"];
     let (code, message) = fails(place, &join);
-    assert!(code == 2 && message.contains("not there yet"), "{message}");
+    assert!(code == 2 && message.contains("norn cluster token"), "{message}");
     let output = run(place, &[&join[..], &["--json"]].concat());
     let lines = text(&output.stdout);
     let object: serde_json::Value = serde_json::from_str(lines.trim()).unwrap();
-    assert_eq!(object["error"]["code"], "unsupported");
+    assert_eq!(object["error"]["code"], "invalid");
     assert_eq!(object["error"]["retry"], "never");
     for arguments in [["status"].as_slice(), &["cluster", "add", "h:1"], &["cluster", "set", "moves", "3"]] {
         let (code, message) = fails(place, arguments);

@@ -149,9 +149,24 @@ impl Cluster {
         index
     }
 
+    /// Starts one more node, which joins by itself; gives its index.
+    pub fn start_joining(&mut self, token: &str) -> usize {
+        let index = self.add_place();
+        self.nodes[index].settings.push(format!("join={token}"));
+        self.restart(index);
+        self.wait_ready(index);
+        index
+    }
+
     /// A node was made a member.
     pub fn enter(&mut self, index: usize) {
         self.nodes[index].outside = false;
+    }
+
+    /// A node that does not run never comes back, and nobody asks it any more.
+    pub fn give_up(&mut self, index: usize) {
+        assert!(self.nodes[index].running.is_none(), "it runs");
+        self.nodes[index].outside = true;
     }
 
     /// A node was removed: it is stopped, and nobody asks it any more.

@@ -111,6 +111,15 @@ async fn add(trial: &mut Trial) -> usize {
     index
 }
 
+/// A blank node joins by itself under load, and gets its share.
+async fn join(trial: &mut Trial) -> usize {
+    let since = Instant::now();
+    let token = run(trial.cli(), &["cluster", "token"]).await.done().object();
+    let index = trial.cluster().start_joining(token["token"].as_str().expect("it is a text"));
+    went_on(trial, "start --join", since).await;
+    index
+}
+
 /// Waits until so many nodes are alive, as the nodes see it.
 async fn alive(cli: &Cli, count: usize) {
     let seen = || async {
@@ -146,7 +155,11 @@ async fn two_nodes_are_drained_under_load() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_grows_and_shrinks_under_load() {
     let mut trial = Trial::start_with("grow", options(3)).await;
-    let added = [add(&mut trial).await, add(&mut trial).await];
+    let added = [add(&mut trial).await, join(&mut trial).await];
+    // What it is told to join is its own cluster from now on.
+    trial.cluster().terminate(added[1]);
+    trial.cluster().restart(added[1]);
+    trial.cluster().wait_ready(added[1]);
     at_rest(&mut trial, replicas(3), &[]).await;
     let status = try_status(&trial.cli()).await.expect("the root has a leader");
     assert!(["n4", "n5"].iter().all(|name| load(&status, name)[0] > 0), "they hold their share: {status}");
@@ -281,6 +294,11 @@ async fn mistakes_are_refused() {
     let address = cluster.address(first).to_owned();
     refused(&format!("cluster add {address}"), 1, "belongs to another cluster").await;
     refused(&format!("cluster replace n1 {address}"), 1, "belongs to another cluster").await;
+    let token = run(cli.clone(), &["cluster", "token"]).await.done().object()["token"].clone();
+    cluster.terminate(first);
+    cluster.replace(first, None, vec![format!("join={}", token.as_str().expect("it is a text"))]);
+    let refusal = cluster.fails_to_start(first);
+    assert!(refusal.code == Some(1) && refusal.stderr.contains("empty data directory"), "{}", refusal.stderr);
     assert_eq!(run(cli.clone(), &["ring"]).await.done().stdout, before, "nothing was changed");
     // Nobody is there yet, and then somebody is.
     let address = cluster.address(second).to_owned();

@@ -4,7 +4,7 @@
 //! names, ids and tokens are values of the domain and are checked later, where a wrong one ends in exit code 1.
 
 use super::error::Failure;
-use crate::connection::parse_address;
+use crate::wire::address::parse_address;
 use crate::wire::limits::PAYLOAD_BYTES_MAX;
 use crate::wire::{Acks, QueueName, State, Token};
 use clap::Args;

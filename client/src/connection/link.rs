@@ -1,11 +1,11 @@
 //! One connection: name resolution, handshake, frames out and in.
 
 use crate::wire::Versions;
+use crate::wire::address::Address;
 use crate::wire::codec::{self, FrameError, HEADER_BYTES, Kind};
 use crate::wire::limits::FRAME_BYTES_MAX;
 use crate::wire::response::Response;
 use quinn::{Connection, RecvStream, SendStream};
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,37 +18,6 @@ const ADDRESS_HEAD_START: Duration = Duration::from_millis(200);
 const CHUNK_BYTES_MAX: usize = 256 << 10;
 /// A buffer that grew beyond this for one large frame is not kept.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
-
-/// Where a node is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Address {
-    /// A name, or an IP address without brackets; also the name that the node's certificate must bear.
-    host: String,
-    port: u16,
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(formatter, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(formatter, "{}:{}", self.host, self.port)
-        }
-    }
-}
-
-/// Reads `HOST:PORT`; an IPv6 address stands in brackets.
-pub(crate) fn parse_address(text: &str) -> Option<Address> {
-    let (host, port) = text.rsplit_once(':')?;
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let host = match bare {
-        Some(host) => host,
-        None if host.contains(':') => return None,
-        None => host,
-    };
-    let port = port.parse().ok().filter(|port| *port != 0)?;
-    (!host.is_empty()).then(|| Address { host: host.to_owned(), port })
-}
 
 /// Frames that wait to be written.
 #[derive(Default)]

@@ -1,12 +1,13 @@
 //! Goal: a session over real QUIC behaves as the session's own tests say, and bytes that are no frames end a
 //! connection, nothing more. Method: calls against nodes with scripted answers.
 
+use super::Handle;
 use super::testing::{Certificates, Node, Reply};
-use super::{Handle, parse_address};
 use crate::client::Client;
 use crate::session::Call;
 use crate::tls;
 use crate::wire::Versions;
+use crate::wire::address::parse_address;
 use crate::wire::error::{Error, ErrorCode};
 use crate::wire::request::Request;
 use crate::wire::response::Response;

@@ -93,6 +93,7 @@ fn is_write(request: &Request) -> bool {
         | Request::Fail { .. }
         | Request::Arrange { .. }
         | Request::Change { .. }
+        | Request::Recover { .. }
         | Request::Join(_)
         | Request::Initialize(_) => true,
         Request::Hello { .. }

@@ -69,6 +69,7 @@ fn request_bytes(request: &Request) -> usize {
         | Request::Partitions
         | Request::Status
         | Request::Cluster
+        | Request::Recover { .. }
         | Request::Identify => 0,
     }
 }

@@ -46,4 +46,9 @@ const _: () = assert!(CLAIM_BYTES_MAX + PAYLOAD_BYTES_MAX + UPDATE_BYTES_MAX * 1
 const _: () = assert!(PAYLOAD_BYTES_MAX <= BATCH_BYTES_MAX);
 const _: () = assert!(HEADERS_MAX * HEADER_BYTES_MAX <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(BATCH_TAG_TASKS <= BATCH_TASKS_MAX);
+/// Nodes that one call says are lost.
+pub const LOST_MAX: usize = 256;
+/// Partitions that one call has go on without a majority.
+pub const RECOVERED_MAX: usize = 4_097;
+
 const _: () = assert!(LEASE_MS_MIN < LEASE_MS_MAX);

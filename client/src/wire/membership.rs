@@ -214,3 +214,24 @@ pub struct ClusterView {
     /// Partitions of which the leader does not know who holds them.
     pub unknown: u32,
 }
+
+/// A partition without a majority, as one of its replicas that are left sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remnant {
+    /// Partition.
+    pub partition: PartitionId,
+    /// Its members, the lost ones too.
+    pub cohort: Vec<NodeId>,
+    /// Those of them that are left.
+    pub left: Vec<NodeId>,
+    /// Epoch of the claims that the replica knows...
+    pub epoch: u64,
+    /// ...and operations since: of several that are left the one with the most is the one to go on.
+    pub length: u64,
+    /// Tasks that it knows.
+    pub tasks: u64,
+    /// Claims that it knows.
+    pub claims: u64,
+    /// Why it cannot go on without the lost, if so.
+    pub obstacle: Option<String>,
+}

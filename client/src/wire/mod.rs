@@ -3,9 +3,11 @@
 //! Bodies of client frames are MessagePack with named fields, so that either side may know fields the other
 //! does not. Frame headers are fixed and numeric.
 
+pub mod address;
 pub mod codec;
 pub mod error;
 pub mod ids;
+pub mod invitation;
 pub mod limits;
 pub mod membership;
 pub mod request;

@@ -244,6 +244,17 @@ pub enum Request {
     },
     /// Who belongs to the cluster, what moves where, and what is set.
     Cluster,
+    /// These nodes are lost for ever: says which partitions have no majority without them, and has those go on with whoever is
+    /// left that are named here. What only the lost had is lost.
+    Recover {
+        /// Never to come back.
+        lost: Vec<NodeId>,
+        /// Held by the node that is asked; none, only to look.
+        #[serde(default)]
+        partitions: Vec<PartitionId>,
+        /// No lease in use is longer: nothing is granted for this long.
+        lease_ms: u64,
+    },
     /// Takes its place in a cluster to which it was added: accepted by a node without one that the record names.
     Join(Box<Membership>),
 }
@@ -275,6 +286,7 @@ impl Request {
             Request::Initialize(_) => "init",
             Request::Change { .. } => "change",
             Request::Cluster => "cluster",
+            Request::Recover { .. } => "recover",
             Request::Join(_) => "join",
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::wire::error::Error;
 use crate::wire::ids::{ClusterId, NodeId, ParseError, PartitionId, QueueName, TaskId, Token};
-use crate::wire::membership::{Changed, ClusterView, MemberState};
+use crate::wire::membership::{Changed, ClusterView, MemberState, Remnant};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use std::fmt;
@@ -445,6 +445,8 @@ pub enum Response {
     Changed(Box<Changed>),
     /// To `cluster`.
     Cluster(Box<ClusterView>),
+    /// To `recover`: what has no majority.
+    Remnants(Vec<Remnant>),
     /// To anything.
     Error(Error),
 }

@@ -52,6 +52,11 @@ impl Request {
                 ClusterChange::Arrange { nodes, .. } => check_holders(nodes),
                 _ => Ok(()),
             },
+            Request::Recover { lost, partitions, lease_ms } => {
+                check((1..=LOST_MAX).contains(&lost.len()), || format!("name 1 to {LOST_MAX} nodes that are lost"))?;
+                check(partitions.len() <= RECOVERED_MAX, || format!("at most {RECOVERED_MAX} partitions at once"))?;
+                check_lease(*lease_ms)
+            }
             Request::Cluster
             | Request::Join(_)
             | Request::Get { .. }

@@ -2,7 +2,7 @@
 
 use norn_client::client::ConnectError;
 use norn_client::command::{self, Exit, Output};
-use norn_client::wire::{Error, ErrorCode};
+use norn_client::wire::Error;
 use norn_node::runtime::caller::CallError;
 use norn_node::runtime::certificates::CertificateError;
 use norn_node::runtime::server::StartError;
@@ -35,11 +35,6 @@ impl Failure {
     /// Nobody answers: exit code 3.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Error::unavailable(message).into()
-    }
-
-    /// A promise of the interface that is not kept yet.
-    pub fn not_there_yet(what: &str) -> Self {
-        Error::new(ErrorCode::Unsupported, format!("{what} is not there yet; nothing was done")).into()
     }
 
     /// The same, with what was being done before it.

@@ -4,13 +4,20 @@ use super::failure::{Failure, Outcome};
 use super::progress::Replay;
 use super::{Global, say};
 use clap::Args;
+use norn_node::runtime::caller::Caller;
+use norn_node::runtime::joining::join;
 use norn_node::runtime::server::{Readiness, Server};
 use norn_node::runtime::settings::{Effective, Settings};
+use norn_node::runtime::tls::Credentials;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
+
+/// How long one member that is asked to admit this node may take to answer.
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Flags. Every setting also has an environment variable and a line in the file; see `--print-config`.
 #[derive(Debug, Args)]
@@ -27,8 +34,8 @@ pub struct Options {
     /// Where others reach this node, if not at the address bound.
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Option<String>,
-    /// Members of a cluster to join.
-    #[arg(long, value_name = "HOST:PORT,...")]
+    /// A cluster to join, if the node has none: a token of `norn cluster token`, or HOST:PORT,... of members.
+    #[arg(long, value_name = "TOKEN")]
     join: Option<String>,
     /// Failure domain: replicas are spread over zones.
     #[arg(long, value_name = "NAME")]
@@ -62,6 +69,7 @@ impl Options {
             ("listen", self.listen.clone()),
             ("advertise", self.advertise.clone()),
             ("zone", self.zone.clone()),
+            ("join", self.join.clone()),
             ("name", self.name.clone()),
             ("log", self.log.clone()),
             ("log_format", self.log_format.clone()),
@@ -80,9 +88,6 @@ impl Options {
 
 /// Runs a node until it is told to stop.
 pub fn run(options: Options, global: Global) -> Outcome {
-    if options.join.is_some() {
-        return Err(Failure::not_there_yet("joining a running cluster (--join)"));
-    }
     if let Some(parent) = options.die_with_parent {
         die_with(parent)?;
     }
@@ -129,13 +134,26 @@ async fn serve(settings: Settings) -> Outcome {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let data = settings.data.clone();
     let name = settings.name.clone();
+    let (invitation, certificates) = (settings.join.clone(), settings.certificates.clone());
     let mut replay = Replay::new();
     let server = Server::start(settings, move |replaying| replay.show(&replaying)).await?;
     tracing::info!(%name, address = %server.address(), node = %server.identity(), data = %data.display(), "listening");
     let readiness = async {
+        if let Some(invitation) = &invitation {
+            let caller = Caller::new(&Credentials::load(&certificates)?, CALL_TIMEOUT)?;
+            let joined = join(&server, &caller, invitation).await;
+            caller.close().await;
+            joined.map_err(|error| Failure::refused(error.to_string()))?;
+            return match server.serving().await {
+                true => say("ready"),
+                false => Err(Failure::unavailable("the node has stopped")),
+            };
+        }
         match server.ready().await {
             Some(Readiness::AwaitsCluster) => {
-                eprintln!("note: {name} has no cluster yet and waits for `norn cluster init` or `add`");
+                eprintln!(
+                    "note: {name} has no cluster yet and waits for `norn cluster init` or `add`; `--join` makes it a member by itself"
+                );
                 say("ready")
             }
             Some(Readiness::Serving) => say("ready"),
@@ -144,7 +162,10 @@ async fn serve(settings: Settings) -> Outcome {
     };
     tokio::select! {
         ready = readiness => {
-            ready?;
+            if let Err(failure) = ready {
+                server.shutdown().await;
+                return Err(failure);
+            }
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}

@@ -100,6 +100,13 @@ pub enum Observation {
         /// Epoch it asks votes for.
         epoch: u64,
     },
+    /// A replica asks whoever is left to go on without a majority.
+    Rescue {
+        /// Partition.
+        partition: u16,
+        /// Epoch it asks votes for.
+        epoch: u64,
+    },
     /// A leader's installation is committed: it may grant.
     Established {
         /// Partition.
@@ -314,6 +321,7 @@ impl Observation {
     pub fn name(&self) -> &'static str {
         match self {
             Observation::Campaign { .. } => "campaigns",
+            Observation::Rescue { .. } => "rescues",
             Observation::Established { .. } => "established",
             Observation::SteppedDown { .. } => "stepped_down",
             Observation::Granted { .. } => "granted",

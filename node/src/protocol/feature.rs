@@ -16,13 +16,15 @@ pub enum Feature {
     Starts,
     /// The root: its partition, the roster, and what operators change.
     Root,
+    /// A cohort goes on without those that an operator calls lost, and nothing is granted for a while.
+    Rescue,
 }
 
 impl Feature {
     /// The version that it came with.
     pub fn since(self) -> u8 {
         match self {
-            Feature::Offers | Feature::Starts | Feature::Root => 3,
+            Feature::Offers | Feature::Starts | Feature::Root | Feature::Rescue => 3,
         }
     }
 }
@@ -32,6 +34,7 @@ impl PeerMessage {
     pub fn feature(&self) -> Option<Feature> {
         match self {
             PeerMessage::Heartbeat(heartbeat) => heartbeat.offers.map(|_| Feature::Offers),
+            PeerMessage::Rescue { .. } => Some(Feature::Rescue),
             _ if self.is_of_root() => Some(Feature::Root),
             _ => self.log().filter(|word| word.start != 0).map(|_| Feature::Starts),
         }

@@ -294,6 +294,9 @@ impl Node {
             M::Vote { partition, epoch, candidate, viewstamp } => {
                 self.on_vote(from, partition, epoch, (candidate, viewstamp))
             }
+            M::Rescue { partition, epoch, candidate, viewstamp, lost } => {
+                self.on_rescue(from, partition, epoch, (candidate, viewstamp), &lost);
+            }
             M::VoteAnswer { partition, epoch, replica, granted, promised, viewstamp, log: _ } => {
                 self.on_vote_answer(from, partition, epoch, (replica, granted), (promised, viewstamp));
             }

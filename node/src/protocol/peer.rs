@@ -274,7 +274,10 @@ pub enum PeerMessage {
     /// Vote for me.
     #[serde(rename = "vo")]
     Vote { partition: PartitionId, epoch: Epoch, candidate: ReplicaId, viewstamp: Viewstamp },
-    /// Answer to `Vote`; a grant is on disk.
+    /// Vote for me: these are lost for ever, and without them there is no majority.
+    #[serde(rename = "sv")]
+    Rescue { partition: PartitionId, epoch: Epoch, candidate: ReplicaId, viewstamp: Viewstamp, lost: Vec<NodeId> },
+    /// Answer to `Vote` and `Rescue`; a grant is on disk.
     #[serde(rename = "va")]
     VoteAnswer {
         partition: PartitionId,
@@ -633,6 +636,7 @@ impl PeerMessage {
             PeerMessage::PreVote { .. } => "pre_vote",
             PeerMessage::PreVoteAnswer { .. } => "pre_vote_answer",
             PeerMessage::Vote { .. } => "vote",
+            PeerMessage::Rescue { .. } => "rescue",
             PeerMessage::VoteAnswer { .. } => "vote_answer",
             PeerMessage::Fetch { .. } => "fetch",
             PeerMessage::State { .. } => "state",

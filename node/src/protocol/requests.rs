@@ -1,6 +1,7 @@
 //! Clients' requests: checked against the limits, then handed to whoever answers them.
 
 use super::available::{Selection, Shape, Until};
+use super::consistent::rescue::Rescue;
 use super::event::{ClientId, Principal};
 use super::membership::is_sound;
 use super::task::{Cancel, Task};
@@ -111,6 +112,10 @@ impl Node {
             }
             Request::Arrange { .. } | Request::Change { .. } | Request::Cluster => {
                 self.ask_root(client, number, request)
+            }
+            Request::Recover { lost, partitions, lease_ms } => {
+                let rescue = Rescue { lost: lost.into_iter().collect(), lease_ms };
+                self.rescue((client, number), &rescue, &partitions);
             }
             Request::Identify => {
                 let identity = Box::new(self.identity());

@@ -28,6 +28,7 @@ mod disk;
 mod forgetting;
 mod hints;
 mod loss;
+mod rescue;
 mod versions;
 mod waiting;
 

@@ -113,6 +113,7 @@ fn weight_bytes(response: &Response) -> usize {
         Response::Queues(queues) => queues.len() * base,
         Response::Nodes(nodes) => nodes.len() * base,
         Response::Partitions(partitions) => partitions.len() * base,
+        Response::Remnants(remnants) => remnants.len() * base,
         Response::Status(status) => status.counters.len() * 64,
         Response::Identity(identity) => {
             identity.genesis.as_ref().map_or(0, |genesis| genesis.assignment.len() * 64 + genesis.members.len() * base)

@@ -30,6 +30,8 @@ macro_rules! counters {
 counters! {
     /// Campaigns begun.
     Campaigns = "campaigns",
+    /// Partitions that were asked to go on without a majority.
+    Rescues = "rescues",
     /// Leaderships established.
     Established = "established",
     /// Leaderships ended.
@@ -167,6 +169,7 @@ impl Metrics {
     pub fn observe(&self, observation: &Observation) {
         let (counter, amount) = match observation {
             Observation::Campaign { .. } => (Counter::Campaigns, 1),
+            Observation::Rescue { .. } => (Counter::Rescues, 1),
             Observation::Established { .. } => (Counter::Established, 1),
             Observation::SteppedDown { .. } => (Counter::SteppedDown, 1),
             Observation::Granted { .. } => (Counter::Granted, 1),

@@ -21,6 +21,7 @@ pub mod clock;
 pub mod disk;
 pub mod driver;
 pub mod frames;
+pub mod joining;
 pub mod listener;
 mod loader;
 pub mod metrics;

@@ -252,7 +252,7 @@ impl Server {
             inputs,
             metrics,
             listener,
-            host_client_next: AtomicU64::new(1),
+            host_client_next: AtomicU64::new(0),
         })
     }
 
@@ -286,28 +286,30 @@ impl Server {
         self.watch(|identity| (identity.genesis.is_some() && identity.serving).then_some(())).await.is_some()
     }
 
-    /// Asks the node who it is until the answer is good, the way a client would.
+    /// Asks the node who it is until the answer is good.
     async fn watch<T>(&self, mut judge: impl FnMut(&NodeIdentity) -> Option<T>) -> Option<T> {
+        loop {
+            if let Response::Identity(identity) = self.ask(Request::Identify).await?
+                && let Some(judged) = judge(&identity)
+            {
+                return Some(judged);
+            }
+            tokio::time::sleep(READY_INTERVAL).await;
+        }
+    }
+
+    /// Asks the node, the way a client would. Absent: it has stopped.
+    pub(in crate::runtime) async fn ask(&self, request: Request) -> Option<Response> {
         let (replies, mut answers) = answers();
         let external = &self.inputs.external;
-        let client = ClientId(self.host_client_next.fetch_add(1, Ordering::Relaxed));
-        assert!(client.0 < CLIENT_FIRST, "the host asks a few times only");
+        // Numbers come again: the host asks one thing after the other.
+        let client = ClientId(self.host_client_next.fetch_add(1, Ordering::Relaxed) % CLIENT_FIRST);
         external.send(External::Opened { client, replies }).await.ok()?;
-        let mut judged = None;
-        while judged.is_none() {
-            let principal = Principal { name: Arc::clone(&self.name), node: true };
-            let request = External::Request { client, number: 1, principal, request: Request::Identify };
-            external.send(request).await.ok()?;
-            let (_, response) = answers.recv().await?;
-            if let Response::Identity(identity) = response {
-                judged = judge(&identity);
-            }
-            if judged.is_none() {
-                tokio::time::sleep(READY_INTERVAL).await;
-            }
-        }
+        let principal = Principal { name: Arc::clone(&self.name), node: true };
+        external.send(External::Request { client, number: 1, principal, request }).await.ok()?;
+        let (_, response) = answers.recv().await?;
         external.send(External::Gone { client }).await.ok()?;
-        judged
+        Some(response)
     }
 
     /// Waits until the node has stopped by itself.

@@ -8,6 +8,8 @@ use crate::runtime::listener::ListenerBounds;
 use crate::runtime::peers::LinkBounds;
 use crate::runtime::store::StoreBounds;
 use crate::storage::{LogConfig, NoSyncPolicy, SyncPolicy};
+use norn_client::wire::ids::ParseError;
+use norn_client::wire::invitation::Invitation;
 use norn_client::wire::{QueueName, Versions};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -53,6 +55,11 @@ pub const DEFINITIONS: &[Definition] = &[
     text("listen", "127.0.0.1:7400", "address and UDP port to bind"),
     text("advertise", "", "HOST:PORT where others reach this node; by default the address bound"),
     text("zone", "", "failure domain: replicas are spread over zones"),
+    text(
+        "join",
+        "",
+        "a token of `norn cluster token`, or members: a node without a cluster becomes one of its members",
+    ),
     text("sync", "always", "when facts about tasks are made durable: `always`, `every N`, `interval MS` or `os`"),
     text("log", "info", "what is logged: a level, or directives such as `info,norn_node=debug`"),
     text("log_format", "text", "`text` or `json`"),
@@ -238,6 +245,14 @@ pub enum SettingsError {
         /// What is wrong.
         why: String,
     },
+    /// Not an invitation.
+    #[error("join ({origin}): {error}; `norn cluster token` prints a token")]
+    Join {
+        /// Where it was said.
+        origin: Source,
+        /// What is wrong.
+        error: ParseError,
+    },
     /// Values that do not fit together.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -356,6 +371,7 @@ impl Effective {
                 return Err(SettingsError::Missing(name));
             }
         }
+        let join = self.invitation()?;
         let data = PathBuf::from(self.text("data"));
         let asked = Some(self.text("name")).filter(|name| !name.is_empty());
         let (name, certificates) = find_node(Path::new(self.text("certs")), asked, &data)?;
@@ -367,6 +383,7 @@ impl Effective {
             listen: self.text("listen").to_owned(),
             advertise,
             zone: self.text("zone").to_owned(),
+            join,
             core: self.core()?,
             archive: Some(self.text("archive")).filter(|file| !file.is_empty()).map(PathBuf::from),
             log: LogConfig {
@@ -391,6 +408,14 @@ impl Effective {
                 frame_memory_bytes: self.count("frame_memory_bytes"),
             },
         })
+    }
+
+    fn invitation(&self) -> Result<Option<Invitation>, SettingsError> {
+        let (value, origin) = &self.values["join"];
+        if value.is_empty() {
+            return Ok(None);
+        }
+        value.parse().map(Some).map_err(|error| SettingsError::Join { origin: origin.clone(), error })
     }
 
     fn sync(&self) -> Result<SyncPolicy, SettingsError> {
@@ -488,6 +513,8 @@ pub struct Settings {
     pub advertise: Option<String>,
     /// Failure domain.
     pub zone: String,
+    /// The cluster to join, if the node has none.
+    pub join: Option<Invitation>,
     /// Settings of the protocol core.
     pub core: Config,
     /// File to which finished tasks are appended.

@@ -85,7 +85,7 @@ fn came_with(message: &PeerMessage) -> u8 {
         | M::Available { .. }
         | M::Forward { .. }
         | M::Forwarded { .. } => 2,
-        M::Roster { .. } => 3,
+        M::Roster { .. } | M::Rescue { .. } => 3,
     }
 }
 
@@ -136,6 +136,7 @@ fn answer_name(response: &Response) -> &'static str {
         // These came with version 3, and are asked for by requests that did.
         Response::Changed(_) => "changed",
         Response::Cluster(_) => "cluster",
+        Response::Remnants(_) => "remnants",
         Response::Partitions(_) => "partitions",
         Response::Status(_) => "status",
         Response::Identity(_) => "identity",

@@ -253,6 +253,7 @@ impl World {
 fn name_of(observation: &Observation) -> &'static str {
     match observation {
         Observation::Campaign { .. } => "campaign",
+        Observation::Rescue { .. } => "rescue",
         Observation::Established { .. } => "established",
         Observation::SteppedDown { .. } => "stepped down",
         Observation::Granted { .. } => "granted",

@@ -93,6 +93,19 @@ fn cluster() -> ClusterView {
     }
 }
 
+fn remnant() -> membership::Remnant {
+    membership::Remnant {
+        partition: PARTITION,
+        cohort: vec![NODE, NodeId(3)],
+        left: vec![NODE],
+        epoch: 4,
+        length: 2,
+        tasks: 1,
+        claims: 1,
+        obstacle: Some("node-3 is alive".into()),
+    }
+}
+
 fn changed() -> Changed {
     let membership = Membership { genesis: genesis(), roster: roster() };
     Changed { already: false, version: 9, view: Box::new(cluster()), membership: Some(Box::new(membership)) }
@@ -209,6 +222,7 @@ fn requests() -> Vec<Request> {
         Request::Change { change: Box::new(ClusterChange::Replace { node: NODE, with: candidate() }), dry_run: true },
         Request::Change { change: Box::new(ClusterChange::Settings { settings: Settings::default() }), dry_run: false },
         Request::Join(Box::new(Membership { genesis: genesis(), roster: roster() })),
+        Request::Recover { lost: vec![NODE], partitions: vec![PARTITION], lease_ms: 1_000 },
     ]
 }
 
@@ -246,6 +260,7 @@ fn responses() -> Vec<Response> {
         Response::Renewed(vec![Ok(30_000), Err(error.clone())]),
         Response::Done,
         Response::Cluster(Box::new(cluster())),
+        Response::Remnants(vec![remnant()]),
         Response::Changed(Box::new(changed())),
         Response::Error(error),
     ]
@@ -306,6 +321,13 @@ fn peer_messages() -> Vec<PeerMessage> {
     vec![
         PeerMessage::Heartbeat(Box::new(heartbeat())),
         PeerMessage::Vote { partition: PARTITION, epoch: 6, candidate: replica, viewstamp: VIEWSTAMP },
+        PeerMessage::Rescue {
+            partition: PARTITION,
+            epoch: 6,
+            candidate: replica,
+            viewstamp: VIEWSTAMP,
+            lost: vec![NODE],
+        },
         PeerMessage::State { partition: PARTITION, viewstamp: VIEWSTAMP, table: table.clone() },
         PeerMessage::Install { partition: PARTITION, epoch: 6, base: VIEWSTAMP, table: Some(table), digest: [7; 16] },
         PeerMessage::Ops { partition: PARTITION, epoch: 5, first: 9, ops: operations(), commit: 8, digest: [7; 16] },

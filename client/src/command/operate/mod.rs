@@ -8,9 +8,11 @@ mod follow;
 mod join;
 mod moving;
 pub(super) mod overview;
+mod recover;
 mod rows;
 mod set;
 mod survey;
+mod token;
 
 #[cfg(test)]
 mod tests;
@@ -18,6 +20,7 @@ mod tests;
 pub use change::CourseArguments;
 pub use join::{AddArguments, NewcomerArguments, ReplaceArguments};
 pub use moving::MoveArguments;
+pub use recover::RecoverArguments;
 pub use set::SetVerb;
 
 use super::cluster::{Shown, StatusArguments};
@@ -34,8 +37,12 @@ pub enum ClusterVerb {
     /// Makes a node that runs and waits a member
     ///
     /// The node was started with an empty data directory and a certificate of the cluster's authority. It gets its share of the
-    /// partitions. May be repeated if it was interrupted.
+    /// partitions. May be repeated if it was interrupted. A node that is started with `--join` needs no `add`.
     Add(AddArguments),
+    /// Prints a token with which a new machine joins: `norn start --join TOKEN`
+    ///
+    /// It names the cluster and some of its members. It is no secret: what admits a machine is its certificate.
+    Token,
     /// Moves everything off a member, so that it can be removed
     ///
     /// It serves clients all the while. Others take what it holds; there must be enough of them for every replica.
@@ -61,6 +68,12 @@ pub enum ClusterVerb {
     /// Sets how the cluster should be; `cluster status` shows what is set
     #[command(subcommand)]
     Set(SetVerb),
+    /// Has partitions go on that have lost a majority of their members for good. LOSES DATA
+    ///
+    /// The last resort: start the lost nodes instead, if that is possible in any way. Whoever is left of a partition holds it alone
+    /// then, until the lost are taken out with `cluster remove`. Whatever only the lost had is lost, also if it was acknowledged.
+    /// Partitions with a majority are left alone; so are those of which a node that is said to be lost is heard.
+    Recover(RecoverArguments),
     /// Shows members, what each holds, what moves, and what is set
     Status(StatusArguments),
 }
@@ -88,7 +101,7 @@ impl ClusterVerb {
     /// Whether it waits for what may last, so that `--timeout` bounds that and not each of its calls.
     pub fn waits(&self) -> bool {
         match self {
-            ClusterVerb::Status(_) => false,
+            ClusterVerb::Status(_) | ClusterVerb::Token => false,
             ClusterVerb::Set(verb) => verb.waits(),
             _ => true,
         }
@@ -97,12 +110,14 @@ impl ClusterVerb {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         match self {
             ClusterVerb::Add(arguments) => arguments.run(runner).await,
+            ClusterVerb::Token => token::run(runner).await,
             ClusterVerb::Drain(arguments) => drain(runner, arguments).await,
             ClusterVerb::Undrain(arguments) => undrain(runner, arguments).await,
             ClusterVerb::Remove(arguments) => remove(runner, arguments).await,
             ClusterVerb::Replace(arguments) => arguments.run(runner).await,
             ClusterVerb::Move(arguments) => arguments.run(runner).await,
             ClusterVerb::Rebalance(arguments) => rebalance(runner, arguments).await,
+            ClusterVerb::Recover(arguments) => arguments.run(runner).await,
             ClusterVerb::Set(verb) => verb.run(runner).await,
             ClusterVerb::Status(arguments) => arguments.run(runner, Shown::Layout).await,
         }

@@ -84,6 +84,7 @@ impl Node {
         leading.changing.target.is_some()
             || !cohort.is_stable()
             || !cohort.exiles.is_empty()
+            || cohort.silence.is_some()
             || !cohort.has_member(self.me)
     }
 
@@ -152,7 +153,8 @@ impl Node {
         let (cohort, leading) = (&register.cohort, register.leading()?);
         let changing = &leading.changing;
         let Some(next) = &cohort.next else {
-            return self.farewell(cohort, changing).or_else(|| self.first_step(partition));
+            let calm = self.is_calm(partition).then_some(Change::Calm);
+            return calm.or_else(|| self.farewell(cohort, changing)).or_else(|| self.first_step(partition));
         };
         let level = |node: NodeId| leading.progress.get(&node).is_some_and(|progress| progress.holds.is_some());
         let unready = mutant!(self.config, SettlesUnready);

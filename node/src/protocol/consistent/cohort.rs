@@ -65,6 +65,15 @@ pub struct Exile {
     pub since_ms: u64,
 }
 
+/// Nothing is granted: claims may be held that nobody who is left has heard of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Silence {
+    /// Until then, by the wall clock of whoever leads.
+    pub until_ms: u64,
+    /// And for so long, by the other clock of whoever leads, since it heard of this.
+    pub lease_ms: u64,
+}
+
 /// Who holds a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cohort {
@@ -76,6 +85,9 @@ pub struct Cohort {
     pub next: Option<Next>,
     /// In the order in which they left.
     pub exiles: Vec<Exile>,
+    /// After a rescue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence: Option<Silence>,
 }
 
 /// A cohort as a replica tells of it. What is told out of a later epoch counts more: an earlier leader may have appended what
@@ -127,6 +139,19 @@ pub enum Change {
         /// Which.
         replica: ReplicaId,
     },
+    /// An operator says that a majority is lost: whoever is left goes on alone (`rescue.rs`).
+    #[serde(rename = "X")]
+    Rescue {
+        /// They are no members any more.
+        lost: Vec<NodeId>,
+        /// By the wall clock of the leader.
+        at_ms: u64,
+        /// What follows.
+        silence: Silence,
+    },
+    /// The silence after a rescue is over.
+    #[serde(rename = "Q")]
+    Calm,
 }
 
 /// What a replica is in a cohort.
@@ -182,6 +207,19 @@ impl Cohort {
                 if after.exiles.len() == before {
                     return Err("it is no exile");
                 }
+            }
+            (Change::Rescue { lost, at_ms, silence }, _) => {
+                after.members = self.holders().filter(|seat| !lost.contains(&seat.replica.node)).copied().collect();
+                if after.members.is_empty() {
+                    return Err("nobody is left");
+                }
+                after.next = None;
+                let seats: Vec<Seat> = self.seats().copied().collect();
+                after.let_go(&seats, *at_ms);
+                after.silence = Some(*silence);
+            }
+            (Change::Calm, _) => {
+                after.silence.take().ok_or("it is calm already")?;
             }
         }
         Ok(after)

@@ -1,18 +1,30 @@
 //! Elections: pre-vote, vote, fetch of newer state, hand-over. Raft's rules on viewstamps (Ongaro's thesis for the pre-vote;
 //! Viewstamped Replication for the state transfer).
 
+use super::cohort::Change;
 use super::register::{Leading, Progress, Role};
-use super::table::Table;
+use super::rescue::{Rescue, silence};
+use super::table::{Op, Table};
 use super::{Epoch, ReplicaId, Viewstamp, rules};
-use crate::config::mutant;
+use crate::config::{Config, mutant};
 use crate::limits::EPOCH_STEP_MAX;
 use crate::protocol::peer::{LogWord, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::timers::Key;
-use crate::protocol::{Node, Observation};
+use crate::protocol::{Node, Now, Observation};
 use norn_client::wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+
+/// The table that whoever is left goes on with.
+fn rescued(table: &Table, rescue: &Rescue, at: Viewstamp, now: Now, config: &Config) -> Table {
+    let lost = rescue.lost.iter().copied().collect();
+    let silence = silence(now.wall_ms, rescue.lease_ms, config.clock_epsilon_ms);
+    let mut table = table.clone();
+    let change = Change::Rescue { lost, at_ms: now.wall_ms, silence };
+    table.apply(&Op::Cohort(change), at).expect("who leads is left");
+    table
+}
 
 /// The time until somebody is asked to take over again doubles so often.
 const TRANSFER_DOUBLINGS_MAX: u32 = 4;
@@ -30,7 +42,7 @@ impl Node {
         self.timers.set(Key::Election(partition), self.now.mono_after_ms(wait_ms));
     }
 
-    fn await_leader_again(&mut self, partition: PartitionId) {
+    pub(super) fn await_leader_again(&mut self, partition: PartitionId) {
         let timeout_ms = self.config.election_timeout_ms;
         let wait_ms = self.random.between(timeout_ms, 2 * timeout_ms);
         self.timers.set(Key::Election(partition), self.now.mono_after_ms(wait_ms));
@@ -129,7 +141,7 @@ impl Node {
         let register = &mut replica.register;
         let epoch = register.promised.max(register.seen) + 1;
         let (candidate, viewstamp) = (register.me, register.viewstamp);
-        register.role = Role::Candidate { epoch, viewstamp, votes: BTreeMap::new() };
+        register.role = Role::Candidate { epoch, viewstamp, votes: BTreeMap::new(), rescue: None };
         self.outbox.observe(Observation::Campaign { partition: partition.0, epoch });
         for node in voters {
             if node != self.me {
@@ -140,7 +152,7 @@ impl Node {
     }
 
     /// writes promise and vote down, and answers when they are on disk.
-    fn vote(&mut self, partition: PartitionId, epoch: Epoch, candidate: ReplicaId) {
+    pub(super) fn vote(&mut self, partition: PartitionId, epoch: Epoch, candidate: ReplicaId) {
         let not_durable = mutant!(self.config, VoteNotDurable);
         let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
         assert!(epoch > register.promised || register.voted_for == Some(candidate), "one vote for each epoch");
@@ -175,8 +187,19 @@ impl Node {
         if candidate.node != from || !self.plausible(partition, epoch) {
             return;
         }
-        let any_age = mutant!(self.config, VoteIgnoresViewstamp);
         let may_vote = self.may_vote(partition);
+        self.answer_vote(partition, epoch, (candidate, viewstamp), may_vote);
+    }
+
+    /// R-1, where nothing else stands against a vote.
+    pub(super) fn answer_vote(
+        &mut self,
+        partition: PartitionId,
+        epoch: Epoch,
+        (candidate, viewstamp): (ReplicaId, Viewstamp),
+        may_vote: bool,
+    ) {
+        let any_age = mutant!(self.config, VoteIgnoresViewstamp);
         let register = &mut self.partitions.get_mut(&partition).expect("plausible").register;
         register.seen = register.seen.max(epoch);
         let (own, theirs) = if any_age { Default::default() } else { (register.viewstamp, viewstamp) };
@@ -201,7 +224,7 @@ impl Node {
                 viewstamp,
                 log: LogWord::default(),
             };
-            self.outbox.send(from, answer);
+            self.outbox.send(candidate.node, answer);
         }
     }
 
@@ -220,7 +243,7 @@ impl Node {
         register.seen = register.seen.max(promised);
         let (own, known_promise) = (register.viewstamp, register.promised);
         let member = register.cohort.has_replica(&replica) && replica.node == from;
-        let Role::Candidate { epoch: asked, viewstamp: at, votes } = &mut register.role else { return };
+        let Role::Candidate { epoch: asked, viewstamp: at, votes, rescue } = &mut register.role else { return };
         if *asked != epoch || !member {
             return;
         }
@@ -232,20 +255,38 @@ impl Node {
         }
         votes.insert(from, viewstamp);
         let unchanged = *at == own && known_promise == epoch;
-        let votes = votes.clone();
-        if unchanged && register.quorum(|node| votes.contains_key(&node)) {
-            self.lead(partition, epoch, &votes);
+        let (votes, rescue) = (votes.clone(), rescue.clone());
+        let enough = match &rescue {
+            None => register.quorum(|node| votes.contains_key(&node)),
+            Some(rescue) => rescue.left(&register.cohort).iter().all(|node| votes.contains_key(node)),
+        };
+        if unchanged && enough {
+            self.lead(partition, epoch, &votes, rescue.as_deref());
         }
     }
 
-    /// names its table `(epoch, 0)` and installs it everywhere.
-    fn lead(&mut self, partition: PartitionId, epoch: Epoch, votes: &BTreeMap<NodeId, Viewstamp>) {
+    /// names its table `(epoch, 0)` and installs it everywhere. After a rescue that table also says who is left.
+    fn lead(
+        &mut self,
+        partition: PartitionId,
+        epoch: Epoch,
+        votes: &BTreeMap<NodeId, Viewstamp>,
+        rescue: Option<&Rescue>,
+    ) {
         let (now, config, me) = (self.now, self.config.clone(), self.me);
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
-        let (base, base_digest) = (replica.register.viewstamp, replica.register.table.digest());
+        let (mut base, mut base_digest) = (replica.register.viewstamp, replica.register.table.digest());
         assert_eq!(replica.register.promised, epoch, "a leader promised its own epoch");
         let viewstamp = Viewstamp { epoch, length: 0 };
-        replica.install(viewstamp, None, now, &config);
+        let standing = replica.standing();
+        let table = rescue.map(|rescue| rescued(&replica.register.table, rescue, viewstamp, now, &config));
+        replica.install(viewstamp, table.clone(), now, &config);
+        if table.is_some() {
+            // Nobody else stands there: all get the table whole.
+            (base, base_digest) = (viewstamp, replica.register.table.digest());
+            self.note_standing(partition, &standing);
+        }
+        let replica = self.partitions.get_mut(&partition).expect("just seen");
         replica.borrowed = false;
         let followers = replica.cohort().followers();
         // Who did not vote may have no replica yet, unless it is one that counts.
@@ -277,7 +318,7 @@ impl Node {
         }));
         let others: Vec<NodeId> = followers.into_iter().filter(|node| *node != me).collect();
         self.timers.cancel(Key::Election(partition));
-        self.outbox.persist(Record::Install { partition, viewstamp, table: None });
+        self.outbox.persist(Record::Install { partition, viewstamp, table: table.map(Arc::new) });
         self.acknowledge_own(partition);
         for node in others {
             self.catch_up(partition, node);

@@ -200,6 +200,7 @@ impl Node {
         self.may_renew(partition)
             && !self.stopping
             && partition != PartitionId::ROOT
+            && self.partitions[&partition].register.cohort.silence.is_none()
             && self.partitions[&partition].register.table.cells.len() < CELLS_MAX
     }
 

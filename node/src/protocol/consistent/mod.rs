@@ -14,6 +14,7 @@ pub mod grants;
 pub mod heads;
 pub mod register;
 pub mod replication;
+pub mod rescue;
 pub mod rules;
 pub mod seat;
 pub mod table;

@@ -1,6 +1,7 @@
 //! One replica's part of the register: what it promised, its table, and the clocks of the claims in it.
 
 use super::cohort::Cohort;
+use super::rescue::Rescue;
 use super::table::{Cell, CellState, Misfit, Op, Table};
 use super::{Epoch, ReplicaId, Viewstamp, rules};
 use crate::config::{Config, mutant};
@@ -119,6 +120,8 @@ pub enum Role {
         viewstamp: Viewstamp,
         /// Who voted, and where each voter's table stands.
         votes: BTreeMap<NodeId, Viewstamp>,
+        /// On an operator's word: all that are left must vote.
+        rescue: Option<Box<Rescue>>,
     },
     /// Won.
     Leader(Box<Leading>),
@@ -155,6 +158,8 @@ pub struct Register {
     pub seen: Epoch,
     /// Claims that operations above `commit` granted or renewed, by number of the operation.
     recent: BTreeMap<u64, Vec<TaskId>>,
+    /// Nothing is granted before, by this process's monotonic clock, if the cohort is silent.
+    pub silent_until_us: u64,
     /// With more entries, those of claims that changed since are looked for.
     recent_max: usize,
     /// Earliest end of each held claim on this process's monotonic clock.
@@ -186,6 +191,7 @@ impl Register {
             heard_us: 0,
             seen: 0,
             recent: BTreeMap::new(),
+            silent_until_us: 0,
             recent_max: RECENT_CLAIMS_MAX,
             deadlines: BTreeMap::new(),
             expiry: BTreeSet::new(),
@@ -263,8 +269,18 @@ impl Register {
         rules::reached(lengths, heeded).unwrap_or(0)
     }
 
-    fn note_cohort(&mut self) {
+    fn note_cohort(&mut self, now: Now, config: &Config) {
+        let silent = self.cohort.silence.is_some();
         self.cohort = self.table.cohort.as_deref().cloned().unwrap_or_else(|| self.founded.clone());
+        if !silent {
+            self.note_silence(now, config);
+        }
+    }
+
+    /// The local clock of a silence begins.
+    fn note_silence(&mut self, now: Now, config: &Config) {
+        let lease_ms = self.cohort.silence.map_or(0, |silence| silence.lease_ms);
+        self.silent_until_us = now.mono_us.saturating_add(config.stretched_us(lease_ms));
     }
 
     /// Applies the next operation; names the tasks whose claims changed.
@@ -283,7 +299,7 @@ impl Register {
         let changed = self.table.apply(op, at)?;
         self.viewstamp = at;
         if matches!(op, Op::Cohort(_)) {
-            self.note_cohort();
+            self.note_cohort(now, config);
         }
         #[cfg(feature = "mutants")]
         if config.has(crate::config::Mutant::RenewalShortens) {
@@ -367,7 +383,7 @@ impl Register {
         self.recent.clear();
         let Some(table) = table else { return BTreeSet::new() };
         let before = std::mem::replace(&mut self.table, table);
-        self.note_cohort();
+        self.note_cohort(now, config);
         let same = |id: &TaskId, cell: &Cell| {
             before.cells.get(id).is_some_and(|old| (old.token, old.renewed) == (cell.token, cell.renewed))
         };
@@ -421,6 +437,7 @@ impl Register {
     pub fn rearm(&mut self, now: Now, config: &Config) {
         self.deadlines.clear();
         self.expiry.clear();
+        self.note_silence(now, config);
         let ids: Vec<TaskId> = self.table.cells.keys().copied().collect();
         for id in ids {
             self.arm(id, now, config);

@@ -153,7 +153,12 @@ impl Node {
             return Ok(None);
         }
         let wish = wish(root, change)?;
-        match root.admit(&wish, &self.seen(root, true)) {
+        // Who is dead hands nothing over any more: what it is an exile of is healed as soon as others hold it.
+        let is_dead = match change {
+            ClusterChange::Remove { node } | ClusterChange::Replace { node, .. } => !self.is_alive(*node),
+            _ => false,
+        };
+        match root.admit(&wish, &self.seen(root, !is_dead)) {
             Ok(Admission::Change(operation)) => Ok(Some(operation)),
             Ok(Admission::Already(_)) => Ok(None),
             Err(refusal) => Err(Error::new(ErrorCode::Conflict, refusal.to_string())),

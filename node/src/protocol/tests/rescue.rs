@@ -1,0 +1,156 @@
+//! A majority is lost, and whoever is left goes on because an operator says so.
+
+use super::*;
+use crate::limits::RESCUE_EPOCHS;
+use norn_client::wire::membership::Remnant;
+
+const LEASE_MS: u64 = 5_000;
+
+fn all() -> Vec<PartitionId> {
+    (0..PARTITIONS as u16).map(PartitionId).collect()
+}
+
+fn recover(lost: &[u128], partitions: &[PartitionId]) -> Request {
+    let lost = lost.iter().copied().map(NodeId).collect();
+    Request::Recover { lost, partitions: partitions.to_vec(), lease_ms: LEASE_MS }
+}
+
+impl Cluster {
+    fn remnants(&mut self, index: usize, lost: &[u128]) -> Vec<Remnant> {
+        match self.ask(index, recover(lost, &[])) {
+            Response::Remnants(remnants) => remnants,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Nodes of these indices are gone, and the others have noticed.
+    fn lose(&mut self, indices: &[usize]) {
+        self.down.extend(indices);
+        self.advance(3_000);
+    }
+
+    fn all_led(&self, index: usize) -> bool {
+        self.nodes[index].partitions.values().all(|replica| replica.register.established())
+    }
+}
+
+fn refusal(response: Response) -> String {
+    match response {
+        Response::Error(error) => error.message,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn whoever_is_left_goes_on_alone_and_grants_nothing_before_all_leases_have_run_out() {
+    let mut cluster = Cluster::new(3);
+    let ids: Vec<TaskId> = (0..4).map(|number| cluster.enqueue(0, b"x", number << 22)).collect();
+    let before = cluster.claim(0, LEASE_MS).remove(0);
+    // What the two others decide without it is what may be lost.
+    cluster.down.insert(0);
+    cluster.advance(2_000);
+    let unheard = cluster.claim(1, LEASE_MS).remove(0);
+    cluster.down.remove(&0);
+    cluster.lose(&[1, 2]);
+    let lost = [2, 3];
+    let remnants = cluster.remnants(0, &lost);
+    assert_eq!(remnants.iter().map(|remnant| remnant.partition).collect::<Vec<_>>()[..4], all());
+    assert!(remnants.iter().all(|remnant| remnant.left == [NodeId(1)] && remnant.obstacle.is_none()), "{remnants:?}");
+    assert_eq!(remnants.iter().map(|remnant| remnant.tasks).sum::<u64>(), 4);
+    let held: Vec<PartitionId> = remnants.iter().map(|remnant| remnant.partition).collect();
+    assert!(matches!(cluster.ask(0, recover(&lost, &held)), Response::Remnants(_)));
+    cluster.run_until(|cluster| cluster.all_led(0));
+    assert_eq!(cluster.remnants(0, &lost), [], "nothing is left to do");
+    let silent_ms = cluster.now.wall_ms + LEASE_MS;
+    let mut granted = Vec::new();
+    while granted.len() < ids.len() {
+        cluster.number += 1;
+        let claim = claim_of(ClaimId(u128::from(cluster.number)), 60_000, 4);
+        let Response::Claimed { tasks, unavailable } = cluster.ask(0, Request::Claim(claim)) else { panic!() };
+        assert!(!tasks.is_empty() || unavailable > 0, "nobody is told that there is nothing");
+        assert!(tasks.is_empty() || cluster.now.wall_ms >= silent_ms, "{tasks:?} while leases may run");
+        granted.extend(tasks);
+        cluster.advance(100);
+        assert!(cluster.now.wall_ms < silent_ms + 60_000, "{granted:?}");
+    }
+    let token = |id: &TaskId| granted.iter().find(|task| task.id == *id).expect("it is granted again").token;
+    for id in [&before, &unheard].map(|task| &task.id) {
+        assert!(token(id).epoch > RESCUE_EPOCHS && token(id) > before.token.max(unheard.token));
+    }
+    let id = ids[0];
+    assert!(matches!(cluster.complete(0, id, token(&id)), Response::Acked(_)));
+}
+
+#[test]
+fn it_is_refused_where_it_is_not_the_last_resort() {
+    let mut cluster = Cluster::new(3);
+    cluster.enqueue(0, b"x", 1);
+    let message = refusal(cluster.ask(0, recover(&[2, 3], &all())));
+    assert!(message.contains("n1 is alive"), "{message}");
+    cluster.lose(&[2]);
+    assert_eq!(cluster.remnants(0, &[3]), [], "two of three are a majority");
+    let message = refusal(cluster.ask(0, recover(&[3], &all())));
+    assert!(message.contains("needs no recovery"), "{message}");
+    let message = refusal(cluster.ask(0, recover(&[2, 3], &all())));
+    assert!(message.contains("n1 is alive"), "{message}");
+    let epochs = |cluster: &Cluster| cluster.nodes[0].partitions.values().map(|of| of.register.promised).max();
+    assert!(epochs(&cluster) < Some(RESCUE_EPOCHS), "nothing was begun");
+    let Response::Error(error) = cluster.ask(0, Request::Recover { lost: vec![], partitions: vec![], lease_ms: 5_000 })
+    else {
+        panic!()
+    };
+    assert_eq!(error.code, ErrorCode::Invalid);
+}
+
+#[test]
+fn it_outlives_a_restart_and_silence_begins_anew_for_the_other_clock() {
+    let mut cluster = Cluster::new(3);
+    let id = cluster.enqueue(0, b"x", 1);
+    cluster.lose(&[1, 2]);
+    // Nobody answers the new start, and that stands in nobody's way.
+    cluster.restart(0);
+    cluster.advance(1_000);
+    let held: Vec<PartitionId> = cluster.remnants(0, &[2, 3]).iter().map(|remnant| remnant.partition).collect();
+    cluster.ask(0, recover(&[2, 3], &held));
+    cluster.run_until(|cluster| cluster.all_led(0));
+    cluster.advance(LEASE_MS / 2);
+    cluster.restart(0);
+    let again_us = cluster.now.mono_us;
+    cluster.run_until(|cluster| cluster.all_led(0));
+    let silent = |cluster: &Cluster| {
+        let partition = cluster.nodes[0].partition_of(&id);
+        cluster.nodes[0].partitions[&partition].register.cohort.silence.is_some()
+    };
+    assert!(silent(&cluster));
+    cluster.run_until(|cluster| !silent(cluster));
+    assert!(cluster.now.mono_us >= again_us + LEASE_MS * 1_000, "a restart forgets how long it has waited");
+    assert_eq!(cluster.claim(0, 1_000).remove(0).id, id);
+}
+
+#[test]
+fn the_lost_that_come_back_hand_over_what_they_have_and_go() {
+    let mut cluster = Cluster::new(3);
+    let id = cluster.enqueue(0, b"both", 1);
+    cluster.down.insert(0);
+    cluster.advance(2_000);
+    let only = cluster.enqueue(1, b"theirs", 1);
+    cluster.down.remove(&0);
+    cluster.lose(&[1, 2]);
+    let held: Vec<PartitionId> = cluster.remnants(0, &[2, 3]).iter().map(|remnant| remnant.partition).collect();
+    cluster.ask(0, recover(&[2, 3], &held));
+    cluster.run_until(|cluster| cluster.all_led(0));
+    cluster.restart(1);
+    cluster.restart(2);
+    let partition = cluster.nodes[0].partition_of(&id);
+    let alone = move |cluster: &Cluster| {
+        let replica = &cluster.nodes[0].partitions[&partition];
+        replica.cohort().exiles.is_empty() && replica.register.established()
+    };
+    cluster.run_until(alone);
+    assert_eq!(cluster.nodes[0].partitions[&partition].cohort().members().collect::<Vec<_>>(), [NodeId(1)]);
+    assert_eq!(cluster.get(0, only).spec.payload, b"theirs", "it is not lost after all");
+    let gone = |cluster: &Cluster, index: usize| {
+        cluster.nodes[index].partitions.get(&partition).is_none_or(|replica| replica.is_blank())
+    };
+    cluster.run_until(|cluster| (1..3).all(|index| gone(cluster, index)));
+}

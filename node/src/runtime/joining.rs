@@ -1,0 +1,135 @@
+//! A node without a cluster joins one by itself.
+//!
+//! It asks members, one after the other, to be made a member, and takes its place as they say. Each step can be repeated, so a
+//! node that ends in between joins at its next start.
+
+use crate::runtime::caller::{CallError, Caller};
+use crate::runtime::server::Server;
+use norn_client::wire::invitation::Invitation;
+use norn_client::wire::membership::{Candidate, ClusterChange, Membership};
+use norn_client::wire::response::Identity;
+use norn_client::wire::{ClusterId, Error, Request, Response};
+use std::time::Duration;
+
+/// Between two rounds of asking.
+const ROUND_INTERVAL: Duration = Duration::from_secs(1);
+/// How much a new member holds, compared with others, until an operator says otherwise.
+const WEIGHT: u32 = 1;
+
+/// Why a node does not join.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// It has a cluster, and another one is to be joined.
+    #[error("this node belongs to cluster {name} ({own}) and cannot join {wanted}: give it an empty data directory")]
+    Elsewhere {
+        /// Its name.
+        name: String,
+        /// Its cluster.
+        own: ClusterId,
+        /// The other.
+        wanted: ClusterId,
+    },
+    /// What answers belongs to another cluster.
+    #[error("{address} belongs to cluster {found}, and the token is of {wanted}")]
+    Other {
+        /// A member, supposedly.
+        address: String,
+        /// Its cluster.
+        found: ClusterId,
+        /// The one of the token.
+        wanted: ClusterId,
+    },
+    /// A member refuses.
+    #[error("{address} refuses: {error}")]
+    Refused {
+        /// The member.
+        address: String,
+        /// Why.
+        error: Error,
+    },
+    /// The node itself refuses.
+    #[error("this node does not take its place: {0}")]
+    Own(Error),
+    /// The node has stopped.
+    #[error("the node has stopped")]
+    Stopped,
+}
+
+/// Has the node join, unless it belongs to the cluster already. Tries for ever where trying again may help.
+pub async fn join(server: &Server, caller: &Caller, invitation: &Invitation) -> Result<(), JoinError> {
+    let identity = match server.ask(Request::Identify).await {
+        Some(Response::Identity(identity)) => *identity,
+        _ => return Err(JoinError::Stopped),
+    };
+    if let Some(genesis) = &identity.genesis {
+        return match invitation.cluster {
+            Some(wanted) if wanted != genesis.cluster => {
+                Err(JoinError::Elsewhere { name: genesis.name.clone(), own: genesis.cluster, wanted })
+            }
+            _ => Ok(()),
+        };
+    }
+    let mut said = String::new();
+    let membership = loop {
+        match ask_around(caller, invitation, &identity).await? {
+            Ok(membership) => break membership,
+            Err(failure) if failure == said => {}
+            Err(failure) => {
+                tracing::warn!(failure, "not a member yet; trying on");
+                said = failure;
+            }
+        }
+        tokio::time::sleep(ROUND_INTERVAL).await;
+    };
+    match server.ask(Request::Join(membership)).await {
+        Some(Response::Error(error)) => Err(JoinError::Own(error)),
+        Some(_) => Ok(()),
+        None => Err(JoinError::Stopped),
+    }
+}
+
+/// Asks each member once, until one has made the node a member. Otherwise what stood against it, if that may pass.
+async fn ask_around(
+    caller: &Caller,
+    invitation: &Invitation,
+    identity: &Identity,
+) -> Result<Result<Box<Membership>, String>, JoinError> {
+    let mut failure = String::new();
+    for address in &invitation.addresses {
+        match ask(caller, address, invitation.cluster, identity).await {
+            Ok(Ok(membership)) => return Ok(Ok(membership)),
+            Ok(Err(error)) => return Err(error),
+            Err(CallError::Refused(error)) if !error.passes() => {
+                return Err(JoinError::Refused { address: address.clone(), error });
+            }
+            Err(error) => failure = format!("{address}: {error}"),
+        }
+    }
+    Ok(Err(failure))
+}
+
+/// Asks one member. First who it is: nobody is made a member of a cluster that was not meant.
+async fn ask(
+    caller: &Caller,
+    address: &str,
+    wanted: Option<ClusterId>,
+    identity: &Identity,
+) -> Result<Result<Box<Membership>, JoinError>, CallError> {
+    let there = caller.identify(address).await?;
+    let Some(genesis) = there.genesis else {
+        return Err(CallError::Nonsense("the node there has no cluster yet".to_owned()));
+    };
+    if let Some(wanted) = wanted.filter(|wanted| *wanted != genesis.cluster) {
+        return Ok(Err(JoinError::Other { address: address.to_owned(), found: genesis.cluster, wanted }));
+    }
+    let Identity { node, incarnation, name, address: own, zone, .. } = identity.clone();
+    let with = Candidate { cluster: None, node, incarnation, name, address: own, zone, weight: WEIGHT };
+    let change = Box::new(ClusterChange::Add { with });
+    match caller.call(address, &Request::Change { change, dry_run: false }).await? {
+        Response::Changed(changed) => match changed.membership {
+            Some(membership) => Ok(Ok(membership)),
+            None => Err(CallError::Nonsense("it does not tell of its cluster".to_owned())),
+        },
+        other => Err(CallError::Nonsense(format!("{other:?}"))),
+    }
+}
