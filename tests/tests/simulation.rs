@@ -148,6 +148,12 @@ fn seeds_of_roots_with_too_few_voters() {
     [20_398].into_iter().for_each(holds_while_changed);
 }
 
+/// A node that is too old to know of the root was made to vote in it again and again, and never left it.
+#[test]
+fn seeds_of_old_nodes_that_were_to_vote_in_the_root() {
+    [20_301].into_iter().for_each(holds_while_changed);
+}
+
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
 const CAUGHT_FROM: [(Mutant, u64); 35] = [

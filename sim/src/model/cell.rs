@@ -69,6 +69,10 @@ impl Union {
                 _ if self.stamps_again => (epoch, holder),
                 _ => (stamp, holder),
             });
+            let at = leading.at;
+            if state.replicas[usize::from(at)].0 == epoch {
+                write(state, epoch, at);
+            }
         }
     }
 }
@@ -95,7 +99,9 @@ impl stateright::Model for Union {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         if state.leaders.len() < usize::from(EPOCHS) {
-            actions.extend((0..REPLICAS).map(Action::Campaign));
+            // All are alike before the first.
+            let candidates = if state.leaders.is_empty() { 1 } else { REPLICAS };
+            actions.extend((0..candidates).map(Action::Campaign));
         }
         for (epoch, leading) in &state.leaders {
             for (place, (promised, _)) in (0..).zip(&state.replicas) {

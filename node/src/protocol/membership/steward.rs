@@ -14,7 +14,7 @@ use crate::protocol::event::ClientId;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::root::{Admission, Move, Operation, Request as Wish, Root, Seen};
 use crate::protocol::timers::Key;
-use crate::protocol::{Node, Observation};
+use crate::protocol::{Feature, Node, Observation};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::membership::{Changed, ClusterChange, ClusterView, Membership, Roster};
 use norn_client::wire::{NodeId, PartitionId, Request, Response};
@@ -335,7 +335,10 @@ impl Node {
     /// The root itself goes to able members.
     fn move_root(&mut self, root: &Root, seen: &Seen) {
         let cohort = self.partitions[&PartitionId::ROOT].cohort();
-        let wanted = root.voters_wanted(seen);
+        // Who does not know of the root would never be ready to vote in it.
+        let knows = |number: &u16| root.members().get(number).is_some_and(|of| self.speaks(of.node, Feature::Root));
+        let heard = seen.heard.iter().copied().filter(knows).collect();
+        let wanted = root.voters_wanted(&Seen { heard, voters: seen.voters.clone(), ..Seen::default() });
         let same = wanted.iter().copied().eq(seen.voters.iter().copied());
         if !cohort.is_stable() || same || wanted.is_empty() {
             return;
