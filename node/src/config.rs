@@ -144,6 +144,20 @@ pub enum Mutant {
     ClearsUnheard,
     /// Heartbeats have a field that peers of an older version do not know, and are not held back.
     FieldTooNew,
+    /// The leader of the root answers what it believes, committed or not, whether it still leads or not.
+    RootAnswersAtOnce,
+    /// Claims expire by the monotonic clock alone.
+    MonotonicOnly,
+    /// A table that a replica has already is not acknowledged again.
+    ReinstallUnanswered,
+    /// Whoever leaves a partition drops what it has once it is dismissed.
+    LeavesEarly,
+    /// Facts are taken from whoever was let go of, or is nobody any more.
+    ExileMerges,
+    /// A machine that comes back with an empty disk is the node that it was. The simulator's host does this.
+    SameIdentity,
+    /// A worker counts its lease from the answer. The simulator's host does this.
+    CountsFromAnswer,
 }
 
 impl Default for Config {

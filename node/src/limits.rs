@@ -99,6 +99,9 @@ pub const PEER_FRAME_BYTES_MAX: usize = 64 << 20;
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
 /// How far one message may carry an epoch, so that a damaged one cannot exhaust them.
 pub const EPOCH_STEP_MAX: u64 = 1 << 33;
+/// How far one message may carry the version of the roster, so that after a damaged one later rosters are still heeded. A node
+/// that missed more changes than that has to be replaced.
+pub const ROSTER_STEP_MAX: u64 = 1 << 16;
 /// How far an operator's word carries the epoch of a partition whose majority is lost: beyond all that the lost can have
 /// reached.
 pub const RESCUE_EPOCHS: u64 = 1 << 32;

@@ -62,7 +62,9 @@ impl World {
         let way = WAYS[random.below(8) as usize];
         let other = (node + 1 + random.below(nodes.max(2) as u64 - 1) as usize) % nodes;
         // One that has lost something cannot do without all others.
-        let spoiled = self.damaged.is_some_and(|damaged| damaged != node) || self.copies.is_any_out();
+        self.heal_losses();
+        let lost = self.losses.is_open() || self.is_out(node) || self.is_out(other);
+        let spoiled = self.damaged.is_some_and(|damaged| damaged != node) || self.copies.is_any_out() || lost;
         if !wanted || self.options.replicas < 3 || spoiled || !self.operator.done() {
             return;
         }
@@ -125,7 +127,8 @@ impl World {
 
     fn undone(&self, absence: Absence) -> Option<String> {
         let mut led = BTreeMap::new();
-        for (node, process) in self.nodes.iter().enumerate().filter(|(node, _)| absence.is_there(*node)) {
+        let there = |node: &usize| absence.is_there(*node) && !self.is_out(*node);
+        for (node, process) in self.nodes.iter().enumerate().filter(|(node, _)| there(node)) {
             let Some(running) = &process.running else { return Some(format!("node {node} is down")) };
             for view in running.core.inspect() {
                 if !self.has_quorum_without(view.partition, absence) {

@@ -6,12 +6,15 @@ use crate::trace::Keep;
 use crate::world::Counters;
 use crate::{model, mutants};
 use clap::{Parser, Subcommand};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
+
+/// Between the first seeds of two rounds.
+const ROUND_SEEDS: u64 = 1_000_003;
 
 /// Failures printed in full.
 const FAILURES_SHOWN: usize = 5;
@@ -94,6 +97,9 @@ enum Command {
         /// The first seed.
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// Times that each is looked for, each time from a seed far from the others.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+        rounds: u64,
         #[command(flatten)]
         knobs: Box<Overrides>,
     },
@@ -106,7 +112,7 @@ pub fn execute(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
         Command::Swarm { count, seed, stop, knobs } => swarm(*seed, *count, *stop, knobs, out),
         Command::Twice { seed, knobs } => twice(*seed, knobs, out),
         Command::Model { states } => model::run(*states, out),
-        Command::Mutants { budget, seed, knobs } => hunt(*seed, *budget, knobs, out),
+        Command::Mutants { budget, seed, rounds, knobs } => hunt((*seed, *rounds), *budget, knobs, out),
     }
 }
 
@@ -215,31 +221,38 @@ fn swarm(first: u64, count: u64, stop: bool, knobs: &Overrides, out: &mut dyn Wr
     Ok(failed == 0)
 }
 
-fn hunt(first: u64, budget: u64, knobs: &Overrides, out: &mut dyn Write) -> io::Result<bool> {
-    writeln!(out, "{:<24} {:<16} {:>6}  again", "mutant", "caught by", "seeds")?;
+/// The first run from `first` on that catches a bug, and how many it took.
+fn catch(first: u64, budget: u64, knobs: &Overrides) -> Option<(u64, Report)> {
+    let mut caught = None;
+    run_many(first, budget, knobs, |report| {
+        if report.violation.is_some() {
+            caught = Some((report.seed.wrapping_sub(first) + 1, report));
+        }
+        caught.is_some()
+    });
+    caught
+}
+
+fn hunt((first, rounds): (u64, u64), budget: u64, knobs: &Overrides, out: &mut dyn Write) -> io::Result<bool> {
+    writeln!(out, "{:<26} {:<24} {:>6} {:>7}  again", "mutant", "caught by", "median", "rounds")?;
     let mut survivors = 0;
     for (name, mutant) in mutants::ALL {
         if knobs.mutant.is_some_and(|only| only != mutant) {
             continue;
         }
         let knobs = mutants::hunting(mutant, knobs);
-        let mut caught: Option<Report> = None;
-        run_many(first, budget, &knobs, |report| {
-            if report.violation.is_some() {
-                caught = Some(report);
-            }
-            caught.is_some()
-        });
-        match caught.as_ref().and_then(|report| Some((report, report.violation.as_ref()?))) {
-            Some((report, violation)) => {
-                let seeds = report.seed.wrapping_sub(first) + 1;
-                writeln!(out, "{name:<24} {:<16} {seeds:>6}  {}", violation.property, report.command())?;
-            }
-            None => {
-                survivors += 1;
-                writeln!(out, "{name:<24} {:<16} {budget:>6}", "SURVIVES")?;
-            }
-        }
+        let begin = |round: u64| first.wrapping_add(round * ROUND_SEEDS);
+        let caught: Vec<(u64, Report)> = (0..rounds).filter_map(|round| catch(begin(round), budget, &knobs)).collect();
+        let mut seeds: Vec<u64> = caught.iter().map(|(seeds, _)| *seeds).collect();
+        seeds.resize(rounds as usize, budget);
+        seeds.sort_unstable();
+        let by = caught.iter().filter_map(|(_, report)| Some(report.violation.as_ref()?.property.as_str()));
+        let by: BTreeSet<&str> = by.collect();
+        let by = if by.is_empty() { "SURVIVES".to_owned() } else { by.into_iter().collect::<Vec<_>>().join(", ") };
+        let again = caught.first().map_or_else(String::new, |(_, report)| report.command());
+        let (median, rounds) = (seeds[seeds.len() / 2], format!("{}/{rounds}", caught.len()));
+        writeln!(out, "{name:<26} {by:<24} {median:>6} {rounds:>7}  {again}")?;
+        survivors += usize::from(caught.is_empty());
         out.flush()?;
     }
     Ok(survivors == 0)

@@ -63,6 +63,11 @@ impl Copies {
         self.out
     }
 
+    /// Whether the disk is not what it was, or may not be.
+    pub fn is_spoiled(&self) -> bool {
+        self.out || self.spoiled
+    }
+
     /// Whether damage to another node's disk could meet this one's.
     pub fn forbids(&self, node: usize) -> bool {
         self.out || (self.spoiled && node != self.victim)

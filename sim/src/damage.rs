@@ -131,6 +131,10 @@ impl World {
 
     /// Whether every other node has healed. A node that is down has not, as far as anybody knows.
     pub(crate) fn may_damage(&mut self, node: usize) -> bool {
+        self.heal_losses();
+        if self.losses.is_open() {
+            return false;
+        }
         let Some(damaged) = self.damaged.filter(|damaged| *damaged != node) else { return true };
         let whole = self.is_whole(damaged);
         if whole {
@@ -141,7 +145,7 @@ impl World {
 }
 
 /// All records of a log.
-fn replay(disk: &SimDisk) -> Result<Vec<Record>, String> {
+pub(crate) fn replay(disk: &SimDisk) -> Result<Vec<Record>, String> {
     let config = log::LogConfig { compact_bytes: u64::MAX, ..log::LogConfig::DEFAULT };
     let none = || log::Identity { node: NodeId(0), incarnation: 0 };
     let mut log = log::Log::open(disk.copy(), config, none).map_err(|error| error.to_string())?;

@@ -31,9 +31,11 @@ pub enum Fault {
     Move,
     /// The cluster is to change.
     Change,
+    /// A machine is lost for good.
+    Loss,
 }
 
-const ALL: [Fault; 9] = [
+const ALL: [Fault; 10] = [
     Fault::Crash,
     Fault::Blackout,
     Fault::Pause,
@@ -43,6 +45,7 @@ const ALL: [Fault; 9] = [
     Fault::Leap,
     Fault::Move,
     Fault::Change,
+    Fault::Loss,
 ];
 const HOUR_US: u64 = 3_600_000_000;
 const BAD_JUMP_US: u64 = 12_000_000;
@@ -65,6 +68,7 @@ impl World {
             Fault::Leap => options.leap_mean_ms,
             Fault::Move => options.arrange_mean_ms,
             Fault::Change => options.change_mean_ms,
+            Fault::Loss => options.loss_mean_ms,
         };
         if mean_ms > 0 {
             let delay_us = self.randoms.faults.between(0, 2_000 * mean_ms);
@@ -89,6 +93,7 @@ impl World {
             Fault::Leap => self.fault_leap(),
             Fault::Move => self.move_partition(node),
             Fault::Change => self.change_cluster(node),
+            Fault::Loss => self.lose_machine(node),
         }
     }
 
@@ -255,6 +260,7 @@ impl World {
             self.schedule_in(1, Event::NodeResume { node });
             self.schedule_in(1_000, Event::Start { node });
         }
+        self.end_returns();
         self.heal_clients();
         self.begin_absence();
         self.schedule_in(200_000, Event::Poll);

@@ -1,6 +1,7 @@
 //! What happened, as the properties see it, and the state that several of them need.
 
 use crate::adapter::{Call, ReplicaView};
+use norn_client::wire::membership::ClusterChange;
 use norn_client::wire::request::{Acks, Request, Spec};
 use norn_client::wire::response::{Genesis, Guarantee, Response};
 use norn_client::wire::{Error, NodeId, PartitionId, TaskId, TaskView, Token};
@@ -73,6 +74,10 @@ pub enum Happening<'a> {
     Observed { node: usize, boot: u64, observation: &'a Observation },
     /// A node answered a request; the answer is not yet with the client.
     Replied { request: &'a Request, response: &'a Response },
+    /// An operator wishes a change of the cluster.
+    Wished { change: &'a ClusterChange },
+    /// An operator's call about the cluster, made at that moment, is answered.
+    Steered { request: &'a Request, asked: Moment, response: &'a Response },
     /// A client put a request on the wire.
     Sent { request: &'a Request },
     /// A client has its answer.
@@ -211,6 +216,13 @@ impl History {
         let Some(genesis) = &self.genesis else { return false };
         let founders = crate::adapter::ring::cohort(genesis, partition);
         self.seated.contains(&(node, partition)) || founders.iter().any(|replica| self.places[&replica.node] == node)
+    }
+
+    /// Whether a node is a member of a partition, or may be one.
+    pub fn may_hold(&self, partition: PartitionId, node: usize) -> bool {
+        let later = self.seen.get(&partition).into_iter().flat_map(BTreeMap::values).cloned();
+        let mut cohorts = later.chain([self.committed(partition)]);
+        cohorts.any(|cohort| cohort.nodes().iter().any(|member| self.places[member] == node))
     }
 
     /// Whether those that are there are a quorum, whichever of the cohorts that may be committed is.

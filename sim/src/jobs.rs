@@ -7,6 +7,7 @@ use crate::world::World;
 use norn_client::wire::request::{Completion, Request};
 use norn_client::wire::response::{Granted, Response};
 use norn_client::wire::{Error, TaskId, Token};
+use norn_node::config::Mutant;
 use std::collections::VecDeque;
 
 /// One step of a job.
@@ -59,6 +60,8 @@ impl World {
     /// A worker takes up a task.
     pub fn new_job(&mut self, client: usize, task: &Granted, first_sent_us: u64) {
         let plan = self.draw_plan(task.lease_ms);
+        let from_answer = self.options.mutant == Some(Mutant::CountsFromAnswer);
+        let first_sent_us = if from_answer { self.clients[client].clock.read_us(self.now_us) } else { first_sent_us };
         let stop_us = first_sent_us + relied_us(task.lease_ms);
         let job = Job { id: task.id, token: task.token, stop_us, stopped: false, sequence: 0, plan };
         let state = &mut self.clients[client];

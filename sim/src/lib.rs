@@ -7,6 +7,7 @@
 
 mod absence;
 mod adapter;
+mod changes;
 mod clock;
 pub mod command;
 mod copies;
@@ -16,6 +17,7 @@ mod faults;
 mod history;
 mod jobs;
 mod links;
+mod losses;
 pub mod model;
 pub mod mutants;
 mod network;

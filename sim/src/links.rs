@@ -52,19 +52,20 @@ impl World {
     pub fn connect_arrives(&mut self, client: usize, attempt: u64) {
         let Some(endpoint) = self.endpoint_of(client, attempt) else { return };
         let place = self.client_place(client);
+        let node = self.losses.heir(endpoint);
         let (up, paused) = {
-            let process = &self.nodes[endpoint];
+            let process = &self.nodes[node];
             (process.running.is_some(), process.paused_until_us > self.now_us)
         };
-        if !up || paused || self.network.is_cut(place, endpoint) || self.network.is_cut(endpoint, place) {
+        if !up || paused || self.network.is_cut(place, node) || self.network.is_cut(node, place) {
             let delay_us = if up { self.randoms.links.between(200_000, 2_000_000) } else { 1_000 };
             return self.schedule_in(delay_us, Event::Disconnected { client, attempt });
         }
-        let process = &self.nodes[endpoint];
+        let process = &self.nodes[node];
         let (boot, version) = (process.boot, process.protocol_version_max);
-        self.connections.insert(attempt, Connection { client, node: endpoint, boot, version, latest_us: [0; 2] });
+        self.connections.insert(attempt, Connection { client, node, boot, version, latest_us: [0; 2] });
         self.clients[client].links.insert(endpoint, Link { attempt, up: true });
-        self.line(format_args!("c{client} connected n{endpoint} {attempt}"));
+        self.line(format_args!("c{client} connected n{node} {attempt}"));
         self.give_client(client, Input::Connected { endpoint, version });
     }
 
@@ -138,7 +139,8 @@ impl World {
     /// An answer reaches its client.
     pub fn response_arrives(&mut self, number: u64, bytes: &[u8]) {
         let Some(connection) = self.connections.get(&number) else { return };
-        let (client, endpoint) = (connection.client, connection.node);
+        let client = connection.client;
+        let Some(endpoint) = self.endpoint_of(client, number) else { return };
         let (request_number, response): (u64, Response) = decode_response(bytes);
         self.give_client(client, Input::Received { endpoint, number: request_number, response });
     }

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 28] = [
+pub const ALL: [(&str, Mutant); 35] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -33,6 +33,13 @@ pub const ALL: [(&str, Mutant); 28] = [
     ("versions-mixed", Mutant::VersionsMixed),
     ("clears-unheard", Mutant::ClearsUnheard),
     ("field-too-new", Mutant::FieldTooNew),
+    ("root-answers-at-once", Mutant::RootAnswersAtOnce),
+    ("monotonic-only", Mutant::MonotonicOnly),
+    ("reinstall-unanswered", Mutant::ReinstallUnanswered),
+    ("leaves-early", Mutant::LeavesEarly),
+    ("exile-merges", Mutant::ExileMerges),
+    ("same-identity", Mutant::SameIdentity),
+    ("counts-from-answer", Mutant::CountsFromAnswer),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -44,7 +51,31 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
         Mutant::ArchivesUnasked => {
             Overrides { archives: Some(true), retain_ms: Some(500), exchange_interval_ms: Some(30_000), ..plain }
         }
-        Mutant::SettlesUnready | Mutant::VersionsMixed | Mutant::ClearsUnheard => {
+        Mutant::RootAnswersAtOnce => Overrides {
+            change_mean_ms: Some(300),
+            spares: Some(2),
+            nodes: Some(5),
+            pause_mean_ms: Some(3_000),
+            ..plain
+        },
+        Mutant::MonotonicOnly => Overrides { wild_wall_clock: Some(false), wild_monotonic: Some(true), ..plain },
+        Mutant::SameIdentity => Overrides {
+            loss_mean_ms: Some(1_500),
+            reserves: Some(2),
+            crash_after_vote_percent: Some(40),
+            lost_writes_percent: Some(40),
+            ..plain
+        },
+        Mutant::ExileMerges => Overrides {
+            loss_mean_ms: Some(3_000),
+            reserves: Some(2),
+            return_percent: Some(100),
+            exile_ttl_ms: Some(1_000),
+            retain_ms: Some(0),
+            forget_after_ms: Some(4_000),
+            ..plain
+        },
+        Mutant::SettlesUnready | Mutant::VersionsMixed | Mutant::ClearsUnheard | Mutant::LeavesEarly => {
             Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..plain }
         }
         _ => plain,

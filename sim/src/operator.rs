@@ -1,13 +1,14 @@
-//! The operator: asks every node who it is, makes the founding record and gives it to each founder until it is taken; later
-//! adds the others, has members drained, and has partitions moved.
+//! The operator: asks every node who it is, makes the founding record and gives it to each founder until it is taken. What it
+//! changes later is in `changes.rs`.
 
 use crate::adapter::ring;
-use crate::history::Happening;
+use crate::history::{Happening, Moment};
 use crate::process::OPERATOR;
 use crate::world::{Event, World};
-use norn_client::wire::membership::{Candidate, ClusterChange, Membership};
+use norn_client::wire::membership::{ClusterChange, Membership};
 use norn_client::wire::response::{Genesis, Identity, Member, Response};
-use norn_client::wire::{ClusterId, NodeId, PartitionId, Request};
+use norn_client::wire::{ClusterId, Request};
+use std::collections::BTreeMap;
 
 /// Between looks at a node.
 const INTERVAL_US: u64 = 300_000;
@@ -16,15 +17,21 @@ const INTERVAL_US: u64 = 300_000;
 #[derive(Debug)]
 pub struct Operator {
     cluster: ClusterId,
-    told: Vec<Option<Identity>>,
+    pub(crate) told: Vec<Option<Identity>>,
     founded: Vec<bool>,
-    genesis: Option<Genesis>,
+    pub(crate) genesis: Option<Genesis>,
     /// The first so many nodes found the cluster.
     founders: usize,
     /// What those must know that were added.
-    latest: Option<Membership>,
+    pub(crate) latest: Option<Membership>,
     /// How often each node was asked.
-    numbers: Vec<u64>,
+    pub(crate) numbers: Vec<u64>,
+    /// Calls about the cluster that are not answered, by node and number, and when they were made.
+    pub(crate) asked: BTreeMap<(usize, u64), Moment>,
+    /// What is asked for again until it is so, or refused.
+    pub(crate) wanted: Vec<ClusterChange>,
+    /// It will be.
+    pub(crate) insists: bool,
 }
 
 impl Operator {
@@ -38,12 +45,20 @@ impl Operator {
             founded: vec![false; nodes],
             genesis: None,
             numbers: vec![0; nodes],
+            asked: BTreeMap::new(),
+            wanted: Vec::new(),
+            insists: false,
         }
     }
 
     /// The node has told who it is.
     pub fn knows(&self, node: usize) -> bool {
         self.told[node].is_some()
+    }
+
+    /// A founder has forgotten that it is one.
+    pub fn found_again(&mut self, node: usize) {
+        self.founded[node] = false;
     }
 
     /// Every founder has taken the founding record.
@@ -88,72 +103,19 @@ impl World {
     }
 
     /// A node answers the operator.
-    pub fn operator_answer(&mut self, node: usize, response: &Response) {
-        if let Response::Changed(changed) = response {
-            self.count("sometimes: the cluster was changed");
-            let version = |of: &Option<Membership>| of.as_ref().map_or(0, |latest| latest.roster.version);
-            let later = changed.membership.as_deref().cloned();
-            if version(&later) > version(&self.operator.latest) {
-                self.operator.latest = later;
-            }
+    pub fn operator_answer(&mut self, node: usize, number: u64, request: &Request, response: &Response) {
+        if let Some(asked) = self.operator.asked.remove(&(node, number)) {
+            return self.cluster_answer(request, asked, response);
         }
         let Response::Identity(identity) = response else { return };
         self.operator.founded[node] |= identity.genesis.is_some();
         self.operator.told[node].get_or_insert_with(|| (**identity).clone());
         self.history.place(identity.node, node);
+        self.replace_lost(node, identity);
         let mut founders = self.operator.told.iter().take(self.operator.founders);
         if self.operator.genesis.is_none() && founders.all(Option::is_some) {
             self.found();
         }
-    }
-
-    /// Asks a node to move a partition to others, and does not wait for what comes of it.
-    pub fn move_partition(&mut self, node: usize) {
-        let Some(genesis) = &self.operator.genesis else { return };
-        let options = &self.options;
-        // With fewer than three replicas none can give back what the disk of another loses.
-        let careful = options.loses_records();
-        let random = &mut self.randoms.moves;
-        let partition = PartitionId(random.below(options.partitions) as u16);
-        let usual = random.chance(2, 3);
-        let size = if usual { options.replicas } else { random.between(1, genesis.members.len().min(5) as u64) };
-        let size = if careful { size.max(options.replicas) } else { size };
-        let mut nodes: Vec<NodeId> = genesis.members.iter().map(|member| member.node).collect();
-        for place in (1..nodes.len()).rev() {
-            nodes.swap(place, random.below(place as u64 + 1) as usize);
-        }
-        nodes.truncate(size as usize);
-        self.operator.numbers[node] += 1;
-        let number = self.operator.numbers[node];
-        self.count("sometimes: a partition is to move");
-        self.ask_node(node, OPERATOR - node as u64, number, Request::Arrange { partition, nodes });
-    }
-
-    /// Asks for a change of the cluster by a node, and does not wait for what comes of it. Nobody is taken for gone: a disk
-    /// that is removed has what others may lack.
-    pub fn change_cluster(&mut self, node: usize) {
-        let careful = self.options.loses_records();
-        let least = if careful { self.options.replicas } else { 1 };
-        let random = &mut self.randoms.moves;
-        let told: Vec<Identity> = self.operator.told.iter().flatten().cloned().collect();
-        if self.operator.genesis.is_none() || told.is_empty() {
-            return;
-        }
-        let identity = told[random.below(told.len() as u64) as usize].clone();
-        let of = identity.node;
-        let change = match random.below(8) {
-            0 | 1 => ClusterChange::Add { with: candidate(identity) },
-            2 | 3 => ClusterChange::Drain { node: of },
-            4 => ClusterChange::Undrain { node: of },
-            5 => ClusterChange::Weight { node: of, weight: random.between(1, 4) as u32 },
-            6 => ClusterChange::Replicas { replicas: random.between(least, least.max(5)) as u32 },
-            _ => ClusterChange::Rebalance,
-        };
-        self.operator.numbers[node] += 1;
-        let number = self.operator.numbers[node];
-        self.count("sometimes: the cluster is to change");
-        let request = Request::Change { change: Box::new(change), dry_run: false };
-        self.ask_node(node, OPERATOR - node as u64, number, request);
     }
 
     fn found(&mut self) {
@@ -170,9 +132,4 @@ impl World {
         self.tell(Happening::Founded { fencing, archives });
         self.operator.genesis = Some(genesis);
     }
-}
-
-fn candidate(identity: Identity) -> Candidate {
-    let Identity { node, incarnation, name, address, zone, .. } = identity;
-    Candidate { cluster: None, node, incarnation, name, address, zone, weight: 1 }
 }

@@ -236,6 +236,14 @@ options! {
     spares: u64,
     /// Mean time between an operator's changes of the cluster; 0 is never.
     change_mean_ms: u64,
+    /// Mean time between losses of a machine for good; 0 is never.
+    loss_mean_ms: u64,
+    /// Machines that can take the place of a lost one, one each, beside the nodes.
+    reserves: u64,
+    /// Lost machines that come back with their old disk, in a hundred.
+    return_percent: u64,
+    /// After this time nobody waits for what a node that is away and has left a partition may have.
+    exile_ttl_ms: u64,
 }
 
 /// A draw that is 0, so that the fault is off, one time in four.
@@ -316,6 +324,13 @@ impl Options {
             options.change_mean_ms = copy.between(500, 8_000);
             options.spares = copy.between(0, 2);
             options.nodes += options.spares;
+        }
+        let mut copy = copy.clone().child();
+        if copy.chance(1, 4) {
+            options.loss_mean_ms = copy.between(2_000, 10_000);
+            options.reserves = copy.between(1, 2);
+            options.return_percent = [0, 50, 100][copy.below(3) as usize];
+            options.exile_ttl_ms = [1_000, 10_000, 7 * 24 * 3_600_000][copy.below(3) as usize];
         }
         overrides.apply(&mut options);
         options.spares = options.spares.min(options.nodes - 1);
@@ -425,6 +440,10 @@ impl Options {
             old_percent: 0,
             spares: 0,
             change_mean_ms: 0,
+            loss_mean_ms: 0,
+            reserves: 0,
+            return_percent: 0,
+            exile_ttl_ms: Config::default().exile_ttl_ms,
             mutant: None,
         }
     }
@@ -507,7 +526,8 @@ impl Options {
 
     /// Whether what was synced may be lost.
     pub fn loses_records(&self) -> bool {
-        self.damage_percent + self.image_percent + self.lies_ppm + self.harm_percent + self.rot_ppm > 0
+        self.damage_percent + self.image_percent + self.lies_ppm + self.harm_percent + self.rot_ppm + self.loss_mean_ms
+            > 0
     }
 
     fn disks_fail(&self) -> bool {
@@ -553,6 +573,7 @@ impl Options {
             hints_bytes_max: self.hints_bytes_max,
             hint_ttl_ms: self.hint_ttl_ms,
             revert_after_ms: self.revert_after_ms,
+            exile_ttl_ms: self.exile_ttl_ms,
             archives: self.archives,
             mutant: self.mutant,
             ..Config::default()

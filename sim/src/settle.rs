@@ -30,7 +30,7 @@ impl World {
     pub fn poll(&mut self) {
         let Phase::Healed { since_us } = self.phase else { return };
         // Whoever wants the acknowledgement of all replicas waits for one that is gone until the deadline, again and again.
-        let away = self.copies.is_any_out() || self.absence.is_some();
+        let away = self.copies.is_any_out() || self.losses.is_any() || self.absence.is_some();
         let patience = if away { PATIENCE_WITHOUT } else { 1 };
         let limit_us = self.options.heal_limit_ms * 1_000 * patience;
         if let Some(absence) = self.absence {
@@ -81,7 +81,7 @@ impl World {
     }
 
     fn is_there(&self, node: usize) -> bool {
-        self.nodes[node].running.is_some() || self.copies.is_out(node)
+        self.nodes[node].running.is_some() || self.is_out(node)
     }
 
     /// Where finished tasks are kept for a short time only, and no clock is far off, all of them are forgotten in the end.

@@ -8,6 +8,7 @@ use crate::adapter::CallId;
 use crate::copies::Copies;
 use crate::faults::Fault;
 use crate::history::{Happening, History, Moment};
+use crate::losses::Losses;
 use crate::network::{Network, Weather};
 use crate::operator::Operator;
 use crate::options::Options;
@@ -114,6 +115,10 @@ pub enum Event {
     Start {
         node: usize,
     },
+    /// A lost machine is back.
+    Return {
+        node: usize,
+    },
     /// A paused node goes on.
     NodeResume {
         node: usize,
@@ -143,6 +148,10 @@ pub enum Event {
     /// The operator looks after a node.
     Operate {
         node: usize,
+    },
+    /// The operator asks again for what it wants.
+    Insist {
+        turn: usize,
     },
     /// The faults end.
     Heal,
@@ -231,6 +240,8 @@ pub struct Randoms {
     pub moves: Random,
     /// Which nodes are old, and when they are upgraded.
     pub versions: Random,
+    /// Machines that are lost.
+    pub losses: Random,
 }
 
 /// Counters by name.
@@ -283,6 +294,8 @@ pub struct World {
     pub damaged: Option<usize>,
     /// The disk that is not what it was.
     pub copies: Copies,
+    /// Machines that are lost for good.
+    pub losses: Losses,
     /// Who is away while the rest is to go on.
     pub absence: Option<Absence>,
     /// Number of the latest cut.
@@ -324,11 +337,14 @@ impl World {
             absence: random.clone().child().child().child(),
             moves: random.clone().child().child().child().child(),
             versions: random.clone().child().child().child().child().child(),
+            losses: random.clone().child().child().child().child().child().child(),
         };
+        let places = (options.nodes + options.reserves) as usize;
         let victim = randoms.troubles.clone().below(options.nodes) as usize;
         let mut world = World {
             copies: Copies::new(victim),
-            operator: Operator::new(options.nodes as usize, (options.nodes - options.spares) as usize, random.wide()),
+            operator: Operator::new(places, (options.nodes - options.spares) as usize, random.wide()),
+            losses: Losses::new(options.nodes as usize, places),
             options,
             now_us: 0,
             phase: Phase::Safety,
@@ -355,12 +371,15 @@ impl World {
     }
 
     fn populate(&mut self) {
-        for node in 0..self.options.nodes as usize {
+        for node in 0..(self.options.nodes + self.options.reserves) as usize {
             let mut process = Process::new(&self.options, &mut self.randoms.clocks);
             if self.randoms.versions.chance(self.options.old_percent, 100) {
                 process.protocol_version_max = Versions::SPOKEN.oldest;
             }
             self.nodes.push(process);
+            if self.is_out(node) {
+                continue;
+            }
             self.schedule(self.randoms.identity.clone().between(0, 1_000), Event::Start { node });
             self.schedule(10_000, Event::Operate { node });
         }
@@ -413,6 +432,8 @@ impl World {
             Event::Fault(fault) => self.fault(fault),
             Event::Mend { number } => self.mend(number),
             Event::Operate { node } => self.operate(node),
+            Event::Insist { turn } => self.insist(turn),
+            Event::Return { node } => self.return_node(node),
             Event::Heal => {
                 self.heal();
                 self.heal_disks();

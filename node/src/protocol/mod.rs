@@ -329,7 +329,7 @@ impl Node {
             M::Dismiss { partition, at } => self.on_dismiss(partition, at),
             M::Outside { partition, told } => self.on_outside(from, partition, &told),
             M::Arrange { partition, nodes } => self.on_arrange(partition, &nodes),
-            M::Roster { roster } => self.learn_roster(&roster),
+            M::Roster { roster } => self.on_roster(&roster),
             M::RouteAsk { partitions } => self.on_route_ask(from, &partitions),
             M::Route { partition, told } => self.on_route(partition, &told),
             M::Wake { partition, epoch, ids } => self.on_wake_message(from, partition, epoch, ids),

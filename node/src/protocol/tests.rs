@@ -8,6 +8,7 @@ use crate::protocol::event::ClientId;
 use crate::protocol::membership::DiskWord;
 use crate::protocol::peer::{Heartbeat, LogWord};
 use norn_client::wire::error::Error;
+use norn_client::wire::membership::ClusterChange;
 use norn_client::wire::request::Spec;
 use norn_client::wire::response::{Member, Standing};
 use norn_client::wire::{
@@ -21,6 +22,7 @@ use task::{Place, Wanted};
 mod agreement;
 mod attempts;
 mod bodies;
+mod cluster;
 mod copy;
 mod disk;
 mod forgetting;

@@ -4,9 +4,13 @@
 //! Each case is a bounded world, explored breadth-first ([stateright](https://docs.rs/stateright)). Without a flaw nothing
 //! may be found, and what is said to be reachable must be; each flaw must be found.
 
+mod cell;
+mod cohort;
 mod register;
+mod state;
 
-use register::{Action, Bounds, Step};
+use cell::Union;
+use state::{Action, Bounds, Step};
 use stateright::{Checker, Model};
 use std::io::{self, Write};
 use std::thread;
@@ -37,6 +41,10 @@ pub enum Flaw {
     SwitchesEarly,
     /// A leader takes a change back before its installation is committed.
     RevertsEarly,
+    /// A candidate reads the tables of a majority, and others may vote for it, whatever their tables are.
+    StateFromOthers,
+    /// Half of the members is a majority.
+    HalfCounts,
 }
 
 /// A bounded world, and how far it is explored.
@@ -111,6 +119,8 @@ fn flawed() -> Vec<Case> {
         case("same identity after a wipe", Flaw::SameIdentity, Bounds { wipes: true, ..losing.clone() }),
         case("acknowledges after a promise", Flaw::AcksAfterPromise, led(2)),
         case("vote ignores the viewstamp", Flaw::VoteIgnoresStamp, led(2)),
+        case("state is read from non-voters", Flaw::StateFromOthers, led(2)),
+        case("half counts as a majority", Flaw::HalfCounts, Bounds { replicas: 4, cohort: 4, ..fixed(2) }),
         case("lost table votes at once", Flaw::LostTableVotes, losing.clone()),
         case("regains by an installation", Flaw::RegainsByInstall, losing),
         case("changes without a joint cohort", Flaw::NoJoint, changing(2, 4, &[3])),
@@ -147,6 +157,27 @@ fn explore(case: &Case, states_max: usize) -> Explored {
     Explored { states: checker.unique_state_count(), depth: checker.max_depth(), exhausted, found, unreached }
 }
 
+/// The union of cells, which is sound only if each leader writes what it found again. Whether it came out so.
+fn explore_unions(states_max: usize, out: &mut dyn Write) -> io::Result<bool> {
+    let mut well = true;
+    for (name, stamps_again) in [("union of cells, stamped again", true), ("union of cells as they are", false)] {
+        let begin = Instant::now();
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let model = Union { stamps_again }.checker().threads(threads).target_state_count(states_max).spawn_bfs().join();
+        let found = model.discovery("one holder").map(|path| path.into_actions().len());
+        let outcome = match found {
+            Some(steps) if stamps_again => format!("WRONG: two holders in {steps} steps"),
+            Some(steps) => format!("caught: two holders in {steps} steps"),
+            None if stamps_again => "holds as far as explored".to_owned(),
+            None => "SURVIVES".to_owned(),
+        };
+        well &= !outcome.starts_with(['W', 'S']);
+        let (states, depth, seconds) = (model.unique_state_count(), model.max_depth(), begin.elapsed().as_secs_f64());
+        writeln!(out, "{name:<36} {states:>10} {depth:>6} {seconds:>8.1}  {outcome}")?;
+    }
+    Ok(well)
+}
+
 /// Explores all cases; whether all came out as they must.
 pub fn run(states_max: usize, out: &mut dyn Write) -> io::Result<bool> {
     let mut well = true;
@@ -169,5 +200,5 @@ pub fn run(states_max: usize, out: &mut dyn Write) -> io::Result<bool> {
         writeln!(out, "{:<36} {states:>10} {depth:>6} {seconds:>8.1}  {outcome}", case.name)?;
         out.flush()?;
     }
-    Ok(well)
+    Ok(explore_unions(states_max, out)? && well)
 }

@@ -3,222 +3,14 @@
 //! The conditions are the protocol's own (`consistent/rules.rs`, `majority`). What is left out is time, batching, and
 //! everything about tasks: an operation is a name. A message that was sent can be delivered at any time, any number of times, or
 //! never. A table is the list of all operations that ever made it, so that a committed one that a leader lacks shows.
-//! Changes of the cohort are explored before the protocol has them.
+//! Cohorts change by the protocol's own steps (`cohort.rs`).
 
 use super::Flaw;
-use norn_client::wire::NodeId;
-use norn_node::protocol::consistent::{ReplicaId, Viewstamp, majority, rules};
+use super::state::{
+    Action, Bounds, Id, Message, Op, Replica, Role, Stamp, State, Step, Table, concerns, real, viewstamp,
+};
+use norn_node::protocol::consistent::rules;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// A replica: its place, and its incarnation.
-pub type Id = (u8, u8);
-/// Viewstamp in a few bytes.
-pub type Stamp = (u8, u8);
-
-fn real(id: Id) -> ReplicaId {
-    ReplicaId { node: NodeId(u128::from(id.0)), incarnation: u64::from(id.1) }
-}
-
-fn viewstamp(stamp: Stamp) -> Viewstamp {
-    Viewstamp { epoch: u64::from(stamp.0), length: u64::from(stamp.1) }
-}
-
-/// An operation in a table.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Op {
-    /// A change of claims, by the leader of an epoch.
-    Claims(u8, u8),
-    /// From here on majorities of both the cohort and this one are needed.
-    Joint(Vec<Id>),
-    /// The new cohort alone.
-    Stable,
-    /// Another cohort at once, as no leader may.
-    Switch(Vec<Id>),
-    /// The old cohort alone.
-    Revert,
-}
-
-/// Content of a table.
-pub type Table = Vec<Op>;
-
-/// Who counts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cohort {
-    /// The cohort; the old one while joint.
-    pub old: Vec<Id>,
-    /// The new one while joint.
-    pub new: Option<Vec<Id>>,
-}
-
-impl Cohort {
-    fn of(genesis: &[Id], table: &[Op]) -> Cohort {
-        let mut cohort = Cohort { old: genesis.to_vec(), new: None };
-        for op in table {
-            match op {
-                Op::Claims(..) => {}
-                Op::Joint(members) => cohort.new = Some(members.clone()),
-                Op::Stable => cohort.old = cohort.new.take().expect("stable follows joint"),
-                Op::Switch(members) => cohort.old = members.clone(),
-                Op::Revert => cohort.new = None,
-            }
-        }
-        cohort
-    }
-
-    fn has(&self, id: Id) -> bool {
-        self.old.contains(&id) || self.new.as_ref().is_some_and(|new| new.contains(&id))
-    }
-
-    fn quorum(&self, flaw: Option<Flaw>, present: impl Fn(Id) -> bool) -> bool {
-        let of = |members: &[Id]| {
-            let members: Vec<ReplicaId> = members.iter().copied().map(real).collect();
-            majority(&members, |member| present((member.node.0 as u8, member.incarnation as u8)))
-        };
-        match &self.new {
-            Some(new) if flaw == Some(Flaw::JointNewSideOnly) => of(new),
-            Some(new) => of(&self.old) && of(new),
-            None => of(&self.old),
-        }
-    }
-}
-
-/// What travels.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Message {
-    /// A candidate asks.
-    Vote { epoch: u8, candidate: Id, stamp: Stamp },
-    /// It gets a vote.
-    Voted { epoch: u8, candidate: Id, voter: Id },
-    /// A leader's whole table: an installation or a snapshot.
-    Whole { stamp: Stamp, table: Table },
-    /// An operation.
-    Next { stamp: Stamp, op: Op },
-    /// All up to here is on disk.
-    Ack { stamp: Stamp, replica: Id },
-    /// The leader stands here, asked by a replica after it lost something.
-    Target { replica: Id, stamp: Stamp },
-}
-
-/// Role of a replica.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Role {
-    Follower,
-    Candidate { votes: BTreeSet<Id> },
-    Leader { base: u8, acks: BTreeMap<Id, u8>, established: bool, committed: u8 },
-}
-
-/// One replica.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Replica {
-    pub id: Id,
-    pub promised: u8,
-    pub voted_for: Option<Id>,
-    /// What a crash leaves of the two.
-    pub durable: (u8, Option<Id>),
-    pub stamp: Stamp,
-    pub table: Table,
-    /// It lost its table, and must reach this.
-    pub recovering: Option<Option<Stamp>>,
-    pub role: Role,
-}
-
-impl Replica {
-    /// As it begins, with nothing on its disk.
-    fn new(id: Id) -> Replica {
-        Replica {
-            id,
-            promised: 0,
-            voted_for: None,
-            durable: (0, None),
-            stamp: (0, 0),
-            table: Vec::new(),
-            recovering: None,
-            role: Role::Follower,
-        }
-    }
-}
-
-/// Everything.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct State {
-    pub replicas: Vec<Replica>,
-    pub sent: BTreeSet<Message>,
-    /// Of `sent`, tables that a candidate behind may fetch.
-    pub shown: BTreeSet<(Stamp, Table)>,
-    /// The longest table that was ever committed, and in which epoch.
-    pub committed: (u8, Table),
-    /// Who won which epoch, with which table.
-    pub leaders: BTreeMap<u8, (Id, Table)>,
-    pub crashes: u8,
-    pub losses: u8,
-    pub changes: u8,
-    pub violation: Option<&'static str>,
-}
-
-/// What may happen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
-    Campaign(u8),
-    Deliver(u8, Message),
-    Fetch(u8, (Stamp, Table)),
-    Append(u8),
-    SendWhole(u8),
-    Joint(u8, u8),
-    Switch(u8, u8),
-    Stable(u8),
-    Revert(u8),
-    Crash(u8),
-    LoseTable(u8),
-    Wipe(u8),
-    AnswerRejoin(u8, u8),
-}
-
-/// A step of how a world begins.
-#[derive(Debug, Clone)]
-pub enum Step {
-    /// A replica does something.
-    Do(Action),
-    /// It gets whatever was sent so far that concerns it.
-    Hear(u8),
-}
-
-/// Sizes of what is explored, and what is wrong in it.
-#[derive(Debug, Clone, Default)]
-pub struct Bounds {
-    /// Replicas; the first `cohort` of them are the first cohort.
-    pub replicas: u8,
-    pub cohort: u8,
-    pub epochs: u8,
-    /// Operations about claims by each leader.
-    pub appends: u8,
-    /// Cohorts that may be changed to, by place.
-    pub targets: Vec<Vec<u8>>,
-    pub changes: u8,
-    pub crashes: u8,
-    /// Losses of a table, or, with `wipes`, of all.
-    pub losses: u8,
-    pub wipes: bool,
-    pub fetch: bool,
-    /// How it begins: replica 0 leads epoch 1, which the first cohort has installed, and then this.
-    pub begin: Option<Vec<Step>>,
-    /// Only these campaign; all if empty.
-    pub candidates: Vec<u8>,
-    pub flaw: Option<Flaw>,
-}
-
-impl Bounds {
-    fn has(&self, flaw: Flaw) -> bool {
-        self.flaw == Some(flaw)
-    }
-
-    fn genesis(&self) -> Vec<Id> {
-        (0..self.cohort).map(|place| (place, 0)).collect()
-    }
-
-    fn cohort_of(&self, table: &[Op]) -> Cohort {
-        Cohort::of(&self.genesis(), table)
-    }
-}
 
 impl stateright::Model for Bounds {
     type State = State;
@@ -336,17 +128,6 @@ impl stateright::Model for Bounds {
     }
 }
 
-/// Whether a message is for a replica.
-fn concerns(message: &Message, replica: &Replica) -> bool {
-    match message {
-        Message::Vote { candidate, .. } => *candidate != replica.id,
-        Message::Voted { candidate, .. } => *candidate == replica.id,
-        Message::Whole { .. } | Message::Next { .. } => true,
-        Message::Ack { .. } => matches!(replica.role, Role::Leader { .. }),
-        Message::Target { replica: target, .. } => *target == replica.id,
-    }
-}
-
 impl Bounds {
     fn own_actions(&self, state: &State, replica: &Replica, actions: &mut Vec<Action>) {
         let place = replica.id.0;
@@ -382,11 +163,13 @@ impl Bounds {
             }
             return;
         }
-        match (&cohort.new, joint_at) {
-            (None, _) if *established && state.changes < self.changes => {
-                actions.extend((0..self.targets.len()).map(|target| Action::Joint(place, target as u8)));
+        match (cohort.is_joint(), joint_at) {
+            (false, _) if *established && state.changes < self.changes => {
+                let fits = |target: &u8| cohort.may_become(&self.members(state, *target));
+                let targets = (0..self.targets.len()).map(|target| target as u8);
+                actions.extend(targets.filter(fits).map(|target| Action::Joint(place, target)));
             }
-            (Some(_), Some(at)) => {
+            (true, Some(at)) => {
                 let is_committed = *established && at < usize::from(base + committed);
                 if is_committed || (self.has(Flaw::StableEarly) && *established) {
                     actions.push(Action::Stable(place));
@@ -419,6 +202,9 @@ impl Bounds {
     }
 
     fn campaign(&self, state: &mut State, place: u8) {
+        if self.has(Flaw::StateFromOthers) {
+            self.read_another(state, place);
+        }
         let replica = &mut state.replicas[usize::from(place)];
         replica.promised += 1;
         replica.voted_for = Some(replica.id);
@@ -429,11 +215,21 @@ impl Bounds {
         self.count_vote(state, place, candidate);
     }
 
+    /// Half of a majority reads the newer table of the two, whoever votes later.
+    fn read_another(&self, state: &mut State, place: u8) {
+        let other = state.replicas[(usize::from(place) + 1) % state.replicas.len()].clone();
+        let replica = &mut state.replicas[usize::from(place)];
+        if other.stamp > replica.stamp {
+            (replica.stamp, replica.table) = (other.stamp, other.table);
+        }
+    }
+
     fn deliver(&self, state: &mut State, place: u8, message: Message) {
         let replica = &mut state.replicas[usize::from(place)];
         match message {
             Message::Vote { epoch, candidate, stamp } => {
-                let theirs = if self.has(Flaw::VoteIgnoresStamp) { (u8::MAX, 0) } else { stamp };
+                let ignores = self.has(Flaw::VoteIgnoresStamp) || self.has(Flaw::StateFromOthers);
+                let theirs = if ignores { (u8::MAX, 0) } else { stamp };
                 let promise = (replica.promised.into(), replica.voted_for.map(real));
                 let asked = (epoch.into(), real(candidate), viewstamp(theirs));
                 let allowed = rules::may_vote_for(promise, viewstamp(replica.stamp), asked);
@@ -530,7 +326,7 @@ impl Bounds {
         let epoch = replica.promised;
         let Role::Candidate { votes } = &mut replica.role else { return };
         votes.insert(voter);
-        if !cohort.quorum(self.flaw, |id| votes.contains(&id)) {
+        if !cohort.quorum(|id| votes.contains(&id)) {
             return;
         }
         let (id, base) = (replica.id, replica.table.len() as u8);
@@ -565,7 +361,7 @@ impl Bounds {
         let cohort = self.cohort_of(&replica.table);
         let Role::Leader { base, acks, established, committed } = &mut replica.role else { return };
         let reached = rules::reached(acks.values().map(|length| u64::from(*length)), |length| {
-            cohort.quorum(self.flaw, |id| acks.get(&id).is_some_and(|acked| u64::from(*acked) >= length))
+            cohort.quorum(|id| acks.get(&id).is_some_and(|acked| u64::from(*acked) >= length))
         });
         let Some(length) = reached.map(|length| length as u8) else { return };
         if *established && length <= *committed {

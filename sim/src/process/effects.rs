@@ -243,7 +243,7 @@ impl World {
         self.line(format_args!("n{node} reply {}.{number} {response:?}", client.0));
         self.tell(Happening::Replied { request: &request, response });
         if client.0 >= OPERATOR - self.nodes.len() as u64 {
-            return self.operator_answer(node, response);
+            return self.operator_answer(node, number, &request, response);
         }
         let version = self.connections.get(&client.0).map_or(Versions::SPOKEN.oldest, |connection| connection.version);
         let bytes = encode_response(version, number, response);

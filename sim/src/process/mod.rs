@@ -14,7 +14,7 @@ use crate::wire::{decode_peer, version_of};
 use crate::witnesses::Word;
 use crate::world::{Event, World};
 use norn_client::wire::{NodeId, Request, Versions};
-use norn_node::config::Config;
+use norn_node::config::{Config, Mutant};
 use norn_node::gauge::DiskGauge;
 use norn_node::protocol::event::Principal;
 use norn_node::protocol::random::Random;
@@ -140,7 +140,7 @@ impl World {
 
     /// Starts a node on what its disk holds.
     pub fn start_node(&mut self, node: usize) {
-        if self.nodes[node].running.is_some() || self.copies.is_out(node) || self.is_down(node) {
+        if self.nodes[node].running.is_some() || self.is_out(node) || self.is_down(node) {
             return;
         }
         let reading_us = self.randoms.clocks.between(0, 1_000_000_000);
@@ -176,7 +176,9 @@ impl World {
         let sync = if self.options.unsynced_facts { log::SyncPolicy::System } else { log::SyncPolicy::Always };
         let config = log::LogConfig { segment_bytes, compact_bytes, ahead_bytes: segment_bytes, reserve_bytes, sync };
         let random = &mut self.randoms.identity;
-        let draw = || log::Identity { node: NodeId(random.wide()), incarnation: random.bits() };
+        let before = self.nodes[node].identity.filter(|_| self.options.mutant == Some(Mutant::SameIdentity));
+        let draw =
+            || before.unwrap_or_else(|| log::Identity { node: NodeId(random.wide()), incarnation: random.bits() });
         let mut log = log::Log::open(disk, config, draw).map_err(|error| error.to_string())?;
         let identity = log.identity();
         if self.nodes[node].identity.is_some_and(|known| known.node != identity.node) && self.operator.knows(node) {
@@ -219,14 +221,14 @@ impl World {
     }
 
     pub(crate) fn founding(&self, node: usize, identity: log::Identity) -> Founding {
-        let protocol_version_max = self.nodes[node].protocol_version_max;
+        let (protocol_version_max, at) = (self.nodes[node].protocol_version_max, self.losses.address(node));
         Founding {
             config: Config { protocol_version_max, ..self.options.config() },
             node: identity.node,
             incarnation: identity.incarnation,
-            name: format!("node-{node}"),
-            address: format!("node-{node}:7400"),
-            zone: format!("zone-{node}"),
+            name: format!("node-{at}"),
+            address: format!("node-{at}:7400"),
+            zone: format!("zone-{at}"),
         }
     }
 

@@ -278,6 +278,9 @@ impl Property for Durability {
             Happening::Crashed { node } => {
                 let ghost = self.ghosts.entry(*node).or_default();
                 ghost.pending.clear();
+                // What came through all the same is told by the replay.
+                let durable = &ghost.durable;
+                ghost.held.retain(|lesson| durable.contains(lesson));
                 ghost.down = true;
             }
             Happening::Replayed { node, records } => {

@@ -3,6 +3,7 @@
 //! To add one: a file with a type that implements [`Property`], a line in [`all`], and a test that shows a history it
 //! refuses.
 
+mod changes;
 mod completion;
 mod contents;
 mod convergence;
@@ -40,6 +41,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<exclusion::Exclusion>::default(),
         Box::<completion::Completion>::default(),
         Box::<nothing::Nothing>::default(),
+        Box::<changes::Changes>::default(),
         Box::<forgotten::Forgotten>::default(),
         Box::<durability::Durability>::default(),
         Box::<lost::Lost>::default(),

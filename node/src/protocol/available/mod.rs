@@ -314,13 +314,15 @@ impl Node {
         (by_buckets, forgets): (bool, Option<u64>),
     ) {
         let right = items.iter().all(|(id, _)| self.partition_of(id) == partition);
-        let replica = self.partitions.get(&partition).filter(|replica| right && replica.cohort().knows(from));
-        let Some(replica) = replica else {
+        let anybody = mutant!(self.config, ExileMerges);
+        let known = |replica: &&super::Partition| right && (replica.cohort().knows(from) || anybody);
+        let Some(replica) = self.partitions.get(&partition).filter(known) else {
             self.outbox.observe(Observation::Refused { what: "tasks of another partition" });
             return;
         };
         let ignored = mutant!(self.config, FloorIgnored);
-        let over = |id: &TaskId| replica.refuses(id, forgets) && !ignored;
+        let left = anybody && !replica.cohort().has(from);
+        let over = |id: &TaskId| replica.refuses(id, forgets) && !ignored && !left;
         let gone: Vec<TaskId> = items.iter().map(|(id, _)| *id).filter(over).collect();
         let tasks = if gone.is_empty() {
             self.learn_shared(partition, items)

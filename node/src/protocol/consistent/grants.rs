@@ -394,6 +394,7 @@ impl Node {
     pub(in crate::protocol) fn expire(&mut self, partition: PartitionId) {
         let now = self.now;
         let wall_only = mutant!(self.config, WallClockOnly);
+        let monotonic_only = mutant!(self.config, MonotonicOnly);
         let Some(epoch) = self.partitions[&partition].register.leading().map(|leading| leading.epoch) else { return };
         if !self.partitions[&partition].register.established() {
             return;
@@ -409,7 +410,7 @@ impl Node {
             // Within one leadership there is one wall clock and nothing to compare; an inherited end is another's word.
             let inherited = cell.renewed.epoch != epoch;
             let end_ms = cell.expires_ms + if inherited { self.config.clock_epsilon_ms } else { 0 };
-            if now.wall_ms < end_ms {
+            if now.wall_ms < end_ms && !monotonic_only {
                 let wait_ms = (end_ms - now.wall_ms).clamp(1, EXPIRY_LOOK_MS_MAX);
                 replica.register.postpone_expiry(id, now.mono_after_ms(wait_ms));
                 if wall_only {

@@ -218,7 +218,9 @@ impl Node {
         let replica = self.partitions.get_mut(&partition).expect("followed");
         let own = replica.register.viewstamp;
         if !rules::takes_table(own, viewstamp) {
-            self.acknowledge(partition, from, Vec::new());
+            if !mutant!(self.config, ReinstallUnanswered) {
+                self.acknowledge(partition, from, Vec::new());
+            }
             return;
         }
         if table.is_none() && own != base {

@@ -14,6 +14,7 @@
 use super::cohort::{Role, Told};
 use super::table::Table;
 use super::{Epoch, Viewstamp};
+use crate::config::mutant;
 use crate::protocol::partition::Standing;
 use crate::protocol::peer::{LogWord, PeerMessage};
 use crate::protocol::record::Record;
@@ -148,6 +149,10 @@ impl Node {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         if replica.role() == Role::Exile && replica.cohort().version == at && !replica.is_dismissed() {
             replica.dismissed = Some(at);
+            if mutant!(self.config, LeavesEarly) {
+                self.leave(partition);
+                return;
+            }
             // What was agreed on before may have grown by what clients wrote here.
             let round = self.asks.number();
             self.partitions.get_mut(&partition).expect("just seen").healing.begin_anew(round);

@@ -5,7 +5,7 @@
 //! that from the first one that it meets. Each node keeps the latest in its log: it is how a node that is no founder finds
 //! the others again. No vote and no quorum rests on it, those are the cohorts' alone.
 
-use crate::limits::MEMBERS_MAX;
+use crate::limits::{MEMBERS_MAX, ROSTER_STEP_MAX};
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::record::Record;
 use crate::protocol::root::{check_policies, members};
@@ -33,7 +33,16 @@ impl Node {
         self.member(node).is_some_and(|(_, member)| member.state.is_present())
     }
 
-    /// A roster was heard of.
+    /// A peer tells of a roster.
+    pub(in crate::protocol) fn on_roster(&mut self, roster: &Arc<Roster>) {
+        if roster.version > self.roster.version.saturating_add(ROSTER_STEP_MAX) {
+            self.outbox.observe(Observation::Refused { what: "implausible version of the roster" });
+            return;
+        }
+        self.learn_roster(roster);
+    }
+
+    /// A roster was heard of, or is what the root says that this node leads.
     pub(in crate::protocol) fn learn_roster(&mut self, roster: &Arc<Roster>) {
         if roster.version <= self.roster.version {
             return;

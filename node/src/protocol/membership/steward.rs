@@ -6,14 +6,15 @@
 //! changes its cohort, through that cohort's majorities. A leader of the root that is wrong, or one that was deposed and has
 //! not heard, can have replicas moved in vain, and no more.
 
+use crate::config::mutant;
 use crate::protocol::available::Ask;
 use crate::protocol::consistent::table::Op;
-use crate::protocol::consistent::{Epoch, ReplicaId, Waiting};
+use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp, Waiting};
 use crate::protocol::event::ClientId;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::root::{Admission, Move, Operation, Request as Wish, Root, Seen};
 use crate::protocol::timers::Key;
-use crate::protocol::{Node, Observation};
+use crate::protocol::{Feature, Node, Observation};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::membership::{Changed, ClusterChange, ClusterView, Membership, Roster};
 use norn_client::wire::{NodeId, PartitionId, Request, Response};
@@ -55,12 +56,12 @@ pub struct SteerAsk {
     pub parts: BTreeSet<u64>,
 }
 
-/// Whom the leader answers once a change is committed.
+/// Whom the leader answers, and what, once that is certain.
 #[derive(Debug)]
 pub struct Asked {
     node: NodeId,
     ask: u64,
-    changed: Changed,
+    response: Response,
 }
 
 impl Node {
@@ -133,13 +134,13 @@ impl Node {
                 (ClusterChange::Arrange { partition: *partition, nodes: nodes.clone() }, false)
             }
             _ => {
-                let view = Box::new(self.cluster_view(root));
-                self.answer_root_call(from, ask, Response::Cluster(view));
+                let response = Response::Cluster(Box::new(self.cluster_view(root)));
+                self.answer_when_certain(Asked { node: from, ask, response });
                 return;
             }
         };
         match self.judge_change(root, &change) {
-            Err(error) => self.answer_root_call(from, ask, Response::Error(error)),
+            Err(error) => self.answer_when_certain(Asked { node: from, ask, response: Response::Error(error) }),
             Ok(operation) => self.carry_out((from, ask), operation, dry_run),
         }
     }
@@ -181,26 +182,28 @@ impl Node {
         // Nobody joins by what was only tried.
         let membership = (!dry_run).then(|| Box::new(Membership { genesis, roster: roster.as_ref().clone() }));
         let changed = Changed { already, version: after.version(), view: Box::new(view), membership };
-        if dry_run {
-            self.answer_root_call(node, ask, Response::Changed(Box::new(changed)));
-            return;
-        }
-        let waiting = Waiting::Root { roster, answer: Some(Box::new(Asked { node, ask, changed })) };
-        match operation {
-            Some(operation) => self.append(PartitionId::ROOT, Op::Root(operation), Some(waiting)),
-            None => self.answer_root_after_commit(waiting),
+        let asked = Asked { node, ask, response: Response::Changed(Box::new(changed)) };
+        match operation.filter(|_| !dry_run) {
+            Some(operation) => {
+                let waiting = Waiting::Root { roster, answer: Some(Box::new(asked)) };
+                self.append(PartitionId::ROOT, Op::Root(operation), Some(waiting));
+            }
+            None => self.answer_when_certain(asked),
         }
     }
 
-    /// What is so already may be so by a change that is not committed yet, as when a call is repeated: that is waited for.
-    fn answer_root_after_commit(&mut self, waiting: Waiting) {
-        let register = &mut self.partitions.get_mut(&PartitionId::ROOT).expect("it leads").register;
-        let (at, commit) = (register.viewstamp, register.commit);
-        if commit == at.length {
-            self.committed(PartitionId::ROOT, at, waiting);
-        } else if let Some(leading) = register.leading_mut() {
-            leading.waiting.push_back((at.length, waiting));
+    /// What the leader knows without a change may rest on one that is not committed, and the leader may have been deposed and
+    /// not have heard of it. So an operation that changes nothing is appended: once it is committed, the leader led after it
+    /// was asked, and all that it knew then is committed as well.
+    fn answer_when_certain(&mut self, asked: Asked) {
+        if mutant!(self.config, RootAnswersAtOnce) {
+            self.answer_root_call(asked.node, asked.ask, asked.response);
+            return;
         }
+        let roster = Arc::new(self.led_root().expect("the caller has seen it").roster());
+        let nothing = Op::Clear { upto: Viewstamp::default() };
+        let waiting = Waiting::Root { roster, answer: Some(Box::new(asked)) };
+        self.append(PartitionId::ROOT, nothing, Some(waiting));
     }
 
     fn answer_root_call(&mut self, node: NodeId, ask: u64, response: Response) {
@@ -211,8 +214,8 @@ impl Node {
     pub(in crate::protocol) fn root_committed(&mut self, roster: &Arc<Roster>, answer: Option<Box<Asked>>) {
         self.tell_roster(roster);
         if let Some(asked) = answer {
-            let Asked { node, ask, changed } = *asked;
-            self.answer_root_call(node, ask, Response::Changed(Box::new(changed)));
+            let Asked { node, ask, response } = *asked;
+            self.answer_root_call(node, ask, response);
         }
         self.steer_soon();
     }
@@ -332,7 +335,10 @@ impl Node {
     /// The root itself goes to able members.
     fn move_root(&mut self, root: &Root, seen: &Seen) {
         let cohort = self.partitions[&PartitionId::ROOT].cohort();
-        let wanted = root.voters_wanted(seen);
+        // Who does not know of the root would never be ready to vote in it.
+        let knows = |number: &u16| root.members().get(number).is_some_and(|of| self.speaks(of.node, Feature::Root));
+        let heard = seen.heard.iter().copied().filter(knows).collect();
+        let wanted = root.voters_wanted(&Seen { heard, voters: seen.voters.clone(), ..Seen::default() });
         let same = wanted.iter().copied().eq(seen.voters.iter().copied());
         if !cohort.is_stable() || same || wanted.is_empty() {
             return;

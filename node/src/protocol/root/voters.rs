@@ -1,16 +1,23 @@
 //! Who should vote in the root.
 
-use super::{Root, Seen};
+use super::{Member, Root, Seen};
 use crate::limits::VOTERS_MAX;
 use crate::protocol::ring::layout::{self, Holder};
 use std::collections::BTreeMap;
 
+/// So many voters keep the root where the disk of one is lost.
+const SAFE: usize = 3;
+
 impl Root {
     /// The members that the root's own cohort should have: up to [`VOTERS_MAX`], an odd number where there is a choice, in as
     /// many zones as possible, with as few changes as that takes. Leaving and gone members vote no more; a silent one keeps
-    /// its vote until it is gone, and gets none that it does not have.
+    /// its vote until it is gone, and gets none that it does not have. Where only silent ones could take the vote of one that
+    /// leaves, so that less than [`SAFE`] were left, it keeps that until one of them is heard.
     pub fn voters_wanted(&self, seen: &Seen) -> Vec<u16> {
-        let able = self.holders().filter(|(number, _)| seen.heard.contains(number) || seen.voters.contains(number));
+        let is_able = |number: &u16| seen.heard.contains(number) || seen.voters.contains(number);
+        let few = self.holders().filter(|(number, _)| is_able(number)).count() < SAFE.min(self.holders().count());
+        let stays = |number: &u16, member: &Member| few && seen.voters.contains(number) || member.state.may_hold();
+        let able = self.present().filter(|(number, member)| is_able(number) && stays(number, member));
         let holders: BTreeMap<u16, Holder> =
             able.map(|(number, member)| (number, Holder { zone: member.zone.clone(), weight: 1 })).collect();
         let count = match holders.len() as u32 {

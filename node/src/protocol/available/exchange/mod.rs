@@ -12,7 +12,7 @@ mod recent;
 #[cfg(test)]
 mod tests;
 
-use crate::config::Config;
+use crate::config::{Config, mutant};
 use crate::limits::{EXCHANGE_BYTES_MAX, EXCHANGE_TASKS_MAX, REPAIR_PAUSE_MS};
 use crate::protocol::consistent::Viewstamp;
 use crate::protocol::partition::Partition;
@@ -105,9 +105,11 @@ impl Exchange {
 impl Node {
     /// With this peer nothing is known any more.
     pub(in crate::protocol) fn exchange_anew(&mut self, node: NodeId) {
-        let me = self.me;
-        let both =
-            |replica: &&Partition| replica.cohort().knows(node) && replica.cohort().knows(me) && !replica.is_blank();
+        let (me, anybody) = (self.me, mutant!(self.config, ExileMerges));
+        let both = |replica: &&Partition| {
+            let cohort = replica.cohort();
+            (cohort.knows(node) || anybody) && cohort.knows(me) && !replica.is_blank()
+        };
         let shared = self.partitions.values().filter(both);
         let exchange = &mut self.asks.exchange;
         let peer = exchange.peers.entry(node).or_default();
@@ -121,8 +123,9 @@ impl Node {
     pub(in crate::protocol) fn pair_up(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
         let (cohort, here) = (replica.cohort(), replica.cohort().knows(self.me) && !replica.is_blank());
+        let anybody = mutant!(self.config, ExileMerges);
         for (node, peer) in &mut self.asks.exchange.peers {
-            if here && cohort.knows(*node) {
+            if here && (cohort.knows(*node) || anybody) {
                 peer.pairs.entry(partition).or_default();
                 peer.dirty.insert(partition);
             } else {

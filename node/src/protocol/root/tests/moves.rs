@@ -160,6 +160,18 @@ fn voters_are_few_and_in_different_zones() {
 }
 
 #[test]
+fn who_leaves_votes_until_enough_others_are_heard() {
+    let mut root = root(5, 5, 3);
+    let mut known = seen(&root, &[]);
+    known.voters = BTreeSet::from([0, 1, 2]);
+    carry_out(&mut root, &Request::Drain { number: 2 }, &known);
+    known.heard = BTreeSet::from([0, 1, 2]);
+    assert_eq!(root.voters_wanted(&known), [0, 1, 2], "two would not survive the loss of a disk");
+    known.heard.insert(4);
+    assert_eq!(root.voters_wanted(&known), [0, 1, 4]);
+}
+
+#[test]
 fn voters_change_only_when_they_must() {
     let mut root = root(7, 7, 3);
     let mut known = seen(&root, &[]);

@@ -1,0 +1,46 @@
+//! What the leader of the root answers, and how far what peers tell of the members is believed.
+
+use super::*;
+use crate::limits::ROSTER_STEP_MAX;
+
+impl Cluster {
+    fn root_leader(&self) -> usize {
+        let leads = |node: &Node| node.partitions[&PartitionId::ROOT].register.established();
+        self.nodes.iter().position(leads).expect("the root has a leader")
+    }
+}
+
+/// A leader whom nobody follows any more does not know what has become of the cluster.
+#[test]
+fn the_root_s_leader_answers_nothing_that_a_quorum_has_not_confirmed() {
+    let mut cluster = Cluster::new(3);
+    cluster.run_until(|cluster| {
+        cluster.nodes.iter().any(|node| node.partitions[&PartitionId::ROOT].register.established())
+    });
+    assert!(matches!(cluster.ask(1, Request::Cluster), Response::Cluster(_)));
+    let leader = cluster.root_leader();
+    cluster.down.extend((0..3).filter(|index| *index != leader));
+    let member = cluster.nodes[leader].founding.node;
+    let already = ClusterChange::Undrain { node: member };
+    for request in [Request::Cluster, Request::Change { change: Box::new(already), dry_run: false }] {
+        let response = cluster.ask(leader, request);
+        assert!(matches!(response, Response::Error(_)), "{response:?}");
+    }
+}
+
+/// Goal: one damaged message does not keep a node from hearing of all later changes.
+#[test]
+fn a_roster_from_far_ahead_is_refused() {
+    let mut cluster = Cluster::new(3);
+    let known = cluster.nodes[1].roster().clone();
+    let told = |cluster: &mut Cluster, version: u64| {
+        let roster = Arc::new(Roster { version, ..known.clone() });
+        let message = peer::PeerMessage::Roster { roster };
+        cluster.queue.push_back((1, Event::Peer { from: NodeId(1), message }));
+        cluster.drain();
+        cluster.nodes[1].roster().version
+    };
+    let far = known.version + ROSTER_STEP_MAX + 1;
+    assert_eq!([far, u64::MAX].map(|version| told(&mut cluster, version)), [known.version; 2]);
+    assert_eq!(told(&mut cluster, known.version + 1), known.version + 1);
+}

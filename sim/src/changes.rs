@@ -1,0 +1,137 @@
+//! What the operator changes in the cluster: which node holds a partition, who is a member, and how much each holds.
+//!
+//! A call is made at some node, and its answer may be lost. Most changes are only wished; those without which something would
+//! stay unfinished for ever are asked for again, as an operator would, until they are so or refused.
+
+use crate::history::{Happening, Moment};
+use crate::process::OPERATOR;
+use crate::world::{Event, World};
+use norn_client::wire::error::ErrorCode;
+use norn_client::wire::membership::{Candidate, ClusterChange, Membership};
+use norn_client::wire::response::{Identity, Response};
+use norn_client::wire::{NodeId, PartitionId, Request};
+
+/// Between two times that something is asked for.
+const INTERVAL_US: u64 = 700_000;
+
+impl World {
+    /// Asks a node to move a partition to others, and does not wait for what comes of it.
+    pub fn move_partition(&mut self, node: usize) {
+        let Some(genesis) = &self.operator.genesis else { return };
+        let options = &self.options;
+        // With fewer than three replicas none can give back what the disk of another loses.
+        let careful = options.loses_records();
+        let random = &mut self.randoms.moves;
+        let partition = PartitionId(random.below(options.partitions) as u16);
+        let usual = random.chance(2, 3);
+        let size = if usual { options.replicas } else { random.between(1, genesis.members.len().min(5) as u64) };
+        let size = if careful { size.max(options.replicas) } else { size };
+        let mut nodes: Vec<NodeId> = genesis.members.iter().map(|member| member.node).collect();
+        for place in (1..nodes.len()).rev() {
+            nodes.swap(place, random.below(place as u64 + 1) as usize);
+        }
+        nodes.truncate(size as usize);
+        self.count("sometimes: a partition is to move");
+        self.ask_about_cluster(node, Request::Arrange { partition, nodes });
+    }
+
+    /// Asks for a change of the cluster by a node, and another one how the cluster is. Nobody is taken for gone: a disk that is
+    /// removed has what others may lack.
+    pub fn change_cluster(&mut self, node: usize) {
+        let careful = self.options.loses_records();
+        let least = if careful { self.options.replicas } else { 1 };
+        let random = &mut self.randoms.moves;
+        let told: Vec<Identity> = self.operator.told.iter().flatten().cloned().collect();
+        if self.operator.genesis.is_none() || told.is_empty() {
+            return;
+        }
+        let identity = told[random.below(told.len() as u64) as usize].clone();
+        let of = identity.node;
+        let change = match random.below(8) {
+            0 | 1 => ClusterChange::Add { with: candidate(identity) },
+            2 | 3 => ClusterChange::Drain { node: of },
+            4 => ClusterChange::Undrain { node: of },
+            5 => ClusterChange::Weight { node: of, weight: random.between(1, 4) as u32 },
+            6 => ClusterChange::Replicas { replicas: random.between(least, least.max(5)) as u32 },
+            _ => ClusterChange::Rebalance,
+        };
+        self.count("sometimes: the cluster is to change");
+        // A node that was told to join would wait for ever.
+        if matches!(change, ClusterChange::Add { .. }) {
+            self.want(change.clone());
+        }
+        self.ask_for(node, change);
+        self.ask_about_cluster((node + 1) % self.nodes.len(), Request::Cluster);
+    }
+
+    /// From now on a change is asked for until it is so, or refused.
+    pub fn want(&mut self, change: ClusterChange) {
+        if !std::mem::replace(&mut self.operator.insists, true) {
+            self.schedule_in(INTERVAL_US, Event::Insist { turn: 0 });
+        }
+        if !self.operator.wanted.contains(&change) {
+            self.operator.wanted.push(change);
+        }
+    }
+
+    /// Asks once more for all that is wanted, each time at another node.
+    pub fn insist(&mut self, turn: usize) {
+        let node = turn % self.nodes.len();
+        for change in self.operator.wanted.clone() {
+            self.ask_for(node, change);
+        }
+        self.operator.insists = !self.operator.wanted.is_empty();
+        if self.operator.insists {
+            self.schedule_in(INTERVAL_US, Event::Insist { turn: turn + 1 });
+        }
+    }
+
+    fn ask_for(&mut self, node: usize, change: ClusterChange) {
+        self.ask_about_cluster(node, Request::Change { change: Box::new(change), dry_run: false });
+    }
+
+    fn ask_about_cluster(&mut self, node: usize, request: Request) {
+        if self.nodes[node].running.is_none() {
+            return;
+        }
+        if let Request::Change { change, .. } = &request {
+            self.tell(Happening::Wished { change });
+        }
+        self.operator.numbers[node] += 1;
+        let number = self.operator.numbers[node];
+        let asked = self.moment();
+        self.operator.asked.insert((node, number), asked);
+        self.ask_node(node, OPERATOR - node as u64, number, request);
+    }
+
+    /// A call about the cluster is answered.
+    pub(crate) fn cluster_answer(&mut self, request: &Request, asked: Moment, response: &Response) {
+        self.tell(Happening::Steered { request, asked, response });
+        let Request::Change { change, .. } = request else { return };
+        match response {
+            Response::Changed(changed) => {
+                self.count("sometimes: the cluster was changed");
+                let version = |of: &Option<Membership>| of.as_ref().map_or(0, |latest| latest.roster.version);
+                let later = changed.membership.as_deref().cloned();
+                if version(&later) > version(&self.operator.latest) {
+                    self.operator.latest = later;
+                }
+                self.operator.wanted.retain(|wanted| wanted != change.as_ref());
+                self.go_on_replacing(change, true);
+            }
+            Response::Error(error) if matches!(error.code, ErrorCode::Conflict | ErrorCode::NotFound) => {
+                // What is dead must be taken for dead some day.
+                let lasting = matches!(**change, ClusterChange::Remove { .. } | ClusterChange::Replace { .. });
+                self.operator.wanted.retain(|wanted| lasting || wanted != change.as_ref());
+                self.go_on_replacing(change, false);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A node as an operator names it that shall become a member.
+pub(crate) fn candidate(identity: Identity) -> Candidate {
+    let Identity { node, incarnation, name, address, zone, .. } = identity;
+    Candidate { cluster: None, node, incarnation, name, address, zone, weight: 1 }
+}

@@ -1,0 +1,192 @@
+//! What the register's model consists of: replicas, what travels between them, what may happen, and how much of it.
+
+use super::Flaw;
+use super::cohort::Cohort;
+use norn_client::wire::NodeId;
+use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A replica: its place, and its incarnation.
+pub type Id = (u8, u8);
+/// Viewstamp in a few bytes.
+pub type Stamp = (u8, u8);
+
+/// A replica as the protocol names it. Each incarnation is another node, as a wiped machine is.
+pub fn real(id: Id) -> ReplicaId {
+    ReplicaId { node: NodeId(u128::from(id.0) << 8 | u128::from(id.1)), incarnation: u64::from(id.1) }
+}
+
+/// A viewstamp as the protocol has it.
+pub fn viewstamp(stamp: Stamp) -> Viewstamp {
+    Viewstamp { epoch: u64::from(stamp.0), length: u64::from(stamp.1) }
+}
+
+/// An operation in a table.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Op {
+    /// A change of claims, by the leader of an epoch.
+    Claims(u8, u8),
+    /// From here on majorities of both the cohort and this one are needed.
+    Joint(Vec<Id>),
+    /// The new cohort alone.
+    Stable,
+    /// Another cohort at once, as no leader may.
+    Switch(Vec<Id>),
+    /// The old cohort alone.
+    Revert,
+}
+
+/// Content of a table.
+pub type Table = Vec<Op>;
+
+/// What travels.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Message {
+    /// A candidate asks.
+    Vote { epoch: u8, candidate: Id, stamp: Stamp },
+    /// It gets a vote.
+    Voted { epoch: u8, candidate: Id, voter: Id },
+    /// A leader's whole table: an installation or a snapshot.
+    Whole { stamp: Stamp, table: Table },
+    /// An operation.
+    Next { stamp: Stamp, op: Op },
+    /// All up to here is on disk.
+    Ack { stamp: Stamp, replica: Id },
+    /// The leader stands here, asked by a replica after it lost something.
+    Target { replica: Id, stamp: Stamp },
+}
+
+/// Role of a replica.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Role {
+    Follower,
+    Candidate { votes: BTreeSet<Id> },
+    Leader { base: u8, acks: BTreeMap<Id, u8>, established: bool, committed: u8 },
+}
+
+/// One replica.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Replica {
+    pub id: Id,
+    pub promised: u8,
+    pub voted_for: Option<Id>,
+    /// What a crash leaves of the two.
+    pub durable: (u8, Option<Id>),
+    pub stamp: Stamp,
+    pub table: Table,
+    /// It lost its table, and must reach this.
+    pub recovering: Option<Option<Stamp>>,
+    pub role: Role,
+}
+
+impl Replica {
+    /// As it begins, with nothing on its disk.
+    pub fn new(id: Id) -> Replica {
+        Replica {
+            id,
+            promised: 0,
+            voted_for: None,
+            durable: (0, None),
+            stamp: (0, 0),
+            table: Vec::new(),
+            recovering: None,
+            role: Role::Follower,
+        }
+    }
+}
+
+/// Everything.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct State {
+    pub replicas: Vec<Replica>,
+    pub sent: BTreeSet<Message>,
+    /// Of `sent`, tables that a candidate behind may fetch.
+    pub shown: BTreeSet<(Stamp, Table)>,
+    /// The longest table that was ever committed, and in which epoch.
+    pub committed: (u8, Table),
+    /// Who won which epoch, with which table.
+    pub leaders: BTreeMap<u8, (Id, Table)>,
+    pub crashes: u8,
+    pub losses: u8,
+    pub changes: u8,
+    pub violation: Option<&'static str>,
+}
+
+/// What may happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    Campaign(u8),
+    Deliver(u8, Message),
+    Fetch(u8, (Stamp, Table)),
+    Append(u8),
+    SendWhole(u8),
+    Joint(u8, u8),
+    Switch(u8, u8),
+    Stable(u8),
+    Revert(u8),
+    Crash(u8),
+    LoseTable(u8),
+    Wipe(u8),
+    AnswerRejoin(u8, u8),
+}
+
+/// A step of how a world begins.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// A replica does something.
+    Do(Action),
+    /// It gets whatever was sent so far that concerns it.
+    Hear(u8),
+}
+
+/// Sizes of what is explored, and what is wrong in it.
+#[derive(Debug, Clone, Default)]
+pub struct Bounds {
+    /// Replicas; the first `cohort` of them are the first cohort.
+    pub replicas: u8,
+    pub cohort: u8,
+    pub epochs: u8,
+    /// Operations about claims by each leader.
+    pub appends: u8,
+    /// Cohorts that may be changed to, by place.
+    pub targets: Vec<Vec<u8>>,
+    pub changes: u8,
+    pub crashes: u8,
+    /// Losses of a table, or, with `wipes`, of all.
+    pub losses: u8,
+    pub wipes: bool,
+    pub fetch: bool,
+    /// How it begins: replica 0 leads epoch 1, which the first cohort has installed, and then this.
+    pub begin: Option<Vec<Step>>,
+    /// Only these campaign; all if empty.
+    pub candidates: Vec<u8>,
+    pub flaw: Option<Flaw>,
+}
+
+impl Bounds {
+    /// Whether this is the mistake.
+    pub fn has(&self, flaw: Flaw) -> bool {
+        self.flaw == Some(flaw)
+    }
+
+    /// The first cohort.
+    pub fn genesis(&self) -> Vec<Id> {
+        (0..self.cohort).map(|place| (place, 0)).collect()
+    }
+
+    /// The cohort by a table.
+    pub fn cohort_of(&self, table: &[Op]) -> Cohort {
+        Cohort::of(&self.genesis(), table, self.flaw)
+    }
+}
+
+/// Whether a message is for a replica.
+pub fn concerns(message: &Message, replica: &Replica) -> bool {
+    match message {
+        Message::Vote { candidate, .. } => *candidate != replica.id,
+        Message::Voted { candidate, .. } => *candidate == replica.id,
+        Message::Whole { .. } | Message::Next { .. } => true,
+        Message::Ack { .. } => matches!(replica.role, Role::Leader { .. }),
+        Message::Target { replica: target, .. } => *target == replica.id,
+    }
+}
