@@ -12,7 +12,7 @@ impl Root {
     /// The members that the root's own cohort should have: up to [`VOTERS_MAX`], an odd number where there is a choice, in as
     /// many zones as possible, with as few changes as that takes. Leaving and gone members vote no more; a silent one keeps
     /// its vote until it is gone, and gets none that it does not have. Where only silent ones could take the vote of one that
-    /// leaves, so that less than [`SAFE`] were left, it keeps that until one of them is heard.
+    /// leaves, so that less than three were left, it keeps that until one of them is heard.
     pub fn voters_wanted(&self, seen: &Seen) -> Vec<u16> {
         let is_able = |number: &u16| seen.heard.contains(number) || seen.voters.contains(number);
         let few = self.holders().filter(|(number, _)| is_able(number)).count() < SAFE.min(self.holders().count());
