@@ -98,7 +98,7 @@ impl Client {
         let addresses = config.addresses.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
         let transport = tls::transport(tls::load(&config.ca, &config.certificate, &config.key)?)?;
         let runtime = Arc::new(quinn::TokioRuntime);
-        let mut endpoint = quinn::Endpoint::new(tls::endpoint_config(), None, tls::socket()?, runtime)?;
+        let mut endpoint = quinn::Endpoint::new(quinn::EndpointConfig::default(), None, tls::socket()?, runtime)?;
         endpoint.set_default_client_config(transport);
         let session = Config { name: config.name, ..Config::default() };
         let handle = Handle::start(endpoint, addresses, session, rand::random());

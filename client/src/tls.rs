@@ -17,12 +17,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// Large enough that bursts on loopback and fast networks are not dropped by the kernel.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
-/// The largest datagram that is taken in, and that a path is searched for when a connection is new: what fits a jumbo frame.
-/// A path that carries large ones, as loopback does, spares most of the work for each datagram where much is under way.
-const DATAGRAM_BYTES_MAX: u16 = 8_952;
-/// Packets that the other side may take in before it must say so at once; a gap in their numbers is told at once all
-/// the same. A link between nodes carries nothing in the other direction, so that each such word is a datagram of its own.
-const UNACKNOWLEDGED_MAX: u32 = 15;
 
 /// Why certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -79,26 +73,9 @@ pub fn transport(tls: rustls::ClientConfig) -> Result<quinn::ClientConfig, TlsEr
     let mut transport = quinn::TransportConfig::default();
     transport.max_idle_timeout(Some(IDLE_TIMEOUT.try_into().expect("ten seconds are few")));
     transport.keep_alive_interval(Some(KEEP_ALIVE));
-    few_datagrams(&mut transport);
     let mut config = quinn::ClientConfig::new(Arc::new(crypto));
     config.transport_config(Arc::new(transport));
     Ok(config)
-}
-
-/// Makes datagrams few: large where the path carries large ones, and not one for every other packet that was taken in.
-pub fn few_datagrams(transport: &mut quinn::TransportConfig) {
-    let mut acknowledgements = quinn::AckFrequencyConfig::default();
-    acknowledgements.ack_eliciting_threshold(quinn::VarInt::from_u32(UNACKNOWLEDGED_MAX));
-    let mut discovery = quinn::MtuDiscoveryConfig::default();
-    discovery.upper_bound(DATAGRAM_BYTES_MAX);
-    transport.ack_frequency_config(Some(acknowledgements)).mtu_discovery_config(Some(discovery));
-}
-
-/// An endpoint's settings that go with it.
-pub fn endpoint_config() -> quinn::EndpointConfig {
-    let mut config = quinn::EndpointConfig::default();
-    config.max_udp_payload_size(DATAGRAM_BYTES_MAX).expect("a size that datagrams may have");
-    config
 }
 
 /// An unconnected UDP socket on any port: for both families where the machine has both.

@@ -1,9 +1,8 @@
 //! The QUIC endpoint and its settings.
 
 use crate::runtime::tls::{Credentials, TlsError};
-use norn_client::tls::{endpoint_config, few_datagrams};
 use norn_client::wire::Versions;
-use quinn::{ClientConfig, Endpoint, IdleTimeout, ServerConfig, TransportConfig, VarInt};
+use quinn::{ClientConfig, Endpoint, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -75,7 +74,6 @@ fn transport(idle_timeout: Duration, keep_alive: Duration) -> Arc<TransportConfi
         .receive_window(VarInt::from_u32(CONNECTION_WINDOW_BYTES))
         .send_window(u64::from(CONNECTION_WINDOW_BYTES))
         .datagram_receive_buffer_size(None);
-    few_datagrams(&mut transport);
     Arc::new(transport)
 }
 
@@ -114,7 +112,7 @@ fn socket(address: SocketAddr) -> io::Result<UdpSocket> {
 
 /// An endpoint for both directions, or for outgoing connections only when `server` is absent.
 pub fn endpoint(address: SocketAddr, server: Option<ServerConfig>) -> io::Result<Endpoint> {
-    Endpoint::new(endpoint_config(), server, socket(address)?, Arc::new(quinn::TokioRuntime))
+    Endpoint::new(EndpointConfig::default(), server, socket(address)?, Arc::new(quinn::TokioRuntime))
 }
 
 /// The first address that a `HOST:PORT` stands for.

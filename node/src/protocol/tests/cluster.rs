@@ -13,10 +13,7 @@ impl Cluster {
 /// A leader whom nobody follows any more does not know what has become of the cluster.
 #[test]
 fn the_root_s_leader_answers_nothing_that_a_quorum_has_not_confirmed() {
-    let mut cluster = Cluster::new(3);
-    cluster.run_until(|cluster| {
-        cluster.nodes.iter().any(|node| node.partitions[&PartitionId::ROOT].register.established())
-    });
+    let mut cluster = Cluster::modern(3);
     assert!(matches!(cluster.ask(1, Request::Cluster), Response::Cluster(_)));
     let leader = cluster.root_leader();
     cluster.down.extend((0..3).filter(|index| *index != leader));

@@ -7,7 +7,7 @@ use norn_client::wire::membership::{ClusterChange, QueueSetting};
 
 impl Cluster {
     /// All nodes speak the newest version, and the root has a leader.
-    fn modern(size: usize) -> Cluster {
+    pub(super) fn modern(size: usize) -> Cluster {
         let mut cluster = Cluster::new(size);
         for (index, peer) in (0..size).flat_map(|index| (0..size).map(move |peer| (index, peer))) {
             if index != peer {
