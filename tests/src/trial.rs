@@ -290,7 +290,7 @@ impl Trial {
 
     /// Asserts that what these nodes led has passed to new leaders, and that they led something.
     pub fn succeeded(&self, shape: &Shape, lost: &[usize]) {
-        let grants = first_grants(&self.workers.calls(), self.partitions, shape.since, &self.everybody());
+        let grants = latest_grants(&self.workers.calls(), self.partitions, shape.since);
         let led: BTreeMap<_, _> = self.led.iter().filter(|(_, (leader, _))| lost.contains(leader)).collect();
         assert!(!led.is_empty(), "{}: nodes {lost:?} led nothing", self.name);
         let epochs = led.into_iter().map(|(partition, (_, epoch))| (*partition, *epoch));
@@ -385,6 +385,19 @@ fn first_grants(
         }
     }
     first
+}
+
+/// For each partition the latest grant to anybody who asked since then: what was on its way when the shape came may be told
+/// under the leader of before.
+fn latest_grants(calls: &[ClaimCall], partitions: u32, since: Instant) -> BTreeMap<PartitionId, (Instant, Token)> {
+    let mut latest: BTreeMap<PartitionId, (Instant, Token)> = BTreeMap::new();
+    for call in calls.iter().filter(|call| call.asked >= since) {
+        for (id, token) in &call.granted {
+            let last = latest.entry(partition_of_task(id, partitions)).or_insert((call.told, *token));
+            *last = (*last).max((call.told, *token));
+        }
+    }
+    latest
 }
 
 /// Enqueues until it is stopped. An attempt whose outcome is not known is repeated under the same id until it is.

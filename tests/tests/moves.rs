@@ -10,13 +10,20 @@ use norn_tests::{Answer, Cluster, ClusterOptions, Trial};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// Clients of a cluster that many use.
-const CROWD: usize = 64;
+/// Clients that know all nodes; with this variable, more of them.
+const CLIENTS_VARIABLE: &str = "NORN_TRIAL_CLIENTS";
+/// Unless that says otherwise.
+const CLIENTS_DEFAULT: usize = 8;
 /// Partitions.
 const PARTITIONS: u32 = 16;
 /// A cluster that grants nobody anything for so long does not go on while it changes. It takes a tenth of that on a machine
 /// with nothing else to do.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
+
+/// Clients of a trial in which nodes go that clients know.
+fn clients() -> usize {
+    std::env::var(CLIENTS_VARIABLE).map_or(CLIENTS_DEFAULT, |text| text.parse().expect("a number of clients"))
+}
 
 fn options(nodes: usize) -> ClusterOptions {
     ClusterOptions { nodes, partitions: PARTITIONS, replicas: Some(3), ..Default::default() }
@@ -153,10 +160,10 @@ async fn two_nodes_are_drained_under_load() {
     trial.end().await;
 }
 
-/// Three nodes, then five, then three of which one is new, and one of the old ones loses its disk; with 64 clients.
+/// Three nodes, then five, then three of which one is new, and one of the old ones loses its disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_grows_and_shrinks_under_load() {
-    let mut trial = Trial::start_crowded("grow", options(3), CROWD / 2).await;
+    let mut trial = Trial::start_crowded("grow", options(3), clients() / 2).await;
     let added = [add(&mut trial).await, join(&mut trial).await];
     // What it is told to join is its own cluster from now on.
     trial.cluster().terminate(added[1]);
