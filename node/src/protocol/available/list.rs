@@ -5,6 +5,7 @@ use super::read::{combine, view};
 use crate::limits::{LIST_BYTES_MAX, LIST_SCAN_MAX};
 use crate::protocol::Node;
 use crate::protocol::consistent::Viewstamp;
+use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::event::ClientId;
 use crate::protocol::peer::{Known, PeerMessage};
 use crate::protocol::task::{Outline, Task};
@@ -48,6 +49,14 @@ struct Answer {
     tasks: Vec<(TaskId, Known)>,
     /// Complete up to here.
     end: Option<TaskId>,
+}
+
+impl ListAsk {
+    /// Whether a majority of the members, as one version of the cohort names them, speaks for the partition.
+    fn is_heard(&self, partition: PartitionId, cohort: &Cohort) -> bool {
+        let at = |node: NodeId| self.answers.get(&node).and_then(|answer| answer.partitions.get(&partition));
+        cohort.members_quorum(|node| at(node) == Some(&cohort.version))
+    }
 }
 
 impl Node {
@@ -138,11 +147,7 @@ impl Node {
         let Some(Ask::List(list)) = self.asks.get(ask) else { return };
         let alive = self.peers.keys().copied().chain([self.me]).filter(|node| self.is_alive(*node));
         let all = alive.into_iter().all(|node| list.answers.contains_key(&node));
-        let heard = |partition: PartitionId| {
-            let cohort = self.cohort_of(partition);
-            let at = |node: NodeId| list.answers.get(&node).and_then(|answer| answer.partitions.get(&partition));
-            cohort.members_quorum(|node| at(node) == Some(&cohort.version))
-        };
+        let heard = |partition: PartitionId| list.is_heard(partition, &self.cohort_of(partition));
         if !all || !(0..genesis.partitions as u16).map(PartitionId).all(heard) {
             return;
         }
@@ -152,9 +157,31 @@ impl Node {
     }
 
     pub(super) fn list_deadline(&mut self, ask: u64) {
+        let Some(Ask::List(list)) = self.asks.get(ask) else { return };
+        let error = Error::unavailable(self.unlisted(list));
         let Some(Ask::List(list)) = self.close_ask(ask) else { return };
-        let error = Error::unavailable("not every partition could be read from a majority of its replicas in time");
         self.outbox.reply(list.client, list.number, Response::Error(error));
+    }
+
+    /// What a page waits for: the first partition that no majority speaks for, or else whoever has not answered.
+    fn unlisted(&self, list: &ListAsk) -> String {
+        let partitions = self.genesis.as_ref().map_or(0, |genesis| genesis.partitions) as u16;
+        let open = (0..partitions).map(PartitionId).find(|id| !list.is_heard(*id, &self.cohort_of(*id)));
+        let Some(partition) = open else {
+            let silent = self.peers.keys().find(|node| self.is_alive(**node) && !list.answers.contains_key(*node));
+            let name = silent.map_or_else(String::new, |node| format!(" by {}", self.name_of(*node)));
+            return format!("the list was not answered{name} in time; repeat the call");
+        };
+        let cohort = self.cohort_of(partition);
+        let of = |node: NodeId| match list.answers.get(&node).map(|answer| answer.partitions.get(&partition)) {
+            None => "no answer",
+            Some(None) => "lacks a part, which others are to give it",
+            Some(Some(version)) if *version != cohort.version => "answered of another cohort",
+            Some(Some(_)) => "answered",
+        };
+        let said: Vec<_> = cohort.members().map(|node| format!("{}: {}", self.name_of(node), of(node))).collect();
+        let said = said.join(", ");
+        format!("no majority of the replicas of partition {} was heard in time ({said}); repeat the call", partition.0)
     }
 }
 

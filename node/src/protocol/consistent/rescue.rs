@@ -88,11 +88,7 @@ impl Node {
 
     /// What stands against going on without the lost.
     fn obstacle(&self, partition: PartitionId, left: &[NodeId], lost: &BTreeSet<NodeId>) -> Option<String> {
-        let name = |node: &NodeId| {
-            self.members()
-                .find(|(_, member)| member.node == *node)
-                .map_or(format!("{node:?}"), |(_, found)| found.name.clone())
-        };
+        let name = |node: &NodeId| self.name_of(*node);
         let cohort = self.partitions[&partition].cohort();
         if let Some(node) = cohort.nodes().iter().find(|node| lost.contains(node) && self.is_alive(**node)) {
             return Some(format!("{} is alive, and is said to be lost", name(node)));

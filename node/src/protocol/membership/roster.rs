@@ -78,6 +78,12 @@ impl Node {
         self.roster.policies.get(queue).copied().unwrap_or_default()
     }
 
+    /// What operators call a node; its id, where it is no member.
+    pub(in crate::protocol) fn name_of(&self, node: NodeId) -> String {
+        let found = self.members().find(|(_, member)| member.node == node);
+        found.map_or_else(|| format!("{node:?}"), |(_, member)| member.name.clone())
+    }
+
     /// Keeps a roster; those that it names are peers from then on.
     pub(in crate::protocol) fn take_roster(&mut self, roster: Arc<Roster>) {
         let nodes: BTreeSet<NodeId> = roster.members.values().map(|member| member.node).collect();
