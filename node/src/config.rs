@@ -158,6 +158,8 @@ pub enum Mutant {
     SameIdentity,
     /// A worker counts its lease from the answer. The simulator's host does this.
     CountsFromAnswer,
+    /// The cohort that a leader tells of is asked for only once.
+    RoutesAskedOnce,
 }
 
 impl Default for Config {

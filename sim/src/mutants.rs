@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 35] = [
+pub const ALL: [(&str, Mutant); 36] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -40,6 +40,7 @@ pub const ALL: [(&str, Mutant); 35] = [
     ("exile-merges", Mutant::ExileMerges),
     ("same-identity", Mutant::SameIdentity),
     ("counts-from-answer", Mutant::CountsFromAnswer),
+    ("routes-asked-once", Mutant::RoutesAskedOnce),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -75,9 +76,11 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             forget_after_ms: Some(4_000),
             ..plain
         },
-        Mutant::SettlesUnready | Mutant::VersionsMixed | Mutant::ClearsUnheard | Mutant::LeavesEarly => {
-            Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..plain }
-        }
+        Mutant::SettlesUnready
+        | Mutant::VersionsMixed
+        | Mutant::ClearsUnheard
+        | Mutant::LeavesEarly
+        | Mutant::RoutesAskedOnce => Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..plain },
         _ => plain,
     };
     knobs.or(&harmful)

@@ -69,6 +69,9 @@ pub struct Peer {
     holes: bool,
     /// The newest protocol version that it offers, by its own word.
     offers: Option<u8>,
+    /// Versions of cohorts of which it told as their leader and which are not known here, and when they were asked for.
+    strange: BTreeMap<PartitionId, (Epoch, Viewstamp)>,
+    strange_asked_us: Option<u64>,
 }
 
 impl Peer {
@@ -267,6 +270,7 @@ impl Node {
         if let Some(leads) = heartbeat.leads {
             self.on_leads(from, heartbeat.leads_version, leads);
         }
+        self.ask_for_routes(from);
         for (partition, epoch, commit) in heartbeat.commits {
             self.on_commit(from, partition, epoch, commit);
         }
@@ -373,7 +377,8 @@ impl Node {
         for partition in strange {
             self.ask_for_operations(partition);
         }
-        self.ask_for_routes(node, &leads);
+        let peer = self.peers.get_mut(&node).expect("the sender is a member");
+        (peer.strange, peer.strange_asked_us) = (leads.clone(), None);
         let leads: BTreeMap<PartitionId, Epoch> = leads.into_iter().map(|(id, (epoch, _))| (id, epoch)).collect();
         let peer = self.peers.get_mut(&node).expect("the sender is a member");
         peer.leads_version = version;

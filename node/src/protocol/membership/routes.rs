@@ -4,6 +4,7 @@
 //! asker knows another; only answers of one version make a quorum of it (`consistent/cohort.rs`). Leaders tell the version of
 //! each cohort with their leaderships, so that a node that was just started soon knows where to ask.
 
+use crate::config::mutant;
 use crate::limits::EPOCH_STEP_MAX;
 use crate::protocol::consistent::cohort::{Cohort, Told};
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
@@ -63,8 +64,14 @@ impl Node {
         }
     }
 
-    /// A leader tells of versions: those that are not known are asked for.
-    pub(super) fn ask_for_routes(&mut self, node: NodeId, leads: &BTreeMap<PartitionId, (Epoch, Viewstamp)>) {
+    /// A leader has told of versions: those that are not known are asked for, until they are.
+    pub(super) fn ask_for_routes(&mut self, node: NodeId) {
+        let (now_us, wait_us) = (self.now.mono_us, self.config.resend_ms * 1_000);
+        let Some(peer) = self.peers.get(&node).filter(|peer| !peer.strange.is_empty()) else { return };
+        let again = !mutant!(self.config, RoutesAskedOnce);
+        if peer.strange_asked_us.is_some_and(|asked_us| !again || now_us < asked_us + wait_us) {
+            return;
+        }
         let known = |id: &PartitionId| self.routes.get(id).map(Told::rank);
         let held = |id: &PartitionId| self.partitions.get(id).is_some_and(|replica| !replica.is_blank());
         // Also a cohort that never changed is to be heard of by whoever does not hold it: it is known then, not supposed.
@@ -74,7 +81,10 @@ impl Node {
                 |(at, heard)| *version != heard && (*epoch, *version) > (at, heard),
             )
         };
-        let partitions: Vec<PartitionId> = leads.iter().filter(unknown).map(|(id, _)| *id).collect();
+        let strange: BTreeMap<_, _> = peer.strange.iter().filter(unknown).map(|(id, told)| (*id, *told)).collect();
+        let partitions: Vec<PartitionId> = strange.keys().copied().collect();
+        let peer = self.peers.get_mut(&node).expect("just seen");
+        (peer.strange, peer.strange_asked_us) = (strange, Some(now_us));
         if !partitions.is_empty() {
             self.outbox.send(node, PeerMessage::RouteAsk { partitions });
         }
