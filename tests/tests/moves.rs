@@ -322,13 +322,22 @@ async fn mistakes_are_refused() {
     let refusal = cluster.fails_to_start(first);
     assert!(refusal.code == Some(1) && refusal.stderr.contains("empty data directory"), "{}", refusal.stderr);
     assert_eq!(run(cli.clone(), &["ring"]).await.done().stdout, before, "nothing was changed");
-    for words in ["queue set mail attempts 0", "queue set mail paused perhaps"] {
+    for words in ["queue set mail attempts 0", "queue set mail paused perhaps", "queue set mail lease 1ms"] {
         refused(words, 1, "").await;
     }
     run(cli.clone(), &["queue", "set", "mail", "paused", "yes"]).await.done();
     let policies = run(cli.clone(), &["queue", "show"]).await.done().lines();
     assert!(policies.len() == 1 && policies[0]["queue"] == "mail" && policies[0]["paused"] == true, "{policies:?}");
     run(cli.clone(), &["queue", "set", "mail", "paused", "no"]).await.done();
+    // T47: the cluster grants what is set, and says so.
+    run(cli.clone(), &["queue", "set", "mail", "lease", "2m"]).await.done();
+    run(cli.clone(), &["queue", "set", "mail", "lease-max", "1m"]).await.done();
+    run(cli.clone(), &["enqueue", "mail", "x"]).await.done();
+    let granted = run(cli.clone(), &["claim", "mail", "--wait", "10s"]).await.done().object();
+    assert_eq!(granted["lease_ms"], 60_000, "{granted}");
+    for key in ["lease", "lease-max"] {
+        run(cli.clone(), &["queue", "set", "mail", key, "none"]).await.done();
+    }
     assert!(run(cli.clone(), &["queue", "show"]).await.done().lines().is_empty(), "nothing is set");
     // Nobody is there yet, and then somebody is.
     let address = cluster.address(second).to_owned();

@@ -18,8 +18,8 @@ use std::time::Duration;
 pub struct ClaimOptions {
     /// Queues to take from.
     pub queues: Vec<QueueName>,
-    /// Length of the lease; 30 s by default.
-    pub lease: Duration,
+    /// Length of the lease; by default that of the task's queue, or 30 s where none is set for it.
+    pub lease: Option<Duration>,
     /// How long to wait for work when there is none; not at all by default.
     pub wait: Duration,
     /// Most tasks to take; 1 by default.
@@ -31,11 +31,11 @@ pub struct ClaimOptions {
 }
 
 impl ClaimOptions {
-    /// One task of these queues, without waiting, for 30 s.
+    /// One task of these queues, without waiting, for as long as their queue says.
     pub fn new(queues: impl IntoIterator<Item = QueueName>) -> Self {
         ClaimOptions {
             queues: queues.into_iter().collect(),
-            lease: Duration::from_secs(30),
+            lease: None,
             wait: Duration::ZERO,
             max: 1,
             worker: String::new(),
@@ -46,7 +46,7 @@ impl ClaimOptions {
     /// Length of the lease.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
+        self.lease = Some(lease);
         self
     }
 

@@ -2,7 +2,7 @@
 
 use super::runner::unexpected;
 use super::text::clean;
-use super::{Exit, Failure, Runner, Transport, parse};
+use super::{Exit, Failure, Runner, Transport, parse, text};
 use crate::wire::membership::{ClusterChange, QueuePolicy, QueueSetting};
 use crate::wire::{QueueName, Request, Response};
 use clap::{Args, Subcommand, ValueEnum};
@@ -27,6 +27,10 @@ pub enum Key {
     Paused,
     /// A task that says nothing of that itself is dead after so many attempts, 1 to 1000000; `none`: there is no end
     Attempts,
+    /// Length of the lease of a claim that names none; `none`: 30s
+    Lease,
+    /// No lease is longer, whatever a claim or a renewal asks for; `none`: 1h
+    LeaseMax,
 }
 
 /// Sets something for a queue.
@@ -56,6 +60,8 @@ struct PolicyLine<'a> {
     queue: &'a str,
     paused: bool,
     attempts: Option<u32>,
+    lease_ms: Option<u64>,
+    lease_max_ms: Option<u64>,
 }
 
 impl QueueVerb {
@@ -80,6 +86,8 @@ impl SetArguments {
                 let attempts = value.parse().map_err(|_| wanted("a number, or `none`"))?;
                 Ok(QueueSetting::Attempts(Some(attempts)))
             }
+            (Key::Lease, _) => Ok(QueueSetting::Lease(duration_if_any(value)?)),
+            (Key::LeaseMax, _) => Ok(QueueSetting::LeaseMax(duration_if_any(value)?)),
         }
     }
 
@@ -94,7 +102,7 @@ impl SetArguments {
             output.object(&line(&queue, &policy))?;
         } else {
             let (queue, is) = (clean(queue.as_str()), if changed.already { "is already" } else { "is now" });
-            output.line(&format!("{queue} {is} {}", text(&policy)))?;
+            output.line(&format!("{queue} {is} {}", all(&policy)))?;
         }
         Ok(Exit::Done)
     }
@@ -121,12 +129,14 @@ impl ShowArguments {
             output.end_rows()?;
             return Ok(Exit::Done);
         }
-        let mut table = output.new_table(&["QUEUE", "PAUSED", "#ATTEMPTS"]);
+        let mut table = output.new_table(&["QUEUE", "PAUSED", "#ATTEMPTS", "#LEASE", "#LEASE MAX"]);
         for (queue, policy) in &shown {
             table.add_row([
                 Cell::new(clean(queue.as_str())).add_attribute(Attribute::Bold),
                 Cell::new(if policy.paused { "yes" } else { "no" }),
                 Cell::new(attempts(policy)),
+                Cell::new(duration(policy.lease_ms)),
+                Cell::new(duration(policy.lease_ms_max)),
             ]);
         }
         output.table(&table)?;
@@ -135,14 +145,32 @@ impl ShowArguments {
 }
 
 fn line<'a>(queue: &'a QueueName, policy: &QueuePolicy) -> PolicyLine<'a> {
-    PolicyLine { queue: queue.as_str(), paused: policy.paused, attempts: policy.attempts_max }
+    PolicyLine {
+        queue: queue.as_str(),
+        paused: policy.paused,
+        attempts: policy.attempts_max,
+        lease_ms: policy.lease_ms,
+        lease_max_ms: policy.lease_ms_max,
+    }
 }
 
 fn attempts(policy: &QueuePolicy) -> String {
     policy.attempts_max.map_or_else(|| "none".to_owned(), |attempts| attempts.to_string())
 }
 
-fn text(policy: &QueuePolicy) -> String {
+fn all(policy: &QueuePolicy) -> String {
     let paused = if policy.paused { "paused" } else { "not paused" };
-    format!("{paused}, attempts {}", attempts(policy))
+    let (lease, most) = (duration(policy.lease_ms), duration(policy.lease_ms_max));
+    format!("{paused}, attempts {}, lease {lease}, lease-max {most}", attempts(policy))
+}
+
+fn duration_if_any(value: &str) -> Result<Option<u64>, Failure> {
+    match value {
+        "none" => Ok(None),
+        _ => parse::duration_ms(value).map(Some).map_err(|why| Failure::invalid(format!("{why}; or `none`"))),
+    }
+}
+
+fn duration(ms: Option<u64>) -> String {
+    ms.map_or_else(|| "none".to_owned(), text::duration)
 }

@@ -1,6 +1,7 @@
 //! Who belongs to a cluster, and what operators change about that.
 
 use super::ids::{ClusterId, NodeId, PartitionId, QueueName};
+use super::request::Claim;
 use super::response::Genesis;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -99,6 +100,12 @@ pub struct QueuePolicy {
     /// Attempts of a task that says nothing of that itself, after which it is dead. Absent, there is no end.
     #[serde(default)]
     pub attempts_max: Option<u32>,
+    /// Length of the lease of a claim that leaves it open.
+    #[serde(default)]
+    pub lease_ms: Option<u64>,
+    /// No lease is longer, whatever a claim or a renewal asks for.
+    #[serde(default)]
+    pub lease_ms_max: Option<u64>,
 }
 
 /// One thing to be set for a queue.
@@ -109,6 +116,10 @@ pub enum QueueSetting {
     Paused(bool),
     /// See [`QueuePolicy::attempts_max`].
     Attempts(Option<u32>),
+    /// See [`QueuePolicy::lease_ms`].
+    Lease(Option<u64>),
+    /// See [`QueuePolicy::lease_ms_max`].
+    LeaseMax(Option<u64>),
 }
 
 impl QueuePolicy {
@@ -118,7 +129,22 @@ impl QueuePolicy {
         match setting {
             QueueSetting::Paused(paused) => QueuePolicy { paused, ..self },
             QueueSetting::Attempts(attempts_max) => QueuePolicy { attempts_max, ..self },
+            QueueSetting::Lease(lease_ms) => QueuePolicy { lease_ms, ..self },
+            QueueSetting::LeaseMax(lease_ms_max) => QueuePolicy { lease_ms_max, ..self },
         }
+    }
+
+    /// The lease that a claim gets.
+    #[must_use]
+    pub fn lease_of(&self, claim: &Claim) -> u64 {
+        let own_ms = self.lease_ms.filter(|_| claim.lease_open).unwrap_or(claim.lease_ms);
+        self.bounded(own_ms)
+    }
+
+    /// As much of a lease as the queue allows.
+    #[must_use]
+    pub fn bounded(&self, lease_ms: u64) -> u64 {
+        self.lease_ms_max.map_or(lease_ms, |most_ms| lease_ms.min(most_ms))
     }
 }
 

@@ -78,7 +78,7 @@ pub struct Claim {
     pub repeated: bool,
     /// Queues to take from.
     pub queues: Vec<QueueName>,
-    /// Length of the lease.
+    /// Length of the lease; where it is open, of one whose queue says nothing of that.
     pub lease_ms: u64,
     /// How long to wait for work when there is none.
     #[serde(default)]
@@ -88,6 +88,9 @@ pub struct Claim {
     /// Who works, for people to read.
     #[serde(default)]
     pub worker: String,
+    /// The queue's own lease goes before `lease_ms`. What does not know this grants `lease_ms`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lease_open: bool,
 }
 
 /// What a client may ask of any node.

@@ -297,6 +297,7 @@ fn claim_of(claim: ClaimId, lease_ms: u64, max: u32) -> Claim {
         wait_ms: 0,
         max,
         worker: "worker".into(),
+        lease_open: false,
     }
 }
 

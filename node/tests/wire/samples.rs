@@ -164,6 +164,7 @@ fn claim() -> Claim {
         wait_ms: 1_000,
         max: 10,
         worker: "worker".into(),
+        lease_open: false,
     }
 }
 

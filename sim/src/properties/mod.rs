@@ -116,6 +116,7 @@ pub mod check {
             wait_ms: 0,
             max: 1,
             worker: String::new(),
+            lease_open: false,
         })
     }
 

@@ -71,7 +71,12 @@ fn candidate() -> Candidate {
 fn roster() -> Roster {
     let Candidate { node, incarnation, name, address, zone, weight, .. } = candidate();
     let member = membership::Member { node, incarnation, name, address, zone, weight, state: MemberState::Leaving };
-    let policy = membership::QueuePolicy { paused: true, attempts_max: Some(3) };
+    let policy = membership::QueuePolicy {
+        paused: true,
+        attempts_max: Some(3),
+        lease_ms: Some(1_000),
+        lease_ms_max: Some(2_000),
+    };
     Roster { version: 9, members: BTreeMap::from([(3, member)]), policies: BTreeMap::from([(queue(), policy)]) }
 }
 
@@ -121,6 +126,7 @@ fn claim() -> Claim {
         wait_ms: 1_000,
         max: 10,
         worker: "worker".into(),
+        lease_open: true,
     }
 }
 

@@ -94,11 +94,13 @@ async fn claim_names_queues_lease_and_patience() {
         wait_ms: 0,
         max: 1,
         worker: "norn".into(),
+        lease_open: true,
     };
     assert_eq!(request("claim mail", claimed()).await, Request::Claim(defaults.clone()));
     let outcome = run("claim mail,maps --lease 5m --wait 20s --max 9 --worker w", [Ok(claimed())]).await;
     let queues = vec![queue("mail"), queue("maps")];
-    let claim = Claim { queues, lease_ms: 300_000, wait_ms: 20_000, max: 9, worker: "w".into(), ..defaults };
+    let worker = "w".into();
+    let claim = Claim { queues, lease_ms: 300_000, wait_ms: 20_000, max: 9, worker, lease_open: false, ..defaults };
     assert_eq!(outcome.request(), Request::Claim(claim));
     assert!(outcome.calls[0].1 > Some(Duration::from_secs(20)), "the call outlasts the wait");
 }

@@ -196,7 +196,9 @@ impl Node {
         for (place, (id, token)) in items.iter().enumerate() {
             match self.held(id, *token) {
                 Ok((partition, cell)) => {
-                    let lease_ms = lease_ms.unwrap_or(0).max(cell.lease_ms);
+                    let own_ms = lease_ms.unwrap_or(0).max(cell.lease_ms);
+                    let policy = self.policy_of_task(partition, id);
+                    let lease_ms = policy.map_or(cell.lease_ms, |policy| policy.bounded(own_ms));
                     by_partition.entry(partition).or_default().push((place, lease_ms));
                 }
                 Err(error) => self.decide(call, place, Err(error)),

@@ -11,6 +11,7 @@ use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::{Wanted, visible};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
+use norn_client::wire::membership::QueuePolicy;
 use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Spec, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -93,8 +94,12 @@ impl Node {
             }
             recalled += held.len();
             self.fetch_bodies(session, partition, held.iter().map(|(id, _)| *id));
-            let expires_ms = self.now.wall_ms.saturating_add(claim.lease_ms);
-            let items = held.iter().map(|(id, token)| (*id, *token, claim.lease_ms, expires_ms)).collect();
+            let renewed = |(id, token): &(TaskId, Token)| {
+                let had_ms = self.partitions[&partition].register.table.cells[id].lease_ms;
+                let lease_ms = self.policy_of_task(partition, id).map_or(had_ms, |policy| policy.lease_of(claim));
+                (*id, *token, lease_ms, self.now.wall_ms.saturating_add(lease_ms))
+            };
+            let items = held.iter().map(renewed).collect();
             self.wait_for(session, partition);
             self.append(partition, Op::Renew { items }, Some(Waiting::Grant { session, items: held, fresh: false }));
         }
@@ -132,11 +137,11 @@ impl Node {
         session.partitions.insert(partition);
     }
 
-    /// Takes the best tasks of all partitions led here, one operation for each partition.
+    /// Takes the best tasks of all partitions led here, one operation for each partition and length of lease.
     fn grant(&mut self, session: u64, claim: &Claim, max: usize) {
-        let picked = self.pick(&claim.queues, max);
+        let picked = self.pick(claim, max);
         let worker: Arc<str> = claim.worker.as_str().into();
-        for (partition, ids) in picked {
+        for ((partition, lease_ms), ids) in picked {
             self.fetch_bodies(session, partition, ids.iter().copied());
             let register = &mut self.partitions.get_mut(&partition).expect("picked from own partitions").register;
             let leading = register.leading_mut().expect("picked from led partitions");
@@ -145,25 +150,22 @@ impl Node {
             leading.granted += ids.len() as u64;
             let items: Vec<(TaskId, u64)> = ids.into_iter().zip(first..).collect();
             let tokens = items.iter().map(|(id, number)| (*id, Token { epoch, number: *number })).collect();
-            let op = Op::Grant {
-                claim: claim.claim,
-                worker: worker.clone(),
-                lease_ms: claim.lease_ms,
-                granted_ms: self.now.wall_ms,
-                items,
-            };
+            let op =
+                Op::Grant { claim: claim.claim, worker: worker.clone(), lease_ms, granted_ms: self.now.wall_ms, items };
             self.wait_for(session, partition);
             self.append(partition, op, Some(Waiting::Grant { session, items: tokens, fresh: true }));
         }
     }
 
-    fn pick(&mut self, queues: &[QueueName], max: usize) -> BTreeMap<PartitionId, Vec<TaskId>> {
+    /// The best tasks, by partition and by the lease that their queues give them.
+    fn pick(&mut self, claim: &Claim, max: usize) -> BTreeMap<(PartitionId, u64), Vec<TaskId>> {
         // What changed earlier in this step is not published yet.
         while let Some(partition) = self.stirred.pop_first() {
             self.publish_heads(partition);
         }
-        let queues: Vec<QueueName> = queues.iter().filter(|queue| !self.policy_of(queue).paused).cloned().collect();
-        let mut picked: BTreeMap<PartitionId, Vec<TaskId>> = BTreeMap::new();
+        let queues: Vec<QueueName> =
+            claim.queues.iter().filter(|queue| !self.policy_of(queue).paused).cloned().collect();
+        let mut picked: BTreeMap<(PartitionId, u64), Vec<TaskId>> = BTreeMap::new();
         let mut out = BTreeSet::new();
         let (mut count, mut bytes) = (0, 0);
         while count < max && bytes < CLAIM_BYTES_MAX {
@@ -187,7 +189,8 @@ impl Node {
             replica.store.set_class(&id, Class::Held);
             bytes += replica.store.task(&id).map_or(0, |task| task.size_bytes());
             count += 1;
-            picked.entry(partition).or_default().push(id);
+            let lease_ms = self.policy_of_task(partition, &id).unwrap_or_default().lease_of(claim);
+            picked.entry((partition, lease_ms)).or_default().push(id);
             self.publish_heads(partition);
         }
         picked
@@ -208,6 +211,12 @@ impl Node {
         let register = &self.partitions[&partition].register;
         let behind = |heeded| register.viewstamp.length - heeded >= OPS_UNCOMMITTED_MAX;
         self.may_append(partition) && register.leading().is_some_and(|leading| !behind(leading.heeded))
+    }
+
+    /// What is set for a task's queue, if that is known.
+    pub(in crate::protocol) fn policy_of_task(&self, partition: PartitionId, id: &TaskId) -> Option<QueuePolicy> {
+        let spec = self.partitions[&partition].store.task(id)?.spec.as_ref()?;
+        Some(self.policy_of(&spec.queue))
     }
 
     /// Attempts that a task has, by its own word or its queue's; 0: any number.

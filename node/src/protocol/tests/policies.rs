@@ -67,9 +67,65 @@ fn a_queue_says_how_many_attempts_a_task_has_that_says_nothing_itself() {
     assert!(cluster.nodes.iter().all(|node| node.roster.policies.is_empty()), "as if nothing had been set");
 }
 
+// T47: a claim that names no lease takes the queue's, and none is longer than the queue allows.
+#[test]
+fn a_queue_says_how_long_leases_are() {
+    let mut cluster = Cluster::modern(3);
+    let open = |claim| Claim { lease_open: true, ..claim_of(ClaimId(claim), 30_000, 1) };
+    let ids: Vec<TaskId> = (0..4).map(|tag| cluster.enqueue(0, b"x", tag)).collect();
+    assert_eq!(lease_ms(&cluster.ask(0, Request::Claim(open(70)))), 30_000, "nothing is set");
+    cluster.set(0, "mail", QueueSetting::Lease(Some(5_000)));
+    cluster.set(1, "mail", QueueSetting::LeaseMax(Some(8_000)));
+    assert_eq!(lease_ms(&cluster.ask(0, Request::Claim(open(71)))), 5_000);
+    assert_eq!(lease_ms(&cluster.ask(1, Request::Claim(claim_of(ClaimId(72), 6_000, 1)))), 6_000);
+    let granted = cluster.claim(2, 60_000).remove(0);
+    assert_eq!((granted.lease_ms, ids.contains(&granted.id)), (8_000, true));
+    let renew = |lease_ms| Request::Renew { items: vec![(granted.id, granted.token)], lease_ms };
+    assert_eq!(cluster.ask(1, renew(Some(60_000))), Response::Renewed(vec![Ok(8_000)]));
+    cluster.set(2, "mail", QueueSetting::LeaseMax(Some(1_000)));
+    assert_eq!(cluster.ask(1, renew(None)), Response::Renewed(vec![Ok(1_000)]), "from now on it may be shorter");
+}
+
+#[test]
+fn who_leaves_a_short_lease_open_waits_for_a_part_of_it() {
+    let mut cluster = Cluster::modern(3);
+    cluster.set(0, "mail", QueueSetting::Lease(Some(2_000)));
+    let claim = Claim { lease_open: true, wait_ms: 60_000, ..claim_of(ClaimId(7), 30_000, 1) };
+    let number = cluster.submit(1, Request::Claim(claim));
+    cluster.advance(1_000);
+    let nothing = Response::Claimed { tasks: Vec::new(), unavailable: 0 };
+    assert_eq!(cluster.replies.remove(&number), Some(nothing), "what comes later would come with little left");
+}
+
+#[test]
+fn a_node_of_before_grants_the_lease_that_the_claim_names() {
+    let mut cluster = Cluster::new(3);
+    for tag in 0..3 {
+        cluster.enqueue(0, b"x", tag);
+    }
+    let claim = Claim { lease_open: true, ..claim_of(ClaimId(7), 30_000, 3) };
+    match cluster.ask(0, Request::Claim(claim)) {
+        Response::Claimed { tasks, .. } => {
+            assert!(tasks.len() == 3 && tasks.iter().all(|task| task.lease_ms == 30_000))
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn lease_ms(response: &Response) -> u64 {
+    match response {
+        Response::Claimed { tasks, .. } if tasks.len() == 1 => tasks[0].lease_ms,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn what_is_out_of_bounds_is_refused() {
     let mut cluster = Cluster::modern(1);
+    for setting in [QueueSetting::Lease(Some(1)), QueueSetting::LeaseMax(Some(4_000_000))] {
+        let response = cluster.set(0, "mail", setting);
+        assert!(matches!(&response, Response::Error(error) if error.message.contains("lease")), "{response:?}");
+    }
     let response = cluster.set(0, "mail", QueueSetting::Attempts(Some(0)));
     assert!(matches!(&response, Response::Error(error) if error.message.contains("1 to")), "{response:?}");
     for number in 0..POLICIES_MAX {
