@@ -326,7 +326,8 @@ impl Client {
     /// Says that an attempt has failed: the task is claimable again after a while, or never.
     pub async fn fail(&self, options: FailOptions) -> Result<(), Error> {
         let FailOptions { id, token, reason, retry_in, invalid } = options;
-        let request = Request::Fail { id, token, reason, retry_in_ms: millis(retry_in), invalid };
+        let (retry_in_ms, retry_open) = (retry_in.map_or(0, millis), retry_in.is_none());
+        let request = Request::Fail { id, token, reason, retry_in_ms, invalid, retry_open };
         match self.request(request).await? {
             Response::Done => Ok(()),
             _ => unexpected("fail"),

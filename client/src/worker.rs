@@ -59,6 +59,11 @@ pub enum Outcome {
         /// For people.
         reason: String,
     },
+    /// Not this time, and again when the queue's back-off says so.
+    Retry {
+        /// For people.
+        reason: String,
+    },
     /// Never: the task becomes `dead`.
     Invalid {
         /// For people.

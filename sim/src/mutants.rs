@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 36] = [
+pub const ALL: [(&str, Mutant); 38] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -41,6 +41,8 @@ pub const ALL: [(&str, Mutant); 36] = [
     ("same-identity", Mutant::SameIdentity),
     ("counts-from-answer", Mutant::CountsFromAnswer),
     ("routes-asked-once", Mutant::RoutesAskedOnce),
+    ("lease-unbounded", Mutant::LeaseUnbounded),
+    ("lapsed-at-once", Mutant::LapsedAtOnce),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -81,6 +83,7 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
         | Mutant::ClearsUnheard
         | Mutant::LeavesEarly
         | Mutant::RoutesAskedOnce => Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..plain },
+        Mutant::LeaseUnbounded | Mutant::LapsedAtOnce => Overrides { policy_mean_ms: Some(500), ..plain },
         _ => plain,
     };
     knobs.or(&harmful)

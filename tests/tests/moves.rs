@@ -322,7 +322,12 @@ async fn mistakes_are_refused() {
     let refusal = cluster.fails_to_start(first);
     assert!(refusal.code == Some(1) && refusal.stderr.contains("empty data directory"), "{}", refusal.stderr);
     assert_eq!(run(cli.clone(), &["ring"]).await.done().stdout, before, "nothing was changed");
-    for words in ["queue set mail attempts 0", "queue set mail paused perhaps", "queue set mail lease 1ms"] {
+    for words in [
+        "queue set mail attempts 0",
+        "queue set mail paused perhaps",
+        "queue set mail lease 1ms",
+        "queue set mail backoff 5",
+    ] {
         refused(words, 1, "").await;
     }
     run(cli.clone(), &["queue", "set", "mail", "paused", "yes"]).await.done();
@@ -335,7 +340,13 @@ async fn mistakes_are_refused() {
     run(cli.clone(), &["enqueue", "mail", "x"]).await.done();
     let granted = run(cli.clone(), &["claim", "mail", "--wait", "10s"]).await.done().object();
     assert_eq!(granted["lease_ms"], 60_000, "{granted}");
-    for key in ["lease", "lease-max"] {
+    // O37: the failed attempt waits as its queue says.
+    run(cli.clone(), &["queue", "set", "mail", "backoff", "exponential", "1m", "1h", "jitter", "20%"]).await.done();
+    let (id, token) = (granted["id"].as_str().expect("an id"), granted["token"].as_str().expect("a token"));
+    run(cli.clone(), &["fail", id, token]).await.done();
+    let task = run(cli.clone(), &["get", id]).await.done().object();
+    assert_eq!(task["state"], "waiting", "{task}");
+    for key in ["lease", "lease-max", "backoff"] {
         run(cli.clone(), &["queue", "set", "mail", key, "none"]).await.done();
     }
     assert!(run(cli.clone(), &["queue", "show"]).await.done().lines().is_empty(), "nothing is set");

@@ -147,16 +147,16 @@ pub struct FailOptions {
     pub token: Token,
     /// For people.
     pub reason: String,
-    /// Not claimable for this long; at once by default.
-    pub retry_in: Duration,
+    /// Not claimable for this long; by default as long as the queue's back-off says, or at once where none is set.
+    pub retry_in: Option<Duration>,
     /// Never again: the task becomes `dead`.
     pub invalid: bool,
 }
 
 impl FailOptions {
-    /// A failure after which the task can be claimed again at once.
+    /// A failure after which the task can be claimed again when its queue says so.
     pub fn new(id: TaskId, token: Token) -> Self {
-        FailOptions { id, token, reason: String::new(), retry_in: Duration::ZERO, invalid: false }
+        FailOptions { id, token, reason: String::new(), retry_in: None, invalid: false }
     }
 
     /// For people.
@@ -169,7 +169,7 @@ impl FailOptions {
     /// Not claimable for this long.
     #[must_use]
     pub fn retry_in(mut self, retry_in: Duration) -> Self {
-        self.retry_in = retry_in;
+        self.retry_in = Some(retry_in);
         self
     }
 

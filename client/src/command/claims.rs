@@ -249,7 +249,7 @@ pub struct FailArguments {
     /// Why, for people to read
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true, allow_hyphen_values = true)]
     pub reason: String,
-    /// Not claimable again for this long
+    /// Not claimable again for this long; if left out, as long as is set for its queue, or 0s
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, conflicts_with = "invalid")]
     pub retry_in: Option<u64>,
     /// Never again: the task becomes dead
@@ -261,13 +261,15 @@ impl FailArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let token = parse::token(&self.token)?;
         let id = runner.resolve(&self.id).await?;
-        let retry_in_ms = self.retry_in.unwrap_or(0);
-        let request = Request::Fail { id, token, reason: self.reason, retry_in_ms, invalid: self.invalid };
-        let remark = match (self.invalid, retry_in_ms) {
+        let (retry_in_ms, retry_open) = (self.retry_in.unwrap_or(0), self.retry_in.is_none());
+        let remark = match (self.invalid, self.retry_in) {
             (true, _) => "it is dead".to_owned(),
-            (false, 0) => "it can be claimed again".to_owned(),
-            (false, ms) => format!("it can be claimed again in {}", text::duration(ms)),
+            (false, None) => "it can be claimed again when its queue says so".to_owned(),
+            (false, Some(0)) => "it can be claimed again".to_owned(),
+            (false, Some(ms)) => format!("it can be claimed again in {}", text::duration(ms)),
         };
+        let (reason, invalid) = (self.reason, self.invalid);
+        let request = Request::Fail { id, token, reason, retry_in_ms, invalid, retry_open };
         give_up(runner, request, "failed", &remark, id, token).await
     }
 }

@@ -3,7 +3,7 @@
 use super::runner::unexpected;
 use super::text::clean;
 use super::{Exit, Failure, Runner, Transport, parse, text};
-use crate::wire::membership::{ClusterChange, QueuePolicy, QueueSetting};
+use crate::wire::membership::{Backoff, ClusterChange, QueuePolicy, QueueSetting};
 use crate::wire::{QueueName, Request, Response};
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Attribute, Cell};
@@ -20,6 +20,9 @@ pub enum QueueVerb {
     Show(ShowArguments),
 }
 
+/// What a back-off is.
+const BACKOFF: &str = "`fixed DUR` or `exponential FIRST MOST`, with `jitter N%` behind it or not, or `none`";
+
 /// What can be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Key {
@@ -31,6 +34,9 @@ pub enum Key {
     Lease,
     /// No lease is longer, whatever a claim or a renewal asks for; `none`: 1h
     LeaseMax,
+    /// How long a task waits after an attempt that failed or ran out: `fixed DUR`, or `exponential FIRST MOST`, either with
+    /// `jitter N%` behind it; `none`: not at all
+    Backoff,
 }
 
 /// Sets something for a queue.
@@ -43,8 +49,8 @@ pub struct SetArguments {
     #[arg(value_name = "KEY", value_enum)]
     pub key: Key,
     /// To what
-    #[arg(value_name = "VALUE")]
-    pub value: String,
+    #[arg(value_name = "VALUE", required = true, num_args = 1..)]
+    pub value: Vec<String>,
 }
 
 /// Shows what is set.
@@ -62,6 +68,7 @@ struct PolicyLine<'a> {
     attempts: Option<u32>,
     lease_ms: Option<u64>,
     lease_max_ms: Option<u64>,
+    backoff: Option<Backoff>,
 }
 
 impl QueueVerb {
@@ -75,7 +82,8 @@ impl QueueVerb {
 
 impl SetArguments {
     fn setting(&self) -> Result<QueueSetting, Failure> {
-        let value = self.value.as_str();
+        let value = self.value.join(" ");
+        let value = value.as_str();
         let wanted = |wanted: &str| Failure::invalid(format!("wanted is {wanted}, not {:?}", clean(value)));
         match (self.key, value) {
             (Key::Paused, "yes") => Ok(QueueSetting::Paused(true)),
@@ -88,6 +96,11 @@ impl SetArguments {
             }
             (Key::Lease, _) => Ok(QueueSetting::Lease(duration_if_any(value)?)),
             (Key::LeaseMax, _) => Ok(QueueSetting::LeaseMax(duration_if_any(value)?)),
+            (Key::Backoff, "none") => Ok(QueueSetting::Backoff(None)),
+            (Key::Backoff, _) => {
+                let parsed = parsed_backoff(&self.value).ok_or_else(|| wanted(BACKOFF))?;
+                Ok(QueueSetting::Backoff(Some(parsed)))
+            }
         }
     }
 
@@ -129,7 +142,7 @@ impl ShowArguments {
             output.end_rows()?;
             return Ok(Exit::Done);
         }
-        let mut table = output.new_table(&["QUEUE", "PAUSED", "#ATTEMPTS", "#LEASE", "#LEASE MAX"]);
+        let mut table = output.new_table(&["QUEUE", "PAUSED", "#ATTEMPTS", "#LEASE", "#LEASE MAX", "BACKOFF"]);
         for (queue, policy) in &shown {
             table.add_row([
                 Cell::new(clean(queue.as_str())).add_attribute(Attribute::Bold),
@@ -137,6 +150,7 @@ impl ShowArguments {
                 Cell::new(attempts(policy)),
                 Cell::new(duration(policy.lease_ms)),
                 Cell::new(duration(policy.lease_ms_max)),
+                Cell::new(backoff(policy.backoff)),
             ]);
         }
         output.table(&table)?;
@@ -151,6 +165,7 @@ fn line<'a>(queue: &'a QueueName, policy: &QueuePolicy) -> PolicyLine<'a> {
         attempts: policy.attempts_max,
         lease_ms: policy.lease_ms,
         lease_max_ms: policy.lease_ms_max,
+        backoff: policy.backoff,
     }
 }
 
@@ -161,7 +176,32 @@ fn attempts(policy: &QueuePolicy) -> String {
 fn all(policy: &QueuePolicy) -> String {
     let paused = if policy.paused { "paused" } else { "not paused" };
     let (lease, most) = (duration(policy.lease_ms), duration(policy.lease_ms_max));
-    format!("{paused}, attempts {}, lease {lease}, lease-max {most}", attempts(policy))
+    let (attempts, backoff) = (attempts(policy), backoff(policy.backoff));
+    format!("{paused}, attempts {attempts}, lease {lease}, lease-max {most}, backoff {backoff}")
+}
+
+/// What people write.
+fn parsed_backoff(words: &[String]) -> Option<Backoff> {
+    let words: Vec<&str> = words.iter().flat_map(|word| word.split_whitespace()).collect();
+    let (words, jitter_percent) = match &words[..] {
+        [front @ .., "jitter", percent] => (front, percent.strip_suffix('%').unwrap_or(percent).parse().ok()?),
+        all => (all, 0),
+    };
+    let ms = |text: &str| parse::duration_ms(text).ok();
+    let (first_ms, most_ms) = match words {
+        ["fixed", pause] => (ms(pause)?, ms(pause)?),
+        ["exponential", first, most] => (ms(first)?, ms(most)?),
+        _ => return None,
+    };
+    Some(Backoff { first_ms, most_ms, jitter_percent })
+}
+
+/// As people write it.
+fn backoff(backoff: Option<Backoff>) -> String {
+    let Some(Backoff { first_ms, most_ms, jitter_percent }) = backoff else { return "none".to_owned() };
+    let (first, most) = (text::duration(first_ms), text::duration(most_ms));
+    let pauses = if first_ms == most_ms { format!("fixed {first}") } else { format!("exponential {first} {most}") };
+    if jitter_percent == 0 { pauses } else { format!("{pauses} jitter {jitter_percent}%") }
 }
 
 fn duration_if_any(value: &str) -> Result<Option<u64>, Failure> {

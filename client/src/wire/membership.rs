@@ -106,6 +106,37 @@ pub struct QueuePolicy {
     /// No lease is longer, whatever a claim or a renewal asks for.
     #[serde(default)]
     pub lease_ms_max: Option<u64>,
+    /// How long a task waits after an attempt that failed without a word of that, or whose lease ran out.
+    #[serde(default)]
+    pub backoff: Option<Backoff>,
+}
+
+/// How long a task waits before it is tried again: twice as long after each attempt, up to a bound, and a little more or less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Backoff {
+    /// After the first attempt.
+    pub first_ms: u64,
+    /// After any, but for the jitter. Where it is that of the first attempt, all are alike.
+    pub most_ms: u64,
+    /// Up to so much more or less, in a hundred.
+    pub jitter_percent: u8,
+}
+
+impl Backoff {
+    /// After attempt number `attempt`, which counts from 1, without jitter.
+    #[must_use]
+    pub fn pause_ms(&self, attempt: u32) -> u64 {
+        let doublings = attempt.saturating_sub(1).min(63);
+        self.first_ms.saturating_mul(1 << doublings).min(self.most_ms)
+    }
+
+    /// The shortest and the longest pause after an attempt.
+    #[must_use]
+    pub fn range_ms(&self, attempt: u32) -> (u64, u64) {
+        let pause_ms = self.pause_ms(attempt);
+        let jitter_ms = pause_ms.saturating_mul(u64::from(self.jitter_percent.min(100))) / 100;
+        (pause_ms - jitter_ms, pause_ms.saturating_add(jitter_ms))
+    }
 }
 
 /// One thing to be set for a queue.
@@ -120,6 +151,8 @@ pub enum QueueSetting {
     Lease(Option<u64>),
     /// See [`QueuePolicy::lease_ms_max`].
     LeaseMax(Option<u64>),
+    /// See [`QueuePolicy::backoff`].
+    Backoff(Option<Backoff>),
 }
 
 impl QueuePolicy {
@@ -131,6 +164,7 @@ impl QueuePolicy {
             QueueSetting::Attempts(attempts_max) => QueuePolicy { attempts_max, ..self },
             QueueSetting::Lease(lease_ms) => QueuePolicy { lease_ms, ..self },
             QueueSetting::LeaseMax(lease_ms_max) => QueuePolicy { lease_ms_max, ..self },
+            QueueSetting::Backoff(backoff) => QueuePolicy { backoff, ..self },
         }
     }
 
@@ -297,4 +331,21 @@ pub struct Remnant {
     pub claims: u64,
     /// Why it cannot go on without the lost, if so.
     pub obstacle: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_back_off_doubles_up_to_its_bound() {
+        let backoff = Backoff { first_ms: 1_000, most_ms: 5_000, jitter_percent: 20 };
+        let pauses: Vec<u64> = (0..6).map(|attempt| backoff.pause_ms(attempt)).collect();
+        assert_eq!(pauses, [1_000, 1_000, 2_000, 4_000, 5_000, 5_000]);
+        assert_eq!((backoff.pause_ms(u32::MAX), backoff.range_ms(2)), (5_000, (1_600, 2_400)));
+        let whole = Backoff { jitter_percent: 100, ..backoff };
+        assert_eq!(whole.range_ms(u32::MAX), (0, 10_000));
+        let great = Backoff { first_ms: u64::MAX, most_ms: u64::MAX, jitter_percent: 1 };
+        assert!(great.range_ms(64).1 == u64::MAX, "it does not overflow");
+    }
 }

@@ -211,12 +211,15 @@ pub enum Request {
         /// For people.
         #[serde(default)]
         reason: String,
-        /// Not claimable for this long.
+        /// Not claimable for this long; where that is open, in a queue that says nothing of it.
         #[serde(default)]
         retry_in_ms: u64,
         /// Never again: the task becomes `dead`.
         #[serde(default)]
         invalid: bool,
+        /// The queue's back-off goes before `retry_in_ms`. What does not know this goes by `retry_in_ms`.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        retry_open: bool,
     },
     /// The members of the cluster as this node sees them.
     Nodes,

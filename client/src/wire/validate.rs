@@ -234,7 +234,7 @@ mod tests {
 
     fn fail(reason: &str, retry_in_ms: u64) -> Request {
         let (id, token) = (TaskId::MIN, Token::default());
-        Request::Fail { id, token, reason: reason.to_owned(), retry_in_ms, invalid: false }
+        Request::Fail { id, token, reason: reason.to_owned(), retry_in_ms, invalid: false, retry_open: false }
     }
 
     fn list(limit: u32) -> Request {

@@ -285,6 +285,7 @@ async fn report(client: &Client, held: &Held, outcome: Outcome) -> Ending {
             let after = after.min(Duration::from_millis(limits::DELAY_MS_MAX));
             FailOptions::new(id, token).reason(cut(reason)).retry_in(after)
         }
+        Outcome::Retry { reason } => FailOptions::new(id, token).reason(cut(reason)),
         Outcome::Invalid { reason } => FailOptions::new(id, token).reason(cut(reason)).invalid(),
     };
     loop {

@@ -20,7 +20,7 @@ pub enum Feature {
     Rescue,
     /// Replicas agree on their facts group by group.
     Groups,
-    /// A claim leaves the lease to the queue.
+    /// A claim leaves the lease to the queue, and a failed attempt the pause behind it.
     Policies,
 }
 
@@ -46,6 +46,9 @@ impl PeerMessage {
             PeerMessage::Rescue { .. } => Some(Feature::Rescue),
             PeerMessage::GroupsAsk { .. } | PeerMessage::GroupsAnswer { .. } => Some(Feature::Groups),
             PeerMessage::GrantAsk { claim, .. } => claim.lease_open.then_some(Feature::Policies),
+            PeerMessage::Forward { request, .. } if matches!(**request, Request::Fail { retry_open: true, .. }) => {
+                Some(Feature::Policies)
+            }
             _ if self.is_of_root() => Some(Feature::Root),
             _ => self.log().filter(|word| word.start != 0).map(|_| Feature::Starts),
         }

@@ -15,6 +15,7 @@ mod leaders;
 mod lost;
 mod merging;
 mod nothing;
+mod policies;
 mod tokens;
 mod viewstamps;
 
@@ -42,6 +43,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<completion::Completion>::default(),
         Box::<nothing::Nothing>::default(),
         Box::<changes::Changes>::default(),
+        Box::<policies::Policies>::default(),
         Box::<forgotten::Forgotten>::default(),
         Box::<durability::Durability>::default(),
         Box::<lost::Lost>::default(),

@@ -76,6 +76,7 @@ fn roster() -> Roster {
         attempts_max: Some(3),
         lease_ms: Some(1_000),
         lease_ms_max: Some(2_000),
+        backoff: Some(membership::Backoff { first_ms: 1, most_ms: 9, jitter_percent: 20 }),
     };
     Roster { version: 9, members: BTreeMap::from([(3, member)]), policies: BTreeMap::from([(queue(), policy)]) }
 }
@@ -222,7 +223,14 @@ fn requests() -> Vec<Request> {
         Request::List { queue: Some(queue()), state: None, after: Some(id(1)), from: None, to: None, limit: 50 },
         Request::Claim(claim()),
         Request::Renew { items: vec![(id(0), TOKEN)], lease_ms: Some(1_000) },
-        Request::Fail { id: id(0), token: TOKEN, reason: "broken".into(), retry_in_ms: 5, invalid: false },
+        Request::Fail {
+            id: id(0),
+            token: TOKEN,
+            reason: "broken".into(),
+            retry_in_ms: 5,
+            invalid: false,
+            retry_open: false,
+        },
         Request::Status,
         Request::Arrange { partition: PartitionId(1), nodes: vec![NodeId(1), NodeId(2)] },
         Request::Initialize(Box::new(genesis())),

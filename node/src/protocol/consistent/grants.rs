@@ -235,8 +235,8 @@ impl Node {
         let cell = replica.register.cell(id).filter(|cell| attempts_max > 0 && cell.attempt >= attempts_max)?;
         let reason = match cell.state {
             CellState::Held if replica.register.is_lapsed(id) => "the lease of its last attempt ran out",
-            CellState::Released { .. } => "the last attempt failed",
-            CellState::Held | CellState::Void | CellState::Dead { .. } => return None,
+            CellState::Released { .. } | CellState::Void => "the last attempt failed",
+            CellState::Held | CellState::Dead { .. } => return None,
         };
         Some((cell.token, reason))
     }
@@ -427,10 +427,20 @@ impl Node {
                 }
                 continue;
             }
+            let waits = self.waits_when_lapsed(partition, &id).filter(|waits| !waits || self.may_append(partition));
+            let replica = self.partitions.get_mut(&partition).expect("just seen");
+            let Some(waits) = waits else {
+                // That the task waits is written down with the end of the claim, or neither is yet.
+                replica.register.postpone_expiry(id, now.mono_after_ms(DROP_DELAY_MS));
+                continue;
+            };
             let token = replica.register.lapse(id);
             self.outbox.observe(Observation::Expired { id, token });
             if let Some((token, reason)) = self.exhausted(partition, &id) {
                 self.kill(partition, id, token, reason);
+            } else if waits && let Some(pause_ms) = self.draw_backoff(partition, &id, cell.attempt) {
+                let (not_before_ms, at_ms) = (now.wall_ms.saturating_add(pause_ms), now.wall_ms);
+                self.append(partition, Op::Release { id, token, not_before_ms, at_ms, failed: true }, None);
             } else {
                 let replica = self.partitions.get_mut(&partition).expect("just seen");
                 replica.reclassify(&id, now);
@@ -438,6 +448,23 @@ impl Node {
             }
         }
         self.arm_expiry(partition);
+    }
+
+    /// Whether a task waits after a claim that ran out; not known where its queue is not, and some queue's tasks do.
+    fn waits_when_lapsed(&self, partition: PartitionId, id: &TaskId) -> Option<bool> {
+        if mutant!(self.config, LapsedAtOnce) {
+            return Some(false);
+        }
+        match self.policy_of_task(partition, id) {
+            Some(policy) => Some(policy.backoff.is_some()),
+            None => self.roster.policies.values().all(|policy| policy.backoff.is_none()).then_some(false),
+        }
+    }
+
+    /// How long a task waits after an attempt by its queue's back-off, if it has one. Drawn once, for the operation that says it.
+    pub(super) fn draw_backoff(&mut self, partition: PartitionId, id: &TaskId, attempt: u32) -> Option<u64> {
+        let (least_ms, most_ms) = self.policy_of_task(partition, id)?.backoff?.range_ms(attempt);
+        Some(self.random.between(least_ms, most_ms))
     }
 
     /// Gives a task up for good.

@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::limits::POLICIES_MAX;
+use crate::protocol::consistent::table::CellState;
 use norn_client::wire::Versions;
-use norn_client::wire::membership::{ClusterChange, QueueSetting};
+use norn_client::wire::membership::{Backoff, ClusterChange, QueueSetting};
+use std::collections::BTreeSet;
 
 impl Cluster {
     /// All nodes speak the newest version, and the root has a leader.
@@ -59,7 +61,14 @@ fn a_queue_says_how_many_attempts_a_task_has_that_says_nothing_itself() {
     assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Attempts(Some(1)))));
     let id = cluster.enqueue(0, b"x", 1);
     let granted = cluster.claim(1, 60_000).remove(0);
-    let fail = Request::Fail { id, token: granted.token, reason: "no".into(), retry_in_ms: 0, invalid: false };
+    let fail = Request::Fail {
+        id,
+        token: granted.token,
+        reason: "no".into(),
+        retry_in_ms: 0,
+        invalid: false,
+        retry_open: false,
+    };
     assert_eq!(cluster.ask(2, fail), Response::Done);
     cluster.advance(1_000);
     assert_eq!(cluster.get(0, id).state, State::Dead);
@@ -119,9 +128,72 @@ fn lease_ms(response: &Response) -> u64 {
     }
 }
 
+// O37, S12, T47: a failed attempt that says nothing of a pause, and one whose lease ran out, wait as the queue says.
+#[test]
+fn a_queue_says_how_long_a_task_waits_after_an_attempt() {
+    let mut cluster = Cluster::modern(3);
+    let backoff = Backoff { first_ms: 4_000, most_ms: 60_000, jitter_percent: 0 };
+    assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Backoff(Some(backoff)))));
+    let id = cluster.enqueue(0, b"x", 1);
+    let fail = |token, retry_in_ms, retry_open| {
+        let (reason, invalid) = ("broken".into(), false);
+        Request::Fail { id, token, reason, retry_in_ms, invalid, retry_open }
+    };
+    let first = cluster.claim(1, 60_000).remove(0);
+    assert_eq!(cluster.ask(2, fail(first.token, 0, true)), Response::Done);
+    assert_eq!(cluster.ask(0, fail(first.token, 0, true)), Response::Done, "a repeated call is answered alike");
+    cluster.advance(3_000);
+    assert_eq!((cluster.claim(1, 60_000), cluster.get(0, id).state), (Vec::new(), State::Waiting));
+    cluster.advance(1_500);
+    // By its own word, which goes before the queue's, it may be tried at once.
+    let second = cluster.claim(1, 60_000).remove(0);
+    assert_eq!(cluster.ask(2, fail(second.token, 0, false)), Response::Done);
+    let third = cluster.claim(0, 1_000).remove(0);
+    assert_eq!(third.attempt, 3);
+    cluster.advance(5_000);
+    // Its lease is over: twice as long again, whoever leads.
+    assert_eq!((cluster.claim(1, 60_000), cluster.get(0, id).state), (Vec::new(), State::Waiting));
+    let renewal = cluster.ask(1, Request::Renew { items: vec![(id, third.token)], lease_ms: None });
+    assert!(matches!(&renewal, Response::Renewed(results) if results[0].is_err()), "{renewal:?}");
+    let leader = cluster.leader(&id);
+    cluster.restart(leader);
+    cluster.advance(8_000);
+    assert_eq!(cluster.claim(1, 60_000), Vec::new());
+    cluster.advance(8_000);
+    let fourth = cluster.claim(1, 60_000).remove(0);
+    assert_eq!((fourth.id, fourth.attempt), (id, 4));
+    assert!(matches!(cluster.complete(0, id, third.token), Response::Acked(_)), "who comes late may still complete");
+}
+
+#[test]
+fn jitter_makes_pauses_unequal_within_bounds() {
+    let mut cluster = Cluster::modern(3);
+    let backoff = Backoff { first_ms: 10_000, most_ms: 10_000, jitter_percent: 50 };
+    cluster.set(0, "mail", QueueSetting::Backoff(Some(backoff)));
+    let mut pauses = BTreeSet::new();
+    for tag in 0..8 {
+        let id = cluster.enqueue(0, b"x", tag);
+        let granted = cluster.claim(1, 60_000).remove(0);
+        let (reason, retry_in_ms) = (String::new(), 0);
+        let fail = Request::Fail { id, token: granted.token, reason, retry_in_ms, invalid: false, retry_open: true };
+        assert_eq!(cluster.ask(2, fail), Response::Done);
+        let leader = &cluster.nodes[cluster.leader(&id)];
+        let cell = leader.partitions[&leader.partition_of(&id)].register.cell(&id).expect("it was claimed").clone();
+        let CellState::Released { not_before_ms } = cell.state else { panic!("{cell:?}") };
+        pauses.insert(not_before_ms - cell.expires_ms);
+    }
+    assert!(pauses.len() > 4 && pauses.iter().all(|ms| (5_000..=15_000).contains(ms)), "{pauses:?}");
+}
+
 #[test]
 fn what_is_out_of_bounds_is_refused() {
     let mut cluster = Cluster::modern(1);
+    let backoff =
+        |first_ms, most_ms, jitter_percent| QueueSetting::Backoff(Some(Backoff { first_ms, most_ms, jitter_percent }));
+    for setting in [backoff(0, 5, 0), backoff(5, 4, 0), backoff(5, 5, 101)] {
+        let response = cluster.set(0, "mail", setting);
+        assert!(matches!(&response, Response::Error(error) if error.code == ErrorCode::Conflict), "{response:?}");
+    }
     for setting in [QueueSetting::Lease(Some(1)), QueueSetting::LeaseMax(Some(4_000_000))] {
         let response = cluster.set(0, "mail", setting);
         assert!(matches!(&response, Response::Error(error) if error.message.contains("lease")), "{response:?}");
