@@ -71,6 +71,7 @@ impl World {
         }
         let (queues, wild) = (self.options.queues, self.options.wild_wall_clock);
         let (least_ms, most_ms) = (self.options.lease_ms_min, self.options.lease_ms_max);
+        let retain_ms = self.options.retain_ms;
         let random = &mut self.randoms.moves;
         let queue = QueueName::new(&format!("queue-{}", random.below(queues))).expect("a good name");
         let first_ms = random.between(1, 1_000);
@@ -80,10 +81,11 @@ impl World {
             jitter_percent: [0, 20, 100][random.below(3) as usize],
         };
         let set = random.chance(3, 4);
-        let setting = match random.below(4) {
+        let setting = match random.below(5) {
             0 => QueueSetting::Lease(set.then(|| random.between(least_ms, most_ms))),
             1 => QueueSetting::LeaseMax(set.then(|| random.between(least_ms, most_ms))),
             2 => QueueSetting::Attempts(set.then(|| random.between(1, 6) as u32)),
+            3 => QueueSetting::Retention(set.then(|| random.between(0, retain_ms.min(5_000)))),
             // With wall clocks that are hours off, a pause may be hours.
             _ => QueueSetting::Backoff(Some(backoff).filter(|_| set && !wild)),
         };

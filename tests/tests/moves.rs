@@ -346,7 +346,14 @@ async fn mistakes_are_refused() {
     run(cli.clone(), &["fail", id, token]).await.done();
     let task = run(cli.clone(), &["get", id]).await.done().object();
     assert_eq!(task["state"], "waiting", "{task}");
-    for key in ["lease", "lease-max", "backoff"] {
+    run(cli.clone(), &["queue", "set", "mail", "retention", "1h"]).await.done();
+    let shown = run(cli.clone(), &["queue", "show", "mail"]).await.done().object();
+    assert_eq!(
+        (&shown["retention_ms"], &shown["backoff"]["jitter_percent"]),
+        (&3_600_000.into(), &20.into()),
+        "{shown}"
+    );
+    for key in ["lease", "lease-max", "backoff", "retention"] {
         run(cli.clone(), &["queue", "set", "mail", key, "none"]).await.done();
     }
     assert!(run(cli.clone(), &["queue", "show"]).await.done().lines().is_empty(), "nothing is set");

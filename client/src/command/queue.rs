@@ -37,6 +37,8 @@ pub enum Key {
     /// How long a task waits after an attempt that failed or ran out: `fixed DUR`, or `exponential FIRST MOST`, either with
     /// `jitter N%` behind it; `none`: not at all
     Backoff,
+    /// How long its tasks are kept that have ended; `none`: as the settings of the nodes say
+    Retention,
 }
 
 /// Sets something for a queue.
@@ -69,6 +71,7 @@ struct PolicyLine<'a> {
     lease_ms: Option<u64>,
     lease_max_ms: Option<u64>,
     backoff: Option<Backoff>,
+    retention_ms: Option<u64>,
 }
 
 impl QueueVerb {
@@ -96,6 +99,7 @@ impl SetArguments {
             }
             (Key::Lease, _) => Ok(QueueSetting::Lease(duration_if_any(value)?)),
             (Key::LeaseMax, _) => Ok(QueueSetting::LeaseMax(duration_if_any(value)?)),
+            (Key::Retention, _) => Ok(QueueSetting::Retention(duration_if_any(value)?)),
             (Key::Backoff, "none") => Ok(QueueSetting::Backoff(None)),
             (Key::Backoff, _) => {
                 let parsed = parsed_backoff(&self.value).ok_or_else(|| wanted(BACKOFF))?;
@@ -142,7 +146,8 @@ impl ShowArguments {
             output.end_rows()?;
             return Ok(Exit::Done);
         }
-        let mut table = output.new_table(&["QUEUE", "PAUSED", "#ATTEMPTS", "#LEASE", "#LEASE MAX", "BACKOFF"]);
+        let mut table =
+            output.new_table(&["QUEUE", "PAUSED", "#ATTEMPTS", "#LEASE", "#LEASE MAX", "BACKOFF", "#RETENTION"]);
         for (queue, policy) in &shown {
             table.add_row([
                 Cell::new(clean(queue.as_str())).add_attribute(Attribute::Bold),
@@ -151,6 +156,7 @@ impl ShowArguments {
                 Cell::new(duration(policy.lease_ms)),
                 Cell::new(duration(policy.lease_ms_max)),
                 Cell::new(backoff(policy.backoff)),
+                Cell::new(duration(policy.retention_ms)),
             ]);
         }
         output.table(&table)?;
@@ -166,6 +172,7 @@ fn line<'a>(queue: &'a QueueName, policy: &QueuePolicy) -> PolicyLine<'a> {
         lease_ms: policy.lease_ms,
         lease_max_ms: policy.lease_ms_max,
         backoff: policy.backoff,
+        retention_ms: policy.retention_ms,
     }
 }
 
@@ -177,7 +184,8 @@ fn all(policy: &QueuePolicy) -> String {
     let paused = if policy.paused { "paused" } else { "not paused" };
     let (lease, most) = (duration(policy.lease_ms), duration(policy.lease_ms_max));
     let (attempts, backoff) = (attempts(policy), backoff(policy.backoff));
-    format!("{paused}, attempts {attempts}, lease {lease}, lease-max {most}, backoff {backoff}")
+    let retention = duration(policy.retention_ms);
+    format!("{paused}, attempts {attempts}, lease {lease}, lease-max {most}, backoff {backoff}, retention {retention}")
 }
 
 /// What people write.

@@ -109,6 +109,9 @@ pub struct QueuePolicy {
     /// How long a task waits after an attempt that failed without a word of that, or whose lease ran out.
     #[serde(default)]
     pub backoff: Option<Backoff>,
+    /// How long its ended tasks are kept, whatever the settings of the nodes say.
+    #[serde(default)]
+    pub retention_ms: Option<u64>,
 }
 
 /// How long a task waits before it is tried again: twice as long after each attempt, up to a bound, and a little more or less.
@@ -153,6 +156,8 @@ pub enum QueueSetting {
     LeaseMax(Option<u64>),
     /// See [`QueuePolicy::backoff`].
     Backoff(Option<Backoff>),
+    /// See [`QueuePolicy::retention_ms`].
+    Retention(Option<u64>),
 }
 
 impl QueuePolicy {
@@ -165,6 +170,7 @@ impl QueuePolicy {
             QueueSetting::Lease(lease_ms) => QueuePolicy { lease_ms, ..self },
             QueueSetting::LeaseMax(lease_ms_max) => QueuePolicy { lease_ms_max, ..self },
             QueueSetting::Backoff(backoff) => QueuePolicy { backoff, ..self },
+            QueueSetting::Retention(retention_ms) => QueuePolicy { retention_ms, ..self },
         }
     }
 

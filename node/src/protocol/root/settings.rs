@@ -21,6 +21,7 @@ pub(super) fn check_policy(policy: &QueuePolicy) -> Result<(), Reason> {
     bound_if_any("attempts", policy.attempts_max.map(u64::from), 1, u64::from(ATTEMPTS_MAX))?;
     bound_if_any("lease", policy.lease_ms, LEASE_MS_MIN, LEASE_MS_MAX)?;
     bound_if_any("lease-max", policy.lease_ms_max, LEASE_MS_MIN, LEASE_MS_MAX)?;
+    bound_if_any("retention", policy.retention_ms, 0, DELAY_MS_MAX)?;
     policy.backoff.map_or(Ok(()), |Backoff { first_ms, most_ms, jitter_percent }| {
         bound("backoff", first_ms, 1, DELAY_MS_MAX)?;
         bound("backoff", most_ms, first_ms, DELAY_MS_MAX)?;

@@ -166,6 +166,31 @@ fn a_queue_says_how_long_a_task_waits_after_an_attempt() {
 }
 
 #[test]
+fn a_queue_says_how_long_its_ended_tasks_are_kept() {
+    let mut cluster = Cluster::modern(3);
+    let [kept, buried] = ["mail", "maps"].map(|queue| {
+        let id = cluster.id(1);
+        let spec = Spec { queue: QueueName::new(queue).expect("a name"), ..spec(b"x", 0) };
+        let tasks = vec![NewTask { id, spec }];
+        cluster.ask(0, Request::Enqueue { tasks, acks: Acks::Quorum });
+        let at_ms = cluster.now.wall_ms;
+        let cancel = Request::Cancel { id, reason: String::new(), at_ms, acks: Acks::Quorum };
+        assert!(matches!(cluster.ask(1, cancel), Response::AckedOne(_)));
+        id
+    });
+    assert!(is_changed(&cluster.set(2, "maps", QueueSetting::Retention(Some(60_000)))));
+    cluster.advance(50_000);
+    let tomb = |cluster: &Cluster, id| cluster.nodes.iter().filter(|node| is_buried(node, id)).count();
+    assert_eq!((tomb(&cluster, kept), tomb(&cluster, buried)), (0, 0));
+    cluster.advance(25_000);
+    assert_eq!((tomb(&cluster, kept), tomb(&cluster, buried)), (0, 3));
+}
+
+fn is_buried(node: &Node, id: TaskId) -> bool {
+    node.partitions[&node.partition_of(&id)].store.tombs_after(None).any(|(buried, _)| *buried == id)
+}
+
+#[test]
 fn jitter_makes_pauses_unequal_within_bounds() {
     let mut cluster = Cluster::modern(3);
     let backoff = Backoff { first_ms: 10_000, most_ms: 10_000, jitter_percent: 50 };
