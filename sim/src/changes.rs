@@ -7,7 +7,7 @@ use crate::history::{Happening, Moment};
 use crate::process::OPERATOR;
 use crate::world::{Event, World};
 use norn_client::wire::error::ErrorCode;
-use norn_client::wire::membership::{Backoff, Candidate, ClusterChange, Membership, QueueSetting};
+use norn_client::wire::membership::{Backoff, Candidate, ClusterChange, Membership, Order, QueueSetting};
 use norn_client::wire::response::{Identity, Response};
 use norn_client::wire::{NodeId, PartitionId, QueueName, Request};
 
@@ -81,11 +81,12 @@ impl World {
             jitter_percent: [0, 20, 100][random.below(3) as usize],
         };
         let set = random.chance(3, 4);
-        let setting = match random.below(5) {
+        let setting = match random.below(6) {
             0 => QueueSetting::Lease(set.then(|| random.between(least_ms, most_ms))),
             1 => QueueSetting::LeaseMax(set.then(|| random.between(least_ms, most_ms))),
             2 => QueueSetting::Attempts(set.then(|| random.between(1, 6) as u32)),
             3 => QueueSetting::Retention(set.then(|| random.between(0, retain_ms.min(5_000)))),
+            4 => QueueSetting::Order(if set { Order::Random } else { Order::Priority }),
             // With wall clocks that are hours off, a pause may be hours.
             _ => QueueSetting::Backoff(Some(backoff).filter(|_| set && !wild)),
         };

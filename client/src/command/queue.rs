@@ -3,7 +3,7 @@
 use super::runner::unexpected;
 use super::text::clean;
 use super::{Exit, Failure, Runner, Transport, parse, text};
-use crate::wire::membership::{Backoff, ClusterChange, QueuePolicy, QueueSetting};
+use crate::wire::membership::{Backoff, ClusterChange, Order, QueuePolicy, QueueSetting};
 use crate::wire::{QueueName, Request, Response};
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Attribute, Cell};
@@ -39,6 +39,8 @@ pub enum Key {
     Backoff,
     /// How long its tasks are kept that have ended; `none`: as the settings of the nodes say
     Retention,
+    /// Which task a claim gets: `priority`, the highest and of those the oldest; `random`, any
+    Order,
 }
 
 /// Sets something for a queue.
@@ -72,6 +74,7 @@ struct PolicyLine<'a> {
     lease_max_ms: Option<u64>,
     backoff: Option<Backoff>,
     retention_ms: Option<u64>,
+    order: Order,
 }
 
 impl QueueVerb {
@@ -100,6 +103,9 @@ impl SetArguments {
             (Key::Lease, _) => Ok(QueueSetting::Lease(duration_if_any(value)?)),
             (Key::LeaseMax, _) => Ok(QueueSetting::LeaseMax(duration_if_any(value)?)),
             (Key::Retention, _) => Ok(QueueSetting::Retention(duration_if_any(value)?)),
+            (Key::Order, "priority") => Ok(QueueSetting::Order(Order::Priority)),
+            (Key::Order, "random") => Ok(QueueSetting::Order(Order::Random)),
+            (Key::Order, _) => Err(wanted("`priority` or `random`")),
             (Key::Backoff, "none") => Ok(QueueSetting::Backoff(None)),
             (Key::Backoff, _) => {
                 let parsed = parsed_backoff(&self.value).ok_or_else(|| wanted(BACKOFF))?;
@@ -146,8 +152,16 @@ impl ShowArguments {
             output.end_rows()?;
             return Ok(Exit::Done);
         }
-        let mut table =
-            output.new_table(&["QUEUE", "PAUSED", "#ATTEMPTS", "#LEASE", "#LEASE MAX", "BACKOFF", "#RETENTION"]);
+        let mut table = output.new_table(&[
+            "QUEUE",
+            "PAUSED",
+            "#ATTEMPTS",
+            "#LEASE",
+            "#LEASE MAX",
+            "BACKOFF",
+            "#RETENTION",
+            "ORDER",
+        ]);
         for (queue, policy) in &shown {
             table.add_row([
                 Cell::new(clean(queue.as_str())).add_attribute(Attribute::Bold),
@@ -157,6 +171,7 @@ impl ShowArguments {
                 Cell::new(duration(policy.lease_ms_max)),
                 Cell::new(backoff(policy.backoff)),
                 Cell::new(duration(policy.retention_ms)),
+                Cell::new(order(policy.order)),
             ]);
         }
         output.table(&table)?;
@@ -173,6 +188,7 @@ fn line<'a>(queue: &'a QueueName, policy: &QueuePolicy) -> PolicyLine<'a> {
         lease_max_ms: policy.lease_ms_max,
         backoff: policy.backoff,
         retention_ms: policy.retention_ms,
+        order: policy.order,
     }
 }
 
@@ -184,8 +200,18 @@ fn all(policy: &QueuePolicy) -> String {
     let paused = if policy.paused { "paused" } else { "not paused" };
     let (lease, most) = (duration(policy.lease_ms), duration(policy.lease_ms_max));
     let (attempts, backoff) = (attempts(policy), backoff(policy.backoff));
-    let retention = duration(policy.retention_ms);
-    format!("{paused}, attempts {attempts}, lease {lease}, lease-max {most}, backoff {backoff}, retention {retention}")
+    let (retention, order) = (duration(policy.retention_ms), order(policy.order));
+    format!(
+        "{paused}, attempts {attempts}, lease {lease}, lease-max {most}, backoff {backoff}, retention {retention}, \
+         order {order}"
+    )
+}
+
+fn order(order: Order) -> &'static str {
+    match order {
+        Order::Priority => "priority",
+        Order::Random => "random",
+    }
 }
 
 /// What people write.

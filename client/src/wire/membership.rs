@@ -112,6 +112,20 @@ pub struct QueuePolicy {
     /// How long its ended tasks are kept, whatever the settings of the nodes say.
     #[serde(default)]
     pub retention_ms: Option<u64>,
+    /// Which of its tasks a claim gets.
+    #[serde(default)]
+    pub order: Order,
+}
+
+/// Which task of a queue is claimed next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// The one with the highest priority, and of those the oldest.
+    #[default]
+    Priority,
+    /// Any, whatever its priority.
+    Random,
 }
 
 /// How long a task waits before it is tried again: twice as long after each attempt, up to a bound, and a little more or less.
@@ -158,6 +172,8 @@ pub enum QueueSetting {
     Backoff(Option<Backoff>),
     /// See [`QueuePolicy::retention_ms`].
     Retention(Option<u64>),
+    /// See [`QueuePolicy::order`].
+    Order(Order),
 }
 
 impl QueuePolicy {
@@ -171,6 +187,7 @@ impl QueuePolicy {
             QueueSetting::LeaseMax(lease_ms_max) => QueuePolicy { lease_ms_max, ..self },
             QueueSetting::Backoff(backoff) => QueuePolicy { backoff, ..self },
             QueueSetting::Retention(retention_ms) => QueuePolicy { retention_ms, ..self },
+            QueueSetting::Order(order) => QueuePolicy { order, ..self },
         }
     }
 

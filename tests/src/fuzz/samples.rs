@@ -78,6 +78,7 @@ fn roster() -> Roster {
         lease_ms_max: Some(2_000),
         backoff: Some(membership::Backoff { first_ms: 1, most_ms: 9, jitter_percent: 20 }),
         retention_ms: Some(0),
+        order: membership::Order::Random,
     };
     Roster { version: 9, members: BTreeMap::from([(3, member)]), policies: BTreeMap::from([(queue(), policy)]) }
 }

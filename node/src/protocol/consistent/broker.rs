@@ -36,6 +36,9 @@ const RECENT_QUEUES_MAX: usize = 1_000;
 /// Of a lease that its client does not know, so much is waited for work: a quarter.
 const WAIT_PER_LEASE: u64 = 4;
 
+/// More tasks than that are as good as that many.
+const COUNT_MAX: u64 = 1 << 40;
+
 /// What a call is waiting for.
 #[derive(Debug)]
 enum Phase {
@@ -238,18 +241,27 @@ impl Node {
         }
     }
 
-    /// The node with the best head among those not yet tried: higher priority, then older.
-    fn best_node(&self, number: u64) -> Option<NodeId> {
+    /// The node with the best head among those not yet tried: higher priority, then older. Where all queues are claimed at
+    /// random it is drawn, by how many tasks each node has.
+    fn best_node(&mut self, number: u64) -> Option<NodeId> {
         let call = &self.broker.calls[&number];
         let own = call.claim.queues.iter().filter_map(|queue| self.head(queue)).map(|head| (head, self.me));
         let others = call.claim.queues.iter().filter_map(|queue| self.broker.summaries.get(queue)).flatten();
-        others
+        let heads = others
             .map(|(node, head)| (*head, *node))
             .filter(|(_, node)| *node != self.me && self.is_reachable(*node))
             .chain(own)
-            .filter(|(_, node)| !call.tried.contains(node))
-            .min_by_key(|(head, node)| (Reverse(head.priority), head.id, *node != self.me))
-            .map(|(_, node)| node)
+            .filter(|(_, node)| !call.tried.contains(node));
+        if self.are_shuffled(&call.claim.queues) {
+            let heads: Vec<(u64, NodeId)> = heads.map(|(head, node)| (head.count.clamp(1, COUNT_MAX), node)).collect();
+            let mut point = self.random.below(heads.iter().map(|(count, _)| count).sum::<u64>().max(1));
+            return heads.into_iter().find_map(|(count, node)| {
+                let found = (point < count).then_some(node);
+                point = point.saturating_sub(count);
+                found
+            });
+        }
+        heads.min_by_key(|(head, node)| (Reverse(head.priority), head.id, *node != self.me)).map(|(_, node)| node)
     }
 
     fn ask_for_grants(&mut self, number: u64, node: NodeId, recall: bool) {

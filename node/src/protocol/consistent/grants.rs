@@ -11,7 +11,6 @@ use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::{Wanted, visible};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
-use norn_client::wire::membership::QueuePolicy;
 use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Spec, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -170,6 +169,7 @@ impl Node {
         let (mut count, mut bytes) = (0, 0);
         while count < max && bytes < CLAIM_BYTES_MAX {
             let Some(((_, id), partition)) = self.heads.best(&queues, &out) else { break };
+            let (partition, id) = self.shuffled(partition, id, &out);
             if !self.may_grant(partition) {
                 out.insert(partition);
                 continue;
@@ -211,12 +211,6 @@ impl Node {
         let register = &self.partitions[&partition].register;
         let behind = |heeded| register.viewstamp.length - heeded >= OPS_UNCOMMITTED_MAX;
         self.may_append(partition) && register.leading().is_some_and(|leading| !behind(leading.heeded))
-    }
-
-    /// What is set for a task's queue, if that is known.
-    pub(in crate::protocol) fn policy_of_task(&self, partition: PartitionId, id: &TaskId) -> Option<QueuePolicy> {
-        let spec = self.partitions[&partition].store.task(id)?.spec.as_ref()?;
-        Some(self.policy_of(&spec.queue))
     }
 
     /// Attempts that a task has, by its own word or its queue's; 0: any number.
@@ -448,23 +442,6 @@ impl Node {
             }
         }
         self.arm_expiry(partition);
-    }
-
-    /// Whether a task waits after a claim that ran out; not known where its queue is not, and some queue's tasks do.
-    fn waits_when_lapsed(&self, partition: PartitionId, id: &TaskId) -> Option<bool> {
-        if mutant!(self.config, LapsedAtOnce) {
-            return Some(false);
-        }
-        match self.policy_of_task(partition, id) {
-            Some(policy) => Some(policy.backoff.is_some()),
-            None => self.roster.policies.values().all(|policy| policy.backoff.is_none()).then_some(false),
-        }
-    }
-
-    /// How long a task waits after an attempt by its queue's back-off, if it has one. Drawn once, for the operation that says it.
-    pub(super) fn draw_backoff(&mut self, partition: PartitionId, id: &TaskId, attempt: u32) -> Option<u64> {
-        let (least_ms, most_ms) = self.policy_of_task(partition, id)?.backoff?.range_ms(attempt);
-        Some(self.random.between(least_ms, most_ms))
     }
 
     /// Gives a task up for good.

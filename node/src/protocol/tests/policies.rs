@@ -4,7 +4,7 @@ use super::*;
 use crate::limits::POLICIES_MAX;
 use crate::protocol::consistent::table::CellState;
 use norn_client::wire::Versions;
-use norn_client::wire::membership::{Backoff, ClusterChange, QueueSetting};
+use norn_client::wire::membership::{Backoff, ClusterChange, Order, QueueSetting};
 use std::collections::BTreeSet;
 
 impl Cluster {
@@ -188,6 +188,26 @@ fn a_queue_says_how_long_its_ended_tasks_are_kept() {
 
 fn is_buried(node: &Node, id: TaskId) -> bool {
     node.partitions[&node.partition_of(&id)].store.tombs_after(None).any(|(buried, _)| *buried == id)
+}
+
+// T18: any task may come first; each comes once; and the order of before comes back.
+#[test]
+fn tasks_of_a_queue_are_claimed_at_random() {
+    let mut cluster = Cluster::modern(3);
+    let ids: Vec<TaskId> = (0..40).map(|tag| cluster.enqueue(0, b"x", tag % 8)).collect();
+    assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Order(Order::Random))));
+    let granted: Vec<TaskId> = (0..20).map(|_| cluster.claim(1, 60_000).remove(0).id).collect();
+    let place = |id: &TaskId| ids.iter().position(|other| other == id).expect("it was enqueued");
+    let places: Vec<usize> = granted.iter().map(place).collect();
+    let distinct: BTreeSet<usize> = places.iter().copied().collect();
+    assert!(distinct.len() == 20 && distinct.iter().any(|place| *place >= 30), "{places:?}");
+    let rises = places.windows(2).filter(|pair| pair[0] < pair[1]).count();
+    assert!((3..17).contains(&rises), "{places:?}");
+    cluster.nodes.iter().for_each(|node| node.check().expect("the index is right"));
+    cluster.set(0, "mail", QueueSetting::Order(Order::Priority));
+    let next = cluster.claim(1, 60_000).remove(0).id;
+    let oldest = ids.iter().filter(|id| !granted.contains(id)).min().copied();
+    assert_eq!(Some(next), oldest);
 }
 
 #[test]
