@@ -135,6 +135,14 @@ fn holds_while_changed(seed: u64) {
     assert_eq!(report.violation, None, "{}\n{}", report.headline(), report.lines.join("\n"));
 }
 
+/// A worker was told that its task was invalid, though the claim had run out and the task went on after its back-off.
+#[test]
+fn seeds_of_late_words_that_a_task_is_invalid() {
+    let set = Overrides { policy_mean_ms: Some(500), ..seldom() };
+    let report = run(21, &set, Keep::Tail);
+    assert_eq!(report.violation, None, "{}\n{}", report.headline(), report.lines.join("\n"));
+}
+
 /// A node that was to be added was told so by nobody, and waited for ever.
 #[test]
 fn seeds_of_additions_that_are_not_answered() {

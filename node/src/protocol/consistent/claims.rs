@@ -254,6 +254,8 @@ impl Node {
         }
         let attempt = match self.held(&id, token) {
             Ok((_, cell)) => cell.attempt,
+            // It ran out and waits, and nobody has it: that it is invalid is still its holder's to say.
+            Err(_) if invalid && self.waits(&id, token) => 0,
             Err(error) if error.code == ErrorCode::Superseded => {
                 return self.release(call, (id, token), named_ms, true);
             }
@@ -270,6 +272,13 @@ impl Node {
             let backoff_ms = if open { self.draw_backoff(partition, &id, attempt) } else { None };
             self.release(call, (id, token), backoff_ms.unwrap_or(named_ms), true);
         }
+    }
+
+    /// Whether a task that has not ended was given back under the current token.
+    fn waits(&self, id: &TaskId, token: Token) -> bool {
+        let released = |cell: &Cell| matches!(cell.state, CellState::Released { .. });
+        let found = self.current(id, token).is_ok_and(|(_, cell)| released(cell));
+        found && !self.partitions[&self.partition_of(id)].store.ended(id)
     }
 
     fn decide(&mut self, call: u64, place: usize, result: Result<u64, Error>) {

@@ -426,6 +426,9 @@ impl Node {
             let Some(waits) = waits else {
                 // That the task waits is written down with the end of the claim, or neither is yet.
                 replica.register.postpone_expiry(id, now.mono_after_ms(DROP_DELAY_MS));
+                if wall_only {
+                    break;
+                }
                 continue;
             };
             let token = replica.register.lapse(id);

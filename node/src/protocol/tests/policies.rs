@@ -190,6 +190,22 @@ fn is_buried(node: &Node, id: TaskId) -> bool {
     node.partitions[&node.partition_of(&id)].store.tombs_after(None).any(|(buried, _)| *buried == id)
 }
 
+/// A worker that says too late that its task is invalid is not told that it was so while the task goes on.
+#[test]
+fn what_ran_out_and_waits_can_still_be_given_up() {
+    let mut cluster = Cluster::modern(3);
+    let backoff = Backoff { first_ms: 60_000, most_ms: 60_000, jitter_percent: 0 };
+    cluster.set(0, "mail", QueueSetting::Backoff(Some(backoff)));
+    let id = cluster.enqueue(0, b"x", 1);
+    let token = cluster.claim(1, 1_000).remove(0).token;
+    cluster.advance(5_000);
+    assert_eq!(cluster.get(0, id).state, State::Waiting);
+    let fail = Request::Fail { id, token, reason: "no".into(), retry_in_ms: 0, invalid: true, retry_open: false };
+    assert_eq!(cluster.ask(2, fail), Response::Done);
+    cluster.advance(1_000);
+    assert_eq!(cluster.get(0, id).state, State::Dead);
+}
+
 // T18: any task may come first; each comes once; and the order of before comes back.
 #[test]
 fn tasks_of_a_queue_are_claimed_at_random() {
