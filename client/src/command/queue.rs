@@ -3,7 +3,7 @@
 use super::runner::unexpected;
 use super::text::clean;
 use super::{Exit, Failure, Runner, Transport, parse};
-use crate::wire::membership::{ClusterChange, QueuePolicy, QueueSetting};
+use crate::wire::membership::{ClusterChange, FailedDependency, QueuePolicy, QueueSetting};
 use crate::wire::{QueueName, Request, Response};
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Attribute, Cell};
@@ -27,6 +27,9 @@ pub enum Key {
     Paused,
     /// A task that says nothing of that itself is dead after so many attempts, 1 to 1000000; `none`: there is no end
     Attempts,
+    /// What becomes of a task if one that it waits for was cancelled, has died or is not known any more: `fail`: it dies;
+    /// `skip`: it goes on; `wait`: it waits until it is cancelled
+    FailedDependency,
 }
 
 /// Sets something for a queue.
@@ -56,6 +59,7 @@ struct PolicyLine<'a> {
     queue: &'a str,
     paused: bool,
     attempts: Option<u32>,
+    failed_dependency: &'static str,
 }
 
 impl QueueVerb {
@@ -79,6 +83,10 @@ impl SetArguments {
             (Key::Attempts, _) => {
                 let attempts = value.parse().map_err(|_| wanted("a number, or `none`"))?;
                 Ok(QueueSetting::Attempts(Some(attempts)))
+            }
+            (Key::FailedDependency, _) => {
+                let named = FailedDependency::ALL.into_iter().find(|policy| policy.name() == value);
+                named.map(QueueSetting::FailedDependency).ok_or_else(|| wanted("`fail`, `skip` or `wait`"))
             }
         }
     }
@@ -121,12 +129,13 @@ impl ShowArguments {
             output.end_rows()?;
             return Ok(Exit::Done);
         }
-        let mut table = output.new_table(&["QUEUE", "PAUSED", "#ATTEMPTS"]);
+        let mut table = output.new_table(&["QUEUE", "PAUSED", "#ATTEMPTS", "FAILED DEPENDENCY"]);
         for (queue, policy) in &shown {
             table.add_row([
                 Cell::new(clean(queue.as_str())).add_attribute(Attribute::Bold),
                 Cell::new(if policy.paused { "yes" } else { "no" }),
                 Cell::new(attempts(policy)),
+                Cell::new(policy.failed_dependency.name()),
             ]);
         }
         output.table(&table)?;
@@ -135,7 +144,12 @@ impl ShowArguments {
 }
 
 fn line<'a>(queue: &'a QueueName, policy: &QueuePolicy) -> PolicyLine<'a> {
-    PolicyLine { queue: queue.as_str(), paused: policy.paused, attempts: policy.attempts_max }
+    PolicyLine {
+        queue: queue.as_str(),
+        paused: policy.paused,
+        attempts: policy.attempts_max,
+        failed_dependency: policy.failed_dependency.name(),
+    }
 }
 
 fn attempts(policy: &QueuePolicy) -> String {
@@ -144,5 +158,5 @@ fn attempts(policy: &QueuePolicy) -> String {
 
 fn text(policy: &QueuePolicy) -> String {
     let paused = if policy.paused { "paused" } else { "not paused" };
-    format!("{paused}, attempts {}", attempts(policy))
+    format!("{paused}, attempts {}, failed dependency {}", attempts(policy), policy.failed_dependency.name())
 }

@@ -99,6 +99,36 @@ pub struct QueuePolicy {
     /// Attempts of a task that says nothing of that itself, after which it is dead. Absent, there is no end.
     #[serde(default)]
     pub attempts_max: Option<u32>,
+    /// What becomes of a task if one that it waits for was cancelled, has died, or is forgotten.
+    #[serde(default)]
+    pub failed_dependency: FailedDependency,
+}
+
+/// What becomes of a task that waits for one that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailedDependency {
+    /// It dies.
+    #[default]
+    Fail,
+    /// It goes on as if that had completed.
+    Skip,
+    /// It waits until it is cancelled.
+    Wait,
+}
+
+impl FailedDependency {
+    /// All of them.
+    pub const ALL: [FailedDependency; 3] = [FailedDependency::Fail, FailedDependency::Skip, FailedDependency::Wait];
+
+    /// Its name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            FailedDependency::Fail => "fail",
+            FailedDependency::Skip => "skip",
+            FailedDependency::Wait => "wait",
+        }
+    }
 }
 
 /// One thing to be set for a queue.
@@ -109,6 +139,8 @@ pub enum QueueSetting {
     Paused(bool),
     /// See [`QueuePolicy::attempts_max`].
     Attempts(Option<u32>),
+    /// See [`QueuePolicy::failed_dependency`].
+    FailedDependency(FailedDependency),
 }
 
 impl QueuePolicy {
@@ -118,6 +150,7 @@ impl QueuePolicy {
         match setting {
             QueueSetting::Paused(paused) => QueuePolicy { paused, ..self },
             QueueSetting::Attempts(attempts_max) => QueuePolicy { attempts_max, ..self },
+            QueueSetting::FailedDependency(failed_dependency) => QueuePolicy { failed_dependency, ..self },
         }
     }
 }

@@ -20,13 +20,20 @@ pub enum Feature {
     Rescue,
     /// Replicas agree on their facts group by group.
     Groups,
+    /// Tasks wait for others.
+    Dependencies,
 }
 
 impl Feature {
     /// The version that it came with.
     pub fn since(self) -> u8 {
         match self {
-            Feature::Offers | Feature::Starts | Feature::Root | Feature::Rescue | Feature::Groups => 3,
+            Feature::Offers
+            | Feature::Starts
+            | Feature::Root
+            | Feature::Rescue
+            | Feature::Groups
+            | Feature::Dependencies => 3,
         }
     }
 }
@@ -38,6 +45,7 @@ impl PeerMessage {
             PeerMessage::Heartbeat(heartbeat) => heartbeat.offers.map(|_| Feature::Offers),
             PeerMessage::Rescue { .. } => Some(Feature::Rescue),
             PeerMessage::GroupsAsk { .. } | PeerMessage::GroupsAnswer { .. } => Some(Feature::Groups),
+            PeerMessage::Follow { .. } | PeerMessage::Ends { .. } => Some(Feature::Dependencies),
             _ if self.is_of_root() => Some(Feature::Root),
             _ => self.log().filter(|word| word.start != 0).map(|_| Feature::Starts),
         }

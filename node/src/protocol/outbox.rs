@@ -49,6 +49,11 @@ impl Outbox {
         self.versions.insert(node, version);
     }
 
+    /// Peers that have connected and speak an older version than this.
+    pub fn older_than(&self, version: u8) -> impl Iterator<Item = NodeId> + '_ {
+        self.versions.iter().filter(move |(_, spoken)| **spoken < version).map(|(node, _)| *node)
+    }
+
     /// The version spoken with a peer.
     pub fn version_of(&self, node: NodeId) -> u8 {
         self.versions.get(&node).copied().unwrap_or(Versions::SPOKEN.oldest)

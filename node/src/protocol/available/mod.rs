@@ -208,6 +208,7 @@ impl Node {
             self.arm_retire(partition);
             for id in ended {
                 self.wake_watchers(&id);
+                self.tell_followers(partition, &id);
             }
         }
         changed

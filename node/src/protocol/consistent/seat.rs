@@ -200,7 +200,7 @@ impl Node {
         self.count_bodies(partition);
         self.unpublish_heads(partition);
         for key in
-            [Key::Election, Key::Resend, Key::Expiry, Key::Delayed, Key::Drop, Key::Wake, Key::Retire, Key::Change]
+            [Key::Election, Key::Resend, Key::Expiry, Key::Delayed, Key::Drop, Key::Wake, Key::Retire, Key::Change, Key::Follow]
         {
             self.timers.cancel(key(partition));
         }
