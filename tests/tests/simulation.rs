@@ -147,6 +147,18 @@ fn seeds_of_additions_that_are_not_answered() {
     [20_016].into_iter().for_each(holds_while_changed);
 }
 
+/// A late answer gave a replica that had left its partition the table of long before.
+#[test]
+fn seeds_of_late_tables_of_partitions_that_were_left() {
+    [30_000_683].into_iter().for_each(holds_while_changed);
+}
+
+/// What a leader pulled and did not take it asked for again at once, for ever.
+#[test]
+fn seeds_of_pulls_without_end() {
+    [30_000_176].into_iter().for_each(holds_while_changed);
+}
+
 /// The root was left with two voters, as those that should have come in place of one that left were not heard, and a disk of
 /// the two lost a part of it.
 #[test]

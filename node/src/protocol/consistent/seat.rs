@@ -28,6 +28,7 @@ impl Node {
     pub(in crate::protocol) fn is_of_before(&self, message: &PeerMessage) -> bool {
         let (partition, epoch, table) = match message {
             PeerMessage::Snapshot { partition, viewstamp, table, .. } => (*partition, viewstamp.epoch, table),
+            PeerMessage::State { partition, viewstamp, table } => (*partition, viewstamp.epoch, table),
             PeerMessage::Install { partition, epoch, table: Some(table), .. } => (*partition, *epoch, table),
             _ => return false,
         };
