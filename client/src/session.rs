@@ -396,7 +396,8 @@ impl Session {
         let positions = call.outstanding();
         let (request, extra_ms) = call.attempt(self.now_us, &positions);
         if request.version() > self.links.get(endpoint).pulse.version {
-            let message = "the node runs an older program, which does not know what is asked for; upgrade it, or ask another";
+            let message =
+                "the node runs an older program, which does not know what is asked for; upgrade it, or ask another";
             let sent = !self.calls[&id].numbers.is_empty();
             return if sent { self.give_up(id, message) } else { self.finish(id, Err(Error::unavailable(message))) };
         }

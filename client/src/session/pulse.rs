@@ -83,7 +83,8 @@ impl Pulse {
     /// When the node is to be asked, or to be left.
     pub fn due_us(&self) -> Option<u64> {
         let ask_us = || self.since_us + (SILENCE_US << self.signs.min(DOUBLINGS_MAX));
-        (self.version >= Versions::PING && self.calls > 0).then(|| self.asked.map_or_else(ask_us, |asked| asked.until_us))
+        (self.version >= Versions::PING && self.calls > 0)
+            .then(|| self.asked.map_or_else(ask_us, |asked| asked.until_us))
     }
 
     fn patience_us(&self) -> u64 {

@@ -204,7 +204,8 @@ mod tests {
 
     fn task(number: u32, change: impl FnOnce(&mut Spec)) -> NewTask {
         let (queue, payload, headers) = (queue(), Vec::new(), Vec::new());
-        let mut spec = Spec { queue, payload, priority: 0, not_before_ms: 0, headers, attempts_max: 0, after: Vec::new() };
+        let mut spec =
+            Spec { queue, payload, priority: 0, not_before_ms: 0, headers, attempts_max: 0, after: Vec::new() };
         change(&mut spec);
         NewTask { id: TaskId::new(1, number, 0, 0), spec }
     }

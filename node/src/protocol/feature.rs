@@ -5,6 +5,7 @@
 
 use super::Node;
 use super::peer::PeerMessage;
+use super::task::Task;
 use norn_client::wire::{NodeId, PartitionId, Request, Response, Versions};
 
 /// Something that peers of some version do not know.
@@ -46,6 +47,7 @@ impl PeerMessage {
             PeerMessage::Rescue { .. } => Some(Feature::Rescue),
             PeerMessage::GroupsAsk { .. } | PeerMessage::GroupsAnswer { .. } => Some(Feature::Groups),
             PeerMessage::Follow { .. } | PeerMessage::Ends { .. } => Some(Feature::Dependencies),
+            _ if self.tells_of_dependencies() => Some(Feature::Dependencies),
             _ if self.is_of_root() => Some(Feature::Root),
             _ => self.log().filter(|word| word.start != 0).map(|_| Feature::Starts),
         }
@@ -80,6 +82,22 @@ impl PeerMessage {
             | PeerMessage::Outside { partition, .. }
             | PeerMessage::Arrange { partition, .. }
             | PeerMessage::Route { partition, .. } => *partition == PartitionId::ROOT,
+            _ => false,
+        }
+    }
+
+    /// Whether facts in it name tasks that others wait for: an older program would take those for ready.
+    pub fn tells_of_dependencies(&self) -> bool {
+        let names = |task: &Task| {
+            task.spec.as_ref().is_some_and(|spec| !spec.after.is_empty())
+                || task.facts.as_ref().is_some_and(|facts| !facts.settled.is_empty())
+        };
+        match self {
+            PeerMessage::Write { items, .. } | PeerMessage::Tasks { items, .. } | PeerMessage::Hint { items, .. } => {
+                items.iter().any(|(_, task)| names(task))
+            }
+            PeerMessage::Known { known, .. } => names(&known.task),
+            PeerMessage::ListAnswer { tasks, .. } => tasks.iter().any(|(_, known)| names(&known.task)),
             _ => false,
         }
     }

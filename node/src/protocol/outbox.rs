@@ -63,9 +63,14 @@ impl Outbox {
     pub fn send(&mut self, to: NodeId, message: PeerMessage) {
         if to == self.me {
             self.loopback.push_back(message);
-        } else if message.version() > self.version_of(to) {
+        } else if self.version_of(to) < Versions::SPOKEN.newest && message.version() > self.version_of(to) {
             if message.is_of_root() {
                 self.count("root_unspoken");
+                return;
+            }
+            // It is told once it is upgraded.
+            if message.feature() == Some(Feature::Dependencies) {
+                self.count("dependencies_unspoken");
                 return;
             }
             // The link has broken since the question came, and the next one may be to an older program.

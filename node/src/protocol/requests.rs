@@ -80,7 +80,9 @@ impl Node {
         let members = |node: &NodeId| self.is_member(*node);
         let Some(node) = self.outbox.older_than(request.version()).find(members) else { return Ok(()) };
         let name = self.name_of(node);
-        Err(Error::unavailable(format!("{name} runs an older program, which does not know what is asked for; upgrade it")))
+        Err(Error::unavailable(format!(
+            "{name} runs an older program, which does not know what is asked for; upgrade it"
+        )))
     }
 
     fn route(&mut self, client: ClientId, number: u64, principal: &Principal, request: Request) {

@@ -60,6 +60,8 @@ pub struct ProbeAsk {
     pub answered: BTreeMap<PartitionId, BTreeSet<NodeId>>,
     /// Peers that did not.
     pub waiting: BTreeSet<NodeId>,
+    /// Tasks that peers were asked for.
+    pub needed: BTreeSet<TaskId>,
     /// When to answer with what there is.
     pub deadline_us: u64,
 }

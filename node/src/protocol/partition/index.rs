@@ -92,13 +92,7 @@ pub struct Index {
 impl Index {
     /// A task goes from one class to another; `None` where it was or will be unknown. Where it is no orphan, `place` names
     /// what its spec says.
-    pub fn change(
-        &mut self,
-        id: TaskId,
-        place: Option<Place<'_>>,
-        before: Option<Class>,
-        after: Option<Class>,
-    ) {
+    pub fn change(&mut self, id: TaskId, place: Option<Place<'_>>, before: Option<Class>, after: Option<Class>) {
         if before == after {
             return;
         }
