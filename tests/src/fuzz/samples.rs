@@ -71,7 +71,7 @@ fn candidate() -> Candidate {
 fn roster() -> Roster {
     let Candidate { node, incarnation, name, address, zone, weight, .. } = candidate();
     let member = membership::Member { node, incarnation, name, address, zone, weight, state: MemberState::Leaving };
-    let policy = membership::QueuePolicy { paused: true, attempts_max: Some(3) };
+    let policy = membership::QueuePolicy { paused: true, attempts_max: Some(3), ..Default::default() };
     Roster { version: 9, members: BTreeMap::from([(3, member)]), policies: BTreeMap::from([(queue(), policy)]) }
 }
 

@@ -4,7 +4,8 @@
 //! ask again. The leader of a task that waits asks the leaders of those it waits for, once; these remember who asked, and
 //! tell of the end when it comes. What was told is a fact of the waiting task (`settled`), which merges as all facts do: no
 //! later leader depends on what was asked, nor on a task that was finished and forgotten meanwhile. Questions and answers may
-//! be lost, and leaders move: a slow sweep over what is still waited for asks again.
+//! be lost, and leaders move: a slow sweep over what is still waited for asks again, and asks others where no message reaches
+//! the leader.
 //!
 //! A task that nobody knows may still come, as a graph may be enqueued in any order. One that is unknown at a leader that has
 //! forgotten later ids never will: it was finished and forgotten, or it never was. Which of both nobody can say, so it counts
@@ -45,6 +46,8 @@ pub struct Dependencies {
     ends: BTreeMap<PartitionId, BTreeMap<TaskId, End>>,
     /// How far the sweep of a partition that is led here is.
     swept: BTreeMap<PartitionId, TaskId>,
+    /// When it goes on.
+    next_us: BTreeMap<PartitionId, u64>,
 }
 
 impl Dependencies {
@@ -71,6 +74,7 @@ impl Dependencies {
         self.followers_count -= followed.values().map(BTreeSet::len).sum::<usize>();
         self.ends.remove(&partition);
         self.swept.remove(&partition);
+        self.next_us.remove(&partition);
     }
 }
 
@@ -101,16 +105,24 @@ impl Node {
     }
 
     fn ask_for_ends(&mut self, partition: PartitionId, ids: impl Iterator<Item = TaskId>) {
-        let mut by_leader: BTreeMap<NodeId, Vec<TaskId>> = BTreeMap::new();
+        let mut by_node: BTreeMap<NodeId, Vec<TaskId>> = BTreeMap::new();
         for id in ids {
-            if let Some(leader) = self.leader_of(self.partition_of(&id)) {
-                by_leader.entry(leader).or_default().push(id);
+            for node in self.who_tells(self.partition_of(&id)) {
+                by_node.entry(node).or_default().push(id);
             }
         }
-        for (leader, ids) in by_leader {
+        for (node, ids) in by_node {
             for ids in ids.chunks(FOLLOWED_MAX) {
-                self.outbox.send(leader, PeerMessage::Follow { partition, ids: ids.to_vec() });
+                self.outbox.send(node, PeerMessage::Follow { partition, ids: ids.to_vec() });
             }
+        }
+    }
+
+    /// The leader of a partition; where no message reaches it, its replicas, which know of ends as well, only later.
+    fn who_tells(&self, partition: PartitionId) -> Vec<NodeId> {
+        match self.leader_of(partition).filter(|leader| self.is_reachable(*leader)) {
+            Some(leader) => vec![leader],
+            None => self.cohort_of(partition).nodes().into_iter().filter(|node| self.is_reachable(*node)).collect(),
         }
     }
 
@@ -123,6 +135,10 @@ impl Node {
             self.timers.set(Key::Follow(partition), self.now.mono_us);
             return;
         }
+        if self.now.mono_us < self.dependencies.next_us.get(&partition).copied().unwrap_or(0) {
+            self.timers.set(Key::Follow(partition), self.dependencies.next_us[&partition]);
+            return;
+        }
         let swept = self.dependencies.swept.remove(&partition);
         let index = self.partitions[&partition].store.index();
         let ids: Vec<TaskId> = index.waited_for(swept).take(FOLLOWED_MAX).collect();
@@ -131,8 +147,9 @@ impl Node {
         }
         let more = ids.last().copied().filter(|_| ids.len() == FOLLOWED_MAX);
         self.dependencies.swept.extend(more.map(|last| (partition, last)));
-        let wait_ms = if more.is_some() { PIECE_MS } else { self.config.sweep_interval_ms };
-        self.timers.set(Key::Follow(partition), self.after_ms(wait_ms));
+        let next_us = self.after_ms(if more.is_some() { PIECE_MS } else { self.config.sweep_interval_ms });
+        self.dependencies.next_us.insert(partition, next_us);
+        self.timers.set(Key::Follow(partition), next_us);
         if !mutant!(self.config, FollowsOnce) {
             self.ask_for_ends(partition, ids.into_iter());
         }

@@ -66,15 +66,15 @@ impl QueueIndex {
     }
 }
 
-/// What a spec says that the index goes by.
+/// What the index goes by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place<'a> {
     /// Queue.
     pub queue: &'a QueueName,
     /// Higher is claimed first.
     pub priority: i32,
-    /// Tasks that it waits for.
-    pub after: &'a [TaskId],
+    /// Tasks that it waits for still.
+    pub waits_for: &'a [TaskId],
 }
 
 /// The index of a partition.
@@ -82,7 +82,7 @@ pub struct Place<'a> {
 pub struct Index {
     queues: BTreeMap<QueueName, QueueIndex>,
     delayed: BTreeSet<(u64, TaskId)>,
-    /// For each task that others wait for, those that are blocked and name it.
+    /// For each task that others wait for, those.
     dependents: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// Ended tasks by queue and by when they ended; without a queue where only later facts are known.
     ended: BTreeMap<Option<QueueName>, BTreeSet<(u64, TaskId)>>,
@@ -105,7 +105,7 @@ impl Index {
     }
 
     fn remove(&mut self, id: TaskId, place: Option<Place<'_>>, class: Class) {
-        let (Some(Place { queue, priority, after }), Some(state)) = (place, class.state()) else {
+        let (Some(Place { queue, priority, waits_for }), Some(state)) = (place, class.state()) else {
             self.orphans -= 1;
             return;
         };
@@ -117,7 +117,7 @@ impl Index {
         if let Class::Delayed(until_ms) = class {
             assert!(self.delayed.remove(&(until_ms, id)), "a delayed task is in the index");
         }
-        for other in after.iter().filter(|_| class == Class::Blocked) {
+        for other in waits_for.iter().filter(|_| class == Class::Blocked) {
             let dependents = self.dependents.get_mut(other).expect("what a blocked task waits for is indexed");
             assert!(dependents.remove(&id), "a blocked task is in the index");
             if dependents.is_empty() {
@@ -131,7 +131,7 @@ impl Index {
 
     fn insert(&mut self, id: TaskId, place: Option<Place<'_>>, class: Class) {
         // Later facts, even an ending, may be known before the spec: such a task is in no queue yet.
-        let (Some(Place { queue, priority, after }), Some(state)) = (place, class.state()) else {
+        let (Some(Place { queue, priority, waits_for }), Some(state)) = (place, class.state()) else {
             self.orphans += 1;
             return;
         };
@@ -146,7 +146,7 @@ impl Index {
         if let Class::Delayed(until_ms) = class {
             self.delayed.insert((until_ms, id));
         }
-        for other in after.iter().filter(|_| class == Class::Blocked) {
+        for other in waits_for.iter().filter(|_| class == Class::Blocked) {
             self.dependents.entry(*other).or_default().insert(id);
         }
     }
@@ -189,7 +189,7 @@ impl Index {
         self.queues.iter()
     }
 
-    /// Blocked tasks after `after` that name this one, in order.
+    /// Blocked tasks after `after` that wait for this one, in order.
     pub fn dependents(&self, other: &TaskId, after: Option<TaskId>) -> impl Iterator<Item = TaskId> + '_ {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.dependents.get(other).into_iter().flat_map(move |ids| ids.range((from, Bound::Unbounded))).copied()

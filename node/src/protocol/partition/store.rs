@@ -51,28 +51,25 @@ pub struct Store {
     body_bytes: usize,
 }
 
-/// What the index knew of a spec that merging may replace.
+/// What the index goes by of a task with a spec.
 #[derive(PartialEq, Eq)]
 struct Indexed {
     queue: QueueName,
     priority: i32,
-    after: Box<[TaskId]>,
     hash: u64,
+    waits_for: Vec<TaskId>,
 }
 
 impl Indexed {
-    fn of(spec: &Outline) -> Indexed {
-        let Outline { queue, priority, after, hash, .. } = spec;
-        Indexed { queue: queue.clone(), priority: *priority, after: after.clone(), hash: *hash }
+    fn of(task: &Task<Outline>) -> Option<Indexed> {
+        let Outline { queue, priority, hash, .. } = task.spec.as_ref()?;
+        let waits_for = task.waits_for().collect();
+        Some(Indexed { queue: queue.clone(), priority: *priority, hash: *hash, waits_for })
     }
 
     fn place(&self) -> Place<'_> {
-        Place { queue: &self.queue, priority: self.priority, after: &self.after }
+        Place { queue: &self.queue, priority: self.priority, waits_for: &self.waits_for }
     }
-}
-
-fn place(spec: &Outline) -> Place<'_> {
-    Place { queue: &spec.queue, priority: spec.priority, after: &spec.after }
 }
 
 /// In which queue a task has ended, and when: not before it was enqueued, whatever a client says.
@@ -125,15 +122,16 @@ impl Store {
         let (before_digest, had_ended) = (entry.digest, entry.task.ended().is_some());
         let before_ms = ended(&id, &entry.task).map(|(_, at_ms)| at_ms);
         let (before_bytes, facts_before) = (entry.body_bytes(), entry.task.facts_digest(&id));
-        let spec_before = entry.task.spec.as_ref().map(Indexed::of);
+        let indexed_before = Indexed::of(&entry.task);
         let restored = entry.restore_body(&mut delta);
         entry.task.merge(delta);
-        let spec_after = entry.task.spec.as_mut().map(|spec| {
+        if let Some(spec) = &mut entry.task.spec {
             // One name for all tasks of a queue.
             spec.queue = index.shared_name(&spec.queue);
-            Indexed::of(spec)
-        });
-        let spec_changes = spec_after != spec_before;
+        }
+        let indexed_after = Indexed::of(&entry.task);
+        let hash = |indexed: &Option<Indexed>| indexed.as_ref().map(|indexed| indexed.hash);
+        let spec_changes = hash(&indexed_after) != hash(&indexed_before);
         let spec_part = match entry.task.spec.as_ref().and_then(|spec| spec.body.here()).filter(|_| spec_changes) {
             Some(spec) => spec_digest(&id, spec),
             None => before_digest.wrapping_sub(facts_before),
@@ -145,17 +143,17 @@ impl Store {
         }
         let class = classify(&entry.task, cell, lapsed, wall_ms);
         entry.class = class;
-        let body = spec_after.as_ref().map(|spec| spec.hash).filter(|_| spec_changes || restored);
-        if spec_changes || before_class != Some(class) {
-            index.change(id, spec_before.as_ref().map(Indexed::place), before_class, None);
-            index.change(id, spec_after.as_ref().map(Indexed::place), None, Some(class));
-            let specs = [&spec_before, &spec_after].into_iter().flatten();
-            touched.extend(specs.map(|spec| spec.queue.clone()));
-            if class == Class::Blocked {
-                blocked.extend(spec_after.iter().flat_map(|spec| spec.after.iter()));
+        let body = hash(&indexed_after).filter(|_| spec_changes || restored);
+        if indexed_after != indexed_before || before_class != Some(class) {
+            index.change(id, indexed_before.as_ref().map(Indexed::place), before_class, None);
+            index.change(id, indexed_after.as_ref().map(Indexed::place), None, Some(class));
+            let both = [&indexed_before, &indexed_after].into_iter().flatten();
+            touched.extend(both.map(|indexed| indexed.queue.clone()));
+            if class == Class::Blocked && before_class != Some(class) {
+                blocked.extend(indexed_after.iter().flat_map(|indexed| &indexed.waits_for));
             }
         }
-        let before = before_ms.map(|at_ms| (spec_before.as_ref().map(|spec| &spec.queue), at_ms));
+        let before = before_ms.map(|at_ms| (indexed_before.as_ref().map(|indexed| &indexed.queue), at_ms));
         index.change_ended(id, before, ended(&id, &entry.task));
         let (ended, digest) = (entry.task.ended().is_some() && !had_ended, entry.digest);
         if ended && let Some(spec) = &mut entry.task.spec {
@@ -185,11 +183,11 @@ impl Store {
     fn remove(&mut self, id: &TaskId) -> (Digest, bool) {
         let Some(entry) = self.tasks.remove(id) else { return (0, false) };
         self.body_bytes -= entry.body_bytes();
-        let place = entry.task.spec.as_ref().map(place);
-        self.index.change(*id, place, Some(entry.class), None);
+        let indexed = Indexed::of(&entry.task);
+        self.index.change(*id, indexed.as_ref().map(Indexed::place), Some(entry.class), None);
         let had_ended = ended(id, &entry.task);
         self.index.change_ended(*id, had_ended, None);
-        self.touched.extend(place.map(|place| place.queue.clone()));
+        self.touched.extend(indexed.map(|indexed| indexed.queue));
         (entry.digest, had_ended.is_some())
     }
 
@@ -222,7 +220,8 @@ impl Store {
         if before == class {
             return;
         }
-        self.index.change(*id, entry.task.spec.as_ref().map(place), Some(before), Some(class));
+        let indexed = Indexed::of(&entry.task);
+        self.index.change(*id, indexed.as_ref().map(Indexed::place), Some(before), Some(class));
         if class == Class::Blocked {
             self.blocked.extend(entry.task.waits_for());
         }
@@ -365,7 +364,7 @@ impl Store {
             if entry.class != class && !due_meanwhile && !not_due_any_more {
                 return Err(format!("task {id}: it is indexed as {:?} and should be {class:?}", entry.class));
             }
-            index.change(*id, entry.task.spec.as_ref().map(place), None, Some(entry.class));
+            index.change(*id, Indexed::of(&entry.task).as_ref().map(Indexed::place), None, Some(entry.class));
             index.change_ended(*id, None, ended(id, &entry.task));
         }
         for id in self.tombs.keys() {
