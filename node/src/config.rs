@@ -160,8 +160,6 @@ pub enum Mutant {
     CountsFromAnswer,
     /// The cohort that a leader tells of is asked for only once.
     RoutesAskedOnce,
-    /// A replica that came to a node does not know what its log had lost before.
-    LossesFoundAgain,
 }
 
 impl Default for Config {

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 37] = [
+pub const ALL: [(&str, Mutant); 36] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -41,7 +41,6 @@ pub const ALL: [(&str, Mutant); 37] = [
     ("same-identity", Mutant::SameIdentity),
     ("counts-from-answer", Mutant::CountsFromAnswer),
     ("routes-asked-once", Mutant::RoutesAskedOnce),
-    ("losses-found-again", Mutant::LossesFoundAgain),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
