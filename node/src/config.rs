@@ -164,8 +164,6 @@ pub enum Mutant {
     EndsEarly,
     /// What a task waits for is asked for only once.
     FollowsOnce,
-    /// A replica that came to a node does not know what its log had lost before.
-    LossesFoundAgain,
 }
 
 impl Default for Config {

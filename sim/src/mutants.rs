@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 39] = [
+pub const ALL: [(&str, Mutant); 38] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -43,7 +43,6 @@ pub const ALL: [(&str, Mutant); 39] = [
     ("routes-asked-once", Mutant::RoutesAskedOnce),
     ("ends-early", Mutant::EndsEarly),
     ("follows-once", Mutant::FollowsOnce),
-    ("losses-found-again", Mutant::LossesFoundAgain),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.

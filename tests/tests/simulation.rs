@@ -174,7 +174,7 @@ fn seeds_of_old_nodes_that_were_to_vote_in_the_root() {
 
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
-const CAUGHT_FROM: [(Mutant, u64); 39] = [
+const CAUGHT_FROM: [(Mutant, u64); 38] = [
     (Mutant::VoteNotDurable, 30),
     (Mutant::GrantBeforeQuorum, 2),
     (Mutant::MergeDropsUpdate, 2),
@@ -191,7 +191,7 @@ const CAUGHT_FROM: [(Mutant, u64); 39] = [
     (Mutant::HolesGrant, 456),
     (Mutant::WrongPlace, 2),
     (Mutant::ForgetsByMajority, 2),
-    (Mutant::ArchivesUnasked, 148),
+    (Mutant::ArchivesUnasked, 330),
     (Mutant::FloorIgnored, 3),
     (Mutant::HalfLevel, 6),
     (Mutant::HintNotDurable, 5),
@@ -213,7 +213,6 @@ const CAUGHT_FROM: [(Mutant, u64); 39] = [
     (Mutant::RoutesAskedOnce, 585),
     (Mutant::EndsEarly, 1),
     (Mutant::FollowsOnce, 1),
-    (Mutant::LossesFoundAgain, 32_001_498),
 ];
 /// Seeds tried for each at most: a change of what a run draws moves the seeds a little, and that alone is no failure.
 const SEEDS_EACH: u64 = 60;

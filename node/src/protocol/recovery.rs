@@ -8,7 +8,6 @@ use super::root::Root;
 use super::time::Now;
 use super::timers::Key;
 use super::{Node, ring};
-use crate::config::mutant;
 use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::task::{Place, Task};
@@ -244,10 +243,8 @@ impl Node {
     /// the log says of it, and must not take them for new ones once it has healed.
     pub(super) fn blank_replica(&self, partition: PartitionId) -> Partition {
         let mut blank = Partition::blank(partition, self.own_id(), self.founders(partition));
-        if !mutant!(self.config, LossesFoundAgain) || self.starting {
-            let both = Wound { facts: true, table: true };
-            self.lost_somewhere.iter().for_each(|loss| blank.healing.lose(*loss, both));
-        }
+        let both = Wound { facts: true, table: true };
+        self.lost_somewhere.iter().for_each(|loss| blank.healing.lose(*loss, both));
         match &self.genesis {
             Some(genesis) if partition == PartitionId::ROOT => blank.with_root(Root::found(genesis)),
             _ => blank,
