@@ -249,7 +249,7 @@ fn exit_codes_tell_scripts_what_happened() {
     );
 
     for arguments in [
-        ["enqueue", "q", "data", "--after", &nobody].as_slice(),
+        ["enqueue", "q", "data", "--key", "k"].as_slice(),
         &["enqueue", "q", "data", "--key", "k"],
         &["enqueue", "q", "data", "--group", "g", "--number", "1", "--total", "2", "--fail-fast"],
         &["enqueue", "q", "data", "--parent", &nobody],
