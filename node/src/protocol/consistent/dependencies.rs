@@ -51,14 +51,12 @@ pub struct Dependencies {
 }
 
 impl Dependencies {
-    /// Whether there was room to remember it.
-    fn follow(&mut self, partition: PartitionId, id: TaskId, asker: Asker) -> bool {
-        if self.followers_count >= FOLLOWERS_MAX {
-            return false;
+    /// Remembers who asked, if there is room; who is not remembered asks again.
+    fn follow(&mut self, partition: PartitionId, id: TaskId, asker: Asker) {
+        if self.followers_count < FOLLOWERS_MAX {
+            let new = self.followers.entry(partition).or_default().entry(id).or_default().insert(asker);
+            self.followers_count += usize::from(new);
         }
-        let new = self.followers.entry(partition).or_default().entry(id).or_default().insert(asker);
-        self.followers_count += usize::from(new);
-        true
     }
 
     fn take_followers(&mut self, partition: PartitionId, id: &TaskId) -> BTreeSet<Asker> {
@@ -88,7 +86,7 @@ impl Partition {
 }
 
 impl Node {
-    /// Tasks have come to wait, or the sweep begins: their leader asks.
+    /// Tasks have come to wait: their leader asks.
     pub(in crate::protocol) fn note_blocked(&mut self, partition: PartitionId) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let fresh = replica.store.take_blocked();
@@ -135,8 +133,9 @@ impl Node {
             self.timers.set(Key::Follow(partition), self.now.mono_us);
             return;
         }
-        if self.now.mono_us < self.dependencies.next_us.get(&partition).copied().unwrap_or(0) {
-            self.timers.set(Key::Follow(partition), self.dependencies.next_us[&partition]);
+        let next_us = self.dependencies.next_us.get(&partition).copied();
+        if let Some(next_us) = next_us.filter(|next_us| self.now.mono_us < *next_us) {
+            self.timers.set(Key::Follow(partition), next_us);
             return;
         }
         let swept = self.dependencies.swept.remove(&partition);

@@ -3,6 +3,7 @@
 use super::forgetting::LONG_MS;
 use super::policies::is_changed;
 use super::*;
+use crate::limits::DEPENDENTS_MAX;
 use norn_client::wire::State;
 use norn_client::wire::membership::{FailedDependency, QueueSetting};
 
@@ -153,7 +154,7 @@ fn what_can_never_be_known_any_more_counts_as_failed() {
 fn one_end_frees_more_tasks_than_are_looked_at_in_a_step() {
     let mut cluster = Cluster::modern(3);
     let first = cluster.enqueue(0, b"first", 0x11_1111);
-    let many: Vec<TaskId> = (0..600).map(|_| cluster.id(0xcc_cccc)).collect();
+    let many: Vec<TaskId> = (0..DEPENDENTS_MAX + 44).map(|_| cluster.id(0xcc_cccc)).collect();
     for id in &many {
         cluster.enqueue_after(0, *id, &[first]);
     }
