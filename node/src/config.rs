@@ -22,7 +22,7 @@ pub struct Config {
     pub repair_bytes_per_second: u64,
     /// Tasks that a node sends to repair other replicas; looking at sixteen counts as much.
     pub repair_items_per_second: u64,
-    /// Between looks of parked claims at all leaders.
+    /// Between looks of parked claims at all leaders, and between questions of leaders for what their tasks wait for.
     pub sweep_interval_ms: u64,
     /// Bound on the difference of wall clocks that claims rely on.
     pub clock_epsilon_ms: u64,
@@ -164,6 +164,10 @@ pub enum Mutant {
     LeaseUnbounded,
     /// A task whose lease ran out does not wait for the queue's back-off.
     LapsedAtOnce,
+    /// A task that others wait for is said to have ended when it has not.
+    EndsEarly,
+    /// What a task waits for is asked for only once.
+    FollowsOnce,
 }
 
 impl Default for Config {

@@ -39,6 +39,7 @@ fn records() -> Vec<Record> {
         not_before_ms: 0,
         headers: Vec::new(),
         attempts_max: 0,
+        after: Vec::new(),
     };
     let genesis = Genesis {
         cluster: ClusterId(0xc1),

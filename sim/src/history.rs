@@ -225,6 +225,11 @@ impl History {
         cohorts.any(|cohort| cohort.nodes().iter().any(|member| self.places[member] == node))
     }
 
+    /// Members of the cohort that is surely committed.
+    pub fn members(&self, partition: PartitionId) -> usize {
+        self.committed(partition).members().count()
+    }
+
     /// Whether those that are there are a quorum, whichever of the cohorts that may be committed is.
     pub fn has_quorum(&self, partition: PartitionId, there: impl Fn(usize) -> bool) -> bool {
         let there = |node: NodeId| there(self.places[&node]);

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 38] = [
+pub const ALL: [(&str, Mutant); 40] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -43,6 +43,8 @@ pub const ALL: [(&str, Mutant); 38] = [
     ("routes-asked-once", Mutant::RoutesAskedOnce),
     ("lease-unbounded", Mutant::LeaseUnbounded),
     ("lapsed-at-once", Mutant::LapsedAtOnce),
+    ("ends-early", Mutant::EndsEarly),
+    ("follows-once", Mutant::FollowsOnce),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.

@@ -154,6 +154,8 @@ options! {
     batch_percent: u64,
     /// Tasks that are delayed, in a hundred.
     delay_percent: u64,
+    /// Tasks that wait for others, in a hundred.
+    after_percent: u64,
     /// Writes with strict acknowledgement, in a hundred.
     strict_percent: u64,
     /// Heartbeat of the nodes.
@@ -406,6 +408,8 @@ impl Options {
             cancel_percent: random.between(0, 20),
             batch_percent: random.between(0, 40),
             delay_percent: random.between(0, 40),
+            // From a copy, so that it shifts no draw after it.
+            after_percent: draw_after_percent(&mut random.clone().child()),
             strict_percent: random.between(50, 100),
             heartbeat_ms,
             election_timeout_ms: heartbeat_ms * random.between(4, 10),
@@ -587,6 +591,10 @@ impl Options {
             ..Config::default()
         }
     }
+}
+
+fn draw_after_percent(random: &mut Random) -> u64 {
+    if random.chance(1, 3) { random.between(5, 60) } else { 0 }
 }
 
 #[cfg(test)]

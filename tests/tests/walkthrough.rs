@@ -249,7 +249,7 @@ fn exit_codes_tell_scripts_what_happened() {
     );
 
     for arguments in [
-        ["enqueue", "q", "data", "--after", &nobody].as_slice(),
+        ["enqueue", "q", "data", "--key", "k"].as_slice(),
         &["enqueue", "q", "data", "--key", "k"],
         &["enqueue", "q", "data", "--group", "g", "--number", "1", "--total", "2", "--fail-fast"],
         &["enqueue", "q", "data", "--parent", &nobody],
@@ -308,4 +308,34 @@ fn data_of_every_kind_comes_back_as_it_was() {
     cli.json(&["enqueue", "again", "same", "--id", &id]).done();
     assert_eq!(cli.json(&["count", "again"]).object()["count"], 1, "one id is one task");
     assert_eq!(cli.json(&["enqueue", "again", "other", "--id", &id]).refusal(1)["code"], "conflict");
+}
+
+/// S18: a task is not claimable before those that it waits for have ended, whatever order they come in.
+#[test]
+fn tasks_wait_for_others() {
+    let cluster = Cluster::start();
+    let mut repl = cluster.cli().repl();
+    let first = text(&repl.ask("enqueue steps bake")["id"]);
+    let second = text(&repl.ask("enqueue steps wrap")["id"]);
+    let last = text(&repl.ask(&format!("enqueue parcels send --after {first},{second}"))["id"]);
+    assert_eq!(repl.ask(&format!("get {last}"))["state"], "waiting");
+    assert_eq!(repl.rows("claim parcels"), Vec::<Value>::new());
+    for _ in 0..2 {
+        let claim = repl.rows("claim steps").pop().expect("both are ready");
+        repl.ask(&format!("complete {} {}", text(&claim["id"]), text(&claim["token"])));
+    }
+    let claim = repl.rows("claim parcels --wait 30s").pop().expect("it has waited for nothing else");
+    assert_eq!(text(&claim["id"]), last);
+    // What is cancelled fails those that wait for it, unless their queue says otherwise.
+    let fails = text(&repl.ask("enqueue steps peel")["id"]);
+    let policy = repl.ask("queue set letters failed-dependency skip");
+    assert_eq!(policy["failed_dependency"], "skip", "{policy}");
+    let [dies, goes_on] = ["parcels", "letters"]
+        .map(|queue| text(&repl.ask(&format!("enqueue {queue} x --after {fails} --must-exist"))["id"]));
+    repl.ask(&format!("cancel {fails}"));
+    let dead = repl.ask(&format!("wait {dies} --timeout 30s"));
+    assert_eq!(dead["state"], "dead");
+    assert!(text(&dead["reason"]).contains("was cancelled"), "{dead}");
+    let claim = repl.rows("claim letters --wait 30s").pop().expect("it goes on");
+    assert_eq!(text(&claim["id"]), goes_on);
 }

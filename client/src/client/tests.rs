@@ -42,6 +42,7 @@ fn view(id: TaskId) -> TaskView {
         reason: None,
         log_incomplete: false,
         conflict: false,
+        waits_for: Vec::new(),
     }
 }
 

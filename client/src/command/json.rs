@@ -190,6 +190,8 @@ pub struct TaskLine<'a> {
     headers: &'a [(String, String)],
     not_before_ms: u64,
     max_attempts: u32,
+    after: Vec<String>,
+    waits_for: Vec<String>,
 }
 
 /// Of get, wait and list; a list leaves the updates out.
@@ -212,6 +214,8 @@ pub fn task(task: &TaskView) -> TaskLine<'_> {
         headers: &task.spec.headers,
         not_before_ms: task.spec.not_before_ms,
         max_attempts: task.spec.attempts_max,
+        after: task.spec.after.iter().map(TaskId::to_string).collect(),
+        waits_for: task.waits_for.iter().map(TaskId::to_string).collect(),
     }
 }
 

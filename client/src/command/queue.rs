@@ -3,7 +3,7 @@
 use super::runner::unexpected;
 use super::text::clean;
 use super::{Exit, Failure, Runner, Transport, parse, text};
-use crate::wire::membership::{Backoff, ClusterChange, Order, QueuePolicy, QueueSetting};
+use crate::wire::membership::{Backoff, ClusterChange, FailedDependency, Order, QueuePolicy, QueueSetting};
 use crate::wire::{QueueName, Request, Response};
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Attribute, Cell};
@@ -41,6 +41,9 @@ pub enum Key {
     Retention,
     /// Which task a claim gets: `priority`, the highest and of those the oldest; `random`, any
     Order,
+    /// What becomes of a task if one that it waits for was cancelled, has died or is not known any more: `fail`: it dies;
+    /// `skip`: it goes on; `wait`: it waits until it is cancelled
+    FailedDependency,
 }
 
 /// Sets something for a queue.
@@ -74,7 +77,8 @@ struct PolicyLine<'a> {
     lease_max_ms: Option<u64>,
     backoff: Option<Backoff>,
     retention_ms: Option<u64>,
-    order: Order,
+    order: &'static str,
+    failed_dependency: &'static str,
 }
 
 impl QueueVerb {
@@ -103,13 +107,18 @@ impl SetArguments {
             (Key::Lease, _) => Ok(QueueSetting::Lease(duration_if_any(value)?)),
             (Key::LeaseMax, _) => Ok(QueueSetting::LeaseMax(duration_if_any(value)?)),
             (Key::Retention, _) => Ok(QueueSetting::Retention(duration_if_any(value)?)),
-            (Key::Order, "priority") => Ok(QueueSetting::Order(Order::Priority)),
-            (Key::Order, "random") => Ok(QueueSetting::Order(Order::Random)),
-            (Key::Order, _) => Err(wanted("`priority` or `random`")),
             (Key::Backoff, "none") => Ok(QueueSetting::Backoff(None)),
             (Key::Backoff, _) => {
                 let parsed = parsed_backoff(&self.value).ok_or_else(|| wanted(BACKOFF))?;
                 Ok(QueueSetting::Backoff(Some(parsed)))
+            }
+            (Key::Order, _) => {
+                let named = Order::ALL.into_iter().find(|order| order.name() == value);
+                named.map(QueueSetting::Order).ok_or_else(|| wanted("`priority` or `random`"))
+            }
+            (Key::FailedDependency, _) => {
+                let named = FailedDependency::ALL.into_iter().find(|policy| policy.name() == value);
+                named.map(QueueSetting::FailedDependency).ok_or_else(|| wanted("`fail`, `skip` or `wait`"))
             }
         }
     }
@@ -161,6 +170,7 @@ impl ShowArguments {
             "BACKOFF",
             "#RETENTION",
             "ORDER",
+            "FAILED DEPENDENCY",
         ]);
         for (queue, policy) in &shown {
             table.add_row([
@@ -171,7 +181,8 @@ impl ShowArguments {
                 Cell::new(duration(policy.lease_ms_max)),
                 Cell::new(backoff(policy.backoff)),
                 Cell::new(duration(policy.retention_ms)),
-                Cell::new(order(policy.order)),
+                Cell::new(policy.order.name()),
+                Cell::new(policy.failed_dependency.name()),
             ]);
         }
         output.table(&table)?;
@@ -188,7 +199,8 @@ fn line<'a>(queue: &'a QueueName, policy: &QueuePolicy) -> PolicyLine<'a> {
         lease_max_ms: policy.lease_ms_max,
         backoff: policy.backoff,
         retention_ms: policy.retention_ms,
-        order: policy.order,
+        order: policy.order.name(),
+        failed_dependency: policy.failed_dependency.name(),
     }
 }
 
@@ -200,18 +212,12 @@ fn all(policy: &QueuePolicy) -> String {
     let paused = if policy.paused { "paused" } else { "not paused" };
     let (lease, most) = (duration(policy.lease_ms), duration(policy.lease_ms_max));
     let (attempts, backoff) = (attempts(policy), backoff(policy.backoff));
-    let (retention, order) = (duration(policy.retention_ms), order(policy.order));
+    let (retention, order) = (duration(policy.retention_ms), policy.order.name());
+    let failed = policy.failed_dependency.name();
     format!(
         "{paused}, attempts {attempts}, lease {lease}, lease-max {most}, backoff {backoff}, retention {retention}, \
-         order {order}"
+         order {order}, failed-dependency {failed}"
     )
-}
-
-fn order(order: Order) -> &'static str {
-    match order {
-        Order::Priority => "priority",
-        Order::Random => "random",
-    }
 }
 
 /// What people write.

@@ -10,6 +10,8 @@ pub const UPDATES_MAX: u32 = 1_000;
 pub const HEADERS_MAX: usize = 64;
 /// Largest header, name and value together.
 pub const HEADER_BYTES_MAX: usize = 1 << 10;
+/// Most tasks that one task waits for.
+pub const AFTER_MAX: usize = 100;
 /// Most tasks in one batch.
 pub const BATCH_TASKS_MAX: usize = 1_000;
 /// Largest batch, all payloads together.

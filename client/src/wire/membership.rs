@@ -115,6 +115,9 @@ pub struct QueuePolicy {
     /// Which of its tasks a claim gets.
     #[serde(default)]
     pub order: Order,
+    /// What becomes of a task if one that it waits for was cancelled, has died, or is forgotten.
+    #[serde(default)]
+    pub failed_dependency: FailedDependency,
 }
 
 /// Which task of a queue is claimed next.
@@ -126,6 +129,19 @@ pub enum Order {
     Priority,
     /// Any, whatever its priority.
     Random,
+}
+
+impl Order {
+    /// All of them.
+    pub const ALL: [Order; 2] = [Order::Priority, Order::Random];
+
+    /// Its name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Order::Priority => "priority",
+            Order::Random => "random",
+        }
+    }
 }
 
 /// How long a task waits before it is tried again: twice as long after each attempt, up to a bound, and a little more or less.
@@ -156,6 +172,33 @@ impl Backoff {
     }
 }
 
+/// What becomes of a task that waits for one that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailedDependency {
+    /// It dies.
+    #[default]
+    Fail,
+    /// It goes on as if that had completed.
+    Skip,
+    /// It waits until it is cancelled.
+    Wait,
+}
+
+impl FailedDependency {
+    /// All of them.
+    pub const ALL: [FailedDependency; 3] = [FailedDependency::Fail, FailedDependency::Skip, FailedDependency::Wait];
+
+    /// Its name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            FailedDependency::Fail => "fail",
+            FailedDependency::Skip => "skip",
+            FailedDependency::Wait => "wait",
+        }
+    }
+}
+
 /// One thing to be set for a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -174,6 +217,8 @@ pub enum QueueSetting {
     Retention(Option<u64>),
     /// See [`QueuePolicy::order`].
     Order(Order),
+    /// See [`QueuePolicy::failed_dependency`].
+    FailedDependency(FailedDependency),
 }
 
 impl QueuePolicy {
@@ -188,6 +233,7 @@ impl QueuePolicy {
             QueueSetting::Backoff(backoff) => QueuePolicy { backoff, ..self },
             QueueSetting::Retention(retention_ms) => QueuePolicy { retention_ms, ..self },
             QueueSetting::Order(order) => QueuePolicy { order, ..self },
+            QueueSetting::FailedDependency(failed_dependency) => QueuePolicy { failed_dependency, ..self },
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::wire::ids::{ClaimId, NodeId, PartitionId, QueueName, TaskId, Token};
 use crate::wire::membership::{ClusterChange, Membership};
 use crate::wire::response::{Genesis, State};
+use crate::wire::version::Versions;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -39,6 +40,9 @@ pub struct Spec {
     /// After this many claims that failed or ran out, the task is dead; 0 means no limit.
     #[serde(default)]
     pub attempts_max: u32,
+    /// Not claimable before these have ended, in any order. What becomes of it if one of them fails is for its queue to say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<TaskId>,
 }
 
 /// A task to enqueue under an id that its session minted.
@@ -268,6 +272,16 @@ pub enum Request {
 }
 
 impl Request {
+    /// The oldest version of the protocol in which it means what it says. Older sides would leave a part of it out.
+    pub fn version(&self) -> u8 {
+        match self {
+            Request::Enqueue { tasks, .. } if tasks.iter().any(|task| !task.spec.after.is_empty()) => {
+                Versions::DEPENDENCIES
+            }
+            _ => Versions::SPOKEN.oldest,
+        }
+    }
+
     /// The verb, for logs and messages.
     pub fn verb(&self) -> &'static str {
         match self {

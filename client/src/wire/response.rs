@@ -156,6 +156,9 @@ pub struct TaskView {
     pub log_incomplete: bool,
     /// A client wrote two different values under one key.
     pub conflict: bool,
+    /// Of the tasks that it waits for, those that it still waits for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits_for: Vec<TaskId>,
 }
 
 /// A task in a list: everything but its log.

@@ -92,6 +92,8 @@ pub(crate) fn check_tasks<'a>(tasks: impl ExactSizeIterator<Item = (Option<TaskI
     for (id, spec) in tasks {
         let about = |error: Error| if let Some(id) = id { error.about(id) } else { error };
         names_bytes += check_spec(spec).map_err(about)?;
+        check(id.is_none_or(|id| !spec.after.contains(&id)), || "a task waits for itself; leave that out".into())
+            .map_err(about)?;
         payload_bytes += spec.payload.len();
         let new = id.is_none_or(|id| ids.insert(id));
         check(new, || "two tasks of a batch have the same id; give each its own".into()).map_err(about)?;
@@ -111,7 +113,13 @@ fn check_spec(spec: &Spec) -> Result<usize, Error> {
     check(headers <= HEADERS_MAX, || {
         format!("{headers} headers of a task; at most {HEADERS_MAX} are allowed, the payload has room for more")
     })?;
-    let mut names_bytes = spec.queue.as_str().len();
+    let after = spec.after.len();
+    check(after <= AFTER_MAX, || {
+        format!("a task that waits for {after} others; at most {AFTER_MAX} are allowed, have one wait for several")
+    })?;
+    let different = spec.after.iter().collect::<BTreeSet<_>>().len();
+    check(different == after, || "a task that waits for another one is to name it once".into())?;
+    let mut names_bytes = spec.queue.as_str().len() + after * size_of::<TaskId>();
     for (name, value) in &spec.headers {
         check(!name.is_empty(), || "a header without a name; give it one".into())?;
         let bytes = name.len() + value.len();
@@ -196,7 +204,8 @@ mod tests {
 
     fn task(number: u32, change: impl FnOnce(&mut Spec)) -> NewTask {
         let (queue, payload, headers) = (queue(), Vec::new(), Vec::new());
-        let mut spec = Spec { queue, payload, priority: 0, not_before_ms: 0, headers, attempts_max: 0 };
+        let mut spec =
+            Spec { queue, payload, priority: 0, not_before_ms: 0, headers, attempts_max: 0, after: Vec::new() };
         change(&mut spec);
         NewTask { id: TaskId::new(1, number, 0, 0), spec }
     }

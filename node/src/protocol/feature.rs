@@ -5,6 +5,7 @@
 
 use super::Node;
 use super::peer::PeerMessage;
+use super::task::Task;
 use norn_client::wire::{NodeId, PartitionId, Request, Response, Versions};
 
 /// Something that peers of some version do not know.
@@ -22,6 +23,8 @@ pub enum Feature {
     Groups,
     /// A claim leaves the lease to the queue, and a failed attempt the pause behind it.
     Policies,
+    /// Tasks wait for others.
+    Dependencies,
 }
 
 impl Feature {
@@ -33,7 +36,8 @@ impl Feature {
             | Feature::Root
             | Feature::Rescue
             | Feature::Groups
-            | Feature::Policies => 3,
+            | Feature::Policies
+            | Feature::Dependencies => 3,
         }
     }
 }
@@ -49,6 +53,8 @@ impl PeerMessage {
             PeerMessage::Forward { request, .. } if matches!(**request, Request::Fail { retry_open: true, .. }) => {
                 Some(Feature::Policies)
             }
+            PeerMessage::Follow { .. } | PeerMessage::Ends { .. } => Some(Feature::Dependencies),
+            _ if self.tells_of_dependencies() => Some(Feature::Dependencies),
             _ if self.is_of_root() => Some(Feature::Root),
             _ => self.log().filter(|word| word.start != 0).map(|_| Feature::Starts),
         }
@@ -83,6 +89,22 @@ impl PeerMessage {
             | PeerMessage::Outside { partition, .. }
             | PeerMessage::Arrange { partition, .. }
             | PeerMessage::Route { partition, .. } => *partition == PartitionId::ROOT,
+            _ => false,
+        }
+    }
+
+    /// Whether facts in it name tasks that others wait for: an older program would take those for ready.
+    pub fn tells_of_dependencies(&self) -> bool {
+        let names = |task: &Task| {
+            task.spec.as_ref().is_some_and(|spec| !spec.after.is_empty())
+                || task.facts.as_ref().is_some_and(|facts| !facts.settled.is_empty())
+        };
+        match self {
+            PeerMessage::Write { items, .. } | PeerMessage::Tasks { items, .. } | PeerMessage::Hint { items, .. } => {
+                items.iter().any(|(_, task)| names(task))
+            }
+            PeerMessage::Known { known, .. } => names(&known.task),
+            PeerMessage::ListAnswer { tasks, .. } => tasks.iter().any(|(_, known)| names(&known.task)),
             _ => false,
         }
     }

@@ -43,6 +43,7 @@ use clocks::Clocks;
 use consistent::broker::Broker;
 use consistent::claims::Calls;
 use consistent::cohort::Told;
+use consistent::dependencies::Dependencies;
 use consistent::grants::Grants;
 use consistent::heads::Heads;
 pub use effect::{Effect, Observation, Ticket};
@@ -96,6 +97,7 @@ pub struct Node {
     boot: u64,
     now: Now,
     random: Random,
+    dependencies: Dependencies,
     outbox: Outbox,
     timers: Timers,
     genesis: Option<Arc<Genesis>>,
@@ -146,6 +148,7 @@ impl Node {
             me: founding.node,
             boot: 0,
             now: Now::default(),
+            dependencies: Dependencies::default(),
             outbox: Outbox::new(founding.node),
             timers: Timers::default(),
             genesis: None,
@@ -391,6 +394,8 @@ impl Node {
             M::Return { items } => self.on_return(&items),
             M::Interest { queues } => self.on_interest(from, &queues),
             M::Available { queue, head } => self.on_available(from, &queue, head),
+            M::Follow { partition, ids } => self.on_follow(from, partition, &ids),
+            M::Ends { partition, ends } => self.on_ends(partition, &ends),
             M::Forward { ask, request } => self.on_forward(from, ask, *request),
             M::Forwarded { ask, response } => self.on_forwarded(from, ask, *response),
         }
@@ -419,6 +424,7 @@ impl Node {
                 Key::Park(call) => self.on_park_end(call),
                 Key::Rejoin => self.ask_to_rejoin(),
                 Key::Retire(partition) => self.retire(partition),
+                Key::Follow(partition) => self.sweep_dependencies(partition),
                 Key::Change(partition) => self.drive_change(partition),
                 Key::Repair => self.repair(),
                 Key::Hints => self.hand_over_hints(),

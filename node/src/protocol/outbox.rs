@@ -49,6 +49,11 @@ impl Outbox {
         self.versions.insert(node, version);
     }
 
+    /// Peers that have connected and speak an older version than this.
+    pub fn older_than(&self, version: u8) -> impl Iterator<Item = NodeId> + '_ {
+        self.versions.iter().filter(move |(_, spoken)| **spoken < version).map(|(node, _)| *node)
+    }
+
     /// The version spoken with a peer.
     pub fn version_of(&self, node: NodeId) -> u8 {
         self.versions.get(&node).copied().unwrap_or(Versions::SPOKEN.oldest)
@@ -58,9 +63,14 @@ impl Outbox {
     pub fn send(&mut self, to: NodeId, message: PeerMessage) {
         if to == self.me {
             self.loopback.push_back(message);
-        } else if message.version() > self.version_of(to) {
+        } else if self.version_of(to) < Versions::SPOKEN.newest && message.version() > self.version_of(to) {
             if message.is_of_root() {
                 self.count("root_unspoken");
+                return;
+            }
+            // It is told once it is upgraded.
+            if message.feature() == Some(Feature::Dependencies) {
+                self.count("dependencies_unspoken");
                 return;
             }
             // The link has broken since the question came, and the next one may be to an older program.

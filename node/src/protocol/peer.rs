@@ -10,7 +10,7 @@ use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
 use crate::protocol::membership::DiskWord;
 use crate::protocol::partition::Wound;
-use crate::protocol::task::{Digest, Task, Tomb};
+use crate::protocol::task::{Digest, Settled, Task, Tomb};
 use norn_client::wire::membership::Roster;
 use norn_client::wire::response::Standing;
 use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Request, Response, TaskId, Token};
@@ -555,6 +555,12 @@ pub enum PeerMessage {
     /// There is work in this queue.
     #[serde(rename = "av")]
     Available { queue: QueueName, head: Option<Head> },
+    /// Tasks of a partition that I lead wait for these: tell me how they ended, now or when they do.
+    #[serde(rename = "fl")]
+    Follow { partition: PartitionId, ids: Vec<TaskId> },
+    /// These have ended; tasks of a partition that the receiver leads wait for them.
+    #[serde(rename = "en")]
+    Ends { partition: PartitionId, ends: Vec<(TaskId, Settled)> },
     /// A client's request about claims of a partition that the receiver leads.
     #[serde(rename = "fw")]
     Forward { ask: u64, request: Box<Request> },

@@ -24,6 +24,7 @@ mod attempts;
 mod bodies;
 mod cluster;
 mod copy;
+mod dependencies;
 mod disk;
 mod forgetting;
 mod hints;
@@ -285,6 +286,7 @@ fn spec(payload: &[u8], priority: i32) -> Spec {
         not_before_ms: 0,
         headers: Vec::new(),
         attempts_max: 0,
+        after: Vec::new(),
     }
 }
 

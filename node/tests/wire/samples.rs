@@ -47,6 +47,7 @@ fn spec() -> Spec {
         not_before_ms: 17,
         headers,
         attempts_max: 4,
+        after: Vec::new(),
     }
 }
 
@@ -59,6 +60,7 @@ fn facts() -> Task {
         cancel: Some(Cancel { dead: true, reason: "no more".into(), at_ms: AT_MS }),
         claims: vec![(TOKEN, past)],
         conflict: true,
+        settled: Vec::new(),
     })
 }
 
@@ -463,6 +465,7 @@ fn view() -> TaskView {
         reason: Some("no more".into()),
         log_incomplete: true,
         conflict: false,
+        waits_for: Vec::new(),
     }
 }
 

@@ -299,6 +299,7 @@ mod tests {
             reason: None,
             log_incomplete: false,
             conflict: false,
+            waits_for: Vec::new(),
         }
     }
 

@@ -7,6 +7,7 @@ mod changes;
 mod completion;
 mod contents;
 mod convergence;
+mod dependencies;
 mod durability;
 mod exclusion;
 mod fenced;
@@ -41,6 +42,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<tokens::Tokens>::default(),
         Box::<exclusion::Exclusion>::default(),
         Box::<completion::Completion>::default(),
+        Box::<dependencies::Dependencies>::default(),
         Box::<nothing::Nothing>::default(),
         Box::<changes::Changes>::default(),
         Box::<policies::Policies>::default(),
@@ -78,7 +80,15 @@ pub mod check {
 
     pub fn spec() -> Spec {
         let queue = QueueName::new("q").unwrap();
-        Spec { queue, payload: vec![1], priority: 0, not_before_ms: 0, headers: Vec::new(), attempts_max: 0 }
+        Spec {
+            queue,
+            payload: vec![1],
+            priority: 0,
+            not_before_ms: 0,
+            headers: Vec::new(),
+            attempts_max: 0,
+            after: Vec::new(),
+        }
     }
 
     pub fn enqueue(number: u32) -> Request {

@@ -15,7 +15,7 @@ use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
 use norn_node::protocol::membership::DiskWord;
 use norn_node::protocol::peer::{Heartbeat, Level, LogWord, Outcome, RecentPart, Step};
-use norn_node::protocol::task::Task;
+use norn_node::protocol::task::{Settled, Task};
 use norn_node::protocol::{PeerMessage, Record};
 use norn_node::storage::Replay;
 use serde::Serialize;
@@ -38,7 +38,7 @@ fn queue() -> QueueName {
 fn spec() -> Spec {
     let headers = vec![("content-type".into(), "text/plain".into())];
     let payload = b"payload \xfe\xfd of a task".to_vec();
-    Spec { queue: queue(), payload, priority: -3, not_before_ms: 17, headers, attempts_max: 4 }
+    Spec { queue: queue(), payload, priority: -3, not_before_ms: 17, headers, attempts_max: 4, after: Vec::new() }
 }
 
 fn items() -> Arc<Vec<(TaskId, Task)>> {
@@ -79,6 +79,7 @@ fn roster() -> Roster {
         backoff: Some(membership::Backoff { first_ms: 1, most_ms: 9, jitter_percent: 20 }),
         retention_ms: Some(0),
         order: membership::Order::Random,
+        failed_dependency: membership::FailedDependency::Wait,
     };
     Roster { version: 9, members: BTreeMap::from([(3, member)]), policies: BTreeMap::from([(queue(), policy)]) }
 }
@@ -391,6 +392,8 @@ fn peer_messages() -> Vec<PeerMessage> {
             tasks: vec![(granted(), Some(VIEWSTAMP))],
             heads: vec![None],
         },
+        PeerMessage::Follow { partition: PARTITION, ids: vec![id(0), id(1)] },
+        PeerMessage::Ends { partition: PARTITION, ends: vec![(id(0), Settled::Done)] },
         PeerMessage::Forward { ask: 4, request: Box::new(Request::Release { id: id(0), token: TOKEN }) },
         PeerMessage::Forwarded { ask: 4, response: Box::new(Response::Done) },
     ]

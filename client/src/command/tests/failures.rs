@@ -69,7 +69,6 @@ async fn features_that_are_not_there_are_refused() {
     let complete = format!("complete {} 7.42 --then f.json", id(1));
     let lines = [
         "claim mail --session s",
-        "enqueue mail x --after y",
         "enqueue mail x --key k",
         "enqueue mail x --group g",
         "enqueue mail x --number 1",

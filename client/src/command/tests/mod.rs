@@ -153,6 +153,7 @@ pub(crate) fn spec(payload: &[u8]) -> Spec {
         not_before_ms: 0,
         headers: Vec::new(),
         attempts_max: 0,
+        after: Vec::new(),
     }
 }
 
@@ -167,6 +168,7 @@ pub(crate) fn bare_task(number: u32, state: State) -> TaskView {
         reason: None,
         log_incomplete: false,
         conflict: false,
+        waits_for: Vec::new(),
     }
 }
 
@@ -178,6 +180,7 @@ pub(crate) fn full_task() -> TaskView {
             not_before_ms: NOW_MS + 9_800,
             headers: vec![("trace".into(), "a\x1bb".into())],
             attempts_max: 3,
+            after: vec![id(2), id(3)],
             ..spec(b"hello")
         },
         claims: vec![ClaimView {
@@ -192,6 +195,7 @@ pub(crate) fn full_task() -> TaskView {
         reason: Some("because".into()),
         log_incomplete: true,
         conflict: true,
+        waits_for: vec![id(3)],
         ..bare_task(1, State::Claimed)
     }
 }

@@ -42,6 +42,8 @@ async fn enqueue_takes_data_and_flags() {
     assert_eq!((draft, acks), (Draft { id: Some(id(9)), spec, delay_ms: 90_000 }, Acks::All));
     let (draft, _) = enqueue("enqueue mail x --at 2023-11-14T22:13:20Z").await;
     assert_eq!((draft.spec.not_before_ms, draft.delay_ms), (1_700_000_000_000, 0));
+    let (draft, _) = enqueue(&format!("enqueue mail x --after {},{} --after {}", id(1), id(2), id(3))).await;
+    assert_eq!(draft.spec.after, [id(1), id(2), id(3)]);
 }
 
 #[tokio::test]

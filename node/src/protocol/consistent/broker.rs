@@ -571,6 +571,7 @@ impl Node {
             queues,
             answered: BTreeMap::new(),
             waiting,
+            needed: BTreeSet::new(),
             deadline_us: self.now.mono_after_ms(self.config.resend_ms * 4),
         }));
         self.send_pulls(own);
@@ -663,7 +664,12 @@ impl Node {
             let old = |(partition, ids): (&PartitionId, &Vec<TaskId>)| {
                 ids.iter().any(|id| self.partitions[partition].may_have_forgotten(id))
             };
-            let at_once = !unknown.iter().any(old);
+            // What was asked for before and has not been taken may never be: there would be no end to asking at once.
+            let no_end = unknown.iter().any(old);
+            let Some(Ask::Probe(state)) = self.asks.get_mut(ask) else { return };
+            let needed = state.needed.len();
+            state.needed.extend(unknown.values().flatten());
+            let at_once = state.needed.len() > needed && !no_end;
             for (partition, ids) in unknown {
                 self.outbox.send(from, PeerMessage::Need { partition, ids });
             }

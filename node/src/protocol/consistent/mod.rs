@@ -8,6 +8,7 @@ pub mod broker;
 pub mod change;
 pub mod claims;
 pub mod cohort;
+pub mod dependencies;
 pub mod election;
 pub mod forgetting;
 pub mod grants;

@@ -495,6 +495,7 @@ impl Node {
         self.outbox.observe(Observation::Established { partition: partition.0, epoch });
         self.forget(partition);
         self.settle_inherited(partition);
+        self.begin_following(partition);
         self.arm_retire(partition);
         self.arm_expiry(partition);
         if self.leads_a_change(partition) {

@@ -28,6 +28,7 @@ impl Node {
     pub(in crate::protocol) fn is_of_before(&self, message: &PeerMessage) -> bool {
         let (partition, epoch, table) = match message {
             PeerMessage::Snapshot { partition, viewstamp, table, .. } => (*partition, viewstamp.epoch, table),
+            PeerMessage::State { partition, viewstamp, table } => (*partition, viewstamp.epoch, table),
             PeerMessage::Install { partition, epoch, table: Some(table), .. } => (*partition, *epoch, table),
             _ => return false,
         };
@@ -199,9 +200,17 @@ impl Node {
         self.bodies.lost.retain(|(of, _)| *of != partition);
         self.count_bodies(partition);
         self.unpublish_heads(partition);
-        for key in
-            [Key::Election, Key::Resend, Key::Expiry, Key::Delayed, Key::Drop, Key::Wake, Key::Retire, Key::Change]
-        {
+        for key in [
+            Key::Election,
+            Key::Resend,
+            Key::Expiry,
+            Key::Delayed,
+            Key::Drop,
+            Key::Wake,
+            Key::Retire,
+            Key::Change,
+            Key::Follow,
+        ] {
             self.timers.cancel(key(partition));
         }
         self.unsent.remove(&partition);

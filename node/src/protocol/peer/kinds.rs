@@ -144,6 +144,8 @@ impl PeerMessage {
             PeerMessage::Interest { .. } => "interest",
             PeerMessage::Available { .. } => "available",
             PeerMessage::Roster { .. } => "roster",
+            PeerMessage::Follow { .. } => "follow",
+            PeerMessage::Ends { .. } => "ends",
             PeerMessage::Forward { .. } => "forward",
             PeerMessage::Forwarded { .. } => "forwarded",
         }

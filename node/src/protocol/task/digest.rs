@@ -43,6 +43,9 @@ impl Facts {
         if self.conflict {
             sum = sum.wrapping_add(fact(id, 6, &true));
         }
+        for settled in &self.settled {
+            sum = sum.wrapping_add(fact(id, 8, settled));
+        }
         sum
     }
 }

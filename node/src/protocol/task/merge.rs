@@ -56,6 +56,7 @@ impl Facts {
                 *known = value;
             }
         });
+        merge_sorted(&mut self.settled, other.settled, |known, how| *known = how.max(*known));
         self.conflict = conflict;
     }
 
@@ -68,6 +69,7 @@ impl Facts {
             })
             && self.cancel >= other.cancel
             && has_all(&self.claims, &other.claims, |known, value| value <= known)
+            && has_all(&self.settled, &other.settled, |known, how| how <= known)
     }
 }
 

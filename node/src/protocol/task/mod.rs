@@ -60,6 +60,38 @@ pub struct Facts {
     pub claims: Vec<(Token, PastClaim)>,
     /// Two different values were written under one key. Only ever turns true.
     pub conflict: bool,
+    /// Of the tasks that it waits for, those that it need not wait for any more, and how they ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settled: Vec<(TaskId, Settled)>,
+}
+
+/// How a task ended that others waited for. The greatest is shown where several were learned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Settled {
+    /// Unknown, and older than tasks that were forgotten: it will never be known any more.
+    #[serde(rename = "F")]
+    Forgotten,
+    /// Cancelled.
+    #[serde(rename = "C")]
+    Cancelled,
+    /// Given up or invalid.
+    #[serde(rename = "K")]
+    Dead,
+    /// Completed.
+    #[serde(rename = "D")]
+    Done,
+}
+
+impl Settled {
+    /// Of a state, if it is an end.
+    pub fn of(state: State) -> Option<Settled> {
+        match state {
+            State::Done => Some(Settled::Done),
+            State::Dead => Some(Settled::Dead),
+            State::Cancelled => Some(Settled::Cancelled),
+            State::Waiting | State::Ready | State::Claimed => None,
+        }
+    }
 }
 
 /// A completion under one claim.
@@ -141,6 +173,11 @@ impl Task {
         Task::from_facts(Facts { cancel: Some(cancel), ..Facts::default() })
     }
 
+    /// Only that it need not wait for another one any more.
+    pub fn from_settled(other: TaskId, how: Settled) -> Self {
+        Task::from_facts(Facts { settled: vec![(other, how)], ..Facts::default() })
+    }
+
     /// Only that it ended.
     pub fn from_tomb(tomb: Tomb) -> Self {
         Task { tomb: Some(Box::new(tomb)), ..Task::default() }
@@ -206,6 +243,14 @@ impl<S: Content> Task<S> {
         })
     }
 
+    /// Of the tasks that it waits for, those of which nothing is settled.
+    pub fn waits_for(&self) -> impl Iterator<Item = TaskId> + '_ {
+        let after = self.spec.as_ref().map_or(&[][..], Content::after);
+        let settled = self.facts.as_ref().map_or(&[][..], |facts| &facts.settled);
+        let open = move |id: &&TaskId| settled.binary_search_by(|(other, _)| other.cmp(*id)).is_err();
+        after.iter().filter(open).copied()
+    }
+
     /// Bytes of payload and facts, for budgets.
     pub fn size_bytes(&self) -> usize {
         let spec = self.spec.as_ref().map_or(0, Content::size_bytes);
@@ -213,7 +258,7 @@ impl<S: Content> Task<S> {
             let updates: usize = facts.updates.iter().map(|(_, data)| data.len() + 40).sum();
             let completions: usize =
                 facts.completions.iter().map(|(_, done)| done.result.as_ref().map_or(0, |data| data.len()) + 56).sum();
-            updates + completions + facts.claims.len() * 64 + 64
+            updates + completions + facts.claims.len() * 64 + facts.settled.len() * 24 + 64
         });
         spec + facts
     }

@@ -21,6 +21,7 @@ fn spec() -> impl Strategy<Value = Spec> {
         not_before_ms: 0,
         headers: Vec::new(),
         attempts_max: 0,
+        after: Vec::new(),
     })
 }
 

@@ -32,7 +32,7 @@ impl Cluster {
         id
     }
 
-    fn run_until_forgotten(&mut self, id: &TaskId) {
+    pub(super) fn run_until_forgotten(&mut self, id: &TaskId) {
         let over = |cluster: &Cluster| {
             let open = |index| !cluster.replica_of(index, id).register.table.forgetting.ids.is_empty();
             cluster.knowing(id) == 0 && !(0..cluster.nodes.len()).any(open)
@@ -50,7 +50,7 @@ impl Cluster {
         }
     }
 
-    fn refused(&mut self, index: usize, request: Request) -> ErrorCode {
+    pub(super) fn refused(&mut self, index: usize, request: Request) -> ErrorCode {
         match self.ask(index, request) {
             Response::Error(error) => error.code,
             Response::Acked(results) => results[0].as_ref().expect_err("it is refused").code,

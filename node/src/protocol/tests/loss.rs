@@ -1,6 +1,8 @@
 //! Replicas that start without a part of their log.
 
 use super::*;
+use crate::protocol::partition::Wound;
+use norn_client::wire::PartitionId;
 use norn_client::wire::response::{Guarantee, Health};
 
 impl Cluster {
@@ -204,4 +206,34 @@ fn an_epoch_far_ahead_is_not_believed() {
         );
         assert_eq!(cluster.nodes[0].partitions[&partition].register.seen, before);
     }
+}
+
+/// What the log of a node lost it may have lost of any partition: also of one whose replica comes later. That replica is healed
+/// of it, and the next start, which finds the loss again before the first word of the replica, takes it for healed.
+#[test]
+fn a_replica_that_comes_after_a_loss_and_is_healed_is_whole_in_the_next_start() {
+    const LOSS: u64 = 7;
+    let cluster = Cluster::new(3);
+    let partition = PartitionId(1);
+    let genesis = cluster.nodes[0].genesis.clone().expect("it is founded");
+    let log = || {
+        let mut node = Node::new(founding(0), 99);
+        node.recover(Record::Genesis(genesis.clone()), false, None).expect("its own");
+        node.partitions.remove(&partition);
+        node.lose_anywhere(LOSS);
+        node
+    };
+    let came = log().blank_replica(partition);
+    let both = Wound { facts: true, table: true };
+    assert_eq!(came.healing.wound, both);
+    let mut next = log();
+    for wound in [both, Wound::default()] {
+        let record = Record::Wound { partition, wound, losses: came.healing.losses };
+        next.recover(record, false, None).expect("it is its own");
+        assert_eq!(next.partitions[&partition].healing.wound, wound);
+    }
+    assert!(
+        !next.partitions.get_mut(&partition).expect("it is there").healing.end_replay(),
+        "there is nothing to tell"
+    );
 }

@@ -20,7 +20,7 @@ impl Cluster {
         cluster
     }
 
-    fn set(&mut self, index: usize, queue: &str, setting: QueueSetting) -> Response {
+    pub(super) fn set(&mut self, index: usize, queue: &str, setting: QueueSetting) -> Response {
         let queue = QueueName::new(queue).expect("a name");
         let change = Box::new(ClusterChange::Queue { queue, setting });
         let response = self.ask(index, Request::Change { change, dry_run: false });
@@ -29,7 +29,7 @@ impl Cluster {
     }
 }
 
-fn is_changed(response: &Response) -> bool {
+pub(super) fn is_changed(response: &Response) -> bool {
     matches!(response, Response::Changed(changed) if !changed.already)
 }
 

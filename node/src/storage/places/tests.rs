@@ -22,7 +22,15 @@ fn spec(number: usize) -> Arc<Spec> {
     let payload =
         SENTINEL.iter().cycle().take(LENGTHS[number]).map(|byte| byte.wrapping_add((number / 4) as u8)).collect();
     let queue = QueueName::new("q").unwrap();
-    Arc::new(Spec { queue, payload, priority: number as i32, not_before_ms: 0, headers: Vec::new(), attempts_max: 0 })
+    Arc::new(Spec {
+        queue,
+        payload,
+        priority: number as i32,
+        not_before_ms: 0,
+        headers: Vec::new(),
+        attempts_max: 0,
+        after: Vec::new(),
+    })
 }
 
 /// A log with two tasks in each record, and what to ask for to have each of them back.

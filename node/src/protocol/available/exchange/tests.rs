@@ -29,6 +29,7 @@ fn enqueued() -> Task {
         not_before_ms: 0,
         headers: Vec::new(),
         attempts_max: 0,
+        after: Vec::new(),
     }))
 }
 
