@@ -7,7 +7,9 @@ use crate::history::{Happening, Moment};
 use crate::process::OPERATOR;
 use crate::world::{Event, World};
 use norn_client::wire::error::ErrorCode;
-use norn_client::wire::membership::{Backoff, Candidate, ClusterChange, Membership, Order, QueueSetting};
+use norn_client::wire::membership::{
+    Backoff, Candidate, ClusterChange, FailedDependency, Membership, Order, QueueSetting,
+};
 use norn_client::wire::response::{Identity, Response};
 use norn_client::wire::{NodeId, PartitionId, QueueName, Request};
 
@@ -81,12 +83,13 @@ impl World {
             jitter_percent: [0, 20, 100][random.below(3) as usize],
         };
         let set = random.chance(3, 4);
-        let setting = match random.below(6) {
+        let setting = match random.below(7) {
             0 => QueueSetting::Lease(set.then(|| random.between(least_ms, most_ms))),
             1 => QueueSetting::LeaseMax(set.then(|| random.between(least_ms, most_ms))),
             2 => QueueSetting::Attempts(set.then(|| random.between(1, 6) as u32)),
             3 => QueueSetting::Retention(set.then(|| random.between(0, retain_ms.min(5_000)))),
             4 => QueueSetting::Order(if set { Order::Random } else { Order::Priority }),
+            5 => QueueSetting::FailedDependency(if set { FailedDependency::Skip } else { FailedDependency::Fail }),
             // With wall clocks that are hours off, a pause may be hours.
             _ => QueueSetting::Backoff(Some(backoff).filter(|_| set && !wild)),
         };

@@ -337,8 +337,7 @@ impl Options {
             options.exile_ttl_ms = [1_000, 10_000, 7 * 24 * 3_600_000][copy.below(3) as usize];
         }
         let mut copy = copy.clone().child();
-        // A root that is written to all the time can lose its quorum where disks lose what they had.
-        if copy.chance(1, 3) && !options.loses_records() {
+        if copy.chance(1, 3) {
             options.policy_mean_ms = copy.between(300, 4_000);
         }
         overrides.apply(&mut options);

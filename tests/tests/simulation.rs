@@ -182,7 +182,7 @@ fn seeds_of_old_nodes_that_were_to_vote_in_the_root() {
 
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
-const CAUGHT_FROM: [(Mutant, u64); 38] = [
+const CAUGHT_FROM: [(Mutant, u64); 40] = [
     (Mutant::VoteNotDurable, 20),
     (Mutant::GrantBeforeQuorum, 2),
     (Mutant::MergeDropsUpdate, 2),
@@ -219,6 +219,8 @@ const CAUGHT_FROM: [(Mutant, u64); 38] = [
     (Mutant::SameIdentity, 2),
     (Mutant::CountsFromAnswer, 2),
     (Mutant::RoutesAskedOnce, 585),
+    (Mutant::LeaseUnbounded, 1),
+    (Mutant::LapsedAtOnce, 1),
     (Mutant::EndsEarly, 1),
     (Mutant::FollowsOnce, 1),
 ];

@@ -100,6 +100,9 @@ pub struct QueuePolicy {
     /// Attempts of a task that says nothing of that itself, after which it is dead. Absent, there is no end.
     #[serde(default)]
     pub attempts_max: Option<u32>,
+    /// What becomes of a task if one that it waits for was cancelled, has died, or is forgotten.
+    #[serde(default)]
+    pub failed_dependency: FailedDependency,
     /// Length of the lease of a claim that leaves it open.
     #[serde(default)]
     pub lease_ms: Option<u64>,
@@ -115,9 +118,6 @@ pub struct QueuePolicy {
     /// Which of its tasks a claim gets.
     #[serde(default)]
     pub order: Order,
-    /// What becomes of a task if one that it waits for was cancelled, has died, or is forgotten.
-    #[serde(default)]
-    pub failed_dependency: FailedDependency,
 }
 
 /// Which task of a queue is claimed next.

@@ -37,8 +37,8 @@ pub struct Policies {
     leases: BTreeMap<(TaskId, Token), u64>,
     /// Claims of which a leader has written that they are over.
     ended: BTreeSet<(TaskId, Token)>,
-    /// Failures that name a pause, or none, themselves.
-    named: BTreeSet<(TaskId, Token)>,
+    /// Pauses that failures name themselves: also where that is open, for leaders of before.
+    named: BTreeMap<(TaskId, Token), BTreeSet<u64>>,
 }
 
 impl Policies {
@@ -83,14 +83,15 @@ impl Policies {
             }
             Op::Release { id, token, not_before_ms, at_ms, failed } => {
                 self.ended.insert((*id, *token));
-                // One that does not wait named no pause, or a node of before did not let its queue say so.
+                // One that does not wait named no pause.
                 let backoff = self.policy(history, node, id).backoff.filter(|_| *failed && *not_before_ms > 0);
                 let attempts = self.attempts.entry((epoch, *id)).or_default();
                 attempts.count = attempts.count.saturating_sub(u32::from(!failed));
                 attempts.not_before_ms = *not_before_ms;
-                let Some(backoff) = backoff.filter(|_| !self.named.contains(&(*id, *token))) else { return Ok(()) };
-                let (least_ms, most_ms) = (backoff.range_ms(1).0, backoff.range_ms(u32::MAX).1);
                 let pause_ms = not_before_ms.saturating_sub(*at_ms);
+                let named = self.named.get(&(*id, *token)).is_some_and(|named| named.contains(&pause_ms));
+                let Some(backoff) = backoff.filter(|_| !named) else { return Ok(()) };
+                let (least_ms, most_ms) = (backoff.range_ms(1).0, backoff.range_ms(u32::MAX).1);
                 match (least_ms..=most_ms).contains(&pause_ms) {
                     true => Ok(()),
                     false => Err(format!("task {id} waits for {pause_ms} ms after {token}, by {backoff:?}")),
@@ -140,8 +141,8 @@ impl Property for Policies {
                 self.known.remove(node);
                 self.hear(*node, *records);
             }
-            Happening::Sent { request: Request::Fail { id, token, retry_open: false, .. } } => {
-                self.named.insert((*id, *token));
+            Happening::Sent { request: Request::Fail { id, token, retry_in_ms, .. } } => {
+                self.named.entry((*id, *token)).or_default().insert(*retry_in_ms);
             }
             Happening::Observed { node, observation: Observation::Expired { id, token }, .. } => {
                 // Its step has given its records to the log before this is said.
@@ -233,6 +234,11 @@ mod tests {
         assert!(write(&mut bench, policy, 2, release(2_500)).is_ok() && bench.see(expires()).is_ok());
         assert!(write(&mut bench, policy, 3, grant(2, 2_499)).is_err());
         assert!(write(&mut bench, policy, 4, grant(3, 2_500)).is_ok());
+        let (id, token, reason) = (id(1), token(3, 1), String::new());
+        let request = Request::Fail { id, token, reason, retry_in_ms: 7, invalid: false, retry_open: true };
+        bench.see(Happening::Sent { request: &request }).unwrap();
+        assert!(write(&mut bench, policy, 5, release(2_007)).is_ok(), "the failure itself says so");
+        assert!(write(&mut bench, policy, 6, release(2_008)).is_err());
     }
 
     #[test]

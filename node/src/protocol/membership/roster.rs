@@ -55,7 +55,7 @@ impl Node {
         self.outbox.persist(Record::Roster(roster.clone()));
         let before: BTreeSet<NodeId> = self.peers.keys().copied().collect();
         let resumed = self.resumed(roster);
-        self.order_queues(roster);
+        self.end_shuffling(roster);
         self.take_roster(roster.clone());
         resumed.iter().for_each(|queue| self.tell_all_waiting(queue));
         self.outbox.effect(Effect::Joined { genesis, roster: roster.clone() });
@@ -67,8 +67,8 @@ impl Node {
         self.steer_soon();
     }
 
-    /// Queues that were claimed at random and are not any more are kept in one order.
-    fn order_queues(&mut self, roster: &Roster) {
+    /// Of queues that were claimed at random, and are not any more, no random order is kept.
+    fn end_shuffling(&mut self, roster: &Roster) {
         let random = |policy: &QueuePolicy| policy.order == Order::Random;
         let before = self.roster.clone();
         let ordered = before
@@ -76,7 +76,7 @@ impl Node {
             .iter()
             .filter(|(queue, policy)| random(policy) && !roster.policies.get(*queue).is_some_and(random));
         for (queue, _) in ordered {
-            self.partitions.values_mut().for_each(|replica| replica.store.order(queue));
+            self.partitions.values_mut().for_each(|replica| replica.store.end_shuffling(queue));
         }
     }
 

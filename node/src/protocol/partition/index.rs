@@ -124,7 +124,7 @@ impl Index {
     }
 
     /// A queue is not claimed at random any more.
-    pub fn order(&mut self, queue: &QueueName) {
+    pub fn end_shuffling(&mut self, queue: &QueueName) {
         self.shuffled.remove(queue);
     }
 

@@ -310,8 +310,8 @@ impl Store {
     }
 
     /// A queue is not claimed at random any more.
-    pub fn order(&mut self, queue: &QueueName) {
-        self.index.order(queue);
+    pub fn end_shuffling(&mut self, queue: &QueueName) {
+        self.index.end_shuffling(queue);
     }
 
     /// The index.
