@@ -144,8 +144,18 @@ fn holds_while_changed(seed: u64) {
 /// A worker was told that its task was invalid, though the claim had run out and the task went on after its back-off.
 #[test]
 fn seeds_of_late_words_that_a_task_is_invalid() {
+    holds_while_policies_change(21);
+}
+
+/// What a member lacks was noted although no roster named that any more, and the node refused its own snapshot.
+#[test]
+fn seeds_of_notes_for_nobody() {
+    holds_while_policies_change(853);
+}
+
+fn holds_while_policies_change(seed: u64) {
     let set = Overrides { policy_mean_ms: Some(500), ..seldom() };
-    let report = run(21, &set, Keep::Tail);
+    let report = run(seed, &set, Keep::Tail);
     assert_eq!(report.violation, None, "{}\n{}", report.headline(), report.lines.join("\n"));
 }
 

@@ -57,6 +57,7 @@ impl Node {
         let resumed = self.resumed(roster);
         self.end_shuffling(roster);
         self.take_roster(roster.clone());
+        self.drop_owed_to_strangers();
         resumed.iter().for_each(|queue| self.tell_all_waiting(queue));
         self.outbox.effect(Effect::Joined { genesis, roster: roster.clone() });
         self.outbox.observe(Observation::RosterChanged { version: roster.version, members: self.members().count() });
