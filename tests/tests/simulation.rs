@@ -229,8 +229,8 @@ const CAUGHT_FROM: [(Mutant, u64); 40] = [
     (Mutant::SameIdentity, 2),
     (Mutant::CountsFromAnswer, 2),
     (Mutant::RoutesAskedOnce, 585),
-    (Mutant::LeaseUnbounded, 1),
-    (Mutant::LapsedAtOnce, 1),
+    (Mutant::LeaseUnbounded, 2),
+    (Mutant::LapsedAtOnce, 2),
     (Mutant::EndsEarly, 1),
     (Mutant::FollowsOnce, 1),
 ];
