@@ -23,6 +23,8 @@ pub enum Feature {
     Groups,
     /// Tasks wait for others.
     Dependencies,
+    /// A replica that was cleared unheard is an exile again.
+    Recall,
 }
 
 impl Feature {
@@ -34,7 +36,8 @@ impl Feature {
             | Feature::Root
             | Feature::Rescue
             | Feature::Groups
-            | Feature::Dependencies => 3,
+            | Feature::Dependencies
+            | Feature::Recall => 3,
         }
     }
 }
@@ -45,6 +48,7 @@ impl PeerMessage {
         match self {
             PeerMessage::Heartbeat(heartbeat) => heartbeat.offers.map(|_| Feature::Offers),
             PeerMessage::Rescue { .. } => Some(Feature::Rescue),
+            PeerMessage::Stray { .. } => Some(Feature::Recall),
             PeerMessage::GroupsAsk { .. } | PeerMessage::GroupsAnswer { .. } => Some(Feature::Groups),
             PeerMessage::Follow { .. } | PeerMessage::Ends { .. } => Some(Feature::Dependencies),
             _ if self.tells_of_dependencies() => Some(Feature::Dependencies),
