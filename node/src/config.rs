@@ -154,6 +154,8 @@ pub enum Mutant {
     LeavesEarly,
     /// Facts are taken from whoever was let go of, or is nobody any more.
     ExileMerges,
+    /// A replica that was cleared unheard drops all that it has when it hears of that.
+    StraysDrop,
     /// A machine that comes back with an empty disk is the node that it was. The simulator's host does this.
     SameIdentity,
     /// A worker counts its lease from the answer. The simulator's host does this.

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 40] = [
+pub const ALL: [(&str, Mutant); 41] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -38,6 +38,7 @@ pub const ALL: [(&str, Mutant); 40] = [
     ("reinstall-unanswered", Mutant::ReinstallUnanswered),
     ("leaves-early", Mutant::LeavesEarly),
     ("exile-merges", Mutant::ExileMerges),
+    ("strays-drop", Mutant::StraysDrop),
     ("same-identity", Mutant::SameIdentity),
     ("counts-from-answer", Mutant::CountsFromAnswer),
     ("routes-asked-once", Mutant::RoutesAskedOnce),
@@ -78,6 +79,13 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             exile_ttl_ms: Some(1_000),
             retain_ms: Some(0),
             forget_after_ms: Some(4_000),
+            ..plain
+        },
+        Mutant::StraysDrop => Overrides {
+            arrange_mean_ms: Some(500),
+            revert_after_ms: Some(2_000),
+            exile_ttl_ms: Some(1_000),
+            strict_percent: Some(0),
             ..plain
         },
         Mutant::SettlesUnready

@@ -25,6 +25,8 @@ pub enum Feature {
     Policies,
     /// Tasks wait for others.
     Dependencies,
+    /// A replica that was cleared unheard is an exile again.
+    Recall,
 }
 
 impl Feature {
@@ -37,7 +39,8 @@ impl Feature {
             | Feature::Rescue
             | Feature::Groups
             | Feature::Policies
-            | Feature::Dependencies => 3,
+            | Feature::Dependencies
+            | Feature::Recall => 3,
         }
     }
 }
@@ -48,6 +51,7 @@ impl PeerMessage {
         match self {
             PeerMessage::Heartbeat(heartbeat) => heartbeat.offers.map(|_| Feature::Offers),
             PeerMessage::Rescue { .. } => Some(Feature::Rescue),
+            PeerMessage::Stray { .. } => Some(Feature::Recall),
             PeerMessage::GroupsAsk { .. } | PeerMessage::GroupsAnswer { .. } => Some(Feature::Groups),
             PeerMessage::GrantAsk { claim, .. } => claim.lease_open.then_some(Feature::Policies),
             PeerMessage::Forward { request, .. } if matches!(**request, Request::Fail { retry_open: true, .. }) => {

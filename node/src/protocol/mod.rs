@@ -287,8 +287,9 @@ impl Node {
             return;
         }
         self.seat_for(&message);
-        if message.asks_for_promise().is_some_and(|partition| !self.is_answered(partition)) {
+        if let Some(partition) = message.asks_for_promise().filter(|partition| !self.is_answered(*partition)) {
             self.outbox.count("unanswered_passed_over");
+            self.refuse_unheld(from, partition, &message);
             return;
         }
         match message {
@@ -331,6 +332,7 @@ impl Node {
             }
             M::Dismiss { partition, at } => self.on_dismiss(partition, at),
             M::Outside { partition, told } => self.on_outside(from, partition, &told),
+            M::Stray { partition, seat } => self.on_stray(from, partition, seat),
             M::Arrange { partition, nodes } => self.on_arrange(partition, &nodes),
             M::Roster { roster } => self.on_roster(&roster),
             M::RouteAsk { partitions } => self.on_route_ask(from, &partitions),

@@ -5,7 +5,7 @@
 
 mod kinds;
 
-use crate::protocol::consistent::cohort::Told;
+use crate::protocol::consistent::cohort::{Seat, Told};
 use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
 use crate::protocol::membership::DiskWord;
@@ -359,6 +359,9 @@ pub enum PeerMessage {
     /// From the leader of an epoch: you have no part in this cohort, which is committed.
     #[serde(rename = "ou")]
     Outside { partition: PartitionId, told: Box<Told> },
+    /// I was cleared unheard, and have something that I may be the only one to have.
+    #[serde(rename = "sy")]
+    Stray { partition: PartitionId, seat: Seat },
     /// These shall be the members of a partition that you lead.
     #[serde(rename = "ar")]
     Arrange { partition: PartitionId, nodes: Vec<NodeId> },

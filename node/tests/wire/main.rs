@@ -87,6 +87,7 @@ fn came_with(message: &PeerMessage) -> u8 {
         | M::Forwarded { .. } => 2,
         M::Roster { .. }
         | M::Rescue { .. }
+        | M::Stray { .. }
         | M::GroupsAsk { .. }
         | M::GroupsAnswer { .. }
         | M::Follow { .. }

@@ -85,8 +85,10 @@ impl Node {
         let mut recalled = 0;
         for partition in led {
             let Partition { register, store, .. } = &self.partitions[&partition];
-            // A claim of an ended task is nothing to hold, and must not take the place of another.
-            let open = register.held_by(claim.claim).into_iter().filter(|id| !store.ended(id)).take(max - recalled);
+            // A claim of an ended task is nothing to hold, nor is one of a task that has lost its spec: neither must take the
+            // place of another.
+            let open = |id: &TaskId| !store.ended(id) && !store.lacks_spec(id);
+            let open = register.held_by(claim.claim).into_iter().filter(open).take(max - recalled);
             let held: Vec<(TaskId, Token)> = open.map(|id| (id, register.table.cells[&id].token)).collect();
             if held.is_empty() {
                 continue;

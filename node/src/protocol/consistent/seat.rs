@@ -9,17 +9,18 @@
 //! they lack. Its leader clears it, and it drops all but its promise and its vote. Should it be admitted again it begins as
 //! one that lost everything else, which it did.
 //!
-//! Who was away meanwhile is told when it asks (`Outside`).
+//! Who was away meanwhile is told when it asks (`Outside`). If it was cleared unheard, as nobody waits for ever, it may still
+//! have what nobody else has: it says so (`Stray`) instead of dropping it, and is an exile once more (`Change::Recall`).
 
-use super::cohort::{Role, Told};
-use super::table::Table;
+use super::cohort::{Change, Role, Seat, Told};
+use super::table::{Op, Table};
 use super::{Epoch, Viewstamp};
 use crate::config::mutant;
 use crate::protocol::partition::Standing;
 use crate::protocol::peer::{LogWord, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::timers::Key;
-use crate::protocol::{Node, Observation};
+use crate::protocol::{Feature, Node, Observation};
 use norn_client::wire::{NodeId, PartitionId};
 use std::sync::Arc;
 
@@ -55,6 +56,17 @@ impl Node {
         self.partitions.insert(partition, replica);
         self.tell_wound(partition);
         self.begin_seat(partition);
+    }
+
+    /// A leader believes that this node has the table of a partition that is not held here: the log is another than it was
+    /// then, and nobody remembers. Said where it stands, the leader sends all of it, and a replica is made that has lost
+    /// everything.
+    pub(in crate::protocol) fn refuse_unheld(&mut self, leader: NodeId, partition: PartitionId, message: &PeerMessage) {
+        let builds_on_one = matches!(message, PeerMessage::Install { table: None, .. } | PeerMessage::Ops { .. });
+        if builds_on_one && self.has_partition(partition) && !self.partitions.contains_key(&partition) {
+            let (replica, viewstamp) = (self.own_id(), Viewstamp::default());
+            self.outbox.send(leader, PeerMessage::Nack { partition, replica, promised: 0, viewstamp });
+        }
     }
 
     /// What a replica needs that is made, or has lost everything, while the node runs.
@@ -111,7 +123,8 @@ impl Node {
         self.ask_for_dismissal(partition);
         let replica = &self.partitions[&partition];
         let (cohort, role) = (replica.cohort(), replica.role());
-        let goes_on = !cohort.is_stable() || role == Role::Exile || self.leads_a_change(partition);
+        let stray = role == Role::Outside && !replica.is_blank() && !cohort.is_founded();
+        let goes_on = !cohort.is_stable() || role == Role::Exile || stray || self.leads_a_change(partition);
         if goes_on {
             self.timers.set(Key::Change(partition), self.after_ms(self.config.resend_ms));
         }
@@ -181,7 +194,38 @@ impl Node {
         let Some(replica) = self.partitions.get(&partition) else { return };
         // In a later epoch it counts even if its version is earlier: whatever admitted this node was never committed.
         if told.rank() > (replica.register.viewstamp.epoch, replica.cohort().version) {
+            self.leave_or_stray(from, partition);
+        }
+    }
+
+    /// A replica is out for good: drops what it has, or asks the leader to be taken for an exile that has not handed it over.
+    fn leave_or_stray(&mut self, leader: NodeId, partition: PartitionId) {
+        let replica = &self.partitions[&partition];
+        let handed_over = replica.is_dismissed() && self.has_agreed(partition);
+        let dropped = mutant!(self.config, StraysDrop);
+        if dropped || handed_over || replica.store.count() == 0 || !self.speaks(leader, Feature::Recall) {
             self.leave(partition);
+            return;
+        }
+        let (own, cohort) = (replica.register.me, replica.cohort());
+        let seat = Seat { replica: own, since: cohort.since(self.me).unwrap_or(cohort.version) };
+        self.outbox.send(leader, PeerMessage::Stray { partition, seat });
+        // Whatever makes it ask again is the same as before it was told.
+        self.timers.set_if_none(Key::Change(partition), self.after_ms(self.config.resend_ms));
+    }
+
+    /// At the leader: a replica that was cleared has something. It is an exile again.
+    pub(in crate::protocol) fn on_stray(&mut self, from: NodeId, partition: PartitionId, seat: Seat) {
+        if seat.replica.node != from || !self.may_append(partition) || !self.is_cohort_committed(partition) {
+            return;
+        }
+        let register = &self.partitions[&partition].register;
+        let (cohort, at) = (&register.cohort, register.viewstamp);
+        let change = Change::Recall { seat, at_ms: self.now.wall_ms };
+        let fits = seat.since < at && cohort.changed(&change, Viewstamp { length: at.length + 1, ..at }).is_ok();
+        let understood = cohort.followers().into_iter().all(|node| self.speaks(node, Feature::Recall));
+        if fits && understood {
+            self.append(partition, Op::Cohort(change), None);
         }
     }
 
@@ -223,8 +267,12 @@ impl Node {
     /// A table that came for a replica names it nowhere: it was cleared while it was away.
     pub(in crate::protocol) fn leave_if_cleared(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
-        if replica.role() == Role::Outside && !replica.cohort().is_founded() {
-            self.leave(partition);
+        if replica.is_blank() || replica.role() != Role::Outside || replica.cohort().is_founded() {
+            return;
+        }
+        // Whoever says what the cohort is leads it, or has heard of somebody who does.
+        if let Some(leader) = self.leader_of(partition).filter(|leader| *leader != self.me) {
+            self.leave_or_stray(leader, partition);
         }
     }
 

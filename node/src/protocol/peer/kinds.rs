@@ -101,6 +101,7 @@ impl PeerMessage {
             PeerMessage::Ready { .. } => "ready",
             PeerMessage::Dismiss { .. } => "dismiss",
             PeerMessage::Outside { .. } => "outside",
+            PeerMessage::Stray { .. } => "stray",
             PeerMessage::Arrange { .. } => "arrange",
             PeerMessage::RouteAsk { .. } => "route_ask",
             PeerMessage::Route { .. } => "route",
