@@ -25,6 +25,8 @@ pub enum Feature {
     Dependencies,
     /// A replica that was cleared unheard is an exile again.
     Recall,
+    /// A node says that it holds nothing of a partition of which it is sent operations.
+    Unheld,
 }
 
 impl Feature {
@@ -37,7 +39,8 @@ impl Feature {
             | Feature::Rescue
             | Feature::Groups
             | Feature::Dependencies
-            | Feature::Recall => 3,
+            | Feature::Recall
+            | Feature::Unheld => 3,
         }
     }
 }
@@ -49,6 +52,7 @@ impl PeerMessage {
             PeerMessage::Heartbeat(heartbeat) => heartbeat.offers.map(|_| Feature::Offers),
             PeerMessage::Rescue { .. } => Some(Feature::Rescue),
             PeerMessage::Stray { .. } => Some(Feature::Recall),
+            PeerMessage::Unheld { .. } => Some(Feature::Unheld),
             PeerMessage::GroupsAsk { .. } | PeerMessage::GroupsAnswer { .. } => Some(Feature::Groups),
             PeerMessage::Follow { .. } | PeerMessage::Ends { .. } => Some(Feature::Dependencies),
             _ if self.tells_of_dependencies() => Some(Feature::Dependencies),
