@@ -190,6 +190,31 @@ fn seeds_of_old_nodes_that_were_to_vote_in_the_root() {
     [20_301].into_iter().for_each(holds_while_changed);
 }
 
+/// An exile that was away for longer than anybody waits dropped what it alone had when it heard that it is out.
+#[test]
+fn seeds_of_exiles_that_came_too_late() {
+    [32_010_350, 32_011_017].into_iter().for_each(holds);
+}
+
+/// A repeated claim found its own claim of a task whose spec was lost, and was answered with nothing.
+#[test]
+fn seeds_of_recalled_claims_of_lost_tasks() {
+    [32_010_458].into_iter().for_each(holds);
+}
+
+/// A node on an earlier image, of which nobody remembered anything, was sent the difference to a table that it does not hold.
+#[test]
+fn seeds_of_tables_that_are_not_held() {
+    [32_011_419].into_iter().for_each(holds);
+}
+
+/// How a task ended that was forgotten only its leader told, to which one way no message came.
+#[test]
+fn seeds_of_forgotten_ends_behind_a_cut_link() {
+    let overrides = Overrides { after_percent: Some(60), ..seldom() };
+    assert_eq!(run(5_153, &overrides, Keep::Tail).violation, None);
+}
+
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
 const CAUGHT_FROM: [(Mutant, u64); 40] = [
@@ -226,6 +251,7 @@ const CAUGHT_FROM: [(Mutant, u64); 40] = [
     (Mutant::ReinstallUnanswered, 2),
     (Mutant::LeavesEarly, 1),
     (Mutant::ExileMerges, 50),
+    (Mutant::StraysDrop, 60),
     (Mutant::SameIdentity, 2),
     (Mutant::CountsFromAnswer, 2),
     (Mutant::RoutesAskedOnce, 585),

@@ -27,6 +27,8 @@ pub enum Feature {
     Dependencies,
     /// A replica that was cleared unheard is an exile again.
     Recall,
+    /// A node says that it holds nothing of a partition of which it is sent operations.
+    Unheld,
 }
 
 impl Feature {
@@ -40,7 +42,8 @@ impl Feature {
             | Feature::Groups
             | Feature::Policies
             | Feature::Dependencies
-            | Feature::Recall => 3,
+            | Feature::Recall
+            | Feature::Unheld => 3,
         }
     }
 }
@@ -52,6 +55,7 @@ impl PeerMessage {
             PeerMessage::Heartbeat(heartbeat) => heartbeat.offers.map(|_| Feature::Offers),
             PeerMessage::Rescue { .. } => Some(Feature::Rescue),
             PeerMessage::Stray { .. } => Some(Feature::Recall),
+            PeerMessage::Unheld { .. } => Some(Feature::Unheld),
             PeerMessage::GroupsAsk { .. } | PeerMessage::GroupsAnswer { .. } => Some(Feature::Groups),
             PeerMessage::GrantAsk { claim, .. } => claim.lease_open.then_some(Feature::Policies),
             PeerMessage::Forward { request, .. } if matches!(**request, Request::Fail { retry_open: true, .. }) => {

@@ -332,6 +332,7 @@ impl Node {
             }
             M::Dismiss { partition, at } => self.on_dismiss(partition, at),
             M::Outside { partition, told } => self.on_outside(from, partition, &told),
+            M::Unheld { partition, replica } => self.on_unheld(from, partition, replica),
             M::Stray { partition, seat } => self.on_stray(from, partition, seat),
             M::Arrange { partition, nodes } => self.on_arrange(partition, &nodes),
             M::Roster { roster } => self.on_roster(&roster),

@@ -359,6 +359,9 @@ pub enum PeerMessage {
     /// From the leader of an epoch: you have no part in this cohort, which is committed.
     #[serde(rename = "ou")]
     Outside { partition: PartitionId, told: Box<Told> },
+    /// Nothing of this partition is here.
+    #[serde(rename = "uh")]
+    Unheld { partition: PartitionId, replica: ReplicaId },
     /// I was cleared unheard, and have something that I may be the only one to have.
     #[serde(rename = "sy")]
     Stray { partition: PartitionId, seat: Seat },

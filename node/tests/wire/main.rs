@@ -88,6 +88,7 @@ fn came_with(message: &PeerMessage) -> u8 {
         M::Roster { .. }
         | M::Rescue { .. }
         | M::Stray { .. }
+        | M::Unheld { .. }
         | M::GroupsAsk { .. }
         | M::GroupsAnswer { .. }
         | M::Follow { .. }

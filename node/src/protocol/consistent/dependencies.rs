@@ -165,7 +165,8 @@ impl Node {
             let leads = replica.register.established() && speaks;
             if let Some(how) = replica.end_of(id) {
                 ends.push((*id, how));
-            } else if leads && replica.may_have_forgotten(id) {
+            } else if speaks && replica.may_have_forgotten(id) {
+                // Replicas know that as well: perhaps no message gets from the asker to the leader.
                 ends.push((*id, Settled::Forgotten));
             } else if leads && early && replica.store.knows(id) {
                 ends.push((*id, Settled::Done));

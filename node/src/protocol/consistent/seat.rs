@@ -13,8 +13,9 @@
 //! have what nobody else has: it says so (`Stray`) instead of dropping it, and is an exile once more (`Change::Recall`).
 
 use super::cohort::{Change, Role, Seat, Told};
+use super::register::Progress;
 use super::table::{Op, Table};
-use super::{Epoch, Viewstamp};
+use super::{Epoch, ReplicaId, Viewstamp};
 use crate::config::mutant;
 use crate::protocol::partition::Standing;
 use crate::protocol::peer::{LogWord, PeerMessage};
@@ -46,8 +47,11 @@ impl Node {
         }
         let mut sorted = self.founders(partition);
         sorted.sort_unstable();
-        let named =
-            table.cohort.as_ref().is_some_and(|cohort| cohort.is_sound() && cohort.knows_replica(&self.own_id()));
+        let own = self.own_id();
+        let named = match &table.cohort {
+            Some(cohort) => cohort.is_sound() && cohort.knows_replica(&own),
+            None => sorted.contains(&own),
+        };
         if !named || table.founders != sorted || table.digest() != table.digest_recomputed() {
             self.outbox.observe(Observation::Refused { what: "a table of a partition that is not held here" });
             return;
@@ -59,13 +63,28 @@ impl Node {
     }
 
     /// A leader believes that this node has the table of a partition that is not held here: the log is another than it was
-    /// then, and nobody remembers. Said where it stands, the leader sends all of it, and a replica is made that has lost
-    /// everything.
+    /// then, and nobody remembers. The leader is to send all of it, so that a replica is made that has lost everything.
     pub(in crate::protocol) fn refuse_unheld(&mut self, leader: NodeId, partition: PartitionId, message: &PeerMessage) {
         let builds_on_one = matches!(message, PeerMessage::Install { table: None, .. } | PeerMessage::Ops { .. });
-        if builds_on_one && self.has_partition(partition) && !self.partitions.contains_key(&partition) {
-            let (replica, viewstamp) = (self.own_id(), Viewstamp::default());
-            self.outbox.send(leader, PeerMessage::Nack { partition, replica, promised: 0, viewstamp });
+        let held = self.partitions.contains_key(&partition) || !self.has_partition(partition);
+        if builds_on_one && !held && self.speaks(leader, Feature::Unheld) {
+            self.outbox.send(leader, PeerMessage::Unheld { partition, replica: self.own_id() });
+        }
+    }
+
+    /// At the leader: a follower holds nothing. Once it is sent the table at once, then as often as anything is repeated.
+    pub(in crate::protocol) fn on_unheld(&mut self, from: NodeId, partition: PartitionId, replica: ReplicaId) {
+        let Some(state) = self.partitions.get_mut(&partition).filter(|_| replica.node == from) else { return };
+        let known = state.register.cohort.knows_replica(&replica);
+        let Some(leading) = state.register.leading_mut() else { return };
+        if !known {
+            self.tell_outside(from, partition);
+            return;
+        }
+        let progress = leading.progress.get_mut(&from).expect("each follower has one");
+        if !progress.stranger {
+            *progress = Progress { stranger: true, ..Progress::default() };
+            self.catch_up(partition, from);
         }
     }
 

@@ -102,6 +102,7 @@ impl PeerMessage {
             PeerMessage::Dismiss { .. } => "dismiss",
             PeerMessage::Outside { .. } => "outside",
             PeerMessage::Stray { .. } => "stray",
+            PeerMessage::Unheld { .. } => "unheld",
             PeerMessage::Arrange { .. } => "arrange",
             PeerMessage::RouteAsk { .. } => "route_ask",
             PeerMessage::Route { .. } => "route",

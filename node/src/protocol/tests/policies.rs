@@ -11,13 +11,18 @@ impl Cluster {
     /// All nodes speak the newest version, and the root has a leader.
     pub(super) fn modern(size: usize) -> Cluster {
         let mut cluster = Cluster::new(size);
-        for (index, peer) in (0..size).flat_map(|index| (0..size).map(move |peer| (index, peer))) {
-            if index != peer {
-                cluster.connect(index, peer, Versions::SPOKEN.newest);
-            }
-        }
+        cluster.connect_all();
         cluster.advance(5_000);
         cluster
+    }
+
+    pub(super) fn connect_all(&mut self) {
+        let size = self.nodes.len();
+        for (index, peer) in (0..size).flat_map(|index| (0..size).map(move |peer| (index, peer))) {
+            if index != peer {
+                self.connect(index, peer, Versions::SPOKEN.newest);
+            }
+        }
     }
 
     pub(super) fn set(&mut self, index: usize, queue: &str, setting: QueueSetting) -> Response {
