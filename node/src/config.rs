@@ -50,7 +50,7 @@ pub struct Config {
     pub hint_ttl_ms: u64,
     /// A change of a partition's cohort that comes no nearer to its end for so long is given up.
     pub revert_after_ms: u64,
-    /// A removed replica that is away for so long is not waited for any more, whatever it alone has.
+    /// A removed replica that is away for so long is not waited for any more. What it alone has it hands over if it comes.
     pub exile_ttl_ms: u64,
     /// Finished tasks are archived before they are buried.
     pub archives: bool,
