@@ -196,6 +196,12 @@ fn seeds_of_exiles_that_came_too_late() {
     [32_010_350, 32_011_017].into_iter().for_each(holds);
 }
 
+/// An exile that came too late was not taken for one again as long as another exile was dead.
+#[test]
+fn seeds_of_exiles_beside_dead_ones() {
+    holds_while_policies_change(85);
+}
+
 /// A repeated claim found its own claim of a task whose spec was lost, and was answered with nothing.
 #[test]
 fn seeds_of_recalled_claims_of_lost_tasks() {

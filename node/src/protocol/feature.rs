@@ -56,6 +56,7 @@ impl PeerMessage {
             PeerMessage::Rescue { .. } => Some(Feature::Rescue),
             PeerMessage::Stray { .. } => Some(Feature::Recall),
             PeerMessage::Unheld { .. } => Some(Feature::Unheld),
+            PeerMessage::Ops { ops, .. } if ops.iter().any(|op| op.is_recall()) => Some(Feature::Recall),
             PeerMessage::GroupsAsk { .. } | PeerMessage::GroupsAnswer { .. } => Some(Feature::Groups),
             PeerMessage::GrantAsk { claim, .. } => claim.lease_open.then_some(Feature::Policies),
             PeerMessage::Forward { request, .. } if matches!(**request, Request::Fail { retry_open: true, .. }) => {
