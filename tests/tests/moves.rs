@@ -139,6 +139,7 @@ async fn alive(cli: &Cli, count: usize) {
     eventually_or(&format!("{count} nodes are alive"), PATIENCE, seen).await;
 }
 
+// S42, S46
 /// Two of five nodes are emptied, one after the other; the second time nothing comes back to the first. They stay after all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_nodes_are_drained_under_load() {
@@ -160,6 +161,7 @@ async fn two_nodes_are_drained_under_load() {
     trial.end().await;
 }
 
+// O1, S10, S48
 /// Three nodes, then five, then three of which one is new, and one of the old ones loses its disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_grows_and_shrinks_under_load() {
