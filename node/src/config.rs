@@ -162,6 +162,10 @@ pub enum Mutant {
     CountsFromAnswer,
     /// The cohort that a leader tells of is asked for only once.
     RoutesAskedOnce,
+    /// A renewal takes what was asked even if the queue allows less.
+    LeaseUnbounded,
+    /// A task whose lease ran out does not wait for the queue's back-off.
+    LapsedAtOnce,
     /// A task that others wait for is said to have ended when it has not.
     EndsEarly,
     /// What a task waits for is asked for only once.

@@ -50,8 +50,8 @@ pub struct Store {
 #[derive(Debug)]
 pub enum Happening<'a> {
     /// The founding record is settled. `fencing` says that nodes with a wrong clock must not lead, `archives` that tasks are
-    /// archived before they are buried.
-    Founded { fencing: bool, archives: bool },
+    /// archived before they are buried, `steady` that no wall clock jumps.
+    Founded { fencing: bool, archives: bool, steady: bool },
     /// A node's archive has these tasks.
     Archived { tasks: &'a [TaskView] },
     /// A node starts from these records. What was not synced may have come through the crash all the same.

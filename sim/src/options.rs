@@ -238,6 +238,8 @@ options! {
     spares: u64,
     /// Mean time between an operator's changes of the cluster; 0 is never.
     change_mean_ms: u64,
+    /// Mean time between an operator's changes of what is set for a queue; 0 is never.
+    policy_mean_ms: u64,
     /// Mean time between losses of a machine for good; 0 is never.
     loss_mean_ms: u64,
     /// Machines that can take the place of a lost one, one each, beside the nodes.
@@ -333,6 +335,10 @@ impl Options {
             options.reserves = copy.between(1, 2);
             options.return_percent = [0, 50, 100][copy.below(3) as usize];
             options.exile_ttl_ms = [1_000, 10_000, 7 * 24 * 3_600_000][copy.below(3) as usize];
+        }
+        let mut copy = copy.clone().child();
+        if copy.chance(1, 3) {
+            options.policy_mean_ms = copy.between(300, 4_000);
         }
         overrides.apply(&mut options);
         options.spares = options.spares.min(options.nodes - 1);
@@ -444,6 +450,7 @@ impl Options {
             old_percent: 0,
             spares: 0,
             change_mean_ms: 0,
+            policy_mean_ms: 0,
             loss_mean_ms: 0,
             reserves: 0,
             return_percent: 0,

@@ -250,6 +250,7 @@ impl World {
             wait_ms: if wait { random.between(1, 3_000) } else { 0 },
             max: if random.chance(1, 4) { random.between(2, 5) as u32 } else { 1 },
             worker: format!("worker-{client}"),
+            lease_open: self.options.policy_mean_ms > 0 && random.chance(1, 2),
         };
         self.submit(client, Call::Request(Request::Claim(claim)), Purpose::Plain);
     }

@@ -141,6 +141,24 @@ fn holds_while_changed(seed: u64) {
     assert_eq!(report.violation, None, "{}\n{}", report.headline(), report.lines.join("\n"));
 }
 
+/// A worker was told that its task was invalid, though the claim had run out and the task went on after its back-off.
+#[test]
+fn seeds_of_late_words_that_a_task_is_invalid() {
+    holds_while_policies_change(21);
+}
+
+/// What a member lacks was noted although no roster named that any more, and the node refused its own snapshot.
+#[test]
+fn seeds_of_notes_for_nobody() {
+    holds_while_policies_change(853);
+}
+
+fn holds_while_policies_change(seed: u64) {
+    let set = Overrides { policy_mean_ms: Some(500), ..seldom() };
+    let report = run(seed, &set, Keep::Tail);
+    assert_eq!(report.violation, None, "{}\n{}", report.headline(), report.lines.join("\n"));
+}
+
 /// A node that was to be added was told so by nobody, and waited for ever.
 #[test]
 fn seeds_of_additions_that_are_not_answered() {
@@ -178,6 +196,12 @@ fn seeds_of_exiles_that_came_too_late() {
     [32_010_350, 32_011_017].into_iter().for_each(holds);
 }
 
+/// An exile that came too late was not taken for one again as long as another exile was dead.
+#[test]
+fn seeds_of_exiles_beside_dead_ones() {
+    holds_while_policies_change(85);
+}
+
 /// A repeated claim found its own claim of a task whose spec was lost, and was answered with nothing.
 #[test]
 fn seeds_of_recalled_claims_of_lost_tasks() {
@@ -199,7 +223,7 @@ fn seeds_of_forgotten_ends_behind_a_cut_link() {
 
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
-const CAUGHT_FROM: [(Mutant, u64); 38] = [
+const CAUGHT_FROM: [(Mutant, u64); 41] = [
     (Mutant::VoteNotDurable, 20),
     (Mutant::GrantBeforeQuorum, 2),
     (Mutant::MergeDropsUpdate, 2),
@@ -237,6 +261,8 @@ const CAUGHT_FROM: [(Mutant, u64); 38] = [
     (Mutant::SameIdentity, 2),
     (Mutant::CountsFromAnswer, 2),
     (Mutant::RoutesAskedOnce, 585),
+    (Mutant::LeaseUnbounded, 2),
+    (Mutant::LapsedAtOnce, 2),
     (Mutant::EndsEarly, 1),
     (Mutant::FollowsOnce, 1),
 ];

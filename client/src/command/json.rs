@@ -125,6 +125,7 @@ pub struct GrantedLine<'a> {
     data: Data<'a>,
     priority: i32,
     attempt: u32,
+    lease_ms: u64,
     lease_expires_ms: u64,
     updates: Vec<UpdateLine<'a>>,
     #[serde(serialize_with = "map")]
@@ -140,6 +141,7 @@ pub fn granted(task: &Granted, sent_ms: u64) -> GrantedLine<'_> {
         data: encode(&task.payload),
         priority: task.priority,
         attempt: task.attempt,
+        lease_ms: task.lease_ms,
         lease_expires_ms: sent_ms.saturating_add(task.lease_ms),
         updates: task.updates.iter().map(update).collect(),
         headers: &task.headers,

@@ -82,7 +82,7 @@ pub struct Claim {
     pub repeated: bool,
     /// Queues to take from.
     pub queues: Vec<QueueName>,
-    /// Length of the lease.
+    /// Length of the lease; where it is open, of one whose queue says nothing of that.
     pub lease_ms: u64,
     /// How long to wait for work when there is none.
     #[serde(default)]
@@ -92,6 +92,9 @@ pub struct Claim {
     /// Who works, for people to read.
     #[serde(default)]
     pub worker: String,
+    /// The queue's own lease goes before `lease_ms`. What does not know this grants `lease_ms`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lease_open: bool,
 }
 
 /// What a client may ask of any node.
@@ -212,12 +215,15 @@ pub enum Request {
         /// For people.
         #[serde(default)]
         reason: String,
-        /// Not claimable for this long.
+        /// Not claimable for this long; where that is open, in a queue that says nothing of it.
         #[serde(default)]
         retry_in_ms: u64,
         /// Never again: the task becomes `dead`.
         #[serde(default)]
         invalid: bool,
+        /// The queue's back-off goes before `retry_in_ms`. What does not know this goes by `retry_in_ms`.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        retry_open: bool,
     },
     /// The members of the cluster as this node sees them.
     Nodes,

@@ -231,8 +231,8 @@ mod tests {
 
     fn claim(change: impl FnOnce(&mut Claim)) -> Request {
         let (queues, worker) = (vec![queue()], String::new());
-        let mut claim =
-            Claim { claim: ClaimId(1), repeated: false, queues, lease_ms: 1_000, wait_ms: 0, max: 1, worker };
+        let (claim, repeated, lease_open) = (ClaimId(1), false, false);
+        let mut claim = Claim { claim, repeated, queues, lease_ms: 1_000, wait_ms: 0, max: 1, worker, lease_open };
         change(&mut claim);
         Request::Claim(claim)
     }
@@ -243,7 +243,7 @@ mod tests {
 
     fn fail(reason: &str, retry_in_ms: u64) -> Request {
         let (id, token) = (TaskId::MIN, Token::default());
-        Request::Fail { id, token, reason: reason.to_owned(), retry_in_ms, invalid: false }
+        Request::Fail { id, token, reason: reason.to_owned(), retry_in_ms, invalid: false, retry_open: false }
     }
 
     fn list(limit: u32) -> Request {

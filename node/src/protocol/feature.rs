@@ -21,6 +21,8 @@ pub enum Feature {
     Rescue,
     /// Replicas agree on their facts group by group.
     Groups,
+    /// A claim leaves the lease to the queue, and a failed attempt the pause behind it.
+    Policies,
     /// Tasks wait for others.
     Dependencies,
     /// A replica that was cleared unheard is an exile again.
@@ -38,6 +40,7 @@ impl Feature {
             | Feature::Root
             | Feature::Rescue
             | Feature::Groups
+            | Feature::Policies
             | Feature::Dependencies
             | Feature::Recall
             | Feature::Unheld => 3,
@@ -53,7 +56,12 @@ impl PeerMessage {
             PeerMessage::Rescue { .. } => Some(Feature::Rescue),
             PeerMessage::Stray { .. } => Some(Feature::Recall),
             PeerMessage::Unheld { .. } => Some(Feature::Unheld),
+            PeerMessage::Ops { ops, .. } if ops.iter().any(|op| op.is_recall()) => Some(Feature::Recall),
             PeerMessage::GroupsAsk { .. } | PeerMessage::GroupsAnswer { .. } => Some(Feature::Groups),
+            PeerMessage::GrantAsk { claim, .. } => claim.lease_open.then_some(Feature::Policies),
+            PeerMessage::Forward { request, .. } if matches!(**request, Request::Fail { retry_open: true, .. }) => {
+                Some(Feature::Policies)
+            }
             PeerMessage::Follow { .. } | PeerMessage::Ends { .. } => Some(Feature::Dependencies),
             _ if self.tells_of_dependencies() => Some(Feature::Dependencies),
             _ if self.is_of_root() => Some(Feature::Root),

@@ -299,6 +299,7 @@ fn claim_of(claim: ClaimId, lease_ms: u64, max: u32) -> Claim {
         wait_ms: 0,
         max,
         worker: "worker".into(),
+        lease_open: false,
     }
 }
 
@@ -448,7 +449,14 @@ fn released_and_failed_tasks_come_back_and_invalid_ones_do_not() {
     assert_eq!(cluster.ask(1, Request::Release { id, token: first.token }), Response::Done);
     assert_eq!(cluster.ask(2, Request::Release { id, token: first.token }), Response::Done);
     let second = cluster.claim(0, 10_000).remove(0);
-    let fail = |token, retry_in_ms, invalid| Request::Fail { id, token, reason: "broken".into(), retry_in_ms, invalid };
+    let fail = |token, retry_in_ms, invalid| Request::Fail {
+        id,
+        token,
+        reason: "broken".into(),
+        retry_in_ms,
+        invalid,
+        retry_open: false,
+    };
     assert_eq!(cluster.ask(1, fail(second.token, 2_000, false)), Response::Done);
     assert_eq!(cluster.get(0, id).state, State::Waiting);
     assert_eq!(cluster.claim(0, 10_000), Vec::new());

@@ -16,6 +16,7 @@ mod leaders;
 mod lost;
 mod merging;
 mod nothing;
+mod policies;
 mod tokens;
 mod viewstamps;
 
@@ -44,6 +45,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<dependencies::Dependencies>::default(),
         Box::<nothing::Nothing>::default(),
         Box::<changes::Changes>::default(),
+        Box::<policies::Policies>::default(),
         Box::<forgotten::Forgotten>::default(),
         Box::<durability::Durability>::default(),
         Box::<lost::Lost>::default(),
@@ -126,6 +128,7 @@ pub mod check {
             wait_ms: 0,
             max: 1,
             worker: String::new(),
+            lease_open: false,
         })
     }
 

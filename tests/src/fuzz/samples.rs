@@ -71,7 +71,16 @@ fn candidate() -> Candidate {
 fn roster() -> Roster {
     let Candidate { node, incarnation, name, address, zone, weight, .. } = candidate();
     let member = membership::Member { node, incarnation, name, address, zone, weight, state: MemberState::Leaving };
-    let policy = membership::QueuePolicy { paused: true, attempts_max: Some(3), ..Default::default() };
+    let policy = membership::QueuePolicy {
+        paused: true,
+        attempts_max: Some(3),
+        lease_ms: Some(1_000),
+        lease_ms_max: Some(2_000),
+        backoff: Some(membership::Backoff { first_ms: 1, most_ms: 9, jitter_percent: 20 }),
+        retention_ms: Some(0),
+        order: membership::Order::Random,
+        failed_dependency: membership::FailedDependency::Wait,
+    };
     Roster { version: 9, members: BTreeMap::from([(3, member)]), policies: BTreeMap::from([(queue(), policy)]) }
 }
 
@@ -121,6 +130,7 @@ fn claim() -> Claim {
         wait_ms: 1_000,
         max: 10,
         worker: "worker".into(),
+        lease_open: true,
     }
 }
 
@@ -216,7 +226,14 @@ fn requests() -> Vec<Request> {
         Request::List { queue: Some(queue()), state: None, after: Some(id(1)), from: None, to: None, limit: 50 },
         Request::Claim(claim()),
         Request::Renew { items: vec![(id(0), TOKEN)], lease_ms: Some(1_000) },
-        Request::Fail { id: id(0), token: TOKEN, reason: "broken".into(), retry_in_ms: 5, invalid: false },
+        Request::Fail {
+            id: id(0),
+            token: TOKEN,
+            reason: "broken".into(),
+            retry_in_ms: 5,
+            invalid: false,
+            retry_open: false,
+        },
         Request::Status,
         Request::Arrange { partition: PartitionId(1), nodes: vec![NodeId(1), NodeId(2)] },
         Request::Initialize(Box::new(genesis())),

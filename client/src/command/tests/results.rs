@@ -35,7 +35,7 @@ async fn json_of_a_claim() {
     let answer = Response::Claimed { tasks: vec![granted(), Granted { id: id(2), ..granted() }], unavailable: 0 };
     let expected = named(concat!(
         "{\"id\":\"ID1\",\"token\":\"7.42\",\"queue\":\"mail\",\"data\":\"hello\",\"data_encoding\":\"utf8\",",
-        "\"priority\":5,\"attempt\":2,\"lease_expires_ms\":1700000040000,",
+        "\"priority\":5,\"attempt\":2,\"lease_ms\":30000,\"lease_expires_ms\":1700000040000,",
         "\"updates\":[{\"token\":\"6.1\",\"sequence\":0,\"data\":\"half\",\"data_encoding\":\"utf8\"}],",
         "\"headers\":{\"trace\":\"abc\"}}\n",
     ));

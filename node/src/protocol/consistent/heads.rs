@@ -72,6 +72,11 @@ impl Heads {
         queues.iter().filter_map(first).min()
     }
 
+    /// Partitions that have tasks of a queue.
+    pub fn partitions(&self, queue: &QueueName) -> impl Iterator<Item = PartitionId> {
+        self.queues.get(queue).into_iter().flat_map(|heads| heads.heads.iter().map(|(_, partition)| *partition))
+    }
+
     fn count(&self, queue: &QueueName) -> u64 {
         self.queues.get(queue).map_or(0, |heads| heads.ready)
     }

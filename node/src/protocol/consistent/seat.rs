@@ -242,7 +242,9 @@ impl Node {
         let (cohort, at) = (&register.cohort, register.viewstamp);
         let change = Change::Recall { seat, at_ms: self.now.wall_ms };
         let fits = seat.since < at && cohort.changed(&change, Viewstamp { length: at.length + 1, ..at }).is_ok();
-        let understood = cohort.followers().into_iter().all(|node| self.speaks(node, Feature::Recall));
+        // Who is away is sent a table when it comes.
+        let there = |node: &NodeId| *node == self.me || self.is_alive(*node);
+        let understood = cohort.followers().into_iter().filter(there).all(|node| self.speaks(node, Feature::Recall));
         if fits && understood {
             self.append(partition, Op::Cohort(change), None);
         }

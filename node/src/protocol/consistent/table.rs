@@ -154,6 +154,11 @@ pub enum Op {
 }
 
 impl Op {
+    /// Whether it takes a replica for an exile again, which not every version knows.
+    pub fn is_recall(&self) -> bool {
+        matches!(self, Op::Cohort(Change::Recall { .. }))
+    }
+
     /// Bytes of what it carries, for budgets: only what can be large is counted.
     pub fn size_bytes(&self) -> usize {
         const ITEM_BYTES: usize = 64;

@@ -4,6 +4,7 @@ use norn_client::wire::{QueueName, State, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Order of claiming: higher priority first, then the older id.
 pub type Rank = (Reverse<i32>, TaskId);
@@ -87,9 +88,51 @@ pub struct Index {
     /// Ended tasks by queue and by when they ended; without a queue where only later facts are known.
     ended: BTreeMap<Option<QueueName>, BTreeSet<(u64, TaskId)>>,
     orphans: usize,
+    /// Claimable tasks of queues that are claimed at random, by hashes of their ids: each queue from its first draw on.
+    shuffled: BTreeMap<QueueName, BTreeSet<(u64, TaskId)>>,
+}
+
+/// Where a task stands among the shuffled ones.
+fn shuffled(id: TaskId) -> (u64, TaskId) {
+    (xxh3_64(&id.to_bytes()), id)
 }
 
 impl Index {
+    /// A claimable task of a queue at random: the first behind a point, by the hashes of ids.
+    pub fn draw(&mut self, queue: &QueueName, point: u64) -> Option<TaskId> {
+        self.shuffle(queue);
+        let ready = self.shuffled.get(queue)?;
+        let behind = ready.range((point, TaskId::MIN)..).next().or_else(|| ready.first());
+        behind.map(|(_, id)| *id)
+    }
+
+    /// Keeps the claimable tasks of a queue in a random order, too. The first time that looks at each of them.
+    fn shuffle(&mut self, queue: &QueueName) {
+        let Some(index) = self.queues.get(queue) else { return };
+        if !index.ready.is_empty() && !self.shuffled.contains_key(queue) {
+            let ready = index.ready.iter().map(|(_, id)| shuffled(*id)).collect();
+            self.shuffled.insert(queue.clone(), ready);
+        }
+    }
+
+    fn unshuffle(&mut self, queue: &QueueName, id: TaskId) {
+        let Some(ready) = self.shuffled.get_mut(queue) else { return };
+        assert!(ready.remove(&shuffled(id)), "a ready task is among the shuffled ones");
+        if ready.is_empty() {
+            self.shuffled.remove(queue);
+        }
+    }
+
+    /// A queue is not claimed at random any more.
+    pub fn end_shuffling(&mut self, queue: &QueueName) {
+        self.shuffled.remove(queue);
+    }
+
+    /// Shuffles what another one does, to be compared with it.
+    pub fn shuffle_as(&mut self, other: &Index) {
+        other.shuffled.keys().for_each(|queue| self.shuffle(queue));
+    }
+
     /// A task goes from one class to another; `None` where it was or will be unknown. Where it is no orphan, `place` names
     /// what its spec says.
     pub fn change(&mut self, id: TaskId, place: Option<Place<'_>>, before: Option<Class>, after: Option<Class>) {
@@ -127,6 +170,9 @@ impl Index {
         if index.counts == [0; 6] {
             self.queues.remove(queue);
         }
+        if class == Class::Ready {
+            self.unshuffle(queue, id);
+        }
     }
 
     fn insert(&mut self, id: TaskId, place: Option<Place<'_>>, class: Class) {
@@ -142,6 +188,9 @@ impl Index {
         index.counts[state as usize] += 1;
         if class == Class::Ready {
             index.ready.insert((Reverse(priority), id));
+            if let Some(ready) = self.shuffled.get_mut(queue) {
+                ready.insert(shuffled(id));
+            }
         }
         if let Class::Delayed(until_ms) = class {
             self.delayed.insert((until_ms, id));

@@ -304,6 +304,16 @@ impl Store {
         self.tasks.range((from, Bound::Unbounded)).map(|(id, entry)| (id, &entry.task))
     }
 
+    /// A claimable task of a queue at random.
+    pub fn draw(&mut self, queue: &QueueName, point: u64) -> Option<TaskId> {
+        self.index.draw(queue, point)
+    }
+
+    /// A queue is not claimed at random any more.
+    pub fn end_shuffling(&mut self, queue: &QueueName) {
+        self.index.end_shuffling(queue);
+    }
+
     /// The index.
     pub fn index(&self) -> &Index {
         &self.index
@@ -376,6 +386,7 @@ impl Store {
         if body_bytes != self.body_bytes {
             return Err(format!("{body_bytes} bytes of bodies are in memory, and {} are counted", self.body_bytes));
         }
+        index.shuffle_as(&self.index);
         if index != self.index {
             return Err("the index is not that of its tasks".into());
         }
