@@ -1,8 +1,10 @@
 //! Skuld's walk-through, and every verb once, against a real cluster.
 
+use norn_client::wire::TaskId;
 use norn_tests::{Cli, Cluster, Repl, wait};
 use serde_json::Value;
 use std::fs;
+use std::time::SystemTime;
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_else(|| panic!("no text: {value}")).to_owned()
@@ -323,6 +325,8 @@ fn tasks_wait_for_others() {
     let last = text(&repl.ask(&format!("enqueue parcels send --after {first},{second}"))["id"]);
     assert_eq!(repl.ask(&format!("get {last}"))["state"], "waiting");
     assert_eq!(repl.rows("claim parcels"), Vec::<Value>::new());
+    let causes: Vec<String> = repl.rows(&format!("why {last}")).iter().map(|row| text(&row["cause"])).collect();
+    assert_eq!(causes, ["waits_for", "ready", "ready"]);
     for _ in 0..2 {
         let claim = repl.rows("claim steps").pop().expect("both are ready");
         repl.ask(&format!("complete {} {}", text(&claim["id"]), text(&claim["token"])));
@@ -341,4 +345,11 @@ fn tasks_wait_for_others() {
     assert!(text(&dead["reason"]).contains("was cancelled"), "{dead}");
     let claim = repl.rows("claim letters --wait 30s").pop().expect("it goes on");
     assert_eq!(text(&claim["id"]), goes_on);
+    // Each of two waits for the other, whose id it was given before it was there.
+    let now_ms = SystemTime::UNIX_EPOCH.elapsed().expect("it is later than 1970").as_millis() as u64;
+    let [one, other] = [1, 2].map(|number| TaskId::new(now_ms, number, 0, 0).to_string());
+    repl.ask(&format!("enqueue rings x --id {one} --after {other}"));
+    repl.ask(&format!("enqueue rings x --id {other} --after {one}"));
+    let rows = repl.rows(&format!("why {one}"));
+    assert!(rows.len() == 2 && rows.iter().all(|row| row["cause"] == "circle"), "{rows:?}");
 }
