@@ -53,7 +53,9 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
     let plain = Overrides { mutant: Some(mutant), ..Overrides::default() };
     let harmful = match mutant {
         Mutant::WordMissing => Overrides { image_percent: Some(90), crash_after_ack_percent: Some(15), ..plain },
-        Mutant::MemoryForgotten => Overrides { image_percent: Some(90), crash_mean_ms: Some(1_000), ..plain },
+        Mutant::MemoryForgotten => {
+            Overrides { image_percent: Some(90), crash_mean_ms: Some(1_000), policy_mean_ms: Some(0), ..plain }
+        }
         Mutant::ArchivesUnasked => {
             Overrides { archives: Some(true), retain_ms: Some(500), exchange_interval_ms: Some(30_000), ..plain }
         }

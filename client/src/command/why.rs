@@ -9,6 +9,7 @@ use super::{Runner, Transport, text};
 use crate::wire::{ErrorCode, QueueName, Request, Response, State, TaskId, TaskView};
 use clap::Args;
 use serde::Serialize;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Tasks that are looked at.
@@ -166,8 +167,8 @@ impl Walk {
                     way.reverse();
                     return Some(way);
                 }
-                if !from.contains_key(&other) {
-                    from.insert(other, here);
+                if let Entry::Vacant(place) = from.entry(other) {
+                    place.insert(here);
                     open.push_back(other);
                 }
             }
