@@ -7,8 +7,8 @@
 //!
 //! ```text
 //! norn dev                                                   # a cluster to try things with
-//! cargo run --release --example mapreduce -- work            # as often as you like, and kill any of them
-//! cargo run --release --example mapreduce -- submit *.txt    # prints `COUNT WORD`, the most frequent first
+//! cargo run --release -p norn-client --example mapreduce -- work            # as often as you like, and kill any of them
+//! cargo run --release -p norn-client --example mapreduce -- submit *.txt    # prints `COUNT WORD`, the most frequent first
 //! ```
 
 use anyhow::{Context as _, Result, bail, ensure};

@@ -19,8 +19,12 @@ const TEXT_BYTES: u64 = 5 << 20;
 
 /// Text that people have written and that is there wherever this is built: the sources of the libraries.
 fn texts() -> Vec<PathBuf> {
+    let rustc = Command::new("rustc").arg("-vV").output().expect("rustc runs");
+    let version = String::from_utf8(rustc.stdout).expect("it says text");
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).expect("it says for what it builds");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let arguments = ["metadata", "--format-version", "1", "--locked", "--offline"];
+    // What other systems need may not be here.
+    let arguments = ["metadata", "--format-version", "1", "--locked", "--offline", "--filter-platform", host];
     let told = Command::new(cargo).current_dir(binary::workspace()).args(arguments).output().expect("cargo runs");
     let metadata: Value = serde_json::from_slice(&told.stdout).expect("cargo tells JSON");
     let packages = metadata["packages"].as_array().expect("there are packages");

@@ -196,6 +196,19 @@ fn seeds_of_exiles_that_came_too_late() {
     [32_010_350, 32_011_017].into_iter().for_each(holds);
 }
 
+/// An exile that came too late, whose link to the leader was not up yet, took that for a program that knows no way back.
+#[test]
+fn seeds_of_exiles_that_came_too_late_and_were_not_connected() {
+    let arranged = Overrides {
+        strict_percent: Some(0),
+        arrange_mean_ms: Some(500),
+        revert_after_ms: Some(2_000),
+        exile_ttl_ms: Some(1_000),
+        ..seldom()
+    };
+    assert_eq!(run(89, &arranged, Keep::Tail).violation, None);
+}
+
 /// An exile that came too late was not taken for one again as long as another exile was dead.
 #[test]
 fn seeds_of_exiles_beside_dead_ones() {

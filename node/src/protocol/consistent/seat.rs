@@ -221,14 +221,16 @@ impl Node {
     fn leave_or_stray(&mut self, leader: NodeId, partition: PartitionId) {
         let replica = &self.partitions[&partition];
         let handed_over = replica.is_dismissed() && self.has_agreed(partition);
-        let dropped = mutant!(self.config, StraysDrop);
-        if dropped || handed_over || replica.store.count() == 0 || !self.speaks(leader, Feature::Recall) {
+        let dropped = mutant!(self.config, StraysDrop) || self.outbox.is_older(leader, Feature::Recall.since());
+        if dropped || handed_over || replica.store.count() == 0 {
             self.leave(partition);
             return;
         }
         let (own, cohort) = (replica.register.me, replica.cohort());
         let seat = Seat { replica: own, since: cohort.since(self.me).unwrap_or(cohort.version) };
-        self.outbox.send(leader, PeerMessage::Stray { partition, seat });
+        if self.speaks(leader, Feature::Recall) {
+            self.outbox.send(leader, PeerMessage::Stray { partition, seat });
+        }
         // Whatever makes it ask again is the same as before it was told.
         self.timers.set_if_none(Key::Change(partition), self.after_ms(self.config.resend_ms));
     }
