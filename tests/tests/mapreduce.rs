@@ -90,7 +90,7 @@ async fn words_are_counted_right_though_workers_and_a_node_are_killed() {
     fs::write(cluster.directory().join("client.toml"), config).expect("a file for the example");
     let texts = texts();
     let seed: u64 = rand::rng().random();
-    println!("draws from {seed}");
+    eprintln!("draws from {seed}");
     let mut random = StdRng::seed_from_u64(seed);
     let submitter = start(&cluster, &["submit"], &texts);
     let mut workers: Vec<Running> = (0..WORKERS).map(|_| start(&cluster, &["work"], &[])).collect();
