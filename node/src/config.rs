@@ -289,6 +289,7 @@ mod tests {
         assert_eq!(wrong.validate().unwrap_err().name, "election_timeout_ms");
     }
 
+    // S47
     #[test]
     fn a_stretched_length_covers_the_drift() {
         assert!(Config::default().stretched_us(30_000) > 30_030_000);

@@ -16,9 +16,9 @@ fn token_parts(token: &str) -> (u64, u64) {
     (epoch.parse().expect("a number"), number.parse().expect("a number"))
 }
 
-/// S51: a cluster of three nodes on one host, made by the command line. S52: a REPL over several hosts. S53: the
-/// walk-through of Skuld's README, with a shorter lease. S54: a claim shows start, end and completion, and all of
-/// them can be read.
+// S22, S31, S51, S52, S53, S54
+/// A cluster of three nodes on one host, made by the command line, and a REPL over several hosts: the walk-through of
+/// Skuld's README, with a shorter lease. A claim shows start, end and completion, and all of them can be read.
 #[test]
 fn skulds_walk_through() {
     let cluster = Cluster::start();
@@ -65,6 +65,7 @@ fn skulds_walk_through() {
     assert_eq!(repl.finish(), Some(0));
 }
 
+// T19, O6, S8, S14, S52
 /// Every verb once in the REPL, each answered by exactly one line.
 #[test]
 fn every_verb_in_the_repl() {
@@ -279,6 +280,7 @@ fn exit_codes_tell_scripts_what_happened() {
     assert!(matches!(unavailable.refusal(3)["code"].as_str(), Some("unknown" | "unavailable")), "{unavailable:?}");
 }
 
+// T16, O30, S16, S32
 /// Data is bytes: from an argument, a file or a pipe, and back as text or as base64.
 #[test]
 fn data_of_every_kind_comes_back_as_it_was() {
@@ -312,7 +314,8 @@ fn data_of_every_kind_comes_back_as_it_was() {
     assert_eq!(cli.json(&["enqueue", "again", "other", "--id", &id]).refusal(1)["code"], "conflict");
 }
 
-/// S18: a task is not claimable before those that it waits for have ended, whatever order they come in.
+// S18
+/// A task is not claimable before those that it waits for have ended, whatever order they come in.
 #[test]
 fn tasks_wait_for_others() {
     let cluster = Cluster::start();

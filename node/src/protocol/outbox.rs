@@ -196,6 +196,7 @@ mod tests {
         effects.iter().filter(|effect| matches!(effect, Effect::Send { .. })).count()
     }
 
+    // T25, E21
     #[test]
     fn what_rests_on_the_disk_waits_for_it() {
         let mut outbox = Outbox::new(NodeId(1));

@@ -16,6 +16,7 @@ pub struct Completion {
     invalid: BTreeMap<TaskId, Moment>,
 }
 
+// O16, S7, S22
 impl Property for Completion {
     fn name(&self) -> &'static str {
         "completion"

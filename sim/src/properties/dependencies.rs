@@ -46,6 +46,7 @@ impl Dependencies {
     }
 }
 
+// S18
 impl Property for Dependencies {
     fn name(&self) -> &'static str {
         "dependencies"

@@ -258,6 +258,7 @@ impl Durability {
     }
 }
 
+// T25, S31, S35, S38, E6
 impl Property for Durability {
     fn name(&self) -> &'static str {
         "durability"

@@ -14,6 +14,7 @@ pub struct Fenced {
     fenced: BTreeSet<(usize, u64)>,
 }
 
+// S39
 impl Property for Fenced {
     fn name(&self) -> &'static str {
         "fenced"

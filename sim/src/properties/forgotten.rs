@@ -194,6 +194,7 @@ fn tasks_of(op: &Op) -> Vec<(TaskId, &Task)> {
     }
 }
 
+// S27
 impl Property for Forgotten {
     fn name(&self) -> &'static str {
         "forgotten"

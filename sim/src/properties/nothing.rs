@@ -28,6 +28,7 @@ impl Nothing {
     }
 }
 
+// S33
 impl Property for Nothing {
     fn name(&self) -> &'static str {
         "nothing"

@@ -32,6 +32,7 @@ async fn codes_of_errors_are_exit_codes() {
     assert_eq!(run("count", [Ok(Response::Done)]).await.exit, Exit::Refused);
 }
 
+// S32
 #[tokio::test]
 async fn an_unknown_outcome_names_the_task() {
     let error = || Error::new(ErrorCode::Unknown, "no answer in time").about(id(1));

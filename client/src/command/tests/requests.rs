@@ -24,6 +24,7 @@ async fn request(line: &str, answer: Response) -> Request {
     outcome.request()
 }
 
+// T14, T16, T37, O30
 #[tokio::test]
 async fn enqueue_takes_data_and_flags() {
     let (draft, acks) = enqueue("enqueue mail hello").await;

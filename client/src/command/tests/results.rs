@@ -45,6 +45,7 @@ async fn json_of_a_claim() {
     );
 }
 
+// T7, S54
 #[tokio::test]
 async fn json_of_tasks() {
     let bare = named(concat!(

@@ -461,6 +461,7 @@ mod tests {
         cohort.changed(&admit(&cohort, to), at(1)).unwrap()
     }
 
+    // S42
     #[test]
     fn learners_count_for_nothing_and_joint_needs_both_sides() {
         let learning = learning(&[1, 2, 3], &[3, 4, 5]);
@@ -479,6 +480,7 @@ mod tests {
         assert_eq!(settled.since(NodeId(4)), Some(at(1)));
     }
 
+    // S46
     #[test]
     fn who_leaves_is_an_exile_until_it_is_cleared_and_comes_back_as_another() {
         let reverted = learning(&[1, 2, 3], &[2, 3, 4]).changed(&Change::Revert { at_ms: 1 }, at(2)).unwrap();

@@ -573,6 +573,7 @@ mod tests {
         assert!(table.apply(&Op::Forget { ids: vec![ID] }, at(6)).is_err(), "it is claimed");
     }
 
+    // S36
     #[test]
     fn a_renewal_never_shortens() {
         let mut table = Table::new(Vec::new());
@@ -582,6 +583,7 @@ mod tests {
         assert_eq!((table.cells[&ID].lease_ms, table.cells[&ID].expires_ms), (1_000, 6_000));
     }
 
+    // S19
     #[test]
     fn tokens_of_a_task_grow() {
         let mut table = Table::new(Vec::new());

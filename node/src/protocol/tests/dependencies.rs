@@ -46,6 +46,7 @@ impl Cluster {
     }
 }
 
+// S18
 #[test]
 fn a_task_is_granted_when_all_it_waits_for_have_ended_whatever_their_partitions_and_order() {
     let mut cluster = Cluster::modern(3);

@@ -69,6 +69,7 @@ fn enqueue(id: TaskId, payload: &[u8]) -> Request {
     Request::Enqueue { tasks: vec![NewTask { id, spec: spec(payload, 0) }], acks: Acks::Quorum }
 }
 
+// S27
 // G-1, G-2, A-4.
 #[test]
 fn a_finished_task_is_forgotten_and_nobody_brings_it_back() {

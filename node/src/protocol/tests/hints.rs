@@ -70,6 +70,7 @@ fn saved(node: &Node, bytes: usize) -> Vec<Record> {
     }
 }
 
+// S4
 //
 #[test]
 fn a_node_without_a_replica_keeps_a_task_for_members_that_are_away() {
@@ -112,6 +113,7 @@ fn members_that_are_heard_and_do_not_answer_are_not_waited_for_until_the_end() {
     assert!((200_000..1_200_000).contains(&took_us), "{took_us}");
 }
 
+// S31
 #[test]
 fn only_those_that_are_content_with_one_disk_are_told_that_one_has_it() {
     let mut absence = Absence::new(&Config::default());

@@ -81,7 +81,7 @@ fn a_queue_says_how_many_attempts_a_task_has_that_says_nothing_itself() {
     assert!(cluster.nodes.iter().all(|node| node.roster.policies.is_empty()), "as if nothing had been set");
 }
 
-// T47: a claim that names no lease takes the queue's, and none is longer than the queue allows.
+/// A claim that names no lease takes the queue's, and none is longer than the queue allows.
 #[test]
 fn a_queue_says_how_long_leases_are() {
     let mut cluster = Cluster::modern(3);
@@ -133,7 +133,7 @@ fn lease_ms(response: &Response) -> u64 {
     }
 }
 
-// O37, S12, T47: a failed attempt that says nothing of a pause, and one whose lease ran out, wait as the queue says.
+// O37: a failed attempt that says nothing of a pause, and one whose lease ran out, wait as the queue says.
 #[test]
 fn a_queue_says_how_long_a_task_waits_after_an_attempt() {
     let mut cluster = Cluster::modern(3);

@@ -127,6 +127,7 @@ fn it_outlives_a_restart_and_silence_begins_anew_for_the_other_clock() {
     assert_eq!(cluster.claim(0, 1_000).remove(0).id, id);
 }
 
+// S46
 #[test]
 fn the_lost_that_come_back_hand_over_what_they_have_and_go() {
     let mut cluster = Cluster::new(3);

@@ -136,6 +136,7 @@ fn no_place_does_any_harm() {
     assert!(in_snapshot(7, 9) < in_segment(7, 0) && in_segment(6, 9) < in_snapshot(7, 0), "the younger is the greater");
 }
 
+// E26
 #[test]
 fn a_snapshot_has_the_bodies_and_says_where_before_it_takes_the_place_of_anything() {
     let disk = Double::default();
