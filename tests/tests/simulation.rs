@@ -196,9 +196,10 @@ fn seeds_of_exiles_that_came_too_late() {
     [32_010_350, 32_011_017].into_iter().for_each(holds);
 }
 
-/// An exile that came too late, whose link to the leader was not up yet, took that for a program that knows no way back.
+/// An exile that came too late, whose link to the leader was not up yet, took that for a program that knows no way back, and
+/// dropped what it had, as it did where that was so.
 #[test]
-fn seeds_of_exiles_that_came_too_late_and_were_not_connected() {
+fn seeds_of_exiles_that_came_too_late_for_an_old_leader() {
     let arranged = Overrides {
         strict_percent: Some(0),
         arrange_mean_ms: Some(500),
@@ -207,6 +208,15 @@ fn seeds_of_exiles_that_came_too_late_and_were_not_connected() {
         ..seldom()
     };
     assert_eq!(run(89, &arranged, Keep::Tail).violation, None);
+    let changed = Overrides {
+        nodes: Some(5),
+        spares: Some(2),
+        strict_percent: Some(10),
+        change_mean_ms: Some(1_000),
+        exile_ttl_ms: Some(1_000),
+        ..seldom()
+    };
+    assert_eq!(run(47_001_135, &changed, Keep::Tail).violation, None);
 }
 
 /// An exile that came too late was not taken for one again as long as another exile was dead.

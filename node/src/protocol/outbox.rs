@@ -59,11 +59,6 @@ impl Outbox {
         self.versions.get(&node).copied().unwrap_or(Versions::SPOKEN.oldest)
     }
 
-    /// Whether a peer has connected, and with an older version than this.
-    pub fn is_older(&self, node: NodeId, version: u8) -> bool {
-        self.versions.get(&node).is_some_and(|spoken| *spoken < version)
-    }
-
     /// Sends at once, unless the receiver cannot know the message.
     pub fn send(&mut self, to: NodeId, message: PeerMessage) {
         if to == self.me {

@@ -140,11 +140,10 @@ impl Node {
         }
         self.tell_ready(partition);
         self.ask_for_dismissal(partition);
+        self.ask_back(partition);
         let replica = &self.partitions[&partition];
-        let (cohort, role) = (replica.cohort(), replica.role());
-        let stray = role == Role::Outside && !replica.is_blank() && !cohort.is_founded();
-        let goes_on = !cohort.is_stable() || role == Role::Exile || stray || self.leads_a_change(partition);
-        if goes_on {
+        let changes = !replica.cohort().is_stable() || self.leads_a_change(partition);
+        if changes || replica.role() == Role::Exile || self.is_stray(partition) {
             self.timers.set(Key::Change(partition), self.after_ms(self.config.resend_ms));
         }
     }
@@ -212,27 +211,42 @@ impl Node {
         self.learn_route(partition, told);
         let Some(replica) = self.partitions.get(&partition) else { return };
         // In a later epoch it counts even if its version is earlier: whatever admitted this node was never committed.
-        if told.rank() > (replica.register.viewstamp.epoch, replica.cohort().version) {
-            self.leave_or_stray(from, partition);
+        if told.rank() <= (replica.register.viewstamp.epoch, replica.cohort().version) {
+            return;
+        }
+        if self.may_drop(partition) {
+            self.leave(partition);
+        } else {
+            self.timers.set(Key::Change(partition), self.now.mono_us);
         }
     }
 
-    /// A replica is out for good: drops what it has, or asks the leader to be taken for an exile that has not handed it over.
-    fn leave_or_stray(&mut self, leader: NodeId, partition: PartitionId) {
+    /// Whether a replica that is out for good has nothing that it would have to hand over.
+    fn may_drop(&self, partition: PartitionId) -> bool {
         let replica = &self.partitions[&partition];
         let handed_over = replica.is_dismissed() && self.has_agreed(partition);
-        let dropped = mutant!(self.config, StraysDrop) || self.outbox.is_older(leader, Feature::Recall.since());
-        if dropped || handed_over || replica.store.count() == 0 {
-            self.leave(partition);
-            return;
-        }
-        let (own, cohort) = (replica.register.me, replica.cohort());
-        let seat = Seat { replica: own, since: cohort.since(self.me).unwrap_or(cohort.version) };
-        if self.speaks(leader, Feature::Recall) {
+        handed_over || replica.store.count() == 0 || mutant!(self.config, StraysDrop)
+    }
+
+    /// Whether the latest cohort that is known of does not know this replica, and nobody has waited for what it has.
+    fn is_stray(&self, partition: PartitionId) -> bool {
+        let replica = &self.partitions[&partition];
+        let own = (replica.register.viewstamp.epoch, replica.cohort().version);
+        let told = |told: &Told| told.rank() > own && !told.cohort.knows(self.me);
+        let out = replica.role() == Role::Outside && !replica.cohort().is_founded();
+        let out = out || self.routes.get(&partition).is_some_and(told);
+        out && !replica.is_blank() && !self.may_drop(partition)
+    }
+
+    /// A stray asks the leader to be taken for an exile again. One that knows no way back is upgraded some day.
+    fn ask_back(&mut self, partition: PartitionId) {
+        let leader = self.leader_of(partition).filter(|leader| self.is_stray(partition) && *leader != self.me);
+        if let Some(leader) = leader.filter(|leader| self.speaks(*leader, Feature::Recall)) {
+            let replica = &self.partitions[&partition];
+            let (own, cohort) = (replica.register.me, replica.cohort());
+            let seat = Seat { replica: own, since: cohort.since(self.me).unwrap_or(cohort.version) };
             self.outbox.send(leader, PeerMessage::Stray { partition, seat });
         }
-        // Whatever makes it ask again is the same as before it was told.
-        self.timers.set_if_none(Key::Change(partition), self.after_ms(self.config.resend_ms));
     }
 
     /// At the leader: a replica that was cleared has something. It is an exile again.
@@ -290,12 +304,8 @@ impl Node {
     /// A table that came for a replica names it nowhere: it was cleared while it was away.
     pub(in crate::protocol) fn leave_if_cleared(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
-        if replica.is_blank() || replica.role() != Role::Outside || replica.cohort().is_founded() {
-            return;
-        }
-        // Whoever says what the cohort is leads it, or has heard of somebody who does.
-        if let Some(leader) = self.leader_of(partition).filter(|leader| *leader != self.me) {
-            self.leave_or_stray(leader, partition);
+        if replica.role() == Role::Outside && !replica.cohort().is_founded() && self.may_drop(partition) {
+            self.leave(partition);
         }
     }
 
