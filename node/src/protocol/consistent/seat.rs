@@ -81,8 +81,7 @@ impl Node {
             self.tell_outside(from, partition);
             return;
         }
-        let progress = leading.progress.get_mut(&from).expect("each follower has one");
-        if !progress.stranger {
+        if let Some(progress) = leading.progress.get_mut(&from).filter(|progress| !progress.stranger) {
             *progress = Progress { stranger: true, ..Progress::default() };
             self.catch_up(partition, from);
         }
