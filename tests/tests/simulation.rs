@@ -244,6 +244,15 @@ fn seeds_of_forgotten_ends_behind_a_cut_link() {
     assert_eq!(run(5_153, &overrides, Keep::Tail).violation, None);
 }
 
+/// A machine that came in for a lost one after healing had an old program for ever, and could be told of no dependencies:
+/// the simulator was wrong, as it upgraded every node but one that never was there before.
+#[test]
+fn seeds_of_a_newcomer_that_nobody_upgraded() {
+    let lost = Overrides { loss_mean_ms: Some(3_000), reserves: Some(2), spares: Some(1), ..seldom() };
+    let changed = Overrides { nodes: Some(5), change_mean_ms: Some(4_000), ..lost };
+    assert_eq!(run(45_000_703, &changed, Keep::Tail).violation, None);
+}
+
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
 const CAUGHT_FROM: [(Mutant, u64); 41] = [
