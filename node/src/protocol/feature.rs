@@ -27,6 +27,8 @@ pub enum Feature {
     Dependencies,
     /// A replica that was cleared unheard is an exile again.
     Recall,
+    /// A completion counts once the leader has sealed it.
+    Seals,
     /// A node says that it holds nothing of a partition of which it is sent operations.
     Unheld,
 }
@@ -43,6 +45,7 @@ impl Feature {
             | Feature::Policies
             | Feature::Dependencies
             | Feature::Recall
+            | Feature::Seals
             | Feature::Unheld => 3,
         }
     }
@@ -57,6 +60,7 @@ impl PeerMessage {
             PeerMessage::Stray { .. } => Some(Feature::Recall),
             PeerMessage::Unheld { .. } => Some(Feature::Unheld),
             PeerMessage::Ops { ops, .. } if ops.iter().any(|op| op.is_recall()) => Some(Feature::Recall),
+            PeerMessage::Ops { ops, .. } if ops.iter().any(|op| op.is_seal()) => Some(Feature::Seals),
             PeerMessage::GroupsAsk { .. } | PeerMessage::GroupsAnswer { .. } => Some(Feature::Groups),
             PeerMessage::GrantAsk { claim, .. } => claim.lease_open.then_some(Feature::Policies),
             PeerMessage::Forward { request, .. } if matches!(**request, Request::Fail { retry_open: true, .. }) => {

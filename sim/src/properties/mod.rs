@@ -17,6 +17,7 @@ mod lost;
 mod merging;
 mod nothing;
 mod policies;
+mod sealed;
 mod tokens;
 mod viewstamps;
 
@@ -46,6 +47,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<nothing::Nothing>::default(),
         Box::<changes::Changes>::default(),
         Box::<policies::Policies>::default(),
+        Box::<sealed::Sealed>::default(),
         Box::<forgotten::Forgotten>::default(),
         Box::<durability::Durability>::default(),
         Box::<lost::Lost>::default(),

@@ -13,7 +13,7 @@ use crate::protocol::{Node, Observation};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::request::Completion;
 use norn_client::wire::response::{Acked, Guarantee};
-use norn_client::wire::{Acks, NewTask, NodeId, PartitionId, Response, TaskId};
+use norn_client::wire::{Acks, NewTask, NodeId, PartitionId, Request, Response, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -297,12 +297,45 @@ impl Node {
         self.write(client, number, items, (acks, false));
     }
 
+    /// Completions that need no seal are facts like others; the leaders are asked to seal the rest.
     pub(in crate::protocol) fn complete(&mut self, client: ClientId, number: u64, items: Vec<Completion>, acks: Acks) {
-        let completed = |item: Completion| {
-            let completed = Completed { sequence: item.sequence, result: item.result, at_ms: item.at_ms };
-            (item.id, Task::from_completion(item.token, completed))
+        let ids = items.iter().map(|item| item.id).collect();
+        let (mut facts, mut places, mut sealed) = (Vec::new(), Vec::new(), Vec::new());
+        for (place, item) in items.into_iter().enumerate() {
+            if item.token.needs_seal() {
+                places.push(place);
+                sealed.push(item);
+            } else {
+                let Completion { id, token, sequence, result, at_ms } = item;
+                facts.push((place, (id, Task::from_completion(token, Completed { sequence, result, at_ms }))));
+            }
+        }
+        let ask = self.begin_write((client, number), (ids, facts), (acks, false));
+        if !sealed.is_empty() {
+            let request = Request::Complete { items: sealed, acks };
+            self.forward_for(client, number, request, Some((ask, places)));
+        }
+    }
+
+    /// What became of completions that leaders were asked to seal, by place in the write that waits for it.
+    pub(in crate::protocol) fn write_sealed(&mut self, ask: u64, results: Vec<(usize, Result<u64, Error>)>) {
+        let Some(Ask::Write(write)) = self.asks.get(ask) else { return };
+        let acked = |place: usize, acks: u64| {
+            let id = write.ids[place];
+            let replicas = self.cohort_of(self.partition_of(&id)).holders().count() as u32;
+            Acked { id, acks: acks as u32, replicas, guarantee: Guarantee::Strict }
         };
-        self.write(client, number, items.into_iter().map(completed).collect(), (acks, false));
+        let results: Vec<(usize, Result<Acked, Error>)> =
+            results.into_iter().map(|(place, result)| (place, result.map(|acks| acked(place, acks)))).collect();
+        let Some(Ask::Write(write)) = self.asks.get_mut(ask) else { return };
+        for (place, result) in results {
+            assert!(write.results[place].is_none(), "a leader answers once for each completion");
+            write.results[place] = Some(result);
+            write.open -= 1;
+        }
+        if write.open == 0 {
+            self.finish_write(ask);
+        }
     }
 
     pub(in crate::protocol) fn cancel(
@@ -324,9 +357,19 @@ impl Node {
         items: Vec<(TaskId, Task)>,
         (acks, single): (Acks, bool),
     ) {
-        let ids: Vec<TaskId> = items.iter().map(|(id, _)| *id).collect();
+        let ids = items.iter().map(|(id, _)| *id).collect();
+        self.begin_write((client, number), (ids, items.into_iter().enumerate().collect()), (acks, single));
+    }
+
+    /// As [`Node::write`], with facts for some of the tasks alone; what becomes of the others is told by somebody else.
+    fn begin_write(
+        &mut self,
+        (client, number): (ClientId, u64),
+        (ids, facts): (Vec<TaskId>, Vec<Placed>),
+        (acks, single): (Acks, bool),
+    ) -> u64 {
         let mut grouped: BTreeMap<PartitionId, Vec<Placed>> = BTreeMap::new();
-        for (place, item) in items.into_iter().enumerate() {
+        for (place, item) in facts {
             grouped.entry(self.partition_of(&item.0)).or_default().push((place, item));
         }
         let groups = grouped
@@ -353,6 +396,7 @@ impl Node {
             self.keep_for_absent(ask);
             self.send_writes(ask);
         }
+        ask
     }
 
     /// Where one disk is enough and no replica can be told, this node's will do: at once if none is heard, and after half of

@@ -46,6 +46,9 @@ impl Facts {
         for settled in &self.settled {
             sum = sum.wrapping_add(fact(id, 8, settled));
         }
+        if let Some(seal) = &self.seal {
+            sum = sum.wrapping_add(fact(id, 9, seal));
+        }
         sum
     }
 }

@@ -19,7 +19,8 @@ pub use view::visible;
 
 use norn_client::wire::request::Spec;
 use norn_client::wire::{State, TaskId, Token};
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_bytes::ByteBuf;
 use std::sync::Arc;
 
@@ -48,11 +49,11 @@ pub struct Tomb {
 }
 
 /// What is known of a task beyond its spec. Lists are sorted by key and hold each key once.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 pub struct Facts {
     /// Log entries by (claim, sequence).
     pub updates: Vec<((Token, u32), ByteBuf)>,
-    /// Completions by claim.
+    /// Completions by claim. One whose token needs a seal ends the task only if it has it.
     pub completions: Vec<(Token, Completed)>,
     /// Cancellation or death.
     pub cancel: Option<Cancel>,
@@ -61,8 +62,33 @@ pub struct Facts {
     /// Two different values were written under one key. Only ever turns true.
     pub conflict: bool,
     /// Of the tasks that it waits for, those that it need not wait for any more, and how they ended.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub settled: Vec<(TaskId, Settled)>,
+    /// The claim whose completion the leader has sealed: there is never another one.
+    #[serde(default)]
+    pub seal: Option<Token>,
+}
+
+impl Serialize for Facts {
+    /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        const OLDEST: usize = 5;
+        let later = [!self.settled.is_empty(), self.seal.is_some()];
+        let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
+        let mut facts = serializer.serialize_struct("Facts", count)?;
+        facts.serialize_field("updates", &self.updates)?;
+        facts.serialize_field("completions", &self.completions)?;
+        facts.serialize_field("cancel", &self.cancel)?;
+        facts.serialize_field("claims", &self.claims)?;
+        facts.serialize_field("conflict", &self.conflict)?;
+        if count > OLDEST {
+            facts.serialize_field("settled", &self.settled)?;
+        }
+        if count > OLDEST + 1 {
+            facts.serialize_field("seal", &self.seal)?;
+        }
+        facts.end()
+    }
 }
 
 /// How a task ended that others waited for. The greatest is shown where several were learned.
@@ -103,6 +129,13 @@ pub struct Completed {
     pub result: Option<ByteBuf>,
     /// When, by the session's server time.
     pub at_ms: u64,
+}
+
+impl Completed {
+    /// Bytes, for budgets.
+    pub fn size_bytes(&self) -> usize {
+        self.result.as_ref().map_or(0, |result| result.len()) + 56
+    }
 }
 
 /// Why a task ended without completion. The greatest wins where several were written.
@@ -168,6 +201,12 @@ impl Task {
         Task::from_facts(Facts { completions: vec![(token, completed)], ..Facts::default() })
     }
 
+    /// A completion with its seal.
+    pub fn from_seal(token: Token, completed: Completed) -> Self {
+        let completions = vec![(token, completed)];
+        Task::from_facts(Facts { completions, seal: Some(token), ..Facts::default() })
+    }
+
     /// A cancellation or death.
     pub fn from_cancel(cancel: Cancel) -> Self {
         Task::from_facts(Facts { cancel: Some(cancel), ..Facts::default() })
@@ -212,7 +251,7 @@ impl<S: Content> Task<S> {
             return Some(tomb.state);
         }
         let facts = self.facts.as_ref()?;
-        if !facts.completions.is_empty() {
+        if facts.seal.is_some() || facts.completions.iter().any(|(token, _)| !token.needs_seal()) {
             return Some(State::Done);
         }
         facts.cancel.as_ref().map(|cancel| if cancel.dead { State::Dead } else { State::Cancelled })
@@ -239,6 +278,7 @@ impl<S: Content> Task<S> {
         Task::from_facts(Facts {
             completions: facts.completions.clone(),
             cancel: facts.cancel.clone(),
+            seal: facts.seal,
             ..Facts::default()
         })
     }
@@ -256,8 +296,7 @@ impl<S: Content> Task<S> {
         let spec = self.spec.as_ref().map_or(0, Content::size_bytes);
         let facts = self.facts.as_ref().map_or(0, |facts| {
             let updates: usize = facts.updates.iter().map(|(_, data)| data.len() + 40).sum();
-            let completions: usize =
-                facts.completions.iter().map(|(_, done)| done.result.as_ref().map_or(0, |data| data.len()) + 56).sum();
+            let completions: usize = facts.completions.iter().map(|(_, done)| done.size_bytes()).sum();
             updates + completions + facts.claims.len() * 64 + facts.settled.len() * 24 + 64
         });
         spec + facts
