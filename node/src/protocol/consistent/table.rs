@@ -186,6 +186,30 @@ impl Op {
         matches!(self, Op::Seal { .. })
     }
 
+    /// What it makes of the one claim that it is about; false if that was not as expected.
+    fn conclude(&self, cell: &mut Cell, at: Viewstamp) -> bool {
+        match self {
+            Op::Release { not_before_ms, at_ms, failed, .. } => {
+                cell.expires_ms = cell.expires_ms.min(*at_ms).max(cell.granted_ms);
+                cell.attempt = cell.attempt.saturating_sub(u32::from(!failed));
+                let released = CellState::Released { not_before_ms: *not_before_ms };
+                std::mem::replace(&mut cell.state, released) == CellState::Held
+            }
+            Op::Kill { reason, at_ms, .. } => {
+                cell.state = CellState::Dead { reason: reason.clone(), at_ms: *at_ms };
+                true
+            }
+            Op::Seal { token, completed, .. } => {
+                // What a claim tells of itself becomes a fact only once this is committed.
+                cell.renewed = at;
+                let sealed = CellState::Sealed { completed: completed.clone() };
+                let before = std::mem::replace(&mut cell.state, sealed);
+                token.needs_seal() && matches!(before, CellState::Held | CellState::Released { .. })
+            }
+            _ => false,
+        }
+    }
+
     /// Bytes of what it carries, for budgets: only what can be large is counted.
     pub fn size_bytes(&self) -> usize {
         const ITEM_BYTES: usize = 64;
@@ -406,15 +430,8 @@ impl Table {
                 }
                 Ok(items.iter().map(|(id, ..)| *id).collect())
             }
-            Op::Release { id, token, not_before_ms, at_ms, failed } => {
-                self.change(id, *token, |cell| {
-                    cell.expires_ms = cell.expires_ms.min(*at_ms).max(cell.granted_ms);
-                    let held = cell.state == CellState::Held;
-                    cell.attempt = cell.attempt.saturating_sub(u32::from(!failed));
-                    cell.state = CellState::Released { not_before_ms: *not_before_ms };
-                    held
-                })
-                .map_err(|why| misfit(id, why))?;
+            Op::Release { id, token, .. } | Op::Kill { id, token, .. } | Op::Seal { id, token, .. } => {
+                self.change(id, *token, |cell| op.conclude(cell, at)).map_err(|why| misfit(id, why))?;
                 Ok(vec![*id])
             }
             Op::Void { items } => {
@@ -426,25 +443,6 @@ impl Table {
                     .map_err(|why| misfit(id, why))?;
                 }
                 Ok(items.iter().map(|(id, _)| *id).collect())
-            }
-            Op::Kill { id, token, reason, at_ms } => {
-                self.change(id, *token, |cell| {
-                    cell.state = CellState::Dead { reason: reason.clone(), at_ms: *at_ms };
-                    true
-                })
-                .map_err(|why| misfit(id, why))?;
-                Ok(vec![*id])
-            }
-            Op::Seal { id, token, completed } => {
-                self.change(id, *token, |cell| {
-                    // What a claim tells of itself becomes a fact only once this is committed.
-                    cell.renewed = at;
-                    let sealed = CellState::Sealed { completed: completed.clone() };
-                    let before = std::mem::replace(&mut cell.state, sealed);
-                    token.needs_seal() && matches!(before, CellState::Held | CellState::Released { .. })
-                })
-                .map_err(|why| misfit(id, why))?;
-                Ok(vec![*id])
             }
             Op::Drop { items } => {
                 self.export(items, at);
