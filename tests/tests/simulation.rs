@@ -244,6 +244,23 @@ fn seeds_of_forgotten_ends_behind_a_cut_link() {
     assert_eq!(run(5_153, &overrides, Keep::Tail).violation, None);
 }
 
+/// How many had a sealed completion on disk was counted before the cohort became smaller, and told behind it.
+#[test]
+fn seeds_of_a_seal_that_was_counted_too_early() {
+    let sealing = Overrides { holder_percent: Some(100), nodes: Some(5), spares: Some(2), ..seldom() };
+    let changed = Overrides { change_mean_ms: Some(1_500), ..sealing };
+    assert_eq!(run(51_000_123, &changed, Keep::Tail).violation, None);
+}
+
+/// A replica that is heard and cannot be told anything was taken for one with an old program, and nothing was sealed.
+#[test]
+fn seeds_of_seals_that_waited_for_the_deaf() {
+    let sealing = Overrides { holder_percent: Some(100), ..seldom() };
+    for seed in [229, 1_204] {
+        assert_eq!(run(seed, &sealing, Keep::Tail).violation, None, "seed {seed}");
+    }
+}
+
 /// The only member of a cluster, which nobody can answer, was joined by another, and its next start on the same log was taken
 /// for one on a shorter log: by the simulator alone.
 #[test]
@@ -315,6 +332,8 @@ const CAUGHT_FROM: [(Mutant, u64); 41] = [
     (Mutant::RoutesAskedOnce, 585),
     (Mutant::LeaseUnbounded, 2),
     (Mutant::LapsedAtOnce, 2),
+    (Mutant::SealsEarly, 1),
+    (Mutant::SealsSuperseded, 1),
     (Mutant::EndsEarly, 1),
     (Mutant::FollowsOnce, 1),
 ];

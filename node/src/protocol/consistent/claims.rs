@@ -258,7 +258,7 @@ impl Node {
         let released = |cell: &Cell| matches!(cell.state, CellState::Released { .. });
         if self.current(&id, token).is_ok_and(|(_, cell)| released(cell)) {
             // A repeated call: it was done before, perhaps by an operation that has yet to commit.
-            self.decide_after_commit(call, &id, (0, 0));
+            self.decide_after_commit(call, &id);
             return;
         }
         match self.held(&id, token) {
@@ -276,7 +276,7 @@ impl Node {
         let (named_ms, open) = retry;
         let dead = |cell: &Cell| matches!(cell.state, CellState::Dead { .. });
         if self.current(&id, token).is_ok_and(|(_, cell)| dead(cell)) {
-            self.decide_after_commit(call, &id, (0, 0));
+            self.decide_after_commit(call, &id);
             return;
         }
         let attempt = match self.held(&id, token) {
@@ -294,7 +294,7 @@ impl Node {
             let why = if invalid { "invalid" } else { "the last attempt failed" };
             let reason = if reason.is_empty() { why.to_owned() } else { format!("{why}: {reason}") };
             self.kill(partition, id, token, &reason);
-            self.decide_after_commit(call, &id, (0, 0));
+            self.decide_after_commit(call, &id);
         } else {
             let backoff_ms = if open { self.draw_backoff(partition, &id, attempt) } else { None };
             self.release(call, (id, token), backoff_ms.unwrap_or(named_ms), true);
@@ -321,16 +321,16 @@ impl Node {
         }
     }
 
-    /// Answers a place of a call with a value once everything appended so far in the task's partition is committed.
-    pub(super) fn decide_after_commit(&mut self, call: u64, id: &TaskId, (place, value): (usize, u64)) {
+    /// Answers once everything appended so far in the task's partition is committed.
+    fn decide_after_commit(&mut self, call: u64, id: &TaskId) {
         let partition = self.partition_of(id);
         let register = &mut self.partitions.get_mut(&partition).expect("held there").register;
         let (length, commit) = (register.viewstamp.length, register.commit);
         if commit == length {
-            return self.decide(call, place, Ok(value));
+            return self.decide(call, 0, Ok(0));
         }
         let leading = register.leading_mut().expect("it leads");
-        leading.waiting.push_back((length, Waiting::Call { call, slots: vec![(place, value)] }));
+        leading.waiting.push_back((length, Waiting::Call { call, slots: vec![(0, 0)] }));
     }
 
     pub(in crate::protocol) fn call_committed(&mut self, call: u64, slots: &[(usize, u64)]) {

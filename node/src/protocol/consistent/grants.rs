@@ -253,7 +253,7 @@ impl Node {
                     self.learn(partition, vec![(id, verdict)]);
                 }
             }
-            Waiting::Seal(sealing) => self.seal_committed(partition, &sealing),
+            Waiting::Seal(sealing) => self.seal_committed(partition, sealing),
         }
     }
 

@@ -128,25 +128,26 @@ impl Node {
         let register = &mut self.partitions.get_mut(&partition).expect("just seen").register;
         let (length, commit) = (register.viewstamp.length, register.commit);
         if commit == length {
-            return self.seal_committed(partition, &sealing);
+            return self.seal_committed(partition, sealing);
         }
         register.leading_mut().expect("it leads").waiting.push_back((length, Waiting::Seal(sealing)));
     }
 
     /// A seal is committed: it is a fact, and is told once a majority knows that.
-    pub(in crate::protocol) fn seal_committed(&mut self, partition: PartitionId, sealing: &Sealing) {
-        let Sealing { id, token, call: (call, place), bytes } = *sealing;
+    pub(in crate::protocol) fn seal_committed(&mut self, partition: PartitionId, sealing: Sealing) {
+        let Sealing { id, token, call: (call, place), bytes } = sealing;
         self.calls.sealing_bytes -= bytes;
-        self.export_seal(partition, &id);
+        if self.export_seal(partition, &id) {
+            return self.seal_again(Sealing { bytes: 0, ..sealing });
+        }
         let replica = &self.partitions[&partition];
         let counts = replica.store.task(&id).and_then(|task| task.facts.as_ref()?.seal) == Some(token);
-        let open = replica.register.cell(&id).is_some();
-        if !counts || open {
-            self.decide(call, place, Err(Error::unavailable("the partition's leader has moved; ask again").about(id)));
+        let result = if counts && replica.register.cell(&id).is_none() {
+            Ok(replica.cohort().members().count() as u64 / 2 + 1)
         } else {
-            let quorum = replica.cohort().members().count() / 2 + 1;
-            self.decide_after_commit(call, &id, (place, quorum as u64));
-        }
+            Err(Error::unavailable("the partition's leader has moved; ask again").about(id))
+        };
+        self.decide(call, place, result);
         self.answer_call(call);
     }
 
@@ -156,12 +157,12 @@ impl Node {
         self.call_given_up(sealing.call.0, &[(sealing.call.1, 0)]);
     }
 
-    /// A committed seal becomes the ending of its task.
-    fn export_seal(&mut self, partition: PartitionId, id: &TaskId) {
+    /// A committed seal becomes the ending of its task. Whether it has just been appended.
+    fn export_seal(&mut self, partition: PartitionId, id: &TaskId) -> bool {
         let replica = &self.partitions[&partition];
         let sealed = replica.register.cell(id).is_some_and(|cell| matches!(cell.state, CellState::Sealed { .. }));
         if !sealed || !self.may_append(partition) {
-            return;
+            return false;
         }
         let verdict = replica.verdict(id).expect("it is sealed");
         self.learn(partition, vec![(*id, verdict)]);
@@ -170,6 +171,7 @@ impl Node {
         replica.to_drop.remove(id);
         self.append(partition, Op::Drop { items: vec![Ended { id: *id, facts }] }, None);
         self.arm_drop(partition);
+        true
     }
 
     /// A completion that does not count is kept if its claim was one of the task's.
