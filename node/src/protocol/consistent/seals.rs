@@ -57,7 +57,10 @@ impl Node {
                     self.seal_again(sealing);
                 }
                 Err(error) => {
-                    self.keep_rejected(call, (id, token), completed);
+                    // Of any other refusal it is not known yet whether it will be sealed.
+                    if matches!(error.code, ErrorCode::Superseded | ErrorCode::Ended) {
+                        self.keep_rejected(call, (id, token), completed);
+                    }
                     self.decide(call, place, Err(error.about(id)));
                 }
             }
