@@ -315,7 +315,7 @@ const CAUGHT_FROM: [(Mutant, u64); 43] = [
     (Mutant::HolesGrant, 337),
     (Mutant::WrongPlace, 2),
     (Mutant::ForgetsByMajority, 2),
-    (Mutant::ArchivesUnasked, 200),
+    (Mutant::ArchivesUnasked, 33),
     (Mutant::FloorIgnored, 3),
     (Mutant::HalfLevel, 6),
     (Mutant::HintNotDurable, 5),
