@@ -4,7 +4,8 @@ use norn_tests::Cluster;
 use norn_tests::wait::found;
 
 /// Claims run out under their workers, and the node that they all talk to is killed: one completion of each task is
-/// acknowledged, and it is the one that is shown. T23, C2, C15, C16.
+/// acknowledged, and it is the one that is shown.
+// T23, C2, C15, C16
 #[test]
 fn one_completion_of_each_task_is_acknowledged() {
     const TASKS: usize = 4;

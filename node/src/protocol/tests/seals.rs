@@ -27,7 +27,8 @@ impl Cluster {
     }
 }
 
-/// T20, T23, C2, C15, C16: whoever was superseded is told so, whatever node it asks, and what it said is kept.
+/// Whoever was superseded is told so, whatever node it asks, and what it said is kept.
+// T20, T23, C2, C15, C16
 #[test]
 fn the_latest_holder_alone_ends_a_task() {
     let mut cluster = Cluster::sealing(3);
