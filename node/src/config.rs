@@ -160,6 +160,8 @@ pub enum Mutant {
     CountsFromAnswer,
     /// The cohort that a leader tells of is asked for only once.
     RoutesAskedOnce,
+    /// Children of a completion count as handed over once they are sent.
+    ClosesEarly,
 }
 
 impl Default for Config {

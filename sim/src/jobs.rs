@@ -181,7 +181,7 @@ impl World {
             }
             Step::Complete => {
                 let result = Some(format!("{token} result").into_bytes().into());
-                let items = vec![Completion { id, token, sequence: Some(sequence), result, at_ms: 0 }];
+                let items = vec![Completion { id, token, sequence: Some(sequence), result, at_ms: 0, children: Vec::new() }];
                 Request::Complete { items, acks }
             }
             Step::Fail { retry_in_ms, invalid } => {

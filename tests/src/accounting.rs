@@ -320,6 +320,8 @@ mod tests {
             reason: None,
             log_incomplete: false,
             conflict: false,
+            children: Vec::new(),
+            children_open: false,
         }
     }
 

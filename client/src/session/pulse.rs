@@ -28,8 +28,8 @@ struct Asked {
 pub(super) struct Pulse {
     /// Calls under way on the connection.
     pub calls: usize,
-    /// The node knows pings, by the version of the connection.
-    knows: bool,
+    /// Of the connection.
+    pub version: u8,
     /// When it was last heard, or the first of the calls was sent.
     since_us: u64,
     /// Signs of life in a row since a call was sent.
@@ -44,7 +44,11 @@ pub(super) struct Pulse {
 impl Pulse {
     /// There is a new connection.
     pub fn connected(&mut self, version: u8) {
-        self.knows = version >= Versions::PING;
+        self.version = version;
+    }
+
+    fn knows_pings(&self) -> bool {
+        self.version >= Versions::PING
     }
 
     /// The connection is welcome: what that took is the first measure there is.
@@ -83,7 +87,7 @@ impl Pulse {
     /// When the node is to be asked, or to be left.
     pub fn due_us(&self) -> Option<u64> {
         let ask_us = || self.since_us + (SILENCE_US << self.signs.min(DOUBLINGS_MAX));
-        (self.knows && self.calls > 0).then(|| self.asked.map_or_else(ask_us, |asked| asked.until_us))
+        (self.knows_pings() && self.calls > 0).then(|| self.asked.map_or_else(ask_us, |asked| asked.until_us))
     }
 
     fn patience_us(&self) -> u64 {

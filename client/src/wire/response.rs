@@ -156,6 +156,12 @@ pub struct TaskView {
     pub log_incomplete: bool,
     /// A client wrote two different values under one key.
     pub conflict: bool,
+    /// Tasks that its completions brought.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<TaskId>,
+    /// Some of them may not be enqueued yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub children_open: bool,
 }
 
 /// A task in a list: everything but its log.

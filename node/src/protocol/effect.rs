@@ -302,6 +302,11 @@ pub enum Observation {
         /// Partition.
         partition: u16,
     },
+    /// Tasks that a completion brought may have been forgotten where they belong, and are not enqueued.
+    ChildRefused {
+        /// Partition of the completion.
+        partition: u16,
+    },
     /// Input was refused that a correct sender would not send.
     Refused {
         /// What.
@@ -353,6 +358,7 @@ impl Observation {
             Observation::HintsOverdue { .. } => "hints_overdue",
             Observation::Hints { .. } => "hints_changes",
             Observation::ForgettingHeld { .. } => "forgetting_held",
+            Observation::ChildRefused { .. } => "children_refused",
             Observation::Refused { .. } => "refused",
             Observation::Unspoken { .. } => "unspoken",
         }

@@ -4,6 +4,7 @@
 //! does otherwise; the outbox drops what slips through, because a peer that cannot read a message closes the connection.
 
 use super::Node;
+use super::consistent::table::{Op, Table};
 use super::peer::PeerMessage;
 use norn_client::wire::{NodeId, PartitionId, Request, Response, Versions};
 
@@ -20,13 +21,15 @@ pub enum Feature {
     Rescue,
     /// Replicas agree on their facts group by group.
     Groups,
+    /// Completions bring tasks.
+    Children,
 }
 
 impl Feature {
     /// The version that it came with.
     pub fn since(self) -> u8 {
         match self {
-            Feature::Offers | Feature::Starts | Feature::Root | Feature::Rescue | Feature::Groups => 3,
+            Feature::Offers | Feature::Starts | Feature::Root | Feature::Rescue | Feature::Groups | Feature::Children => 3,
         }
     }
 }
@@ -39,7 +42,28 @@ impl PeerMessage {
             PeerMessage::Rescue { .. } => Some(Feature::Rescue),
             PeerMessage::GroupsAsk { .. } | PeerMessage::GroupsAnswer { .. } => Some(Feature::Groups),
             _ if self.is_of_root() => Some(Feature::Root),
+            _ if self.brings_children() => Some(Feature::Children),
             _ => self.log().filter(|word| word.start != 0).map(|_| Feature::Starts),
+        }
+    }
+
+    /// Whether it tells of completions that bring tasks.
+    fn brings_children(&self) -> bool {
+        let of_table = |table: &Table| table.out.values().flatten().any(|ended| ended.facts.tells_of_children());
+        match self {
+            PeerMessage::Write { items, .. } | PeerMessage::Tasks { items, .. } | PeerMessage::Hint { items, .. } => {
+                items.iter().any(|(_, task)| task.tells_of_children())
+            }
+            PeerMessage::Known { known, .. } => known.task.tells_of_children(),
+            PeerMessage::ListAnswer { tasks, .. } => tasks.iter().any(|(_, known)| known.task.tells_of_children()),
+            PeerMessage::Ack { done, .. } => done.iter().any(|flag| flag.ending.tells_of_children()),
+            PeerMessage::Ops { ops, .. } => ops.iter().any(|op| match &**op {
+                Op::Drop { items } => items.iter().any(|item| item.facts.tells_of_children()),
+                _ => false,
+            }),
+            PeerMessage::State { table, .. } | PeerMessage::Snapshot { table, .. } => of_table(table),
+            PeerMessage::Install { table, .. } => table.as_deref().is_some_and(of_table),
+            _ => false,
         }
     }
 

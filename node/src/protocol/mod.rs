@@ -402,6 +402,7 @@ impl Node {
                 Key::Heartbeat => self.beat(),
                 Key::Exchange => {
                     self.exchange_round();
+                    self.look_for_children();
                     self.ask_for_bodies();
                 }
                 Key::Summaries => self.tell_summaries(),
@@ -419,6 +420,7 @@ impl Node {
                 Key::Park(call) => self.on_park_end(call),
                 Key::Rejoin => self.ask_to_rejoin(),
                 Key::Retire(partition) => self.retire(partition),
+                Key::Children(partition) => self.hand_over_children(partition),
                 Key::Change(partition) => self.drive_change(partition),
                 Key::Repair => self.repair(),
                 Key::Hints => self.hand_over_hints(),

@@ -235,7 +235,7 @@ impl Cluster {
     }
 
     fn complete(&mut self, index: usize, id: TaskId, token: Token) -> Response {
-        let items = vec![Completion { id, token, sequence: None, result: None, at_ms: 5 }];
+        let items = vec![Completion { id, token, sequence: None, result: None, at_ms: 5, children: Vec::new() }];
         self.ask(index, Request::Complete { items, acks: Acks::Quorum })
     }
 
@@ -657,7 +657,7 @@ fn endings_are_told_in_pieces_of_bounded_size() {
         .iter()
         .map(|(id, token)| {
             let result = Some(vec![1; 1 << 20].into());
-            let item = Completion { id: *id, token: *token, sequence: None, result, at_ms: 1 };
+            let item = Completion { id: *id, token: *token, sequence: None, result, at_ms: 1, children: Vec::new() };
             cluster.submit(0, Request::Complete { items: vec![item], acks: Acks::Quorum })
         })
         .collect();

@@ -40,6 +40,8 @@ pub enum Key {
     Rejoin,
     /// Bury and forget finished tasks of a partition.
     Retire(PartitionId),
+    /// Hand over tasks that completions in a partition brought.
+    Children(PartitionId),
     /// A step of a change of a partition's cohort.
     Change(PartitionId),
     /// The next piece of repair.

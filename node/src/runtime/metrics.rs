@@ -102,6 +102,8 @@ counters! {
     HintBytes = "hint_bytes",
     /// Minutes in which members that are away kept a partition from forgetting.
     ForgettingHeld = "forgetting_held",
+    /// Attempts to enqueue what completions brought that may have been forgotten there.
+    ChildrenRefused = "children_refused",
     /// Input that a correct sender would not send.
     Refused = "input_refused",
     /// Messages not sent, as the receiver's protocol version does not know them.
@@ -210,6 +212,7 @@ impl Metrics {
                 return;
             }
             Observation::ForgettingHeld { .. } => (Counter::ForgettingHeld, 1),
+            Observation::ChildRefused { .. } => (Counter::ChildrenRefused, 1),
             Observation::Refused { .. } => (Counter::Refused, 1),
             Observation::Unspoken { .. } => (Counter::Unspoken, 1),
         };
@@ -258,6 +261,13 @@ impl Metrics {
                 tracing::warn!(
                     partition,
                     "finished tasks cannot be forgotten while a member is away or has holes; see `norn partitions`"
+                );
+            }
+            Observation::ChildRefused { partition } => {
+                tracing::warn!(
+                    partition,
+                    "tasks that a completion brought could not be enqueued for so long that they may have been forgotten; \
+                     `norn get` of the completed task names them"
                 );
             }
             _ => tracing::debug!(?observation, "observed"),

@@ -167,6 +167,8 @@ pub(crate) fn bare_task(number: u32, state: State) -> TaskView {
         reason: None,
         log_incomplete: false,
         conflict: false,
+        children: Vec::new(),
+        children_open: false,
     }
 }
 
@@ -192,6 +194,8 @@ pub(crate) fn full_task() -> TaskView {
         reason: Some("because".into()),
         log_incomplete: true,
         conflict: true,
+        children: Vec::new(),
+        children_open: false,
         ..bare_task(1, State::Claimed)
     }
 }

@@ -1,5 +1,6 @@
 //! Writes: any node sends facts to all replicas of their partition and answers when enough have them on disk.
 
+use super::children::Delivery;
 use super::Ask;
 use crate::config::mutant;
 use crate::limits::{ID_AHEAD_MS_MAX, ORPHANS_MAX};
@@ -8,7 +9,7 @@ use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::event::ClientId;
 use crate::protocol::partition::Partition;
 use crate::protocol::peer::{Items, LogWord, Outcome, PeerMessage};
-use crate::protocol::task::{Cancel, Completed, Task};
+use crate::protocol::task::{Cancel, Children, Completed, Task};
 use crate::protocol::{Node, Observation};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::request::Completion;
@@ -58,12 +59,20 @@ pub struct WriteAnswer {
     pub at: Viewstamp,
 }
 
+/// For whom something is written.
+#[derive(Debug, Clone, Copy)]
+pub enum Writer {
+    /// A client, and the number of its request.
+    Client(ClientId, u64),
+    /// A completion that brought tasks.
+    Children(Delivery),
+}
+
 /// A write under way.
 #[derive(Debug)]
 pub struct WriteAsk {
     /// Who waits.
-    pub client: ClientId,
-    number: u64,
+    pub writer: Writer,
     acks: Acks,
     /// Answer with one item, not with a list.
     single: bool,
@@ -298,8 +307,12 @@ impl Node {
     }
 
     pub(in crate::protocol) fn complete(&mut self, client: ClientId, number: u64, items: Vec<Completion>, acks: Acks) {
+        if let Err(error) = self.admit_children(&items) {
+            return self.outbox.reply(client, number, Response::Error(error));
+        }
         let completed = |item: Completion| {
-            let completed = Completed { sequence: item.sequence, result: item.result, at_ms: item.at_ms };
+            let children = Children::new(item.children);
+            let completed = Completed { sequence: item.sequence, result: item.result, at_ms: item.at_ms, children };
             (item.id, Task::from_completion(item.token, completed))
         };
         self.write(client, number, items.into_iter().map(completed).collect(), (acks, false));
@@ -322,8 +335,12 @@ impl Node {
         client: ClientId,
         number: u64,
         items: Vec<(TaskId, Task)>,
-        (acks, single): (Acks, bool),
+        how: (Acks, bool),
     ) {
+        self.write_for(Writer::Client(client, number), items, how);
+    }
+
+    pub(super) fn write_for(&mut self, writer: Writer, items: Vec<(TaskId, Task)>, (acks, single): (Acks, bool)) {
         let ids: Vec<TaskId> = items.iter().map(|(id, _)| *id).collect();
         let mut grouped: BTreeMap<PartitionId, Vec<Placed>> = BTreeMap::new();
         for (place, item) in items.into_iter().enumerate() {
@@ -337,8 +354,7 @@ impl Node {
             })
             .collect();
         let ask = self.asks.open(Ask::Write(WriteAsk {
-            client,
-            number,
+            writer,
             acks,
             single,
             groups,
@@ -627,11 +643,15 @@ impl Node {
                 result.unwrap_or_else(|| Err(refused.remove(&place).unwrap_or_else(|| unknown(id))))
             })
             .collect();
+        let (client, number) = match write.writer {
+            Writer::Client(client, number) => (client, number),
+            Writer::Children(delivery) => return self.children_written(delivery, &results),
+        };
         let response = match (write.single, results.pop()) {
             (true, Some(Ok(acked))) => Response::AckedOne(acked),
             (true, Some(Err(error))) => Response::Error(error),
             (_, last) => Response::Acked(results.into_iter().chain(last).collect()),
         };
-        self.outbox.reply(write.client, write.number, response);
+        self.outbox.reply(client, number, response);
     }
 }

@@ -227,8 +227,12 @@ impl Node {
         let leading = replica.register.leading().expect("it leads");
         let retiring = &leading.retiring;
         let (epoch, number) = (leading.epoch, retiring.number);
-        let tomb = |id: &TaskId| (*id, *replica.store.tomb(id).expect("tombstones stay until they are forgotten"));
-        let items: Arc<Vec<(TaskId, Tomb)>> = Arc::new(retiring.ids.iter().map(tomb).collect());
+        let tomb = |id: &TaskId| Some((*id, *replica.store.tomb(id)?));
+        // One that brought tasks, of which others know that these are not enqueued yet, is not to be forgotten.
+        let Some(items) = retiring.ids.iter().map(tomb).collect::<Option<Vec<_>>>() else {
+            return self.set_retiring(partition);
+        };
+        let items: Arc<Vec<(TaskId, Tomb)>> = Arc::new(items);
         for node in retiring.held_by(replica.cohort().members(), false) {
             if self.is_alive(node) {
                 self.outbox.send(node, PeerMessage::Tombs { partition, epoch, number, items: items.clone() });
@@ -282,7 +286,10 @@ impl Node {
         let fresh: Vec<(TaskId, Task)> = fresh.map(|(id, tomb)| (*id, Task::from_tomb(*tomb))).collect();
         self.learn(partition, fresh);
         let old = |(id, _): &(TaskId, Tomb)| is_old(id, self.config.forget_after_ms, self.now.wall_ms);
-        if asked && !holes && items.iter().all(old) {
+        let buried = self.partitions.get(&partition).is_some_and(|replica| {
+            items.iter().all(|(id, _)| replica.store.tomb(id).is_some())
+        });
+        if asked && !holes && buried && items.iter().all(old) {
             self.outbox.send_durable(
                 from,
                 PeerMessage::Buried { partition, epoch, number, replica: own, log: LogWord::default() },
@@ -328,6 +335,11 @@ impl Node {
             return false;
         }
         let ids = retiring.ids.clone();
+        let store = &self.partitions[&partition].store;
+        if ids.iter().any(|id| store.tomb(id).is_none()) {
+            self.set_retiring(partition);
+            return true;
+        }
         if self.speaks_of(partition, &ids) {
             // Endings that travel with the table would bring the tasks back.
             self.clear_out(partition);

@@ -43,6 +43,9 @@ impl Facts {
         if self.conflict {
             sum = sum.wrapping_add(fact(id, 6, &true));
         }
+        for token in &self.handed {
+            sum = sum.wrapping_add(fact(id, 8, token));
+        }
         sum
     }
 }
@@ -51,7 +54,7 @@ impl Task {
     /// The digest, computed from scratch.
     pub fn digest(&self, id: &TaskId) -> Digest {
         if self.tomb.is_some() {
-            return buried(id);
+            return buried(id).wrapping_add(self.facts_digest(id));
         }
         let spec = self.spec.as_ref().map_or(0, |spec| spec_digest(id, spec));
         spec.wrapping_add(self.facts_digest(id))

@@ -5,6 +5,7 @@
 //! information. Whether a task has ended follows from the facts alone ([`Task::ended`]), needs no spec, and can only
 //! turn true.
 
+mod children;
 mod digest;
 mod merge;
 mod outline;
@@ -12,6 +13,7 @@ mod outline;
 mod tests;
 mod view;
 
+pub use children::Children;
 pub use digest::{Digest, buried, spec_digest};
 pub use merge::Conflict;
 pub use outline::{Body, Content, Outline, Place, Wanted};
@@ -38,7 +40,8 @@ pub struct Task<S = Arc<Spec>> {
     pub tomb: Option<Box<Tomb>>,
 }
 
-/// Tombstone of a task: that it ended. The top of the lattice, so that whatever is still said of the task is over, too.
+/// Tombstone of a task: that it ended. The top of the lattice, so that whatever is still said of the task is over, too. Only
+/// completions whose children are not enqueued yet stand beside it until they are, and then which they were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Tomb {
     /// How it ended.
@@ -60,6 +63,9 @@ pub struct Facts {
     pub claims: Vec<(Token, PastClaim)>,
     /// Two different values were written under one key. Only ever turns true.
     pub conflict: bool,
+    /// Beside a tombstone alone: claims whose completions brought tasks that are all handed over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub handed: Vec<Token>,
 }
 
 /// A completion under one claim.
@@ -71,6 +77,25 @@ pub struct Completed {
     pub result: Option<ByteBuf>,
     /// When, by the session's server time.
     pub at_ms: u64,
+    /// Tasks to enqueue with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub children: Option<Children>,
+}
+
+impl Completed {
+    /// Whether a client has written the same, whatever has become of its children.
+    pub fn is(&self, other: &Completed) -> bool {
+        let children = match (&self.children, &other.children) {
+            (Some(own), Some(other)) => own.are(other),
+            (own, other) => own.is_none() && other.is_none(),
+        };
+        children && (self.sequence, &self.result, self.at_ms) == (other.sequence, &other.result, other.at_ms)
+    }
+
+    /// Its children, if they may not be enqueued yet.
+    pub fn open_children(&self) -> Option<&Children> {
+        self.children.as_ref().filter(|children| children.are_open())
+    }
 }
 
 /// Why a task ended without completion. The greatest wins where several were written.
@@ -168,6 +193,23 @@ impl<S: Content> Task<S> {
         self.spec.is_none() && no_facts && self.tomb.is_none()
     }
 
+    /// Completions whose children may not be enqueued yet.
+    pub fn outbox(&self) -> impl Iterator<Item = (Token, &Completed)> {
+        let completions = self.facts.iter().flat_map(|facts| &facts.completions);
+        completions.filter(|(_, done)| done.open_children().is_some()).map(|(token, done)| (*token, done))
+    }
+
+    /// Whether any of its completions brought tasks.
+    pub fn tells_of_children(&self) -> bool {
+        let Some(facts) = &self.facts else { return false };
+        !facts.handed.is_empty() || facts.completions.iter().any(|(_, done)| done.children.is_some())
+    }
+
+    /// Whether it has to be kept for what its completions brought.
+    pub fn has_outbox(&self) -> bool {
+        self.outbox().next().is_some()
+    }
+
     /// How the task ended, if it did. Monotone: once `Some`, always `Some`; completion shows over death, death over
     /// cancellation.
     pub fn ended(&self) -> Option<State> {
@@ -196,7 +238,7 @@ impl<S: Content> Task<S> {
     /// The facts that make it ended, without anything else: what a replica needs to judge alike.
     pub fn ending(&self) -> Task {
         if let Some(tomb) = &self.tomb {
-            return Task::from_tomb(**tomb);
+            return Task { facts: self.facts.clone(), ..Task::from_tomb(**tomb) };
         }
         let Some(facts) = &self.facts else { return Task::default() };
         Task::from_facts(Facts {
@@ -213,7 +255,9 @@ impl<S: Content> Task<S> {
             let updates: usize = facts.updates.iter().map(|(_, data)| data.len() + 40).sum();
             let completions: usize =
                 facts.completions.iter().map(|(_, done)| done.result.as_ref().map_or(0, |data| data.len()) + 56).sum();
-            updates + completions + facts.claims.len() * 64 + 64
+            let children = facts.completions.iter().filter_map(|(_, done)| done.children.as_ref());
+            let children: usize = children.map(Children::size_bytes).sum();
+            updates + completions + children + facts.claims.len() * 64 + 64
         });
         spec + facts
     }

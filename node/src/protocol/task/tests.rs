@@ -41,7 +41,7 @@ fn fact() -> impl Strategy<Value = Task> {
         (token(), proptest::option::of(0u32..3), proptest::option::of(bytes())).prop_map(
             |(token, sequence, result)| Task::from_completion(
                 token,
-                Completed { sequence, result: result.map(ByteBuf::from), at_ms: 1 }
+                Completed { sequence, result: result.map(ByteBuf::from), at_ms: 1, children: None }
             )
         ),
         cancel().prop_map(Task::from_cancel),
