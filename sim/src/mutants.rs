@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 36] = [
+pub const ALL: [(&str, Mutant); 37] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -41,6 +41,7 @@ pub const ALL: [(&str, Mutant); 36] = [
     ("same-identity", Mutant::SameIdentity),
     ("counts-from-answer", Mutant::CountsFromAnswer),
     ("routes-asked-once", Mutant::RoutesAskedOnce),
+    ("closes-early", Mutant::ClosesEarly),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -76,6 +77,7 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             forget_after_ms: Some(4_000),
             ..plain
         },
+        Mutant::ClosesEarly => Overrides { children_percent: Some(80), old_percent: Some(0), ..plain },
         Mutant::SettlesUnready
         | Mutant::VersionsMixed
         | Mutant::ClearsUnheard

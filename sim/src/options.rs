@@ -232,6 +232,8 @@ options! {
     revert_after_ms: u64,
     /// Nodes that begin with the oldest protocol version and are upgraded at some start, in a hundred.
     old_percent: u64,
+    /// Completions that bring further tasks, in a hundred.
+    children_percent: u64,
     /// Nodes, among all of them, that are no founders.
     spares: u64,
     /// Mean time between an operator's changes of the cluster; 0 is never.
@@ -331,6 +333,11 @@ impl Options {
             options.reserves = copy.between(1, 2);
             options.return_percent = [0, 50, 100][copy.below(3) as usize];
             options.exile_ttl_ms = [1_000, 10_000, 7 * 24 * 3_600_000][copy.below(3) as usize];
+        }
+        let mut copy = copy.clone().child();
+        // As long as some nodes are old, completions with children are refused.
+        if copy.chance(1, 2) && options.old_percent == 0 {
+            options.children_percent = copy.between(10, 60);
         }
         overrides.apply(&mut options);
         options.spares = options.spares.min(options.nodes - 1);
@@ -438,6 +445,7 @@ impl Options {
             arrange_mean_ms: 0,
             revert_after_ms: 2_000,
             old_percent: 0,
+            children_percent: 0,
             spares: 0,
             change_mean_ms: 0,
             loss_mean_ms: 0,

@@ -144,7 +144,9 @@ pub(crate) fn check_children<'a>(
 ) -> Result<usize, Error> {
     let count = children.len();
     check(count <= CHILDREN_MAX, || {
-        format!("{count} tasks with one completion; at most {CHILDREN_MAX} are allowed, let one of them enqueue the rest")
+        format!(
+            "{count} tasks with one completion; at most {CHILDREN_MAX} are allowed, let one of them enqueue the rest"
+        )
     })?;
     let (mut bytes, mut ids) = (0, BTreeSet::new());
     for (id, spec) in children {
@@ -232,7 +234,14 @@ mod tests {
 
     fn complete(count: usize, bytes: usize) -> Request {
         let (id, token) = (TaskId::MIN, Token::default());
-        let item = Completion { id, token, sequence: None, result: Some(ByteBuf::from(vec![0; bytes])), at_ms: 0, children: Vec::new() };
+        let item = Completion {
+            id,
+            token,
+            sequence: None,
+            result: Some(ByteBuf::from(vec![0; bytes])),
+            at_ms: 0,
+            children: Vec::new(),
+        };
         Request::Complete { items: vec![item; count], acks: Acks::One }
     }
 

@@ -300,12 +300,7 @@ async fn report(client: &Client, held: &Held, outcome: Outcome, children: Vec<Dr
     }
 }
 
-async fn complete(
-    client: &Client,
-    held: &Held,
-    result: Option<Vec<u8>>,
-    children: Vec<Draft>,
-) -> Result<(), Error> {
+async fn complete(client: &Client, held: &Held, result: Option<Vec<u8>>, children: Vec<Draft>) -> Result<(), Error> {
     let sequence = held.sequence(client).await?;
     let mut options = CompleteOptions::new(held.id, held.token).sequence(sequence);
     (options.result, options.children) = (result, children);

@@ -29,7 +29,12 @@ impl Feature {
     /// The version that it came with.
     pub fn since(self) -> u8 {
         match self {
-            Feature::Offers | Feature::Starts | Feature::Root | Feature::Rescue | Feature::Groups | Feature::Children => 3,
+            Feature::Offers
+            | Feature::Starts
+            | Feature::Root
+            | Feature::Rescue
+            | Feature::Groups
+            | Feature::Children => 3,
         }
     }
 }

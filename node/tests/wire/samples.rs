@@ -52,7 +52,8 @@ fn spec() -> Spec {
 
 fn facts() -> Task {
     let past = PastClaim { start_ms: AT_MS, end_ms: AT_MS + 1, worker: "worker".into() };
-    let completed = Completed { sequence: Some(1), result: Some(ByteBuf::from(b"done".to_vec())), at_ms: AT_MS, children: None };
+    let completed =
+        Completed { sequence: Some(1), result: Some(ByteBuf::from(b"done".to_vec())), at_ms: AT_MS, children: None };
     Task::from_facts(Facts {
         updates: vec![((TOKEN, 0), ByteBuf::from(b"half".to_vec()))],
         completions: vec![(TOKEN, completed)],

@@ -4,6 +4,7 @@
 //! refuses.
 
 mod changes;
+mod children;
 mod completion;
 mod contents;
 mod convergence;
@@ -42,6 +43,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<completion::Completion>::default(),
         Box::<nothing::Nothing>::default(),
         Box::<changes::Changes>::default(),
+        Box::<children::Children>::default(),
         Box::<forgotten::Forgotten>::default(),
         Box::<durability::Durability>::default(),
         Box::<lost::Lost>::default(),

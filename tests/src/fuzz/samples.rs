@@ -205,8 +205,14 @@ pub fn frames() -> Vec<Vec<u8>> {
 
 fn requests() -> Vec<Request> {
     let tasks = (0..3).map(|number| NewTask { id: id(number), spec: spec() }).collect();
-    let completion =
-        Completion { id: id(0), token: TOKEN, sequence: Some(2), result: Some(b"done".to_vec().into()), at_ms: 3, children: Vec::new() };
+    let completion = Completion {
+        id: id(0),
+        token: TOKEN,
+        sequence: Some(2),
+        result: Some(b"done".to_vec().into()),
+        at_ms: 3,
+        children: Vec::new(),
+    };
     vec![
         Request::Hello { name: "fuzz".into() },
         Request::Enqueue { tasks, acks: Acks::Quorum },

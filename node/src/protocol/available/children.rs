@@ -60,7 +60,8 @@ impl Node {
         }
         let too_old = |node: &NodeId| self.is_alive(*node) && !self.speaks(*node, Feature::Children);
         if let Some(node) = self.peers.keys().find(|node| too_old(node)) {
-            let message = format!("node {node} is of a version that knows no tasks with a completion; upgrade it first");
+            let message =
+                format!("node {node} is of a version that knows no tasks with a completion; upgrade it first");
             return Err(Error::new(ErrorCode::Unsupported, message));
         }
         let latest_ms = self.now.wall_ms.saturating_add(ID_AHEAD_MS_MAX);
@@ -83,8 +84,7 @@ impl Node {
     /// Facts come in many ways, and leaders change: what is left is looked for now and then.
     pub(in crate::protocol) fn look_for_children(&mut self) {
         let open = |replica: &&crate::protocol::Partition| replica.store.outboxes_after(None).next().is_some();
-        let partitions: Vec<PartitionId> =
-            self.partitions.values().filter(open).map(|replica| replica.id).collect();
+        let partitions: Vec<PartitionId> = self.partitions.values().filter(open).map(|replica| replica.id).collect();
         for partition in partitions {
             let leads = self.partitions[&partition].register.established();
             let wait_ms = if leads { AGAIN_MS } else { PATIENCE_MS };
@@ -135,9 +135,8 @@ impl Node {
         let done = results.iter().all(there);
         if !done || delivery.closing {
             self.asks.deliveries.open.remove(&(delivery.id, delivery.token));
-            let refused = |result: &Result<Acked, Error>| {
-                result.as_ref().is_err_and(|error| error.code == ErrorCode::TooOld)
-            };
+            let refused =
+                |result: &Result<Acked, Error>| result.as_ref().is_err_and(|error| error.code == ErrorCode::TooOld);
             if results.iter().any(refused) {
                 self.outbox.observe(Observation::ChildRefused { partition: delivery.partition.0 });
             }

@@ -1,7 +1,7 @@
 //! Writes: any node sends facts to all replicas of their partition and answers when enough have them on disk.
 
-use super::children::Delivery;
 use super::Ask;
+use super::children::Delivery;
 use crate::config::mutant;
 use crate::limits::{ID_AHEAD_MS_MAX, ORPHANS_MAX};
 use crate::protocol::consistent::cohort::{Cohort, Role, Seat, Told};

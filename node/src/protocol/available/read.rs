@@ -106,7 +106,13 @@ pub(in crate::protocol) fn view(id: TaskId, task: &Task, cell: Option<&Cell>, wa
         reason: reason.or(dead),
         log_incomplete: task.log_incomplete(),
         conflict: facts.conflict,
-        children: facts.completions.iter().filter_map(|(_, done)| done.children.as_ref()).flat_map(|it| &it.ids).copied().collect(),
+        children: facts
+            .completions
+            .iter()
+            .filter_map(|(_, done)| done.children.as_ref())
+            .flat_map(|it| &it.ids)
+            .copied()
+            .collect(),
         children_open: task.has_outbox(),
     })
 }

@@ -286,9 +286,10 @@ impl Node {
         let fresh: Vec<(TaskId, Task)> = fresh.map(|(id, tomb)| (*id, Task::from_tomb(*tomb))).collect();
         self.learn(partition, fresh);
         let old = |(id, _): &(TaskId, Tomb)| is_old(id, self.config.forget_after_ms, self.now.wall_ms);
-        let buried = self.partitions.get(&partition).is_some_and(|replica| {
-            items.iter().all(|(id, _)| replica.store.tomb(id).is_some())
-        });
+        let buried = self
+            .partitions
+            .get(&partition)
+            .is_some_and(|replica| items.iter().all(|(id, _)| replica.store.tomb(id).is_some()));
         if asked && !holes && buried && items.iter().all(old) {
             self.outbox.send_durable(
                 from,

@@ -79,9 +79,8 @@ impl Facts {
             }
         }
         let handed = self.handed;
-        let is_open = |(token, done): &(_, Completed)| {
-            done.open_children().is_some() && handed.binary_search(token).is_err()
-        };
+        let is_open =
+            |(token, done): &(_, Completed)| done.open_children().is_some() && handed.binary_search(token).is_err();
         let completions: Vec<_> = self.completions.into_iter().filter(is_open).collect();
         let nothing = completions.is_empty() && handed.is_empty();
         (!nothing).then(|| Box::new(Facts { completions, handed, ..Facts::default() }))
