@@ -63,6 +63,11 @@ impl Outbox {
                 self.count("root_unspoken");
                 return;
             }
+            // Who has not connected yet is thought to be old. All that tells of children is sent again.
+            if message.feature() == Some(Feature::Children) {
+                self.count("children_unspoken");
+                return;
+            }
             // The link has broken since the question came, and the next one may be to an older program.
             if matches!(message, PeerMessage::GroupsAnswer { .. }) {
                 return;
