@@ -182,7 +182,7 @@ const CAUGHT_FROM: [(Mutant, u64); 36] = [
     (Mutant::MemoryForgotten, 73),
     (Mutant::WordMissing, 7),
     (Mutant::SettlesUnready, 1),
-    (Mutant::VersionsMixed, 585),
+    (Mutant::VersionsMixed, 730),
     (Mutant::ClearsUnheard, 52),
     (Mutant::FieldTooNew, 2),
     (Mutant::RootAnswersAtOnce, 10),
