@@ -44,12 +44,40 @@ fn fact() -> impl Strategy<Value = Task> {
                 Completed { sequence, result: result.map(ByteBuf::from), at_ms: 1, children: None }
             )
         ),
+        (1u64..3, any::<bool>()).prop_map(|(number, handed)| with_children(number, handed)),
         cancel().prop_map(Task::from_cancel),
         (token(), 0u64..2).prop_map(|(token, start_ms)| Task::from_facts(Facts {
             claims: vec![(token, PastClaim { start_ms, end_ms: 9, worker: "w".into() })],
             ..Facts::default()
         })),
     ]
+}
+
+/// An honest client writes one completion under a claim; its children are handed over or not.
+fn with_children(number: u64, handed: bool) -> Task {
+    let spec = Spec {
+        queue: QueueName::new("next").unwrap(),
+        payload: vec![number as u8],
+        priority: 0,
+        not_before_ms: 0,
+        headers: Vec::new(),
+        attempts_max: 0,
+    };
+    let child = norn_client::wire::NewTask { id: TaskId::new(number, 1, 1, 1), spec };
+    let children = Children::new(vec![child]).map(|open| if handed { open.handed() } else { open });
+    let token = Token { epoch: 9, number };
+    Task::from_completion(token, Completed { sequence: None, result: None, at_ms: 2, children })
+}
+
+#[test]
+fn a_tombstone_keeps_children_until_they_are_handed_over() {
+    let tomb = Task::from_tomb(Tomb { state: State::Done, at_ms: 3 });
+    let open = join(&with_children(1, false), &tomb);
+    assert!(open.has_outbox() && open.ended() == Some(State::Done));
+    let handed = join(&open, &with_children(1, true));
+    assert!(!handed.has_outbox());
+    assert_eq!(join(&handed, &with_children(1, false)), handed, "what is handed over stays so");
+    assert_ne!(handed.digest(&TaskId::MIN), open.digest(&TaskId::MIN), "replicas find the difference");
 }
 
 fn task() -> impl Strategy<Value = Task> {
