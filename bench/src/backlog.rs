@@ -1,4 +1,4 @@
-//! Claims over a standing backlog, and what the backlog costs in memory.
+//! Claims over a standing backlog of any state, and what the backlog costs in memory.
 
 use crate::ClusterOptions;
 use crate::cluster::Cluster;
@@ -6,9 +6,15 @@ use crate::lifecycles::outcome_row;
 use crate::load::{self, Plan};
 use crate::report::{Report, Row};
 use anyhow::Result;
-use clap::Args;
-use norn_client::wire::QueueName;
+use clap::{Args, ValueEnum};
+use norn_client::session::Draft;
+use norn_client::wire::{QueueName, TaskId};
 use std::time::{Duration, Instant};
+
+/// Ready tasks beside those that cannot be claimed: no claim finds nothing.
+const STOCK: usize = 1_000;
+/// Longer than any run.
+const DELAY_MS: u64 = 24 * 3_600_000;
 
 /// Flags.
 #[derive(Debug, Args)]
@@ -16,6 +22,9 @@ pub struct Options {
     /// Sizes of the backlog.
     #[arg(long, value_delimiter = ',', default_value = "1000,1000000")]
     tasks: Vec<usize>,
+    /// What the backlog is; each size is measured with each of them.
+    #[arg(long, value_delimiter = ',', value_enum, default_value = "ready")]
+    kinds: Vec<Kind>,
     /// Clients, each with its own connection.
     #[arg(long, default_value_t = 16)]
     clients: usize,
@@ -33,6 +42,37 @@ pub struct Options {
     cluster: ClusterOptions,
 }
 
+/// Where the tasks of a backlog stand. Of all but the ready ones there are a few ready ones beside them, to be claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// They can be claimed.
+    Ready,
+    /// Their time has not come.
+    Delayed,
+    /// They wait for a task that nobody has enqueued.
+    Blocked,
+    /// Somebody holds them.
+    Claimed,
+    /// They have ended.
+    Finished,
+}
+
+impl Kind {
+    async fn fill(self, cluster: &Cluster, queue: &QueueName, tasks: usize, payload_bytes: usize) -> Result<()> {
+        let mut draft = Draft::new(queue.clone(), vec![b'x'; payload_bytes]);
+        match self {
+            Kind::Delayed => draft.delay_ms = DELAY_MS,
+            Kind::Blocked => draft.spec.after = vec![TaskId::MIN],
+            Kind::Ready | Kind::Claimed | Kind::Finished => {}
+        }
+        load::fill_with(cluster, tasks, draft).await?;
+        if matches!(self, Kind::Claimed | Kind::Finished) {
+            load::take(cluster, queue, tasks, self == Kind::Finished).await?;
+        }
+        if self == Kind::Ready { Ok(()) } else { load::fill(cluster, queue, STOCK, payload_bytes).await }
+    }
+}
+
 /// Measures all sizes, each on a new cluster.
 pub async fn run(options: &Options, mut report: Report) -> Result<()> {
     let plan = Plan {
@@ -46,19 +86,22 @@ pub async fn run(options: &Options, mut report: Report) -> Result<()> {
     if variants.is_empty() {
         variants.push(None);
     }
-    for (tasks, bytes) in options.tasks.iter().flat_map(|tasks| variants.iter().map(move |bytes| (tasks, *bytes))) {
+    let sizes = options.tasks.iter().flat_map(|tasks| variants.iter().map(move |bytes| (tasks, *bytes)));
+    for ((tasks, bytes), kind) in sizes.flat_map(|size| options.kinds.iter().map(move |kind| (size, *kind))) {
         let mut nodes = options.cluster.clone();
         nodes.settings.extend(bytes.map(|bytes| format!("payload_memory_bytes={bytes}")));
         let cluster = Cluster::start(&nodes).await?;
         let (before_bytes, before, started) = (cluster.resident_bytes()?, cluster.usage().await?, Instant::now());
-        load::fill(&cluster, &queue, *tasks, options.payload).await?;
+        kind.fill(&cluster, &queue, *tasks, options.payload).await?;
         let (fill_seconds, filled) = (started.elapsed().as_secs_f64(), cluster.usage().await?.since(before));
         let filled_bytes = cluster.resident_bytes()?;
         let outcome = load::run(&cluster, &queue, &plan).await?;
         let task_count = (*tasks).max(1) as f64;
         let worked_bytes = cluster.resident_bytes()?;
         let limit = bytes.map_or("default".into(), |bytes| format!("{:.1}", bytes as f64 / f64::from(1 << 20)));
+        let name = kind.to_possible_value().expect("no kind is hidden");
         let row = Row::default()
+            .text("kind", name.get_name())
             .count("backlog_tasks", *tasks as u64)
             .text("payload_memory_mib", &limit)
             .number("fill_tasks_per_s", task_count / fill_seconds, 0)

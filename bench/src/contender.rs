@@ -55,6 +55,7 @@ impl Batch {
                 not_before_ms: 0,
                 headers: Vec::new(),
                 attempts_max: 0,
+                after: Vec::new(),
             };
             let id = TaskId::new(1_700_000_000_000, number as u32, 7, 9);
             let items = Arc::new(vec![(id, Task::from_spec(Arc::new(spec)))]);

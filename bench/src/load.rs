@@ -16,6 +16,8 @@ const WARM_UP: Duration = Duration::from_secs(1);
 const LATENCY_US_MAX: u64 = 60_000_000;
 /// Connections that fill a queue.
 const FILLERS: usize = 4;
+/// Longer than any run.
+const LEASE: Duration = Duration::from_secs(3_600);
 /// Tasks in one call that fills a queue.
 const FILL_BATCH: usize = 1_000;
 
@@ -102,27 +104,54 @@ impl Seen {
 
 /// Puts tasks into a queue, many at a time.
 pub async fn fill(cluster: &Cluster, queue: &QueueName, tasks: usize, payload_bytes: usize) -> Result<()> {
-    let mut fillers = JoinSet::new();
-    for number in 0..FILLERS {
-        let client = Client::connect(cluster.config(number)).await?;
-        let queue = queue.clone();
-        let mut left = tasks / FILLERS + usize::from(number < tasks % FILLERS);
-        fillers.spawn(async move {
-            while left > 0 {
-                let count = left.min(FILL_BATCH);
-                left -= count;
-                let drafts = (0..count).map(|_| Draft::new(queue.clone(), vec![b'x'; payload_bytes])).collect();
-                for result in client.enqueue_many(drafts, Acks::Quorum).await {
-                    result.context("filling the queue")?;
-                }
+    fill_with(cluster, tasks, Draft::new(queue.clone(), vec![b'x'; payload_bytes])).await
+}
+
+/// Enqueues so many tasks that are alike.
+pub async fn fill_with(cluster: &Cluster, tasks: usize, draft: Draft) -> Result<()> {
+    by_many(cluster, tasks, async move |client, count| {
+        for result in client.enqueue_many(vec![draft.clone(); count], Acks::Quorum).await {
+            result.context("filling the queue")?;
+        }
+        Ok(count)
+    })
+    .await
+}
+
+/// Claims so many tasks for a long time, and ends them or not.
+pub async fn take(cluster: &Cluster, queue: &QueueName, tasks: usize, ends: bool) -> Result<()> {
+    let queue = queue.clone();
+    by_many(cluster, tasks, async move |client, count| {
+        let claim = ClaimOptions::new([queue.clone()]).lease(LEASE).max(count as u32).worker("bench");
+        let taken = client.claim(claim).await.context("taking what was filled in")?.tasks;
+        let done = |task: &norn_client::client::Claimed| CompleteOptions::new(task.granted.id, task.granted.token);
+        if ends && !taken.is_empty() {
+            for result in client.complete_many(taken.iter().map(done).collect(), Acks::Quorum).await {
+                result.context("ending what was filled in")?;
             }
-            client.close().await;
-            anyhow::Ok(())
-        });
-    }
-    while let Some(filled) = fillers.join_next().await {
-        filled??;
-    }
+        }
+        Ok(taken.len())
+    })
+    .await
+}
+
+/// A few clients that do so many of something, as many at a time as fit a call. What is done of a call is said by it.
+async fn by_many(
+    cluster: &Cluster,
+    total: usize,
+    call: impl AsyncFn(&Client, usize) -> Result<usize> + Clone,
+) -> Result<()> {
+    let one = async |number: usize| {
+        let client = Client::connect(cluster.config(number)).await?;
+        let mut left = total / FILLERS + usize::from(number < total % FILLERS);
+        while left > 0 {
+            left -= call(&client, left.min(FILL_BATCH)).await?;
+        }
+        client.close().await;
+        anyhow::Ok(())
+    };
+    let [first, second, third, fourth] = [0, 1, 2, 3].map(one);
+    tokio::try_join!(first, second, third, fourth)?;
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 //! cargo build --release                                      the nodes; not done by the lines below
 //! cargo run --release -p norn-bench -- lifecycles --clients 1,16,64
 //! cargo run --release -p norn-bench -- backlog --tasks 1000,1000000
+//! cargo run --release -p norn-bench -- backlog --kinds ready,delayed,blocked,claimed,finished
 //! cargo run --release -p norn-bench -- backlog --tasks 200000 --payload 1024 --payload-memory 1073741824,33554432,0
 //! cargo run --release -p norn-bench -- memory
 //! cargo run --release -p norn-bench -- micro

@@ -69,6 +69,7 @@ fn spec() -> Result<Arc<Spec>> {
         not_before_ms: 0,
         headers: Vec::new(),
         attempts_max: 0,
+        after: Vec::new(),
     }))
 }
 

@@ -73,6 +73,7 @@ fn tasks(count: usize) -> Result<Vec<(TaskId, Task)>> {
             not_before_ms: 0,
             headers: Vec::new(),
             attempts_max: 0,
+            after: Vec::new(),
         };
         (id, Task::from_spec(Arc::new(spec)))
     };

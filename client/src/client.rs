@@ -85,6 +85,8 @@ impl std::fmt::Debug for Client {
 
 /// The largest part of a lease that a claim call waits in one go: a lease counts from the call's beginning.
 const WAIT_PER_LEASE: u32 = 4;
+/// Of a claim that leaves its lease open, at a queue that says nothing of that.
+const LEASE_DEFAULT: Duration = Duration::from_millis(limits::LEASE_MS_DEFAULT);
 /// Pause when a node answers a long poll before its time.
 const EARLY_PAUSE: Duration = Duration::from_millis(50);
 
@@ -201,7 +203,7 @@ impl Client {
     /// several calls, so that what comes late still comes with most of its lease.
     pub async fn claim(&self, options: ClaimOptions) -> Result<Claims, Error> {
         let (started, wait) = (Instant::now(), options.wait);
-        let wait_once_max = options.lease / WAIT_PER_LEASE;
+        let wait_once_max = options.lease.unwrap_or(LEASE_DEFAULT) / WAIT_PER_LEASE;
         loop {
             let wait_once = wait.saturating_sub(started.elapsed()).min(wait_once_max);
             let asked = Instant::now();
@@ -221,10 +223,11 @@ impl Client {
             claim: ClaimId(0),
             repeated: false,
             queues: options.queues.clone(),
-            lease_ms: millis(options.lease),
+            lease_ms: millis(options.lease.unwrap_or(LEASE_DEFAULT)),
             wait_ms: millis(wait),
             max: options.max,
             worker: options.worker.clone(),
+            lease_open: options.lease.is_none(),
         };
         let answer = self.answer(Call::Request(Request::Claim(claim)), options.timeout).await;
         match answer.result? {
@@ -323,7 +326,8 @@ impl Client {
     /// Says that an attempt has failed: the task is claimable again after a while, or never.
     pub async fn fail(&self, options: FailOptions) -> Result<(), Error> {
         let FailOptions { id, token, reason, retry_in, invalid } = options;
-        let request = Request::Fail { id, token, reason, retry_in_ms: millis(retry_in), invalid };
+        let (retry_in_ms, retry_open) = (retry_in.map_or(0, millis), retry_in.is_none());
+        let request = Request::Fail { id, token, reason, retry_in_ms, invalid, retry_open };
         match self.request(request).await? {
             Response::Done => Ok(()),
             _ => unexpected("fail"),

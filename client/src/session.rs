@@ -401,6 +401,12 @@ impl Session {
         call.resolve(self.now_us, &mut self.mint, &mut self.random);
         let positions = call.outstanding();
         let (request, extra_ms) = call.attempt(self.now_us, &positions);
+        if request.version() > self.links.get(endpoint).pulse.version {
+            let message =
+                "the node runs an older program, which does not know what is asked for; upgrade it, or ask another";
+            let sent = !self.calls[&id].numbers.is_empty();
+            return if sent { self.give_up(id, message) } else { self.finish(id, Err(Error::unavailable(message))) };
+        }
         call.first_sent_us.get_or_insert(self.now_us);
         call.numbers.push(number);
         self.attempts.insert(number, Attempt { call: id, endpoint, positions, received_before });

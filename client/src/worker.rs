@@ -59,6 +59,11 @@ pub enum Outcome {
         /// For people.
         reason: String,
     },
+    /// Not this time, and again when the queue's back-off says so.
+    Retry {
+        /// For people.
+        reason: String,
+    },
     /// Never: the task becomes `dead`.
     Invalid {
         /// For people.
@@ -91,7 +96,7 @@ pub struct Worker {
     handlers: BTreeMap<QueueName, Handler>,
     name: String,
     concurrency: usize,
-    lease: Duration,
+    lease: Option<Duration>,
     poll: Duration,
     drain_timeout: Duration,
     /// The first mistake in the settings; told when the worker is run.
@@ -111,14 +116,14 @@ impl std::fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// A worker without handlers: one task at a time, leases of 30 s, 30 s to drain.
+    /// A worker without handlers: one task at a time, leases as the queues say or of 30 s, 30 s to drain.
     pub fn new(client: Client) -> Worker {
         Worker {
             client,
             handlers: BTreeMap::new(),
             name: String::new(),
             concurrency: 1,
-            lease: Duration::from_secs(30),
+            lease: None,
             poll: Duration::from_secs(2),
             drain_timeout: Duration::from_secs(30),
             mistake: None,
@@ -152,9 +157,9 @@ impl Worker {
         self
     }
 
-    /// Length of the leases. Short ones notice a dead worker sooner, long ones need fewer renewals.
+    /// Length of the leases, whatever the queues say. Short ones notice a dead worker sooner, long ones need fewer renewals.
     pub fn lease(mut self, lease: Duration) -> Worker {
-        self.lease = lease;
+        self.lease = Some(lease);
         self
     }
 
@@ -181,7 +186,7 @@ impl Worker {
         if let Some(mistake) = &self.mistake {
             return Err(mistake.clone());
         }
-        let lease_ms = self.lease.as_millis();
+        let lease_ms = self.lease.map_or(u128::from(limits::LEASE_MS_DEFAULT), |lease| lease.as_millis());
         if self.handlers.is_empty() || self.handlers.len() > limits::CLAIM_QUEUES_MAX {
             return Err(Error::invalid(format!("a worker has 1 to {} handlers", limits::CLAIM_QUEUES_MAX)));
         }

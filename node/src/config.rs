@@ -22,7 +22,7 @@ pub struct Config {
     pub repair_bytes_per_second: u64,
     /// Tasks that a node sends to repair other replicas; looking at sixteen counts as much.
     pub repair_items_per_second: u64,
-    /// Between looks of parked claims at all leaders.
+    /// Between looks of parked claims at all leaders, and between questions of leaders for what their tasks wait for.
     pub sweep_interval_ms: u64,
     /// Bound on the difference of wall clocks that claims rely on.
     pub clock_epsilon_ms: u64,
@@ -50,7 +50,7 @@ pub struct Config {
     pub hint_ttl_ms: u64,
     /// A change of a partition's cohort that comes no nearer to its end for so long is given up.
     pub revert_after_ms: u64,
-    /// A removed replica that is away for so long is not waited for any more, whatever it alone has.
+    /// A removed replica that is away for so long is not waited for any more. What it alone has it hands over if it comes.
     pub exile_ttl_ms: u64,
     /// Finished tasks are archived before they are buried.
     pub archives: bool,
@@ -154,12 +154,22 @@ pub enum Mutant {
     LeavesEarly,
     /// Facts are taken from whoever was let go of, or is nobody any more.
     ExileMerges,
+    /// A replica that was cleared unheard drops all that it has when it hears of that.
+    StraysDrop,
     /// A machine that comes back with an empty disk is the node that it was. The simulator's host does this.
     SameIdentity,
     /// A worker counts its lease from the answer. The simulator's host does this.
     CountsFromAnswer,
     /// The cohort that a leader tells of is asked for only once.
     RoutesAskedOnce,
+    /// A renewal takes what was asked even if the queue allows less.
+    LeaseUnbounded,
+    /// A task whose lease ran out does not wait for the queue's back-off.
+    LapsedAtOnce,
+    /// A task that others wait for is said to have ended when it has not.
+    EndsEarly,
+    /// What a task waits for is asked for only once.
+    FollowsOnce,
     /// Children of a completion count as handed over once they are sent.
     ClosesEarly,
 }
@@ -281,6 +291,7 @@ mod tests {
         assert_eq!(wrong.validate().unwrap_err().name, "election_timeout_ms");
     }
 
+    // S47
     #[test]
     fn a_stretched_length_covers_the_drift() {
         assert!(Config::default().stretched_us(30_000) > 30_030_000);

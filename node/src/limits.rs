@@ -59,6 +59,12 @@ pub const WAITERS_MAX: usize = 16_384;
 pub const ORPHANS_MAX: usize = 10_000;
 /// Claims in one partition's table; more grants are refused.
 pub const CELLS_MAX: usize = 100_000;
+/// Tasks that others wait for, in one question for their ends.
+pub const FOLLOWED_MAX: usize = 256;
+/// Questions that a node remembers of leaders whose tasks wait; more are answered when they are repeated.
+pub const FOLLOWERS_MAX: usize = 200_000;
+/// Tasks that are looked at in one step when one has ended for which they waited.
+pub const DEPENDENTS_MAX: usize = 256;
 /// Operations that a leader keeps for followers that lag; further behind, they get the table.
 pub const OPS_KEPT_MAX: usize = 4_096;
 /// Operations in one message.

@@ -39,6 +39,7 @@ fn records() -> Vec<Record> {
         not_before_ms: 0,
         headers: Vec::new(),
         attempts_max: 0,
+        after: Vec::new(),
     };
     let genesis = Genesis {
         cluster: ClusterId(0xc1),
@@ -122,6 +123,7 @@ fn copy(directory: &Path) -> TempDir {
     copy
 }
 
+// E13
 /// Goal: a data directory that some version has written is read for ever. The files are never written anew: another
 /// format gets a directory of its own beside this one.
 #[test]
@@ -367,6 +369,7 @@ fn snapshot_fixture() -> PathBuf {
     snapshot_fixture_of(FORMAT)
 }
 
+// E13, E27
 /// Goal: as above, for a data directory with a snapshot.
 #[test]
 fn a_snapshot_of_any_format_is_read() {

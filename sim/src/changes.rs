@@ -7,9 +7,11 @@ use crate::history::{Happening, Moment};
 use crate::process::OPERATOR;
 use crate::world::{Event, World};
 use norn_client::wire::error::ErrorCode;
-use norn_client::wire::membership::{Candidate, ClusterChange, Membership};
+use norn_client::wire::membership::{
+    Backoff, Candidate, ClusterChange, FailedDependency, Membership, Order, QueueSetting,
+};
 use norn_client::wire::response::{Identity, Response};
-use norn_client::wire::{NodeId, PartitionId, Request};
+use norn_client::wire::{NodeId, PartitionId, QueueName, Request};
 
 /// Between two times that something is asked for.
 const INTERVAL_US: u64 = 700_000;
@@ -62,6 +64,37 @@ impl World {
         }
         self.ask_for(node, change);
         self.ask_about_cluster((node + 1) % self.nodes.len(), Request::Cluster);
+    }
+
+    /// Asks a node to set something for a queue: nothing for which a run would have to wait for long.
+    pub fn change_policy(&mut self, node: usize) {
+        if self.operator.genesis.is_none() {
+            return;
+        }
+        let (queues, wild) = (self.options.queues, self.options.wild_wall_clock);
+        let (least_ms, most_ms) = (self.options.lease_ms_min, self.options.lease_ms_max);
+        let retain_ms = self.options.retain_ms;
+        let random = &mut self.randoms.moves;
+        let queue = QueueName::new(&format!("queue-{}", random.below(queues))).expect("a good name");
+        let first_ms = random.between(1, 1_000);
+        let backoff = Backoff {
+            first_ms,
+            most_ms: random.between(first_ms, 2_000),
+            jitter_percent: [0, 20, 100][random.below(3) as usize],
+        };
+        let set = random.chance(3, 4);
+        let setting = match random.below(7) {
+            0 => QueueSetting::Lease(set.then(|| random.between(least_ms, most_ms))),
+            1 => QueueSetting::LeaseMax(set.then(|| random.between(least_ms, most_ms))),
+            2 => QueueSetting::Attempts(set.then(|| random.between(1, 6) as u32)),
+            3 => QueueSetting::Retention(set.then(|| random.between(0, retain_ms.min(5_000)))),
+            4 => QueueSetting::Order(if set { Order::Random } else { Order::Priority }),
+            5 => QueueSetting::FailedDependency(if set { FailedDependency::Skip } else { FailedDependency::Fail }),
+            // With wall clocks that are hours off, a pause may be hours.
+            _ => QueueSetting::Backoff(Some(backoff).filter(|_| set && !wild)),
+        };
+        self.count("sometimes: something else is set for a queue");
+        self.ask_for(node, ClusterChange::Queue { queue, setting });
     }
 
     /// From now on a change is asked for until it is so, or refused.

@@ -33,9 +33,11 @@ pub enum Fault {
     Change,
     /// A machine is lost for good.
     Loss,
+    /// Something else is set for a queue.
+    Policy,
 }
 
-const ALL: [Fault; 10] = [
+const ALL: [Fault; 11] = [
     Fault::Crash,
     Fault::Blackout,
     Fault::Pause,
@@ -46,6 +48,7 @@ const ALL: [Fault; 10] = [
     Fault::Move,
     Fault::Change,
     Fault::Loss,
+    Fault::Policy,
 ];
 const HOUR_US: u64 = 3_600_000_000;
 const BAD_JUMP_US: u64 = 12_000_000;
@@ -69,6 +72,7 @@ impl World {
             Fault::Move => options.arrange_mean_ms,
             Fault::Change => options.change_mean_ms,
             Fault::Loss => options.loss_mean_ms,
+            Fault::Policy => options.policy_mean_ms,
         };
         if mean_ms > 0 {
             let delay_us = self.randoms.faults.between(0, 2_000 * mean_ms);
@@ -94,6 +98,7 @@ impl World {
             Fault::Move => self.move_partition(node),
             Fault::Change => self.change_cluster(node),
             Fault::Loss => self.lose_machine(node),
+            Fault::Policy => self.change_policy(node),
         }
     }
 

@@ -50,8 +50,8 @@ pub struct Store {
 #[derive(Debug)]
 pub enum Happening<'a> {
     /// The founding record is settled. `fencing` says that nodes with a wrong clock must not lead, `archives` that tasks are
-    /// archived before they are buried.
-    Founded { fencing: bool, archives: bool },
+    /// archived before they are buried, `steady` that no wall clock jumps.
+    Founded { fencing: bool, archives: bool, steady: bool },
     /// A node's archive has these tasks.
     Archived { tasks: &'a [TaskView] },
     /// A node starts from these records. What was not synced may have come through the crash all the same.
@@ -223,6 +223,11 @@ impl History {
         let later = self.seen.get(&partition).into_iter().flat_map(BTreeMap::values).cloned();
         let mut cohorts = later.chain([self.committed(partition)]);
         cohorts.any(|cohort| cohort.nodes().iter().any(|member| self.places[member] == node))
+    }
+
+    /// Members of the cohort that is surely committed.
+    pub fn members(&self, partition: PartitionId) -> usize {
+        self.committed(partition).members().count()
     }
 
     /// Whether those that are there are a quorum, whichever of the cohorts that may be committed is.

@@ -25,6 +25,8 @@ pub enum Step {
         retry_in_ms: u64,
         /// Never again.
         invalid: bool,
+        /// The queue says how long.
+        open: bool,
     },
     /// Gives the claim back.
     Release,
@@ -96,7 +98,8 @@ impl World {
                 let (retry_in_ms, invalid) = (random.below(2) * random.between(0, 2_000), random.chance(1, 4));
                 // With wall clocks that are hours off, a pause may be hours.
                 let retry_in_ms = if self.options.wild_wall_clock { 0 } else { retry_in_ms };
-                plan.push_back((while_us, Step::Fail { retry_in_ms, invalid }));
+                let open = self.options.policy_mean_ms > 0 && random.chance(1, 2);
+                plan.push_back((while_us, Step::Fail { retry_in_ms, invalid, open }));
             }
             1 => plan.push_back((while_us, Step::Release)),
             2 => plan.push_back((while_us, Step::Vanish)),
@@ -195,8 +198,8 @@ impl World {
                 }
                 Request::Complete { items: vec![completion], acks }
             }
-            Step::Fail { retry_in_ms, invalid } => {
-                Request::Fail { id, token, reason: "failed".into(), retry_in_ms, invalid }
+            Step::Fail { retry_in_ms, invalid, open } => {
+                Request::Fail { id, token, reason: "failed".into(), retry_in_ms, invalid, retry_open: open }
             }
             Step::Release => Request::Release { id, token },
             Step::Pause(_) | Step::Vanish if healed => return self.next_step(client, number),

@@ -15,6 +15,9 @@ use norn_client::wire::response::Identity;
 use norn_client::wire::{NodeId, PartitionId};
 use norn_node::config::Mutant;
 
+/// Members of each cohort, the root's as well, without one of which the others can do.
+const REPLICAS_MIN: usize = 3;
+
 /// One lost machine.
 #[derive(Debug)]
 struct Loss {
@@ -164,9 +167,11 @@ impl World {
             let of = self.nodes[node].identity.map(|identity| identity.node);
             self.operator.wanted.iter().any(|change| names(change) == of)
         };
+        // Until somebody has come in its place everywhere, another loss may be one too many.
+        let as_many = || self.partitions().all(|partition| self.history.members(partition) >= REPLICAS_MIN);
         let is_over = |loss: &Loss| {
             let held = self.partitions().any(|partition| self.history.may_hold(partition, loss.old));
-            loss.begun && !held && !wanted(loss.old) && !wanted(loss.fresh)
+            loss.begun && !held && !wanted(loss.old) && !wanted(loss.fresh) && as_many()
         };
         let whole = |node: usize| self.is_out(node) || self.nodes[node].running.is_some() && self.is_whole(node);
         let over: Vec<bool> = self.losses.losses.iter().map(is_over).collect();

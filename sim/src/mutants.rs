@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 37] = [
+pub const ALL: [(&str, Mutant); 42] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -38,9 +38,14 @@ pub const ALL: [(&str, Mutant); 37] = [
     ("reinstall-unanswered", Mutant::ReinstallUnanswered),
     ("leaves-early", Mutant::LeavesEarly),
     ("exile-merges", Mutant::ExileMerges),
+    ("strays-drop", Mutant::StraysDrop),
     ("same-identity", Mutant::SameIdentity),
     ("counts-from-answer", Mutant::CountsFromAnswer),
     ("routes-asked-once", Mutant::RoutesAskedOnce),
+    ("lease-unbounded", Mutant::LeaseUnbounded),
+    ("lapsed-at-once", Mutant::LapsedAtOnce),
+    ("ends-early", Mutant::EndsEarly),
+    ("follows-once", Mutant::FollowsOnce),
     ("closes-early", Mutant::ClosesEarly),
 ];
 
@@ -49,7 +54,9 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
     let plain = Overrides { mutant: Some(mutant), ..Overrides::default() };
     let harmful = match mutant {
         Mutant::WordMissing => Overrides { image_percent: Some(90), crash_after_ack_percent: Some(15), ..plain },
-        Mutant::MemoryForgotten => Overrides { image_percent: Some(90), crash_mean_ms: Some(1_000), ..plain },
+        Mutant::MemoryForgotten => {
+            Overrides { image_percent: Some(90), crash_mean_ms: Some(1_000), policy_mean_ms: Some(0), ..plain }
+        }
         Mutant::ArchivesUnasked => {
             Overrides { archives: Some(true), retain_ms: Some(500), exchange_interval_ms: Some(30_000), ..plain }
         }
@@ -77,12 +84,20 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             forget_after_ms: Some(4_000),
             ..plain
         },
+        Mutant::StraysDrop => Overrides {
+            arrange_mean_ms: Some(500),
+            revert_after_ms: Some(2_000),
+            exile_ttl_ms: Some(1_000),
+            strict_percent: Some(0),
+            ..plain
+        },
         Mutant::ClosesEarly => Overrides { children_percent: Some(80), old_percent: Some(0), ..plain },
         Mutant::SettlesUnready
         | Mutant::VersionsMixed
         | Mutant::ClearsUnheard
         | Mutant::LeavesEarly
         | Mutant::RoutesAskedOnce => Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..plain },
+        Mutant::LeaseUnbounded | Mutant::LapsedAtOnce => Overrides { policy_mean_ms: Some(500), ..plain },
         _ => plain,
     };
     knobs.or(&harmful)

@@ -129,7 +129,8 @@ impl World {
         self.history.found(genesis.clone());
         self.line(format_args!("operator founds {genesis:?}"));
         let (fencing, archives) = (self.options.clock_fencing, self.options.archives);
-        self.tell(Happening::Founded { fencing, archives });
+        let steady = self.options.jump_mean_ms + self.options.bad_jump_percent == 0 && !self.options.wild_wall_clock;
+        self.tell(Happening::Founded { fencing, archives, steady });
         self.operator.genesis = Some(genesis);
     }
 }

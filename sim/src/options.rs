@@ -154,6 +154,8 @@ options! {
     batch_percent: u64,
     /// Tasks that are delayed, in a hundred.
     delay_percent: u64,
+    /// Tasks that wait for others, in a hundred.
+    after_percent: u64,
     /// Writes with strict acknowledgement, in a hundred.
     strict_percent: u64,
     /// Heartbeat of the nodes.
@@ -238,6 +240,8 @@ options! {
     spares: u64,
     /// Mean time between an operator's changes of the cluster; 0 is never.
     change_mean_ms: u64,
+    /// Mean time between an operator's changes of what is set for a queue; 0 is never.
+    policy_mean_ms: u64,
     /// Mean time between losses of a machine for good; 0 is never.
     loss_mean_ms: u64,
     /// Machines that can take the place of a lost one, one each, beside the nodes.
@@ -335,6 +339,10 @@ impl Options {
             options.exile_ttl_ms = [1_000, 10_000, 7 * 24 * 3_600_000][copy.below(3) as usize];
         }
         let mut copy = copy.clone().child();
+        if copy.chance(1, 3) {
+            options.policy_mean_ms = copy.between(300, 4_000);
+        }
+        let mut copy = copy.clone().child();
         // As long as some nodes are old, completions with children are refused.
         if copy.chance(1, 2) && options.old_percent == 0 {
             options.children_percent = copy.between(10, 60);
@@ -406,6 +414,8 @@ impl Options {
             cancel_percent: random.between(0, 20),
             batch_percent: random.between(0, 40),
             delay_percent: random.between(0, 40),
+            // From a copy, so that it shifts no draw after it.
+            after_percent: draw_after_percent(&mut random.clone().child()),
             strict_percent: random.between(50, 100),
             heartbeat_ms,
             election_timeout_ms: heartbeat_ms * random.between(4, 10),
@@ -448,6 +458,7 @@ impl Options {
             children_percent: 0,
             spares: 0,
             change_mean_ms: 0,
+            policy_mean_ms: 0,
             loss_mean_ms: 0,
             reserves: 0,
             return_percent: 0,
@@ -587,6 +598,10 @@ impl Options {
             ..Config::default()
         }
     }
+}
+
+fn draw_after_percent(random: &mut Random) -> u64 {
+    if random.chance(1, 3) { random.between(5, 60) } else { 0 }
 }
 
 #[cfg(test)]

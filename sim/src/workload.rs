@@ -4,7 +4,7 @@
 
 use crate::adapter::{Call, CallId, Draft, Input, Output, Session, session};
 use crate::clock::Monotonic;
-use crate::history::{Finished, Happening, Moment, acks_of};
+use crate::history::{Fact, Finished, Happening, Moment, acks_of};
 use crate::jobs::Job;
 use crate::links::Link;
 use crate::process::draw_rate;
@@ -12,7 +12,7 @@ use crate::world::{Event, World};
 use norn_client::wire::request::{Acks, Claim, Request};
 use norn_client::wire::response::{Guarantee, Response};
 use norn_client::wire::{ClaimId, Error, QueueName, TaskId};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What an application does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -212,7 +212,21 @@ impl World {
         if random.chance(self.options.delay_percent, 100) && !self.options.wild_wall_clock {
             draft = draft.delay_ms(random.between(1, 5_000));
         }
-        draft
+        draft.after(self.draw_after())
+    }
+
+    /// Earlier tasks that a new one waits for: of those that are surely there, as nobody ends what was lost.
+    fn draw_after(&mut self) -> Vec<TaskId> {
+        if !self.randoms.after.chance(self.options.after_percent, 100) {
+            return Vec::new();
+        }
+        let there = self.history.strict.keys().filter(|(_, fact)| matches!(fact, Fact::Spec(_))).map(|(id, _)| *id);
+        let there: Vec<TaskId> = there.collect();
+        let mut after = BTreeSet::new();
+        for _ in 0..self.randoms.after.between(1, 3).min(there.len() as u64) {
+            after.insert(there[self.randoms.after.below(there.len() as u64) as usize]);
+        }
+        after.into_iter().collect()
     }
 
     fn act_read(&mut self, client: usize, id: TaskId) {
@@ -249,6 +263,7 @@ impl World {
             wait_ms: if wait { random.between(1, 3_000) } else { 0 },
             max: if random.chance(1, 4) { random.between(2, 5) as u32 } else { 1 },
             worker: format!("worker-{client}"),
+            lease_open: self.options.policy_mean_ms > 0 && random.chance(1, 2),
         };
         self.submit(client, Call::Request(Request::Claim(claim)), Purpose::Plain);
     }

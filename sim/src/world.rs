@@ -220,6 +220,8 @@ pub struct Randoms {
     pub clocks: Random,
     /// What applications do.
     pub workload: Random,
+    /// What tasks wait for.
+    pub after: Random,
     /// Faults.
     pub faults: Random,
     /// Syncs, and what crashes leave.
@@ -338,6 +340,7 @@ impl World {
             moves: random.clone().child().child().child().child(),
             versions: random.clone().child().child().child().child().child(),
             losses: random.clone().child().child().child().child().child().child(),
+            after: random.clone().child().child().child().child().child().child().child(),
         };
         let places = (options.nodes + options.reserves) as usize;
         let victim = randoms.troubles.clone().below(options.nodes) as usize;

@@ -301,8 +301,15 @@ mod tests {
 
     fn shown(state: State, completed_by: u64) -> TaskView {
         let queue = QueueName::new("q").unwrap();
-        let spec =
-            Spec { queue, payload: b"a".to_vec(), priority: 0, not_before_ms: 0, headers: Vec::new(), attempts_max: 0 };
+        let spec = Spec {
+            queue,
+            payload: b"a".to_vec(),
+            priority: 0,
+            not_before_ms: 0,
+            headers: Vec::new(),
+            attempts_max: 0,
+            after: Vec::new(),
+        };
         let claim = ClaimView {
             token: token(completed_by),
             start_ms: 0,
@@ -320,6 +327,7 @@ mod tests {
             reason: None,
             log_incomplete: false,
             conflict: false,
+            waits_for: Vec::new(),
             children: Vec::new(),
             children_open: false,
         }

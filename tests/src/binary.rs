@@ -1,4 +1,4 @@
-//! The `norn` binary, as built beside the tests.
+//! The `norn` binary, and the examples, as built beside the tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,13 +16,22 @@ pub fn norn() -> &'static Path {
         if let Some(program) = std::env::var_os(VARIABLE) {
             return program.into();
         }
-        let place = place();
-        if is_stale(&place) {
-            build(&place);
-        }
-        assert!(place.is_file(), "{} was not built", place.display());
-        place
+        fresh(profile().join("norn"), &["--package", "norn-node", "--bin", "norn"])
     })
+}
+
+/// An example of the client library, by its name, of the same profile as the running test.
+pub fn example(name: &str) -> PathBuf {
+    fresh(profile().join("examples").join(name), &["--package", "norn-client", "--example", name])
+}
+
+/// A program at its place. If it is absent or older than its sources, it is built first.
+fn fresh(place: PathBuf, what: &[&str]) -> PathBuf {
+    if is_stale(&place) {
+        build(what);
+    }
+    assert!(place.is_file(), "{} was not built", place.display());
+    place
 }
 
 /// The directory of the workspace.
@@ -30,15 +39,14 @@ pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package is in a workspace")
 }
 
-/// `target/<profile>/norn` for a test that runs as `target/<profile>/deps/<test>`.
-fn place() -> PathBuf {
+/// `target/<profile>` for a test that runs as `target/<profile>/deps/<test>`.
+fn profile() -> PathBuf {
     let executable = std::env::current_exe().expect("a test knows its own file");
     let dependencies = executable.parent().expect("a file is in a directory");
-    let profile = match dependencies.file_name() {
-        Some(name) if name == "deps" => dependencies.parent().expect("it is below the profile's directory"),
-        _ => dependencies,
-    };
-    profile.join("norn")
+    match dependencies.file_name() {
+        Some(name) if name == "deps" => dependencies.parent().expect("it is below the profile's directory").to_owned(),
+        _ => dependencies.to_owned(),
+    }
 }
 
 fn is_stale(binary: &Path) -> bool {
@@ -54,19 +62,17 @@ fn newest(path: &Path) -> SystemTime {
     path.metadata().and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-fn build(binary: &Path) {
-    let profile = binary.parent().expect("it is in the profile's directory");
-    let target = profile.parent().expect("that is in the target directory");
+fn build(what: &[&str]) {
+    let directory = profile();
+    let target = directory.parent().expect("it is in the target directory");
     // The directory of the `dev` profile has another name than the profile.
-    let profile = match profile.file_name().and_then(|name| name.to_str()) {
+    let profile = match directory.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => "dev",
         Some(name) => name,
     };
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
-        .current_dir(workspace())
-        .args(["build", "--quiet", "--package", "norn-node", "--bin", "norn", "--profile", profile, "--target-dir"])
-        .arg(target)
-        .status();
-    assert!(built.expect("cargo runs").success(), "`cargo build -p norn-node` failed");
+    let mut command = Command::new(cargo);
+    command.current_dir(workspace()).args(["build", "--quiet", "--profile", profile]).args(what);
+    let built = command.arg("--target-dir").arg(target).status();
+    assert!(built.expect("cargo runs").success(), "`cargo build {}` failed", what.join(" "));
 }

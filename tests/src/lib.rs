@@ -10,6 +10,7 @@
 //! - [`workers`]: workers of all habits, who keep these books.
 //! - [`trial`]: a cluster under load whose network turns bad.
 //! - [`fuzz`]: what any bytes may be taken for; no processes.
+//! - [`source`]: the files of the workspace; [`promises`]: what was promised, and which test proves it.
 
 pub mod accounting;
 pub mod binary;
@@ -18,6 +19,8 @@ pub mod cluster;
 pub mod fuzz;
 pub mod log;
 pub mod network;
+pub mod promises;
+pub mod source;
 pub mod trial;
 pub mod wait;
 pub mod workers;

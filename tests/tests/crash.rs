@@ -157,6 +157,7 @@ fn others_than(cluster: &Cluster, some: &[usize]) -> Vec<usize> {
     (0..cluster.addresses().len()).filter(|index| !some.contains(index)).collect()
 }
 
+// T6, O1, O7, S5, E1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_and_nothing_is_held_twice() {
     let mut cluster = Cluster::start();

@@ -232,6 +232,7 @@ fn names_lost(log: &Log, lost: &Entry) {
     assert_eq!(lost_of, [json!({ "partition": lost.partition, "kind": lost.kind, "count": 1 })]);
 }
 
+// E5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_facts_are_learned_again() {
     let (mut cluster, load) = three(&[]).await;

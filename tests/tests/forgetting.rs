@@ -67,6 +67,7 @@ fn archived(file: &Path) -> BTreeSet<String> {
     lines.map(of).collect()
 }
 
+// S27
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn finished_tasks_are_archived_and_forgotten_everywhere() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -15,6 +15,7 @@ fn counter(cluster: &Cluster, index: usize, name: &str) -> u64 {
     cluster.cli_at(index).json(&["status"]).done().object()["counters"][name].as_u64().unwrap_or(0)
 }
 
+// S1, S4
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_alone_keeps_tasks_for_the_others() {
     let mut cluster = Cluster::start_with(ClusterOptions { nodes: 4, partitions: 16, ..ClusterOptions::default() });

@@ -202,6 +202,7 @@ async fn what_is_no_frame_ends_the_connection() {
     serves(&cluster.cli());
 }
 
+// E3
 #[test]
 fn a_data_directory_has_one_holder() {
     let mut cluster = single();
@@ -293,6 +294,7 @@ fn restarts_with(cluster: &mut Cluster, count: u64) {
     assert_eq!(cluster.cli().json(&["count", "kept"]).done().object()["count"], count);
 }
 
+// E5
 /// A crash in the middle of a write leaves the beginning of a record. It was never acknowledged, and is cut off.
 #[test]
 fn a_torn_tail_is_cut() {

@@ -139,6 +139,7 @@ async fn alive(cli: &Cli, count: usize) {
     eventually_or(&format!("{count} nodes are alive"), PATIENCE, seen).await;
 }
 
+// S42, S46
 /// Two of five nodes are emptied, one after the other; the second time nothing comes back to the first. They stay after all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_nodes_are_drained_under_load() {
@@ -160,6 +161,7 @@ async fn two_nodes_are_drained_under_load() {
     trial.end().await;
 }
 
+// O1, S10, S48
 /// Three nodes, then five, then three of which one is new, and one of the old ones loses its disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_grows_and_shrinks_under_load() {
@@ -322,13 +324,40 @@ async fn mistakes_are_refused() {
     let refusal = cluster.fails_to_start(first);
     assert!(refusal.code == Some(1) && refusal.stderr.contains("empty data directory"), "{}", refusal.stderr);
     assert_eq!(run(cli.clone(), &["ring"]).await.done().stdout, before, "nothing was changed");
-    for words in ["queue set mail attempts 0", "queue set mail paused perhaps"] {
+    for words in [
+        "queue set mail attempts 0",
+        "queue set mail paused perhaps",
+        "queue set mail lease 1ms",
+        "queue set mail backoff 5",
+    ] {
         refused(words, 1, "").await;
     }
     run(cli.clone(), &["queue", "set", "mail", "paused", "yes"]).await.done();
     let policies = run(cli.clone(), &["queue", "show"]).await.done().lines();
     assert!(policies.len() == 1 && policies[0]["queue"] == "mail" && policies[0]["paused"] == true, "{policies:?}");
     run(cli.clone(), &["queue", "set", "mail", "paused", "no"]).await.done();
+    // The cluster grants what is set, and says so.
+    run(cli.clone(), &["queue", "set", "mail", "lease", "2m"]).await.done();
+    run(cli.clone(), &["queue", "set", "mail", "lease-max", "1m"]).await.done();
+    run(cli.clone(), &["enqueue", "mail", "x"]).await.done();
+    let granted = run(cli.clone(), &["claim", "mail", "--wait", "10s"]).await.done().object();
+    assert_eq!(granted["lease_ms"], 60_000, "{granted}");
+    // The failed attempt waits as its queue says.
+    run(cli.clone(), &["queue", "set", "mail", "backoff", "exponential", "1m", "1h", "jitter", "20%"]).await.done();
+    let (id, token) = (granted["id"].as_str().expect("an id"), granted["token"].as_str().expect("a token"));
+    run(cli.clone(), &["fail", id, token]).await.done();
+    let task = run(cli.clone(), &["get", id]).await.done().object();
+    assert_eq!(task["state"], "waiting", "{task}");
+    run(cli.clone(), &["queue", "set", "mail", "retention", "1h"]).await.done();
+    let shown = run(cli.clone(), &["queue", "show", "mail"]).await.done().object();
+    assert_eq!(
+        (&shown["retention_ms"], &shown["backoff"]["jitter_percent"]),
+        (&3_600_000.into(), &20.into()),
+        "{shown}"
+    );
+    for key in ["lease", "lease-max", "backoff", "retention"] {
+        run(cli.clone(), &["queue", "set", "mail", key, "none"]).await.done();
+    }
     assert!(run(cli.clone(), &["queue", "show"]).await.done().lines().is_empty(), "nothing is set");
     // Nobody is there yet, and then somebody is.
     let address = cluster.address(second).to_owned();

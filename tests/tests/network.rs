@@ -15,6 +15,7 @@ fn others_than(nodes: usize, one: usize) -> Vec<usize> {
     (0..nodes).filter(|node| *node != one).collect()
 }
 
+// S1, S3, S35, S43
 /// Two sides that hear nothing of each other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn halves() {
@@ -61,6 +62,7 @@ async fn bridge() {
     trial.end().await;
 }
 
+// S45
 /// Three nodes in a row: the ends do not hear each other, and each holds the other for dead while it leads. Elections must
 /// come to an end all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -86,6 +88,7 @@ async fn quorum_loss() {
     trial.end().await;
 }
 
+// S44
 /// As before, but the only node that hears a majority was away for a while, so that its tables are old, and the busiest
 /// leader is cut off from everybody. The one must get the newer tables before it can be elected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -104,6 +107,7 @@ async fn constrained_election() {
     trial.end().await;
 }
 
+// S3
 /// Two of five are cut off, each time other two.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn moving_minority() {

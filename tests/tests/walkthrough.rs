@@ -1,8 +1,10 @@
 //! Skuld's walk-through, and every verb once, against a real cluster.
 
+use norn_client::wire::TaskId;
 use norn_tests::{Cli, Cluster, Repl, wait};
 use serde_json::Value;
 use std::fs;
+use std::time::SystemTime;
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_else(|| panic!("no text: {value}")).to_owned()
@@ -14,9 +16,9 @@ fn token_parts(token: &str) -> (u64, u64) {
     (epoch.parse().expect("a number"), number.parse().expect("a number"))
 }
 
-/// S51: a cluster of three nodes on one host, made by the command line. S52: a REPL over several hosts. S53: the
-/// walk-through of Skuld's README, with a shorter lease. S54: a claim shows start, end and completion, and all of
-/// them can be read.
+// S22, S31, S51, S52, S53, S54
+/// A cluster of three nodes on one host, made by the command line, and a REPL over several hosts: the walk-through of
+/// Skuld's README, with a shorter lease. A claim shows start, end and completion, and all of them can be read.
 #[test]
 fn skulds_walk_through() {
     let cluster = Cluster::start();
@@ -63,6 +65,7 @@ fn skulds_walk_through() {
     assert_eq!(repl.finish(), Some(0));
 }
 
+// T19, O6, S8, S14, S52
 /// Every verb once in the REPL, each answered by exactly one line.
 #[test]
 fn every_verb_in_the_repl() {
@@ -249,7 +252,7 @@ fn exit_codes_tell_scripts_what_happened() {
     );
 
     for arguments in [
-        ["enqueue", "q", "data", "--after", &nobody].as_slice(),
+        ["enqueue", "q", "data", "--key", "k"].as_slice(),
         &["enqueue", "q", "data", "--key", "k"],
         &["enqueue", "q", "data", "--group", "g", "--number", "1", "--total", "2", "--fail-fast"],
         &["enqueue", "q", "data", "--parent", &nobody],
@@ -276,6 +279,7 @@ fn exit_codes_tell_scripts_what_happened() {
     assert!(matches!(unavailable.refusal(3)["code"].as_str(), Some("unknown" | "unavailable")), "{unavailable:?}");
 }
 
+// T16, O30, S16, S32
 /// Data is bytes: from an argument, a file or a pipe, and back as text or as base64.
 #[test]
 fn data_of_every_kind_comes_back_as_it_was() {
@@ -307,4 +311,44 @@ fn data_of_every_kind_comes_back_as_it_was() {
     cli.json(&["enqueue", "again", "same", "--id", &id]).done();
     assert_eq!(cli.json(&["count", "again"]).object()["count"], 1, "one id is one task");
     assert_eq!(cli.json(&["enqueue", "again", "other", "--id", &id]).refusal(1)["code"], "conflict");
+}
+
+// S18
+/// A task is not claimable before those that it waits for have ended, whatever order they come in.
+#[test]
+fn tasks_wait_for_others() {
+    let cluster = Cluster::start();
+    let mut repl = cluster.cli().repl();
+    let first = text(&repl.ask("enqueue steps bake")["id"]);
+    let second = text(&repl.ask("enqueue steps wrap")["id"]);
+    let last = text(&repl.ask(&format!("enqueue parcels send --after {first},{second}"))["id"]);
+    assert_eq!(repl.ask(&format!("get {last}"))["state"], "waiting");
+    assert_eq!(repl.rows("claim parcels"), Vec::<Value>::new());
+    let causes: Vec<String> = repl.rows(&format!("why {last}")).iter().map(|row| text(&row["cause"])).collect();
+    assert_eq!(causes, ["waits_for", "ready", "ready"]);
+    for _ in 0..2 {
+        let claim = repl.rows("claim steps").pop().expect("both are ready");
+        repl.ask(&format!("complete {} {}", text(&claim["id"]), text(&claim["token"])));
+    }
+    let claim = repl.rows("claim parcels --wait 30s").pop().expect("it has waited for nothing else");
+    assert_eq!(text(&claim["id"]), last);
+    // What is cancelled fails those that wait for it, unless their queue says otherwise.
+    let fails = text(&repl.ask("enqueue steps peel")["id"]);
+    let policy = repl.ask("queue set letters failed-dependency skip");
+    assert_eq!(policy["failed_dependency"], "skip", "{policy}");
+    let [dies, goes_on] = ["parcels", "letters"]
+        .map(|queue| text(&repl.ask(&format!("enqueue {queue} x --after {fails} --must-exist"))["id"]));
+    repl.ask(&format!("cancel {fails}"));
+    let dead = repl.ask(&format!("wait {dies} --timeout 30s"));
+    assert_eq!(dead["state"], "dead");
+    assert!(text(&dead["reason"]).contains("was cancelled"), "{dead}");
+    let claim = repl.rows("claim letters --wait 30s").pop().expect("it goes on");
+    assert_eq!(text(&claim["id"]), goes_on);
+    // Each of two waits for the other, whose id it was given before it was there.
+    let now_ms = SystemTime::UNIX_EPOCH.elapsed().expect("it is later than 1970").as_millis() as u64;
+    let [one, other] = [1, 2].map(|number| TaskId::new(now_ms, number, 0, 0).to_string());
+    repl.ask(&format!("enqueue rings x --id {one} --after {other}"));
+    repl.ask(&format!("enqueue rings x --id {other} --after {one}"));
+    let rows = repl.rows(&format!("why {one}"));
+    assert!(rows.len() == 2 && rows.iter().all(|row| row["cause"] == "circle"), "{rows:?}");
 }

@@ -54,6 +54,7 @@ impl Running {
     }
 }
 
+// O6, O16, O37
 /// One handler for each kind of task, several tasks at once, and every outcome a handler can have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handlers_serve_their_queues() {
@@ -103,6 +104,7 @@ async fn handlers_serve_their_queues() {
     assert_eq!(summary, Summary { done: 42, retried: 2, invalid: 1, lost: 0, released: 0 });
 }
 
+// T47, O4
 /// A handler that takes three leases' time keeps its task, and nobody else gets it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_job_is_renewed() {
@@ -130,6 +132,7 @@ async fn a_long_job_is_renewed() {
     assert_eq!(running.stop().await.done, 1);
 }
 
+// O5, O11, S8, S25, S26
 /// Checkpoints of an attempt that failed, and of one whose worker vanished, are read by the next, which goes on from
 /// there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -172,6 +175,7 @@ async fn the_next_attempt_goes_on_from_the_checkpoints() {
     assert_eq!(running.stop().await, Summary { done: 1, retried: 1, ..Summary::default() });
 }
 
+// C10
 /// A worker that is told to stop finishes what it has, takes nothing more, and gives back what does not finish in
 /// time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -236,6 +240,7 @@ async fn state_of(client: &Client, ids: &[TaskId]) -> Vec<State> {
     states
 }
 
+// O38
 /// A handler is stopped when its lease is lost: because the task has ended otherwise, or because no node answers any
 /// more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

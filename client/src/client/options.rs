@@ -19,8 +19,8 @@ use std::time::Duration;
 pub struct ClaimOptions {
     /// Queues to take from.
     pub queues: Vec<QueueName>,
-    /// Length of the lease; 30 s by default.
-    pub lease: Duration,
+    /// Length of the lease; by default that of the task's queue, or 30 s where none is set for it.
+    pub lease: Option<Duration>,
     /// How long to wait for work when there is none; not at all by default.
     pub wait: Duration,
     /// Most tasks to take; 1 by default.
@@ -32,11 +32,11 @@ pub struct ClaimOptions {
 }
 
 impl ClaimOptions {
-    /// One task of these queues, without waiting, for 30 s.
+    /// One task of these queues, without waiting, for as long as their queue says.
     pub fn new(queues: impl IntoIterator<Item = QueueName>) -> Self {
         ClaimOptions {
             queues: queues.into_iter().collect(),
-            lease: Duration::from_secs(30),
+            lease: None,
             wait: Duration::ZERO,
             max: 1,
             worker: String::new(),
@@ -47,7 +47,7 @@ impl ClaimOptions {
     /// Length of the lease.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
+        self.lease = Some(lease);
         self
     }
 
@@ -161,16 +161,16 @@ pub struct FailOptions {
     pub token: Token,
     /// For people.
     pub reason: String,
-    /// Not claimable for this long; at once by default.
-    pub retry_in: Duration,
+    /// Not claimable for this long; by default as long as the queue's back-off says, or at once where none is set.
+    pub retry_in: Option<Duration>,
     /// Never again: the task becomes `dead`.
     pub invalid: bool,
 }
 
 impl FailOptions {
-    /// A failure after which the task can be claimed again at once.
+    /// A failure after which the task can be claimed again when its queue says so.
     pub fn new(id: TaskId, token: Token) -> Self {
-        FailOptions { id, token, reason: String::new(), retry_in: Duration::ZERO, invalid: false }
+        FailOptions { id, token, reason: String::new(), retry_in: None, invalid: false }
     }
 
     /// For people.
@@ -183,7 +183,7 @@ impl FailOptions {
     /// Not claimable for this long.
     #[must_use]
     pub fn retry_in(mut self, retry_in: Duration) -> Self {
-        self.retry_in = retry_in;
+        self.retry_in = Some(retry_in);
         self
     }
 

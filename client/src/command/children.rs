@@ -38,6 +38,8 @@ struct Child {
     #[serde(default)]
     headers: BTreeMap<String, String>,
     id: Option<String>,
+    #[serde(default)]
+    after: Vec<String>,
 }
 
 /// The tasks of a file.
@@ -71,6 +73,11 @@ fn draft(child: Child) -> Result<Draft, String> {
         not_before_ms: child.at.as_deref().map(parse::instant_ms).transpose()?.unwrap_or(0),
         headers: child.headers.into_iter().collect(),
         attempts_max: child.max_attempts,
+        after: child
+            .after
+            .iter()
+            .map(|id| id.parse().map_err(|error| format!("{error}")))
+            .collect::<Result<_, String>>()?,
     };
     let id = child.id.map(|id| id.parse().map_err(|error| format!("{error}"))).transpose()?;
     let delay_ms = child.delay.as_deref().map(parse::duration_ms).transpose()?.unwrap_or(0);

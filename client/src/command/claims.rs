@@ -6,11 +6,15 @@ use super::output::{Output, Style};
 use super::parse::{self, DataArguments, DurabilityArguments};
 use super::runner::{only, unexpected};
 use super::{Call, Finish, Runner, Transport, children, json, text};
-use crate::wire::limits::{PAYLOAD_BYTES_MAX, UPDATE_BYTES_MAX};
+use crate::wire::limits::{LEASE_MS_DEFAULT, PAYLOAD_BYTES_MAX, UPDATE_BYTES_MAX};
 use crate::wire::{Claim, ClaimId, Completion, Error, Granted, Request, Response, TaskId, Token};
 use clap::Args;
 use serde_bytes::ByteBuf;
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// Between an answer that came before the wait was over, and the next question.
+const EARLY_PAUSE: Duration = Duration::from_millis(20);
 
 /// Takes tasks to work on.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
@@ -18,9 +22,9 @@ pub struct ClaimArguments {
     /// Queues to take from, separated by commas
     #[arg(value_name = "QUEUE", value_delimiter = ',', required = true)]
     pub queues: Vec<String>,
-    /// How long the tasks are held without a renewal
-    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, default_value = "30s")]
-    pub lease: u64,
+    /// How long the tasks are held without a renewal; if left out, as long as is set for their queue, or 30s
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms)]
+    pub lease: Option<u64>,
     /// How long to wait for a task when there is none
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, default_value = "0s")]
     pub wait: u64,
@@ -42,19 +46,29 @@ impl ClaimArguments {
         }
         let queues = self.queues.iter().map(|queue| parse::queue(queue)).collect::<Result<Vec<_>, _>>()?;
         queues.iter().for_each(|queue| runner.recent().see_queue(queue));
-        let claim = Claim {
+        let mut claim = Claim {
             claim: ClaimId(0),
             repeated: false,
             queues,
-            lease_ms: self.lease,
+            lease_ms: self.lease.unwrap_or(LEASE_MS_DEFAULT),
             wait_ms: self.wait,
             max: self.max,
             worker: self.worker,
+            lease_open: self.lease.is_none(),
         };
-        let sent_ms = (runner.clock)();
-        let response = runner.long_request(Request::Claim(claim), self.wait).await?;
-        let Response::Claimed { tasks, unavailable } = response else {
-            return Err(unexpected("claim"));
+        let until_ms = (runner.clock)().saturating_add(self.wait);
+        let (sent_ms, tasks, unavailable) = loop {
+            let sent_ms = (runner.clock)();
+            let response = runner.long_request(Request::Claim(claim.clone()), claim.wait_ms).await?;
+            let Response::Claimed { tasks, unavailable } = response else {
+                return Err(unexpected("claim"));
+            };
+            // Where leases are short a node lets nobody wait for longer than that: the lease counts from the question.
+            claim.wait_ms = until_ms.saturating_sub((runner.clock)());
+            if !tasks.is_empty() || unavailable > 0 || claim.wait_ms == 0 {
+                break (sent_ms, tasks, unavailable);
+            }
+            tokio::time::sleep(EARLY_PAUSE.min(Duration::from_millis(claim.wait_ms))).await;
         };
         if tasks.is_empty() && unavailable > 0 {
             let partitions = text::number(u64::from(unavailable), "partition");
@@ -240,7 +254,7 @@ pub struct FailArguments {
     /// Why, for people to read
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true, allow_hyphen_values = true)]
     pub reason: String,
-    /// Not claimable again for this long
+    /// Not claimable again for this long; if left out, as long as is set for its queue, or 0s
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, conflicts_with = "invalid")]
     pub retry_in: Option<u64>,
     /// Never again: the task becomes dead
@@ -252,13 +266,15 @@ impl FailArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let token = parse::token(&self.token)?;
         let id = runner.resolve(&self.id).await?;
-        let retry_in_ms = self.retry_in.unwrap_or(0);
-        let request = Request::Fail { id, token, reason: self.reason, retry_in_ms, invalid: self.invalid };
-        let remark = match (self.invalid, retry_in_ms) {
+        let (retry_in_ms, retry_open) = (self.retry_in.unwrap_or(0), self.retry_in.is_none());
+        let remark = match (self.invalid, self.retry_in) {
             (true, _) => "it is dead".to_owned(),
-            (false, 0) => "it can be claimed again".to_owned(),
-            (false, ms) => format!("it can be claimed again in {}", text::duration(ms)),
+            (false, None) => "it can be claimed again when its queue says so".to_owned(),
+            (false, Some(0)) => "it can be claimed again".to_owned(),
+            (false, Some(ms)) => format!("it can be claimed again in {}", text::duration(ms)),
         };
+        let (reason, invalid) = (self.reason, self.invalid);
+        let request = Request::Fail { id, token, reason, retry_in_ms, invalid, retry_open };
         give_up(runner, request, "failed", &remark, id, token).await
     }
 }

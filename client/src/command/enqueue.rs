@@ -7,7 +7,7 @@ use super::parse::{self, Data, DataArguments, DurabilityArguments};
 use super::runner::{only, open, unexpected, unreadable};
 use super::{Call, Draft, Runner, Transport, json, text};
 use crate::wire::limits::{BATCH_TASKS_MAX, PAYLOAD_BYTES_MAX};
-use crate::wire::{Acked, Acks, Error, Guarantee, Response, Spec};
+use crate::wire::{Acked, Acks, Error, Guarantee, Request, Response, Spec, TaskId};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::{Duration, Instant};
@@ -48,9 +48,12 @@ pub struct EnqueueArguments {
     /// Handed to the worker beside the data; can be repeated
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = parse::header)]
     pub headers: Vec<(String, String)>,
-    /// Later than these tasks (not supported yet)
-    #[arg(long, value_name = "ID,...")]
-    pub after: Option<String>,
+    /// Not claimable before these tasks have ended; they may be enqueued later. See `queue set QUEUE failed-dependency`
+    #[arg(long, value_name = "ID,...", value_delimiter = ',')]
+    pub after: Vec<String>,
+    /// Refuses it if one of the tasks that it waits for is not known
+    #[arg(long, requires = "after")]
+    pub must_exist: bool,
     /// At most one task with this key (not supported yet)
     #[arg(long, value_name = "K")]
     pub key: Option<String>,
@@ -74,7 +77,8 @@ pub struct EnqueueArguments {
 impl EnqueueArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         self.refuse_unsupported()?;
-        let spec = self.spec()?;
+        let mut spec = self.spec()?;
+        spec.after = self.after(runner).await?;
         runner.recent().see_queue(&spec.queue);
         if self.lines {
             return self.run_lines(spec, runner).await;
@@ -90,9 +94,21 @@ impl EnqueueArguments {
         Ok(Exit::Done)
     }
 
+    /// The tasks that it waits for.
+    async fn after<T: Transport>(&self, runner: &Runner<T>) -> Result<Vec<TaskId>, Failure> {
+        let mut after = Vec::with_capacity(self.after.len());
+        for text in &self.after {
+            let id = runner.resolve(text).await?;
+            if self.must_exist {
+                runner.request(Request::Get { id, minimum: None, minimum_sequence: None }).await?;
+            }
+            after.push(id);
+        }
+        Ok(after)
+    }
+
     fn refuse_unsupported(&self) -> Result<(), Failure> {
         let flags = [
-            ("--after", self.after.is_some()),
             ("--key", self.key.is_some()),
             ("--group", self.group.is_some()),
             ("--number", self.number.is_some()),
@@ -115,6 +131,7 @@ impl EnqueueArguments {
             not_before_ms: self.at.unwrap_or(0),
             headers: self.headers.clone(),
             attempts_max: self.max_attempts.unwrap_or(0),
+            after: Vec::new(),
         })
     }
 

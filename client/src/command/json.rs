@@ -125,6 +125,7 @@ pub struct GrantedLine<'a> {
     data: Data<'a>,
     priority: i32,
     attempt: u32,
+    lease_ms: u64,
     lease_expires_ms: u64,
     updates: Vec<UpdateLine<'a>>,
     #[serde(serialize_with = "map")]
@@ -140,6 +141,7 @@ pub fn granted(task: &Granted, sent_ms: u64) -> GrantedLine<'_> {
         data: encode(&task.payload),
         priority: task.priority,
         attempt: task.attempt,
+        lease_ms: task.lease_ms,
         lease_expires_ms: sent_ms.saturating_add(task.lease_ms),
         updates: task.updates.iter().map(update).collect(),
         headers: &task.headers,
@@ -190,6 +192,8 @@ pub struct TaskLine<'a> {
     headers: &'a [(String, String)],
     not_before_ms: u64,
     max_attempts: u32,
+    after: Vec<String>,
+    waits_for: Vec<String>,
 }
 
 /// Of get, wait and list; a list leaves the updates out.
@@ -214,6 +218,8 @@ pub fn task(task: &TaskView) -> TaskLine<'_> {
         headers: &task.spec.headers,
         not_before_ms: task.spec.not_before_ms,
         max_attempts: task.spec.attempts_max,
+        after: task.spec.after.iter().map(TaskId::to_string).collect(),
+        waits_for: task.waits_for.iter().map(TaskId::to_string).collect(),
     }
 }
 

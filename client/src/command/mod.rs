@@ -27,6 +27,7 @@ mod recent;
 mod runner;
 mod tasks;
 pub mod text;
+mod why;
 pub(crate) mod words;
 
 #[cfg(test)]
@@ -49,6 +50,7 @@ pub use queue::{Key, QueueVerb, SetArguments, ShowArguments};
 pub use recent::Recent;
 pub use runner::{Place, Runner};
 pub use tasks::{CancelArguments, CountArguments, GetArguments, ListArguments, LogArguments, WaitArguments};
+pub use why::WhyArguments;
 
 use crate::wire::{Error, ErrorCode, Request, Response, TaskView};
 use clap::Subcommand;
@@ -108,6 +110,8 @@ pub enum Verb {
     Log(LogArguments),
     /// Waits until a task has ended
     Wait(WaitArguments),
+    /// Says what keeps a task from being claimed, or from having ended
+    Why(WhyArguments),
     /// Lists tasks
     List(ListArguments),
     /// Counts tasks
@@ -177,6 +181,7 @@ impl Verb {
             Verb::Get(arguments) => arguments.run(runner).await,
             Verb::Log(arguments) => arguments.run(runner).await,
             Verb::Wait(arguments) => arguments.run(runner).await,
+            Verb::Why(arguments) => arguments.run(runner).await,
             Verb::List(arguments) => arguments.run(runner).await,
             Verb::Count(arguments) => arguments.run(runner).await,
             Verb::Queues => tasks::queues(runner).await,

@@ -2,8 +2,8 @@
 
 use super::runner::unexpected;
 use super::text::clean;
-use super::{Exit, Failure, Runner, Transport, parse};
-use crate::wire::membership::{ClusterChange, QueuePolicy, QueueSetting};
+use super::{Exit, Failure, Runner, Transport, parse, text};
+use crate::wire::membership::{Backoff, ClusterChange, FailedDependency, Order, QueuePolicy, QueueSetting};
 use crate::wire::{QueueName, Request, Response};
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Attribute, Cell};
@@ -20,6 +20,9 @@ pub enum QueueVerb {
     Show(ShowArguments),
 }
 
+/// What a back-off is.
+const BACKOFF: &str = "`fixed DUR` or `exponential FIRST MOST`, with `jitter N%` behind it or not, or `none`";
+
 /// What can be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Key {
@@ -27,6 +30,20 @@ pub enum Key {
     Paused,
     /// A task that says nothing of that itself is dead after so many attempts, 1 to 1000000; `none`: there is no end
     Attempts,
+    /// Length of the lease of a claim that names none; `none`: 30s
+    Lease,
+    /// No lease is longer, whatever a claim or a renewal asks for; `none`: 1h
+    LeaseMax,
+    /// How long a task waits after an attempt that failed or ran out: `fixed DUR`, or `exponential FIRST MOST`, either with
+    /// `jitter N%` behind it; `none`: not at all
+    Backoff,
+    /// How long its tasks are kept that have ended; `none`: as the settings of the nodes say
+    Retention,
+    /// Which task a claim gets: `priority`, the highest and of those the oldest; `random`, any
+    Order,
+    /// What becomes of a task if one that it waits for was cancelled, has died or is not known any more: `fail`: it dies;
+    /// `skip`: it goes on; `wait`: it waits until it is cancelled
+    FailedDependency,
 }
 
 /// Sets something for a queue.
@@ -39,8 +56,8 @@ pub struct SetArguments {
     #[arg(value_name = "KEY", value_enum)]
     pub key: Key,
     /// To what
-    #[arg(value_name = "VALUE")]
-    pub value: String,
+    #[arg(value_name = "VALUE", required = true, num_args = 1..)]
+    pub value: Vec<String>,
 }
 
 /// Shows what is set.
@@ -56,6 +73,12 @@ struct PolicyLine<'a> {
     queue: &'a str,
     paused: bool,
     attempts: Option<u32>,
+    lease_ms: Option<u64>,
+    lease_max_ms: Option<u64>,
+    backoff: Option<Backoff>,
+    retention_ms: Option<u64>,
+    order: &'static str,
+    failed_dependency: &'static str,
 }
 
 impl QueueVerb {
@@ -69,7 +92,8 @@ impl QueueVerb {
 
 impl SetArguments {
     fn setting(&self) -> Result<QueueSetting, Failure> {
-        let value = self.value.as_str();
+        let value = self.value.join(" ");
+        let value = value.as_str();
         let wanted = |wanted: &str| Failure::invalid(format!("wanted is {wanted}, not {:?}", clean(value)));
         match (self.key, value) {
             (Key::Paused, "yes") => Ok(QueueSetting::Paused(true)),
@@ -79,6 +103,22 @@ impl SetArguments {
             (Key::Attempts, _) => {
                 let attempts = value.parse().map_err(|_| wanted("a number, or `none`"))?;
                 Ok(QueueSetting::Attempts(Some(attempts)))
+            }
+            (Key::Lease, _) => Ok(QueueSetting::Lease(duration_if_any(value)?)),
+            (Key::LeaseMax, _) => Ok(QueueSetting::LeaseMax(duration_if_any(value)?)),
+            (Key::Retention, _) => Ok(QueueSetting::Retention(duration_if_any(value)?)),
+            (Key::Backoff, "none") => Ok(QueueSetting::Backoff(None)),
+            (Key::Backoff, _) => {
+                let parsed = parsed_backoff(&self.value).ok_or_else(|| wanted(BACKOFF))?;
+                Ok(QueueSetting::Backoff(Some(parsed)))
+            }
+            (Key::Order, _) => {
+                let named = Order::ALL.into_iter().find(|order| order.name() == value);
+                named.map(QueueSetting::Order).ok_or_else(|| wanted("`priority` or `random`"))
+            }
+            (Key::FailedDependency, _) => {
+                let named = FailedDependency::ALL.into_iter().find(|policy| policy.name() == value);
+                named.map(QueueSetting::FailedDependency).ok_or_else(|| wanted("`fail`, `skip` or `wait`"))
             }
         }
     }
@@ -94,7 +134,7 @@ impl SetArguments {
             output.object(&line(&queue, &policy))?;
         } else {
             let (queue, is) = (clean(queue.as_str()), if changed.already { "is already" } else { "is now" });
-            output.line(&format!("{queue} {is} {}", text(&policy)))?;
+            output.line(&format!("{queue} {is} {}", all(&policy)))?;
         }
         Ok(Exit::Done)
     }
@@ -121,12 +161,28 @@ impl ShowArguments {
             output.end_rows()?;
             return Ok(Exit::Done);
         }
-        let mut table = output.new_table(&["QUEUE", "PAUSED", "#ATTEMPTS"]);
+        let mut table = output.new_table(&[
+            "QUEUE",
+            "PAUSED",
+            "#ATTEMPTS",
+            "#LEASE",
+            "#LEASE MAX",
+            "BACKOFF",
+            "#RETENTION",
+            "ORDER",
+            "FAILED DEPENDENCY",
+        ]);
         for (queue, policy) in &shown {
             table.add_row([
                 Cell::new(clean(queue.as_str())).add_attribute(Attribute::Bold),
                 Cell::new(if policy.paused { "yes" } else { "no" }),
                 Cell::new(attempts(policy)),
+                Cell::new(duration(policy.lease_ms)),
+                Cell::new(duration(policy.lease_ms_max)),
+                Cell::new(backoff(policy.backoff)),
+                Cell::new(duration(policy.retention_ms)),
+                Cell::new(policy.order.name()),
+                Cell::new(policy.failed_dependency.name()),
             ]);
         }
         output.table(&table)?;
@@ -135,14 +191,66 @@ impl ShowArguments {
 }
 
 fn line<'a>(queue: &'a QueueName, policy: &QueuePolicy) -> PolicyLine<'a> {
-    PolicyLine { queue: queue.as_str(), paused: policy.paused, attempts: policy.attempts_max }
+    PolicyLine {
+        queue: queue.as_str(),
+        paused: policy.paused,
+        attempts: policy.attempts_max,
+        lease_ms: policy.lease_ms,
+        lease_max_ms: policy.lease_ms_max,
+        backoff: policy.backoff,
+        retention_ms: policy.retention_ms,
+        order: policy.order.name(),
+        failed_dependency: policy.failed_dependency.name(),
+    }
 }
 
 fn attempts(policy: &QueuePolicy) -> String {
     policy.attempts_max.map_or_else(|| "none".to_owned(), |attempts| attempts.to_string())
 }
 
-fn text(policy: &QueuePolicy) -> String {
+fn all(policy: &QueuePolicy) -> String {
     let paused = if policy.paused { "paused" } else { "not paused" };
-    format!("{paused}, attempts {}", attempts(policy))
+    let (lease, most) = (duration(policy.lease_ms), duration(policy.lease_ms_max));
+    let (attempts, backoff) = (attempts(policy), backoff(policy.backoff));
+    let (retention, order) = (duration(policy.retention_ms), policy.order.name());
+    let failed = policy.failed_dependency.name();
+    format!(
+        "{paused}, attempts {attempts}, lease {lease}, lease-max {most}, backoff {backoff}, retention {retention}, \
+         order {order}, failed-dependency {failed}"
+    )
+}
+
+/// What people write.
+fn parsed_backoff(words: &[String]) -> Option<Backoff> {
+    let words: Vec<&str> = words.iter().flat_map(|word| word.split_whitespace()).collect();
+    let (words, jitter_percent) = match &words[..] {
+        [front @ .., "jitter", percent] => (front, percent.strip_suffix('%').unwrap_or(percent).parse().ok()?),
+        all => (all, 0),
+    };
+    let ms = |text: &str| parse::duration_ms(text).ok();
+    let (first_ms, most_ms) = match words {
+        ["fixed", pause] => (ms(pause)?, ms(pause)?),
+        ["exponential", first, most] => (ms(first)?, ms(most)?),
+        _ => return None,
+    };
+    Some(Backoff { first_ms, most_ms, jitter_percent })
+}
+
+/// As people write it.
+fn backoff(backoff: Option<Backoff>) -> String {
+    let Some(Backoff { first_ms, most_ms, jitter_percent }) = backoff else { return "none".to_owned() };
+    let (first, most) = (text::duration(first_ms), text::duration(most_ms));
+    let pauses = if first_ms == most_ms { format!("fixed {first}") } else { format!("exponential {first} {most}") };
+    if jitter_percent == 0 { pauses } else { format!("{pauses} jitter {jitter_percent}%") }
+}
+
+fn duration_if_any(value: &str) -> Result<Option<u64>, Failure> {
+    match value {
+        "none" => Ok(None),
+        _ => parse::duration_ms(value).map(Some).map_err(|why| Failure::invalid(format!("{why}; or `none`"))),
+    }
+}
+
+fn duration(ms: Option<u64>) -> String {
+    ms.map_or_else(|| "none".to_owned(), text::duration)
 }

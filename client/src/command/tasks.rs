@@ -318,6 +318,10 @@ fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(
     if task.spec.attempts_max > 0 {
         output.line(&format!("attempts    at most {}", task.spec.attempts_max))?;
     }
+    for other in &task.spec.after {
+        let label = if task.waits_for.contains(other) { "waits for " } else { "after     " };
+        output.line(&format!("{label}  {other}"))?;
+    }
     for (name, value) in &task.spec.headers {
         output.line(&format!("header      {}={}", text::clean(name), text::clean(value)))?;
     }

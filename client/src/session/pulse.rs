@@ -47,10 +47,6 @@ impl Pulse {
         self.version = version;
     }
 
-    fn knows_pings(&self) -> bool {
-        self.version >= Versions::PING
-    }
-
     /// The connection is welcome: what that took is the first measure there is.
     pub fn welcomed(&mut self, took_us: u64) {
         self.slowest_us = took_us;
@@ -87,7 +83,8 @@ impl Pulse {
     /// When the node is to be asked, or to be left.
     pub fn due_us(&self) -> Option<u64> {
         let ask_us = || self.since_us + (SILENCE_US << self.signs.min(DOUBLINGS_MAX));
-        (self.knows_pings() && self.calls > 0).then(|| self.asked.map_or_else(ask_us, |asked| asked.until_us))
+        (self.version >= Versions::PING && self.calls > 0)
+            .then(|| self.asked.map_or_else(ask_us, |asked| asked.until_us))
     }
 
     fn patience_us(&self) -> u64 {

@@ -43,6 +43,7 @@ fn claim(wait_ms: u64) -> Call {
         wait_ms,
         max: 1,
         worker: String::new(),
+        lease_open: false,
     }))
 }
 

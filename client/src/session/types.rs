@@ -33,7 +33,15 @@ impl Draft {
     /// A task without delay, headers or limit of attempts, of priority 0.
     pub fn new(queue: QueueName, payload: impl Into<Vec<u8>>) -> Self {
         let payload = payload.into();
-        let spec = Spec { queue, payload, priority: 0, not_before_ms: 0, headers: Vec::new(), attempts_max: 0 };
+        let spec = Spec {
+            queue,
+            payload,
+            priority: 0,
+            not_before_ms: 0,
+            headers: Vec::new(),
+            attempts_max: 0,
+            after: Vec::new(),
+        };
         Draft { id: None, spec, delay_ms: 0 }
     }
 
@@ -69,6 +77,13 @@ impl Draft {
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.spec.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Not claimable before these have ended. They may be enqueued later than this one.
+    #[must_use]
+    pub fn after(mut self, after: Vec<TaskId>) -> Self {
+        self.spec.after = after;
         self
     }
 

@@ -333,6 +333,7 @@ impl fmt::Debug for QueueName {
 mod tests {
     use super::*;
 
+    // S15
     #[test]
     fn text_of_ids_sorts_as_the_ids_do_and_reads_back() {
         let ids = [
@@ -365,6 +366,7 @@ mod tests {
         assert!("7".parse::<Token>().is_err() && "7.x".parse::<Token>().is_err() && "".parse::<Token>().is_err());
     }
 
+    // S14
     #[test]
     fn queue_names_are_checked() {
         for good in ["mail", "team/mail", "a-b_c.d"] {

@@ -10,6 +10,8 @@ pub const UPDATES_MAX: u32 = 1_000;
 pub const HEADERS_MAX: usize = 64;
 /// Largest header, name and value together.
 pub const HEADER_BYTES_MAX: usize = 1 << 10;
+/// Most tasks that one task waits for.
+pub const AFTER_MAX: usize = 100;
 /// Most tasks in one batch.
 pub const BATCH_TASKS_MAX: usize = 1_000;
 /// Largest batch, all payloads together.
@@ -32,6 +34,8 @@ pub const CLAIM_BYTES_MAX: usize = 4 << 20;
 pub const LEASE_MS_MIN: u64 = 100;
 /// Longest lease.
 pub const LEASE_MS_MAX: u64 = 3_600_000;
+/// Length of a lease that a claim leaves open, where nothing is set for its queue.
+pub const LEASE_MS_DEFAULT: u64 = 30_000;
 /// Longest wait of a long poll.
 pub const WAIT_MS_MAX: u64 = 300_000;
 /// Longest delay before a task can be claimed: ten years.

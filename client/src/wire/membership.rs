@@ -1,6 +1,7 @@
 //! Who belongs to a cluster, and what operators change about that.
 
 use super::ids::{ClusterId, NodeId, PartitionId, QueueName};
+use super::request::Claim;
 use super::response::Genesis;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -99,6 +100,103 @@ pub struct QueuePolicy {
     /// Attempts of a task that says nothing of that itself, after which it is dead. Absent, there is no end.
     #[serde(default)]
     pub attempts_max: Option<u32>,
+    /// What becomes of a task if one that it waits for was cancelled, has died, or is forgotten.
+    #[serde(default)]
+    pub failed_dependency: FailedDependency,
+    /// Length of the lease of a claim that leaves it open.
+    #[serde(default)]
+    pub lease_ms: Option<u64>,
+    /// No lease is longer, whatever a claim or a renewal asks for.
+    #[serde(default)]
+    pub lease_ms_max: Option<u64>,
+    /// How long a task waits after an attempt that failed without a word of that, or whose lease ran out.
+    #[serde(default)]
+    pub backoff: Option<Backoff>,
+    /// How long its ended tasks are kept, whatever the settings of the nodes say.
+    #[serde(default)]
+    pub retention_ms: Option<u64>,
+    /// Which of its tasks a claim gets.
+    #[serde(default)]
+    pub order: Order,
+}
+
+/// Which task of a queue is claimed next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// The one with the highest priority, and of those the oldest.
+    #[default]
+    Priority,
+    /// Any, whatever its priority.
+    Random,
+}
+
+impl Order {
+    /// All of them.
+    pub const ALL: [Order; 2] = [Order::Priority, Order::Random];
+
+    /// Its name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Order::Priority => "priority",
+            Order::Random => "random",
+        }
+    }
+}
+
+/// How long a task waits before it is tried again: twice as long after each attempt, up to a bound, and a little more or less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Backoff {
+    /// After the first attempt.
+    pub first_ms: u64,
+    /// After any, but for the jitter. Where it is that of the first attempt, all are alike.
+    pub most_ms: u64,
+    /// Up to so much more or less, in a hundred.
+    pub jitter_percent: u8,
+}
+
+impl Backoff {
+    /// After attempt number `attempt`, which counts from 1, without jitter.
+    #[must_use]
+    pub fn pause_ms(&self, attempt: u32) -> u64 {
+        let doublings = attempt.saturating_sub(1).min(63);
+        self.first_ms.saturating_mul(1 << doublings).min(self.most_ms)
+    }
+
+    /// The shortest and the longest pause after an attempt.
+    #[must_use]
+    pub fn range_ms(&self, attempt: u32) -> (u64, u64) {
+        let pause_ms = self.pause_ms(attempt);
+        let jitter_ms = pause_ms.saturating_mul(u64::from(self.jitter_percent.min(100))) / 100;
+        (pause_ms - jitter_ms, pause_ms.saturating_add(jitter_ms))
+    }
+}
+
+/// What becomes of a task that waits for one that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailedDependency {
+    /// It dies.
+    #[default]
+    Fail,
+    /// It goes on as if that had completed.
+    Skip,
+    /// It waits until it is cancelled.
+    Wait,
+}
+
+impl FailedDependency {
+    /// All of them.
+    pub const ALL: [FailedDependency; 3] = [FailedDependency::Fail, FailedDependency::Skip, FailedDependency::Wait];
+
+    /// Its name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            FailedDependency::Fail => "fail",
+            FailedDependency::Skip => "skip",
+            FailedDependency::Wait => "wait",
+        }
+    }
 }
 
 /// One thing to be set for a queue.
@@ -109,6 +207,18 @@ pub enum QueueSetting {
     Paused(bool),
     /// See [`QueuePolicy::attempts_max`].
     Attempts(Option<u32>),
+    /// See [`QueuePolicy::lease_ms`].
+    Lease(Option<u64>),
+    /// See [`QueuePolicy::lease_ms_max`].
+    LeaseMax(Option<u64>),
+    /// See [`QueuePolicy::backoff`].
+    Backoff(Option<Backoff>),
+    /// See [`QueuePolicy::retention_ms`].
+    Retention(Option<u64>),
+    /// See [`QueuePolicy::order`].
+    Order(Order),
+    /// See [`QueuePolicy::failed_dependency`].
+    FailedDependency(FailedDependency),
 }
 
 impl QueuePolicy {
@@ -118,7 +228,26 @@ impl QueuePolicy {
         match setting {
             QueueSetting::Paused(paused) => QueuePolicy { paused, ..self },
             QueueSetting::Attempts(attempts_max) => QueuePolicy { attempts_max, ..self },
+            QueueSetting::Lease(lease_ms) => QueuePolicy { lease_ms, ..self },
+            QueueSetting::LeaseMax(lease_ms_max) => QueuePolicy { lease_ms_max, ..self },
+            QueueSetting::Backoff(backoff) => QueuePolicy { backoff, ..self },
+            QueueSetting::Retention(retention_ms) => QueuePolicy { retention_ms, ..self },
+            QueueSetting::Order(order) => QueuePolicy { order, ..self },
+            QueueSetting::FailedDependency(failed_dependency) => QueuePolicy { failed_dependency, ..self },
         }
+    }
+
+    /// The lease that a claim gets.
+    #[must_use]
+    pub fn lease_of(&self, claim: &Claim) -> u64 {
+        let own_ms = self.lease_ms.filter(|_| claim.lease_open).unwrap_or(claim.lease_ms);
+        self.bounded(own_ms)
+    }
+
+    /// As much of a lease as the queue allows.
+    #[must_use]
+    pub fn bounded(&self, lease_ms: u64) -> u64 {
+        self.lease_ms_max.map_or(lease_ms, |most_ms| lease_ms.min(most_ms))
     }
 }
 
@@ -271,4 +400,21 @@ pub struct Remnant {
     pub claims: u64,
     /// Why it cannot go on without the lost, if so.
     pub obstacle: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_back_off_doubles_up_to_its_bound() {
+        let backoff = Backoff { first_ms: 1_000, most_ms: 5_000, jitter_percent: 20 };
+        let pauses: Vec<u64> = (0..6).map(|attempt| backoff.pause_ms(attempt)).collect();
+        assert_eq!(pauses, [1_000, 1_000, 2_000, 4_000, 5_000, 5_000]);
+        assert_eq!((backoff.pause_ms(u32::MAX), backoff.range_ms(2)), (5_000, (1_600, 2_400)));
+        let whole = Backoff { jitter_percent: 100, ..backoff };
+        assert_eq!(whole.range_ms(u32::MAX), (0, 10_000));
+        let great = Backoff { first_ms: u64::MAX, most_ms: u64::MAX, jitter_percent: 1 };
+        assert!(great.range_ms(64).1 == u64::MAX, "it does not overflow");
+    }
 }

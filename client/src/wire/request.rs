@@ -3,6 +3,7 @@
 use crate::wire::ids::{ClaimId, NodeId, PartitionId, QueueName, TaskId, Token};
 use crate::wire::membership::{ClusterChange, Membership};
 use crate::wire::response::{Genesis, State};
+use crate::wire::version::Versions;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -39,6 +40,9 @@ pub struct Spec {
     /// After this many claims that failed or ran out, the task is dead; 0 means no limit.
     #[serde(default)]
     pub attempts_max: u32,
+    /// Not claimable before these have ended, in any order. What becomes of it if one of them fails is for its queue to say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<TaskId>,
 }
 
 /// A task to enqueue under an id that its session minted.
@@ -82,7 +86,7 @@ pub struct Claim {
     pub repeated: bool,
     /// Queues to take from.
     pub queues: Vec<QueueName>,
-    /// Length of the lease.
+    /// Length of the lease; where it is open, of one whose queue says nothing of that.
     pub lease_ms: u64,
     /// How long to wait for work when there is none.
     #[serde(default)]
@@ -92,6 +96,9 @@ pub struct Claim {
     /// Who works, for people to read.
     #[serde(default)]
     pub worker: String,
+    /// The queue's own lease goes before `lease_ms`. What does not know this grants `lease_ms`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lease_open: bool,
 }
 
 /// What a client may ask of any node.
@@ -212,12 +219,15 @@ pub enum Request {
         /// For people.
         #[serde(default)]
         reason: String,
-        /// Not claimable for this long.
+        /// Not claimable for this long; where that is open, in a queue that says nothing of it.
         #[serde(default)]
         retry_in_ms: u64,
         /// Never again: the task becomes `dead`.
         #[serde(default)]
         invalid: bool,
+        /// The queue's back-off goes before `retry_in_ms`. What does not know this goes by `retry_in_ms`.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        retry_open: bool,
     },
     /// The members of the cluster as this node sees them.
     Nodes,
@@ -266,6 +276,16 @@ pub enum Request {
 }
 
 impl Request {
+    /// The oldest version of the protocol in which it means what it says. Older sides would leave a part of it out.
+    pub fn version(&self) -> u8 {
+        match self {
+            Request::Enqueue { tasks, .. } if tasks.iter().any(|task| !task.spec.after.is_empty()) => {
+                Versions::DEPENDENCIES
+            }
+            _ => Versions::SPOKEN.oldest,
+        }
+    }
+
     /// The verb, for logs and messages.
     pub fn verb(&self) -> &'static str {
         match self {

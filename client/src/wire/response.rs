@@ -156,6 +156,9 @@ pub struct TaskView {
     pub log_incomplete: bool,
     /// A client wrote two different values under one key.
     pub conflict: bool,
+    /// Of the tasks that it waits for, those that it still waits for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits_for: Vec<TaskId>,
     /// Tasks that its completions brought.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<TaskId>,

@@ -92,7 +92,10 @@ pub(crate) fn check_tasks<'a>(tasks: impl ExactSizeIterator<Item = (Option<TaskI
     for (id, spec) in tasks {
         let about = |error: Error| if let Some(id) = id { error.about(id) } else { error };
         names_bytes += check_spec(spec).map_err(about)?;
+        check(id.is_none_or(|id| !spec.after.contains(&id)), || "a task waits for itself; leave that out".into())
+            .map_err(about)?;
         payload_bytes += spec.payload.len();
+        check(id.is_none_or(|id| !spec.after.contains(&id)), || "a task waits for itself; leave that out".into())?;
         let new = id.is_none_or(|id| ids.insert(id));
         check(new, || "two tasks of a batch have the same id; give each its own".into()).map_err(about)?;
     }
@@ -111,7 +114,13 @@ fn check_spec(spec: &Spec) -> Result<usize, Error> {
     check(headers <= HEADERS_MAX, || {
         format!("{headers} headers of a task; at most {HEADERS_MAX} are allowed, the payload has room for more")
     })?;
-    let mut names_bytes = spec.queue.as_str().len();
+    let after = spec.after.len();
+    check(after <= AFTER_MAX, || {
+        format!("a task that waits for {after} others; at most {AFTER_MAX} are allowed, have one wait for several")
+    })?;
+    let different = spec.after.iter().collect::<BTreeSet<_>>().len();
+    check(different == after, || "a task that waits for another one is to name it once".into())?;
+    let mut names_bytes = spec.queue.as_str().len() + after * size_of::<TaskId>();
     for (name, value) in &spec.headers {
         check(!name.is_empty(), || "a header without a name; give it one".into())?;
         let bytes = name.len() + value.len();
@@ -219,7 +228,8 @@ mod tests {
 
     fn task(number: u32, change: impl FnOnce(&mut Spec)) -> NewTask {
         let (queue, payload, headers) = (queue(), Vec::new(), Vec::new());
-        let mut spec = Spec { queue, payload, priority: 0, not_before_ms: 0, headers, attempts_max: 0 };
+        let mut spec =
+            Spec { queue, payload, priority: 0, not_before_ms: 0, headers, attempts_max: 0, after: Vec::new() };
         change(&mut spec);
         NewTask { id: TaskId::new(1, number, 0, 0), spec }
     }
@@ -258,8 +268,8 @@ mod tests {
 
     fn claim(change: impl FnOnce(&mut Claim)) -> Request {
         let (queues, worker) = (vec![queue()], String::new());
-        let mut claim =
-            Claim { claim: ClaimId(1), repeated: false, queues, lease_ms: 1_000, wait_ms: 0, max: 1, worker };
+        let (claim, repeated, lease_open) = (ClaimId(1), false, false);
+        let mut claim = Claim { claim, repeated, queues, lease_ms: 1_000, wait_ms: 0, max: 1, worker, lease_open };
         change(&mut claim);
         Request::Claim(claim)
     }
@@ -270,7 +280,7 @@ mod tests {
 
     fn fail(reason: &str, retry_in_ms: u64) -> Request {
         let (id, token) = (TaskId::MIN, Token::default());
-        Request::Fail { id, token, reason: reason.to_owned(), retry_in_ms, invalid: false }
+        Request::Fail { id, token, reason: reason.to_owned(), retry_in_ms, invalid: false, retry_open: false }
     }
 
     fn list(limit: u32) -> Request {

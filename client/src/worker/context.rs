@@ -56,13 +56,13 @@ impl Held {
             reporting: AtomicBool::new(false),
             log: tokio::sync::Mutex::default(),
         };
-        held.plan_renewal(claimed.expires);
+        held.plan_renewal(claimed.expires, lease);
         held
     }
 
     /// A third of the lease after it began, so that two renewals may fail before it is lost.
-    fn plan_renewal(&self, expires: Instant) {
-        let at = expires.checked_sub(self.lease * 2 / 3).unwrap_or(expires);
+    fn plan_renewal(&self, expires: Instant, lease: Duration) {
+        let at = expires.checked_sub(lease * 2 / 3).unwrap_or(expires);
         *self.renew_at.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 
@@ -85,7 +85,8 @@ impl Held {
                     }
                     _ => false,
                 });
-                self.plan_renewal(expires);
+                // What the queue allows may have become shorter.
+                self.plan_renewal(expires, self.lease.min(expires.saturating_duration_since(Instant::now())));
             }
             Err(error) if ends_claim(&error) && !self.reporting.load(Ordering::Acquire) => self.lose(),
             Err(error) => {

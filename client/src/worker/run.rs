@@ -121,9 +121,9 @@ impl Running {
         let now = Instant::now();
         let room = self.room();
         if self.drained_at.is_none() && self.claiming.is_none() && room > 0 && self.claim_at <= now {
-            let options = ClaimOptions::new(self.worker.handlers.keys().cloned())
-                .lease(self.worker.lease)
-                .wait(self.worker.poll.min(self.worker.lease / 4))
+            let lease = self.worker.lease;
+            let options = ClaimOptions { lease, ..ClaimOptions::new(self.worker.handlers.keys().cloned()) }
+                .wait(lease.map_or(self.worker.poll, |lease| self.worker.poll.min(lease / 4)))
                 .max(u32::try_from(room).unwrap_or(u32::MAX).min(limits::CLAIM_TASKS_MAX))
                 .worker(self.worker.name.clone());
             let client = self.worker.client.clone();
@@ -288,6 +288,7 @@ async fn report(client: &Client, held: &Held, outcome: Outcome, children: Vec<Dr
             let after = after.min(Duration::from_millis(limits::DELAY_MS_MAX));
             FailOptions::new(id, token).reason(cut(reason)).retry_in(after)
         }
+        Outcome::Retry { reason } => FailOptions::new(id, token).reason(cut(reason)),
         Outcome::Invalid { reason } => FailOptions::new(id, token).reason(cut(reason)).invalid(),
     };
     loop {

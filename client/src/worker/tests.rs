@@ -172,6 +172,7 @@ async fn after(millis: u64) {
     tokio::time::sleep(Duration::from_millis(millis)).await;
 }
 
+// O37, C17
 #[tokio::test]
 async fn outcomes_are_reported_and_a_panic_is_one() {
     let table = Table::new(8);
@@ -202,6 +203,7 @@ async fn outcomes_are_reported_and_a_panic_is_one() {
     assert!(table.held_most <= 3, "{} were held", table.held_most);
 }
 
+// O39, O40
 #[tokio::test]
 async fn claims_are_held_beyond_their_lease_by_renewals_in_one_batch() {
     let table = Table::new(4);
@@ -217,6 +219,7 @@ async fn claims_are_held_beyond_their_lease_by_renewals_in_one_batch() {
     assert!((3..=12).contains(&renewals.len()) && renewals[..3] == [4; 3], "{renewals:?}");
 }
 
+// O37, O38, O39
 #[tokio::test]
 async fn a_handler_is_stopped_when_its_lease_is_lost() {
     struct Dropped(Arc<AtomicUsize>);
@@ -262,6 +265,7 @@ async fn a_handler_is_stopped_when_its_lease_is_lost() {
     }
 }
 
+// S37
 #[tokio::test]
 async fn checkpoints_are_numbered_and_repeated_until_known() {
     let table = Table::new(1);
@@ -285,6 +289,7 @@ async fn checkpoints_are_numbered_and_repeated_until_known() {
     assert_eq!(table.fates[0], Fate::Done { result: None, sequence: Some(3) });
 }
 
+// C10
 #[tokio::test]
 async fn a_shutdown_waits_for_handlers_up_to_a_bound_and_gives_the_rest_back() {
     let table = Table::new(3);
@@ -314,6 +319,7 @@ async fn what_a_claim_brings_after_the_shutdown_is_given_back() {
     assert_eq!(table.lock().unwrap().fates[0], Fate::Released);
 }
 
+// C17
 #[tokio::test]
 async fn a_full_worker_does_not_claim() {
     let table = Table::new(4);

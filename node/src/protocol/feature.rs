@@ -6,6 +6,7 @@
 use super::Node;
 use super::consistent::table::{Op, Table};
 use super::peer::PeerMessage;
+use super::task::Task;
 use norn_client::wire::{NodeId, PartitionId, Request, Response, Versions};
 
 /// Something that peers of some version do not know.
@@ -21,6 +22,14 @@ pub enum Feature {
     Rescue,
     /// Replicas agree on their facts group by group.
     Groups,
+    /// A claim leaves the lease to the queue, and a failed attempt the pause behind it.
+    Policies,
+    /// Tasks wait for others.
+    Dependencies,
+    /// A replica that was cleared unheard is an exile again.
+    Recall,
+    /// A node says that it holds nothing of a partition of which it is sent operations.
+    Unheld,
     /// Completions bring tasks.
     Children,
 }
@@ -34,6 +43,10 @@ impl Feature {
             | Feature::Root
             | Feature::Rescue
             | Feature::Groups
+            | Feature::Policies
+            | Feature::Dependencies
+            | Feature::Recall
+            | Feature::Unheld
             | Feature::Children => 3,
         }
     }
@@ -45,7 +58,16 @@ impl PeerMessage {
         match self {
             PeerMessage::Heartbeat(heartbeat) => heartbeat.offers.map(|_| Feature::Offers),
             PeerMessage::Rescue { .. } => Some(Feature::Rescue),
+            PeerMessage::Stray { .. } => Some(Feature::Recall),
+            PeerMessage::Unheld { .. } => Some(Feature::Unheld),
+            PeerMessage::Ops { ops, .. } if ops.iter().any(|op| op.is_recall()) => Some(Feature::Recall),
             PeerMessage::GroupsAsk { .. } | PeerMessage::GroupsAnswer { .. } => Some(Feature::Groups),
+            PeerMessage::GrantAsk { claim, .. } => claim.lease_open.then_some(Feature::Policies),
+            PeerMessage::Forward { request, .. } if matches!(**request, Request::Fail { retry_open: true, .. }) => {
+                Some(Feature::Policies)
+            }
+            PeerMessage::Follow { .. } | PeerMessage::Ends { .. } => Some(Feature::Dependencies),
+            _ if self.tells_of_dependencies() => Some(Feature::Dependencies),
             _ if self.is_of_root() => Some(Feature::Root),
             _ if self.brings_children() => Some(Feature::Children),
             _ => self.log().filter(|word| word.start != 0).map(|_| Feature::Starts),
@@ -101,6 +123,22 @@ impl PeerMessage {
             | PeerMessage::Outside { partition, .. }
             | PeerMessage::Arrange { partition, .. }
             | PeerMessage::Route { partition, .. } => *partition == PartitionId::ROOT,
+            _ => false,
+        }
+    }
+
+    /// Whether facts in it name tasks that others wait for: an older program would take those for ready.
+    pub fn tells_of_dependencies(&self) -> bool {
+        let names = |task: &Task| {
+            task.spec.as_ref().is_some_and(|spec| !spec.after.is_empty())
+                || task.facts.as_ref().is_some_and(|facts| !facts.settled.is_empty())
+        };
+        match self {
+            PeerMessage::Write { items, .. } | PeerMessage::Tasks { items, .. } | PeerMessage::Hint { items, .. } => {
+                items.iter().any(|(_, task)| names(task))
+            }
+            PeerMessage::Known { known, .. } => names(&known.task),
+            PeerMessage::ListAnswer { tasks, .. } => tasks.iter().any(|(_, known)| names(&known.task)),
             _ => false,
         }
     }

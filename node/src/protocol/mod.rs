@@ -43,6 +43,7 @@ use clocks::Clocks;
 use consistent::broker::Broker;
 use consistent::claims::Calls;
 use consistent::cohort::Told;
+use consistent::dependencies::Dependencies;
 use consistent::grants::Grants;
 use consistent::heads::Heads;
 pub use effect::{Effect, Observation, Ticket};
@@ -96,6 +97,7 @@ pub struct Node {
     boot: u64,
     now: Now,
     random: Random,
+    dependencies: Dependencies,
     outbox: Outbox,
     timers: Timers,
     genesis: Option<Arc<Genesis>>,
@@ -146,6 +148,7 @@ impl Node {
             me: founding.node,
             boot: 0,
             now: Now::default(),
+            dependencies: Dependencies::default(),
             outbox: Outbox::new(founding.node),
             timers: Timers::default(),
             genesis: None,
@@ -284,8 +287,9 @@ impl Node {
             return;
         }
         self.seat_for(&message);
-        if message.asks_for_promise().is_some_and(|partition| !self.is_answered(partition)) {
+        if let Some(partition) = message.asks_for_promise().filter(|partition| !self.is_answered(*partition)) {
             self.outbox.count("unanswered_passed_over");
+            self.refuse_unheld(from, partition, &message);
             return;
         }
         match message {
@@ -328,6 +332,8 @@ impl Node {
             }
             M::Dismiss { partition, at } => self.on_dismiss(partition, at),
             M::Outside { partition, told } => self.on_outside(from, partition, &told),
+            M::Unheld { partition, replica } => self.on_unheld(from, partition, replica),
+            M::Stray { partition, seat } => self.on_stray(from, partition, seat),
             M::Arrange { partition, nodes } => self.on_arrange(partition, &nodes),
             M::Roster { roster } => self.on_roster(&roster),
             M::RouteAsk { partitions } => self.on_route_ask(from, &partitions),
@@ -391,6 +397,8 @@ impl Node {
             M::Return { items } => self.on_return(&items),
             M::Interest { queues } => self.on_interest(from, &queues),
             M::Available { queue, head } => self.on_available(from, &queue, head),
+            M::Follow { partition, ids } => self.on_follow(from, partition, &ids),
+            M::Ends { partition, ends } => self.on_ends(partition, &ends),
             M::Forward { ask, request } => self.on_forward(from, ask, *request),
             M::Forwarded { ask, response } => self.on_forwarded(from, ask, *response),
         }
@@ -420,6 +428,7 @@ impl Node {
                 Key::Park(call) => self.on_park_end(call),
                 Key::Rejoin => self.ask_to_rejoin(),
                 Key::Retire(partition) => self.retire(partition),
+                Key::Follow(partition) => self.sweep_dependencies(partition),
                 Key::Children(partition) => self.hand_over_children(partition),
                 Key::Change(partition) => self.drive_change(partition),
                 Key::Repair => self.repair(),

@@ -49,6 +49,11 @@ impl Outbox {
         self.versions.insert(node, version);
     }
 
+    /// Peers that have connected and speak an older version than this.
+    pub fn older_than(&self, version: u8) -> impl Iterator<Item = NodeId> + '_ {
+        self.versions.iter().filter(move |(_, spoken)| **spoken < version).map(|(node, _)| *node)
+    }
+
     /// The version spoken with a peer.
     pub fn version_of(&self, node: NodeId) -> u8 {
         self.versions.get(&node).copied().unwrap_or(Versions::SPOKEN.oldest)
@@ -58,14 +63,17 @@ impl Outbox {
     pub fn send(&mut self, to: NodeId, message: PeerMessage) {
         if to == self.me {
             self.loopback.push_back(message);
-        } else if message.version() > self.version_of(to) {
+        } else if self.version_of(to) < Versions::SPOKEN.newest && message.version() > self.version_of(to) {
             if message.is_of_root() {
                 self.count("root_unspoken");
                 return;
             }
-            // Who has not connected yet is thought to be old. All that tells of children is sent again.
-            if message.feature() == Some(Feature::Children) {
-                self.count("children_unspoken");
+            // Dependencies are told once it is upgraded. Who has not connected yet is thought to be old: all that tells of
+            // children is sent again.
+            let (dependencies, children) = (Some(Feature::Dependencies), Some(Feature::Children));
+            let feature = message.feature();
+            if feature == dependencies || feature == children {
+                self.count(if feature == children { "children_unspoken" } else { "dependencies_unspoken" });
                 return;
             }
             // The link has broken since the question came, and the next one may be to an older program.
@@ -186,6 +194,7 @@ mod tests {
         effects.iter().filter(|effect| matches!(effect, Effect::Send { .. })).count()
     }
 
+    // T25, E21
     #[test]
     fn what_rests_on_the_disk_waits_for_it() {
         let mut outbox = Outbox::new(NodeId(1));

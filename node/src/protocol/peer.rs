@@ -5,12 +5,12 @@
 
 mod kinds;
 
-use crate::protocol::consistent::cohort::Told;
+use crate::protocol::consistent::cohort::{Seat, Told};
 use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
 use crate::protocol::membership::DiskWord;
 use crate::protocol::partition::Wound;
-use crate::protocol::task::{Digest, Task, Tomb};
+use crate::protocol::task::{Digest, Settled, Task, Tomb};
 use norn_client::wire::membership::Roster;
 use norn_client::wire::response::Standing;
 use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Request, Response, TaskId, Token};
@@ -359,6 +359,12 @@ pub enum PeerMessage {
     /// From the leader of an epoch: you have no part in this cohort, which is committed.
     #[serde(rename = "ou")]
     Outside { partition: PartitionId, told: Box<Told> },
+    /// Nothing of this partition is here.
+    #[serde(rename = "uh")]
+    Unheld { partition: PartitionId, replica: ReplicaId },
+    /// I was cleared unheard, and have something that I may be the only one to have.
+    #[serde(rename = "sy")]
+    Stray { partition: PartitionId, seat: Seat },
     /// These shall be the members of a partition that you lead.
     #[serde(rename = "ar")]
     Arrange { partition: PartitionId, nodes: Vec<NodeId> },
@@ -555,6 +561,12 @@ pub enum PeerMessage {
     /// There is work in this queue.
     #[serde(rename = "av")]
     Available { queue: QueueName, head: Option<Head> },
+    /// Tasks of a partition that I lead wait for these: tell me how they ended, now or when they do.
+    #[serde(rename = "fl")]
+    Follow { partition: PartitionId, ids: Vec<TaskId> },
+    /// These have ended; tasks of a partition that the receiver leads wait for them.
+    #[serde(rename = "en")]
+    Ends { partition: PartitionId, ends: Vec<(TaskId, Settled)> },
     /// A client's request about claims of a partition that the receiver leads.
     #[serde(rename = "fw")]
     Forward { ask: u64, request: Box<Request> },

@@ -233,17 +233,18 @@ impl Node {
             return Err(format!("a record of partition {partition}, which there is not"));
         }
         if !self.partitions.contains_key(&partition) {
-            let mut replica = self.blank_replica(partition);
-            let both = Wound { facts: true, table: true };
-            self.lost_somewhere.iter().for_each(|loss| replica.healing.lose(*loss, both));
+            let replica = self.blank_replica(partition);
             self.partitions.insert(partition, replica);
         }
         Ok(self.partitions.get_mut(&partition).expect("just seen to"))
     }
 
-    /// A replica that has nothing yet.
+    /// A replica that has nothing yet, and knows of all losses that may be its own: the next start finds them before whatever
+    /// the log says of it, and must not take them for new ones once it has healed.
     pub(super) fn blank_replica(&self, partition: PartitionId) -> Partition {
-        let blank = Partition::blank(partition, self.own_id(), self.founders(partition));
+        let mut blank = Partition::blank(partition, self.own_id(), self.founders(partition));
+        let both = Wound { facts: true, table: true };
+        self.lost_somewhere.iter().for_each(|loss| blank.healing.lose(*loss, both));
         match &self.genesis {
             Some(genesis) if partition == PartitionId::ROOT => blank.with_root(Root::found(genesis)),
             _ => blank,

@@ -12,7 +12,7 @@ use crate::protocol::record::Record;
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::membership::Membership;
 use norn_client::wire::response::{Genesis, Standing};
-use norn_client::wire::{ClaimId, NodeId, PartitionId, Request, Response};
+use norn_client::wire::{ClaimId, NodeId, PartitionId, Request, Response, Versions};
 use std::sync::Arc;
 
 /// How long a stopping node tries to hand its leaderships over.
@@ -64,11 +64,25 @@ impl Node {
             let message = "this node was removed from its cluster; ask another one";
             return Err(Error::new(ErrorCode::NotReady, message));
         }
+        self.admit_feature(request)?;
         self.admit_growth(request)?;
         if self.asks.count() + self.broker.count() >= REQUESTS_MAX {
             return Err(Error::new(ErrorCode::Overloaded, "too many requests are under way at this node"));
         }
         Ok(())
+    }
+
+    /// What an older program reads as something else is not told to it, nor stored where it may come to it.
+    fn admit_feature(&self, request: &Request) -> Result<(), Error> {
+        if request.version() <= Versions::SPOKEN.oldest {
+            return Ok(());
+        }
+        let members = |node: &NodeId| self.is_member(*node);
+        let Some(node) = self.outbox.older_than(request.version()).find(members) else { return Ok(()) };
+        let name = self.name_of(node);
+        Err(Error::unavailable(format!(
+            "{name} runs an older program, which does not know what is asked for; upgrade it"
+        )))
     }
 
     fn route(&mut self, client: ClientId, number: u64, principal: &Principal, request: Request) {

@@ -24,6 +24,7 @@ mod attempts;
 mod bodies;
 mod cluster;
 mod copy;
+mod dependencies;
 mod disk;
 mod forgetting;
 mod hints;
@@ -285,6 +286,7 @@ fn spec(payload: &[u8], priority: i32) -> Spec {
         not_before_ms: 0,
         headers: Vec::new(),
         attempts_max: 0,
+        after: Vec::new(),
     }
 }
 
@@ -297,10 +299,11 @@ fn claim_of(claim: ClaimId, lease_ms: u64, max: u32) -> Claim {
         wait_ms: 0,
         max,
         worker: "worker".into(),
+        lease_open: false,
     }
 }
 
-// S53: Skuld's walk-through.
+// O3, O5, O12, S12, S25, S38, S53, C12: Skuld's walk-through.
 #[test]
 fn a_task_is_enqueued_claimed_expires_is_claimed_again_and_completed() {
     let mut cluster = Cluster::new(3);
@@ -354,7 +357,7 @@ fn a_single_node_is_a_cluster() {
     assert_eq!(cluster.get(0, id).state, State::Done);
 }
 
-// S6, S34: within a partition strictly by priority, then by age.
+// S6, S17, S34, C13: within a partition strictly by priority, then by age.
 #[test]
 fn higher_priority_is_claimed_first_then_the_older() {
     let mut cluster = Cluster::new(3);
@@ -369,6 +372,7 @@ fn higher_priority_is_claimed_first_then_the_older() {
     assert_eq!(claimed, order);
 }
 
+// S33
 #[test]
 fn the_first_claim_of_a_queue_finds_the_highest_priority_of_all_nodes() {
     let mut cluster = Cluster::new(3);
@@ -416,7 +420,7 @@ fn a_waiting_claim_is_answered_when_work_arrives() {
     }
 }
 
-// S20, S36, O38
+// T38, O4, O38, S20, S36
 #[test]
 fn a_renewal_prolongs_and_never_shortens() {
     let mut cluster = Cluster::new(3);
@@ -436,6 +440,7 @@ fn a_renewal_prolongs_and_never_shortens() {
     }
 }
 
+// T12, T13, O16
 #[test]
 fn released_and_failed_tasks_come_back_and_invalid_ones_do_not() {
     let mut cluster = Cluster::new(3);
@@ -444,7 +449,14 @@ fn released_and_failed_tasks_come_back_and_invalid_ones_do_not() {
     assert_eq!(cluster.ask(1, Request::Release { id, token: first.token }), Response::Done);
     assert_eq!(cluster.ask(2, Request::Release { id, token: first.token }), Response::Done);
     let second = cluster.claim(0, 10_000).remove(0);
-    let fail = |token, retry_in_ms, invalid| Request::Fail { id, token, reason: "broken".into(), retry_in_ms, invalid };
+    let fail = |token, retry_in_ms, invalid| Request::Fail {
+        id,
+        token,
+        reason: "broken".into(),
+        retry_in_ms,
+        invalid,
+        retry_open: false,
+    };
     assert_eq!(cluster.ask(1, fail(second.token, 2_000, false)), Response::Done);
     assert_eq!(cluster.get(0, id).state, State::Waiting);
     assert_eq!(cluster.claim(0, 10_000), Vec::new());
@@ -457,6 +469,7 @@ fn released_and_failed_tasks_come_back_and_invalid_ones_do_not() {
     assert_eq!(view.claims.len(), 3);
 }
 
+// S21, S23, S26
 #[test]
 fn updates_are_visible_up_to_the_first_gap() {
     let mut cluster = Cluster::new(3);
@@ -475,7 +488,7 @@ fn updates_are_visible_up_to_the_first_gap() {
         Response::Error(error) => assert_eq!(error.code, ErrorCode::Conflict),
         other => panic!("{other:?}"),
     }
-    // S26: the next worker sees the log of the earlier one.
+    // The next worker sees the log of the earlier one.
     cluster.advance(700);
     assert_eq!(cluster.claim(0, 500).remove(0).updates.len(), 3);
 }
@@ -490,6 +503,7 @@ fn facts_about_unknown_tasks_are_not_acknowledged() {
     }
 }
 
+// O7, S29, S41
 #[test]
 fn another_node_takes_over_and_no_claim_is_forgotten() {
     let mut cluster = Cluster::new(3);
@@ -512,6 +526,7 @@ fn another_node_takes_over_and_no_claim_is_forgotten() {
     assert_eq!(cluster.get(leader, held).state, State::Claimed);
 }
 
+// E1, E8, E16
 #[test]
 fn everything_survives_a_restart_of_all_nodes() {
     let mut cluster = Cluster::new(3);
@@ -532,6 +547,7 @@ fn everything_survives_a_restart_of_all_nodes() {
     assert_eq!(cluster.get(0, held).state, State::Done);
 }
 
+// S30, S40
 #[test]
 fn a_follower_that_was_away_becomes_equal_without_any_client() {
     let mut cluster = Cluster::new(3);

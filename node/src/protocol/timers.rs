@@ -40,6 +40,8 @@ pub enum Key {
     Rejoin,
     /// Bury and forget finished tasks of a partition.
     Retire(PartitionId),
+    /// Ask for the ends that tasks of a partition wait for.
+    Follow(PartitionId),
     /// Hand over tasks that completions in a partition brought.
     Children(PartitionId),
     /// A step of a change of a partition's cohort.

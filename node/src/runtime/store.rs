@@ -405,6 +405,7 @@ mod tests {
         assert_eq!(reports.try_iter().collect::<Vec<_>>(), [lost(1), wanted.clone(), wanted, lost(2)]);
     }
 
+    // T2, T28, E20
     /// Goal: batches that arrive during a sync share the next one, and the queue says when it is full.
     #[test]
     fn batches_that_wait_share_one_sync() {

@@ -60,6 +60,7 @@ impl Sequence {
 mod tests {
     use super::*;
 
+    // E11, E12
     #[test]
     fn every_record_has_its_turn() {
         let mut sequence = Sequence::new(5);

@@ -85,7 +85,14 @@ fn came_with(message: &PeerMessage) -> u8 {
         | M::Available { .. }
         | M::Forward { .. }
         | M::Forwarded { .. } => 2,
-        M::Roster { .. } | M::Rescue { .. } | M::GroupsAsk { .. } | M::GroupsAnswer { .. } => 3,
+        M::Roster { .. }
+        | M::Rescue { .. }
+        | M::Stray { .. }
+        | M::Unheld { .. }
+        | M::GroupsAsk { .. }
+        | M::GroupsAnswer { .. }
+        | M::Follow { .. }
+        | M::Ends { .. } => 3,
     }
 }
 

@@ -47,6 +47,7 @@ fn spec() -> Spec {
         not_before_ms: 17,
         headers,
         attempts_max: 4,
+        after: Vec::new(),
     }
 }
 
@@ -60,6 +61,8 @@ fn facts() -> Task {
         cancel: Some(Cancel { dead: true, reason: "no more".into(), at_ms: AT_MS }),
         claims: vec![(TOKEN, past)],
         conflict: true,
+        settled: Vec::new(),
+        handed: Vec::new(),
     })
 }
 
@@ -165,6 +168,7 @@ fn claim() -> Claim {
         wait_ms: 1_000,
         max: 10,
         worker: "worker".into(),
+        lease_open: false,
     }
 }
 
@@ -370,7 +374,14 @@ fn claims() -> Vec<PeerMessage> {
     use PeerMessage as M;
     let forward = |request: Request| M::Forward { ask: 4, request: Box::new(request) };
     let forwarded = |response: Response| M::Forwarded { ask: 4, response: Box::new(response) };
-    let fails = Request::Fail { id: id(0), token: TOKEN, reason: "broken".into(), retry_in_ms: 5, invalid: true };
+    let fails = Request::Fail {
+        id: id(0),
+        token: TOKEN,
+        reason: "broken".into(),
+        retry_in_ms: 5,
+        invalid: true,
+        retry_open: false,
+    };
     vec![
         M::Probe { ask: 2, queues: vec![queue()] },
         M::Probed { ask: 2, heads: vec![Some(head()), None], covered: vec![PARTITION] },
@@ -426,7 +437,14 @@ pub fn requests() -> Vec<Request> {
         Request::Claim(claim()),
         Request::Renew { items: vec![(id(0), TOKEN)], lease_ms: Some(1_000) },
         Request::Release { id: id(0), token: TOKEN },
-        Request::Fail { id: id(0), token: TOKEN, reason: "broken".into(), retry_in_ms: 5, invalid: false },
+        Request::Fail {
+            id: id(0),
+            token: TOKEN,
+            reason: "broken".into(),
+            retry_in_ms: 5,
+            invalid: false,
+            retry_open: false,
+        },
         Request::Nodes,
         Request::Ring,
         Request::Partitions,
@@ -449,6 +467,7 @@ fn view() -> TaskView {
         reason: Some("no more".into()),
         log_incomplete: true,
         conflict: false,
+        waits_for: Vec::new(),
         children: Vec::new(),
         children_open: false,
     }

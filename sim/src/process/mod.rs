@@ -409,12 +409,13 @@ impl World {
         }
     }
 
-    /// A start sometimes finds a newer program. The first one is of an empty disk, and upgrades nothing.
+    /// A start sometimes finds a newer program, and after healing always: what an old node cannot be told it never has. The
+    /// first one before that is of an empty disk, and upgrades nothing.
     fn upgrade(&mut self, node: usize) {
         let healed = self.healed();
         let process = &mut self.nodes[node];
         if process.protocol_version_max < Versions::SPOKEN.newest
-            && process.boot > 1
+            && (process.boot > 1 || healed)
             && (self.randoms.versions.chance(1, 3) || healed)
         {
             process.protocol_version_max = Versions::SPOKEN.newest;

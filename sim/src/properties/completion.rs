@@ -16,6 +16,7 @@ pub struct Completion {
     invalid: BTreeMap<TaskId, Moment>,
 }
 
+// O16, S7, S22
 impl Property for Completion {
     fn name(&self) -> &'static str {
         "completion"
@@ -69,8 +70,14 @@ mod tests {
     #[test]
     fn a_grant_of_a_task_given_up_is_refused() {
         let mut bench = Bench::<Completion>::new();
-        let fail =
-            Request::Fail { id: id(1), token: token(1, 1), reason: String::new(), retry_in_ms: 0, invalid: true };
+        let fail = Request::Fail {
+            id: id(1),
+            token: token(1, 1),
+            reason: String::new(),
+            retry_in_ms: 0,
+            invalid: true,
+            retry_open: false,
+        };
         let now = bench.now();
         bench.finish(fail, now, Response::Done).unwrap();
         let after = Moment { sequence: bench.now().sequence + 1, ..bench.now() };

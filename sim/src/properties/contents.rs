@@ -8,6 +8,7 @@ use norn_client::wire::response::Response;
 #[derive(Debug, Default)]
 pub struct Contents;
 
+// T8, S16
 impl Property for Contents {
     fn name(&self) -> &'static str {
         "contents"

@@ -57,6 +57,7 @@ pub fn unsettled(stores: &[Store]) -> Option<String> {
         .map(|(partition, count)| format!("partition {partition} has {count} established leaders"))
 }
 
+// T26, S5, S9, S30, S40
 impl Property for Convergence {
     fn name(&self) -> &'static str {
         "convergence"

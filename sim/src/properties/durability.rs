@@ -113,6 +113,24 @@ fn lessons_of(record: &Record) -> Vec<Lesson> {
     lessons
 }
 
+fn task_of(lesson: &Lesson) -> TaskId {
+    let (Lesson::Fact(id, _) | Lesson::Grant(id, _)) = lesson;
+    *id
+}
+
+/// What a log teaches whose records are these: what it kept for others and has handed over it knows no more.
+fn lessons_left(records: &[Record]) -> BTreeSet<Lesson> {
+    let (mut own, mut kept) = (BTreeSet::new(), BTreeSet::new());
+    for record in records {
+        match record {
+            Record::Hint { .. } => kept.extend(lessons_of(record)),
+            Record::Handed { to: None, ids, .. } => kept.retain(|lesson| !ids.contains(&task_of(lesson))),
+            _ => own.extend(lessons_of(record)),
+        }
+    }
+    own.union(&kept).copied().collect()
+}
+
 impl Durability {
     /// Nodes that have it on disk, or the tombstone that swallows it.
     fn holders(&self, lesson: Lesson) -> BTreeSet<usize> {
@@ -240,6 +258,7 @@ impl Durability {
     }
 }
 
+// T25, S31, S35, S38, E6
 impl Property for Durability {
     fn name(&self) -> &'static str {
         "durability"
@@ -306,7 +325,7 @@ impl Property for Durability {
             }
             Happening::Damaged { node, lost, left } => {
                 let ghost = self.ghosts.entry(*node).or_default();
-                let left: BTreeSet<Lesson> = left.iter().flat_map(lessons_of).collect();
+                let left = lessons_left(left);
                 ghost.lost.extend(lost.iter().flat_map(lessons_of).filter(|lesson| !left.contains(lesson)));
             }
             Happening::Observed { node, observation: Observation::HintOrphaned { id, .. }, .. } => {
@@ -315,7 +334,7 @@ impl Property for Durability {
             Happening::Gone { node } => self.ghosts.entry(*node).or_default().down = true,
             Happening::Spoiled { node, left } => {
                 let ghost = self.ghosts.entry(*node).or_default();
-                let left: BTreeSet<Lesson> = left.iter().flat_map(lessons_of).collect();
+                let left = lessons_left(left);
                 ghost.lost.extend(ghost.durable.difference(&left));
             }
             Happening::Replied { request, response } => return self.reply(history, request, response),

@@ -31,6 +31,7 @@ impl Exclusion {
     }
 }
 
+// T6, O12, S7, S11, S41, S43, S47, C12
 impl Property for Exclusion {
     fn name(&self) -> &'static str {
         "exclusion"

@@ -14,6 +14,7 @@ pub struct Fenced {
     fenced: BTreeSet<(usize, u64)>,
 }
 
+// S39
 impl Property for Fenced {
     fn name(&self) -> &'static str {
         "fenced"
@@ -60,7 +61,7 @@ mod tests {
     #[test]
     fn a_grant_of_a_node_with_a_wrong_clock_is_refused() {
         let mut bench = Bench::<Fenced>::new();
-        bench.see(Happening::Founded { fencing: true, archives: false }).unwrap();
+        bench.see(Happening::Founded { fencing: true, archives: false, steady: false }).unwrap();
         grant(&mut bench, 0, 1).unwrap();
         stand(&mut bench, Standing::Fenced);
         assert!(grant(&mut bench, 0, 1).is_err());
@@ -73,7 +74,7 @@ mod tests {
     #[test]
     fn where_clocks_do_not_fence_it_may_grant() {
         let mut bench = Bench::<Fenced>::new();
-        bench.see(Happening::Founded { fencing: false, archives: false }).unwrap();
+        bench.see(Happening::Founded { fencing: false, archives: false, steady: false }).unwrap();
         stand(&mut bench, Standing::Fenced);
         grant(&mut bench, 0, 1).unwrap();
     }

@@ -194,6 +194,7 @@ fn tasks_of(op: &Op) -> Vec<(TaskId, &Task)> {
     }
 }
 
+// S27
 impl Property for Forgotten {
     fn name(&self) -> &'static str {
         "forgotten"
@@ -299,6 +300,7 @@ mod tests {
             reason: None,
             log_incomplete: false,
             conflict: false,
+            waits_for: Vec::new(),
             children: Vec::new(),
             children_open: false,
         }
@@ -321,7 +323,7 @@ mod tests {
         let mut bench = Bench::new();
         let mut other = Bench::new();
         for bench in [&mut bench, &mut other] {
-            bench.see(Happening::Founded { fencing: true, archives: true }).unwrap();
+            bench.see(Happening::Founded { fencing: true, archives: true, steady: false }).unwrap();
             appends(bench, 0, facts(Task::from_spec(Arc::new(spec())))).unwrap();
             appends(bench, 0, ended()).unwrap();
         }
@@ -343,7 +345,7 @@ mod tests {
             (1, MEANWHILE_US, vec![], true),
         ] {
             let mut bench = Bench::new();
-            bench.see(Happening::Founded { fencing: true, archives: true }).unwrap();
+            bench.see(Happening::Founded { fencing: true, archives: true, steady: false }).unwrap();
             appends(&mut bench, 2, facts(Task::from_spec(Arc::new(spec())))).unwrap();
             appends(&mut bench, 2, ended()).unwrap();
             (0..members).for_each(|node| appends(&mut bench, node, done()).unwrap());

@@ -12,6 +12,7 @@ pub struct Leaders {
     established: BTreeMap<(u16, u64), (usize, u64)>,
 }
 
+// S10, S28, S41, S44
 impl Property for Leaders {
     fn name(&self) -> &'static str {
         "leaders"

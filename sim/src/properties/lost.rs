@@ -80,6 +80,7 @@ fn settled(lost: &Lost, history: &History, stores: &[Store]) -> Result<(), Strin
     Ok(())
 }
 
+// S5, S13
 impl Property for Lost {
     fn name(&self) -> &'static str {
         "lost"

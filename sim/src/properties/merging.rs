@@ -58,6 +58,7 @@ impl Merging {
     }
 }
 
+// S9
 impl Property for Merging {
     fn name(&self) -> &'static str {
         "merging"

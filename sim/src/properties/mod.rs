@@ -8,6 +8,7 @@ mod children;
 mod completion;
 mod contents;
 mod convergence;
+mod dependencies;
 mod durability;
 mod exclusion;
 mod fenced;
@@ -16,6 +17,7 @@ mod leaders;
 mod lost;
 mod merging;
 mod nothing;
+mod policies;
 mod tokens;
 mod viewstamps;
 
@@ -41,8 +43,10 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<tokens::Tokens>::default(),
         Box::<exclusion::Exclusion>::default(),
         Box::<completion::Completion>::default(),
+        Box::<dependencies::Dependencies>::default(),
         Box::<nothing::Nothing>::default(),
         Box::<changes::Changes>::default(),
+        Box::<policies::Policies>::default(),
         Box::<children::Children>::default(),
         Box::<forgotten::Forgotten>::default(),
         Box::<durability::Durability>::default(),
@@ -78,7 +82,15 @@ pub mod check {
 
     pub fn spec() -> Spec {
         let queue = QueueName::new("q").unwrap();
-        Spec { queue, payload: vec![1], priority: 0, not_before_ms: 0, headers: Vec::new(), attempts_max: 0 }
+        Spec {
+            queue,
+            payload: vec![1],
+            priority: 0,
+            not_before_ms: 0,
+            headers: Vec::new(),
+            attempts_max: 0,
+            after: Vec::new(),
+        }
     }
 
     pub fn enqueue(number: u32) -> Request {
@@ -118,6 +130,7 @@ pub mod check {
             wait_ms: 0,
             max: 1,
             worker: String::new(),
+            lease_open: false,
         })
     }
 

@@ -28,6 +28,7 @@ impl Nothing {
     }
 }
 
+// S33
 impl Property for Nothing {
     fn name(&self) -> &'static str {
         "nothing"
@@ -52,7 +53,8 @@ impl Property for Nothing {
                 for (_, acked) in crate::history::acks_of(response) {
                     let ready = history.specs.get(&acked.id).is_some_and(|spec| {
                         let fact = Fact::Spec(crate::history::spec_hash(spec));
-                        spec.not_before_ms == 0 && history.strict.contains_key(&(acked.id, fact))
+                        let waits = spec.not_before_ms > 0 || !spec.after.is_empty();
+                        !waits && history.strict.contains_key(&(acked.id, fact))
                     });
                     if ready && !self.touched.contains(&acked.id) {
                         self.untouched.entry(acked.id).or_insert(moment);

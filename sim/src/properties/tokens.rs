@@ -32,6 +32,7 @@ impl Tokens {
     }
 }
 
+// S19
 impl Property for Tokens {
     fn name(&self) -> &'static str {
         "tokens"

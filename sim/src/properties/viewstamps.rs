@@ -29,6 +29,7 @@ fn same(
     Err(format!("partition {partition}, {viewstamp:?}: nodes {first} and {node} have different {what}"))
 }
 
+// S29
 impl Property for Viewstamps {
     fn name(&self) -> &'static str {
         "viewstamps"

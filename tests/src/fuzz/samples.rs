@@ -15,7 +15,7 @@ use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
 use norn_node::protocol::membership::DiskWord;
 use norn_node::protocol::peer::{Heartbeat, Level, LogWord, Outcome, RecentPart, Step};
-use norn_node::protocol::task::Task;
+use norn_node::protocol::task::{Settled, Task};
 use norn_node::protocol::{PeerMessage, Record};
 use norn_node::storage::Replay;
 use serde::Serialize;
@@ -38,7 +38,7 @@ fn queue() -> QueueName {
 fn spec() -> Spec {
     let headers = vec![("content-type".into(), "text/plain".into())];
     let payload = b"payload \xfe\xfd of a task".to_vec();
-    Spec { queue: queue(), payload, priority: -3, not_before_ms: 17, headers, attempts_max: 4 }
+    Spec { queue: queue(), payload, priority: -3, not_before_ms: 17, headers, attempts_max: 4, after: Vec::new() }
 }
 
 fn items() -> Arc<Vec<(TaskId, Task)>> {
@@ -71,7 +71,16 @@ fn candidate() -> Candidate {
 fn roster() -> Roster {
     let Candidate { node, incarnation, name, address, zone, weight, .. } = candidate();
     let member = membership::Member { node, incarnation, name, address, zone, weight, state: MemberState::Leaving };
-    let policy = membership::QueuePolicy { paused: true, attempts_max: Some(3) };
+    let policy = membership::QueuePolicy {
+        paused: true,
+        attempts_max: Some(3),
+        lease_ms: Some(1_000),
+        lease_ms_max: Some(2_000),
+        backoff: Some(membership::Backoff { first_ms: 1, most_ms: 9, jitter_percent: 20 }),
+        retention_ms: Some(0),
+        order: membership::Order::Random,
+        failed_dependency: membership::FailedDependency::Wait,
+    };
     Roster { version: 9, members: BTreeMap::from([(3, member)]), policies: BTreeMap::from([(queue(), policy)]) }
 }
 
@@ -121,6 +130,7 @@ fn claim() -> Claim {
         wait_ms: 1_000,
         max: 10,
         worker: "worker".into(),
+        lease_open: true,
     }
 }
 
@@ -222,7 +232,14 @@ fn requests() -> Vec<Request> {
         Request::List { queue: Some(queue()), state: None, after: Some(id(1)), from: None, to: None, limit: 50 },
         Request::Claim(claim()),
         Request::Renew { items: vec![(id(0), TOKEN)], lease_ms: Some(1_000) },
-        Request::Fail { id: id(0), token: TOKEN, reason: "broken".into(), retry_in_ms: 5, invalid: false },
+        Request::Fail {
+            id: id(0),
+            token: TOKEN,
+            reason: "broken".into(),
+            retry_in_ms: 5,
+            invalid: false,
+            retry_open: false,
+        },
         Request::Status,
         Request::Arrange { partition: PartitionId(1), nodes: vec![NodeId(1), NodeId(2)] },
         Request::Initialize(Box::new(genesis())),
@@ -381,6 +398,8 @@ fn peer_messages() -> Vec<PeerMessage> {
             tasks: vec![(granted(), Some(VIEWSTAMP))],
             heads: vec![None],
         },
+        PeerMessage::Follow { partition: PARTITION, ids: vec![id(0), id(1)] },
+        PeerMessage::Ends { partition: PARTITION, ends: vec![(id(0), Settled::Done)] },
         PeerMessage::Forward { ask: 4, request: Box::new(Request::Release { id: id(0), token: TOKEN }) },
         PeerMessage::Forwarded { ask: 4, response: Box::new(Response::Done) },
     ]

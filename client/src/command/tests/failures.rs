@@ -32,6 +32,7 @@ async fn codes_of_errors_are_exit_codes() {
     assert_eq!(run("count", [Ok(Response::Done)]).await.exit, Exit::Refused);
 }
 
+// S32
 #[tokio::test]
 async fn an_unknown_outcome_names_the_task() {
     let error = || Error::new(ErrorCode::Unknown, "no answer in time").about(id(1));
@@ -68,7 +69,6 @@ async fn a_refusal_of_one_item_is_the_verbs_refusal() {
 async fn features_that_are_not_there_are_refused() {
     let lines = [
         "claim mail --session s",
-        "enqueue mail x --after y",
         "enqueue mail x --key k",
         "enqueue mail x --group g",
         "enqueue mail x --number 1",

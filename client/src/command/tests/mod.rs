@@ -153,6 +153,7 @@ pub(crate) fn spec(payload: &[u8]) -> Spec {
         not_before_ms: 0,
         headers: Vec::new(),
         attempts_max: 0,
+        after: Vec::new(),
     }
 }
 
@@ -169,6 +170,7 @@ pub(crate) fn bare_task(number: u32, state: State) -> TaskView {
         conflict: false,
         children: Vec::new(),
         children_open: false,
+        waits_for: Vec::new(),
     }
 }
 
@@ -180,6 +182,7 @@ pub(crate) fn full_task() -> TaskView {
             not_before_ms: NOW_MS + 9_800,
             headers: vec![("trace".into(), "a\x1bb".into())],
             attempts_max: 3,
+            after: vec![id(2), id(3)],
             ..spec(b"hello")
         },
         claims: vec![ClaimView {
@@ -196,6 +199,7 @@ pub(crate) fn full_task() -> TaskView {
         conflict: true,
         children: Vec::new(),
         children_open: false,
+        waits_for: vec![id(3)],
         ..bare_task(1, State::Claimed)
     }
 }

@@ -24,6 +24,7 @@ async fn request(line: &str, answer: Response) -> Request {
     outcome.request()
 }
 
+// T14, T16, T37, O30
 #[tokio::test]
 async fn enqueue_takes_data_and_flags() {
     let (draft, acks) = enqueue("enqueue mail hello").await;
@@ -42,6 +43,8 @@ async fn enqueue_takes_data_and_flags() {
     assert_eq!((draft, acks), (Draft { id: Some(id(9)), spec, delay_ms: 90_000 }, Acks::All));
     let (draft, _) = enqueue("enqueue mail x --at 2023-11-14T22:13:20Z").await;
     assert_eq!((draft.spec.not_before_ms, draft.delay_ms), (1_700_000_000_000, 0));
+    let (draft, _) = enqueue(&format!("enqueue mail x --after {},{} --after {}", id(1), id(2), id(3))).await;
+    assert_eq!(draft.spec.after, [id(1), id(2), id(3)]);
 }
 
 #[tokio::test]
@@ -94,11 +97,13 @@ async fn claim_names_queues_lease_and_patience() {
         wait_ms: 0,
         max: 1,
         worker: "norn".into(),
+        lease_open: true,
     };
     assert_eq!(request("claim mail", claimed()).await, Request::Claim(defaults.clone()));
     let outcome = run("claim mail,maps --lease 5m --wait 20s --max 9 --worker w", [Ok(claimed())]).await;
     let queues = vec![queue("mail"), queue("maps")];
-    let claim = Claim { queues, lease_ms: 300_000, wait_ms: 20_000, max: 9, worker: "w".into(), ..defaults };
+    let worker = "w".into();
+    let claim = Claim { queues, lease_ms: 300_000, wait_ms: 20_000, max: 9, worker, lease_open: false, ..defaults };
     assert_eq!(outcome.request(), Request::Claim(claim));
     assert!(outcome.calls[0].1 > Some(Duration::from_secs(20)), "the call outlasts the wait");
 }
@@ -131,12 +136,15 @@ async fn verbs_of_a_worker_carry_the_token() {
         assert_eq!(outcome.request(), complete(None, Some(b"out"), acks));
     }
     assert_eq!(request(&at("release", ""), Response::Done).await, Request::Release { id, token });
-    let fail =
-        |reason: &str, retry_in_ms, invalid| Request::Fail { id, token, reason: reason.into(), retry_in_ms, invalid };
-    assert_eq!(request(&at("fail", ""), Response::Done).await, fail("", 0, false));
+    let fail = |reason: &str, retry_in: Option<u64>, invalid| {
+        let (reason, retry_in_ms, retry_open) = (reason.into(), retry_in.unwrap_or(0), retry_in.is_none());
+        Request::Fail { id, token, reason, retry_in_ms, invalid, retry_open }
+    };
+    assert_eq!(request(&at("fail", ""), Response::Done).await, fail("", None, false));
+    assert_eq!(request(&at("fail", "--retry-in 0s"), Response::Done).await, fail("", Some(0), false));
     let line = at("fail", "--reason 'no luck' --retry-in 5m");
-    assert_eq!(request(&line, Response::Done).await, fail("no luck", 300_000, false));
-    assert_eq!(request(&at("fail", "--invalid"), Response::Done).await, fail("", 0, true));
+    assert_eq!(request(&line, Response::Done).await, fail("no luck", Some(300_000), false));
+    assert_eq!(request(&at("fail", "--invalid"), Response::Done).await, fail("", None, true));
 }
 
 #[tokio::test]

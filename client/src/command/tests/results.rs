@@ -10,7 +10,8 @@ async fn printed(line: &str, answer: Response) -> String {
 
 /// Golden lines name ids by their number.
 fn named(text: &str) -> String {
-    text.replace("ID1", &id(1).to_string()).replace("ID2", &id(2).to_string())
+    let id_of = |text: String, number: u32| text.replace(&format!("ID{number}"), &id(number).to_string());
+    (1..=3).fold(text.to_owned(), id_of)
 }
 
 #[tokio::test]
@@ -34,7 +35,7 @@ async fn json_of_a_claim() {
     let answer = Response::Claimed { tasks: vec![granted(), Granted { id: id(2), ..granted() }], unavailable: 0 };
     let expected = named(concat!(
         "{\"id\":\"ID1\",\"token\":\"7.42\",\"queue\":\"mail\",\"data\":\"hello\",\"data_encoding\":\"utf8\",",
-        "\"priority\":5,\"attempt\":2,\"lease_expires_ms\":1700000040000,",
+        "\"priority\":5,\"attempt\":2,\"lease_ms\":30000,\"lease_expires_ms\":1700000040000,",
         "\"updates\":[{\"token\":\"6.1\",\"sequence\":0,\"data\":\"half\",\"data_encoding\":\"utf8\"}],",
         "\"headers\":{\"trace\":\"abc\"}}\n",
     ));
@@ -44,13 +45,14 @@ async fn json_of_a_claim() {
     );
 }
 
+// T7, S54
 #[tokio::test]
 async fn json_of_tasks() {
     let bare = named(concat!(
         "{\"id\":\"ID1\",\"queue\":\"mail\",\"state\":\"ready\",\"priority\":0,",
         "\"data\":\"hello\",\"data_encoding\":\"utf8\",\"claims\":[],\"updates\":[],",
         "\"result\":null,\"result_encoding\":null,\"reason\":null,\"conflict\":false,\"log_incomplete\":false,\"children\":[],\"children_open\":false,",
-        "\"headers\":{},\"not_before_ms\":0,\"max_attempts\":0}\n",
+        "\"headers\":{},\"not_before_ms\":0,\"max_attempts\":0,\"after\":[],\"waits_for\":[]}\n",
     ));
     let full = named(concat!(
         "{\"id\":\"ID1\",\"queue\":\"mail\",\"state\":\"claimed\",\"priority\":5,",
@@ -60,7 +62,7 @@ async fn json_of_tasks() {
         "\"updates\":[{\"token\":\"7.42\",\"sequence\":0,\"data\":\"/w==\",\"data_encoding\":\"base64\"}],",
         "\"result\":\"ok\",\"result_encoding\":\"utf8\",\"reason\":\"because\",\"conflict\":true,",
         "\"log_incomplete\":true,\"children\":[],\"children_open\":false,\"headers\":{\"trace\":\"a\\u001bb\"},",
-        "\"not_before_ms\":1700000019800,\"max_attempts\":3}\n",
+        "\"not_before_ms\":1700000019800,\"max_attempts\":3,\"after\":[\"ID2\",\"ID3\"],\"waits_for\":[\"ID3\"]}\n",
     ));
     let task = |task| Response::Task(Box::new(task));
     assert_eq!(printed(&named("get ID1 --json"), task(bare_task(1, State::Ready))).await, bare);
@@ -183,6 +185,8 @@ enqueued    10s ago, 2023-11-14T22:13:20Z
 not before  in 9.8s, 2023-11-14T22:13:39.8Z
 priority    5
 attempts    at most 3
+after       ID2
+waits for   ID3
 header      trace=a\\u{1b}b
 data        hello
 result      ok

@@ -7,6 +7,7 @@ use crate::wire::limits;
 use crate::wire::request::Completion;
 use proptest::prelude::*;
 
+// T14, T37
 #[test]
 fn times_are_settled_once() {
     let item = Completion {
@@ -84,6 +85,7 @@ fn a_counter_that_wraps_moves_the_time() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
+    // T8, S15
     #[test]
     fn minted_ids_ascend_however_the_clocks_of_the_nodes_differ(
         steps in proptest::collection::vec((0u64..5_000_000, proptest::option::of(0u64..10_000)), 1..100),

@@ -61,6 +61,8 @@ pub struct ProbeAsk {
     pub answered: BTreeMap<PartitionId, BTreeSet<NodeId>>,
     /// Peers that did not.
     pub waiting: BTreeSet<NodeId>,
+    /// Tasks that peers were asked for.
+    pub needed: BTreeSet<TaskId>,
     /// When to answer with what there is.
     pub deadline_us: u64,
 }
@@ -223,6 +225,7 @@ impl Node {
             self.arm_retire(partition);
             for id in ended {
                 self.wake_watchers(&id);
+                self.tell_followers(partition, &id);
             }
         }
         changed

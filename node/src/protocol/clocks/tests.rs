@@ -25,6 +25,7 @@ fn remeasure(clocks: &mut Clocks, offsets_ms: [i64; 2], at: Now, config: &Config
     }
 }
 
+// S39
 #[test]
 fn the_standing_follows_the_distance() {
     let config = Config::default();

@@ -10,7 +10,7 @@ use crate::protocol::available::{Ask, ProbeAsk};
 use crate::protocol::event::ClientId;
 use crate::protocol::peer::{Head, PeerMessage};
 use crate::protocol::timers::Key;
-use crate::protocol::{Node, Observation};
+use crate::protocol::{Feature, Node, Observation};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Response, TaskId, Token};
 use std::cmp::Reverse;
@@ -32,6 +32,12 @@ const ANSWERED_MAX: usize = 1_000;
 const RECENT_MS: u64 = 10_000;
 /// Queues that one node stays interested in without anybody waiting.
 const RECENT_QUEUES_MAX: usize = 1_000;
+
+/// Of a lease that its client does not know, so much is waited for work: a quarter.
+const WAIT_PER_LEASE: u64 = 4;
+
+/// More tasks than that are as good as that many.
+const COUNT_MAX: u64 = 1 << 40;
 
 /// What a call is waiting for.
 #[derive(Debug)]
@@ -166,8 +172,9 @@ impl Node {
         if !strange.is_empty() {
             self.tell_interest(&strange);
         }
-        let wait_until_us = self.now.mono_after_ms(claim.wait_ms);
-        let deadline_us = self.now.mono_after_ms(claim.wait_ms + self.config.request_timeout_ms);
+        let wait_ms = self.patience(&claim);
+        let wait_until_us = self.now.mono_after_ms(wait_ms);
+        let deadline_us = self.now.mono_after_ms(wait_ms + self.config.request_timeout_ms);
         self.broker.calls.insert(
             call,
             Call {
@@ -189,6 +196,14 @@ impl Node {
             },
         );
         self.pursue(call);
+    }
+
+    /// How long a call waits. Its client counts the lease from the question, so where a queue gives less than the claim names,
+    /// most of that is left for the work.
+    fn patience(&self, claim: &Claim) -> u64 {
+        let leases = claim.queues.iter().map(|queue| self.policy_of(queue).lease_of(claim));
+        let shortest = leases.filter(|lease_ms| *lease_ms < claim.lease_ms).min();
+        shortest.map_or(claim.wait_ms, |lease_ms| claim.wait_ms.min(lease_ms / WAIT_PER_LEASE))
     }
 
     /// Decides what a call does next.
@@ -226,18 +241,27 @@ impl Node {
         }
     }
 
-    /// The node with the best head among those not yet tried: higher priority, then older.
-    fn best_node(&self, number: u64) -> Option<NodeId> {
+    /// The node with the best head among those not yet tried: higher priority, then older. Where all queues are claimed at
+    /// random it is drawn, by how many tasks each node has.
+    fn best_node(&mut self, number: u64) -> Option<NodeId> {
         let call = &self.broker.calls[&number];
         let own = call.claim.queues.iter().filter_map(|queue| self.head(queue)).map(|head| (head, self.me));
         let others = call.claim.queues.iter().filter_map(|queue| self.broker.summaries.get(queue)).flatten();
-        others
+        let heads = others
             .map(|(node, head)| (*head, *node))
             .filter(|(_, node)| *node != self.me && self.is_reachable(*node))
             .chain(own)
-            .filter(|(_, node)| !call.tried.contains(node))
-            .min_by_key(|(head, node)| (Reverse(head.priority), head.id, *node != self.me))
-            .map(|(_, node)| node)
+            .filter(|(_, node)| !call.tried.contains(node));
+        if self.are_shuffled(&call.claim.queues) {
+            let heads: Vec<(u64, NodeId)> = heads.map(|(head, node)| (head.count.clamp(1, COUNT_MAX), node)).collect();
+            let mut point = self.random.below(heads.iter().map(|(count, _)| count).sum::<u64>().max(1));
+            return heads.into_iter().find_map(|(count, node)| {
+                let found = (point < count).then_some(node);
+                point = point.saturating_sub(count);
+                found
+            });
+        }
+        heads.min_by_key(|(head, node)| (Reverse(head.priority), head.id, *node != self.me)).map(|(_, node)| node)
     }
 
     fn ask_for_grants(&mut self, number: u64, node: NodeId, recall: bool) {
@@ -255,7 +279,8 @@ impl Node {
         // The node finds what it gave already by the call's id, and counts that too.
         let elsewhere = call.got.iter().filter(|(_, _, giver)| *giver != node).count() as u32;
         let max = call.claim.max.saturating_sub(elsewhere);
-        let claim = Box::new(call.claim.clone());
+        let mut claim = Box::new(call.claim.clone());
+        claim.lease_open &= self.speaks(node, Feature::Policies);
         self.outbox.send(node, PeerMessage::GrantAsk { ask, claim, max, recall });
     }
 
@@ -546,6 +571,7 @@ impl Node {
             queues,
             answered: BTreeMap::new(),
             waiting,
+            needed: BTreeSet::new(),
             deadline_us: self.now.mono_after_ms(self.config.resend_ms * 4),
         }));
         self.send_pulls(own);
@@ -638,7 +664,12 @@ impl Node {
             let old = |(partition, ids): (&PartitionId, &Vec<TaskId>)| {
                 ids.iter().any(|id| self.partitions[partition].may_have_forgotten(id))
             };
-            let at_once = !unknown.iter().any(old);
+            // What was asked for before and has not been taken may never be: there would be no end to asking at once.
+            let no_end = unknown.iter().any(old);
+            let Some(Ask::Probe(state)) = self.asks.get_mut(ask) else { return };
+            let needed = state.needed.len();
+            state.needed.extend(unknown.values().flatten());
+            let at_once = state.needed.len() > needed && !no_end;
             for (partition, ids) in unknown {
                 self.outbox.send(from, PeerMessage::Need { partition, ids });
             }

@@ -3,10 +3,10 @@
 use super::Waiting;
 use super::table::{Cell, CellState, Op};
 use crate::config::mutant;
-use crate::protocol::Node;
 use crate::protocol::available::{Ask, ForwardAsk};
 use crate::protocol::event::ClientId;
 use crate::protocol::peer::PeerMessage;
+use crate::protocol::{Feature, Node};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::{NodeId, PartitionId, Request, Response, TaskId, Token};
 use std::collections::BTreeMap;
@@ -69,6 +69,14 @@ impl Node {
                 Request::Renew { lease_ms, .. } => {
                     Request::Renew { items: places.iter().map(|place| subjects[*place]).collect(), lease_ms: *lease_ms }
                 }
+                Request::Fail { id, token, reason, retry_in_ms, invalid, retry_open } => Request::Fail {
+                    id: *id,
+                    token: *token,
+                    reason: reason.clone(),
+                    retry_in_ms: *retry_in_ms,
+                    invalid: *invalid,
+                    retry_open: *retry_open && self.speaks(node, Feature::Policies),
+                },
                 other => other.clone(),
             };
             parts.insert(part, places);
@@ -145,8 +153,8 @@ impl Node {
         match request {
             Request::Renew { items, lease_ms } => self.renew(call, &items, lease_ms),
             Request::Release { id, token } => self.release(call, (id, token), 0, false),
-            Request::Fail { id, token, reason, retry_in_ms, invalid } => {
-                self.fail(call, (id, token), &reason, retry_in_ms, invalid);
+            Request::Fail { id, token, reason, retry_in_ms, invalid, retry_open } => {
+                self.fail(call, (id, token), &reason, (retry_in_ms, retry_open), invalid);
             }
             _ => {}
         }
@@ -191,12 +199,16 @@ impl Node {
 
     fn renew(&mut self, call: u64, items: &[(TaskId, Token)], lease_ms: Option<u64>) {
         let shortens = mutant!(self.config, RenewalShortens);
+        let unbounded = mutant!(self.config, LeaseUnbounded);
         let wall_ms = self.now.wall_ms;
         let mut by_partition: BTreeMap<PartitionId, Vec<(usize, u64)>> = BTreeMap::new();
         for (place, (id, token)) in items.iter().enumerate() {
             match self.held(id, *token) {
                 Ok((partition, cell)) => {
-                    let lease_ms = lease_ms.unwrap_or(0).max(cell.lease_ms);
+                    let own_ms = lease_ms.unwrap_or(0).max(cell.lease_ms);
+                    let policy = self.policy_of_task(partition, id);
+                    let bounded_ms = policy.map_or(cell.lease_ms, |policy| policy.bounded(own_ms));
+                    let lease_ms = if unbounded { own_ms } else { bounded_ms };
                     by_partition.entry(partition).or_default().push((place, lease_ms));
                 }
                 Err(error) => self.decide(call, place, Err(error)),
@@ -232,7 +244,9 @@ impl Node {
         }
     }
 
-    fn fail(&mut self, call: u64, (id, token): (TaskId, Token), reason: &str, retry_in_ms: u64, invalid: bool) {
+    /// `retry` is how long the task waits, and whether its queue's back-off goes before that.
+    fn fail(&mut self, call: u64, (id, token): (TaskId, Token), reason: &str, retry: (u64, bool), invalid: bool) {
+        let (named_ms, open) = retry;
         let dead = |cell: &Cell| matches!(cell.state, CellState::Dead { .. });
         if self.current(&id, token).is_ok_and(|(_, cell)| dead(cell)) {
             self.decide_after_commit(call, &id);
@@ -240,8 +254,10 @@ impl Node {
         }
         let attempt = match self.held(&id, token) {
             Ok((_, cell)) => cell.attempt,
+            // It ran out and waits, and nobody has it: that it is invalid is still its holder's to say.
+            Err(_) if invalid && self.waits(&id, token) => 0,
             Err(error) if error.code == ErrorCode::Superseded => {
-                return self.release(call, (id, token), retry_in_ms, true);
+                return self.release(call, (id, token), named_ms, true);
             }
             Err(error) => return self.decide(call, 0, Err(error)),
         };
@@ -253,8 +269,16 @@ impl Node {
             self.kill(partition, id, token, &reason);
             self.decide_after_commit(call, &id);
         } else {
-            self.release(call, (id, token), retry_in_ms, true);
+            let backoff_ms = if open { self.draw_backoff(partition, &id, attempt) } else { None };
+            self.release(call, (id, token), backoff_ms.unwrap_or(named_ms), true);
         }
+    }
+
+    /// Whether a task that has not ended was given back under the current token.
+    fn waits(&self, id: &TaskId, token: Token) -> bool {
+        let released = |cell: &Cell| matches!(cell.state, CellState::Released { .. });
+        let found = self.current(id, token).is_ok_and(|(_, cell)| released(cell));
+        found && !self.partitions[&self.partition_of(id)].store.ended(id)
     }
 
     fn decide(&mut self, call: u64, place: usize, result: Result<u64, Error>) {

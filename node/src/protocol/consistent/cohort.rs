@@ -139,6 +139,14 @@ pub enum Change {
         /// Which.
         replica: ReplicaId,
     },
+    /// A replica that was cleared unheard is back, and has something: it is an exile again until it has handed that over.
+    #[serde(rename = "B")]
+    Recall {
+        /// Where it sat.
+        seat: Seat,
+        /// By the wall clock of the leader.
+        at_ms: u64,
+    },
     /// An operator says that a majority is lost: whoever is left goes on alone (`rescue.rs`).
     #[serde(rename = "X")]
     Rescue {
@@ -208,6 +216,16 @@ impl Cohort {
                     return Err("it is no exile");
                 }
             }
+            (Change::Recall { seat, at_ms }, None) => {
+                if self.knows(seat.replica.node) {
+                    return Err("it is known already");
+                }
+                if !self.has_room_for_exiles() {
+                    return Err("too many exiles have not handed over what they have");
+                }
+                after.exiles.push(Exile { seat: *seat, since_ms: *at_ms });
+            }
+            (Change::Recall { .. }, Some(_)) => return Err("another change is under way"),
             (Change::Rescue { lost, at_ms, silence }, _) => {
                 after.members = self.holders().filter(|seat| !lost.contains(&seat.replica.node)).copied().collect();
                 if after.members.is_empty() {
@@ -233,7 +251,7 @@ impl Cohort {
         if self.exiles.iter().any(|exile| nodes.contains(&exile.seat.replica.node)) {
             return Err("an exile must be cleared before it comes back");
         }
-        if self.exiles.len() + self.members.len() > EXILES_MAX {
+        if !self.has_room_for_exiles() {
             return Err("too many exiles have not handed over what they have");
         }
         let known = |replica: &ReplicaId| self.members.iter().find(|seat| seat.replica == *replica);
@@ -241,6 +259,10 @@ impl Cohort {
             .iter()
             .map(|replica| known(replica).copied().unwrap_or(Seat { replica: *replica, since: at }))
             .collect())
+    }
+
+    fn has_room_for_exiles(&self) -> bool {
+        self.exiles.len() + self.members.len() <= EXILES_MAX
     }
 
     /// The members in this order, if it names all of them.
@@ -439,6 +461,7 @@ mod tests {
         cohort.changed(&admit(&cohort, to), at(1)).unwrap()
     }
 
+    // S42
     #[test]
     fn learners_count_for_nothing_and_joint_needs_both_sides() {
         let learning = learning(&[1, 2, 3], &[3, 4, 5]);
@@ -457,6 +480,7 @@ mod tests {
         assert_eq!(settled.since(NodeId(4)), Some(at(1)));
     }
 
+    // S46
     #[test]
     fn who_leaves_is_an_exile_until_it_is_cleared_and_comes_back_as_another() {
         let reverted = learning(&[1, 2, 3], &[2, 3, 4]).changed(&Change::Revert { at_ms: 1 }, at(2)).unwrap();
@@ -467,6 +491,27 @@ mod tests {
         let again = cleared.changed(&admit(&cleared, &[2, 3, 4]), at(4)).unwrap();
         assert_eq!(again.since(NodeId(4)), Some(at(4)));
         assert!(cleared.changed(&Change::Clear { replica: replica(4) }, at(4)).is_err());
+    }
+
+    #[test]
+    fn who_was_cleared_unheard_is_an_exile_again_where_it_sat() {
+        let reverted = learning(&[1, 2, 3], &[2, 3, 4]).changed(&Change::Revert { at_ms: 1 }, at(2)).unwrap();
+        let cleared = reverted.changed(&Change::Clear { replica: replica(4) }, at(3)).unwrap();
+        let recall = |node| Change::Recall { seat: Seat { replica: replica(node), since: at(1) }, at_ms: 5 };
+        let recalled = cleared.changed(&recall(4), at(4)).unwrap();
+        assert_eq!((recalled.role(NodeId(4)), recalled.since(NodeId(4))), (Role::Exile, Some(at(1))));
+        for known in [1, 4] {
+            assert!(recalled.changed(&recall(known), at(5)).is_err(), "{known} is known");
+        }
+        assert!(learning(&[1, 2, 3], &[2, 3, 5]).changed(&recall(4), at(4)).is_err(), "one change at a time");
+        let mut full = cleared;
+        for node in 10..200 {
+            match full.changed(&recall(node), Viewstamp { epoch: 2, length: node as u64 }) {
+                Ok(after) => full = after,
+                Err(_) => break,
+            }
+        }
+        assert!(full.exiles.len() <= EXILES_MAX && full.is_sound());
     }
 
     #[test]

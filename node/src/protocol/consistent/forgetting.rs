@@ -135,10 +135,9 @@ impl Node {
             self.timers.set(Key::Retire(partition), self.after_ms(wait_ms));
             return;
         }
-        let retention = &self.config.retention;
         let ended = replica.store.index().ended().filter_map(|(queue, tasks)| {
             let (at_ms, _) = tasks.first()?;
-            Some(at_ms.saturating_add(retention.of(queue)))
+            Some(at_ms.saturating_add(self.retention_of(queue)))
         });
         let tomb = replica.store.tombs_after(None).next();
         let old = tomb.map(|(id, _)| id.time_ms().saturating_add(self.config.forget_after_ms));
@@ -160,13 +159,20 @@ impl Node {
         any
     }
 
+    /// How long ended tasks of a queue, or of one that is not known, are kept: what is set for the queue goes before the settings
+    /// of this node. The leader decides, so its word holds.
+    fn retention_of(&self, queue: Option<&QueueName>) -> u64 {
+        let set = queue.and_then(|queue| self.policy_of(queue).retention_ms);
+        set.unwrap_or_else(|| self.config.retention.of(queue))
+    }
+
     /// Tasks whose retention is over, some of those behind that one.
     pub(super) fn due(&self, partition: PartitionId, behind: Option<&Due>) -> Vec<(Due, Tomb)> {
         let (wall_ms, archives) = (self.now.wall_ms, self.config.archives);
         let replica = &self.partitions[&partition];
         let mut found: Vec<(Due, Tomb)> = Vec::new();
         for (queue, tasks) in replica.store.index().ended() {
-            let mut retain_ms = self.config.retention.of(queue);
+            let mut retain_ms = self.retention_of(queue);
             if queue.is_none() && archives {
                 // Of these there is nothing to archive yet, and all members must say so.
                 retain_ms = retain_ms.saturating_add(self.config.forget_after_ms.saturating_mul(ORPHAN_PATIENCE));

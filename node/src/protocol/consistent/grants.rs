@@ -85,16 +85,22 @@ impl Node {
         let mut recalled = 0;
         for partition in led {
             let Partition { register, store, .. } = &self.partitions[&partition];
-            // A claim of an ended task is nothing to hold, and must not take the place of another.
-            let open = register.held_by(claim.claim).into_iter().filter(|id| !store.ended(id)).take(max - recalled);
+            // A claim of an ended task is nothing to hold, nor is one of a task that has lost its spec: neither must take the
+            // place of another.
+            let open = |id: &TaskId| !store.ended(id) && !store.lacks_spec(id);
+            let open = register.held_by(claim.claim).into_iter().filter(open).take(max - recalled);
             let held: Vec<(TaskId, Token)> = open.map(|id| (id, register.table.cells[&id].token)).collect();
             if held.is_empty() {
                 continue;
             }
             recalled += held.len();
             self.fetch_bodies(session, partition, held.iter().map(|(id, _)| *id));
-            let expires_ms = self.now.wall_ms.saturating_add(claim.lease_ms);
-            let items = held.iter().map(|(id, token)| (*id, *token, claim.lease_ms, expires_ms)).collect();
+            let renewed = |(id, token): &(TaskId, Token)| {
+                let had_ms = self.partitions[&partition].register.table.cells[id].lease_ms;
+                let lease_ms = self.policy_of_task(partition, id).map_or(had_ms, |policy| policy.lease_of(claim));
+                (*id, *token, lease_ms, self.now.wall_ms.saturating_add(lease_ms))
+            };
+            let items = held.iter().map(renewed).collect();
             self.wait_for(session, partition);
             self.append(partition, Op::Renew { items }, Some(Waiting::Grant { session, items: held, fresh: false }));
         }
@@ -132,11 +138,11 @@ impl Node {
         session.partitions.insert(partition);
     }
 
-    /// Takes the best tasks of all partitions led here, one operation for each partition.
+    /// Takes the best tasks of all partitions led here, one operation for each partition and length of lease.
     fn grant(&mut self, session: u64, claim: &Claim, max: usize) {
-        let picked = self.pick(&claim.queues, max);
+        let picked = self.pick(claim, max);
         let worker: Arc<str> = claim.worker.as_str().into();
-        for (partition, ids) in picked {
+        for ((partition, lease_ms), ids) in picked {
             self.fetch_bodies(session, partition, ids.iter().copied());
             let register = &mut self.partitions.get_mut(&partition).expect("picked from own partitions").register;
             let leading = register.leading_mut().expect("picked from led partitions");
@@ -145,29 +151,27 @@ impl Node {
             leading.granted += ids.len() as u64;
             let items: Vec<(TaskId, u64)> = ids.into_iter().zip(first..).collect();
             let tokens = items.iter().map(|(id, number)| (*id, Token { epoch, number: *number })).collect();
-            let op = Op::Grant {
-                claim: claim.claim,
-                worker: worker.clone(),
-                lease_ms: claim.lease_ms,
-                granted_ms: self.now.wall_ms,
-                items,
-            };
+            let op =
+                Op::Grant { claim: claim.claim, worker: worker.clone(), lease_ms, granted_ms: self.now.wall_ms, items };
             self.wait_for(session, partition);
             self.append(partition, op, Some(Waiting::Grant { session, items: tokens, fresh: true }));
         }
     }
 
-    fn pick(&mut self, queues: &[QueueName], max: usize) -> BTreeMap<PartitionId, Vec<TaskId>> {
+    /// The best tasks, by partition and by the lease that their queues give them.
+    fn pick(&mut self, claim: &Claim, max: usize) -> BTreeMap<(PartitionId, u64), Vec<TaskId>> {
         // What changed earlier in this step is not published yet.
         while let Some(partition) = self.stirred.pop_first() {
             self.publish_heads(partition);
         }
-        let queues: Vec<QueueName> = queues.iter().filter(|queue| !self.policy_of(queue).paused).cloned().collect();
-        let mut picked: BTreeMap<PartitionId, Vec<TaskId>> = BTreeMap::new();
+        let queues: Vec<QueueName> =
+            claim.queues.iter().filter(|queue| !self.policy_of(queue).paused).cloned().collect();
+        let mut picked: BTreeMap<(PartitionId, u64), Vec<TaskId>> = BTreeMap::new();
         let mut out = BTreeSet::new();
         let (mut count, mut bytes) = (0, 0);
         while count < max && bytes < CLAIM_BYTES_MAX {
             let Some(((_, id), partition)) = self.heads.best(&queues, &out) else { break };
+            let (partition, id) = self.shuffled(partition, id, &out);
             if !self.may_grant(partition) {
                 out.insert(partition);
                 continue;
@@ -187,7 +191,8 @@ impl Node {
             replica.store.set_class(&id, Class::Held);
             bytes += replica.store.task(&id).map_or(0, |task| task.size_bytes());
             count += 1;
-            picked.entry(partition).or_default().push(id);
+            let lease_ms = self.policy_of_task(partition, &id).unwrap_or_default().lease_of(claim);
+            picked.entry((partition, lease_ms)).or_default().push(id);
             self.publish_heads(partition);
         }
         picked
@@ -226,8 +231,8 @@ impl Node {
         let cell = replica.register.cell(id).filter(|cell| attempts_max > 0 && cell.attempt >= attempts_max)?;
         let reason = match cell.state {
             CellState::Held if replica.register.is_lapsed(id) => "the lease of its last attempt ran out",
-            CellState::Released { .. } => "the last attempt failed",
-            CellState::Held | CellState::Void | CellState::Dead { .. } => return None,
+            CellState::Released { .. } | CellState::Void => "the last attempt failed",
+            CellState::Held | CellState::Dead { .. } => return None,
         };
         Some((cell.token, reason))
     }
@@ -418,10 +423,23 @@ impl Node {
                 }
                 continue;
             }
+            let waits = self.waits_when_lapsed(partition, &id).filter(|waits| !waits || self.may_append(partition));
+            let replica = self.partitions.get_mut(&partition).expect("just seen");
+            let Some(waits) = waits else {
+                // That the task waits is written down with the end of the claim, or neither is yet.
+                replica.register.postpone_expiry(id, now.mono_after_ms(DROP_DELAY_MS));
+                if wall_only {
+                    break;
+                }
+                continue;
+            };
             let token = replica.register.lapse(id);
             self.outbox.observe(Observation::Expired { id, token });
             if let Some((token, reason)) = self.exhausted(partition, &id) {
                 self.kill(partition, id, token, reason);
+            } else if waits && let Some(pause_ms) = self.draw_backoff(partition, &id, cell.attempt) {
+                let (not_before_ms, at_ms) = (now.wall_ms.saturating_add(pause_ms), now.wall_ms);
+                self.append(partition, Op::Release { id, token, not_before_ms, at_ms, failed: true }, None);
             } else {
                 let replica = self.partitions.get_mut(&partition).expect("just seen");
                 replica.reclassify(&id, now);

@@ -72,6 +72,11 @@ impl Heads {
         queues.iter().filter_map(first).min()
     }
 
+    /// Partitions that have tasks of a queue.
+    pub fn partitions(&self, queue: &QueueName) -> impl Iterator<Item = PartitionId> {
+        self.queues.get(queue).into_iter().flat_map(|heads| heads.heads.iter().map(|(_, partition)| *partition))
+    }
+
     fn count(&self, queue: &QueueName) -> u64 {
         self.queues.get(queue).map_or(0, |heads| heads.ready)
     }
@@ -95,6 +100,7 @@ impl Node {
     /// Ready work of a partition changed: a leader publishes it, a follower sees to it that its leader is awake.
     pub(in crate::protocol) fn publish_heads(&mut self, partition: PartitionId) {
         self.count_bodies(partition);
+        self.note_blocked(partition);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let touched = replica.store.take_touched();
         if let Some(due_ms) = replica.store.index().first_due_ms() {

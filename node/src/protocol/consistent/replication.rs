@@ -8,7 +8,7 @@ use crate::protocol::partition::{Partition, Wound};
 use crate::protocol::peer::{DoneFlag, LogWord, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::timers::Key;
-use crate::protocol::{Node, Observation};
+use crate::protocol::{Feature, Node, Observation};
 use norn_client::wire::{NodeId, PartitionId, TaskId, Token};
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl Node {
 
     /// Sends operations that a follower was not sent yet; the table where they are no longer kept.
     fn send_ops(&mut self, partition: PartitionId, node: NodeId) {
-        let now_us = self.now.mono_us;
+        let (now_us, recalls) = (self.now.mono_us, self.speaks(node, Feature::Recall));
         let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
         let (length, digest) = (register.viewstamp.length, register.table.digest());
         let Some(leading) = register.leading() else { return };
@@ -81,7 +81,9 @@ impl Node {
         if first > length || first > window_end {
             return;
         }
-        let Some(ops) = register.kept_from(first, OPS_PER_MESSAGE_MAX) else {
+        // What a recall makes of a table every version knows, though not all know the operation.
+        let known = |ops: &Vec<Arc<Op>>| recalls || !ops.iter().any(|op| op.is_recall());
+        let Some(ops) = register.kept_from(first, OPS_PER_MESSAGE_MAX).filter(known) else {
             self.send_table(partition, node);
             return;
         };
@@ -495,6 +497,7 @@ impl Node {
         self.outbox.observe(Observation::Established { partition: partition.0, epoch });
         self.forget(partition);
         self.settle_inherited(partition);
+        self.begin_following(partition);
         self.arm_retire(partition);
         self.arm_expiry(partition);
         if self.leads_a_change(partition) {

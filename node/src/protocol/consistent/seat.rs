@@ -9,17 +9,19 @@
 //! they lack. Its leader clears it, and it drops all but its promise and its vote. Should it be admitted again it begins as
 //! one that lost everything else, which it did.
 //!
-//! Who was away meanwhile is told when it asks (`Outside`).
+//! Who was away meanwhile is told when it asks (`Outside`). If it was cleared unheard, as nobody waits for ever, it may still
+//! have what nobody else has: it says so (`Stray`) instead of dropping it, and is an exile once more (`Change::Recall`).
 
-use super::cohort::{Role, Told};
-use super::table::Table;
-use super::{Epoch, Viewstamp};
+use super::cohort::{Change, Role, Seat, Told};
+use super::register::Progress;
+use super::table::{Op, Table};
+use super::{Epoch, ReplicaId, Viewstamp};
 use crate::config::mutant;
 use crate::protocol::partition::Standing;
 use crate::protocol::peer::{LogWord, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::timers::Key;
-use crate::protocol::{Node, Observation};
+use crate::protocol::{Feature, Node, Observation};
 use norn_client::wire::{NodeId, PartitionId};
 use std::sync::Arc;
 
@@ -28,6 +30,7 @@ impl Node {
     pub(in crate::protocol) fn is_of_before(&self, message: &PeerMessage) -> bool {
         let (partition, epoch, table) = match message {
             PeerMessage::Snapshot { partition, viewstamp, table, .. } => (*partition, viewstamp.epoch, table),
+            PeerMessage::State { partition, viewstamp, table } => (*partition, viewstamp.epoch, table),
             PeerMessage::Install { partition, epoch, table: Some(table), .. } => (*partition, *epoch, table),
             _ => return false,
         };
@@ -44,8 +47,11 @@ impl Node {
         }
         let mut sorted = self.founders(partition);
         sorted.sort_unstable();
-        let named =
-            table.cohort.as_ref().is_some_and(|cohort| cohort.is_sound() && cohort.knows_replica(&self.own_id()));
+        let own = self.own_id();
+        let named = match &table.cohort {
+            Some(cohort) => cohort.is_sound() && cohort.knows_replica(&own),
+            None => sorted.contains(&own),
+        };
         if !named || table.founders != sorted || table.digest() != table.digest_recomputed() {
             self.outbox.observe(Observation::Refused { what: "a table of a partition that is not held here" });
             return;
@@ -54,6 +60,31 @@ impl Node {
         self.partitions.insert(partition, replica);
         self.tell_wound(partition);
         self.begin_seat(partition);
+    }
+
+    /// A leader believes that this node has the table of a partition that is not held here: the log is another than it was
+    /// then, and nobody remembers. The leader is to send all of it, so that a replica is made that has lost everything.
+    pub(in crate::protocol) fn refuse_unheld(&mut self, leader: NodeId, partition: PartitionId, message: &PeerMessage) {
+        let builds_on_one = matches!(message, PeerMessage::Install { table: None, .. } | PeerMessage::Ops { .. });
+        let held = self.partitions.contains_key(&partition) || !self.has_partition(partition);
+        if builds_on_one && !held && self.speaks(leader, Feature::Unheld) {
+            self.outbox.send(leader, PeerMessage::Unheld { partition, replica: self.own_id() });
+        }
+    }
+
+    /// At the leader: a follower holds nothing. Once it is sent the table at once, then as often as anything is repeated.
+    pub(in crate::protocol) fn on_unheld(&mut self, from: NodeId, partition: PartitionId, replica: ReplicaId) {
+        let Some(state) = self.partitions.get_mut(&partition).filter(|_| replica.node == from) else { return };
+        let known = state.register.cohort.knows_replica(&replica);
+        let Some(leading) = state.register.leading_mut() else { return };
+        if !known {
+            self.tell_outside(from, partition);
+            return;
+        }
+        if let Some(progress) = leading.progress.get_mut(&from).filter(|progress| !progress.stranger) {
+            *progress = Progress { stranger: true, ..Progress::default() };
+            self.catch_up(partition, from);
+        }
     }
 
     /// What a replica needs that is made, or has lost everything, while the node runs.
@@ -108,10 +139,10 @@ impl Node {
         }
         self.tell_ready(partition);
         self.ask_for_dismissal(partition);
+        self.ask_back(partition);
         let replica = &self.partitions[&partition];
-        let (cohort, role) = (replica.cohort(), replica.role());
-        let goes_on = !cohort.is_stable() || role == Role::Exile || self.leads_a_change(partition);
-        if goes_on {
+        let changes = !replica.cohort().is_stable() || self.leads_a_change(partition);
+        if changes || replica.role() == Role::Exile || self.is_stray(partition) {
             self.timers.set(Key::Change(partition), self.after_ms(self.config.resend_ms));
         }
     }
@@ -179,8 +210,58 @@ impl Node {
         self.learn_route(partition, told);
         let Some(replica) = self.partitions.get(&partition) else { return };
         // In a later epoch it counts even if its version is earlier: whatever admitted this node was never committed.
-        if told.rank() > (replica.register.viewstamp.epoch, replica.cohort().version) {
+        if told.rank() <= (replica.register.viewstamp.epoch, replica.cohort().version) {
+            return;
+        }
+        if self.may_drop(partition) {
             self.leave(partition);
+        } else {
+            self.timers.set(Key::Change(partition), self.now.mono_us);
+        }
+    }
+
+    /// Whether a replica that is out for good has nothing that it would have to hand over.
+    fn may_drop(&self, partition: PartitionId) -> bool {
+        let replica = &self.partitions[&partition];
+        let handed_over = replica.is_dismissed() && self.has_agreed(partition);
+        handed_over || replica.store.count() == 0 || mutant!(self.config, StraysDrop)
+    }
+
+    /// Whether the latest cohort that is known of does not know this replica, and nobody has waited for what it has.
+    fn is_stray(&self, partition: PartitionId) -> bool {
+        let replica = &self.partitions[&partition];
+        let own = (replica.register.viewstamp.epoch, replica.cohort().version);
+        let told = |told: &Told| told.rank() > own && !told.cohort.knows(self.me);
+        let out = replica.role() == Role::Outside && !replica.cohort().is_founded();
+        let out = out || self.routes.get(&partition).is_some_and(told);
+        out && !replica.is_blank() && !self.may_drop(partition)
+    }
+
+    /// A stray asks the leader to be taken for an exile again. One that knows no way back is upgraded some day.
+    fn ask_back(&mut self, partition: PartitionId) {
+        let leader = self.leader_of(partition).filter(|leader| self.is_stray(partition) && *leader != self.me);
+        if let Some(leader) = leader.filter(|leader| self.speaks(*leader, Feature::Recall)) {
+            let replica = &self.partitions[&partition];
+            let (own, cohort) = (replica.register.me, replica.cohort());
+            let seat = Seat { replica: own, since: cohort.since(self.me).unwrap_or(cohort.version) };
+            self.outbox.send(leader, PeerMessage::Stray { partition, seat });
+        }
+    }
+
+    /// At the leader: a replica that was cleared has something. It is an exile again.
+    pub(in crate::protocol) fn on_stray(&mut self, from: NodeId, partition: PartitionId, seat: Seat) {
+        if seat.replica.node != from || !self.may_append(partition) || !self.is_cohort_committed(partition) {
+            return;
+        }
+        let register = &self.partitions[&partition].register;
+        let (cohort, at) = (&register.cohort, register.viewstamp);
+        let change = Change::Recall { seat, at_ms: self.now.wall_ms };
+        let fits = seat.since < at && cohort.changed(&change, Viewstamp { length: at.length + 1, ..at }).is_ok();
+        // Who is away is sent a table when it comes.
+        let there = |node: &NodeId| *node == self.me || self.is_alive(*node);
+        let understood = cohort.followers().into_iter().filter(there).all(|node| self.speaks(node, Feature::Recall));
+        if fits && understood {
+            self.append(partition, Op::Cohort(change), None);
         }
     }
 
@@ -199,9 +280,17 @@ impl Node {
         self.bodies.lost.retain(|(of, _)| *of != partition);
         self.count_bodies(partition);
         self.unpublish_heads(partition);
-        for key in
-            [Key::Election, Key::Resend, Key::Expiry, Key::Delayed, Key::Drop, Key::Wake, Key::Retire, Key::Change]
-        {
+        for key in [
+            Key::Election,
+            Key::Resend,
+            Key::Expiry,
+            Key::Delayed,
+            Key::Drop,
+            Key::Wake,
+            Key::Retire,
+            Key::Change,
+            Key::Follow,
+        ] {
             self.timers.cancel(key(partition));
         }
         self.unsent.remove(&partition);
@@ -214,7 +303,7 @@ impl Node {
     /// A table that came for a replica names it nowhere: it was cleared while it was away.
     pub(in crate::protocol) fn leave_if_cleared(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
-        if replica.role() == Role::Outside && !replica.cohort().is_founded() {
+        if replica.role() == Role::Outside && !replica.cohort().is_founded() && self.may_drop(partition) {
             self.leave(partition);
         }
     }

@@ -154,6 +154,11 @@ pub enum Op {
 }
 
 impl Op {
+    /// Whether it takes a replica for an exile again, which not every version knows.
+    pub fn is_recall(&self) -> bool {
+        matches!(self, Op::Cohort(Change::Recall { .. }))
+    }
+
     /// Bytes of what it carries, for budgets: only what can be large is counted.
     pub fn size_bytes(&self) -> usize {
         const ITEM_BYTES: usize = 64;
@@ -568,6 +573,7 @@ mod tests {
         assert!(table.apply(&Op::Forget { ids: vec![ID] }, at(6)).is_err(), "it is claimed");
     }
 
+    // S36
     #[test]
     fn a_renewal_never_shortens() {
         let mut table = Table::new(Vec::new());
@@ -577,6 +583,7 @@ mod tests {
         assert_eq!((table.cells[&ID].lease_ms, table.cells[&ID].expires_ms), (1_000, 6_000));
     }
 
+    // S19
     #[test]
     fn tokens_of_a_task_grow() {
         let mut table = Table::new(Vec::new());

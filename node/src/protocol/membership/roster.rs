@@ -10,7 +10,7 @@ use crate::protocol::peer::PeerMessage;
 use crate::protocol::record::Record;
 use crate::protocol::root::{check_policies, members};
 use crate::protocol::{Effect, Node, Observation};
-use norn_client::wire::membership::{Member, QueuePolicy, Roster};
+use norn_client::wire::membership::{Member, Order, QueuePolicy, Roster};
 use norn_client::wire::{NodeId, QueueName};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -55,7 +55,9 @@ impl Node {
         self.outbox.persist(Record::Roster(roster.clone()));
         let before: BTreeSet<NodeId> = self.peers.keys().copied().collect();
         let resumed = self.resumed(roster);
+        self.end_shuffling(roster);
         self.take_roster(roster.clone());
+        self.drop_owed_to_strangers();
         resumed.iter().for_each(|queue| self.tell_all_waiting(queue));
         self.outbox.effect(Effect::Joined { genesis, roster: roster.clone() });
         self.outbox.observe(Observation::RosterChanged { version: roster.version, members: self.members().count() });
@@ -64,6 +66,19 @@ impl Node {
             self.exchange_anew(node);
         }
         self.steer_soon();
+    }
+
+    /// Of queues that were claimed at random, and are not any more, no random order is kept.
+    fn end_shuffling(&mut self, roster: &Roster) {
+        let random = |policy: &QueuePolicy| policy.order == Order::Random;
+        let before = self.roster.clone();
+        let ordered = before
+            .policies
+            .iter()
+            .filter(|(queue, policy)| random(policy) && !roster.policies.get(*queue).is_some_and(random));
+        for (queue, _) in ordered {
+            self.partitions.values_mut().for_each(|replica| replica.store.end_shuffling(queue));
+        }
     }
 
     /// Queues that were paused, and are not any more.

@@ -3,6 +3,8 @@
 use norn_client::wire::{QueueName, State, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Order of claiming: higher priority first, then the older id.
 pub type Rank = (Reverse<i32>, TaskId);
@@ -17,6 +19,8 @@ pub enum Class {
     Orphan,
     /// Claimable.
     Ready,
+    /// Waits for other tasks.
+    Blocked,
     /// Claimable from a wall-clock time on.
     Delayed(u64),
     /// Claimed.
@@ -31,7 +35,7 @@ impl Class {
         match self {
             Class::Orphan => None,
             Class::Ready => Some(State::Ready),
-            Class::Delayed(_) => Some(State::Waiting),
+            Class::Blocked | Class::Delayed(_) => Some(State::Waiting),
             Class::Held => Some(State::Claimed),
             Class::Ended(state) => Some(state),
         }
@@ -63,26 +67,75 @@ impl QueueIndex {
     }
 }
 
+/// What the index goes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place<'a> {
+    /// Queue.
+    pub queue: &'a QueueName,
+    /// Higher is claimed first.
+    pub priority: i32,
+    /// Tasks that it waits for still.
+    pub waits_for: &'a [TaskId],
+}
+
 /// The index of a partition.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Index {
     queues: BTreeMap<QueueName, QueueIndex>,
     delayed: BTreeSet<(u64, TaskId)>,
+    /// For each task that others wait for, those.
+    dependents: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// Ended tasks by queue and by when they ended; without a queue where only later facts are known.
     ended: BTreeMap<Option<QueueName>, BTreeSet<(u64, TaskId)>>,
     orphans: usize,
+    /// Claimable tasks of queues that are claimed at random, by hashes of their ids: each queue from its first draw on.
+    shuffled: BTreeMap<QueueName, BTreeSet<(u64, TaskId)>>,
+}
+
+/// Where a task stands among the shuffled ones.
+fn shuffled(id: TaskId) -> (u64, TaskId) {
+    (xxh3_64(&id.to_bytes()), id)
 }
 
 impl Index {
+    /// A claimable task of a queue at random: the first behind a point, by the hashes of ids.
+    pub fn draw(&mut self, queue: &QueueName, point: u64) -> Option<TaskId> {
+        self.shuffle(queue);
+        let ready = self.shuffled.get(queue)?;
+        let behind = ready.range((point, TaskId::MIN)..).next().or_else(|| ready.first());
+        behind.map(|(_, id)| *id)
+    }
+
+    /// Keeps the claimable tasks of a queue in a random order, too. The first time that looks at each of them.
+    fn shuffle(&mut self, queue: &QueueName) {
+        let Some(index) = self.queues.get(queue) else { return };
+        if !index.ready.is_empty() && !self.shuffled.contains_key(queue) {
+            let ready = index.ready.iter().map(|(_, id)| shuffled(*id)).collect();
+            self.shuffled.insert(queue.clone(), ready);
+        }
+    }
+
+    fn unshuffle(&mut self, queue: &QueueName, id: TaskId) {
+        let Some(ready) = self.shuffled.get_mut(queue) else { return };
+        assert!(ready.remove(&shuffled(id)), "a ready task is among the shuffled ones");
+        if ready.is_empty() {
+            self.shuffled.remove(queue);
+        }
+    }
+
+    /// A queue is not claimed at random any more.
+    pub fn end_shuffling(&mut self, queue: &QueueName) {
+        self.shuffled.remove(queue);
+    }
+
+    /// Shuffles what another one does, to be compared with it.
+    pub fn shuffle_as(&mut self, other: &Index) {
+        other.shuffled.keys().for_each(|queue| self.shuffle(queue));
+    }
+
     /// A task goes from one class to another; `None` where it was or will be unknown. Where it is no orphan, `place` names
-    /// its queue and priority.
-    pub fn change(
-        &mut self,
-        id: TaskId,
-        place: Option<(&QueueName, i32)>,
-        before: Option<Class>,
-        after: Option<Class>,
-    ) {
+    /// what its spec says.
+    pub fn change(&mut self, id: TaskId, place: Option<Place<'_>>, before: Option<Class>, after: Option<Class>) {
         if before == after {
             return;
         }
@@ -94,8 +147,8 @@ impl Index {
         }
     }
 
-    fn remove(&mut self, id: TaskId, place: Option<(&QueueName, i32)>, class: Class) {
-        let (Some((queue, priority)), Some(state)) = (place, class.state()) else {
+    fn remove(&mut self, id: TaskId, place: Option<Place<'_>>, class: Class) {
+        let (Some(Place { queue, priority, waits_for }), Some(state)) = (place, class.state()) else {
             self.orphans -= 1;
             return;
         };
@@ -107,14 +160,24 @@ impl Index {
         if let Class::Delayed(until_ms) = class {
             assert!(self.delayed.remove(&(until_ms, id)), "a delayed task is in the index");
         }
+        for other in waits_for.iter().filter(|_| class == Class::Blocked) {
+            let dependents = self.dependents.get_mut(other).expect("what a blocked task waits for is indexed");
+            assert!(dependents.remove(&id), "a blocked task is in the index");
+            if dependents.is_empty() {
+                self.dependents.remove(other);
+            }
+        }
         if index.counts == [0; 6] {
             self.queues.remove(queue);
         }
+        if class == Class::Ready {
+            self.unshuffle(queue, id);
+        }
     }
 
-    fn insert(&mut self, id: TaskId, place: Option<(&QueueName, i32)>, class: Class) {
+    fn insert(&mut self, id: TaskId, place: Option<Place<'_>>, class: Class) {
         // Later facts, even an ending, may be known before the spec: such a task is in no queue yet.
-        let (Some((queue, priority)), Some(state)) = (place, class.state()) else {
+        let (Some(Place { queue, priority, waits_for }), Some(state)) = (place, class.state()) else {
             self.orphans += 1;
             return;
         };
@@ -125,9 +188,15 @@ impl Index {
         index.counts[state as usize] += 1;
         if class == Class::Ready {
             index.ready.insert((Reverse(priority), id));
+            if let Some(ready) = self.shuffled.get_mut(queue) {
+                ready.insert(shuffled(id));
+            }
         }
         if let Class::Delayed(until_ms) = class {
             self.delayed.insert((until_ms, id));
+        }
+        for other in waits_for.iter().filter(|_| class == Class::Blocked) {
+            self.dependents.entry(*other).or_default().insert(id);
         }
     }
 
@@ -167,6 +236,18 @@ impl Index {
     /// All queues.
     pub fn queues(&self) -> impl Iterator<Item = (&QueueName, &QueueIndex)> {
         self.queues.iter()
+    }
+
+    /// Blocked tasks after `after` that wait for this one, in order.
+    pub fn dependents(&self, other: &TaskId, after: Option<TaskId>) -> impl Iterator<Item = TaskId> + '_ {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.dependents.get(other).into_iter().flat_map(move |ids| ids.range((from, Bound::Unbounded))).copied()
+    }
+
+    /// Tasks after this one that blocked ones wait for, in order.
+    pub fn waited_for(&self, after: Option<TaskId>) -> impl Iterator<Item = TaskId> + '_ {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.dependents.range((from, Bound::Unbounded)).map(|(other, _)| *other)
     }
 
     /// When the first delayed task becomes due, by the wall clock.

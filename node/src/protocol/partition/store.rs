@@ -1,6 +1,6 @@
 //! Tasks of one partition with everything that is derived from them: digests, tree, index, recent changes.
 
-use super::index::{Class, Ended, Index};
+use super::index::{Class, Ended, Index, Place};
 use super::places::bucket_of;
 use super::tree::{Root, Tree};
 use crate::limits::RECENT_CHANGES_MAX;
@@ -54,8 +54,31 @@ pub struct Store {
     changes: u64,
     /// Queues whose ready tasks changed since last asked.
     touched: BTreeSet<QueueName>,
+    /// Tasks that newly blocked ones wait for, since last asked.
+    blocked: BTreeSet<TaskId>,
     /// Bytes of bodies in memory.
     body_bytes: usize,
+}
+
+/// What the index goes by of a task with a spec.
+#[derive(PartialEq, Eq)]
+struct Indexed {
+    queue: QueueName,
+    priority: i32,
+    hash: u64,
+    waits_for: Vec<TaskId>,
+}
+
+impl Indexed {
+    fn of(task: &Task<Outline>) -> Option<Indexed> {
+        let Outline { queue, priority, hash, .. } = task.spec.as_ref()?;
+        let waits_for = task.waits_for().collect();
+        Some(Indexed { queue: queue.clone(), priority: *priority, hash: *hash, waits_for })
+    }
+
+    fn place(&self) -> Place<'_> {
+        Place { queue: &self.queue, priority: self.priority, waits_for: &self.waits_for }
+    }
 }
 
 /// In which queue a task has ended that may be buried, and when: not before it was enqueued, whatever a client says.
@@ -81,6 +104,9 @@ pub fn classify<S: Content>(task: &Task<S>, cell: Option<&Cell>, lapsed: bool, w
         // Nobody can be given it before a peer has told what it was.
         return Class::Orphan;
     }
+    if task.waits_for().next().is_some() {
+        return Class::Blocked;
+    }
     if not_before_ms > wall_ms { Class::Delayed(not_before_ms) } else { Class::Ready }
 }
 
@@ -94,7 +120,7 @@ impl Store {
             return self.bury(id, delta);
         }
         let mut delta = delta.outlined();
-        let Store { tasks, index, tree, touched, body_bytes, outboxes, .. } = self;
+        let Store { tasks, index, tree, touched, blocked, body_bytes, outboxes, .. } = self;
         let mut before_class = None;
         let entry = tasks
             .entry(id)
@@ -104,15 +130,16 @@ impl Store {
         let had_outbox = entry.task.has_outbox();
         let before_ms = ended(&id, &entry.task).map(|(_, at_ms)| at_ms);
         let (before_bytes, facts_before) = (entry.body_bytes(), entry.task.facts_digest(&id));
-        let spec_before = entry.task.spec.as_ref().map(|spec| (spec.queue.clone(), spec.priority, spec.hash));
+        let indexed_before = Indexed::of(&entry.task);
         let restored = entry.restore_body(&mut delta);
         entry.task.merge(delta);
-        let spec_after = entry.task.spec.as_mut().map(|spec| {
+        if let Some(spec) = &mut entry.task.spec {
             // One name for all tasks of a queue.
             spec.queue = index.shared_name(&spec.queue);
-            (spec.queue.clone(), spec.priority, spec.hash)
-        });
-        let spec_changes = spec_after != spec_before;
+        }
+        let indexed_after = Indexed::of(&entry.task);
+        let hash = |indexed: &Option<Indexed>| indexed.as_ref().map(|indexed| indexed.hash);
+        let spec_changes = hash(&indexed_after) != hash(&indexed_before);
         let spec_part = match entry.task.spec.as_ref().and_then(|spec| spec.body.here()).filter(|_| spec_changes) {
             Some(spec) => spec_digest(&id, spec),
             None => before_digest.wrapping_sub(facts_before),
@@ -124,15 +151,17 @@ impl Store {
         }
         let class = classify(&entry.task, cell, lapsed, wall_ms);
         entry.class = class;
-        let body = spec_after.as_ref().map(|(.., hash)| *hash).filter(|_| spec_changes || restored);
-        if spec_changes || before_class != Some(class) {
-            let place = |(queue, priority, _): &(QueueName, i32, u64)| (queue.clone(), *priority);
-            let (from, to) = (spec_before.as_ref().map(place), spec_after.as_ref().map(place));
-            index.change(id, from.as_ref().map(|(queue, priority)| (queue, *priority)), before_class, None);
-            index.change(id, to.as_ref().map(|(queue, priority)| (queue, *priority)), None, Some(class));
-            touched.extend(from.into_iter().chain(to).map(|(queue, _)| queue));
+        let body = hash(&indexed_after).filter(|_| spec_changes || restored);
+        if indexed_after != indexed_before || before_class != Some(class) {
+            index.change(id, indexed_before.as_ref().map(Indexed::place), before_class, None);
+            index.change(id, indexed_after.as_ref().map(Indexed::place), None, Some(class));
+            let both = [&indexed_before, &indexed_after].into_iter().flatten();
+            touched.extend(both.map(|indexed| indexed.queue.clone()));
+            if class == Class::Blocked && before_class != Some(class) {
+                blocked.extend(indexed_after.iter().flat_map(|indexed| &indexed.waits_for));
+            }
         }
-        let before = before_ms.map(|at_ms| (spec_before.as_ref().map(|(queue, ..)| queue), at_ms));
+        let before = before_ms.map(|at_ms| (indexed_before.as_ref().map(|indexed| &indexed.queue), at_ms));
         index.change_ended(id, before, ended(&id, &entry.task));
         let outbox = entry.task.has_outbox();
         if outbox {
@@ -155,11 +184,11 @@ impl Store {
     fn remove(&mut self, id: &TaskId) -> (Digest, bool) {
         let Some(entry) = self.tasks.remove(id) else { return (0, false) };
         self.body_bytes -= entry.body_bytes();
-        let place = entry.task.spec.as_ref().map(|spec| (&spec.queue, spec.priority));
-        self.index.change(*id, place, Some(entry.class), None);
+        let indexed = Indexed::of(&entry.task);
+        self.index.change(*id, indexed.as_ref().map(Indexed::place), Some(entry.class), None);
         self.index.change_ended(*id, ended(id, &entry.task), None);
         self.outboxes.remove(id);
-        self.touched.extend(place.map(|(queue, _)| queue.clone()));
+        self.touched.extend(indexed.map(|indexed| indexed.queue));
         (entry.digest, entry.task.ended().is_some())
     }
 
@@ -185,8 +214,11 @@ impl Store {
         if before == class {
             return;
         }
-        let place = entry.task.spec.as_ref().map(|spec| (&spec.queue, spec.priority));
-        self.index.change(*id, place, Some(before), Some(class));
+        let indexed = Indexed::of(&entry.task);
+        self.index.change(*id, indexed.as_ref().map(Indexed::place), Some(before), Some(class));
+        if class == Class::Blocked {
+            self.blocked.extend(entry.task.waits_for());
+        }
         if (before == Class::Ready || class == Class::Ready)
             && let Some(spec) = &entry.task.spec
         {
@@ -265,6 +297,16 @@ impl Store {
         self.tasks.range((from, Bound::Unbounded)).map(|(id, entry)| (id, &entry.task))
     }
 
+    /// A claimable task of a queue at random.
+    pub fn draw(&mut self, queue: &QueueName, point: u64) -> Option<TaskId> {
+        self.index.draw(queue, point)
+    }
+
+    /// A queue is not claimed at random any more.
+    pub fn end_shuffling(&mut self, queue: &QueueName) {
+        self.index.end_shuffling(queue);
+    }
+
     /// The index.
     pub fn index(&self) -> &Index {
         &self.index
@@ -309,6 +351,11 @@ impl Store {
         std::mem::take(&mut self.touched)
     }
 
+    /// Tasks that newly blocked ones wait for, since the last call.
+    pub fn take_blocked(&mut self) -> BTreeSet<TaskId> {
+        std::mem::take(&mut self.blocked)
+    }
+
     /// Everything derived is as it would be from scratch. `expected` gives a task's class.
     pub fn check(&self, expected: impl Fn(&TaskId, &Task<Outline>) -> Class) -> Result<(), String> {
         let mut index = Index::default();
@@ -320,8 +367,7 @@ impl Store {
             if entry.class != class && !due_meanwhile && !not_due_any_more {
                 return Err(format!("task {id}: it is indexed as {:?} and should be {class:?}", entry.class));
             }
-            let place = entry.task.spec.as_ref().map(|spec| (&spec.queue, spec.priority));
-            index.change(*id, place, None, Some(entry.class));
+            index.change(*id, Indexed::of(&entry.task).as_ref().map(Indexed::place), None, Some(entry.class));
             index.change_ended(*id, None, ended(id, &entry.task));
         }
         for id in self.tombs.keys() {
@@ -340,6 +386,7 @@ impl Store {
         if body_bytes != self.body_bytes {
             return Err(format!("{body_bytes} bytes of bodies are in memory, and {} are counted", self.body_bytes));
         }
+        index.shuffle_as(&self.index);
         if index != self.index {
             return Err("the index is not that of its tasks".into());
         }

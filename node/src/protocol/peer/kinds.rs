@@ -101,6 +101,8 @@ impl PeerMessage {
             PeerMessage::Ready { .. } => "ready",
             PeerMessage::Dismiss { .. } => "dismiss",
             PeerMessage::Outside { .. } => "outside",
+            PeerMessage::Stray { .. } => "stray",
+            PeerMessage::Unheld { .. } => "unheld",
             PeerMessage::Arrange { .. } => "arrange",
             PeerMessage::RouteAsk { .. } => "route_ask",
             PeerMessage::Route { .. } => "route",
@@ -144,6 +146,8 @@ impl PeerMessage {
             PeerMessage::Interest { .. } => "interest",
             PeerMessage::Available { .. } => "available",
             PeerMessage::Roster { .. } => "roster",
+            PeerMessage::Follow { .. } => "follow",
+            PeerMessage::Ends { .. } => "ends",
             PeerMessage::Forward { .. } => "forward",
             PeerMessage::Forwarded { .. } => "forwarded",
         }

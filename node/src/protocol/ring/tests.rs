@@ -17,6 +17,7 @@ fn spread(counts: impl Iterator<Item = usize> + Clone) -> usize {
     counts.clone().max().unwrap_or(0) - counts.min().unwrap_or(0)
 }
 
+// S28
 #[test]
 fn a_tag_leads_to_its_upper_bits() {
     assert_eq!(partition_of(0, 256), PartitionId(0));
@@ -48,6 +49,7 @@ fn replicas_are_spread_within_one_of_each_other() {
     }
 }
 
+// S28
 #[test]
 fn lists_hold_different_members_in_different_zones() {
     for list in assign(&members(6, 3), 256, 3) {

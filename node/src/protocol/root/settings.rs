@@ -3,15 +3,12 @@
 use super::Reason;
 use crate::limits::{ATTEMPTS_MAX, HEAL_AFTER_MS_MAX, HEAL_AFTER_MS_MIN, MOVES_MAX, POLICIES_MAX};
 use norn_client::wire::QueueName;
-use norn_client::wire::membership::{QueuePolicy, Settings};
+use norn_client::wire::limits::{DELAY_MS_MAX, LEASE_MS_MAX, LEASE_MS_MIN};
+use norn_client::wire::membership::{Backoff, QueuePolicy, Settings};
 use std::collections::BTreeMap;
 
 /// Whether all are within their bounds.
 pub(super) fn check(settings: &Settings) -> Result<(), Reason> {
-    let bound = |what, value, low, high| match (low..=high).contains(&value) {
-        true => Ok(()),
-        false => Err(Reason::Setting { what, value, low, high }),
-    };
     if let Some(after_ms) = settings.heal_after_ms {
         bound("heal_after_ms", after_ms, HEAL_AFTER_MS_MIN, HEAL_AFTER_MS_MAX)?;
     }
@@ -21,11 +18,25 @@ pub(super) fn check(settings: &Settings) -> Result<(), Reason> {
 
 /// Whether what is set for a queue is within its bounds.
 pub(super) fn check_policy(policy: &QueuePolicy) -> Result<(), Reason> {
-    match policy.attempts_max {
-        Some(value) if !(1..=ATTEMPTS_MAX).contains(&value) => {
-            Err(Reason::Setting { what: "attempts", value: u64::from(value), low: 1, high: u64::from(ATTEMPTS_MAX) })
-        }
-        _ => Ok(()),
+    bound_if_any("attempts", policy.attempts_max.map(u64::from), 1, u64::from(ATTEMPTS_MAX))?;
+    bound_if_any("lease", policy.lease_ms, LEASE_MS_MIN, LEASE_MS_MAX)?;
+    bound_if_any("lease-max", policy.lease_ms_max, LEASE_MS_MIN, LEASE_MS_MAX)?;
+    bound_if_any("retention", policy.retention_ms, 0, DELAY_MS_MAX)?;
+    policy.backoff.map_or(Ok(()), |Backoff { first_ms, most_ms, jitter_percent }| {
+        bound("backoff", first_ms, 1, DELAY_MS_MAX)?;
+        bound("backoff", most_ms, first_ms, DELAY_MS_MAX)?;
+        bound("jitter", u64::from(jitter_percent), 0, 100)
+    })
+}
+
+fn bound_if_any(what: &'static str, value: Option<u64>, low: u64, high: u64) -> Result<(), Reason> {
+    value.map_or(Ok(()), |value| bound(what, value, low, high))
+}
+
+fn bound(what: &'static str, value: u64, low: u64, high: u64) -> Result<(), Reason> {
+    match (low..=high).contains(&value) {
+        true => Ok(()),
+        false => Err(Reason::Setting { what, value, low, high }),
     }
 }
 

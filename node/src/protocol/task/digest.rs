@@ -43,8 +43,11 @@ impl Facts {
         if self.conflict {
             sum = sum.wrapping_add(fact(id, 6, &true));
         }
+        for settled in &self.settled {
+            sum = sum.wrapping_add(fact(id, 8, settled));
+        }
         for token in &self.handed {
-            sum = sum.wrapping_add(fact(id, 8, token));
+            sum = sum.wrapping_add(fact(id, 9, token));
         }
         sum
     }

@@ -66,6 +66,7 @@ impl Facts {
                 *known = value;
             }
         });
+        merge_sorted(&mut self.settled, other.settled, |known, how| *known = how.max(*known));
         self.conflict = conflict;
     }
 
@@ -96,6 +97,7 @@ impl Facts {
             && other.handed.iter().all(|token| self.handed.binary_search(token).is_ok())
             && self.cancel >= other.cancel
             && has_all(&self.claims, &other.claims, |known, value| value <= known)
+            && has_all(&self.settled, &other.settled, |known, how| how <= known)
     }
 }
 

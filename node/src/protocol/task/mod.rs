@@ -21,7 +21,8 @@ pub use view::visible;
 
 use norn_client::wire::request::Spec;
 use norn_client::wire::{State, TaskId, Token};
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_bytes::ByteBuf;
 use std::sync::Arc;
 
@@ -51,7 +52,7 @@ pub struct Tomb {
 }
 
 /// What is known of a task beyond its spec. Lists are sorted by key and hold each key once.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 pub struct Facts {
     /// Log entries by (claim, sequence).
     pub updates: Vec<((Token, u32), ByteBuf)>,
@@ -63,9 +64,61 @@ pub struct Facts {
     pub claims: Vec<(Token, PastClaim)>,
     /// Two different values were written under one key. Only ever turns true.
     pub conflict: bool,
+    /// Of the tasks that it waits for, those that it need not wait for any more, and how they ended.
+    #[serde(default)]
+    pub settled: Vec<(TaskId, Settled)>,
     /// Beside a tombstone alone: claims whose completions brought tasks that are all handed over.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub handed: Vec<Token>,
+}
+
+impl Serialize for Facts {
+    /// Fields go by their position, so one that came later is left out only with all behind it.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (settled, handed) = (!self.settled.is_empty() || !self.handed.is_empty(), !self.handed.is_empty());
+        let mut fields = serializer.serialize_struct("Facts", 5 + usize::from(settled) + usize::from(handed))?;
+        fields.serialize_field("updates", &self.updates)?;
+        fields.serialize_field("completions", &self.completions)?;
+        fields.serialize_field("cancel", &self.cancel)?;
+        fields.serialize_field("claims", &self.claims)?;
+        fields.serialize_field("conflict", &self.conflict)?;
+        if settled {
+            fields.serialize_field("settled", &self.settled)?;
+        }
+        if handed {
+            fields.serialize_field("handed", &self.handed)?;
+        }
+        fields.end()
+    }
+}
+
+/// How a task ended that others waited for. The greatest is shown where several were learned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Settled {
+    /// Unknown, and older than tasks that were forgotten: it will never be known any more.
+    #[serde(rename = "F")]
+    Forgotten,
+    /// Cancelled.
+    #[serde(rename = "C")]
+    Cancelled,
+    /// Given up or invalid.
+    #[serde(rename = "K")]
+    Dead,
+    /// Completed.
+    #[serde(rename = "D")]
+    Done,
+}
+
+impl Settled {
+    /// Of a state, if it is an end.
+    pub fn of(state: State) -> Option<Settled> {
+        match state {
+            State::Done => Some(Settled::Done),
+            State::Dead => Some(Settled::Dead),
+            State::Cancelled => Some(Settled::Cancelled),
+            State::Waiting | State::Ready | State::Claimed => None,
+        }
+    }
 }
 
 /// A completion under one claim.
@@ -166,6 +219,11 @@ impl Task {
         Task::from_facts(Facts { cancel: Some(cancel), ..Facts::default() })
     }
 
+    /// Only that it need not wait for another one any more.
+    pub fn from_settled(other: TaskId, how: Settled) -> Self {
+        Task::from_facts(Facts { settled: vec![(other, how)], ..Facts::default() })
+    }
+
     /// Only that it ended.
     pub fn from_tomb(tomb: Tomb) -> Self {
         Task { tomb: Some(Box::new(tomb)), ..Task::default() }
@@ -248,6 +306,14 @@ impl<S: Content> Task<S> {
         })
     }
 
+    /// Of the tasks that it waits for, those of which nothing is settled.
+    pub fn waits_for(&self) -> impl Iterator<Item = TaskId> + '_ {
+        let after = self.spec.as_ref().map_or(&[][..], Content::after);
+        let settled = self.facts.as_ref().map_or(&[][..], |facts| &facts.settled);
+        let open = move |id: &&TaskId| settled.binary_search_by(|(other, _)| other.cmp(*id)).is_err();
+        after.iter().filter(open).copied()
+    }
+
     /// Bytes of payload and facts, for budgets.
     pub fn size_bytes(&self) -> usize {
         let spec = self.spec.as_ref().map_or(0, Content::size_bytes);
@@ -257,7 +323,8 @@ impl<S: Content> Task<S> {
                 facts.completions.iter().map(|(_, done)| done.result.as_ref().map_or(0, |data| data.len()) + 56).sum();
             let children = facts.completions.iter().filter_map(|(_, done)| done.children.as_ref());
             let children: usize = children.map(Children::size_bytes).sum();
-            updates + completions + children + facts.claims.len() * 64 + 64
+            let settled = facts.settled.len() * 24;
+            updates + completions + children + facts.claims.len() * 64 + settled + facts.handed.len() * 16 + 64
         });
         spec + facts
     }

@@ -84,6 +84,8 @@ pub struct Outline {
     pub priority: i32,
     /// As in [`Spec`].
     pub attempts_max: u32,
+    /// As in [`Spec`].
+    pub after: Box<[TaskId]>,
 }
 
 impl Outline {
@@ -96,6 +98,7 @@ impl Outline {
             not_before_ms: spec.not_before_ms,
             priority: spec.priority,
             attempts_max: spec.attempts_max,
+            after: spec.after.as_slice().into(),
             body: Body { here: Some(spec), place: None, bytes, lost: false },
         }
     }
@@ -147,7 +150,8 @@ impl Outline {
 
 /// Bytes of payload and headers.
 pub fn body_bytes(spec: &Spec) -> usize {
-    spec.payload.len() + spec.headers.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
+    let headers = spec.headers.iter().map(|(name, value)| name.len() + value.len());
+    spec.payload.len() + headers.sum::<usize>() + spec.after.len() * size_of::<TaskId>()
 }
 
 fn hash_of(spec: &Spec) -> u64 {
@@ -163,6 +167,8 @@ pub trait Content {
     fn hash(&self) -> u64;
     /// Not claimable before.
     fn not_before_ms(&self) -> u64;
+    /// Not claimable before these have ended.
+    fn after(&self) -> &[TaskId];
     /// Whether it can be handed out.
     fn is_readable(&self) -> bool;
     /// Bytes that it takes in a message, about.
@@ -176,6 +182,10 @@ impl Content for Arc<Spec> {
 
     fn not_before_ms(&self) -> u64 {
         self.not_before_ms
+    }
+
+    fn after(&self) -> &[TaskId] {
+        &self.after
     }
 
     fn is_readable(&self) -> bool {
@@ -194,6 +204,10 @@ impl Content for Outline {
 
     fn not_before_ms(&self) -> u64 {
         self.not_before_ms
+    }
+
+    fn after(&self) -> &[TaskId] {
+        &self.after
     }
 
     fn is_readable(&self) -> bool {

@@ -21,6 +21,7 @@ fn spec() -> impl Strategy<Value = Spec> {
         not_before_ms: 0,
         headers: Vec::new(),
         attempts_max: 0,
+        after: Vec::new(),
     })
 }
 
@@ -62,6 +63,7 @@ fn with_children(number: u64, handed: bool) -> Task {
         not_before_ms: 0,
         headers: Vec::new(),
         attempts_max: 0,
+        after: Vec::new(),
     };
     let child = norn_client::wire::NewTask { id: TaskId::new(number, 1, 1, 1), spec };
     let children = Children::new(vec![child]).map(|open| if handed { open.handed() } else { open });
@@ -78,6 +80,13 @@ fn a_tombstone_keeps_children_until_they_are_handed_over() {
     assert!(!handed.has_outbox());
     assert_eq!(join(&handed, &with_children(1, false)), handed, "what is handed over stays so");
     assert_ne!(handed.digest(&TaskId::MIN), open.digest(&TaskId::MIN), "replicas find the difference");
+}
+
+#[test]
+fn what_stands_beside_a_tombstone_is_read_as_it_was_written() {
+    let handed = join(&Task::from_tomb(Tomb { state: State::Done, at_ms: 3 }), &with_children(1, true));
+    let written = rmp_serde::to_vec(&handed).unwrap();
+    assert_eq!(rmp_serde::from_slice::<Task>(&written).unwrap(), handed, "without anything that was settled before it");
 }
 
 fn task() -> impl Strategy<Value = Task> {

@@ -16,7 +16,7 @@ fn a_failed_last_attempt_ends_a_task_when_its_leader_learns_how_many_it_may_have
     let (leader, partition) = (cluster.leader(&id), cluster.nodes[0].partition_of(&id));
     let other = (leader + 1) % 3;
     cluster.nodes[leader].partitions.get_mut(&partition).expect("it leads").store.forget(&id);
-    let fail = Request::Fail { id, token, reason: "failed".into(), retry_in_ms: 0, invalid: false };
+    let fail = Request::Fail { id, token, reason: "failed".into(), retry_in_ms: 0, invalid: false, retry_open: false };
     assert_eq!(cluster.ask(other, fail), Response::Done);
 
     let items = Arc::new(vec![(id, Task::from_spec(spec))]);

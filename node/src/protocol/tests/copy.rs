@@ -24,6 +24,7 @@ fn a_node_on_an_earlier_copy_of_its_log_is_told_and_retires() {
     assert!(!cluster.nodes[1].is_retired() && !cluster.nodes[2].is_retired());
 }
 
+// E3
 #[test]
 fn of_two_nodes_on_one_log_one_retires() {
     let mut cluster = Cluster::new(3);

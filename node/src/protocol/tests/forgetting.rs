@@ -32,7 +32,7 @@ impl Cluster {
         id
     }
 
-    fn run_until_forgotten(&mut self, id: &TaskId) {
+    pub(super) fn run_until_forgotten(&mut self, id: &TaskId) {
         let over = |cluster: &Cluster| {
             let open = |index| !cluster.replica_of(index, id).register.table.forgetting.ids.is_empty();
             cluster.knowing(id) == 0 && !(0..cluster.nodes.len()).any(open)
@@ -50,7 +50,7 @@ impl Cluster {
         }
     }
 
-    fn refused(&mut self, index: usize, request: Request) -> ErrorCode {
+    pub(super) fn refused(&mut self, index: usize, request: Request) -> ErrorCode {
         match self.ask(index, request) {
             Response::Error(error) => error.code,
             Response::Acked(results) => results[0].as_ref().expect_err("it is refused").code,
@@ -69,6 +69,7 @@ fn enqueue(id: TaskId, payload: &[u8]) -> Request {
     Request::Enqueue { tasks: vec![NewTask { id, spec: spec(payload, 0) }], acks: Acks::Quorum }
 }
 
+// S27
 // G-1, G-2, A-4.
 #[test]
 fn a_finished_task_is_forgotten_and_nobody_brings_it_back() {

@@ -70,6 +70,7 @@ fn saved(node: &Node, bytes: usize) -> Vec<Record> {
     }
 }
 
+// S4
 //
 #[test]
 fn a_node_without_a_replica_keeps_a_task_for_members_that_are_away() {
@@ -112,6 +113,7 @@ fn members_that_are_heard_and_do_not_answer_are_not_waited_for_until_the_end() {
     assert!((200_000..1_200_000).contains(&took_us), "{took_us}");
 }
 
+// S31
 #[test]
 fn only_those_that_are_content_with_one_disk_are_told_that_one_has_it() {
     let mut absence = Absence::new(&Config::default());
@@ -281,6 +283,42 @@ fn a_member_that_was_away_is_told_what_it_lacks_before_anything_is_compared() {
     assert_eq!(roots.len(), 1);
     cluster.restart(first);
     assert_eq!(owed(&cluster).iter().sum::<usize>(), 0);
+}
+
+/// A node that the roster does not name any more, before its cohort is known to have changed.
+#[test]
+fn nothing_is_noted_for_who_is_no_peer_any_more() {
+    let (mut cluster, _, first, absent) = one_away(&Config::default());
+    cluster.enqueue(first, b"missed", TAG);
+    cluster.advance(2_000);
+    let node = &mut cluster.nodes[first];
+    let before = saved(node, usize::MAX);
+    assert_eq!(node.hints.owed.count(), 1);
+    let mut roster = node.roster().clone();
+    roster.version += 1;
+    roster.members.retain(|_, member| member.node != NodeId(absent as u128 + 1));
+    let roster = Arc::new(roster);
+    let from = NodeId((0..3).find(|index| ![first, absent].contains(index)).expect("the third") as u128 + 1);
+    let message = peer::PeerMessage::Roster { roster: roster.clone() };
+    cluster.queue.push_back((first, Event::Peer { from, message }));
+    cluster.drain();
+    cluster.enqueue(first, b"missed as well", TAG);
+    cluster.advance(2_000);
+    assert!(cluster.nodes[first].hints.owed.is_empty());
+    // A log that has both is read.
+    let mut read = Node::new(founding(first), 1);
+    for record in before {
+        let founds = matches!(record, Record::Genesis(_));
+        read.recover(record, false, None).expect("its own state");
+        if founds {
+            read.recover(Record::Roster(roster.clone()), false, None).expect("a later roster");
+        }
+    }
+    assert_eq!(read.hints.owed.count(), 1);
+    read.start(cluster.now, 0, &mut Vec::new());
+    let persisted = Event::Persisted { ticket: Ticket(1), places: Vec::new(), durable: 1 };
+    read.step(cluster.now, persisted, &mut Vec::new());
+    assert!(read.hints.owed.is_empty());
 }
 
 #[test]

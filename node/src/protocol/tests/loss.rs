@@ -1,6 +1,8 @@
 //! Replicas that start without a part of their log.
 
 use super::*;
+use crate::protocol::partition::Wound;
+use norn_client::wire::PartitionId;
 use norn_client::wire::response::{Guarantee, Health};
 
 impl Cluster {
@@ -204,4 +206,80 @@ fn an_epoch_far_ahead_is_not_believed() {
         );
         assert_eq!(cluster.nodes[0].partitions[&partition].register.seen, before);
     }
+}
+
+/// What the log of a node lost it may have lost of any partition: also of one whose replica comes later. That replica is healed
+/// of it, and the next start, which finds the loss again before the first word of the replica, takes it for healed.
+#[test]
+fn a_replica_that_comes_after_a_loss_and_is_healed_is_whole_in_the_next_start() {
+    const LOSS: u64 = 7;
+    let cluster = Cluster::new(3);
+    let partition = PartitionId(1);
+    let genesis = cluster.nodes[0].genesis.clone().expect("it is founded");
+    let log = || {
+        let mut node = Node::new(founding(0), 99);
+        node.recover(Record::Genesis(genesis.clone()), false, None).expect("its own");
+        node.partitions.remove(&partition);
+        node.lose_anywhere(LOSS);
+        node
+    };
+    let came = log().blank_replica(partition);
+    let both = Wound { facts: true, table: true };
+    assert_eq!(came.healing.wound, both);
+    let mut next = log();
+    for wound in [both, Wound::default()] {
+        let record = Record::Wound { partition, wound, losses: came.healing.losses };
+        next.recover(record, false, None).expect("it is its own");
+        assert_eq!(next.partitions[&partition].healing.wound, wound);
+    }
+    assert!(
+        !next.partitions.get_mut(&partition).expect("it is there").healing.end_replay(),
+        "there is nothing to tell"
+    );
+}
+
+/// Goal: a node that holds no replica where its leader counts on one says so, and gets all of it.
+#[test]
+fn what_builds_on_a_table_that_is_not_held_is_refused() {
+    let mut cluster = Cluster::with_config(4, &Config::default());
+    cluster.connect_all();
+    cluster.advance(5_000);
+    let id = cluster.enqueue(0, b"x", 9);
+    let partition = cluster.nodes[0].partition_of(&id);
+    let held = move |cluster: &Cluster, index: usize| {
+        let replica = cluster.nodes[index].partitions.get(&partition);
+        replica
+            .is_some_and(|replica| !replica.is_blank() && replica.healing.wound.is_whole() && replica.store.knows(&id))
+    };
+    let outside = (0..4).find(|index| !held(&cluster, *index)).expect("there are three replicas");
+    let image = cluster.logs[outside].clone();
+    let nodes = [outside, (outside + 1) % 4, (outside + 2) % 4].map(|index| NodeId(index as u128 + 1)).to_vec();
+    assert_eq!(cluster.ask(0, Request::Arrange { partition, nodes }), Response::Done);
+    cluster.run_until(|cluster| held(cluster, outside));
+    cluster.run_until(|cluster| cluster.nodes[outside].partitions[&partition].cohort().is_stable());
+    // All stop at once, and nobody remembers that it had more than it comes back with.
+    cluster.logs[outside] = image;
+    (0..4).for_each(|index| cluster.restart(index));
+    cluster.connect_all();
+    assert!(!held(&cluster, outside));
+    cluster.run_until(|cluster| held(cluster, outside));
+}
+
+/// Goal: a claim of a task that nobody has any more does not stand in the way of work that there is.
+#[test]
+fn a_repeated_claim_whose_task_has_lost_its_spec_takes_another() {
+    let mut cluster = Cluster::new(3);
+    let lost = cluster.enqueue(0, b"lost", 9);
+    let repeat = Claim { repeated: true, ..claim_of(ClaimId(77), 60_000, 1) };
+    assert!(
+        matches!(cluster.ask(0, Request::Claim(repeat.clone())), Response::Claimed { tasks, .. } if tasks[0].id == lost)
+    );
+    let partition = cluster.nodes[0].partition_of(&lost);
+    for node in &mut cluster.nodes {
+        node.partitions.get_mut(&partition).expect("held").store.forget(&lost);
+        node.count_bodies(partition);
+    }
+    let other = cluster.enqueue(0, b"other", 9);
+    let Response::Claimed { tasks, .. } = cluster.ask(0, Request::Claim(repeat)) else { panic!() };
+    assert_eq!(tasks.iter().map(|task| task.id).collect::<Vec<_>>(), [other]);
 }

@@ -2,23 +2,30 @@
 
 use super::*;
 use crate::limits::POLICIES_MAX;
+use crate::protocol::consistent::table::CellState;
 use norn_client::wire::Versions;
-use norn_client::wire::membership::{ClusterChange, QueueSetting};
+use norn_client::wire::membership::{Backoff, ClusterChange, Order, QueueSetting};
+use std::collections::BTreeSet;
 
 impl Cluster {
     /// All nodes speak the newest version, and the root has a leader.
     pub(super) fn modern(size: usize) -> Cluster {
         let mut cluster = Cluster::new(size);
-        for (index, peer) in (0..size).flat_map(|index| (0..size).map(move |peer| (index, peer))) {
-            if index != peer {
-                cluster.connect(index, peer, Versions::SPOKEN.newest);
-            }
-        }
+        cluster.connect_all();
         cluster.advance(5_000);
         cluster
     }
 
-    fn set(&mut self, index: usize, queue: &str, setting: QueueSetting) -> Response {
+    pub(super) fn connect_all(&mut self) {
+        let size = self.nodes.len();
+        for (index, peer) in (0..size).flat_map(|index| (0..size).map(move |peer| (index, peer))) {
+            if index != peer {
+                self.connect(index, peer, Versions::SPOKEN.newest);
+            }
+        }
+    }
+
+    pub(super) fn set(&mut self, index: usize, queue: &str, setting: QueueSetting) -> Response {
         let queue = QueueName::new(queue).expect("a name");
         let change = Box::new(ClusterChange::Queue { queue, setting });
         let response = self.ask(index, Request::Change { change, dry_run: false });
@@ -27,7 +34,7 @@ impl Cluster {
     }
 }
 
-fn is_changed(response: &Response) -> bool {
+pub(super) fn is_changed(response: &Response) -> bool {
     matches!(response, Response::Changed(changed) if !changed.already)
 }
 
@@ -59,7 +66,14 @@ fn a_queue_says_how_many_attempts_a_task_has_that_says_nothing_itself() {
     assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Attempts(Some(1)))));
     let id = cluster.enqueue(0, b"x", 1);
     let granted = cluster.claim(1, 60_000).remove(0);
-    let fail = Request::Fail { id, token: granted.token, reason: "no".into(), retry_in_ms: 0, invalid: false };
+    let fail = Request::Fail {
+        id,
+        token: granted.token,
+        reason: "no".into(),
+        retry_in_ms: 0,
+        invalid: false,
+        retry_open: false,
+    };
     assert_eq!(cluster.ask(2, fail), Response::Done);
     cluster.advance(1_000);
     assert_eq!(cluster.get(0, id).state, State::Dead);
@@ -67,9 +81,189 @@ fn a_queue_says_how_many_attempts_a_task_has_that_says_nothing_itself() {
     assert!(cluster.nodes.iter().all(|node| node.roster.policies.is_empty()), "as if nothing had been set");
 }
 
+/// A claim that names no lease takes the queue's, and none is longer than the queue allows.
+#[test]
+fn a_queue_says_how_long_leases_are() {
+    let mut cluster = Cluster::modern(3);
+    let open = |claim| Claim { lease_open: true, ..claim_of(ClaimId(claim), 30_000, 1) };
+    let ids: Vec<TaskId> = (0..4).map(|tag| cluster.enqueue(0, b"x", tag)).collect();
+    assert_eq!(lease_ms(&cluster.ask(0, Request::Claim(open(70)))), 30_000, "nothing is set");
+    cluster.set(0, "mail", QueueSetting::Lease(Some(5_000)));
+    cluster.set(1, "mail", QueueSetting::LeaseMax(Some(8_000)));
+    assert_eq!(lease_ms(&cluster.ask(0, Request::Claim(open(71)))), 5_000);
+    assert_eq!(lease_ms(&cluster.ask(1, Request::Claim(claim_of(ClaimId(72), 6_000, 1)))), 6_000);
+    let granted = cluster.claim(2, 60_000).remove(0);
+    assert_eq!((granted.lease_ms, ids.contains(&granted.id)), (8_000, true));
+    let renew = |lease_ms| Request::Renew { items: vec![(granted.id, granted.token)], lease_ms };
+    assert_eq!(cluster.ask(1, renew(Some(60_000))), Response::Renewed(vec![Ok(8_000)]));
+    cluster.set(2, "mail", QueueSetting::LeaseMax(Some(1_000)));
+    assert_eq!(cluster.ask(1, renew(None)), Response::Renewed(vec![Ok(1_000)]), "from now on it may be shorter");
+}
+
+#[test]
+fn who_leaves_a_short_lease_open_waits_for_a_part_of_it() {
+    let mut cluster = Cluster::modern(3);
+    cluster.set(0, "mail", QueueSetting::Lease(Some(2_000)));
+    let claim = Claim { lease_open: true, wait_ms: 60_000, ..claim_of(ClaimId(7), 30_000, 1) };
+    let number = cluster.submit(1, Request::Claim(claim));
+    cluster.advance(1_000);
+    let nothing = Response::Claimed { tasks: Vec::new(), unavailable: 0 };
+    assert_eq!(cluster.replies.remove(&number), Some(nothing), "what comes later would come with little left");
+}
+
+#[test]
+fn a_node_of_before_grants_the_lease_that_the_claim_names() {
+    let mut cluster = Cluster::new(3);
+    for tag in 0..3 {
+        cluster.enqueue(0, b"x", tag);
+    }
+    let claim = Claim { lease_open: true, ..claim_of(ClaimId(7), 30_000, 3) };
+    match cluster.ask(0, Request::Claim(claim)) {
+        Response::Claimed { tasks, .. } => {
+            assert!(tasks.len() == 3 && tasks.iter().all(|task| task.lease_ms == 30_000))
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn lease_ms(response: &Response) -> u64 {
+    match response {
+        Response::Claimed { tasks, .. } if tasks.len() == 1 => tasks[0].lease_ms,
+        other => panic!("{other:?}"),
+    }
+}
+
+// O37: a failed attempt that says nothing of a pause, and one whose lease ran out, wait as the queue says.
+#[test]
+fn a_queue_says_how_long_a_task_waits_after_an_attempt() {
+    let mut cluster = Cluster::modern(3);
+    let backoff = Backoff { first_ms: 4_000, most_ms: 60_000, jitter_percent: 0 };
+    assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Backoff(Some(backoff)))));
+    let id = cluster.enqueue(0, b"x", 1);
+    let fail = |token, retry_in_ms, retry_open| {
+        let (reason, invalid) = ("broken".into(), false);
+        Request::Fail { id, token, reason, retry_in_ms, invalid, retry_open }
+    };
+    let first = cluster.claim(1, 60_000).remove(0);
+    assert_eq!(cluster.ask(2, fail(first.token, 0, true)), Response::Done);
+    assert_eq!(cluster.ask(0, fail(first.token, 0, true)), Response::Done, "a repeated call is answered alike");
+    cluster.advance(3_000);
+    assert_eq!((cluster.claim(1, 60_000), cluster.get(0, id).state), (Vec::new(), State::Waiting));
+    cluster.advance(1_500);
+    // By its own word, which goes before the queue's, it may be tried at once.
+    let second = cluster.claim(1, 60_000).remove(0);
+    assert_eq!(cluster.ask(2, fail(second.token, 0, false)), Response::Done);
+    let third = cluster.claim(0, 1_000).remove(0);
+    assert_eq!(third.attempt, 3);
+    cluster.advance(5_000);
+    // Its lease is over: twice as long again, whoever leads.
+    assert_eq!((cluster.claim(1, 60_000), cluster.get(0, id).state), (Vec::new(), State::Waiting));
+    let renewal = cluster.ask(1, Request::Renew { items: vec![(id, third.token)], lease_ms: None });
+    assert!(matches!(&renewal, Response::Renewed(results) if results[0].is_err()), "{renewal:?}");
+    let leader = cluster.leader(&id);
+    cluster.restart(leader);
+    cluster.advance(8_000);
+    assert_eq!(cluster.claim(1, 60_000), Vec::new());
+    cluster.advance(8_000);
+    let fourth = cluster.claim(1, 60_000).remove(0);
+    assert_eq!((fourth.id, fourth.attempt), (id, 4));
+    assert!(matches!(cluster.complete(0, id, third.token), Response::Acked(_)), "who comes late may still complete");
+}
+
+#[test]
+fn a_queue_says_how_long_its_ended_tasks_are_kept() {
+    let mut cluster = Cluster::modern(3);
+    let [kept, buried] = ["mail", "maps"].map(|queue| {
+        let id = cluster.id(1);
+        let spec = Spec { queue: QueueName::new(queue).expect("a name"), ..spec(b"x", 0) };
+        let tasks = vec![NewTask { id, spec }];
+        cluster.ask(0, Request::Enqueue { tasks, acks: Acks::Quorum });
+        let at_ms = cluster.now.wall_ms;
+        let cancel = Request::Cancel { id, reason: String::new(), at_ms, acks: Acks::Quorum };
+        assert!(matches!(cluster.ask(1, cancel), Response::AckedOne(_)));
+        id
+    });
+    assert!(is_changed(&cluster.set(2, "maps", QueueSetting::Retention(Some(60_000)))));
+    cluster.advance(50_000);
+    let tomb = |cluster: &Cluster, id| cluster.nodes.iter().filter(|node| is_buried(node, id)).count();
+    assert_eq!((tomb(&cluster, kept), tomb(&cluster, buried)), (0, 0));
+    cluster.advance(25_000);
+    assert_eq!((tomb(&cluster, kept), tomb(&cluster, buried)), (0, 3));
+}
+
+fn is_buried(node: &Node, id: TaskId) -> bool {
+    node.partitions[&node.partition_of(&id)].store.tombs_after(None).any(|(buried, _)| *buried == id)
+}
+
+/// A worker that says too late that its task is invalid is not told that it was so while the task goes on.
+#[test]
+fn what_ran_out_and_waits_can_still_be_given_up() {
+    let mut cluster = Cluster::modern(3);
+    let backoff = Backoff { first_ms: 60_000, most_ms: 60_000, jitter_percent: 0 };
+    cluster.set(0, "mail", QueueSetting::Backoff(Some(backoff)));
+    let id = cluster.enqueue(0, b"x", 1);
+    let token = cluster.claim(1, 1_000).remove(0).token;
+    cluster.advance(5_000);
+    assert_eq!(cluster.get(0, id).state, State::Waiting);
+    let fail = Request::Fail { id, token, reason: "no".into(), retry_in_ms: 0, invalid: true, retry_open: false };
+    assert_eq!(cluster.ask(2, fail), Response::Done);
+    cluster.advance(1_000);
+    assert_eq!(cluster.get(0, id).state, State::Dead);
+}
+
+// T18: any task may come first; each comes once; and the order of before comes back.
+#[test]
+fn tasks_of_a_queue_are_claimed_at_random() {
+    let mut cluster = Cluster::modern(3);
+    let ids: Vec<TaskId> = (0..40).map(|tag| cluster.enqueue(0, b"x", tag % 8)).collect();
+    assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Order(Order::Random))));
+    let granted: Vec<TaskId> = (0..20).map(|_| cluster.claim(1, 60_000).remove(0).id).collect();
+    let place = |id: &TaskId| ids.iter().position(|other| other == id).expect("it was enqueued");
+    let places: Vec<usize> = granted.iter().map(place).collect();
+    let distinct: BTreeSet<usize> = places.iter().copied().collect();
+    assert!(distinct.len() == 20 && distinct.iter().any(|place| *place >= 30), "{places:?}");
+    let rises = places.windows(2).filter(|pair| pair[0] < pair[1]).count();
+    assert!((3..17).contains(&rises), "{places:?}");
+    cluster.nodes.iter().for_each(|node| node.check().expect("the index is right"));
+    cluster.set(0, "mail", QueueSetting::Order(Order::Priority));
+    let next = cluster.claim(1, 60_000).remove(0).id;
+    let oldest = ids.iter().filter(|id| !granted.contains(id)).min().copied();
+    assert_eq!(Some(next), oldest);
+}
+
+#[test]
+fn jitter_makes_pauses_unequal_within_bounds() {
+    let mut cluster = Cluster::modern(3);
+    let backoff = Backoff { first_ms: 10_000, most_ms: 10_000, jitter_percent: 50 };
+    cluster.set(0, "mail", QueueSetting::Backoff(Some(backoff)));
+    let mut pauses = BTreeSet::new();
+    for tag in 0..8 {
+        let id = cluster.enqueue(0, b"x", tag);
+        let granted = cluster.claim(1, 60_000).remove(0);
+        let (reason, retry_in_ms) = (String::new(), 0);
+        let fail = Request::Fail { id, token: granted.token, reason, retry_in_ms, invalid: false, retry_open: true };
+        assert_eq!(cluster.ask(2, fail), Response::Done);
+        let leader = &cluster.nodes[cluster.leader(&id)];
+        let cell = leader.partitions[&leader.partition_of(&id)].register.cell(&id).expect("it was claimed").clone();
+        let CellState::Released { not_before_ms } = cell.state else { panic!("{cell:?}") };
+        pauses.insert(not_before_ms - cell.expires_ms);
+    }
+    assert!(pauses.len() > 4 && pauses.iter().all(|ms| (5_000..=15_000).contains(ms)), "{pauses:?}");
+}
+
 #[test]
 fn what_is_out_of_bounds_is_refused() {
     let mut cluster = Cluster::modern(1);
+    let backoff =
+        |first_ms, most_ms, jitter_percent| QueueSetting::Backoff(Some(Backoff { first_ms, most_ms, jitter_percent }));
+    for setting in [backoff(0, 5, 0), backoff(5, 4, 0), backoff(5, 5, 101)] {
+        let response = cluster.set(0, "mail", setting);
+        assert!(matches!(&response, Response::Error(error) if error.code == ErrorCode::Conflict), "{response:?}");
+    }
+    for setting in [QueueSetting::Lease(Some(1)), QueueSetting::LeaseMax(Some(4_000_000))] {
+        let response = cluster.set(0, "mail", setting);
+        assert!(matches!(&response, Response::Error(error) if error.message.contains("lease")), "{response:?}");
+    }
     let response = cluster.set(0, "mail", QueueSetting::Attempts(Some(0)));
     assert!(matches!(&response, Response::Error(error) if error.message.contains("1 to")), "{response:?}");
     for number in 0..POLICIES_MAX {

@@ -29,6 +29,19 @@ impl Cluster {
         self.advance(3_000);
     }
 
+    /// Nodes 1 and 2 are lost, and node 0 goes on alone. A task that all have, and one that only the lost have.
+    fn lose_two_with_a_task_of_their_own(&mut self) -> (TaskId, TaskId) {
+        let id = self.enqueue(0, b"both", 1);
+        self.down.insert(0);
+        self.advance(2_000);
+        let only = self.enqueue(1, b"theirs", 1);
+        self.down.remove(&0);
+        self.lose(&[1, 2]);
+        let held: Vec<PartitionId> = self.remnants(0, &[2, 3]).iter().map(|remnant| remnant.partition).collect();
+        self.ask(0, recover(&[2, 3], &held));
+        (id, only)
+    }
+
     fn all_led(&self, index: usize) -> bool {
         self.nodes[index].partitions.values().all(|replica| replica.register.established())
     }
@@ -127,17 +140,11 @@ fn it_outlives_a_restart_and_silence_begins_anew_for_the_other_clock() {
     assert_eq!(cluster.claim(0, 1_000).remove(0).id, id);
 }
 
+// S46
 #[test]
 fn the_lost_that_come_back_hand_over_what_they_have_and_go() {
     let mut cluster = Cluster::new(3);
-    let id = cluster.enqueue(0, b"both", 1);
-    cluster.down.insert(0);
-    cluster.advance(2_000);
-    let only = cluster.enqueue(1, b"theirs", 1);
-    cluster.down.remove(&0);
-    cluster.lose(&[1, 2]);
-    let held: Vec<PartitionId> = cluster.remnants(0, &[2, 3]).iter().map(|remnant| remnant.partition).collect();
-    cluster.ask(0, recover(&[2, 3], &held));
+    let (id, only) = cluster.lose_two_with_a_task_of_their_own();
     cluster.run_until(|cluster| cluster.all_led(0));
     cluster.restart(1);
     cluster.restart(2);
@@ -153,4 +160,27 @@ fn the_lost_that_come_back_hand_over_what_they_have_and_go() {
         cluster.nodes[index].partitions.get(&partition).is_none_or(|replica| replica.is_blank())
     };
     cluster.run_until(|cluster| (1..3).all(|index| gone(cluster, index)));
+}
+
+/// Goal: what an acknowledged write left on one disk alone is handed in however long that disk was away.
+#[test]
+fn the_lost_for_whom_nobody_waits_any_more_hand_over_what_they_have_all_the_same() {
+    let mut cluster = Cluster::with_config(3, &Config { exile_ttl_ms: 1_000, ..Config::default() });
+    cluster.connect_all();
+    let (id, only) = cluster.lose_two_with_a_task_of_their_own();
+    let partition = cluster.nodes[0].partition_of(&id);
+    let alone = move |cluster: &Cluster| {
+        let replica = &cluster.nodes[0].partitions[&partition];
+        replica.cohort().exiles.is_empty() && replica.register.established() && replica.cohort().members.len() == 1
+    };
+    cluster.run_until(alone);
+    cluster.advance(1_000);
+    assert!(alone(&cluster), "they are cleared unheard");
+    cluster.restart(1);
+    cluster.connect_all();
+    let known = move |cluster: &Cluster| cluster.nodes[0].partitions[&partition].store.knows(&only);
+    cluster.run_until(known);
+    let blank = move |cluster: &Cluster| cluster.nodes[1].partitions[&partition].is_blank();
+    cluster.run_until(|cluster| blank(cluster) && alone(cluster));
+    assert_eq!(cluster.get(0, only).spec.payload, b"theirs");
 }

@@ -62,6 +62,7 @@ fn a_missing_file_is_an_error_and_is_not_created() {
     assert_eq!(disk.list().expect("listed"), Vec::<String>::new());
 }
 
+// E3
 #[test]
 fn a_second_holder_is_told_who_is_first() {
     let directory = directory();

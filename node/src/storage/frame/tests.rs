@@ -19,6 +19,7 @@ fn read(bytes: &[u8]) -> Result<(u64, Vec<u8>, usize), Fault> {
     Ok((head.ordinal, content[HEAD_BYTES..].to_vec(), length))
 }
 
+// E10
 #[test]
 fn the_bytes_are_fixed() {
     let bytes = frame(7, &Record::Boot { count: 3 });
@@ -29,6 +30,7 @@ fn the_bytes_are_fixed() {
     assert_eq!(fingerprint, [3, 145, 16, 150]);
 }
 
+// E10
 #[test]
 fn any_changed_byte_is_noticed() {
     let bytes = frame(u64::MAX, &Record::Identity { node: NodeId(77), incarnation: 9 });

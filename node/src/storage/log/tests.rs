@@ -90,6 +90,7 @@ fn an_identity_is_drawn_once() {
     assert_eq!(log.expect("a log").identity(), identity(1));
 }
 
+// E2
 #[test]
 fn records_come_back_in_order_through_many_segments() {
     let (log, disk, records) = written(40);
@@ -328,6 +329,7 @@ fn appending_before_the_replay_is_a_mistake() {
     let _ = log.append(&[record(1)]);
 }
 
+// T24, E18, E19, E20
 /// Goal: a power loss costs no more than the policy says, and never anything but facts. Method: facts and votes are
 /// appended and committed in turn; after each, the machine loses all that was not synced.
 #[test]

@@ -22,7 +22,15 @@ fn spec(number: usize) -> Arc<Spec> {
     let payload =
         SENTINEL.iter().cycle().take(LENGTHS[number]).map(|byte| byte.wrapping_add((number / 4) as u8)).collect();
     let queue = QueueName::new("q").unwrap();
-    Arc::new(Spec { queue, payload, priority: number as i32, not_before_ms: 0, headers: Vec::new(), attempts_max: 0 })
+    Arc::new(Spec {
+        queue,
+        payload,
+        priority: number as i32,
+        not_before_ms: 0,
+        headers: Vec::new(),
+        attempts_max: 0,
+        after: Vec::new(),
+    })
 }
 
 /// A log with two tasks in each record, and what to ask for to have each of them back.
@@ -128,6 +136,7 @@ fn no_place_does_any_harm() {
     assert!(in_snapshot(7, 9) < in_segment(7, 0) && in_segment(6, 9) < in_snapshot(7, 0), "the younger is the greater");
 }
 
+// E26
 #[test]
 fn a_snapshot_has_the_bodies_and_says_where_before_it_takes_the_place_of_anything() {
     let disk = Double::default();

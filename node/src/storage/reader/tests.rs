@@ -128,6 +128,7 @@ fn harm() -> impl Strategy<Value = Harm> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
+    // E4
     /// Goal: damage costs no record but those it hit. Method: frames that the damaged range does not touch must all be
     /// found, in order; nothing else may be, unless the damage happens to have changed nothing.
     #[test]

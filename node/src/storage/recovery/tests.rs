@@ -94,6 +94,7 @@ fn assert_advice(error: &OpenError) {
     );
 }
 
+// E5
 /// Goal: nothing that is lost goes unnoticed, but for the last record, where a crash looks the same. Damage to the second
 /// copy of a head loses nothing, nor does damage to a header: what it says stands elsewhere, too.
 #[test]
@@ -316,6 +317,7 @@ fn a_frame_within_a_torn_record_is_no_record() {
     assert_eq!(read, records);
 }
 
+// E11, E12
 #[test]
 fn a_whole_record_out_of_turn_is_refused() {
     for (ordinal, known) in [(6, ": 1 are missing"), (u64::MAX, ""), (4, "another record 4 before"), (1, "conflict")] {
@@ -346,6 +348,7 @@ fn a_record_behind_a_later_one_is_refused() {
     assert_advice(&error);
 }
 
+// E12
 #[test]
 fn a_repeated_record_is_passed_over() {
     let (mut files, mut records) = whole(1, 3, 1 << 20);

@@ -92,6 +92,7 @@ fn heads_stand_between_the_header_and_the_records() {
     assert_eq!([slots_for(0, 0), slots_for(1 << 20, 7), slots_for(u64::MAX, 1)], [SLOTS_MIN, 2055, SLOTS_MAX]);
 }
 
+// E2
 #[test]
 fn names_and_numbers_belong_together() {
     assert_eq!(name(1), "0000000000000001.log");

@@ -75,6 +75,7 @@ fn content() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
+    // E4
     #[test]
     fn anything_comes_back_and_holds_no_sentinel(content in content()) {
         check(&content);

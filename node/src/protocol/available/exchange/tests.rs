@@ -29,6 +29,7 @@ fn enqueued() -> Task {
         not_before_ms: 0,
         headers: Vec::new(),
         attempts_max: 0,
+        after: Vec::new(),
     }))
 }
 
@@ -153,6 +154,7 @@ fn known() -> impl Strategy<Value = Known> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
+    // S30, S40
     #[test]
     fn one_comparison_makes_any_two_replicas_equal(
         scattered_tasks in proptest::collection::vec(known(), 0..400),

@@ -115,6 +115,7 @@ impl Node {
         if self.hints.lost > 0 {
             self.outbox.observe(Observation::HintsLost { records: std::mem::take(&mut self.hints.lost) });
         }
+        self.drop_owed_to_strangers();
         self.arm_hints();
     }
 
@@ -187,6 +188,10 @@ impl Node {
 
     /// A member is away: notes what it lacks, if that is for this node to do.
     pub(in crate::protocol) fn note_absent(&mut self, node: NodeId) {
+        // A cohort that was changed meanwhile may still name a node that no roster does.
+        if !self.peers.contains_key(&node) {
+            return;
+        }
         let (now_ms, ttl_ms) = (self.now.wall_ms, self.config.hint_ttl_ms);
         if self.hints.owed.is_over(node, now_ms, ttl_ms) {
             self.drop_owed(node);
@@ -226,6 +231,15 @@ impl Node {
         }
     }
 
+    /// Who is no peer any more never comes back.
+    pub(in crate::protocol) fn drop_owed_to_strangers(&mut self) {
+        let strange: Vec<NodeId> = self.hints.owed.nodes().filter(|node| !self.peers.contains_key(node)).collect();
+        for node in strange {
+            self.drop_owed(node);
+            self.hints.owed.is_back(node);
+        }
+    }
+
     /// Nothing is noted for a node any more.
     fn drop_owed(&mut self, node: NodeId) {
         let (mut partitions, mut tasks) = (Vec::new(), 0);
@@ -259,7 +273,7 @@ impl Node {
         Ok(())
     }
 
-    /// Out of the log: what a member lacks.
+    /// Out of the log: what a member lacks. One that is in no roster was in one when this was written.
     pub(in crate::protocol) fn recover_owed(
         &mut self,
         to: NodeId,
@@ -268,8 +282,8 @@ impl Node {
         ids: &[TaskId],
     ) -> Result<(), String> {
         let known = self.genesis.as_ref().is_some_and(|genesis| u32::from(partition.0) < genesis.partitions);
-        if !known || !self.peers.contains_key(&to) {
-            return Err(format!("what node {to} lacks of partition {partition}, of which there is none"));
+        if !known {
+            return Err(format!("what node {to} lacks of partition {partition}, which is none"));
         }
         self.replica_mut(partition)?;
         self.hints.owed.recover(to, partition, since_ms, ids);

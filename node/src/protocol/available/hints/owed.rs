@@ -45,6 +45,11 @@ impl Owed {
         self.count * ID_BYTES
     }
 
+    /// Those of whom anything is known here.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        self.debts.keys().copied()
+    }
+
     /// How many tasks a member lacks.
     pub fn count_of(&self, node: NodeId) -> usize {
         self.debts.get(&node).map_or(0, |debt| debt.ids.len())

@@ -100,6 +100,7 @@ fn names(disk: &Double) -> Vec<String> {
     disk.files().keys().cloned().collect()
 }
 
+// T27, E22, E26, E28
 #[test]
 fn a_snapshot_takes_the_place_of_the_segments_before_it() {
     let disk = Double::default();
@@ -118,6 +119,7 @@ fn a_snapshot_takes_the_place_of_the_segments_before_it() {
     assert_eq!((again.history_bytes, again.snapshot_bytes), (stats.history_bytes, stats.snapshot_bytes));
 }
 
+// T27, E29
 /// Goal: however long the history is, what is on the disk is bounded by what lives.
 #[test]
 fn the_log_does_not_grow_with_its_history() {
@@ -144,6 +146,7 @@ fn bytes_of_any(file: &[u8]) -> u64 {
     if Header::decode(file).is_ok() { bytes_of(file) } else { file.len() as u64 }
 }
 
+// E25
 /// Goal: whenever the machine stops, a start finds all that was durable, and nothing that never was; and so it does
 /// after a second stop in the middle of that start.
 #[test]

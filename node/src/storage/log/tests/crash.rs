@@ -125,6 +125,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
+    // E16
     #[test]
     fn any_run_survives_any_crash(
         script in steps(),

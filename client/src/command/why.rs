@@ -1,0 +1,285 @@
+//! `why`: what keeps a task from being claimed or from having ended, through all that it waits for.
+//!
+//! It only reads. A task names those that it still waits for, so asking for each of them in turn leads to those that wait for
+//! no other task, and past a circle, to those that wait for themselves.
+
+use super::error::{Exit, Failure};
+use super::runner::unexpected;
+use super::{Runner, Transport, text};
+use crate::wire::{ErrorCode, QueueName, Request, Response, State, TaskId, TaskView};
+use clap::Args;
+use serde::Serialize;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Tasks that are looked at.
+const TASKS_MAX: usize = 1_000;
+
+/// Says what keeps a task from being claimed, or from having ended.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct WhyArguments {
+    /// Task
+    #[arg(value_name = "ID")]
+    pub id: String,
+}
+
+/// What keeps a task where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Cause {
+    /// It has ended.
+    Ended,
+    /// A worker has it.
+    Claimed,
+    /// Nobody has claimed it.
+    Ready,
+    /// Nothing of its queue is granted.
+    Paused,
+    /// Its time has not come.
+    Delayed,
+    /// It waits after a failed attempt.
+    Retry,
+    /// It waits for other tasks.
+    WaitsFor,
+    /// It waits for itself, through others or not.
+    Circle,
+    /// Nobody has enqueued it, or it is forgotten.
+    Unknown,
+    /// Too many were looked at already.
+    NotAsked,
+}
+
+#[derive(Serialize)]
+struct WhyLine {
+    id: String,
+    state: Option<State>,
+    cause: Cause,
+    explanation: String,
+    waits_for: Vec<String>,
+}
+
+/// Tasks by their ids, in the order in which they were found; nothing, where there is no such task.
+struct Walk {
+    order: Vec<TaskId>,
+    tasks: BTreeMap<TaskId, Option<TaskView>>,
+    paused: BTreeSet<QueueName>,
+}
+
+impl WhyArguments {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let id = runner.resolve(&self.id).await?;
+        let walk = Walk::from(runner, id).await?;
+        let now_ms = (runner.clock)();
+        let lines: Vec<WhyLine> = walk.order.iter().map(|id| walk.line(*id, now_ms)).collect();
+        let output = &mut runner.output;
+        if output.json() {
+            for line in &lines {
+                output.row(line)?;
+            }
+            output.end_rows()?;
+            return Ok(Exit::Done);
+        }
+        for line in &lines {
+            let state = line.state.map_or("unknown".to_owned(), |state| output.state(state));
+            output.line(&format!("{}  {state}: {}", line.id, line.explanation))?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+impl Walk {
+    /// Asks for a task, for those that it waits for, for those that these wait for, and so on.
+    async fn from<T: Transport>(runner: &Runner<T>, first: TaskId) -> Result<Walk, Failure> {
+        let mut walk = Walk { order: vec![first], tasks: BTreeMap::new(), paused: BTreeSet::new() };
+        let mut seen = BTreeSet::from([first]);
+        let mut open = VecDeque::from([first]);
+        while let Some(id) = open.pop_front().filter(|_| walk.tasks.len() < TASKS_MAX) {
+            let found = look(runner, id, first).await?;
+            let waits_for = found.iter().flat_map(|task| task.waits_for.iter().copied());
+            for other in waits_for.filter(|other| seen.insert(*other)) {
+                walk.order.push(other);
+                open.push_back(other);
+            }
+            walk.tasks.insert(id, found);
+        }
+        let is_ready = |task: &Option<TaskView>| task.as_ref().is_some_and(|task| task.state == State::Ready);
+        // Only of what could be claimed it matters, and only the leader of the root knows.
+        if walk.tasks.values().any(is_ready)
+            && let Ok(Response::Cluster(view)) = runner.request(Request::Cluster).await
+        {
+            let paused = view.roster.policies.into_iter().filter(|(_, policy)| policy.paused);
+            walk.paused = paused.map(|(queue, _)| queue).collect();
+        }
+        Ok(walk)
+    }
+
+    fn line(&self, id: TaskId, now_ms: u64) -> WhyLine {
+        let (state, waits_for, (cause, explanation)) = match self.tasks.get(&id) {
+            Some(Some(task)) => (Some(task.state), &task.waits_for[..], self.explain(task, now_ms)),
+            Some(None) => (None, &[][..], (Cause::Unknown, "nobody has enqueued it, or it is forgotten".to_owned())),
+            None => (None, &[][..], (Cause::NotAsked, format!("{TASKS_MAX} tasks were looked at; ask for this one"))),
+        };
+        let waits_for = waits_for.iter().map(TaskId::to_string).collect();
+        WhyLine { id: id.to_string(), state, cause, explanation, waits_for }
+    }
+
+    fn explain(&self, task: &TaskView, now_ms: u64) -> (Cause, String) {
+        match task.state {
+            State::Done => (Cause::Ended, "it has ended".to_owned()),
+            State::Dead | State::Cancelled => {
+                let reason = task.reason.as_deref().filter(|reason| !reason.is_empty());
+                (Cause::Ended, reason.map_or("it has ended".to_owned(), text::clean))
+            }
+            State::Claimed => (Cause::Claimed, held(task, now_ms)),
+            State::Ready if self.paused.contains(&task.spec.queue) => {
+                let queue = text::clean(task.spec.queue.as_str());
+                (Cause::Paused, format!("queue {queue} is paused: `queue set {queue} paused no` lets it go on"))
+            }
+            State::Ready => (Cause::Ready, format!("whoever claims from queue {} gets it", task.spec.queue)),
+            State::Waiting if !task.waits_for.is_empty() => self.waits(task),
+            State::Waiting if task.spec.not_before_ms > now_ms => {
+                (Cause::Delayed, format!("its time comes {}", text::relative(now_ms, task.spec.not_before_ms)))
+            }
+            State::Waiting => (Cause::Retry, "it waits after its last attempt before it is tried again".to_owned()),
+        }
+    }
+
+    fn waits(&self, task: &TaskView) -> (Cause, String) {
+        if let Some(circle) = self.circle(task.id) {
+            let through: Vec<String> = circle.iter().map(TaskId::to_string).collect();
+            let through = if through.is_empty() { String::new() } else { format!(", through {}", through.join(", ")) };
+            return (Cause::Circle, format!("it waits for itself{through}: cancel one of them"));
+        }
+        let names: Vec<String> = task.waits_for.iter().map(TaskId::to_string).collect();
+        (Cause::WaitsFor, format!("it waits for {}", names.join(", ")))
+    }
+
+    /// The tasks between one and itself, on the shortest way, if it waits for itself.
+    fn circle(&self, id: TaskId) -> Option<Vec<TaskId>> {
+        let waits_for = |id: TaskId| self.tasks.get(&id).into_iter().flatten().flat_map(|task| task.waits_for.iter());
+        let mut from: BTreeMap<TaskId, TaskId> = BTreeMap::new();
+        let mut open = VecDeque::from([id]);
+        while let Some(here) = open.pop_front() {
+            for other in waits_for(here).copied() {
+                if other == id {
+                    let back = std::iter::successors(Some(here), |place| from.get(place).copied());
+                    let mut way: Vec<TaskId> = back.take_while(|place| *place != id).collect();
+                    way.reverse();
+                    return Some(way);
+                }
+                if let Entry::Vacant(place) = from.entry(other) {
+                    place.insert(here);
+                    open.push_back(other);
+                }
+            }
+        }
+        None
+    }
+}
+
+/// A task; that there is none is an answer, but for the one that was asked about.
+async fn look<T: Transport>(runner: &Runner<T>, id: TaskId, first: TaskId) -> Result<Option<TaskView>, Failure> {
+    match runner.request(Request::Get { id, minimum: None, minimum_sequence: None }).await {
+        Ok(Response::Task(task)) => Ok(Some(*task)),
+        Ok(_) => Err(unexpected("get")),
+        Err(failure) if id != first && failure.error().is_some_and(|error| error.code == ErrorCode::NotFound) => {
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn held(task: &TaskView, now_ms: u64) -> String {
+    let Some(claim) = task.claims.last() else { return "a worker has it".to_owned() };
+    let worker = if claim.worker.is_empty() { "a worker".to_owned() } else { text::clean(&claim.worker) };
+    match claim.end_ms {
+        Some(end_ms) => format!("{worker} has it, with a lease that ends {}", text::relative(now_ms, end_ms)),
+        None => format!("{worker} has it"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::*;
+    use super::*;
+    use crate::wire::Error;
+
+    fn waiting(number: u32, on: &[u32]) -> Result<Response, Error> {
+        let waits_for = on.iter().copied().map(id).collect();
+        Ok(Response::Task(Box::new(TaskView { waits_for, ..bare_task(number, State::Waiting) })))
+    }
+
+    fn task(number: u32, state: State) -> Result<Response, Error> {
+        Ok(Response::Task(Box::new(bare_task(number, state))))
+    }
+
+    fn unknown() -> Result<Response, Error> {
+        Err(Error::new(ErrorCode::NotFound, "no such task"))
+    }
+
+    async fn why(answers: Vec<Result<Response, Error>>) -> Vec<String> {
+        let outcome = run(&format!("why {}", id(1)), answers).await;
+        assert_eq!((outcome.exit, &outcome.noted[..]), (Exit::Done, ""));
+        outcome.printed.lines().map(|line| line.split_once("  ").expect("an id").1.to_owned()).collect()
+    }
+
+    /// Goal: what is at the end of a chain is shown, and each task once although two wait for it.
+    #[tokio::test]
+    async fn it_leads_to_what_waits_for_nothing() {
+        let held = TaskView { claims: full_task().claims, ..bare_task(4, State::Claimed) };
+        let answers = vec![
+            waiting(1, &[2, 3]),
+            waiting(2, &[4]),
+            waiting(3, &[4, 5]),
+            Ok(Response::Task(Box::new(held))),
+            unknown(),
+        ];
+        assert_eq!(
+            why(answers).await,
+            [
+                format!("waiting: it waits for {}, {}", id(2), id(3)),
+                format!("waiting: it waits for {}", id(4)),
+                format!("waiting: it waits for {}, {}", id(4), id(5)),
+                "claimed: w1 has it, with a lease that ends in 27s".to_owned(),
+                "unknown: nobody has enqueued it, or it is forgotten".to_owned(),
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_circle_is_named() {
+        let lines = why(vec![waiting(1, &[2]), waiting(2, &[3, 2]), waiting(3, &[1])]).await;
+        assert_eq!(
+            lines,
+            [
+                format!("waiting: it waits for itself, through {}, {}: cancel one of them", id(2), id(3)),
+                "waiting: it waits for itself: cancel one of them".to_owned(),
+                format!("waiting: it waits for itself, through {}, {}: cancel one of them", id(1), id(2)),
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn who_asks_for_a_task_that_is_not_there_is_told_so() {
+        let outcome = run(&format!("why {}", id(1)), [unknown()]).await;
+        assert_ne!(outcome.exit, Exit::Done);
+        assert!(outcome.printed.is_empty() && !outcome.noted.is_empty());
+    }
+
+    #[tokio::test]
+    async fn programs_read_a_line_for_each_task() {
+        let outcome = run(&format!("why {} --json", id(1)), [task(1, State::Done)]).await;
+        let expected = format!(
+            "{{\"id\":\"{}\",\"state\":\"done\",\"cause\":\"ended\",\"explanation\":\"it has ended\",\"waits_for\":[]}}\n",
+            id(1)
+        );
+        assert_eq!(outcome.printed, expected);
+    }
+
+    #[tokio::test]
+    async fn what_is_ready_can_be_claimed_unless_nobody_says_that_it_is_not_paused() {
+        let unavailable = Err(Error::unavailable("no leader"));
+        let lines = why(vec![task(1, State::Ready), unavailable]).await;
+        assert_eq!(lines, ["ready: whoever claims from queue mail gets it"]);
+    }
+}

@@ -1,0 +1,252 @@
+//! Tasks that wait for others (`after` in their specs).
+//!
+//! That a task has ended never becomes untrue, so one replica that knows it is enough, and whoever has heard of it need not
+//! ask again. The leader of a task that waits asks the leaders of those it waits for, once; these remember who asked, and
+//! tell of the end when it comes. What was told is a fact of the waiting task (`settled`), which merges as all facts do: no
+//! later leader depends on what was asked, nor on a task that was finished and forgotten meanwhile. Questions and answers may
+//! be lost, and leaders move: a slow sweep over what is still waited for asks again, and asks others where no message reaches
+//! the leader.
+//!
+//! A task that nobody knows may still come, as a graph may be enqueued in any order. One that is unknown at a leader that has
+//! forgotten later ids never will: it was finished and forgotten, or it never was. Which of both nobody can say, so it counts
+//! as one that failed.
+
+use crate::config::mutant;
+use crate::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, FOLLOWERS_MAX};
+use crate::protocol::Node;
+use crate::protocol::partition::Partition;
+use crate::protocol::peer::PeerMessage;
+use crate::protocol::task::{Cancel, Settled, Task};
+use crate::protocol::timers::Key;
+use norn_client::wire::membership::FailedDependency;
+use norn_client::wire::{NodeId, PartitionId, TaskId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Between two pieces of a sweep.
+const PIECE_MS: u64 = 20;
+
+/// Who asked: a node, for a partition that it leads.
+type Asker = (NodeId, PartitionId);
+
+/// An end that was told, until all that waited for it have been looked at.
+#[derive(Debug, Clone, Copy)]
+struct End {
+    how: Settled,
+    /// Dependents up to this one have been.
+    upto: Option<TaskId>,
+}
+
+/// What this node knows of dependencies beside the facts. Lost with a start, or with a leadership: sweeps make up for it.
+#[derive(Debug, Default)]
+pub struct Dependencies {
+    /// By partition that is led here: who is to be told of the end of its tasks.
+    followers: BTreeMap<PartitionId, BTreeMap<TaskId, BTreeSet<Asker>>>,
+    followers_count: usize,
+    /// By partition that is led here: ends that its tasks have waited for.
+    ends: BTreeMap<PartitionId, BTreeMap<TaskId, End>>,
+    /// How far the sweep of a partition that is led here is.
+    swept: BTreeMap<PartitionId, TaskId>,
+    /// When it goes on.
+    next_us: BTreeMap<PartitionId, u64>,
+}
+
+impl Dependencies {
+    /// Remembers who asked, if there is room; who is not remembered asks again.
+    fn follow(&mut self, partition: PartitionId, id: TaskId, asker: Asker) {
+        if self.followers_count < FOLLOWERS_MAX {
+            let new = self.followers.entry(partition).or_default().entry(id).or_default().insert(asker);
+            self.followers_count += usize::from(new);
+        }
+    }
+
+    fn take_followers(&mut self, partition: PartitionId, id: &TaskId) -> BTreeSet<Asker> {
+        let of_partition = self.followers.get_mut(&partition);
+        let askers = of_partition.and_then(|followed| followed.remove(id)).unwrap_or_default();
+        self.followers_count -= askers.len();
+        askers
+    }
+
+    /// A partition is led here no more.
+    pub fn step_down(&mut self, partition: PartitionId) {
+        let followed = self.followers.remove(&partition).unwrap_or_default();
+        self.followers_count -= followed.values().map(BTreeSet::len).sum::<usize>();
+        self.ends.remove(&partition);
+        self.swept.remove(&partition);
+        self.next_us.remove(&partition);
+    }
+}
+
+impl Partition {
+    /// How a task ended, if that is known.
+    fn end_of(&self, id: &TaskId) -> Option<Settled> {
+        let ended = self.store.task(id).and_then(Task::ended);
+        let state = ended.or_else(|| self.store.tomb(id).map(|tomb| tomb.state))?;
+        Settled::of(state)
+    }
+}
+
+impl Node {
+    /// Tasks have come to wait: their leader asks.
+    pub(in crate::protocol) fn note_blocked(&mut self, partition: PartitionId) {
+        let Some(replica) = self.partitions.get_mut(&partition) else { return };
+        let fresh = replica.store.take_blocked();
+        if !fresh.is_empty() && replica.register.established() {
+            self.ask_for_ends(partition, fresh.into_iter());
+            self.timers.set_if_none(Key::Follow(partition), self.after_ms(self.config.sweep_interval_ms));
+        }
+    }
+
+    /// A new leader knows nobody's answers.
+    pub(in crate::protocol) fn begin_following(&mut self, partition: PartitionId) {
+        self.dependencies.step_down(partition);
+        self.timers.set(Key::Follow(partition), self.now.mono_us);
+    }
+
+    fn ask_for_ends(&mut self, partition: PartitionId, ids: impl Iterator<Item = TaskId>) {
+        let mut by_node: BTreeMap<NodeId, Vec<TaskId>> = BTreeMap::new();
+        for id in ids {
+            for node in self.who_tells(self.partition_of(&id)) {
+                by_node.entry(node).or_default().push(id);
+            }
+        }
+        for (node, ids) in by_node {
+            for ids in ids.chunks(FOLLOWED_MAX) {
+                self.outbox.send(node, PeerMessage::Follow { partition, ids: ids.to_vec() });
+            }
+        }
+    }
+
+    /// The leader of a partition; where no message reaches it, its replicas, which know of ends as well, only later.
+    fn who_tells(&self, partition: PartitionId) -> Vec<NodeId> {
+        match self.leader_of(partition).filter(|leader| self.is_reachable(*leader)) {
+            Some(leader) => vec![leader],
+            None => self.cohort_of(partition).nodes().into_iter().filter(|node| self.is_reachable(*node)).collect(),
+        }
+    }
+
+    /// Looks at what has been told, and goes on with the sweep.
+    pub(in crate::protocol) fn sweep_dependencies(&mut self, partition: PartitionId) {
+        if !self.partitions.get(&partition).is_some_and(|replica| replica.register.established()) {
+            return;
+        }
+        if self.settle_dependents(partition) {
+            self.timers.set(Key::Follow(partition), self.now.mono_us);
+            return;
+        }
+        let next_us = self.dependencies.next_us.get(&partition).copied();
+        if let Some(next_us) = next_us.filter(|next_us| self.now.mono_us < *next_us) {
+            self.timers.set(Key::Follow(partition), next_us);
+            return;
+        }
+        let swept = self.dependencies.swept.remove(&partition);
+        let index = self.partitions[&partition].store.index();
+        let ids: Vec<TaskId> = index.waited_for(swept).take(FOLLOWED_MAX).collect();
+        if ids.is_empty() && swept.is_none() {
+            return;
+        }
+        let more = ids.last().copied().filter(|_| ids.len() == FOLLOWED_MAX);
+        self.dependencies.swept.extend(more.map(|last| (partition, last)));
+        let next_us = self.after_ms(if more.is_some() { PIECE_MS } else { self.config.sweep_interval_ms });
+        self.dependencies.next_us.insert(partition, next_us);
+        self.timers.set(Key::Follow(partition), next_us);
+        if !mutant!(self.config, FollowsOnce) {
+            self.ask_for_ends(partition, ids.into_iter());
+        }
+    }
+
+    /// At a leader of tasks that others wait for: which of them have ended? Of the others it will tell.
+    pub(in crate::protocol) fn on_follow(&mut self, from: NodeId, partition: PartitionId, ids: &[TaskId]) {
+        let early = mutant!(self.config, EndsEarly);
+        let mut ends = Vec::new();
+        for id in ids.iter().take(FOLLOWED_MAX) {
+            let of = self.partition_of(id);
+            let speaks = self.speaks_for(of);
+            let Some(replica) = self.partitions.get(&of) else { continue };
+            let leads = replica.register.established() && speaks;
+            if let Some(how) = replica.end_of(id) {
+                ends.push((*id, how));
+            } else if speaks && replica.may_have_forgotten(id) {
+                // Replicas know that as well: perhaps no message gets from the asker to the leader.
+                ends.push((*id, Settled::Forgotten));
+            } else if leads && early && replica.store.knows(id) {
+                ends.push((*id, Settled::Done));
+            } else if leads {
+                self.dependencies.follow(of, *id, (from, partition));
+            }
+        }
+        self.tell_ends(from, partition, ends);
+    }
+
+    /// Who is told grants what waited: so it is told when it is on disk here.
+    fn tell_ends(&mut self, to: NodeId, partition: PartitionId, ends: Vec<(TaskId, Settled)>) {
+        if !ends.is_empty() {
+            self.outbox.send_durable(to, PeerMessage::Ends { partition, ends });
+        }
+    }
+
+    /// A task has ended: whoever has asked is told.
+    pub(in crate::protocol) fn tell_followers(&mut self, partition: PartitionId, id: &TaskId) {
+        let askers = self.dependencies.take_followers(partition, id);
+        let Some(how) = self.partitions.get(&partition).and_then(|replica| replica.end_of(id)) else { return };
+        for (node, of) in askers {
+            self.tell_ends(node, of, vec![(*id, how)]);
+        }
+    }
+
+    /// At a leader of tasks that wait: these have ended.
+    pub(in crate::protocol) fn on_ends(&mut self, partition: PartitionId, ends: &[(TaskId, Settled)]) {
+        let Some(replica) = self.partitions.get(&partition) else { return };
+        if !replica.register.established() {
+            return;
+        }
+        let index = replica.store.index();
+        let waited_for = ends.iter().filter(|(id, _)| index.dependents(id, None).next().is_some());
+        let waited_for: Vec<_> = waited_for.map(|(id, how)| (*id, End { how: *how, upto: None })).collect();
+        if !waited_for.is_empty() {
+            self.dependencies.ends.entry(partition).or_default().extend(waited_for);
+            self.timers.set(Key::Follow(partition), self.now.mono_us);
+        }
+    }
+
+    /// Looks at some of the tasks that waited for what has ended. Whether there are more.
+    fn settle_dependents(&mut self, partition: PartitionId) -> bool {
+        let Some(ends) = self.dependencies.ends.get_mut(&partition) else { return false };
+        let Some((other, End { how, upto })) = ends.pop_first() else {
+            self.dependencies.ends.remove(&partition);
+            return false;
+        };
+        let index = self.partitions[&partition].store.index();
+        let ids: Vec<TaskId> = index.dependents(&other, upto).take(DEPENDENTS_MAX).collect();
+        let more = ids.last().copied().filter(|_| ids.len() == DEPENDENTS_MAX);
+        if let Some(ends) = self.dependencies.ends.get_mut(&partition) {
+            ends.extend(more.map(|last| (other, End { how, upto: Some(last) })));
+        }
+        let settled = ids.into_iter().filter_map(|id| Some((id, self.what_follows(partition, &id, other, how)?)));
+        let settled = settled.collect();
+        self.learn(partition, settled);
+        true
+    }
+
+    /// What the end of a task means for one that waits for it; nothing, if that is to wait on.
+    fn what_follows(&self, partition: PartitionId, id: &TaskId, other: TaskId, how: Settled) -> Option<Task> {
+        let task = self.partitions[&partition].store.task(id)?;
+        if !task.waits_for().any(|waited_for| waited_for == other) {
+            return None;
+        }
+        let queue = &task.spec.as_ref()?.queue;
+        let failed = match how {
+            Settled::Done => return Some(Task::from_settled(other, how)),
+            Settled::Dead => "failed",
+            Settled::Cancelled => "was cancelled",
+            Settled::Forgotten => "is not known, or not any more",
+        };
+        match self.policy_of(queue).failed_dependency {
+            FailedDependency::Wait => None,
+            FailedDependency::Skip => Some(Task::from_settled(other, how)),
+            FailedDependency::Fail => {
+                let reason = format!("task {other}, for which it waits, {failed}");
+                Some(Task::from_cancel(Cancel { dead: true, reason, at_ms: self.now.wall_ms }))
+            }
+        }
+    }
+}

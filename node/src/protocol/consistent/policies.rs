@@ -1,0 +1,63 @@
+//! What a leader makes of what is set for queues.
+
+use crate::config::mutant;
+use crate::protocol::Node;
+use norn_client::wire::membership::{Order, QueuePolicy};
+use norn_client::wire::{PartitionId, QueueName, TaskId};
+use std::collections::BTreeSet;
+
+impl Node {
+    /// What is set for a task's queue, if that is known.
+    pub(super) fn policy_of_task(&self, partition: PartitionId, id: &TaskId) -> Option<QueuePolicy> {
+        let spec = self.partitions[&partition].store.task(id)?.spec.as_ref()?;
+        Some(self.policy_of(&spec.queue))
+    }
+
+    /// Whether a task waits after a claim that ran out; not known where its queue is not, and some queue's tasks do.
+    pub(super) fn waits_when_lapsed(&self, partition: PartitionId, id: &TaskId) -> Option<bool> {
+        if mutant!(self.config, LapsedAtOnce) {
+            return Some(false);
+        }
+        match self.policy_of_task(partition, id) {
+            Some(policy) => Some(policy.backoff.is_some()),
+            None => self.roster.policies.values().all(|policy| policy.backoff.is_none()).then_some(false),
+        }
+    }
+
+    /// How long a task waits after an attempt by its queue's back-off, if it has one. Drawn once, for the operation that says it.
+    pub(super) fn draw_backoff(&mut self, partition: PartitionId, id: &TaskId, attempt: u32) -> Option<u64> {
+        let (least_ms, most_ms) = self.policy_of_task(partition, id)?.backoff?.range_ms(attempt);
+        Some(self.random.between(least_ms, most_ms))
+    }
+
+    /// Of a queue that is claimed at random, any claimable task in place of the first: its partition is drawn by how many each
+    /// has, but for those that are out.
+    pub(super) fn shuffled(
+        &mut self,
+        partition: PartitionId,
+        id: TaskId,
+        out: &BTreeSet<PartitionId>,
+    ) -> (PartitionId, TaskId) {
+        let spec = self.partitions[&partition].store.task(&id).and_then(|task| task.spec.as_ref());
+        let random = |queue: &&QueueName| self.policy_of(queue).order == Order::Random;
+        let Some(queue) = spec.map(|spec| &spec.queue).filter(random).cloned() else { return (partition, id) };
+        let led = self.heads.partitions(&queue).filter(|partition| !out.contains(partition));
+        let counts: Vec<(PartitionId, u64)> =
+            led.map(|partition| (partition, self.partitions[&partition].published[&queue].1)).collect();
+        let mut point = self.random.below(counts.iter().map(|(_, count)| count).sum());
+        for (partition, count) in counts {
+            if point < count {
+                let at = self.random.bits();
+                let replica = self.partitions.get_mut(&partition).expect("heads are of own partitions");
+                return (partition, replica.store.draw(&queue, at).expect("a published queue has tasks"));
+            }
+            point -= count;
+        }
+        (partition, id)
+    }
+
+    /// Whether all these queues are claimed at random.
+    pub(super) fn are_shuffled(&self, queues: &[QueueName]) -> bool {
+        queues.iter().all(|queue| self.policy_of(queue).order == Order::Random)
+    }
+}

@@ -1,0 +1,198 @@
+//! Tasks that wait for others (S18, S27).
+
+use super::forgetting::LONG_MS;
+use super::policies::is_changed;
+use super::*;
+use crate::limits::DEPENDENTS_MAX;
+use norn_client::wire::State;
+use norn_client::wire::membership::{FailedDependency, QueueSetting};
+
+impl Cluster {
+    /// Under an id that is known already, after others.
+    fn enqueue_after(&mut self, index: usize, id: TaskId, after: &[TaskId]) -> TaskId {
+        let spec = Spec { after: after.to_vec(), ..spec(b"later", 0) };
+        let response = self.ask(index, Request::Enqueue { tasks: vec![NewTask { id, spec }], acks: Acks::Quorum });
+        assert!(matches!(&response, Response::Acked(results) if results[0].is_ok()), "{response:?}");
+        id
+    }
+
+    fn claim_one(&mut self, index: usize) -> norn_client::wire::Granted {
+        let mut granted = self.claim(index, 60_000);
+        assert_eq!(granted.len(), 1);
+        granted.remove(0)
+    }
+
+    fn done_by(&mut self, index: usize, id: TaskId) {
+        let granted = self.claim_one(index);
+        assert_eq!(granted.id, id);
+        assert!(matches!(self.complete(index, id, granted.token), Response::Acked(results) if results[0].is_ok()));
+    }
+
+    fn cancel(&mut self, index: usize, id: TaskId) {
+        let request = Request::Cancel { id, reason: "not needed".into(), at_ms: 7, acks: Acks::Quorum };
+        assert!(matches!(self.ask(index, request), Response::AckedOne(_)));
+    }
+
+    fn state(&mut self, id: TaskId) -> State {
+        self.get(0, id).state
+    }
+
+    fn run_until_state(&mut self, id: TaskId, state: State) {
+        let partition = self.nodes[0].partition_of(&id);
+        self.run_until(|cluster| {
+            let classes = cluster.nodes.iter().map(|node| node.partitions[&partition].store.class(&id));
+            classes.into_iter().all(|class| class.and_then(|class| class.state()) == Some(state))
+        });
+    }
+}
+
+// S18
+#[test]
+fn a_task_is_granted_when_all_it_waits_for_have_ended_whatever_their_partitions_and_order() {
+    let mut cluster = Cluster::modern(3);
+    let (early, late) = (cluster.enqueue(0, b"early", 0x11_1111), cluster.id(0xee_eeee));
+    let last = cluster.id(0x77_7777);
+    let last = cluster.enqueue_after(1, last, &[early, late]);
+    assert_ne!(cluster.nodes[0].partition_of(&early), cluster.nodes[0].partition_of(&late));
+    cluster.done_by(2, early);
+    cluster.advance(5_000);
+    let view = cluster.get(2, last);
+    assert_eq!((view.state, view.waits_for), (State::Waiting, vec![late]), "one of them is not known yet");
+    assert_eq!(cluster.claim(0, 5_000), Vec::new());
+    cluster.enqueue_after(2, late, &[]);
+    cluster.done_by(0, late);
+    cluster.run_until_state(last, State::Ready);
+    assert_eq!(cluster.get(1, last).waits_for, Vec::new());
+    cluster.done_by(1, last);
+}
+
+#[test]
+fn a_worker_that_waits_is_given_what_has_waited_without_asking_again() {
+    let mut cluster = Cluster::modern(3);
+    let first = cluster.enqueue(0, b"first", 0x11_1111);
+    let second = cluster.id(0xcc_cccc);
+    cluster.enqueue_after(0, second, &[first]);
+    let granted = cluster.claim_one(1);
+    let claim = Claim { wait_ms: 30_000, ..claim_of(ClaimId(5), 5_000, 1) };
+    let number = cluster.submit(2, Request::Claim(claim));
+    cluster.advance(3_000);
+    assert!(!cluster.replies.contains_key(&number), "it waits");
+    let before_us = cluster.now.mono_us;
+    assert!(matches!(cluster.complete(0, first, granted.token), Response::Acked(_)));
+    cluster.run_until(|cluster| cluster.replies.contains_key(&number));
+    assert!(cluster.now.mono_us - before_us < 1_000_000, "the end was told, not found by a sweep");
+    assert!(matches!(&cluster.replies[&number], Response::Claimed { tasks, .. } if tasks[0].id == second));
+}
+
+#[test]
+fn what_was_told_outlives_leaders_and_what_was_waited_for() {
+    let mut cluster = Cluster::modern(3);
+    let (first, other) = (cluster.done(b"x"), cluster.id(0xee_eeee));
+    let last = cluster.id(0x77_7777);
+    cluster.enqueue_after(1, last, &[first, other]);
+    cluster.run_until(|cluster| {
+        let facts = |node: &Node| {
+            let partition = node.partition_of(&last);
+            node.partitions[&partition].store.task(&last).map(|task| task.waits_for().collect::<Vec<_>>())
+        };
+        cluster.nodes.iter().all(|node| facts(node) == Some(vec![other]))
+    });
+    cluster.skip(LONG_MS);
+    cluster.run_until_forgotten(&first);
+    let leader = cluster.leader(&last);
+    cluster.restart(leader);
+    cluster.advance(5_000);
+    assert_eq!(cluster.get(0, last).waits_for, vec![other]);
+    cluster.cancel(0, last);
+}
+
+#[test]
+fn the_queue_says_what_becomes_of_a_task_whose_dependency_failed() {
+    for (policy, state) in [
+        (FailedDependency::Fail, State::Dead),
+        (FailedDependency::Skip, State::Ready),
+        (FailedDependency::Wait, State::Waiting),
+    ] {
+        let mut cluster = Cluster::modern(3);
+        let changed = cluster.set(0, "mail", QueueSetting::FailedDependency(policy));
+        assert!(matches!(changed, Response::Changed(_)));
+        let first = cluster.enqueue(0, b"first", 0x11_1111);
+        let [second, third] = [0xcc_cccc, 0x33_3333].map(|tag| cluster.id(tag));
+        cluster.enqueue_after(0, second, &[first]);
+        cluster.enqueue_after(0, third, &[second]);
+        cluster.cancel(1, first);
+        cluster.advance(10_000);
+        assert_eq!(cluster.state(second), state, "{policy:?}");
+        let after = if policy == FailedDependency::Fail { State::Dead } else { State::Waiting };
+        assert_eq!(cluster.state(third), after, "{policy:?}");
+        if policy == FailedDependency::Fail {
+            let reason = cluster.get(0, second).reason.expect("it says why");
+            assert!(reason.contains("was cancelled") && reason.contains(&first.to_string()), "{reason}");
+        }
+        if policy == FailedDependency::Wait {
+            // It takes effect for those that wait already.
+            assert!(is_changed(&cluster.set(0, "mail", QueueSetting::FailedDependency(FailedDependency::Skip))));
+            cluster.run_until_state(second, State::Ready);
+        }
+    }
+}
+
+#[test]
+fn what_can_never_be_known_any_more_counts_as_failed() {
+    let mut cluster = Cluster::modern(3);
+    let never = cluster.id(0x12_3456);
+    let first = cluster.done(b"x");
+    assert_eq!(cluster.nodes[0].partition_of(&never), cluster.nodes[0].partition_of(&first));
+    cluster.skip(LONG_MS);
+    cluster.run_until_forgotten(&first);
+    let last = cluster.id(0x77_7777);
+    cluster.enqueue_after(0, last, &[never]);
+    cluster.run_until_state(last, State::Dead);
+    assert!(cluster.get(0, last).reason.is_some_and(|reason| reason.contains("not any more")));
+}
+
+#[test]
+fn one_end_frees_more_tasks_than_are_looked_at_in_a_step() {
+    let mut cluster = Cluster::modern(3);
+    let first = cluster.enqueue(0, b"first", 0x11_1111);
+    let many: Vec<TaskId> = (0..DEPENDENTS_MAX + 44).map(|_| cluster.id(0xcc_cccc)).collect();
+    for id in &many {
+        cluster.enqueue_after(0, *id, &[first]);
+    }
+    cluster.done_by(1, first);
+    for id in many {
+        cluster.run_until_state(id, State::Ready);
+    }
+}
+
+#[test]
+fn tasks_that_wait_for_each_other_wait_and_are_cancelled() {
+    let mut cluster = Cluster::modern(3);
+    let [one, other] = [0x11_1111, 0xcc_cccc].map(|tag| cluster.id(tag));
+    cluster.enqueue_after(0, one, &[other]);
+    cluster.enqueue_after(0, other, &[one]);
+    cluster.advance(10_000);
+    assert_eq!((cluster.get(0, one).waits_for, cluster.get(0, other).waits_for), (vec![other], vec![one]));
+    cluster.cancel(0, one);
+    cluster.run_until_state(other, State::Dead);
+}
+
+#[test]
+fn a_task_that_waits_for_itself_or_twice_for_another_is_refused() {
+    let mut cluster = Cluster::modern(1);
+    let [id, other] = [1, 2].map(|tag| cluster.id(tag));
+    for after in [vec![id], vec![other, other]] {
+        let tasks = vec![NewTask { id, spec: Spec { after, ..spec(b"x", 0) } }];
+        assert_eq!(cluster.refused(0, Request::Enqueue { tasks, acks: Acks::One }), ErrorCode::Invalid);
+    }
+}
+
+#[test]
+fn what_an_older_program_would_not_heed_is_not_stored_where_one_takes_part() {
+    let mut cluster = Cluster::modern(3);
+    cluster.connect(0, 1, 2);
+    let [id, other] = [1, 2].map(|tag| cluster.id(tag));
+    let tasks = vec![NewTask { id, spec: Spec { after: vec![other], ..spec(b"x", 0) } }];
+    let response = cluster.ask(0, Request::Enqueue { tasks, acks: Acks::One });
+    assert!(matches!(&response, Response::Error(error) if error.message.contains("older program")), "{response:?}");
+}

@@ -1,0 +1,100 @@
+//! No task is granted before those that it waits for have ended. (S18)
+//!
+//! A task has ended once some node has given a record to its log that says so: before that nobody may act on it, whatever
+//! was sent.
+
+use super::Property;
+use crate::history::{Fact, Finished, Happening, History, Moment, facts_of};
+use norn_client::wire::TaskId;
+use norn_client::wire::response::Response;
+use norn_node::protocol::consistent::table::{CellState, Ended, Op, Table};
+use norn_node::protocol::record::Record;
+use std::collections::BTreeSet;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Dependencies {
+    ended: BTreeSet<TaskId>,
+}
+
+impl Dependencies {
+    fn learn(&mut self, record: &Record) {
+        match record {
+            Record::Facts { items, .. } | Record::Hint { items, .. } => {
+                let ends = |fact: &Fact| matches!(fact, Fact::Completion(_) | Fact::Cancel | Fact::Tomb);
+                let ended = items.iter().filter(|(_, task)| facts_of(task).iter().any(ends));
+                self.ended.extend(ended.map(|(id, _)| *id));
+            }
+            Record::Ops { ops, .. } => ops.iter().for_each(|op| match &**op {
+                Op::Drop { items } => self.drop(items),
+                Op::Kill { id, .. } => drop(self.ended.insert(*id)),
+                _ => {}
+            }),
+            Record::Install { table: Some(table), .. } => self.install(table),
+            _ => {}
+        }
+    }
+
+    fn drop(&mut self, items: &[Ended]) {
+        self.ended.extend(items.iter().map(|item| item.id));
+    }
+
+    fn install(&mut self, table: &Table) {
+        let dead = table.cells.iter().filter(|(_, cell)| matches!(cell.state, CellState::Dead { .. }));
+        self.ended.extend(dead.map(|(id, _)| *id));
+        table.out.values().for_each(|items| self.drop(items));
+    }
+}
+
+// S18
+impl Property for Dependencies {
+    fn name(&self) -> &'static str {
+        "dependencies"
+    }
+
+    fn see(&mut self, history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
+        match happening {
+            Happening::Appended { records, .. } => records.iter().for_each(|record| self.learn(record)),
+            Happening::Finished(Finished { result: Ok(Response::Claimed { tasks, .. }), .. }) => {
+                for task in tasks {
+                    let after = history.specs.get(&task.id).map_or(&[][..], |spec| &spec.after);
+                    if let Some(other) = after.iter().find(|other| !self.ended.contains(other)) {
+                        return Err(format!(
+                            "task {} was granted before {other}, for which it waits, had ended",
+                            task.id
+                        ));
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::*;
+    use super::*;
+    use norn_client::wire::request::{Acks, NewTask, Request, Spec};
+    use norn_client::wire::{PartitionId, Token};
+    use norn_node::protocol::Ticket;
+    use norn_node::protocol::task::{Completed, Task};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_grant_before_the_end_of_what_it_waits_for_is_refused() {
+        let mut bench = Bench::<Dependencies>::new();
+        let spec = Spec { after: vec![id(1)], ..spec() };
+        let request = Request::Enqueue { tasks: vec![NewTask { id: id(2), spec }], acks: Acks::Quorum };
+        bench.see(Happening::Sent { request: &request }).unwrap();
+        let now = bench.now();
+        let token = |number| Token { epoch: 1, number };
+        assert!(bench.finish(claim(), now, granted(2, token(1))).is_err());
+        let done =
+            Task::from_completion(token(9), Completed { sequence: None, result: None, at_ms: 1, children: None });
+        let records = [Record::Facts { partition: PartitionId(0), items: Arc::new(vec![(id(1), done)]) }];
+        bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &records }).unwrap();
+        assert!(bench.finish(claim(), now, granted(2, token(2))).is_ok());
+    }
+}

@@ -1,0 +1,253 @@
+//! Leaders go by what is set for queues, as far as they have heard: no lease is longer than the maximum, no failed attempt and
+//! none that ran out is followed by another before the back-off has passed, and nobody starts an attempt more than there may be.
+//!
+//! What a node has heard is the latest roster in its log; what a leader decides is the operation, when it is first written.
+
+use super::Property;
+use crate::history::{Happening, History, Moment};
+use norn_client::wire::membership::{QueuePolicy, Roster};
+use norn_client::wire::{PartitionId, Request, TaskId, Token};
+use norn_node::protocol::Observation;
+use norn_node::protocol::consistent::table::Op;
+use norn_node::protocol::record::Record;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What one leadership has done with a task. Its operations follow one another, whatever becomes of them.
+#[derive(Debug, Default)]
+struct Attempts {
+    /// Granted, and neither given back nor taken back.
+    count: u32,
+    /// Not to be granted again before, by the leader's clock.
+    not_before_ms: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Policies {
+    /// No wall clock jumps.
+    steady: bool,
+    known: BTreeMap<usize, Arc<Roster>>,
+    /// Operations of each epoch that were seen.
+    lengths: BTreeMap<(PartitionId, u64), u64>,
+    attempts: BTreeMap<(u64, TaskId), Attempts>,
+    /// Nodes whose latest records have a roster: what else they did in that step may be from before.
+    learning: BTreeSet<usize>,
+    /// How long each lease may be already.
+    leases: BTreeMap<(TaskId, Token), u64>,
+    /// Claims of which a leader has written that they are over.
+    ended: BTreeSet<(TaskId, Token)>,
+    /// Pauses that failures name themselves: also where that is open, for leaders of before.
+    named: BTreeMap<(TaskId, Token), BTreeSet<u64>>,
+}
+
+impl Policies {
+    fn policy(&self, history: &History, node: usize, id: &TaskId) -> QueuePolicy {
+        let known = self.known.get(&node).zip(history.specs.get(id));
+        known.and_then(|(roster, spec)| roster.policies.get(&spec.queue)).copied().unwrap_or_default()
+    }
+
+    fn hear<'a>(&mut self, node: usize, records: impl IntoIterator<Item = &'a Record>) {
+        for record in records {
+            if let Record::Roster(roster) = record {
+                self.known.insert(node, roster.clone());
+            }
+        }
+    }
+
+    /// A leader that lacks the task does not know its queue, and prolongs a claim by no more than it had.
+    fn leased(&mut self, policy: QueuePolicy, id: TaskId, token: Token, lease_ms: u64) -> Result<(), String> {
+        let had_ms = self.leases.entry((id, token)).or_default();
+        let longer = lease_ms > *had_ms;
+        *had_ms = lease_ms.max(*had_ms);
+        match policy.lease_ms_max.filter(|most_ms| longer && lease_ms > *most_ms) {
+            Some(most_ms) => Err(format!("task {id} got a lease of {lease_ms} ms where {most_ms} ms are the most")),
+            None => Ok(()),
+        }
+    }
+
+    /// A leader writes an operation of its epoch.
+    fn decided(&mut self, history: &History, node: usize, epoch: u64, op: &Op) -> Result<(), String> {
+        match op {
+            Op::Grant { lease_ms, granted_ms, items, .. } => items.iter().try_for_each(|(id, number)| {
+                let policy = self.policy(history, node, id);
+                self.granted(history, (epoch, *id), policy, *granted_ms)?;
+                self.leased(policy, *id, Token { epoch, number: *number }, *lease_ms)
+            }),
+            Op::Renew { items } => items.iter().try_for_each(|(id, token, lease_ms, _)| {
+                self.leased(self.policy(history, node, id), *id, *token, *lease_ms)
+            }),
+            Op::Kill { id, token, .. } => {
+                self.ended.insert((*id, *token));
+                Ok(())
+            }
+            Op::Release { id, token, not_before_ms, at_ms, failed } => {
+                self.ended.insert((*id, *token));
+                // One that does not wait named no pause.
+                let backoff = self.policy(history, node, id).backoff.filter(|_| *failed && *not_before_ms > 0);
+                let attempts = self.attempts.entry((epoch, *id)).or_default();
+                attempts.count = attempts.count.saturating_sub(u32::from(!failed));
+                attempts.not_before_ms = *not_before_ms;
+                let pause_ms = not_before_ms.saturating_sub(*at_ms);
+                let named = self.named.get(&(*id, *token)).is_some_and(|named| named.contains(&pause_ms));
+                let Some(backoff) = backoff.filter(|_| !named) else { return Ok(()) };
+                let (least_ms, most_ms) = (backoff.range_ms(1).0, backoff.range_ms(u32::MAX).1);
+                match (least_ms..=most_ms).contains(&pause_ms) {
+                    true => Ok(()),
+                    false => Err(format!("task {id} waits for {pause_ms} ms after {token}, by {backoff:?}")),
+                }
+            }
+            Op::Void { items } => {
+                for (id, _) in items {
+                    let attempts = self.attempts.entry((epoch, *id)).or_default();
+                    attempts.count = attempts.count.saturating_sub(1);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn granted(
+        &mut self,
+        history: &History,
+        (epoch, id): (u64, TaskId),
+        policy: QueuePolicy,
+        granted_ms: u64,
+    ) -> Result<(), String> {
+        let attempts = self.attempts.entry((epoch, id)).or_default();
+        attempts.count += 1;
+        if self.steady && granted_ms < attempts.not_before_ms {
+            let early_ms = attempts.not_before_ms - granted_ms;
+            return Err(format!("task {id} is granted {early_ms} ms before its pause is over"));
+        }
+        let own = history.specs.get(&id).map_or(0, |spec| spec.attempts_max);
+        match policy.attempts_max.filter(|most| own == 0 && attempts.count > *most) {
+            Some(most) => Err(format!("task {id} is tried {} times where {most} are allowed", attempts.count)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Property for Policies {
+    fn name(&self) -> &'static str {
+        "policies"
+    }
+
+    fn see(&mut self, history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
+        match happening {
+            Happening::Founded { steady, .. } => self.steady = *steady,
+            Happening::Replayed { node, records } => {
+                self.known.remove(node);
+                self.hear(*node, *records);
+            }
+            Happening::Sent { request: Request::Fail { id, token, retry_in_ms, .. } } => {
+                self.named.entry((*id, *token)).or_default().insert(*retry_in_ms);
+            }
+            Happening::Observed { node, observation: Observation::Expired { id, token }, .. } => {
+                // Its step has given its records to the log before this is said.
+                let waits = self.policy(history, *node, id).backoff.is_some() && !self.learning.contains(node);
+                if waits && !self.ended.contains(&(*id, *token)) {
+                    return Err(format!("claim {token} of task {id} ran out, and its back-off is not written down"));
+                }
+            }
+            Happening::Appended { node, records, .. } => {
+                match records.iter().any(|record| matches!(record, Record::Roster(_))) {
+                    true => self.learning.insert(*node),
+                    false => self.learning.remove(node),
+                };
+                for record in *records {
+                    self.hear(*node, [record]);
+                    let Record::Ops { partition, after, ops } = record else { continue };
+                    for (number, op) in (after.length + 1..).zip(ops) {
+                        let seen = self.lengths.entry((*partition, after.epoch)).or_default();
+                        if number > *seen {
+                            *seen = number;
+                            self.decided(history, *node, after.epoch, op)?;
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::*;
+    use super::*;
+    use norn_client::wire::ClaimId;
+    use norn_client::wire::membership::Backoff;
+    use norn_node::protocol::Ticket;
+    use norn_node::protocol::consistent::Viewstamp;
+
+    /// A node of a bench whose tasks' queue has this policy writes operations, the first one after so many.
+    fn write(bench: &mut Bench<Policies>, policy: QueuePolicy, length: u64, op: Op) -> Result<(), String> {
+        let roster = Roster { version: 1, policies: BTreeMap::from([(spec().queue, policy)]), ..Roster::default() };
+        let after = Viewstamp { epoch: 3, length };
+        let records = [Record::Roster(Arc::new(roster))];
+        bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &records })?;
+        let records = [Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(op)] }];
+        bench.see(Happening::Appended { node: 0, ticket: Ticket(2), records: &records })
+    }
+
+    fn bench() -> Bench<Policies> {
+        let mut bench = Bench::new();
+        bench.see(Happening::Founded { fencing: true, archives: false, steady: true }).unwrap();
+        bench.enqueued(1);
+        bench
+    }
+
+    fn grant(number: u64, granted_ms: u64) -> Op {
+        let items = vec![(id(1), number)];
+        Op::Grant { claim: ClaimId(1), worker: "w".into(), lease_ms: 1_000, granted_ms, items }
+    }
+
+    fn release(not_before_ms: u64) -> Op {
+        Op::Release { id: id(1), token: token(3, 1), not_before_ms, at_ms: 2_000, failed: true }
+    }
+
+    const BACKOFF: Backoff = Backoff { first_ms: 500, most_ms: 500, jitter_percent: 0 };
+
+    #[test]
+    fn a_lease_above_the_maximum_is_refused() {
+        let most = |ms| QueuePolicy { lease_ms_max: Some(ms), ..QueuePolicy::default() };
+        let renew = |ms| Op::Renew { items: vec![(id(1), token(3, 1), ms, 9_000)] };
+        let mut bench = bench();
+        assert!(write(&mut bench, most(999), 0, grant(1, 1_000)).is_err());
+        assert!(write(&mut bench, most(1_000), 1, grant(2, 1_000)).is_ok());
+        assert!(write(&mut bench, most(500), 2, renew(1_000)).is_ok(), "it is no longer than it was");
+        assert!(write(&mut bench, most(1_500), 3, renew(1_501)).is_err());
+    }
+
+    #[test]
+    fn a_pause_that_is_not_kept_is_refused() {
+        let policy = QueuePolicy { backoff: Some(BACKOFF), ..QueuePolicy::default() };
+        let mut bench = bench();
+        write(&mut bench, policy, 0, grant(1, 1_000)).unwrap();
+        let expired = Observation::Expired { id: id(1), token: token(3, 1) };
+        let expires = || Happening::Observed { node: 0, boot: 1, observation: &expired };
+        assert!(bench.see(expires()).is_err(), "nothing says that it waits");
+        assert!(write(&mut bench, policy, 1, release(2_499)).is_err());
+        assert!(write(&mut bench, policy, 2, release(2_500)).is_ok() && bench.see(expires()).is_ok());
+        assert!(write(&mut bench, policy, 3, grant(2, 2_499)).is_err());
+        assert!(write(&mut bench, policy, 4, grant(3, 2_500)).is_ok());
+        let (id, token, reason) = (id(1), token(3, 1), String::new());
+        let request = Request::Fail { id, token, reason, retry_in_ms: 7, invalid: false, retry_open: true };
+        bench.see(Happening::Sent { request: &request }).unwrap();
+        assert!(write(&mut bench, policy, 5, release(2_007)).is_ok(), "the failure itself says so");
+        assert!(write(&mut bench, policy, 6, release(2_008)).is_err());
+    }
+
+    #[test]
+    fn an_attempt_too_many_is_refused() {
+        let policy = QueuePolicy { attempts_max: Some(1), ..QueuePolicy::default() };
+        let mut bench = bench();
+        write(&mut bench, policy, 0, grant(1, 1_000)).unwrap();
+        write(&mut bench, policy, 1, Op::Void { items: vec![(id(1), token(3, 1))] }).unwrap();
+        write(&mut bench, policy, 2, grant(2, 1_000)).unwrap();
+        assert!(write(&mut bench, policy, 3, grant(3, 1_000)).is_err());
+    }
+}

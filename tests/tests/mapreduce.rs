@@ -1,0 +1,134 @@
+//! Work that many share, while workers and a node are killed: the example that counts words.
+
+use norn_client::wire::{QueueName, State};
+use norn_tests::wait::{PATIENCE, eventually};
+use norn_tests::{Cluster, binary};
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom as _;
+use rand::{RngExt as _, SeedableRng as _};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+const WORKERS: usize = 8;
+const KILLED: usize = 3;
+/// At least so much text.
+const TEXT_BYTES: u64 = 5 << 20;
+
+/// Text that people have written and that is there wherever this is built: the sources of the libraries.
+fn texts() -> Vec<PathBuf> {
+    let rustc = Command::new("rustc").arg("-vV").output().expect("rustc runs");
+    let version = String::from_utf8(rustc.stdout).expect("it says text");
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).expect("it says for what it builds");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    // What other systems need may not be here.
+    let arguments = ["metadata", "--format-version", "1", "--locked", "--offline", "--filter-platform", host];
+    let told = Command::new(cargo).current_dir(binary::workspace()).args(arguments).output().expect("cargo runs");
+    let metadata: Value = serde_json::from_slice(&told.stdout).expect("cargo tells JSON");
+    let packages = metadata["packages"].as_array().expect("there are packages");
+    let external = packages.iter().filter(|package| !package["source"].is_null());
+    let manifests = external.map(|package| package["manifest_path"].as_str().expect("each has a manifest"));
+    let mut folders: Vec<PathBuf> = manifests.map(|path| Path::new(path).with_file_name("src")).collect();
+    folders.sort();
+    let mut texts = Vec::new();
+    let mut bytes = 0;
+    while let Some(folder) = folders.pop().filter(|_| bytes < TEXT_BYTES) {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_file() && path.extension().is_some_and(|extension| extension == "rs") {
+                bytes += path.metadata().expect("it is there").len();
+                texts.push(path);
+            } else if path.is_dir() {
+                folders.push(path);
+            }
+        }
+    }
+    assert!(bytes >= TEXT_BYTES, "there are only {bytes} bytes of text");
+    texts
+}
+
+/// The same on one thread.
+fn counted(texts: &[PathBuf]) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for path in texts {
+        let bytes = fs::read(path).expect("it is there");
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        for word in text.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty()) {
+            *counts.entry(word.to_lowercase()).or_insert(0) += 1;
+        }
+    }
+    counts
+}
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended, or been killed, already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(cluster: &Cluster, arguments: &[&str], files: &[PathBuf]) -> Running {
+    let mut command = Command::new(binary::example("mapreduce"));
+    command.current_dir(cluster.directory()).args(["--client", "client.toml"]).args(arguments).args(files);
+    Running(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the example runs"))
+}
+
+// T4, T6, S5
+/// Three of eight workers and one of three nodes are killed at moments that are drawn, and each word is counted as often as it
+/// is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn words_are_counted_right_though_workers_and_a_node_are_killed() {
+    let mut cluster = Cluster::start();
+    let certificates =
+        "ca = \"certs/ca.crt\"\ncertificate = \"certs/client-tests.crt\"\nkey = \"certs/client-tests.key\"\n";
+    let config = format!("addresses = {:?}\n{certificates}", cluster.addresses());
+    fs::write(cluster.directory().join("client.toml"), config).expect("a file for the example");
+    let texts = texts();
+    let seed: u64 = rand::rng().random();
+    eprintln!("draws from {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let submitter = start(&cluster, &["submit"], &texts);
+    let mut workers: Vec<Running> = (0..WORKERS).map(|_| start(&cluster, &["work"], &[])).collect();
+    workers.shuffle(&mut random);
+    let client = cluster.client().await;
+    let map = QueueName::new("wordcount/map").expect("a name");
+    // What is killed next, once so many tasks are done.
+    let mut moments: Vec<u64> = (0..=KILLED).map(|_| random.random_range(1..60)).collect();
+    moments.sort_unstable();
+    let node_at = random.random_range(0..=KILLED);
+    for (place, moment) in moments.into_iter().enumerate() {
+        let look =
+            || async { client.count(Some(map.clone()), Some(State::Done)).await.ok().filter(|done| *done >= moment) };
+        eventually("map tasks get done", PATIENCE, look).await;
+        if place == node_at {
+            cluster.kill(random.random_range(0..3));
+        } else {
+            drop(workers.pop());
+        }
+    }
+    let told = wait_for(submitter).await;
+    let counts: BTreeMap<String, u64> = told
+        .lines()
+        .map(|line| line.split_once(' ').expect("COUNT WORD"))
+        .map(|(count, word)| (word.to_owned(), count.parse().expect("a number")))
+        .collect();
+    assert!(counts.len() > 1_000, "{} words", counts.len());
+    let expected = counted(&texts);
+    let differs = expected.iter().find(|(word, count)| counts.get(*word) != Some(count));
+    assert_eq!(differs.map(|(word, count)| (word, count, counts.get(word))), None);
+    assert_eq!(counts.len(), expected.len());
+}
+
+async fn wait_for(mut running: Running) -> String {
+    let out = running.0.stdout.take().expect("it was asked for");
+    let read = tokio::task::spawn_blocking(move || std::io::read_to_string(out).expect("it says text"));
+    let told =
+        tokio::time::timeout(PATIENCE * 4, read).await.expect("it ends in time").expect("reading does not panic");
+    assert!(running.0.wait().expect("it ends").success());
+    told
+}
