@@ -147,7 +147,9 @@ impl World {
     pub fn note_durable(&mut self, node: usize, durable: u64) {
         if node == self.copies.victim {
             self.copies.told = self.copies.told.max(durable);
-            self.copies.witnesses.note_durable(durable);
+            let running = self.nodes[node].running.as_ref();
+            let alone = running.is_some_and(|running| running.core.roster().members.len() == 1);
+            self.copies.witnesses.note_durable(durable, alone);
         }
     }
 

@@ -212,10 +212,11 @@ impl World {
         let minority = (self.options.nodes - 1) / 2;
         let process = &mut self.nodes[node];
         let random = &mut self.randoms.clocks;
-        if self.options.wild_monotonic {
+        let (wild_rates, wild_walls) = (self.options.wild_monotonic, self.options.wild_wall_clock);
+        if wild_rates && (!wild_walls || random.chance(1, 2)) {
             process.rate_ppm = random.between(500_000, 2_000_000);
             process.clock.set_rate(now_us, process.rate_ppm);
-        } else if self.options.wild_wall_clock {
+        } else if wild_walls {
             process.wall.jump(now_us, draw_signed(random, self.options.wild_hours * HOUR_US));
         } else {
             // Ten times what may be between two clocks, and more.

@@ -46,12 +46,24 @@ pub struct Store {
     pub tasks: BTreeMap<TaskId, Task>,
 }
 
+/// What a run is like, as far as what must hold depends on it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Terms {
+    /// Nodes with a wrong clock must not lead.
+    pub fencing: bool,
+    /// Tasks are archived before they are buried.
+    pub archives: bool,
+    /// No wall clock jumps.
+    pub steady: bool,
+    /// Neither kind of clock can be relied on, so that leases may overlap.
+    pub clockless: bool,
+}
+
 /// Something that happened.
 #[derive(Debug)]
 pub enum Happening<'a> {
-    /// The founding record is settled. `fencing` says that nodes with a wrong clock must not lead, `archives` that tasks are
-    /// archived before they are buried, `steady` that no wall clock jumps.
-    Founded { fencing: bool, archives: bool, steady: bool },
+    /// The founding record is settled.
+    Founded(Terms),
     /// A node's archive has these tasks.
     Archived { tasks: &'a [TaskView] },
     /// A node starts from these records. What was not synced may have come through the crash all the same.

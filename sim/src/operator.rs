@@ -2,7 +2,7 @@
 //! changes later is in `changes.rs`.
 
 use crate::adapter::ring;
-use crate::history::{Happening, Moment};
+use crate::history::{Happening, Moment, Terms};
 use crate::process::OPERATOR;
 use crate::world::{Event, World};
 use norn_client::wire::membership::{ClusterChange, Membership};
@@ -128,9 +128,14 @@ impl World {
         let genesis = Genesis { cluster, name, partitions, replicas, members, assignment };
         self.history.found(genesis.clone());
         self.line(format_args!("operator founds {genesis:?}"));
-        let (fencing, archives) = (self.options.clock_fencing, self.options.archives);
-        let steady = self.options.jump_mean_ms + self.options.bad_jump_percent == 0 && !self.options.wild_wall_clock;
-        self.tell(Happening::Founded { fencing, archives, steady });
+        let options = &self.options;
+        let terms = Terms {
+            fencing: options.clock_fencing,
+            archives: options.archives,
+            steady: options.jump_mean_ms + options.bad_jump_percent == 0 && !options.wild_wall_clock,
+            clockless: options.wild_wall_clock && options.wild_monotonic,
+        };
+        self.tell(Happening::Founded(terms));
         self.operator.genesis = Some(genesis);
     }
 }

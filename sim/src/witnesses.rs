@@ -9,9 +9,10 @@
 //!   It makes no difference whether the core drops the message, as one of an earlier start or of an image: of an
 //!   earlier start it remembers the log all the same, and it drops as an image's only what says less than it remembers.
 //! - **Not too strict.** Only words of earlier processes count, and only those that came before the answer left. Of
-//!   starts that nobody has answered the log counts as it began with the first. An answer of a process counts for nothing once
-//!   a later one of that peer was heard, as it is dropped then. And what a message says before its sender is
-//!   answered is taken as it is said, since only a single replica promises anything then, and that has no witness.
+//!   starts that nobody has answered the log counts as it began with the first; the only member of a cluster needs no
+//!   answer. An answer of a process counts for nothing once a later one of that peer was heard, as it is dropped then. And
+//!   what a message says before its sender is answered is taken as it is said, since only a single replica promises
+//!   anything then, and that has no witness.
 
 use crate::world::World;
 use norn_node::protocol::{Event as Input, PeerMessage};
@@ -60,9 +61,10 @@ impl Witnesses {
         *self = Witnesses { heard, began, unanswered: true, ..Witnesses::default() };
     }
 
-    /// The process knows its log to be durable so far.
-    pub fn note_durable(&mut self, durable: u64) {
+    /// The process knows its log to be durable so far. Whoever is `alone` has nobody to wait for.
+    pub fn note_durable(&mut self, durable: u64, alone: bool) {
         self.durable = durable;
+        self.unanswered &= !alone;
     }
 
     fn remembers(&self, peer: usize, boots: [u64; 2]) -> u64 {

@@ -244,6 +244,26 @@ fn seeds_of_forgotten_ends_behind_a_cut_link() {
     assert_eq!(run(5_153, &overrides, Keep::Tail).violation, None);
 }
 
+/// The only member of a cluster, which nobody can answer, was joined by another, and its next start on the same log was taken
+/// for one on a shorter log: by the simulator alone.
+#[test]
+fn seeds_of_a_log_that_was_whole_for_want_of_peers() {
+    let arranged = Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..seldom() };
+    assert_eq!(run(42_002_000, &arranged, Keep::Tail).violation, None);
+}
+
+/// Wall clocks that jump by hours and monotonic ones that run at half to double speed, at once: claims overlap in each of
+/// these, which is all that is wrong, and nodes say that their clocks are.
+#[test]
+fn without_any_clock_claims_overlap_and_nothing_else_is_wrong() {
+    let clockless = Overrides { wild_wall_clock: Some(true), wild_monotonic: Some(true), ..seldom() };
+    let changed = Overrides { nodes: Some(5), spares: Some(2), change_mean_ms: Some(1_500), ..clockless };
+    for seed in [46_000_011, 46_000_043, 46_000_047, 46_000_063] {
+        let report = run(seed, &changed, Keep::Tail);
+        assert_eq!(report.violation, None, "{}", report.headline());
+    }
+}
+
 /// A machine that came in for a lost one after healing had an old program for ever, and could be told of no dependencies:
 /// the simulator was wrong, as it upgraded every node but one that never was there before.
 #[test]

@@ -2,24 +2,39 @@
 //!
 //! A worker holds from the answer to its claim until its own clock says that the lease is over, or until it ends its
 //! work. A leader that says it granted a task while somebody else holds it is wrong too, even if that answer is lost.
+//!
+//! Where neither kind of clock can be relied on claims may overlap, and nobody is to be left in the dark about why: some
+//! node has said that its clock is wrong, while the first of them was held or soon after.
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
+use norn_client::wire::response::Standing;
 use norn_client::wire::{TaskId, Token};
 use norn_node::protocol::Observation;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, Copy)]
 struct Holder {
     client: usize,
     token: Token,
+    since_us: u64,
     until_us: u64,
 }
+
+/// Until then after claims overlapped some node has said why, in true time: clocks are compared with every heartbeat.
+const NOTICED_WITHIN_US: u64 = 10_000_000;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Exclusion {
     holders: BTreeMap<TaskId, Vec<Holder>>,
+    clockless: bool,
+    /// Nodes that say that their clock is wrong.
+    wrong: BTreeSet<usize>,
+    /// When one of them last began to say so, or ended.
+    said_us: u64,
+    /// What happened of which nobody has said why, and when.
+    unexplained: Option<(u64, String)>,
 }
 
 impl Exclusion {
@@ -28,6 +43,38 @@ impl Exclusion {
         let holders = self.holders.entry(id).or_default();
         holders.retain(|holder| holder.until_us > now_us);
         holders
+    }
+
+    /// Somebody else holds a task at the same time as this one.
+    fn overlap(&mut self, now_us: u64, other: &Holder, what: &str) -> Result<(), String> {
+        let Holder { client, token, since_us, until_us } = *other;
+        let evidence = format!("{what} client {client} holds it under {token} for another {} us", until_us - now_us);
+        if !self.clockless {
+            return Err(evidence);
+        }
+        if self.wrong.is_empty() && self.said_us < since_us {
+            self.unexplained.get_or_insert((now_us, evidence));
+        }
+        Ok(())
+    }
+
+    /// A node says how its clock stands.
+    fn stand(&mut self, node: usize, standing: Standing, now_us: u64) {
+        if standing >= Standing::Suspect {
+            self.wrong.insert(node);
+            (self.said_us, self.unexplained) = (now_us, None);
+        } else if self.wrong.remove(&node) {
+            self.said_us = now_us;
+        }
+    }
+
+    fn check_noticed(&self, now_us: u64) -> Result<(), String> {
+        match &self.unexplained {
+            Some((at_us, evidence)) if now_us > at_us + NOTICED_WITHIN_US => {
+                Err(format!("{evidence}, and no node says that its clock is wrong"))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -39,33 +86,34 @@ impl Property for Exclusion {
 
     fn see(&mut self, _history: &History, moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         let now_us = moment.time_us;
+        self.check_noticed(now_us)?;
         match happening {
+            Happening::Founded(terms) => self.clockless = terms.clockless,
+            Happening::Crashed { node } => self.stand(*node, Standing::Unknown, now_us),
+            Happening::Observed { node, observation: Observation::ClockStanding { standing, .. }, .. } => {
+                self.stand(*node, *standing, now_us);
+            }
             Happening::Holds { client, id, token, until_us } if *until_us > now_us => {
                 let holders = self.holders(*id, now_us);
-                if let Some(other) = holders.iter().find(|holder| (holder.client, holder.token) != (*client, *token)) {
-                    return Err(format!(
-                        "task {id} is held by client {client} under {token} and by client {} under {} for another {} us",
-                        other.client,
-                        other.token,
-                        other.until_us - now_us
-                    ));
-                }
-                match holders.first_mut() {
+                let same = |holder: &Holder| (holder.client, holder.token) == (*client, *token);
+                let other = holders.iter().find(|holder| !same(holder)).copied();
+                match holders.iter_mut().find(|holder| same(holder)) {
                     Some(holder) => holder.until_us = holder.until_us.max(*until_us),
-                    None => holders.push(Holder { client: *client, token: *token, until_us: *until_us }),
+                    None => {
+                        holders.push(Holder { client: *client, token: *token, since_us: now_us, until_us: *until_us })
+                    }
+                }
+                if let Some(other) = other {
+                    self.overlap(now_us, &other, &format!("task {id} is held by client {client} under {token}, and"))?;
                 }
             }
             Happening::Stops { client, id, token } => {
                 self.holders(*id, now_us).retain(|holder| (holder.client, holder.token) != (*client, *token));
             }
             Happening::Observed { node, observation: Observation::Granted { id, token }, .. } => {
-                if let Some(other) = self.holders(*id, now_us).iter().find(|holder| holder.token < *token) {
-                    return Err(format!(
-                        "node {node} granted task {id} under {token} while client {} holds it under {} for another {} us",
-                        other.client,
-                        other.token,
-                        other.until_us - now_us
-                    ));
+                let holders = self.holders(*id, now_us);
+                if let Some(other) = holders.iter().find(|holder| holder.token < *token).copied() {
+                    self.overlap(now_us, &other, &format!("node {node} granted task {id} under {token} while"))?;
                 }
             }
             _ => {}
@@ -111,5 +159,24 @@ mod tests {
         };
         assert!(granted(1).is_ok());
         assert!(granted(2).is_err());
+    }
+
+    #[test]
+    fn without_clocks_claims_may_overlap_but_not_in_silence() {
+        let overlapping = || {
+            let mut bench = Bench::<Exclusion>::new();
+            bench.see(Happening::Founded(Terms { clockless: true, ..Terms::default() })).unwrap();
+            holds(&mut bench, 0, 1, 9_000_000).unwrap();
+            holds(&mut bench, 1, 2, 9_000_000).unwrap();
+            bench
+        };
+        let mut silent = overlapping();
+        silent.pass(NOTICED_WITHIN_US + 1_000_000);
+        assert!(silent.see(Happening::Settled { stores: &[] }).unwrap_err().contains("no node says"));
+        let mut said = overlapping();
+        let observation = &Observation::ClockStanding { standing: Standing::Suspect, off_us: None };
+        said.see(Happening::Observed { node: 0, boot: 1, observation }).unwrap();
+        said.pass(NOTICED_WITHIN_US + 1_000_000);
+        said.see(Happening::Settled { stores: &[] }).unwrap();
     }
 }

@@ -22,7 +22,7 @@ impl Property for Fenced {
 
     fn see(&mut self, _history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         match happening {
-            Happening::Founded { fencing, .. } => self.fencing = *fencing,
+            Happening::Founded(terms) => self.fencing = terms.fencing,
             Happening::Observed { node, boot, observation } => match observation {
                 Observation::ClockStanding { standing: Standing::Fenced, .. } => {
                     self.fenced.insert((*node, *boot));
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn a_grant_of_a_node_with_a_wrong_clock_is_refused() {
         let mut bench = Bench::<Fenced>::new();
-        bench.see(Happening::Founded { fencing: true, archives: false, steady: false }).unwrap();
+        bench.see(Happening::Founded(Terms { fencing: true, ..Terms::default() })).unwrap();
         grant(&mut bench, 0, 1).unwrap();
         stand(&mut bench, Standing::Fenced);
         assert!(grant(&mut bench, 0, 1).is_err());
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn where_clocks_do_not_fence_it_may_grant() {
         let mut bench = Bench::<Fenced>::new();
-        bench.see(Happening::Founded { fencing: false, archives: false, steady: false }).unwrap();
+        bench.see(Happening::Founded(Terms::default())).unwrap();
         stand(&mut bench, Standing::Fenced);
         grant(&mut bench, 0, 1).unwrap();
     }

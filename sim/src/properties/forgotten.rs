@@ -202,7 +202,7 @@ impl Property for Forgotten {
 
     fn see(&mut self, history: &History, moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         match happening {
-            Happening::Founded { archives, .. } => self.archives = *archives,
+            Happening::Founded(terms) => self.archives = terms.archives,
             Happening::Archived { tasks } => {
                 let done = |task: &TaskView| {
                     task.claims.iter().filter(|claim| claim.completed_ms.is_some()).map(|claim| claim.token).collect()
@@ -323,7 +323,7 @@ mod tests {
         let mut bench = Bench::new();
         let mut other = Bench::new();
         for bench in [&mut bench, &mut other] {
-            bench.see(Happening::Founded { fencing: true, archives: true, steady: false }).unwrap();
+            bench.see(Happening::Founded(Terms { fencing: true, archives: true, ..Terms::default() })).unwrap();
             appends(bench, 0, facts(Task::from_spec(Arc::new(spec())))).unwrap();
             appends(bench, 0, ended()).unwrap();
         }
@@ -345,7 +345,7 @@ mod tests {
             (1, MEANWHILE_US, vec![], true),
         ] {
             let mut bench = Bench::new();
-            bench.see(Happening::Founded { fencing: true, archives: true, steady: false }).unwrap();
+            bench.see(Happening::Founded(Terms { fencing: true, archives: true, ..Terms::default() })).unwrap();
             appends(&mut bench, 2, facts(Task::from_spec(Arc::new(spec())))).unwrap();
             appends(&mut bench, 2, ended()).unwrap();
             (0..members).for_each(|node| appends(&mut bench, node, done()).unwrap());

@@ -60,6 +60,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
 pub mod check {
     use super::Property;
     use crate::adapter::Call;
+    pub use crate::history::Terms;
     use crate::history::{Finished, Happening, History, Moment};
     use norn_client::wire::request::{Acks, Claim, NewTask, Request, Spec};
     use norn_client::wire::response::{Acked, Genesis, Granted, Guarantee, Member, Response};

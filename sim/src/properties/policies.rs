@@ -136,7 +136,7 @@ impl Property for Policies {
 
     fn see(&mut self, history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         match happening {
-            Happening::Founded { steady, .. } => self.steady = *steady,
+            Happening::Founded(terms) => self.steady = terms.steady,
             Happening::Replayed { node, records } => {
                 self.known.remove(node);
                 self.hear(*node, *records);
@@ -195,7 +195,7 @@ mod tests {
 
     fn bench() -> Bench<Policies> {
         let mut bench = Bench::new();
-        bench.see(Happening::Founded { fencing: true, archives: false, steady: true }).unwrap();
+        bench.see(Happening::Founded(Terms { fencing: true, steady: true, ..Terms::default() })).unwrap();
         bench.enqueued(1);
         bench
     }
