@@ -172,6 +172,8 @@ pub enum Mutant {
     FollowsOnce,
     /// Children of a completion count as handed over once they are sent.
     ClosesEarly,
+    /// Tasks are forgotten whatever completions bring.
+    ForgetsUnasked,
 }
 
 impl Default for Config {

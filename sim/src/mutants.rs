@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 42] = [
+pub const ALL: [(&str, Mutant); 43] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -47,6 +47,7 @@ pub const ALL: [(&str, Mutant); 42] = [
     ("ends-early", Mutant::EndsEarly),
     ("follows-once", Mutant::FollowsOnce),
     ("closes-early", Mutant::ClosesEarly),
+    ("forgets-unasked", Mutant::ForgetsUnasked),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -92,6 +93,13 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             ..plain
         },
         Mutant::ClosesEarly => Overrides { children_percent: Some(80), old_percent: Some(0), ..plain },
+        Mutant::ForgetsUnasked => Overrides {
+            children_percent: Some(80),
+            old_percent: Some(0),
+            retain_ms: Some(0),
+            forget_after_ms: Some(4_000),
+            ..plain
+        },
         Mutant::SettlesUnready
         | Mutant::VersionsMixed
         | Mutant::ClearsUnheard

@@ -302,10 +302,12 @@ pub enum Observation {
         /// Partition.
         partition: u16,
     },
-    /// Tasks that a completion brought may have been forgotten where they belong, and are not enqueued.
+    /// Tasks that a completion brought are older than what was forgotten where they belong, and are not enqueued any more.
     ChildRefused {
         /// Partition of the completion.
         partition: u16,
+        /// Which task was completed.
+        id: TaskId,
     },
     /// Input was refused that a correct sender would not send.
     Refused {

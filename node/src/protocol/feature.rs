@@ -67,6 +67,7 @@ impl PeerMessage {
                 Some(Feature::Policies)
             }
             PeerMessage::Follow { .. } | PeerMessage::Ends { .. } => Some(Feature::Dependencies),
+            PeerMessage::Outboxes { .. } | PeerMessage::Childless { .. } => Some(Feature::Children),
             _ if self.tells_of_dependencies() => Some(Feature::Dependencies),
             _ if self.is_of_root() => Some(Feature::Root),
             _ if self.brings_children() => Some(Feature::Children),

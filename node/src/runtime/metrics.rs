@@ -102,7 +102,7 @@ counters! {
     HintBytes = "hint_bytes",
     /// Minutes in which members that are away kept a partition from forgetting.
     ForgettingHeld = "forgetting_held",
-    /// Attempts to enqueue what completions brought that may have been forgotten there.
+    /// Completions that a node brought so late that their tasks were not enqueued any more.
     ChildrenRefused = "children_refused",
     /// Input that a correct sender would not send.
     Refused = "input_refused",
@@ -260,14 +260,15 @@ impl Metrics {
             Observation::ForgettingHeld { partition } => {
                 tracing::warn!(
                     partition,
-                    "finished tasks cannot be forgotten while a member is away or has holes; see `norn partitions`"
+                    "finished tasks cannot be forgotten while a member is away or has holes, or a completion brings tasks as old; see `norn partitions`"
                 );
             }
-            Observation::ChildRefused { partition } => {
+            Observation::ChildRefused { partition, id } => {
                 tracing::warn!(
                     partition,
-                    "tasks that a completion brought could not be enqueued for so long that they may have been forgotten; \
-                     `norn get` of the completed task names them"
+                    %id,
+                    "a node was away for so long with what a completion brought that nobody takes it any more: if the \
+                     completion was acknowledged as strict it was enqueued before, else it is lost; `norn get` names the tasks"
                 );
             }
             _ => tracing::debug!(?observation, "observed"),

@@ -4,8 +4,8 @@
 use super::Property;
 use crate::history::{Fact, Happening, History, Moment, Store, spec_hash};
 use norn_client::wire::request::{NewTask, Request};
-use norn_client::wire::{PartitionId, TaskId, Token};
-use norn_node::protocol::{Observation, Record};
+use norn_client::wire::{TaskId, Token};
+use norn_node::protocol::Record;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
@@ -17,8 +17,6 @@ pub struct Children {
     hashes: BTreeMap<TaskId, u64>,
     /// That some node ever had, on their own.
     seen: BTreeSet<TaskId>,
-    /// Partitions of completions whose children came so late that they may have been forgotten.
-    refused: BTreeSet<PartitionId>,
 }
 
 impl Children {
@@ -51,7 +49,7 @@ impl Children {
     fn settled(&self, history: &History, stores: &[Store]) -> Result<(), String> {
         for ((parent, token), children) in &self.brought {
             let told = history.strict.contains_key(&(*parent, Fact::Completion(*token)));
-            if !told || self.refused.contains(&history.partition(parent)) {
+            if !told {
                 continue;
             }
             for child in children {
@@ -78,10 +76,6 @@ impl Property for Children {
         match happening {
             Happening::Sent { request } => self.sent(request),
             Happening::Appended { records, .. } => self.appended(records),
-            Happening::Observed { observation: Observation::ChildRefused { partition }, .. } => {
-                self.refused.insert(PartitionId(*partition));
-                Ok(())
-            }
             Happening::Settled { stores } => self.settled(history, stores),
             _ => Ok(()),
         }
@@ -94,6 +88,7 @@ mod tests {
     use super::*;
     use crate::adapter::ReplicaView;
     use norn_client::wire::request::{Acks, Completion};
+    use norn_client::wire::PartitionId;
     use norn_client::wire::response::{Guarantee, Response};
     use norn_node::protocol::task::Task;
     use std::sync::Arc;

@@ -9,10 +9,10 @@
 //! tombstone, so that the task is not forgotten either. Whoever joins a cohort gets it as all facts.
 //!
 //! **Nothing comes back.** A child is written as what a client enqueues is: a replica that may have forgotten it refuses it by
-//! its floor (`forgetting.rs`). So a child that was finished and forgotten stays so, whoever sends it again and whenever. The
-//! price: where a child could not be handed over before the floor of its partition passed its id, at the earliest
-//! `forget_after_ms` after the completion, nobody can tell whether it was there once. It is not enqueued then, its parent is
-//! kept and goes on showing that not all is handed over, and the operator is told (`Observation::ChildRefused`).
+//! its floor (`forgetting.rs`). So a child that was finished and forgotten stays so, whoever sends it again and whenever. Floors
+//! do not pass what a strictly acknowledged completion brings before it is enqueued (`outboxes.rs`). So one that is refused was
+//! enqueued before, or the completion was never acknowledged as strict, and was seen by others too late. It is over then, as
+//! if it was handed over, and the operator is told (`Observation::ChildRefused`).
 
 use super::Writer;
 use crate::config::mutant;
@@ -128,19 +128,18 @@ impl Node {
 
     /// A write of children has ended, or of the word that they have arrived.
     pub(super) fn children_written(&mut self, delivery: Delivery, results: &[Result<Acked, Error>]) {
+        let failed = |result: &Result<Acked, Error>, code| result.as_ref().is_err_and(|error| error.code == code);
         // Another task under this id cannot be a child's doing: there is one, and it stays.
-        let there = |result: &Result<Acked, Error>| {
-            result.is_ok() || result.as_ref().is_err_and(|error| error.code == ErrorCode::Conflict)
+        let over = |result: &Result<Acked, Error>| {
+            result.is_ok() || failed(result, ErrorCode::Conflict) || failed(result, ErrorCode::TooOld)
         };
-        let done = results.iter().all(there);
+        let done = results.iter().all(over);
         if !done || delivery.closing {
             self.asks.deliveries.open.remove(&(delivery.id, delivery.token));
-            let refused =
-                |result: &Result<Acked, Error>| result.as_ref().is_err_and(|error| error.code == ErrorCode::TooOld);
-            if results.iter().any(refused) {
-                self.outbox.observe(Observation::ChildRefused { partition: delivery.partition.0 });
-            }
             return;
+        }
+        if results.iter().any(|result| failed(result, ErrorCode::TooOld)) {
+            self.outbox.observe(Observation::ChildRefused { partition: delivery.partition.0, id: delivery.id });
         }
         self.close_children(delivery);
     }

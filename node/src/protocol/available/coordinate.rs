@@ -130,6 +130,7 @@ impl Group {
 
     /// What was said at the version of a cohort.
     fn tally(&self, index: usize, cohort: &Cohort) -> Tally {
+        let brings = self.items[index].1.has_outbox();
         let mut tally = Tally { open: cohort.voters().into_iter().collect(), ..Tally::default() };
         for ((replica, at), answer) in &self.answers {
             if *at != cohort.version && !self.mixed || !cohort.has_replica(replica) {
@@ -148,7 +149,9 @@ impl Group {
             } else {
                 tally.open.remove(&node);
             }
-            if whole && matches!(outcome, Outcome::StoredOrphan | Outcome::TooOld) {
+            // Where a completion brings tasks, these may be what is too old.
+            let forgotten = outcome == Outcome::TooOld && !brings;
+            if whole && (outcome == Outcome::StoredOrphan || forgotten) {
                 tally.unknown.insert(node);
             }
         }
@@ -263,11 +266,15 @@ impl Group {
 
     /// Why it cannot be.
     fn refusal(&self, index: usize, stored: usize) -> Error {
-        let enqueues = self.items[index].1.spec.is_some();
+        let (enqueues, brings) = (self.items[index].1.spec.is_some(), self.items[index].1.has_outbox());
         let any = |outcome| !self.said(index, outcome).is_empty();
-        if any(Outcome::TooOld) && enqueues && stored > 0 {
+        if any(Outcome::TooOld) && (enqueues || brings) && stored > 0 {
             // Who stored it is behind, and may have it all the same.
             Error::new(ErrorCode::Unknown, "some replicas have stored it, others find the id too old; repeat the call")
+        } else if any(Outcome::TooOld) && brings {
+            let message = "the tasks that the completion brings were named too long ago to be enqueued for certain; repeat it \
+                           with new ids, unless the task has ended";
+            Error::new(ErrorCode::TooOld, message)
         } else if any(Outcome::TooOld) && enqueues {
             let message =
                 "the id is older than tasks that were forgotten: it may be one of them; enqueue under a new id";
@@ -514,6 +521,9 @@ impl Node {
         let known = store.task(id);
         if known.is_some_and(|task| task.contradicts(delta).is_err()) {
             return Outcome::Conflict;
+        }
+        if self.brings_late(delta) && !known.is_some_and(|task| task.has_handed(delta)) {
+            return Outcome::TooOld;
         }
         if known.is_none() && id.time_ms() > self.now.wall_ms.saturating_add(ID_AHEAD_MS_MAX) {
             return Outcome::Future;

@@ -5,7 +5,8 @@
 //!    said of the task later counts. Anybody might bury; one does, so that replicas do it at one time. Where there is an
 //!    archive, the host has the task in it first (`archiving.rs`).
 //! 2. **Ask** (G-2). Before tombstones are given up, every member of the cohort, and not a majority, must say that it has
-//!    them on disk, and that the ids are old by its own clock. A member that has holes does not answer.
+//!    them on disk, and that the ids are old by its own clock. A member that has holes does not answer. All nodes are asked,
+//!    too, whether completions bring tasks as old as these (`outboxes.rs`).
 //! 3. **Forget.** `Op::Forget` names the tasks in the table and raises its floor, the highest id ever forgotten. When it is
 //!    committed every member removes them, for which it writes a record, and says so.
 //! 4. **Forgotten.** When every member has said so, `Op::Forgotten` takes the names out of the table. Until then they travel with
@@ -63,11 +64,13 @@ pub(super) struct Due {
 #[derive(Debug, Default)]
 pub struct Retiring {
     /// Number of the question under way.
-    number: u64,
+    pub(super) number: u64,
     /// The tombstones it is about, in order; none, if there is no question.
-    ids: Vec<TaskId>,
+    pub(super) ids: Vec<TaskId>,
     /// Members that have them on disk.
     buried: BTreeSet<NodeId>,
+    /// Nodes that know of no completion which brings tasks as old as these (`outboxes.rs`).
+    pub(super) childless: BTreeSet<NodeId>,
     /// Members that have forgotten what the table says.
     forgot: BTreeSet<NodeId>,
     /// When this step began.
@@ -244,6 +247,7 @@ impl Node {
                 self.outbox.send(node, PeerMessage::Tombs { partition, epoch, number, items: items.clone() });
             }
         }
+        self.ask_for_outboxes(partition);
     }
 
     /// The oldest tombstones, if they are old enough and nothing in the table speaks of them any more.
@@ -335,7 +339,7 @@ impl Node {
     }
 
     /// Forgets what all members have buried, unless the table still speaks of any of it.
-    fn forget_buried(&mut self, partition: PartitionId) -> bool {
+    pub(super) fn forget_buried(&mut self, partition: PartitionId) -> bool {
         let register = &self.partitions[&partition].register;
         let retiring = &register.leading().expect("it leads").retiring;
         if !self.all_said(partition, &retiring.buried) || !self.may_append(partition) || !self.is_settled(partition) {
@@ -346,6 +350,9 @@ impl Node {
         if ids.iter().any(|id| store.tomb(id).is_none()) {
             self.set_retiring(partition);
             return true;
+        }
+        if !self.nothing_is_brought(partition) {
+            return false;
         }
         if self.speaks_of(partition, &ids) {
             // Endings that travel with the table would bring the tasks back.
@@ -372,6 +379,7 @@ impl Node {
             if let Some(leading) = replica.register.leading_mut() {
                 leading.retiring.forgot.remove(&node);
                 leading.retiring.buried.remove(&node);
+                leading.retiring.childless.remove(&node);
             }
         }
     }
@@ -489,7 +497,13 @@ impl Node {
         if !busy || self.now.mono_us < leading.retiring.since_us.saturating_add(ms * 1_000) {
             return Vec::new();
         }
-        leading.retiring.held_by(replica.cohort().nodes().into_iter(), forgetting)
+        let mut held_by = leading.retiring.held_by(replica.cohort().nodes().into_iter(), forgetting);
+        if !forgetting {
+            let mut silent = self.silent_about_children(partition);
+            silent.retain(|node| !held_by.contains(node));
+            held_by.extend(silent);
+        }
+        held_by
     }
 
     /// Tasks that a replica sent are forgotten here. If it has holes, that is what it does not know.

@@ -47,6 +47,8 @@ pub struct Store {
     handed: BTreeMap<TaskId, Vec<Token>>,
     /// Tasks whose completions brought others that may not be enqueued yet.
     outboxes: BTreeSet<TaskId>,
+    /// Those others, each with who brings it.
+    brought: BTreeSet<(TaskId, TaskId)>,
     tree: Tree,
     index: Index,
     /// Changes numbered from 1 in each boot; the newest `RECENT_CHANGES_MAX` are kept.
@@ -120,14 +122,14 @@ impl Store {
             return self.bury(id, delta);
         }
         let mut delta = delta.outlined();
-        let Store { tasks, index, tree, touched, blocked, body_bytes, outboxes, .. } = self;
+        let Store { tasks, index, tree, touched, blocked, body_bytes, .. } = self;
         let mut before_class = None;
         let entry = tasks
             .entry(id)
             .and_modify(|entry| before_class = Some(entry.class))
             .or_insert_with(|| Box::new(Entry { task: Task::default(), digest: 0, class: Class::Orphan }));
         let (before_digest, had_ended) = (entry.digest, entry.task.ended().is_some());
-        let had_outbox = entry.task.has_outbox();
+        let brought: Vec<TaskId> = entry.task.brings().collect();
         let before_ms = ended(&id, &entry.task).map(|(_, at_ms)| at_ms);
         let (before_bytes, facts_before) = (entry.body_bytes(), entry.task.facts_digest(&id));
         let indexed_before = Indexed::of(&entry.task);
@@ -163,12 +165,6 @@ impl Store {
         }
         let before = before_ms.map(|at_ms| (indexed_before.as_ref().map(|indexed| &indexed.queue), at_ms));
         index.change_ended(id, before, ended(&id, &entry.task));
-        let outbox = entry.task.has_outbox();
-        if outbox {
-            outboxes.insert(id);
-        } else {
-            outboxes.remove(&id);
-        }
         let (ended, digest) = (entry.task.ended().is_some() && !had_ended, entry.digest);
         if ended && let Some(spec) = &mut entry.task.spec {
             // What is over is only read.
@@ -176,6 +172,7 @@ impl Store {
         }
         *body_bytes = *body_bytes + entry.body_bytes() - before_bytes;
         tree.change(&id, before_digest, digest);
+        let (had_outbox, outbox) = self.note_outbox(id, &brought);
         self.remember(id);
         Learned { changed: true, ended, body, outbox, freed: had_outbox && !outbox }
     }
@@ -188,6 +185,9 @@ impl Store {
         self.index.change(*id, indexed.as_ref().map(Indexed::place), Some(entry.class), None);
         self.index.change_ended(*id, ended(id, &entry.task), None);
         self.outboxes.remove(id);
+        for child in entry.task.brings() {
+            self.brought.remove(&(child, *id));
+        }
         self.touched.extend(indexed.map(|indexed| indexed.queue));
         (entry.digest, entry.task.ended().is_some())
     }
@@ -378,6 +378,10 @@ impl Store {
         let outboxes = self.tasks.iter().filter(|(_, entry)| entry.task.has_outbox()).map(|(id, _)| id);
         if !outboxes.eq(&self.outboxes) {
             return Err("tasks with children that are not enqueued are not those that are listed".into());
+        }
+        let brought = self.tasks.iter().flat_map(|(id, entry)| entry.task.brings().map(|child| (child, *id)));
+        if brought.collect::<BTreeSet<_>>() != self.brought {
+            return Err("children that are not enqueued are not those that are listed".into());
         }
         if let Some(id) = self.handed.keys().find(|id| !self.tombs.contains_key(*id)) {
             return Err(format!("task {id}: it is said to be handed over, and is not buried"));

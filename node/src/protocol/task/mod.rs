@@ -257,6 +257,26 @@ impl<S: Content> Task<S> {
         completions.filter(|(_, done)| done.open_children().is_some()).map(|(token, done)| (*token, done))
     }
 
+    /// The tasks that these bring.
+    pub fn brings(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.outbox().filter_map(|(_, done)| done.children.as_ref()).flat_map(|children| &children.ids).copied()
+    }
+
+    /// Whether it is known that all that completions bring is enqueued.
+    pub fn has_handed(&self, delta: &Task) -> bool {
+        let over = |token: Token| {
+            let known = self.facts.as_ref().and_then(|facts| {
+                facts
+                    .completions
+                    .binary_search_by_key(&token, |(known, _)| *known)
+                    .ok()
+                    .map(|at| &facts.completions[at].1)
+            });
+            known.is_some_and(|done| done.open_children().is_none())
+        };
+        delta.outbox().all(|(token, _)| over(token))
+    }
+
     /// Whether any of its completions brought tasks.
     pub fn tells_of_children(&self) -> bool {
         let Some(facts) = &self.facts else { return false };

@@ -5,6 +5,7 @@ use super::{Class, Entry, Learned, Store};
 use crate::protocol::task::{Digest, Facts, Task, Tomb, buried};
 use crdts::CvRDT;
 use norn_client::wire::TaskId;
+use std::ops::Bound;
 
 impl Store {
     /// Whether the retention of a task is over.
@@ -33,8 +34,8 @@ impl Store {
         if outbox {
             let class = Class::Ended(tomb.state);
             self.index.change(id, None, None, Some(class));
-            self.outboxes.insert(id);
             self.tasks.insert(id, Box::new(Entry { task: task.outlined(), digest, class }));
+            self.note_outbox(id, &[]);
         } else {
             let handed = task.facts.map(|facts| facts.handed).filter(|handed| !handed.is_empty());
             self.handed.extend(handed.map(|handed| (id, handed)));
@@ -79,9 +80,34 @@ impl Store {
         }
     }
 
+    /// The children of a task changed that may not be enqueued yet: whether there were any, and whether there are.
+    pub(super) fn note_outbox(&mut self, id: TaskId, before: &[TaskId]) -> (bool, bool) {
+        for child in before {
+            self.brought.remove(&(*child, id));
+        }
+        let task = self.tasks.get(&id).map(|entry| &entry.task).filter(|task| task.has_outbox());
+        let brought: Vec<(TaskId, TaskId)> = task.into_iter().flat_map(Task::brings).map(|child| (child, id)).collect();
+        let (had_outbox, has_outbox) = (!before.is_empty(), !brought.is_empty());
+        if has_outbox {
+            self.outboxes.insert(id);
+        } else if had_outbox {
+            self.outboxes.remove(&id);
+        }
+        self.brought.extend(brought);
+        (had_outbox, has_outbox)
+    }
+
+    /// Children above one id and up to another that may not be enqueued yet, in order.
+    pub fn brought(&self, above: Option<TaskId>, up_to: TaskId) -> impl Iterator<Item = TaskId> + '_ {
+        let within = above
+            .filter(|above| *above < up_to)
+            .map_or(Bound::Unbounded, |above| Bound::Excluded((above, TaskId::MAX)));
+        let children = self.brought.range((within, Bound::Included((up_to, TaskId::MAX)))).map(|(child, _)| *child);
+        children.filter(move |child| above.is_none_or(|above| *child > above))
+    }
+
     /// Tasks after an id whose completions brought others that may not be enqueued yet, in order.
     pub fn outboxes_after(&self, after: Option<TaskId>) -> impl Iterator<Item = TaskId> + '_ {
-        use std::ops::Bound;
         self.outboxes.range((after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded)).copied()
     }
 }
