@@ -22,6 +22,7 @@ use task::{Place, Wanted};
 mod agreement;
 mod attempts;
 mod bodies;
+mod children;
 mod cluster;
 mod copy;
 mod dependencies;
@@ -115,7 +116,16 @@ impl Cluster {
             assert_eq!(response, Response::Done);
         }
         cluster.run_until(|cluster| cluster.nodes.iter().all(Node::is_serving));
+        (0..size).for_each(|index| cluster.begin_old(index));
         cluster
+    }
+
+    /// Until a test says otherwise, a node speaks the oldest version with all others.
+    fn begin_old(&mut self, index: usize) {
+        let others: Vec<NodeId> = self.nodes[index].peers.keys().copied().collect();
+        for node in others {
+            self.nodes[index].outbox.set_version(node, norn_client::wire::Versions::SPOKEN.oldest);
+        }
     }
 
     fn carry_out(&mut self, index: usize, effects: Vec<Effect>) {
@@ -273,6 +283,7 @@ impl Cluster {
         let mut effects = Vec::new();
         node.start(self.now, self.logs[index].len() as u64, &mut effects);
         self.nodes[index] = node;
+        self.begin_old(index);
         self.carry_out(index, effects);
         self.drain();
     }

@@ -87,8 +87,8 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use crate::adapter::ReplicaView;
-    use norn_client::wire::request::{Acks, Completion};
     use norn_client::wire::PartitionId;
+    use norn_client::wire::request::{Acks, Completion};
     use norn_client::wire::response::{Guarantee, Response};
     use norn_node::protocol::task::Task;
     use std::sync::Arc;

@@ -6,7 +6,8 @@
 //!
 //! **Nothing is lost.** Before that a task is not buried, and where a leader that did not know of the completion buries it all
 //! the same, the completion stays beside the tombstone (`Facts::buried`). A member that has one does not say that it has the
-//! tombstone, so that the task is not forgotten either. Whoever joins a cohort gets it as all facts.
+//! tombstone, so that the task is not forgotten either; and one that may have said so takes none (`Store::takes_outbox`). Whoever
+//! joins a cohort gets it as all facts.
 //!
 //! **Nothing comes back.** A child is written as what a client enqueues is: a replica that may have forgotten it refuses it by
 //! its floor (`forgetting.rs`). So a child that was finished and forgotten stays so, whoever sends it again and whenever. Floors

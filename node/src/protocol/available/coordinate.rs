@@ -512,6 +512,9 @@ impl Node {
     fn admit(&self, partition: PartitionId, id: &TaskId, delta: &Task) -> Outcome {
         let replica = &self.partitions[&partition];
         let store = &replica.store;
+        if delta.has_outbox() && !store.takes_outbox(id, delta, self.brings_late(delta)) {
+            return Outcome::TooOld;
+        }
         if store.tomb(id).is_some() {
             return Outcome::Stored;
         }
@@ -521,9 +524,6 @@ impl Node {
         let known = store.task(id);
         if known.is_some_and(|task| task.contradicts(delta).is_err()) {
             return Outcome::Conflict;
-        }
-        if self.brings_late(delta) && !known.is_some_and(|task| task.has_handed(delta)) {
-            return Outcome::TooOld;
         }
         if known.is_none() && id.time_ms() > self.now.wall_ms.saturating_add(ID_AHEAD_MS_MAX) {
             return Outcome::Future;

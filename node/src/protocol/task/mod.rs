@@ -262,21 +262,6 @@ impl<S: Content> Task<S> {
         self.outbox().filter_map(|(_, done)| done.children.as_ref()).flat_map(|children| &children.ids).copied()
     }
 
-    /// Whether it is known that all that completions bring is enqueued.
-    pub fn has_handed(&self, delta: &Task) -> bool {
-        let over = |token: Token| {
-            let known = self.facts.as_ref().and_then(|facts| {
-                facts
-                    .completions
-                    .binary_search_by_key(&token, |(known, _)| *known)
-                    .ok()
-                    .map(|at| &facts.completions[at].1)
-            });
-            known.is_some_and(|done| done.open_children().is_none())
-        };
-        delta.outbox().all(|(token, _)| over(token))
-    }
-
     /// Whether any of its completions brought tasks.
     pub fn tells_of_children(&self) -> bool {
         let Some(facts) = &self.facts else { return false };

@@ -4,7 +4,7 @@
 use super::{Class, Entry, Learned, Store};
 use crate::protocol::task::{Digest, Facts, Task, Tomb, buried};
 use crdts::CvRDT;
-use norn_client::wire::TaskId;
+use norn_client::wire::{TaskId, Token};
 use std::ops::Bound;
 
 impl Store {
@@ -78,6 +78,20 @@ impl Store {
             true => self.buried_task(id).map_or(0, |task| task.digest(id)),
             false => buried(id),
         }
+    }
+
+    /// Whether a completion with children may be taken from a client, which may bring them too `late`. Not if the task is
+    /// buried and this completion was not known before: who has said so already would be taken at its word, and the task
+    /// be forgotten with its children. Nothing hinders one whose children are enqueued.
+    pub fn takes_outbox(&self, id: &TaskId, delta: &Task, late: bool) -> bool {
+        let facts = self.task(id).and_then(|task| task.facts.as_deref());
+        let tombs = self.handed.get(id).into_iter().flatten();
+        let handed: Vec<Token> = tombs.chain(facts.into_iter().flat_map(|facts| &facts.handed)).copied().collect();
+        let done = |token: Token| facts?.completions.iter().find(|(known, _)| *known == token).map(|(_, done)| done);
+        delta.outbox().all(|(token, _)| {
+            let over = handed.contains(&token) || done(token).is_some_and(|done| done.open_children().is_none());
+            over || !late && (!self.is_buried(id) || done(token).is_some())
+        })
     }
 
     /// The children of a task changed that may not be enqueued yet: whether there were any, and whether there are.
