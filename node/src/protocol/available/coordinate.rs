@@ -512,7 +512,7 @@ impl Node {
     fn admit(&self, partition: PartitionId, id: &TaskId, delta: &Task) -> Outcome {
         let replica = &self.partitions[&partition];
         let store = &replica.store;
-        if delta.has_outbox() && !store.takes_outbox(id, delta, self.brings_late(delta)) {
+        if delta.has_outbox() && (self.brings_late(delta) || !store.takes_outbox(id, delta)) {
             return Outcome::TooOld;
         }
         if store.tomb(id).is_some() {

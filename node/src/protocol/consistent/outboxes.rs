@@ -8,8 +8,9 @@
 //! **Why that is enough.** Whoever is heard and whole must answer, and where some are away, those that did must be a majority of
 //! every cohort: so one of them has every completion that was acknowledged strictly before it was asked, with its children, or
 //! knows that they are enqueued. A completion that is acknowledged later does not bring such an old task: a replica takes none
-//! with children that are half as old as what is forgotten (`Node::brings_late`), by its own clock. So a clock must be wrong
-//! by that much at a majority there, against every member's clock here, for a child to be refused.
+//! with children that are half as old as what is forgotten (`Node::brings_late`), by its own clock, and says yes to none that it
+//! knows already: what was lost of one that a minority took is over as well. So a clock must be wrong by that much at a
+//! majority there, against every member's clock here, for a child to be refused.
 //!
 //! Nodes of versions that know no children have none. The price of all this is one short question to each node for each batch
 //! of up to `FORGET_TASKS_MAX` tasks; and a partition that cannot take children for longer than `forget_after_ms` forgets

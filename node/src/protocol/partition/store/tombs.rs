@@ -80,18 +80,18 @@ impl Store {
         }
     }
 
-    /// Whether a completion with children may be taken from a client, which may bring them too `late`. Not if the task is
-    /// buried and this completion was not known before: who has said so already would be taken at its word, and the task
-    /// be forgotten with its children. Nothing hinders one whose children are enqueued.
-    pub fn takes_outbox(&self, id: &TaskId, delta: &Task, late: bool) -> bool {
+    /// Whether a completion with children may be taken from a client, if it is not too old for that. Not if the task is buried
+    /// and this completion was not known before: who has said so already would be taken at its word, and the task be forgotten
+    /// with its children.
+    pub fn takes_outbox(&self, id: &TaskId, delta: &Task) -> bool {
         let facts = self.task(id).and_then(|task| task.facts.as_deref());
-        let tombs = self.handed.get(id).into_iter().flatten();
-        let handed: Vec<Token> = tombs.chain(facts.into_iter().flat_map(|facts| &facts.handed)).copied().collect();
-        let done = |token: Token| facts?.completions.iter().find(|(known, _)| *known == token).map(|(_, done)| done);
-        delta.outbox().all(|(token, _)| {
-            let over = handed.contains(&token) || done(token).is_some_and(|done| done.open_children().is_none());
-            over || !late && (!self.is_buried(id) || done(token).is_some())
-        })
+        let handed = |token: &Token| {
+            let tombs = self.handed.get(id).into_iter().flatten();
+            tombs.chain(facts.into_iter().flat_map(|facts| &facts.handed)).any(|known| known == token)
+        };
+        let completions = || facts.into_iter().flat_map(|facts| &facts.completions);
+        let knows = |token: &Token| handed(token) || completions().any(|(known, _)| known == token);
+        !self.is_buried(id) || delta.outbox().all(|(token, _)| knows(&token))
     }
 
     /// The children of a task changed that may not be enqueued yet: whether there were any, and whether there are.
