@@ -71,6 +71,16 @@ fn with_children(number: u64, handed: bool) -> Task {
     Task::from_completion(token, Completed { sequence: None, result: None, at_ms: 2, children })
 }
 
+/// Whether all facts are completions with children that may not be enqueued yet, and which these were.
+fn is_of_children(task: &Task) -> bool {
+    task.facts.as_ref().is_none_or(|facts| {
+        let Facts { completions, handed, .. } = &**facts;
+        let open = completions.iter().all(|(_, done)| done.open_children().is_some());
+        let rest = Facts { completions: completions.clone(), handed: handed.clone(), ..Facts::default() };
+        open && **facts == rest
+    })
+}
+
 #[test]
 fn a_tombstone_keeps_children_until_they_are_handed_over() {
     let tomb = Task::from_tomb(Tomb { state: State::Done, at_ms: 3 });
@@ -143,7 +153,8 @@ proptest! {
     #[test]
     fn equal_digests_mean_equal_tasks(a in task(), b in task()) {
         let id = TaskId::new(1, 2, 3, 4);
-        let buried = a.tomb.is_some() && b.tomb.is_some();
+        // What a tombstone says besides is not compared, but for what stands beside it.
+        let buried = a.tomb.is_some() && b.tomb.is_some() && a.facts == b.facts;
         prop_assert_eq!(a == b || (a.is_bottom() && b.is_bottom()) || buried, a.digest(&id) == b.digest(&id));
     }
 
@@ -169,11 +180,11 @@ proptest! {
     }
 
     #[test]
-    fn nothing_stands_beside_a_tombstone(a in task(), b in task(), at_ms in any::<u64>()) {
+    fn nothing_stands_beside_a_tombstone_but_children(a in task(), b in task(), at_ms in any::<u64>()) {
         let buried = join(&a, &Task::from_tomb(Tomb { state: State::Done, at_ms }));
-        prop_assert!(buried.spec.is_none() && buried.facts.is_none());
+        prop_assert!(buried.spec.is_none() && is_of_children(&buried));
         let after = join(&b, &buried);
-        prop_assert!(after.spec.is_none() && after.facts.is_none() && after.ended().is_some());
+        prop_assert!(after.spec.is_none() && is_of_children(&after) && after.ended().is_some());
         prop_assert_eq!(after.ending(), after.clone());
         prop_assert_eq!(a.tomb().map(|tomb| tomb.state), a.ended());
     }
