@@ -166,6 +166,10 @@ pub enum Mutant {
     LeaseUnbounded,
     /// A task whose lease ran out does not wait for the queue's back-off.
     LapsedAtOnce,
+    /// A seal is a fact before it is committed.
+    SealsEarly,
+    /// Who held a task before may have its completion sealed as well.
+    SealsSuperseded,
     /// A task that others wait for is said to have ended when it has not.
     EndsEarly,
     /// What a task waits for is asked for only once.

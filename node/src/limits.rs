@@ -91,6 +91,8 @@ pub const REPAIR_QUEUE_BYTES_MAX: usize = 8 << 20;
 pub const REPAIR_PAUSE_MS: u64 = 5;
 /// Bytes of endings in one operation, and of operations or done flags in one message; one is always allowed.
 pub const ENDINGS_BYTES_MAX: usize = 4 << 20;
+/// Bytes of completions that one node is sealing; more are sealed later, one always is.
+pub const SEALING_BYTES_MAX: usize = 64 << 20;
 /// Loads of bodies under way at one node; more wait.
 pub const LOADS_MAX: usize = 64;
 /// Bytes of bodies at which no further load is begun.

@@ -8,7 +8,7 @@ use crate::process::OPERATOR;
 use crate::world::{Event, World};
 use norn_client::wire::error::ErrorCode;
 use norn_client::wire::membership::{
-    Backoff, Candidate, ClusterChange, FailedDependency, Membership, Order, QueueSetting,
+    Backoff, Candidate, ClusterChange, FailedDependency, Membership, Mode, Order, QueueSetting,
 };
 use norn_client::wire::response::{Identity, Response};
 use norn_client::wire::{NodeId, PartitionId, QueueName, Request};
@@ -95,6 +95,18 @@ impl World {
         };
         self.count("sometimes: something else is set for a queue");
         self.ask_for(node, ClusterChange::Queue { queue, setting });
+    }
+
+    /// Sets for some queues that their tasks are ended by their holder alone.
+    pub fn want_holders(&mut self) {
+        // Of another source than the rest, so that the rest is the same without.
+        let mut random = self.randoms.modes.clone();
+        for number in 0..self.options.queues {
+            if random.chance(self.options.holder_percent, 100) {
+                let queue = QueueName::new(&format!("queue-{number}")).expect("a good name");
+                self.want(ClusterChange::Queue { queue, setting: QueueSetting::Mode(Mode::Holder) });
+            }
+        }
     }
 
     /// From now on a change is asked for until it is so, or refused.

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 43] = [
+pub const ALL: [(&str, Mutant); 45] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -44,6 +44,8 @@ pub const ALL: [(&str, Mutant); 43] = [
     ("routes-asked-once", Mutant::RoutesAskedOnce),
     ("lease-unbounded", Mutant::LeaseUnbounded),
     ("lapsed-at-once", Mutant::LapsedAtOnce),
+    ("seals-early", Mutant::SealsEarly),
+    ("seals-superseded", Mutant::SealsSuperseded),
     ("ends-early", Mutant::EndsEarly),
     ("follows-once", Mutant::FollowsOnce),
     ("closes-early", Mutant::ClosesEarly),
@@ -105,6 +107,7 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
         | Mutant::ClearsUnheard
         | Mutant::LeavesEarly
         | Mutant::RoutesAskedOnce => Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..plain },
+        Mutant::SealsEarly | Mutant::SealsSuperseded => Overrides { holder_percent: Some(100), ..plain },
         Mutant::LeaseUnbounded | Mutant::LapsedAtOnce => Overrides { policy_mean_ms: Some(500), ..plain },
         _ => plain,
     };

@@ -242,6 +242,8 @@ options! {
     change_mean_ms: u64,
     /// Mean time between an operator's changes of what is set for a queue; 0 is never.
     policy_mean_ms: u64,
+    /// Queues whose tasks are ended by their holder alone, in a hundred.
+    holder_percent: u64,
     /// Mean time between losses of a machine for good; 0 is never.
     loss_mean_ms: u64,
     /// Machines that can take the place of a lost one, one each, beside the nodes.
@@ -341,6 +343,10 @@ impl Options {
         let mut copy = copy.clone().child();
         if copy.chance(1, 3) {
             options.policy_mean_ms = copy.between(300, 4_000);
+        }
+        let mut copy = copy.clone().child();
+        if copy.chance(1, 3) {
+            options.holder_percent = copy.between(30, 100);
         }
         let mut copy = copy.clone().child();
         // As long as some nodes are old, completions with children are refused.
@@ -459,6 +465,7 @@ impl Options {
             spares: 0,
             change_mean_ms: 0,
             policy_mean_ms: 0,
+            holder_percent: 0,
             loss_mean_ms: 0,
             reserves: 0,
             return_percent: 0,

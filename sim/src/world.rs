@@ -244,6 +244,8 @@ pub struct Randoms {
     pub versions: Random,
     /// Machines that are lost.
     pub losses: Random,
+    /// Which queues are ended by holders alone.
+    pub modes: Random,
 }
 
 /// Counters by name.
@@ -340,6 +342,7 @@ impl World {
             moves: random.clone().child().child().child().child(),
             versions: random.clone().child().child().child().child().child(),
             losses: random.clone().child().child().child().child().child().child(),
+            modes: random.clone().child().child().child().child().child().child().child().child(),
             after: random.clone().child().child().child().child().child().child().child(),
         };
         let places = (options.nodes + options.reserves) as usize;

@@ -315,6 +315,7 @@ mod tests {
             start_ms: 0,
             end_ms: None,
             completed_ms: Some(1),
+            rejected: None,
             worker: String::new(),
         };
         TaskView {

@@ -2,7 +2,9 @@
 //! and keep their order.
 
 use crate::wire::membership::MemberState;
-use crate::wire::response::{Agreement, ClaimView, Health, LogEntry, NodeView, PartitionView, QueueCounts, Status};
+use crate::wire::response::{
+    Agreement, ClaimView, Health, LogEntry, NodeView, PartitionView, QueueCounts, Rejected, Status,
+};
 use crate::wire::{
     Acked, ErrorCode, Granted, Guarantee, NodeId, PartitionId, QueueName, Retry, State, TaskId, TaskView, Token,
 };
@@ -156,6 +158,20 @@ struct ClaimLine<'a> {
     end_ms: Option<u64>,
     completed_ms: Option<u64>,
     worker: &'a str,
+    /// Where it was completed and that does not count: what it said.
+    rejected: Option<RejectedLine<'a>>,
+}
+
+#[derive(Serialize)]
+struct RejectedLine<'a> {
+    result: Option<Cow<'a, str>>,
+    result_encoding: Option<&'static str>,
+}
+
+fn rejected(rejected: &Rejected) -> RejectedLine<'_> {
+    let (result, result_encoding) =
+        rejected.result.as_ref().map(|result| encode(result)).map(|data| (data.data, data.data_encoding)).unzip();
+    RejectedLine { result, result_encoding }
 }
 
 fn claim(claim: &ClaimView) -> ClaimLine<'_> {
@@ -166,6 +182,7 @@ fn claim(claim: &ClaimView) -> ClaimLine<'_> {
         end_ms: claim.end_ms,
         completed_ms: claim.completed_ms,
         worker: &claim.worker,
+        rejected: claim.rejected.as_ref().map(rejected),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::runner::unexpected;
 use super::text::clean;
 use super::{Exit, Failure, Runner, Transport, parse, text};
-use crate::wire::membership::{Backoff, ClusterChange, FailedDependency, Order, QueuePolicy, QueueSetting};
+use crate::wire::membership::{Backoff, ClusterChange, FailedDependency, Mode, Order, QueuePolicy, QueueSetting};
 use crate::wire::{QueueName, Request, Response};
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Attribute, Cell};
@@ -44,6 +44,9 @@ pub enum Key {
     /// What becomes of a task if one that it waits for was cancelled, has died or is not known any more: `fail`: it dies;
     /// `skip`: it goes on; `wait`: it waits until it is cancelled
     FailedDependency,
+    /// Whose completion ends a task: `any`: that of anybody who ever claimed it; `holder`: that of its latest holder alone, which
+    /// the leader seals, so that at most one is ever acknowledged. A task that was claimed before goes on as it was
+    Mode,
 }
 
 /// Sets something for a queue.
@@ -79,6 +82,7 @@ struct PolicyLine<'a> {
     retention_ms: Option<u64>,
     order: &'static str,
     failed_dependency: &'static str,
+    mode: &'static str,
 }
 
 impl QueueVerb {
@@ -119,6 +123,10 @@ impl SetArguments {
             (Key::FailedDependency, _) => {
                 let named = FailedDependency::ALL.into_iter().find(|policy| policy.name() == value);
                 named.map(QueueSetting::FailedDependency).ok_or_else(|| wanted("`fail`, `skip` or `wait`"))
+            }
+            (Key::Mode, _) => {
+                let named = Mode::ALL.into_iter().find(|mode| mode.name() == value);
+                named.map(QueueSetting::Mode).ok_or_else(|| wanted("`any` or `holder`"))
             }
         }
     }
@@ -171,6 +179,7 @@ impl ShowArguments {
             "#RETENTION",
             "ORDER",
             "FAILED DEPENDENCY",
+            "MODE",
         ]);
         for (queue, policy) in &shown {
             table.add_row([
@@ -183,6 +192,7 @@ impl ShowArguments {
                 Cell::new(duration(policy.retention_ms)),
                 Cell::new(policy.order.name()),
                 Cell::new(policy.failed_dependency.name()),
+                Cell::new(policy.mode.name()),
             ]);
         }
         output.table(&table)?;
@@ -201,6 +211,7 @@ fn line<'a>(queue: &'a QueueName, policy: &QueuePolicy) -> PolicyLine<'a> {
         retention_ms: policy.retention_ms,
         order: policy.order.name(),
         failed_dependency: policy.failed_dependency.name(),
+        mode: policy.mode.name(),
     }
 }
 
@@ -213,10 +224,10 @@ fn all(policy: &QueuePolicy) -> String {
     let (lease, most) = (duration(policy.lease_ms), duration(policy.lease_ms_max));
     let (attempts, backoff) = (attempts(policy), backoff(policy.backoff));
     let (retention, order) = (duration(policy.retention_ms), policy.order.name());
-    let failed = policy.failed_dependency.name();
+    let (failed, mode) = (policy.failed_dependency.name(), policy.mode.name());
     format!(
         "{paused}, attempts {attempts}, lease {lease}, lease-max {most}, backoff {backoff}, retention {retention}, \
-         order {order}, failed-dependency {failed}"
+         order {order}, failed-dependency {failed}, mode {mode}"
     )
 }
 

@@ -370,7 +370,12 @@ fn print_claims(output: &mut Output, claims: &[ClaimView], now_ms: u64) -> Resul
             Cell::new(text::clean(&claim.worker)),
         ]);
     }
-    output.table(&table)
+    output.table(&table)?;
+    for (claim, rejected) in claims.iter().filter_map(|claim| Some((claim, claim.rejected.as_ref()?))) {
+        let result = rejected.result.as_ref().map_or_else(|| "nothing".to_owned(), |result| text::data(result));
+        output.line(&format!("  {} was completed, which does not count, with  {result}", claim.token))?;
+    }
+    Ok(())
 }
 
 fn print_updates(output: &mut Output, updates: &[LogEntry], indent: &str) -> Result<(), Failure> {

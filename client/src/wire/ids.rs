@@ -147,8 +147,19 @@ impl FromStr for TaskId {
 pub struct Token {
     /// Epoch of the partition's leader.
     pub epoch: u64,
-    /// Number of the grant within the epoch, from 1.
+    /// Number of the grant within the epoch, from 1; behind [`Token::SEALED_FROM`] where the completion needs a seal.
     pub number: u64,
+}
+
+impl Token {
+    /// Numbers of claims whose completion counts once the leader has sealed it are greater. No leader grants as many others
+    /// in one epoch. So whoever knows the token of a completion knows whether it ends the task, and needs to know nothing else.
+    pub const SEALED_FROM: u64 = 1_000_000_000_000_000;
+
+    /// Whether a completion under it counts only with the leader's seal.
+    pub fn needs_seal(self) -> bool {
+        self.number > Token::SEALED_FROM
+    }
 }
 
 impl fmt::Display for Token {

@@ -118,6 +118,33 @@ pub struct QueuePolicy {
     /// Which of its tasks a claim gets.
     #[serde(default)]
     pub order: Order,
+    /// Whose completion ends a task. Of a task that was claimed before it stays as it was then.
+    #[serde(default)]
+    pub mode: Mode,
+}
+
+/// Whose completion ends a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// That of anybody who ever claimed it. Any node takes it, whatever else is down.
+    #[default]
+    Any,
+    /// That of its latest holder alone, which the leader seals: at most one is ever acknowledged.
+    Holder,
+}
+
+impl Mode {
+    /// All of them.
+    pub const ALL: [Mode; 2] = [Mode::Any, Mode::Holder];
+
+    /// Its name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Any => "any",
+            Mode::Holder => "holder",
+        }
+    }
 }
 
 /// Which task of a queue is claimed next.
@@ -219,6 +246,8 @@ pub enum QueueSetting {
     Order(Order),
     /// See [`QueuePolicy::failed_dependency`].
     FailedDependency(FailedDependency),
+    /// See [`QueuePolicy::mode`].
+    Mode(Mode),
 }
 
 impl QueuePolicy {
@@ -234,6 +263,7 @@ impl QueuePolicy {
             QueueSetting::Retention(retention_ms) => QueuePolicy { retention_ms, ..self },
             QueueSetting::Order(order) => QueuePolicy { order, ..self },
             QueueSetting::FailedDependency(failed_dependency) => QueuePolicy { failed_dependency, ..self },
+            QueueSetting::Mode(mode) => QueuePolicy { mode, ..self },
         }
     }
 
@@ -320,6 +350,13 @@ pub enum ClusterChange {
     Queue { queue: QueueName, setting: QueueSetting },
     /// Layout anew: every member gets its share.
     Rebalance,
+}
+
+impl ClusterChange {
+    /// Whether leaders are to seal completions behind it.
+    pub fn needs_seals(&self) -> bool {
+        matches!(self, ClusterChange::Queue { setting: QueueSetting::Mode(Mode::Holder), .. })
+    }
 }
 
 /// What came of a wish.

@@ -282,6 +282,7 @@ impl Request {
             Request::Enqueue { tasks, .. } if tasks.iter().any(|task| !task.spec.after.is_empty()) => {
                 Versions::DEPENDENCIES
             }
+            Request::Change { change, .. } if change.needs_seals() => Versions::SEALS,
             _ => Versions::SPOKEN.oldest,
         }
     }

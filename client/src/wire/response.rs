@@ -133,6 +133,16 @@ pub struct ClaimView {
     pub completed_ms: Option<u64>,
     /// Who worked.
     pub worker: String,
+    /// It was completed, and that does not count: another one's completion does, or the task's end came before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<Rejected>,
+}
+
+/// A completion that does not count.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rejected {
+    /// Its result.
+    pub result: Option<ByteBuf>,
 }
 
 /// A task as a reader sees it.

@@ -28,6 +28,8 @@ pub enum Feature {
     Dependencies,
     /// A replica that was cleared unheard is an exile again.
     Recall,
+    /// A completion counts once the leader has sealed it.
+    Seals,
     /// A node says that it holds nothing of a partition of which it is sent operations.
     Unheld,
     /// Completions bring tasks.
@@ -46,6 +48,7 @@ impl Feature {
             | Feature::Policies
             | Feature::Dependencies
             | Feature::Recall
+            | Feature::Seals
             | Feature::Unheld
             | Feature::Children => 3,
         }
@@ -61,6 +64,7 @@ impl PeerMessage {
             PeerMessage::Stray { .. } => Some(Feature::Recall),
             PeerMessage::Unheld { .. } => Some(Feature::Unheld),
             PeerMessage::Ops { ops, .. } if ops.iter().any(|op| op.is_recall()) => Some(Feature::Recall),
+            PeerMessage::Ops { ops, .. } if ops.iter().any(|op| op.is_seal()) => Some(Feature::Seals),
             PeerMessage::GroupsAsk { .. } | PeerMessage::GroupsAnswer { .. } => Some(Feature::Groups),
             PeerMessage::GrantAsk { claim, .. } => claim.lease_open.then_some(Feature::Policies),
             PeerMessage::Forward { request, .. } if matches!(**request, Request::Fail { retry_open: true, .. }) => {
@@ -82,6 +86,10 @@ impl PeerMessage {
             PeerMessage::Write { items, .. } | PeerMessage::Tasks { items, .. } | PeerMessage::Hint { items, .. } => {
                 items.iter().any(|(_, task)| task.tells_of_children())
             }
+            PeerMessage::Forward { request, .. } => match &**request {
+                Request::Complete { items, .. } => items.iter().any(|item| !item.children.is_empty()),
+                _ => false,
+            },
             PeerMessage::Known { known, .. } => known.task.tells_of_children(),
             PeerMessage::ListAnswer { tasks, .. } => tasks.iter().any(|(_, known)| known.task.tells_of_children()),
             PeerMessage::Ack { done, .. } => done.iter().any(|flag| flag.ending.tells_of_children()),

@@ -32,6 +32,7 @@ mod hints;
 mod loss;
 mod policies;
 mod rescue;
+mod seals;
 mod versions;
 mod waiting;
 

@@ -62,6 +62,7 @@ fn facts() -> Task {
         claims: vec![(TOKEN, past)],
         conflict: true,
         settled: Vec::new(),
+        seal: None,
         handed: Vec::new(),
     })
 }
@@ -456,7 +457,14 @@ pub fn requests() -> Vec<Request> {
 }
 
 fn view() -> TaskView {
-    let view = ClaimView { token: TOKEN, start_ms: 1, end_ms: Some(2), completed_ms: None, worker: "worker".into() };
+    let view = ClaimView {
+        token: TOKEN,
+        start_ms: 1,
+        end_ms: Some(2),
+        completed_ms: None,
+        worker: "worker".into(),
+        rejected: None,
+    };
     TaskView {
         id: id(0),
         state: State::Claimed,

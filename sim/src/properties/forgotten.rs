@@ -289,6 +289,7 @@ mod tests {
             start_ms: 0,
             end_ms: None,
             completed_ms: Some(1),
+            rejected: None,
         };
         TaskView {
             id: id(1),

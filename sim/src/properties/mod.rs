@@ -18,6 +18,7 @@ mod lost;
 mod merging;
 mod nothing;
 mod policies;
+mod sealed;
 mod tokens;
 mod viewstamps;
 
@@ -47,6 +48,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<nothing::Nothing>::default(),
         Box::<changes::Changes>::default(),
         Box::<policies::Policies>::default(),
+        Box::<sealed::Sealed>::default(),
         Box::<children::Children>::default(),
         Box::<forgotten::Forgotten>::default(),
         Box::<durability::Durability>::default(),

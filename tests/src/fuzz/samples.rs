@@ -15,7 +15,7 @@ use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
 use norn_node::protocol::membership::DiskWord;
 use norn_node::protocol::peer::{Heartbeat, Level, LogWord, Outcome, RecentPart, Step};
-use norn_node::protocol::task::{Settled, Task};
+use norn_node::protocol::task::{Completed, Settled, Task};
 use norn_node::protocol::{PeerMessage, Record};
 use norn_node::storage::Replay;
 use serde::Serialize;
@@ -79,6 +79,7 @@ fn roster() -> Roster {
         backoff: Some(membership::Backoff { first_ms: 1, most_ms: 9, jitter_percent: 20 }),
         retention_ms: Some(0),
         order: membership::Order::Random,
+        mode: membership::Mode::Holder,
         failed_dependency: membership::FailedDependency::Wait,
     };
     Roster { version: 9, members: BTreeMap::from([(3, member)]), policies: BTreeMap::from([(queue(), policy)]) }
@@ -145,6 +146,11 @@ fn operations() -> Vec<Arc<Op>> {
         }),
         Arc::new(Op::Renew { items: vec![(id(0), TOKEN, 30_000, 1_700_000_030_000)] }),
         Arc::new(Op::Kill { id: id(1), token: TOKEN, reason: "no more attempts".into(), at_ms: 1_700_000_000_001 }),
+        Arc::new(Op::Seal {
+            id: id(1),
+            token: TOKEN,
+            completed: Box::new(Completed { sequence: Some(1), result: None, at_ms: 7, children: None }),
+        }),
     ]
 }
 

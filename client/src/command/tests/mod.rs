@@ -190,6 +190,7 @@ pub(crate) fn full_task() -> TaskView {
             start_ms: NOW_MS - 3_000,
             end_ms: Some(NOW_MS + 27_000),
             completed_ms: None,
+            rejected: None,
             worker: "w1".into(),
         }],
         updates: vec![LogEntry { token: TOKEN, sequence: 0, data: vec![0xff] }],

@@ -58,7 +58,7 @@ async fn json_of_tasks() {
         "{\"id\":\"ID1\",\"queue\":\"mail\",\"state\":\"claimed\",\"priority\":5,",
         "\"data\":\"hello\",\"data_encoding\":\"utf8\",",
         "\"claims\":[{\"token\":\"7.42\",\"start_ms\":1700000007000,\"end_ms\":1700000037000,",
-        "\"completed_ms\":null,\"worker\":\"w1\"}],",
+        "\"completed_ms\":null,\"worker\":\"w1\",\"rejected\":null}],",
         "\"updates\":[{\"token\":\"7.42\",\"sequence\":0,\"data\":\"/w==\",\"data_encoding\":\"base64\"}],",
         "\"result\":\"ok\",\"result_encoding\":\"utf8\",\"reason\":\"because\",\"conflict\":true,",
         "\"log_incomplete\":true,\"children\":[],\"children_open\":false,\"headers\":{\"trace\":\"a\\u001bb\"},",

@@ -14,7 +14,7 @@ use crate::protocol::{Node, Observation};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::request::Completion;
 use norn_client::wire::response::{Acked, Guarantee};
-use norn_client::wire::{Acks, NewTask, NodeId, PartitionId, Response, TaskId};
+use norn_client::wire::{Acks, NewTask, NodeId, PartitionId, Request, Response, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -313,16 +313,47 @@ impl Node {
         self.write(client, number, items, (acks, false));
     }
 
+    /// Completions that need no seal are facts like others; the leaders are asked to seal the rest.
     pub(in crate::protocol) fn complete(&mut self, client: ClientId, number: u64, items: Vec<Completion>, acks: Acks) {
         if let Err(error) = self.admit_children(&items) {
             return self.outbox.reply(client, number, Response::Error(error));
         }
-        let completed = |item: Completion| {
-            let children = Children::new(item.children);
-            let completed = Completed { sequence: item.sequence, result: item.result, at_ms: item.at_ms, children };
-            (item.id, Task::from_completion(item.token, completed))
+        let ids = items.iter().map(|item| item.id).collect();
+        let (mut facts, mut places, mut sealed) = (Vec::new(), Vec::new(), Vec::new());
+        for (place, item) in items.into_iter().enumerate() {
+            if item.token.needs_seal() {
+                places.push(place);
+                sealed.push(item);
+            } else {
+                facts.push((place, (item.id, Task::from_completion(item.token, Completed::new(item)))));
+            }
+        }
+        let ask = self.begin_write(Writer::Client(client, number), (ids, facts), (acks, false));
+        if !sealed.is_empty() {
+            let request = Request::Complete { items: sealed, acks };
+            self.forward_for(client, number, request, Some((ask, places)));
+        }
+    }
+
+    /// What became of completions that leaders were asked to seal, by place in the write that waits for it.
+    pub(in crate::protocol) fn write_sealed(&mut self, ask: u64, results: Vec<(usize, Result<u64, Error>)>) {
+        let Some(Ask::Write(write)) = self.asks.get(ask) else { return };
+        let acked = |place: usize, acks: u64| {
+            let id = write.ids[place];
+            let replicas = self.cohort_of(self.partition_of(&id)).holders().count() as u32;
+            Acked { id, acks: acks as u32, replicas, guarantee: Guarantee::Strict }
         };
-        self.write(client, number, items.into_iter().map(completed).collect(), (acks, false));
+        let results: Vec<(usize, Result<Acked, Error>)> =
+            results.into_iter().map(|(place, result)| (place, result.map(|acks| acked(place, acks)))).collect();
+        let Some(Ask::Write(write)) = self.asks.get_mut(ask) else { return };
+        for (place, result) in results {
+            assert!(write.results[place].is_none(), "a leader answers once for each completion");
+            write.results[place] = Some(result);
+            write.open -= 1;
+        }
+        if write.open == 0 {
+            self.finish_write(ask);
+        }
     }
 
     pub(in crate::protocol) fn cancel(
@@ -347,10 +378,20 @@ impl Node {
         self.write_for(Writer::Client(client, number), items, how);
     }
 
-    pub(super) fn write_for(&mut self, writer: Writer, items: Vec<(TaskId, Task)>, (acks, single): (Acks, bool)) {
-        let ids: Vec<TaskId> = items.iter().map(|(id, _)| *id).collect();
+    pub(super) fn write_for(&mut self, writer: Writer, items: Vec<(TaskId, Task)>, how: (Acks, bool)) {
+        let ids = items.iter().map(|(id, _)| *id).collect();
+        self.begin_write(writer, (ids, items.into_iter().enumerate().collect()), how);
+    }
+
+    /// As [`Node::write`], with facts for some of the tasks alone; what becomes of the others is told by somebody else.
+    fn begin_write(
+        &mut self,
+        writer: Writer,
+        (ids, facts): (Vec<TaskId>, Vec<Placed>),
+        (acks, single): (Acks, bool),
+    ) -> u64 {
         let mut grouped: BTreeMap<PartitionId, Vec<Placed>> = BTreeMap::new();
-        for (place, item) in items.into_iter().enumerate() {
+        for (place, item) in facts {
             grouped.entry(self.partition_of(&item.0)).or_default().push((place, item));
         }
         let groups = grouped
@@ -376,6 +417,7 @@ impl Node {
             self.keep_for_absent(ask);
             self.send_writes(ask);
         }
+        ask
     }
 
     /// Where one disk is enough and no replica can be told, this node's will do: at once if none is heard, and after half of
@@ -512,7 +554,8 @@ impl Node {
     fn admit(&self, partition: PartitionId, id: &TaskId, delta: &Task) -> Outcome {
         let replica = &self.partitions[&partition];
         let store = &replica.store;
-        if delta.has_outbox() && (self.brings_late(delta) || !store.takes_outbox(id, delta)) {
+        let is_late = self.brings_late(delta.outbox().map(|(_, done)| done));
+        if is_late || !store.takes_outbox(id, delta) {
             return Outcome::TooOld;
         }
         if store.tomb(id).is_some() {

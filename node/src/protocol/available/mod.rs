@@ -31,7 +31,7 @@ use std::sync::Arc;
 /// Boots are kept in the upper bits of question numbers, so that answers to an earlier process are told apart.
 const BOOT_SHIFT: u32 = 40;
 
-/// A renew, release or fail on its way to leaders.
+/// A call about claims on its way to leaders.
 #[derive(Debug)]
 pub struct ForwardAsk {
     /// Who waits.
@@ -44,6 +44,8 @@ pub struct ForwardAsk {
     pub results: Vec<Option<Result<u64, Error>>>,
     /// Questions out, with the places that each is about.
     pub parts: BTreeMap<u64, Vec<usize>>,
+    /// The write that waits for the results, and the places that they have in it.
+    pub write: Option<(u64, Vec<usize>)>,
     /// When to give up.
     pub deadline_us: u64,
 }

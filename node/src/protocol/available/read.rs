@@ -20,7 +20,7 @@ use crate::protocol::ring;
 use crate::protocol::task::{Facts, PastClaim, Task, Wanted, visible};
 use crdts::CvRDT;
 use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::response::{ClaimView, TaskView};
+use norn_client::wire::response::{ClaimView, Rejected, TaskView};
 use norn_client::wire::{NodeId, PartitionId, Response, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -94,7 +94,7 @@ pub(in crate::protocol) fn view(id: TaskId, task: &Task, cell: Option<&Cell>, wa
     let reason = facts.cancel.as_ref().map(|cancel| cancel.reason.clone()).filter(|reason| !reason.is_empty());
     let dead = cell.and_then(|cell| match &cell.state {
         CellState::Dead { reason, .. } => Some(reason.as_ref().to_owned()),
-        CellState::Held | CellState::Released { .. } | CellState::Void => None,
+        CellState::Held | CellState::Released { .. } | CellState::Void | CellState::Sealed { .. } => None,
     });
     Some(TaskView {
         id,
@@ -126,6 +126,10 @@ fn claims(facts: &Facts, cell: Option<&Cell>) -> Vec<ClaimView> {
     claims.extend(cell.into_iter().flat_map(Cell::history).map(|(token, claim)| (token, Some(claim))));
     let completed =
         |token: &Token| facts.completions.iter().find(|(other, _)| other == token).map(|(_, done)| done.at_ms);
+    let rejected = |token: &Token| {
+        let (_, completed) = facts.rejected().find(|(other, _)| other == token)?;
+        Some(Rejected { result: completed.result.clone() })
+    };
     claims
         .into_iter()
         .map(|(token, claim)| ClaimView {
@@ -134,6 +138,7 @@ fn claims(facts: &Facts, cell: Option<&Cell>) -> Vec<ClaimView> {
             end_ms: claim.as_ref().map(|claim| claim.end_ms),
             completed_ms: completed(&token),
             worker: claim.map_or_else(String::new, |claim| claim.worker),
+            rejected: rejected(&token),
         })
         .collect()
 }

@@ -1,4 +1,5 @@
-//! Renew, release and fail: at any node, which finds the leaders, and at the leader, which decides.
+//! Renew, release, fail, and complete where that needs a seal (`seals.rs`): at any node, which finds the leaders, and at the
+//! leader, which decides.
 
 use super::Waiting;
 use super::table::{Cell, CellState, Op};
@@ -16,7 +17,10 @@ use std::collections::BTreeMap;
 struct Call {
     to: NodeId,
     ask: u64,
-    renewal: bool,
+    /// It is about many tasks.
+    listed: bool,
+    /// What it left here is to be on the disk before it is answered.
+    durable: bool,
     results: Vec<Option<Result<u64, Error>>>,
 }
 
@@ -25,6 +29,8 @@ struct Call {
 pub struct Calls {
     next: u64,
     calls: BTreeMap<u64, Call>,
+    /// Bytes of completions whose seals are under way.
+    pub(super) sealing_bytes: usize,
 }
 
 /// The tasks and tokens that a request is about.
@@ -32,6 +38,7 @@ pub(in crate::protocol) fn subjects(request: &Request) -> Vec<(TaskId, Token)> {
     match request {
         Request::Renew { items, .. } => items.clone(),
         Request::Release { id, token } | Request::Fail { id, token, .. } => vec![(*id, *token)],
+        Request::Complete { items, .. } => items.iter().map(|item| (item.id, item.token)).collect(),
         _ => Vec::new(),
     }
 }
@@ -39,6 +46,17 @@ pub(in crate::protocol) fn subjects(request: &Request) -> Vec<(TaskId, Token)> {
 impl Node {
     /// A client's renew, release or fail.
     pub(in crate::protocol) fn forward(&mut self, client: ClientId, number: u64, request: Request) {
+        self.forward_for(client, number, request, None);
+    }
+
+    /// As [`Node::forward`]; the results go to places of a write instead of to the client, if there is one.
+    pub(in crate::protocol) fn forward_for(
+        &mut self,
+        client: ClientId,
+        number: u64,
+        request: Request,
+        write: Option<(u64, Vec<usize>)>,
+    ) {
         let count = subjects(&request).len();
         let ask = self.asks.open(Ask::Forward(ForwardAsk {
             client,
@@ -46,6 +64,7 @@ impl Node {
             request,
             results: vec![None; count],
             parts: BTreeMap::new(),
+            write,
             deadline_us: self.now.mono_after_ms(self.config.request_timeout_ms),
         }));
         self.forward_open_parts(ask);
@@ -77,6 +96,9 @@ impl Node {
                     invalid: *invalid,
                     retry_open: *retry_open && self.speaks(node, Feature::Policies),
                 },
+                Request::Complete { items, acks } => {
+                    Request::Complete { items: places.iter().map(|place| items[*place].clone()).collect(), acks: *acks }
+                }
                 other => other.clone(),
             };
             parts.insert(part, places);
@@ -128,6 +150,9 @@ impl Node {
                 result.unwrap_or_else(|| Err(unknown()))
             })
             .collect();
+        if let Some((write, places)) = state.write {
+            return self.write_sealed(write, places.into_iter().zip(results).collect());
+        }
         let response = if matches!(state.request, Request::Renew { .. }) {
             Response::Renewed(results)
         } else {
@@ -148,14 +173,16 @@ impl Node {
         }
         self.calls.next += 1;
         let call = self.calls.next;
-        let renewal = matches!(request, Request::Renew { .. });
-        self.calls.calls.insert(call, Call { to: from, ask, renewal, results: vec![None; subjects.len()] });
+        let listed = matches!(request, Request::Renew { .. } | Request::Complete { .. });
+        let results = vec![None; subjects.len()];
+        self.calls.calls.insert(call, Call { to: from, ask, listed, durable: false, results });
         match request {
             Request::Renew { items, lease_ms } => self.renew(call, &items, lease_ms),
             Request::Release { id, token } => self.release(call, (id, token), 0, false),
             Request::Fail { id, token, reason, retry_in_ms, invalid, retry_open } => {
                 self.fail(call, (id, token), &reason, (retry_in_ms, retry_open), invalid);
             }
+            Request::Complete { items, .. } => self.seal(call, items),
             _ => {}
         }
         self.answer_call(call);
@@ -186,9 +213,9 @@ impl Node {
     }
 
     /// As [`Node::current`], and the claim is held and the task has not ended.
-    fn held(&self, id: &TaskId, token: Token) -> Result<(PartitionId, &Cell), Error> {
+    pub(super) fn held(&self, id: &TaskId, token: Token) -> Result<(PartitionId, &Cell), Error> {
         let (partition, cell) = self.current(id, token)?;
-        if self.partitions[&partition].store.ended(id) || matches!(cell.state, CellState::Dead { .. }) {
+        if self.partitions[&partition].store.ended(id) || cell.state.is_final() {
             return Err(Error::new(ErrorCode::Ended, "the task has ended").about(*id));
         }
         if cell.state != CellState::Held {
@@ -275,13 +302,20 @@ impl Node {
     }
 
     /// Whether a task that has not ended was given back under the current token.
-    fn waits(&self, id: &TaskId, token: Token) -> bool {
+    pub(super) fn waits(&self, id: &TaskId, token: Token) -> bool {
         let released = |cell: &Cell| matches!(cell.state, CellState::Released { .. });
         let found = self.current(id, token).is_ok_and(|(_, cell)| released(cell));
         found && !self.partitions[&self.partition_of(id)].store.ended(id)
     }
 
-    fn decide(&mut self, call: u64, place: usize, result: Result<u64, Error>) {
+    /// Answers that rest on what was just learned wait for the disk.
+    pub(super) fn answer_durably(&mut self, call: u64) {
+        if let Some(state) = self.calls.calls.get_mut(&call) {
+            state.durable = true;
+        }
+    }
+
+    pub(super) fn decide(&mut self, call: u64, place: usize, result: Result<u64, Error>) {
         if let Some(state) = self.calls.calls.get_mut(&call) {
             state.results[place] = Some(result);
         }
@@ -313,14 +347,19 @@ impl Node {
         self.answer_call(call);
     }
 
-    fn answer_call(&mut self, call: u64) {
+    pub(super) fn answer_call(&mut self, call: u64) {
         if !self.calls.calls.get(&call).is_some_and(|state| state.results.iter().all(Option::is_some)) {
             return;
         }
-        let Call { to, ask, renewal, results } = self.calls.calls.remove(&call).expect("just seen");
+        let Call { to, ask, listed, durable, results } = self.calls.calls.remove(&call).expect("just seen");
         let results: Vec<Result<u64, Error>> = results.into_iter().flatten().collect();
-        let response = if renewal { Response::Renewed(results) } else { answer_one(results.into_iter().next()) };
-        self.outbox.send(to, PeerMessage::Forwarded { ask, response: Box::new(response) });
+        let response = if listed { Response::Renewed(results) } else { answer_one(results.into_iter().next()) };
+        let answer = PeerMessage::Forwarded { ask, response: Box::new(response) };
+        if durable {
+            self.outbox.send_durable(to, answer);
+        } else {
+            self.outbox.send(to, answer);
+        }
     }
 }
 

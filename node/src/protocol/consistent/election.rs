@@ -11,7 +11,7 @@ use crate::limits::EPOCH_STEP_MAX;
 use crate::protocol::peer::{LogWord, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::timers::Key;
-use crate::protocol::{Node, Now, Observation};
+use crate::protocol::{Feature, Node, Now, Observation};
 use norn_client::wire::{NodeId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -374,7 +374,8 @@ impl Node {
 
     pub(in crate::protocol) fn on_fetch(&mut self, from: NodeId, partition: PartitionId, viewstamp: Viewstamp) {
         let Some(replica) = self.partitions.get(&partition) else { return };
-        if replica.register.viewstamp > viewstamp && self.may_vote(partition) {
+        let readable = self.speaks(from, Feature::Seals) || !replica.register.table.has_seals();
+        if replica.register.viewstamp > viewstamp && self.may_vote(partition) && readable {
             let table = Arc::new(replica.register.table.clone());
             let viewstamp = replica.register.viewstamp;
             self.outbox.send(from, PeerMessage::State { partition, viewstamp, table });

@@ -542,6 +542,6 @@ impl Node {
 }
 
 /// Whether an id is so old by this clock that nothing is enqueued under it or below any more.
-fn is_old(id: &TaskId, forget_after_ms: u64, wall_ms: u64) -> bool {
+pub(super) fn is_old(id: &TaskId, forget_after_ms: u64, wall_ms: u64) -> bool {
     id.time_ms().saturating_add(forget_after_ms) <= wall_ms
 }

@@ -144,12 +144,15 @@ impl Node {
         let worker: Arc<str> = claim.worker.as_str().into();
         for ((partition, lease_ms), ids) in picked {
             self.fetch_bodies(session, partition, ids.iter().copied());
+            let sealed: Vec<bool> = ids.iter().map(|id| self.needs_seal(partition, id)).collect();
             let register = &mut self.partitions.get_mut(&partition).expect("picked from own partitions").register;
             let leading = register.leading_mut().expect("picked from led partitions");
             let epoch = leading.epoch;
             let first = leading.granted + 1;
             leading.granted += ids.len() as u64;
-            let items: Vec<(TaskId, u64)> = ids.into_iter().zip(first..).collect();
+            assert!(leading.granted <= Token::SEALED_FROM, "one epoch has so many numbers");
+            let number = |(number, sealed): (u64, bool)| if sealed { Token::SEALED_FROM + number } else { number };
+            let items: Vec<(TaskId, u64)> = ids.into_iter().zip((first..).zip(sealed).map(number)).collect();
             let tokens = items.iter().map(|(id, number)| (*id, Token { epoch, number: *number })).collect();
             let op =
                 Op::Grant { claim: claim.claim, worker: worker.clone(), lease_ms, granted_ms: self.now.wall_ms, items };
@@ -232,7 +235,7 @@ impl Node {
         let reason = match cell.state {
             CellState::Held if replica.register.is_lapsed(id) => "the lease of its last attempt ran out",
             CellState::Released { .. } | CellState::Void => "the last attempt failed",
-            CellState::Held | CellState::Dead { .. } => return None,
+            CellState::Held | CellState::Dead { .. } | CellState::Sealed { .. } => return None,
         };
         Some((cell.token, reason))
     }
@@ -246,10 +249,11 @@ impl Node {
             Waiting::Call { call, slots } => self.call_committed(call, &slots),
             Waiting::Root { roster, answer } => self.root_committed(&roster, answer),
             Waiting::Kill { id } => {
-                if let Some(death) = self.partitions[&partition].death(&id) {
-                    self.learn(partition, vec![(id, death)]);
+                if let Some(verdict) = self.partitions[&partition].verdict(&id) {
+                    self.learn(partition, vec![(id, verdict)]);
                 }
             }
+            Waiting::Seal(sealing) => self.seal_committed(partition, sealing),
         }
     }
 
@@ -259,6 +263,7 @@ impl Node {
             Waiting::Grant { session, .. } => self.one_less(session),
             Waiting::Call { call, slots } => self.call_given_up(call, &slots),
             Waiting::Root { answer, .. } => self.root_given_up(answer),
+            Waiting::Seal(sealing) => self.seal_given_up(&sealing),
             Waiting::Kill { .. } => {}
         }
     }
@@ -337,7 +342,11 @@ impl Node {
             let epoch = leading.epoch;
             let own = leading.waiting.iter().filter_map(|(length, waiting)| match waiting {
                 Waiting::Grant { session: of, items, fresh: true } if *of == session => Some((*length, items)),
-                Waiting::Grant { .. } | Waiting::Call { .. } | Waiting::Kill { .. } | Waiting::Root { .. } => None,
+                Waiting::Grant { .. }
+                | Waiting::Call { .. }
+                | Waiting::Kill { .. }
+                | Waiting::Seal(_)
+                | Waiting::Root { .. } => None,
             });
             // Whoever asked for a grant again has renewed it: then it is another session's to answer.
             let untold = |(id, token): &&(TaskId, Token), length| {
@@ -465,15 +474,16 @@ impl Node {
         self.stirred.insert(partition);
     }
 
-    /// A new leader looks at the claims that it inherited: some of their tasks have ended, some were given up.
+    /// A new leader looks at the claims that it inherited: some of their tasks have ended, some were given up or
+    /// sealed.
     pub(in crate::protocol) fn settle_inherited(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         let ended: Vec<TaskId> =
             replica.register.table.cells.keys().copied().filter(|id| replica.store.ended(id)).collect();
         replica.to_drop.extend(ended);
-        let dead: Vec<_> =
-            replica.register.table.cells.keys().filter_map(|id| Some((*id, replica.death(id)?))).collect();
-        self.learn(partition, dead);
+        let verdicts: Vec<_> =
+            replica.register.table.cells.keys().filter_map(|id| Some((*id, replica.verdict(id)?))).collect();
+        self.learn(partition, verdicts);
         self.arm_drop(partition);
     }
 

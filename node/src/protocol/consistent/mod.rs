@@ -19,12 +19,14 @@ pub mod register;
 pub mod replication;
 pub mod rescue;
 pub mod rules;
+pub mod seals;
 pub mod seat;
 pub mod table;
 
 use crate::protocol::membership::Asked;
 use norn_client::wire::membership::Roster;
 use norn_client::wire::{NodeId, TaskId, Token};
+use seals::Sealing;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -81,6 +83,8 @@ pub enum Waiting {
         /// Task.
         id: TaskId,
     },
+    /// A completion that is sealed: it becomes a fact, and whoever asked for it is told once a majority knows that.
+    Seal(Sealing),
 }
 
 /// Whether `present` counts more than half of `members`. Nothing else may compute a majority.

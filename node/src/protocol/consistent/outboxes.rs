@@ -17,11 +17,12 @@
 //! nothing that is younger than these, which nobody could do without its members anyway.
 
 use super::Epoch;
+use super::forgetting::is_old;
 use crate::config::mutant;
 use crate::protocol::Node;
 use crate::protocol::feature::Feature;
 use crate::protocol::peer::PeerMessage;
-use crate::protocol::task::Task;
+use crate::protocol::task::Completed;
 use norn_client::wire::{NodeId, PartitionId, TaskId};
 
 impl Node {
@@ -113,8 +114,8 @@ impl Node {
     }
 
     /// Whether a completion brings tasks that are so old that they might be forgotten before they are enqueued.
-    pub(in crate::protocol) fn brings_late(&self, delta: &Task) -> bool {
-        let half_ms = self.config.forget_after_ms / 2;
-        delta.brings().any(|child| child.time_ms().saturating_add(half_ms) <= self.now.wall_ms)
+    pub(in crate::protocol) fn brings_late<'a>(&self, mut completions: impl Iterator<Item = &'a Completed>) -> bool {
+        let is_old = |child: &TaskId| is_old(child, self.config.forget_after_ms / 2, self.now.wall_ms);
+        completions.any(|done| done.open_children().is_some_and(|children| children.ids.iter().any(is_old)))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::config::mutant;
 use crate::protocol::Node;
-use norn_client::wire::membership::{Order, QueuePolicy};
+use norn_client::wire::membership::{Mode, Order, QueuePolicy};
 use norn_client::wire::{PartitionId, QueueName, TaskId};
 use std::collections::BTreeSet;
 
@@ -11,6 +11,12 @@ impl Node {
     pub(super) fn policy_of_task(&self, partition: PartitionId, id: &TaskId) -> Option<QueuePolicy> {
         let spec = self.partitions[&partition].store.task(id)?.spec.as_ref()?;
         Some(self.policy_of(&spec.queue))
+    }
+
+    /// Whether the completion of a task's next claim needs a seal: as it was with its first claim, or else as its queue says.
+    pub(super) fn needs_seal(&self, partition: PartitionId, id: &TaskId) -> bool {
+        let of_queue = || self.policy_of_task(partition, id).is_some_and(|policy| policy.mode == Mode::Holder);
+        self.partitions[&partition].register.cell(id).map_or_else(of_queue, |cell| cell.token.needs_seal())
     }
 
     /// Whether a task waits after a claim that ran out; not known where its queue is not, and some queue's tasks do.

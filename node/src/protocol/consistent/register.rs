@@ -294,7 +294,7 @@ impl Register {
             Op::Grant { items, .. } => {
                 items.iter().map(|(id, _)| (*id, self.cell(id).map(|cell| cell.claim))).collect()
             }
-            Op::Renew { .. } | Op::Release { .. } | Op::Void { .. } | Op::Kill { .. } => Vec::new(),
+            Op::Renew { .. } | Op::Release { .. } | Op::Void { .. } | Op::Kill { .. } | Op::Seal { .. } => Vec::new(),
         };
         let changed = self.table.apply(op, at)?;
         self.viewstamp = at;

@@ -69,7 +69,8 @@ impl Node {
 
     /// Sends operations that a follower was not sent yet; the table where they are no longer kept.
     fn send_ops(&mut self, partition: PartitionId, node: NodeId) {
-        let (now_us, recalls) = (self.now.mono_us, self.speaks(node, Feature::Recall));
+        let now_us = self.now.mono_us;
+        let (recalls, seals) = (self.speaks(node, Feature::Recall), self.speaks(node, Feature::Seals));
         let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
         let (length, digest) = (register.viewstamp.length, register.table.digest());
         let Some(leading) = register.leading() else { return };
@@ -81,8 +82,8 @@ impl Node {
         if first > length || first > window_end {
             return;
         }
-        // What a recall makes of a table every version knows, though not all know the operation.
-        let known = |ops: &Vec<Arc<Op>>| recalls || !ops.iter().any(|op| op.is_recall());
+        // What these make of a table every version knows, or will, though not all know the operations.
+        let known = |ops: &Vec<Arc<Op>>| ops.iter().all(|op| (recalls || !op.is_recall()) && (seals || !op.is_seal()));
         let Some(ops) = register.kept_from(first, OPS_PER_MESSAGE_MAX).filter(known) else {
             self.send_table(partition, node);
             return;
@@ -101,7 +102,15 @@ impl Node {
         }
     }
 
+    /// Whether a node can read the table now: an older program waits until nothing in it is sealed, or it is upgraded.
+    fn can_read_table(&self, partition: PartitionId, node: NodeId) -> bool {
+        self.speaks(node, Feature::Seals) || !self.partitions[&partition].register.table.has_seals()
+    }
+
     fn send_table(&mut self, partition: PartitionId, node: NodeId) {
+        if !self.can_read_table(partition, node) {
+            return;
+        }
         let now_us = self.now.mono_us;
         let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
         let (viewstamp, table) = (register.viewstamp, Arc::new(register.table.clone()));
@@ -133,6 +142,9 @@ impl Node {
         progress.sent = 0;
         progress.sent_us = now_us;
         let table = (!by_name).then(|| Arc::new(register.table.clone()));
+        if table.is_some() && !self.can_read_table(partition, node) {
+            return;
+        }
         self.outbox.send(node, PeerMessage::Install { partition, epoch, base, table, digest });
     }
 

@@ -7,7 +7,7 @@ use super::cohort::{Change, Cohort};
 use super::{Epoch, ReplicaId, Viewstamp};
 use crate::limits::PAST_CLAIMS_MAX;
 use crate::protocol::root::{Operation, Root};
-use crate::protocol::task::{PastClaim, Task};
+use crate::protocol::task::{Completed, PastClaim, Task};
 use norn_client::wire::{ClaimId, TaskId, Token};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -58,6 +58,18 @@ pub enum CellState {
         /// When, by the leader's wall clock.
         at_ms: u64,
     },
+    /// Its completion is the one that counts. Becomes a fact of the task once that is committed.
+    Sealed {
+        /// The completion.
+        completed: Box<Completed>,
+    },
+}
+
+impl CellState {
+    /// Whether nobody is to be granted the task any more.
+    pub fn is_final(&self) -> bool {
+        matches!(self, CellState::Dead { .. } | CellState::Sealed { .. })
+    }
 }
 
 /// A task that has ended, with the facts that every replica must know before it forgets the claim.
@@ -124,6 +136,16 @@ pub enum Op {
         /// When.
         at_ms: u64,
     },
+    /// Ends a task with the completion of its holder.
+    #[serde(rename = "S")]
+    Seal {
+        /// Task.
+        id: TaskId,
+        /// Claim.
+        token: Token,
+        /// The completion.
+        completed: Box<Completed>,
+    },
     /// Forgets the claims of tasks that have ended, and tells everybody how.
     #[serde(rename = "D")]
     Drop {
@@ -159,6 +181,35 @@ impl Op {
         matches!(self, Op::Cohort(Change::Recall { .. }))
     }
 
+    /// Whether it seals a completion, which not every version knows.
+    pub fn is_seal(&self) -> bool {
+        matches!(self, Op::Seal { .. })
+    }
+
+    /// What it makes of the one claim that it is about; false if that was not as expected.
+    fn conclude(&self, cell: &mut Cell, at: Viewstamp) -> bool {
+        match self {
+            Op::Release { not_before_ms, at_ms, failed, .. } => {
+                cell.expires_ms = cell.expires_ms.min(*at_ms).max(cell.granted_ms);
+                cell.attempt = cell.attempt.saturating_sub(u32::from(!failed));
+                let released = CellState::Released { not_before_ms: *not_before_ms };
+                std::mem::replace(&mut cell.state, released) == CellState::Held
+            }
+            Op::Kill { reason, at_ms, .. } => {
+                cell.state = CellState::Dead { reason: reason.clone(), at_ms: *at_ms };
+                true
+            }
+            Op::Seal { token, completed, .. } => {
+                // What a claim tells of itself becomes a fact only once this is committed.
+                cell.renewed = at;
+                let sealed = CellState::Sealed { completed: completed.clone() };
+                let before = std::mem::replace(&mut cell.state, sealed);
+                token.needs_seal() && matches!(before, CellState::Held | CellState::Released { .. })
+            }
+            _ => false,
+        }
+    }
+
     /// Bytes of what it carries, for budgets: only what can be large is counted.
     pub fn size_bytes(&self) -> usize {
         const ITEM_BYTES: usize = 64;
@@ -169,6 +220,7 @@ impl Op {
             Op::Void { items } => items.len() * ITEM_BYTES,
             Op::Forget { ids } => ids.len() * ITEM_BYTES,
             Op::Kill { reason, .. } => reason.len() + ITEM_BYTES,
+            Op::Seal { completed, .. } => completed.size_bytes() + ITEM_BYTES,
             Op::Root(Operation::Layout(layout)) => {
                 layout.lists.iter().map(|list| 2 * list.len()).sum::<usize>() + ITEM_BYTES
             }
@@ -258,6 +310,11 @@ impl Table {
         assert!(self.root.is_none() && self.cohort.is_none(), "a cluster is founded once");
         self.digest = self.digest.wrapping_add(digest_of_root(Some(&root)));
         self.root = Some(Box::new(root));
+    }
+
+    /// Whether something is sealed in it, which not every version knows.
+    pub fn has_seals(&self) -> bool {
+        self.cells.values().any(|cell| matches!(cell.state, CellState::Sealed { .. }))
     }
 
     /// The digest as kept.
@@ -373,15 +430,8 @@ impl Table {
                 }
                 Ok(items.iter().map(|(id, ..)| *id).collect())
             }
-            Op::Release { id, token, not_before_ms, at_ms, failed } => {
-                self.change(id, *token, |cell| {
-                    cell.expires_ms = cell.expires_ms.min(*at_ms).max(cell.granted_ms);
-                    let held = cell.state == CellState::Held;
-                    cell.attempt = cell.attempt.saturating_sub(u32::from(!failed));
-                    cell.state = CellState::Released { not_before_ms: *not_before_ms };
-                    held
-                })
-                .map_err(|why| misfit(id, why))?;
+            Op::Release { id, token, .. } | Op::Kill { id, token, .. } | Op::Seal { id, token, .. } => {
+                self.change(id, *token, |cell| op.conclude(cell, at)).map_err(|why| misfit(id, why))?;
                 Ok(vec![*id])
             }
             Op::Void { items } => {
@@ -393,14 +443,6 @@ impl Table {
                     .map_err(|why| misfit(id, why))?;
                 }
                 Ok(items.iter().map(|(id, _)| *id).collect())
-            }
-            Op::Kill { id, token, reason, at_ms } => {
-                self.change(id, *token, |cell| {
-                    cell.state = CellState::Dead { reason: reason.clone(), at_ms: *at_ms };
-                    true
-                })
-                .map_err(|why| misfit(id, why))?;
-                Ok(vec![*id])
             }
             Op::Drop { items } => {
                 self.export(items, at);
@@ -443,8 +485,11 @@ impl Table {
                 if token <= before.token {
                     return Err("its token does not grow");
                 }
-                if matches!(before.state, CellState::Dead { .. }) {
-                    return Err("it was given up");
+                if before.state.is_final() {
+                    return Err("it was given up or sealed");
+                }
+                if token.needs_seal() != before.token.needs_seal() {
+                    return Err("whether its completion needs a seal was settled by its first claim");
                 }
                 (before.attempt, before.history())
             }

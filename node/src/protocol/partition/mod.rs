@@ -11,14 +11,14 @@ use crate::config::{Config, mutant};
 use crate::limits::ENDINGS_BYTES_MAX;
 use crate::protocol::consistent::cohort::{Cohort, Role};
 use crate::protocol::consistent::register::Register;
-use crate::protocol::consistent::table::{CellState, Misfit, Op, Table};
+use crate::protocol::consistent::table::{Cell, CellState, Misfit, Op, Table};
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::peer::DoneFlag;
 use crate::protocol::root::Root;
-use crate::protocol::task::{Cancel, Facts, Outline, Task};
+use crate::protocol::task::{Cancel, Completed, Facts, Outline, Task};
 use crate::protocol::time::Now;
 use index::{Class, Rank};
-use norn_client::wire::{PartitionId, QueueName, TaskId};
+use norn_client::wire::{PartitionId, QueueName, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 pub use store::{Learned, Store};
@@ -270,11 +270,36 @@ impl Partition {
         Some(ending)
     }
 
-    /// The fact that follows from a claim that was given up; only for committed ones.
-    pub fn death(&self, id: &TaskId) -> Option<Task> {
-        let CellState::Dead { reason, at_ms } = &self.register.cell(id)?.state else { return None };
-        let cancel = Cancel { dead: true, reason: reason.as_ref().to_owned(), at_ms: *at_ms };
-        Some(Task::from_facts(Facts { cancel: Some(cancel), ..Facts::default() }))
+    /// The completion of a task that is sealed, committed or not.
+    pub fn sealed(&self, id: &TaskId) -> Option<(Token, &Completed)> {
+        if let Some(cell) = self.register.cell(id)
+            && let CellState::Sealed { completed } = &cell.state
+        {
+            return Some((cell.token, completed));
+        }
+        let facts = self.store.task(id)?.facts.as_ref()?;
+        facts.seal.and_then(|_| facts.winner()).map(|(token, completed)| (*token, completed))
+    }
+
+    /// Whether a claim is, or was, one of a task's, as far as that is remembered.
+    pub fn had_claim(&self, id: &TaskId, token: Token) -> bool {
+        let in_cell = |cell: &Cell| cell.token == token || cell.past.iter().any(|(past, _)| *past == token);
+        let facts = || self.store.task(id).and_then(|task| task.facts.as_ref());
+        self.register.cell(id).is_some_and(in_cell)
+            || facts().is_some_and(|facts| facts.claims.iter().any(|(past, _)| *past == token))
+    }
+
+    /// The fact that follows from a claim that was given up or sealed; only for committed ones.
+    pub fn verdict(&self, id: &TaskId) -> Option<Task> {
+        let cell = self.register.cell(id)?;
+        match &cell.state {
+            CellState::Dead { reason, at_ms } => {
+                let cancel = Cancel { dead: true, reason: reason.as_ref().to_owned(), at_ms: *at_ms };
+                Some(Task::from_facts(Facts { cancel: Some(cancel), ..Facts::default() }))
+            }
+            CellState::Sealed { completed } => Some(Task::from_seal(cell.token, (**completed).clone())),
+            CellState::Held | CellState::Released { .. } | CellState::Void => None,
+        }
     }
 
     /// Whether a task may have been forgotten: then nothing that is said of it is taken.

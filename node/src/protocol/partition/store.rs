@@ -98,7 +98,8 @@ pub fn classify<S: Content>(task: &Task<S>, cell: Option<&Cell>, lapsed: bool, w
     let not_before_ms = match cell.map(|cell| &cell.state) {
         Some(CellState::Dead { .. }) => return Class::Ended(State::Dead),
         Some(CellState::Held) if lapsed => 0,
-        Some(CellState::Held) => return Class::Held,
+        // Nobody is told of a seal before it is a fact: until that is committed it may be lost.
+        Some(CellState::Held | CellState::Sealed { .. }) => return Class::Held,
         Some(CellState::Released { not_before_ms }) => *not_before_ms,
         Some(CellState::Void) | None => spec.not_before_ms(),
     };

@@ -46,8 +46,11 @@ impl Facts {
         for settled in &self.settled {
             sum = sum.wrapping_add(fact(id, 8, settled));
         }
+        if let Some(seal) = &self.seal {
+            sum = sum.wrapping_add(fact(id, 9, seal));
+        }
         for token in &self.handed {
-            sum = sum.wrapping_add(fact(id, 9, token));
+            sum = sum.wrapping_add(fact(id, 10, token));
         }
         sum
     }

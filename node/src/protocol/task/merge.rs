@@ -67,6 +67,9 @@ impl Facts {
             }
         });
         merge_sorted(&mut self.settled, other.settled, |known, how| *known = how.max(*known));
+        let both = self.seal.zip(other.seal);
+        conflict |= both.is_some_and(|(known, seal)| known != seal);
+        self.seal = self.seal.max(other.seal);
         self.conflict = conflict;
     }
 
@@ -98,6 +101,7 @@ impl Facts {
             && self.cancel >= other.cancel
             && has_all(&self.claims, &other.claims, |known, value| value <= known)
             && has_all(&self.settled, &other.settled, |known, how| how <= known)
+            && (self.seal == other.seal || other.seal.is_none() || self.conflict && self.seal > other.seal)
     }
 }
 
@@ -154,7 +158,8 @@ impl<S: Content> Task<S> {
         let completions = facts.completions.iter().any(|(token, completed)| {
             known.completions.iter().any(|(other, value)| other == token && !value.is(completed))
         });
-        if updates || completions { Err(Conflict) } else { Ok(()) }
+        let seals = known.seal.zip(facts.seal).is_some_and(|(known, seal)| known != seal);
+        if updates || completions || seals { Err(Conflict) } else { Ok(()) }
     }
 }
 

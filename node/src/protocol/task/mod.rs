@@ -19,7 +19,7 @@ pub use merge::Conflict;
 pub use outline::{Body, Content, Outline, Place, Wanted};
 pub use view::visible;
 
-use norn_client::wire::request::Spec;
+use norn_client::wire::request::{Completion, Spec};
 use norn_client::wire::{State, TaskId, Token};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
@@ -56,7 +56,7 @@ pub struct Tomb {
 pub struct Facts {
     /// Log entries by (claim, sequence).
     pub updates: Vec<((Token, u32), ByteBuf)>,
-    /// Completions by claim.
+    /// Completions by claim. One whose token needs a seal ends the task only if it has it.
     pub completions: Vec<(Token, Completed)>,
     /// Cancellation or death.
     pub cancel: Option<Cancel>,
@@ -67,28 +67,36 @@ pub struct Facts {
     /// Of the tasks that it waits for, those that it need not wait for any more, and how they ended.
     #[serde(default)]
     pub settled: Vec<(TaskId, Settled)>,
+    /// The claim whose completion the leader has sealed: there is never another one.
+    #[serde(default)]
+    pub seal: Option<Token>,
     /// Beside a tombstone alone: claims whose completions brought tasks that are all handed over.
     #[serde(default)]
     pub handed: Vec<Token>,
 }
 
 impl Serialize for Facts {
-    /// Fields go by their position, so one that came later is left out only with all behind it.
+    /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (settled, handed) = (!self.settled.is_empty() || !self.handed.is_empty(), !self.handed.is_empty());
-        let mut fields = serializer.serialize_struct("Facts", 5 + usize::from(settled) + usize::from(handed))?;
-        fields.serialize_field("updates", &self.updates)?;
-        fields.serialize_field("completions", &self.completions)?;
-        fields.serialize_field("cancel", &self.cancel)?;
-        fields.serialize_field("claims", &self.claims)?;
-        fields.serialize_field("conflict", &self.conflict)?;
-        if settled {
-            fields.serialize_field("settled", &self.settled)?;
+        const OLDEST: usize = 5;
+        let later = [!self.settled.is_empty(), self.seal.is_some(), !self.handed.is_empty()];
+        let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
+        let mut facts = serializer.serialize_struct("Facts", count)?;
+        facts.serialize_field("updates", &self.updates)?;
+        facts.serialize_field("completions", &self.completions)?;
+        facts.serialize_field("cancel", &self.cancel)?;
+        facts.serialize_field("claims", &self.claims)?;
+        facts.serialize_field("conflict", &self.conflict)?;
+        if count > OLDEST {
+            facts.serialize_field("settled", &self.settled)?;
         }
-        if handed {
-            fields.serialize_field("handed", &self.handed)?;
+        if count > OLDEST + 1 {
+            facts.serialize_field("seal", &self.seal)?;
         }
-        fields.end()
+        if count > OLDEST + 2 {
+            facts.serialize_field("handed", &self.handed)?;
+        }
+        facts.end()
     }
 }
 
@@ -136,18 +144,36 @@ pub struct Completed {
 }
 
 impl Completed {
+    /// What a client asks for.
+    pub fn new(item: Completion) -> Completed {
+        let Completion { sequence, result, at_ms, children, .. } = item;
+        Completed { sequence, result, at_ms, children: Children::new(children) }
+    }
+
     /// Whether a client has written the same, whatever has become of its children.
     pub fn is(&self, other: &Completed) -> bool {
-        let children = match (&self.children, &other.children) {
+        self.brings_as(other)
+            && (self.sequence, &self.result, self.at_ms) == (other.sequence, &other.result, other.at_ms)
+    }
+
+    /// Whether its children are those of another one.
+    pub fn brings_as(&self, other: &Completed) -> bool {
+        match (&self.children, &other.children) {
             (Some(own), Some(other)) => own.are(other),
             (own, other) => own.is_none() && other.is_none(),
-        };
-        children && (self.sequence, &self.result, self.at_ms) == (other.sequence, &other.result, other.at_ms)
+        }
     }
 
     /// Its children, if they may not be enqueued yet.
     pub fn open_children(&self) -> Option<&Children> {
         self.children.as_ref().filter(|children| children.are_open())
+    }
+
+    /// Bytes, for budgets.
+    pub fn size_bytes(&self) -> usize {
+        self.result.as_ref().map_or(0, |result| result.len())
+            + self.children.as_ref().map_or(0, Children::size_bytes)
+            + 56
     }
 }
 
@@ -212,6 +238,12 @@ impl Task {
     /// One completion.
     pub fn from_completion(token: Token, completed: Completed) -> Self {
         Task::from_facts(Facts { completions: vec![(token, completed)], ..Facts::default() })
+    }
+
+    /// A completion with its seal.
+    pub fn from_seal(token: Token, completed: Completed) -> Self {
+        let completions = vec![(token, completed)];
+        Task::from_facts(Facts { completions, seal: Some(token), ..Facts::default() })
     }
 
     /// A cancellation or death.
@@ -280,7 +312,7 @@ impl<S: Content> Task<S> {
             return Some(tomb.state);
         }
         let facts = self.facts.as_ref()?;
-        if !facts.completions.is_empty() {
+        if facts.seal.is_some() || facts.completions.iter().any(|(token, _)| !token.needs_seal()) {
             return Some(State::Done);
         }
         facts.cancel.as_ref().map(|cancel| if cancel.dead { State::Dead } else { State::Cancelled })
@@ -307,6 +339,7 @@ impl<S: Content> Task<S> {
         Task::from_facts(Facts {
             completions: facts.completions.clone(),
             cancel: facts.cancel.clone(),
+            seal: facts.seal,
             ..Facts::default()
         })
     }
@@ -324,12 +357,8 @@ impl<S: Content> Task<S> {
         let spec = self.spec.as_ref().map_or(0, Content::size_bytes);
         let facts = self.facts.as_ref().map_or(0, |facts| {
             let updates: usize = facts.updates.iter().map(|(_, data)| data.len() + 40).sum();
-            let completions: usize =
-                facts.completions.iter().map(|(_, done)| done.result.as_ref().map_or(0, |data| data.len()) + 56).sum();
-            let children = facts.completions.iter().filter_map(|(_, done)| done.children.as_ref());
-            let children: usize = children.map(Children::size_bytes).sum();
-            let settled = facts.settled.len() * 24;
-            updates + completions + children + facts.claims.len() * 64 + settled + facts.handed.len() * 16 + 64
+            let completions: usize = facts.completions.iter().map(|(_, done)| done.size_bytes()).sum();
+            updates + completions + facts.claims.len() * 64 + facts.settled.len() * 24 + facts.handed.len() * 16 + 64
         });
         spec + facts
     }

@@ -46,6 +46,10 @@ fn fact() -> impl Strategy<Value = Task> {
             )
         ),
         (1u64..3, any::<bool>()).prop_map(|(number, handed)| with_children(number, handed)),
+        (0u64..3, proptest::option::of(bytes())).prop_map(|(number, result)| {
+            let completed = Completed { sequence: None, result: result.map(ByteBuf::from), at_ms: 1, children: None };
+            Task::from_seal(Token { epoch: 1, number: Token::SEALED_FROM + number }, completed)
+        }),
         cancel().prop_map(Task::from_cancel),
         (token(), 0u64..2).prop_map(|(token, start_ms)| Task::from_facts(Facts {
             claims: vec![(token, PastClaim { start_ms, end_ms: 9, worker: "w".into() })],
@@ -194,5 +198,37 @@ proptest! {
         let mut bytes = Vec::new();
         a.serialize(&mut rmp_serde::Serializer::new(&mut bytes)).unwrap();
         prop_assert_eq!(norn_client::wire::codec::decode_value::<Task>(&bytes).unwrap(), a);
+    }
+}
+
+#[test]
+fn a_completion_that_needs_a_seal_ends_nothing_without_it() {
+    let token = |number| Token { epoch: 1, number: Token::SEALED_FROM + number };
+    let completed =
+        |result: &[u8]| Completed { sequence: None, result: Some(ByteBuf::from(result)), at_ms: 1, children: None };
+    let late = Task::from_completion(token(9), completed(b"late"));
+    assert_eq!(late.ended(), None);
+    let sealed = join(&late, &Task::from_seal(token(3), completed(b"done")));
+    assert_eq!(sealed.ended(), Some(State::Done));
+    let facts = sealed.facts.as_ref().expect("there are some");
+    assert_eq!(facts.winner().map(|(token, _)| *token), Some(token(3)), "whatever is greater");
+    assert_eq!(facts.rejected().map(|(token, _)| *token).collect::<Vec<_>>(), [token(9)]);
+    assert!(!facts.conflict);
+    assert!(join(&sealed, &Task::from_seal(token(4), completed(b"too"))).facts.expect("some").conflict);
+}
+
+/// What has no later field is told as it always was, and each later one is found in its place.
+#[test]
+fn facts_of_any_kind_are_read_back() {
+    let other = TaskId::new(1, 2, 3, 4);
+    let seal = Some(Token { epoch: 1, number: Token::SEALED_FROM + 1 });
+    let settled = vec![(other, Settled::Done)];
+    for (settled, seal, length) in
+        [(Vec::new(), None, 5), (settled.clone(), None, 6), (Vec::new(), seal, 7), (settled, seal, 7)]
+    {
+        let facts = Facts { settled, seal, ..Facts::default() };
+        let bytes = rmp_serde::to_vec(&facts).expect("facts always encode");
+        assert_eq!(bytes[0], 0x90 + length, "a list of so many");
+        assert_eq!(rmp_serde::from_slice::<Facts>(&bytes).expect("it was just written"), facts);
     }
 }

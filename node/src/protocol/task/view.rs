@@ -22,9 +22,15 @@ pub fn visible<S>(task: &Task<S>) -> Vec<LogEntry> {
 }
 
 impl Facts {
-    /// The completion that counts: the one under the highest token.
+    /// The completion that counts: the one with the seal, or else the one under the highest token that needs none.
     pub fn winner(&self) -> Option<&(Token, super::Completed)> {
-        self.completions.last()
+        let counts = |token: Token| self.seal.map_or(!token.needs_seal(), |seal| token == seal);
+        self.completions.iter().rev().find(|(token, _)| counts(*token))
+    }
+
+    /// Completions that needed a seal and have none, oldest first: none of them ever counts once the task has ended.
+    pub fn rejected(&self) -> impl Iterator<Item = &(Token, super::Completed)> {
+        self.completions.iter().filter(|(token, _)| token.needs_seal() && self.seal != Some(*token))
     }
 }
 

@@ -1,0 +1,202 @@
+//! Seals: of the claims of one task at most one is ever told that its completion counts.
+//!
+//! Where a queue's mode is `holder`, the tokens of its claims say so (`Token::needs_seal`), and a completion under such a
+//! token ends nothing by itself. Its coordinator asks the leader, who alone knows which claim is the latest:
+//!
+//! 1. the leader appends `Op::Seal`, with the completion in it, if the token is the latest one and the task has not ended;
+//! 2. once that is committed it is a fact, which the leader learns and appends as the ending of the task (`Op::Drop`). Before,
+//!    nobody is told: the leader may be deposed, and another one may seal another completion;
+//! 3. once that is committed, too, a majority knows how the task ended, so that every later reader does, and the worker is
+//!    told.
+//!
+//! A leader that comes between them finds the sealed claim in its table and goes on from there; so does a repeated call.
+//! Whoever comes too late is told so, and its result is kept beside the one that counts, if it ever held the task.
+
+use super::Waiting;
+use super::table::{CellState, Ended, Op};
+use crate::config::mutant;
+use crate::limits::SEALING_BYTES_MAX;
+use crate::protocol::task::{Completed, Task};
+use crate::protocol::{Feature, Node};
+use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::request::Completion;
+use norn_client::wire::{NodeId, PartitionId, TaskId, Token};
+
+/// A seal on its way.
+#[derive(Debug)]
+pub struct Sealing {
+    /// Task.
+    pub id: TaskId,
+    /// Whose completion it is.
+    pub token: Token,
+    /// The call that asked for it, and the place in it.
+    pub call: (u64, usize),
+    /// Bytes of the completion; none where it was sealed before.
+    pub bytes: usize,
+    /// The ending of the task is appended: with that it is told.
+    pub exported: bool,
+}
+
+/// A completion that may be sealed.
+enum Sealable {
+    /// Nothing was sealed.
+    Open,
+    /// It was.
+    Already,
+}
+
+impl Node {
+    /// At the leader: seals what may be sealed.
+    pub(super) fn seal(&mut self, call: u64, items: Vec<Completion>) {
+        for (place, item) in items.into_iter().enumerate() {
+            let (id, token) = (item.id, item.token);
+            let completed = Completed::new(item);
+            match self.sealable(&id, token, &completed) {
+                Ok(Sealable::Open) => self.append_seal((call, place), (id, token), completed),
+                Ok(Sealable::Already) => {
+                    let sealing = Sealing { id, token, call: (call, place), bytes: 0, exported: false };
+                    self.seal_again(sealing);
+                }
+                Err(error) => {
+                    // Of any other refusal it is not known yet whether it will be sealed.
+                    if matches!(error.code, ErrorCode::Superseded | ErrorCode::Ended) {
+                        self.keep_rejected(call, (id, token), completed);
+                    }
+                    self.decide(call, place, Err(error.about(id)));
+                }
+            }
+        }
+    }
+
+    fn sealable(&self, id: &TaskId, token: Token, completed: &Completed) -> Result<Sealable, Error> {
+        let partition = self.partition_of(id);
+        if !token.needs_seal() {
+            return Err(Error::invalid("this claim needs no seal; complete it at any node"));
+        }
+        if !self.may_append(partition) {
+            return Err(Error::unavailable("the partition's leader has moved; ask again"));
+        }
+        if self.brings_late([completed].into_iter()) {
+            let message = "the tasks that the completion brings were named too long ago to be enqueued for certain";
+            return Err(Error::new(ErrorCode::TooOld, message));
+        }
+        if let Some((sealed, known)) = self.partitions[&partition].sealed(id) {
+            return if sealed != token {
+                let message = format!("the completion under {sealed} is the one that counts");
+                Err(Error::new(ErrorCode::Superseded, message))
+            } else if (known.sequence, &known.result) != (completed.sequence, &completed.result)
+                || !known.brings_as(completed)
+            {
+                let message = "this claim was completed with something else, which is the one that counts";
+                Err(Error::new(ErrorCode::Conflict, message))
+            } else {
+                Ok(Sealable::Already)
+            };
+        }
+        match self.held(id, token) {
+            Ok(_) => {}
+            // It ran out and nobody has taken it over.
+            Err(_) if self.waits(id, token) => {}
+            Err(_) if mutant!(self.config, SealsSuperseded) && self.is_held(id) => {}
+            Err(error) => return Err(error),
+        }
+        let bytes = self.calls.sealing_bytes;
+        if bytes > 0 && bytes + completed.size_bytes() > SEALING_BYTES_MAX {
+            return Err(Error::unavailable("the leader is sealing as much as it may; ask again"));
+        }
+        // It could not commit, and neither could anything behind it.
+        let reads = |node: NodeId| node == self.me || self.speaks(node, Feature::Seals);
+        let cohort = &self.partitions[&partition].register.cohort;
+        if !cohort.members_quorum(reads) || !cohort.next_quorum(reads) {
+            let message = "too few replicas are connected that know of seals: bring them back, or upgrade them";
+            return Err(Error::unavailable(message));
+        }
+        Ok(Sealable::Open)
+    }
+
+    /// Whether anybody holds a task that has not ended.
+    fn is_held(&self, id: &TaskId) -> bool {
+        let replica = &self.partitions[&self.partition_of(id)];
+        !replica.store.ended(id) && replica.register.cell(id).is_some_and(|cell| cell.state == CellState::Held)
+    }
+
+    fn append_seal(&mut self, call: (u64, usize), (id, token): (TaskId, Token), completed: Completed) {
+        let partition = self.partition_of(&id);
+        let latest = self.partitions[&partition].register.cell(&id).map(|cell| cell.token);
+        let token = latest.filter(|_| mutant!(self.config, SealsSuperseded)).unwrap_or(token);
+        let bytes = completed.size_bytes();
+        self.calls.sealing_bytes += bytes;
+        let early = mutant!(self.config, SealsEarly).then(|| Task::from_seal(token, completed.clone()));
+        let op = Op::Seal { id, token, completed: Box::new(completed) };
+        self.append(partition, op, Some(Waiting::Seal(Sealing { id, token, call, bytes, exported: false })));
+        if let Some(fact) = early {
+            self.learn(partition, vec![(id, fact)]);
+        }
+    }
+
+    /// Goes on once everything is committed that is appended by now.
+    fn seal_again(&mut self, sealing: Sealing) {
+        let partition = self.partition_of(&sealing.id);
+        let register = &mut self.partitions.get_mut(&partition).expect("just seen").register;
+        let (length, commit) = (register.viewstamp.length, register.commit);
+        if commit == length {
+            return self.seal_committed(partition, sealing);
+        }
+        register.leading_mut().expect("it leads").waiting.push_back((length, Waiting::Seal(sealing)));
+    }
+
+    /// A seal is committed: it is a fact, and is told once a majority knows that.
+    pub(in crate::protocol) fn seal_committed(&mut self, partition: PartitionId, sealing: Sealing) {
+        let Sealing { id, token, call: (call, place), bytes, exported } = sealing;
+        self.calls.sealing_bytes -= bytes;
+        if !exported {
+            // Another call about the same completion may have done so just before.
+            self.export_seal(partition, &id);
+            return self.seal_again(Sealing { bytes: 0, exported: true, ..sealing });
+        }
+        let replica = &self.partitions[&partition];
+        let counts = replica.store.task(&id).and_then(|task| task.facts.as_ref()?.seal) == Some(token);
+        let result = if counts && replica.register.cell(&id).is_none() {
+            Ok(replica.cohort().members().count() as u64 / 2 + 1)
+        } else {
+            Err(Error::unavailable("the partition's leader has moved; ask again").about(id))
+        };
+        self.decide(call, place, result);
+        self.answer_call(call);
+    }
+
+    /// The leader steps down: nobody knows yet whether it commits.
+    pub(in crate::protocol) fn seal_given_up(&mut self, sealing: &Sealing) {
+        self.calls.sealing_bytes -= sealing.bytes;
+        self.call_given_up(sealing.call.0, &[(sealing.call.1, 0)]);
+    }
+
+    /// A committed seal becomes the ending of its task.
+    fn export_seal(&mut self, partition: PartitionId, id: &TaskId) {
+        let replica = &self.partitions[&partition];
+        let sealed = replica.register.cell(id).is_some_and(|cell| matches!(cell.state, CellState::Sealed { .. }));
+        if !sealed || !self.may_append(partition) {
+            return;
+        }
+        let verdict = replica.verdict(id).expect("it is sealed");
+        self.learn(partition, vec![(*id, verdict)]);
+        let replica = self.partitions.get_mut(&partition).expect("just seen");
+        let facts = replica.ending(id).expect("it has just ended");
+        replica.to_drop.remove(id);
+        self.append(partition, Op::Drop { items: vec![Ended { id: *id, facts }] }, None);
+        self.arm_drop(partition);
+    }
+
+    /// A completion that does not count is kept if its claim was one of the task's.
+    fn keep_rejected(&mut self, call: u64, (id, token): (TaskId, Token), completed: Completed) {
+        let partition = self.partition_of(&id);
+        let Some(replica) = self.partitions.get(&partition).filter(|_| token.needs_seal()) else { return };
+        let Some(task) = replica.store.task(&id) else { return };
+        // What it brings is not to be.
+        let fact = Task::from_completion(token, Completed { children: None, ..completed });
+        if replica.had_claim(&id, token) && task.contradicts(&fact).is_ok() {
+            self.learn(partition, vec![(id, fact)]);
+            self.answer_durably(call);
+        }
+    }
+}
