@@ -260,7 +260,8 @@ impl Metrics {
             Observation::ForgettingHeld { partition } => {
                 tracing::warn!(
                     partition,
-                    "finished tasks cannot be forgotten while a member is away or has holes, or a completion brings tasks as old; see `norn partitions`"
+                    "finished tasks cannot be forgotten while a member is away or has holes, or a completion brings tasks \
+                     as old; see `norn partitions`"
                 );
             }
             Observation::ChildRefused { partition, id } => {

@@ -9,7 +9,7 @@ use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::event::ClientId;
 use crate::protocol::partition::Partition;
 use crate::protocol::peer::{Items, LogWord, Outcome, PeerMessage};
-use crate::protocol::task::{Cancel, Children, Completed, Task};
+use crate::protocol::task::{Cancel, Completed, Task};
 use crate::protocol::{Node, Observation};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::request::Completion;
