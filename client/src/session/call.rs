@@ -389,7 +389,7 @@ impl Minter<'_> {
 
     fn resolve(&mut self, draft: Draft) -> NewTask {
         let id = draft.id.unwrap_or_else(|| {
-            if self.minted % limits::BATCH_TAG_TASKS == 0 {
+            if self.minted.is_multiple_of(limits::BATCH_TAG_TASKS) {
                 self.tag = self.random.tag();
             }
             self.minted += 1;
