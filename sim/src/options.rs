@@ -340,19 +340,7 @@ impl Options {
             options.return_percent = [0, 50, 100][copy.below(3) as usize];
             options.exile_ttl_ms = [1_000, 10_000, 7 * 24 * 3_600_000][copy.below(3) as usize];
         }
-        let mut copy = copy.clone().child();
-        if copy.chance(1, 3) {
-            options.policy_mean_ms = copy.between(300, 4_000);
-        }
-        let mut copy = copy.clone().child();
-        if copy.chance(1, 3) {
-            options.holder_percent = copy.between(30, 100);
-        }
-        let mut copy = copy.clone().child();
-        // As long as some nodes are old, completions with children are refused.
-        if copy.chance(1, 2) && options.old_percent == 0 {
-            options.children_percent = copy.between(10, 60);
-        }
+        options.draw_queues(&copy);
         overrides.apply(&mut options);
         options.spares = options.spares.min(options.nodes - 1);
         options.replicas = options.replicas.min(options.nodes - options.spares);
@@ -360,6 +348,23 @@ impl Options {
         let copies = options.image_percent + options.lies_ppm + options.harm_percent + options.rot_ppm;
         options.unsynced_facts &= !options.disks_fail() && copies == 0;
         options
+    }
+
+    /// What becomes of tasks. Each knob from a copy of its own, so that runs without it stay what they are.
+    fn draw_queues(&mut self, random: &Random) {
+        let mut copy = random.clone().child();
+        if copy.chance(1, 3) {
+            self.policy_mean_ms = copy.between(300, 4_000);
+        }
+        let mut copy = copy.clone().child();
+        if copy.chance(1, 3) {
+            self.holder_percent = copy.between(30, 100);
+        }
+        let mut copy = copy.clone().child();
+        // As long as some nodes are old, completions with children are refused.
+        if copy.chance(1, 2) && self.old_percent == 0 {
+            self.children_percent = copy.between(10, 60);
+        }
     }
 
     /// Nodes, and replicas of each partition.

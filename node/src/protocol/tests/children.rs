@@ -13,7 +13,7 @@ impl Cluster {
         (parent, child, completion(child))
     }
 
-    fn complete_with(&mut self, index: usize, id: TaskId, number: u64, child: TaskId) -> Response {
+    fn complete_bringing(&mut self, index: usize, id: TaskId, number: u64, child: TaskId) -> Response {
         let children = vec![NewTask { id: child, spec: spec(b"child", 0) }];
         let item = Completion { id, token: token(number), sequence: None, result: None, at_ms: 5, children };
         self.ask(index, Request::Complete { items: vec![item], acks: Acks::Quorum })
@@ -41,7 +41,7 @@ fn a_child_is_enqueued_once_however_often_its_completion_is_sent() {
     let (parent, child, _) = cluster.brings();
     for index in [0, 1, 2] {
         assert!(
-            matches!(cluster.complete_with(index, parent, 1, child), Response::Acked(results) if results[0].is_ok())
+            matches!(cluster.complete_bringing(index, parent, 1, child), Response::Acked(results) if results[0].is_ok())
         );
         cluster.run_until(|cluster| (0..3).all(|index| cluster.knows(index, &child)));
         let open = |cluster: &Cluster, index| {
@@ -100,7 +100,7 @@ fn who_may_have_said_that_a_task_is_buried_takes_no_children_for_it() {
     cluster.skip(LONG_MS);
     cluster.run_until(|cluster| (0..3).all(|index| cluster.replica_of(index, &parent).store.task(&parent).is_none()));
     let fresh = cluster.id(0xfe_0000);
-    let Response::Acked(results) = cluster.complete_with(0, parent, 2, fresh) else { panic!("it is a batch") };
+    let Response::Acked(results) = cluster.complete_bringing(0, parent, 2, fresh) else { panic!("it is a batch") };
     assert_eq!(results[0].as_ref().expect_err("its task is over").code, ErrorCode::TooOld);
     assert!(!cluster.knows(0, &fresh));
 }
@@ -111,7 +111,7 @@ fn children_that_are_nearly_as_old_as_what_is_forgotten_are_refused() {
     cluster.connect_all();
     let (parent, child, _) = cluster.brings();
     cluster.now.wall_ms += cluster.nodes[0].config.forget_after_ms / 2;
-    let Response::Acked(results) = cluster.complete_with(1, parent, 1, child) else { panic!("it is a batch") };
+    let Response::Acked(results) = cluster.complete_bringing(1, parent, 1, child) else { panic!("it is a batch") };
     assert_eq!(results[0].as_ref().expect_err("it is too old").code, ErrorCode::TooOld);
     assert!((0..3).all(|index| !cluster.knows(index, &child)));
 }
