@@ -35,7 +35,7 @@ use crate::session::{Call, Config, Draft, Finish};
 use crate::tls;
 use crate::wire::address::parse_address;
 use crate::wire::error::Error;
-use crate::wire::ids::{ClaimId, TaskId, Token};
+use crate::wire::ids::{ClaimId, QueueName, TaskId, Token};
 use crate::wire::limits;
 use crate::wire::request::{Acks, Claim, Request};
 use crate::wire::response::{Acked, Granted, Response};
@@ -347,6 +347,15 @@ impl Client {
         match self.request(Request::Cancel { id, reason: reason.into(), at_ms: 0, acks }).await? {
             Response::AckedOne(acked) => Ok(acked),
             _ => unexpected("cancel"),
+        }
+    }
+
+    /// Enqueues a task that has died again, in another queue than its own if one is given. What is acknowledged is the copy, under
+    /// its own id: the one that there is already, if the task was redriven before or has a letter.
+    pub async fn redrive(&self, id: TaskId, queue: Option<QueueName>, acks: Acks) -> Result<Acked, Error> {
+        match self.request(Request::Redrive { id, child: TaskId::MIN, queue, acks }).await? {
+            Response::AckedOne(acked) => Ok(acked),
+            _ => unexpected("redrive"),
         }
     }
 }

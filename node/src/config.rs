@@ -178,6 +178,10 @@ pub enum Mutant {
     ClosesEarly,
     /// Tasks are forgotten whatever completions bring.
     ForgetsUnasked,
+    /// The claim of a dead task is dropped whether its letter is written or not.
+    LettersForgotten,
+    /// Each time that a letter is written it has another id, whatever is there already.
+    LettersMinted,
 }
 
 impl Default for Config {

@@ -233,6 +233,9 @@ impl World {
             self.count("renewed");
             self.believe(client, number);
         }
+        if let (Call::Request(Request::Fail { id, invalid: true, .. }), Ok(Response::Done)) = (call, result) {
+            self.redrive(client, *id);
+        }
         let ends = matches!(call, Call::Complete { .. })
             || matches!(call, Call::Request(Request::Complete { .. } | Request::Fail { .. } | Request::Release { .. }));
         // The session has tried for long; a refusal or an unknown outcome ends the job, and the lease sees to the rest.
@@ -246,6 +249,15 @@ impl World {
             self.end_job(client, number);
         } else {
             self.next_step(client, number);
+        }
+    }
+
+    /// Has a dead task enqueued again, now and then.
+    fn redrive(&mut self, client: usize, id: TaskId) {
+        if !self.healed() && self.randoms.letters.chance(self.options.letters_percent, 200) {
+            let acks = self.draw_acks();
+            let request = Request::Redrive { id, child: TaskId::MIN, queue: None, acks };
+            self.submit(client, Call::Request(request), Purpose::Plain);
         }
     }
 }

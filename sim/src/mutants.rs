@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 45] = [
+pub const ALL: [(&str, Mutant); 47] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -46,6 +46,8 @@ pub const ALL: [(&str, Mutant); 45] = [
     ("lapsed-at-once", Mutant::LapsedAtOnce),
     ("seals-early", Mutant::SealsEarly),
     ("seals-superseded", Mutant::SealsSuperseded),
+    ("letters-forgotten", Mutant::LettersForgotten),
+    ("letters-minted", Mutant::LettersMinted),
     ("ends-early", Mutant::EndsEarly),
     ("follows-once", Mutant::FollowsOnce),
     ("closes-early", Mutant::ClosesEarly),
@@ -108,6 +110,9 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
         | Mutant::LeavesEarly
         | Mutant::RoutesAskedOnce => Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..plain },
         Mutant::SealsEarly | Mutant::SealsSuperseded => Overrides { holder_percent: Some(100), ..plain },
+        Mutant::LettersForgotten | Mutant::LettersMinted => {
+            Overrides { letters_percent: Some(100), old_percent: Some(0), crash_mean_ms: Some(800), ..plain }
+        }
         Mutant::LeaseUnbounded | Mutant::LapsedAtOnce => Overrides { policy_mean_ms: Some(500), ..plain },
         _ => plain,
     };

@@ -236,6 +236,8 @@ options! {
     old_percent: u64,
     /// Completions that bring further tasks, in a hundred.
     children_percent: u64,
+    /// Queues with a dead-letter queue, in a hundred, and tasks that are redriven once they are called invalid.
+    letters_percent: u64,
     /// Nodes, among all of them, that are no founders.
     spares: u64,
     /// Mean time between an operator's changes of the cluster; 0 is never.
@@ -365,6 +367,10 @@ impl Options {
         if copy.chance(1, 2) && self.old_percent == 0 {
             self.children_percent = copy.between(10, 60);
         }
+        let mut copy = copy.clone().child();
+        if copy.chance(1, 3) {
+            self.letters_percent = copy.between(30, 100);
+        }
     }
 
     /// Nodes, and replicas of each partition.
@@ -467,6 +473,7 @@ impl Options {
             revert_after_ms: 2_000,
             old_percent: 0,
             children_percent: 0,
+            letters_percent: 0,
             spares: 0,
             change_mean_ms: 0,
             policy_mean_ms: 0,

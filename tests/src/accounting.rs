@@ -331,6 +331,7 @@ mod tests {
             waits_for: Vec::new(),
             children: Vec::new(),
             children_open: false,
+            redriven: Vec::new(),
         }
     }
 

@@ -44,6 +44,7 @@ fn view(id: TaskId) -> TaskView {
         conflict: false,
         children: Vec::new(),
         children_open: false,
+        redriven: Vec::new(),
         waits_for: Vec::new(),
     }
 }

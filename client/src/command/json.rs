@@ -205,6 +205,7 @@ pub struct TaskLine<'a> {
     log_incomplete: bool,
     children: Vec<String>,
     children_open: bool,
+    redriven: Vec<String>,
     #[serde(serialize_with = "map")]
     headers: &'a [(String, String)],
     not_before_ms: u64,
@@ -232,6 +233,7 @@ pub fn task(task: &TaskView) -> TaskLine<'_> {
         log_incomplete: task.log_incomplete,
         children: task.children.iter().map(TaskId::to_string).collect(),
         children_open: task.children_open,
+        redriven: task.redriven.iter().map(TaskId::to_string).collect(),
         headers: &task.spec.headers,
         not_before_ms: task.spec.not_before_ms,
         max_attempts: task.spec.attempts_max,

@@ -341,6 +341,9 @@ fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(
     if let Some(reason) = &task.reason {
         output.line(&format!("reason      {}", text::clean(reason)))?;
     }
+    for copy in &task.redriven {
+        output.line(&format!("redriven    as {copy}"))?;
+    }
     if task.conflict {
         output.line("conflict    a client wrote two different values under one key")?;
     }

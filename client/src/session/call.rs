@@ -94,6 +94,7 @@ fn is_write(request: &Request) -> bool {
         | Request::Renew { .. }
         | Request::Release { .. }
         | Request::Fail { .. }
+        | Request::Redrive { .. }
         | Request::Arrange { .. }
         | Request::Change { .. }
         | Request::Recover { .. }
@@ -126,7 +127,8 @@ fn ids(request: &Request) -> Vec<TaskId> {
         | Request::Get { id, .. }
         | Request::Wait { id, .. }
         | Request::Release { id, .. }
-        | Request::Fail { id, .. } => vec![*id],
+        | Request::Fail { id, .. }
+        | Request::Redrive { id, .. } => vec![*id],
         _ => Vec::new(),
     }
 }
@@ -140,6 +142,7 @@ impl Pending {
             Call::Request(Request::Complete { items, .. }) if items.iter().any(|item| !item.children.is_empty()) => {
                 Versions::CHILDREN
             }
+            Call::Request(Request::Redrive { .. }) => Versions::CHILDREN,
             Call::Enqueue { .. } | Call::Complete { .. } | Call::Request(_) => 0,
         };
         Pending {
@@ -182,6 +185,10 @@ impl Pending {
                     claim.claim = random.claim();
                 }
                 Request::Claim(claim)
+            }
+            Call::Request(Request::Redrive { id, child: TaskId::MIN, queue, acks }) => {
+                let child = mint.mint(now_us, random.tag());
+                Request::Redrive { id, child, queue, acks }
             }
             Call::Request(request) => request,
         };

@@ -78,6 +78,7 @@ fn request_bytes(request: &Request) -> usize {
         | Request::Count { .. }
         | Request::Queues
         | Request::Release { .. }
+        | Request::Redrive { .. }
         | Request::Nodes
         | Request::Ring
         | Request::Partitions

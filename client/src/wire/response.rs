@@ -175,6 +175,9 @@ pub struct TaskView {
     /// Some of them may not be enqueued yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub children_open: bool,
+    /// Of a dead task: its copy, a letter or what an operator had enqueued again. Two, if two operators did so at once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub redriven: Vec<TaskId>,
 }
 
 /// A task in a list: everything but its log.

@@ -309,6 +309,13 @@ pub enum Observation {
         /// Which task was completed.
         id: TaskId,
     },
+    /// The letter of a dead task is so late that it is refused where it belongs.
+    LetterRefused {
+        /// Partition of the dead task.
+        partition: u16,
+        /// Which task has died.
+        id: TaskId,
+    },
     /// Input was refused that a correct sender would not send.
     Refused {
         /// What.
@@ -361,6 +368,7 @@ impl Observation {
             Observation::Hints { .. } => "hints_changes",
             Observation::ForgettingHeld { .. } => "forgetting_held",
             Observation::ChildRefused { .. } => "children_refused",
+            Observation::LetterRefused { .. } => "letters_refused",
             Observation::Refused { .. } => "refused",
             Observation::Unspoken { .. } => "unspoken",
         }

@@ -104,6 +104,8 @@ counters! {
     ForgettingHeld = "forgetting_held",
     /// Completions that a node brought so late that their tasks were not enqueued any more.
     ChildrenRefused = "children_refused",
+    /// Dead tasks of which no letter could be written in time.
+    LettersRefused = "letters_refused",
     /// Input that a correct sender would not send.
     Refused = "input_refused",
     /// Messages not sent, as the receiver's protocol version does not know them.
@@ -213,6 +215,7 @@ impl Metrics {
             }
             Observation::ForgettingHeld { .. } => (Counter::ForgettingHeld, 1),
             Observation::ChildRefused { .. } => (Counter::ChildrenRefused, 1),
+            Observation::LetterRefused { .. } => (Counter::LettersRefused, 1),
             Observation::Refused { .. } => (Counter::Refused, 1),
             Observation::Unspoken { .. } => (Counter::Unspoken, 1),
         };
@@ -262,6 +265,14 @@ impl Metrics {
                     partition,
                     "finished tasks cannot be forgotten while a member is away or has holes, or a completion brings tasks \
                      as old; see `norn partitions`"
+                );
+            }
+            Observation::LetterRefused { partition, id } => {
+                tracing::warn!(
+                    partition,
+                    %id,
+                    "no letter of a dead task could be written for so long that it is refused; the task is among the dead of its \
+                     own queue: `norn redrive` enqueues it again"
                 );
             }
             Observation::ChildRefused { partition, id } => {

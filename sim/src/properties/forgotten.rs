@@ -99,7 +99,8 @@ impl Forgotten {
         let cohort = at.history.cohort(at.history.partition(id));
         let ghosts = || cohort.iter().filter_map(|node| self.ghosts.get(node)).filter(|ghost| !ghost.damaged);
         let all = |number| (*id, Token { epoch: number, number });
-        for (done, _) in ghosts().flat_map(|ghost| ghost.completions.range(all(0)..=all(u64::MAX))) {
+        let known = ghosts().flat_map(|ghost| ghost.completions.range(all(0)..=all(u64::MAX)));
+        for (done, _) in known.filter(|((_, token), _)| !token.is_of_copy()) {
             let since_us = |ghost: &Ghost| ghost.completions.get(done).copied();
             let knows = |ghost: &&Ghost| since_us(ghost).is_some_and(|since_us| since_us + MEANWHILE_US <= at.time_us);
             if 2 * ghosts().filter(knows).count() > cohort.len() && !archived.contains(&done.1) {
@@ -304,6 +305,7 @@ mod tests {
             waits_for: Vec::new(),
             children: Vec::new(),
             children_open: false,
+            redriven: Vec::new(),
         }
     }
 

@@ -14,6 +14,7 @@ mod exclusion;
 mod fenced;
 mod forgotten;
 mod leaders;
+mod letters;
 mod lost;
 mod merging;
 mod nothing;
@@ -50,6 +51,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<policies::Policies>::default(),
         Box::<sealed::Sealed>::default(),
         Box::<children::Children>::default(),
+        Box::<letters::Letters>::default(),
         Box::<forgotten::Forgotten>::default(),
         Box::<durability::Durability>::default(),
         Box::<lost::Lost>::default(),

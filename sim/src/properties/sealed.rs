@@ -108,7 +108,8 @@ mod tests {
 
     fn told(bench: &mut Bench<Sealed>, number: u64, result: &[u8]) -> Result<(), String> {
         let result = Some(result.to_vec().into());
-        let item = Completion { id: id(1), token: claim(number), sequence: None, result, at_ms: 1, children: Vec::new() };
+        let item =
+            Completion { id: id(1), token: claim(number), sequence: None, result, at_ms: 1, children: Vec::new() };
         let request = Request::Complete { items: vec![item], acks: Acks::Quorum };
         let response = Response::Acked(vec![Ok(acked(1, 2, Guarantee::Strict))]);
         bench.see(Happening::Replied { request: &request, response: &response })

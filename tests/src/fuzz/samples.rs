@@ -80,6 +80,7 @@ fn roster() -> Roster {
         retention_ms: Some(0),
         order: membership::Order::Random,
         mode: membership::Mode::Holder,
+        dead_letter: Some(queue()),
         failed_dependency: membership::FailedDependency::Wait,
     };
     Roster { version: 9, members: BTreeMap::from([(3, member)]), policies: BTreeMap::from([(queue(), policy)]) }
@@ -246,6 +247,7 @@ fn requests() -> Vec<Request> {
             invalid: false,
             retry_open: false,
         },
+        Request::Redrive { id: id(0), child: id(1), queue: Some(queue()), acks: Acks::Quorum },
         Request::Status,
         Request::Arrange { partition: PartitionId(1), nodes: vec![NodeId(1), NodeId(2)] },
         Request::Initialize(Box::new(genesis())),

@@ -170,6 +170,7 @@ pub(crate) fn bare_task(number: u32, state: State) -> TaskView {
         conflict: false,
         children: Vec::new(),
         children_open: false,
+        redriven: Vec::new(),
         waits_for: Vec::new(),
     }
 }

@@ -4,17 +4,21 @@ mod children;
 mod coordinate;
 mod count;
 mod exchange;
+mod group;
 mod hints;
 mod list;
 mod read;
+mod redrive;
 
-pub use coordinate::{WriteAnswer, WriteAsk, Writer};
+pub use coordinate::{WriteAsk, Writer};
 pub use count::{CountAsk, Shape};
 pub use exchange::Exchange;
+pub use group::WriteAnswer;
 pub use hints::Hints;
 pub use list::{ListAsk, Selection};
 pub(in crate::protocol) use read::view;
-pub use read::{ReadAsk, Until};
+pub use read::{ReadAsk, Reader, Until};
+pub use redrive::Asker;
 
 use super::event::ClientId;
 use super::membership::SteerAsk;
@@ -91,11 +95,14 @@ pub enum Ask {
 impl Ask {
     fn client(&self) -> Option<ClientId> {
         match self {
-            Ask::Write(ask) => match ask.writer {
-                Writer::Client(client, _) => Some(client),
-                Writer::Children(_) => None,
+            Ask::Write(ask) => match &ask.writer {
+                Writer::Client(client, _) | Writer::Redrive(Asker::Client { client, .. }) => Some(*client),
+                Writer::Children(_) | Writer::Redrive(Asker::Leader(_)) => None,
             },
-            Ask::Read(ask) => Some(ask.client),
+            Ask::Read(ask) => match &ask.reader {
+                Reader::Client(client, _) | Reader::Redrive(Asker::Client { client, .. }) => Some(*client),
+                Reader::Redrive(Asker::Leader(_)) => None,
+            },
             Ask::Count(ask) => Some(ask.client),
             Ask::List(ask) => Some(ask.client),
             Ask::Forward(ask) => Some(ask.client),
@@ -127,6 +134,8 @@ pub struct Asks {
     watchers: BTreeMap<TaskId, BTreeSet<u64>>,
     /// Tasks that completions brought, on their way.
     deliveries: children::Deliveries,
+    /// What dead tasks bring to dead-letter queues.
+    letters: redrive::Letters,
     /// State of anti-entropy with each peer.
     pub exchange: Exchange,
 }

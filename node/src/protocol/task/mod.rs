@@ -300,6 +300,11 @@ impl<S: Content> Task<S> {
         !facts.handed.is_empty() || facts.completions.iter().any(|(_, done)| done.children.is_some())
     }
 
+    /// Copies that it brings in its stead, being dead.
+    pub fn copies(&self) -> impl Iterator<Item = (TaskId, &Completed)> {
+        self.facts.iter().flat_map(|facts| facts.copies())
+    }
+
     /// Whether it has to be kept for what its completions brought.
     pub fn has_outbox(&self) -> bool {
         self.outbox().next().is_some()

@@ -15,7 +15,14 @@ impl Cluster {
     }
 
     fn complete_with(&mut self, index: usize, id: TaskId, token: Token, result: &[u8]) -> Result<Guarantee, Error> {
-        let item = Completion { id, token, sequence: None, result: Some(result.to_vec().into()), at_ms: 7, children: Vec::new() };
+        let item = Completion {
+            id,
+            token,
+            sequence: None,
+            result: Some(result.to_vec().into()),
+            at_ms: 7,
+            children: Vec::new(),
+        };
         match self.ask(index, Request::Complete { items: vec![item], acks: Acks::One }) {
             Response::Acked(mut results) => results.remove(0).map(|acked| acked.guarantee),
             other => panic!("{other:?}"),
@@ -27,7 +34,7 @@ impl Cluster {
     }
 }
 
-/// T20, T23, C2, C15, C16: whoever was superseded is told so, whatever node it asks, and what it said is kept.
+// T20, T23, C2, C15, C16: whoever was superseded is told so, whatever node it asks, and what it said is kept.
 #[test]
 fn the_latest_holder_alone_ends_a_task() {
     let mut cluster = Cluster::sealing(3);
@@ -72,7 +79,8 @@ fn another_leader_goes_on_with_what_was_sealed() {
     let token = cluster.claim(1, 60_000).remove(0).token;
     let leader = cluster.leader(&id);
     let other = (leader + 1) % 3;
-    let item = Completion { id, token, sequence: None, result: Some(b"done".to_vec().into()), at_ms: 7, children: Vec::new() };
+    let item =
+        Completion { id, token, sequence: None, result: Some(b"done".to_vec().into()), at_ms: 7, children: Vec::new() };
     cluster.submit(other, Request::Complete { items: vec![item], acks: Acks::Quorum });
     let partition = cluster.nodes[0].partition_of(&id);
     let is_sealed = move |cluster: &Cluster| {
