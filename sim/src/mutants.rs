@@ -110,7 +110,8 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
         | Mutant::LeavesEarly
         | Mutant::RoutesAskedOnce => Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..plain },
         Mutant::SealsEarly | Mutant::SealsSuperseded => Overrides { holder_percent: Some(100), ..plain },
-        Mutant::LettersForgotten | Mutant::LettersMinted => {
+        Mutant::LettersForgotten => Overrides { letters_percent: Some(100), old_percent: Some(0), ..plain },
+        Mutant::LettersMinted => {
             Overrides { letters_percent: Some(100), old_percent: Some(0), crash_mean_ms: Some(800), ..plain }
         }
         Mutant::LeaseUnbounded | Mutant::LapsedAtOnce => Overrides { policy_mean_ms: Some(500), ..plain },

@@ -478,6 +478,7 @@ fn view() -> TaskView {
         waits_for: Vec::new(),
         children: Vec::new(),
         children_open: false,
+        redriven: Vec::new(),
     }
 }
 
