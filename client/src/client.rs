@@ -31,15 +31,15 @@ mod reading;
 mod tests;
 
 use crate::connection::{Answer, Handle};
-use crate::session::{Call, Config, Draft};
+use crate::session::{Call, Config, Draft, Finish};
 use crate::tls;
 use crate::wire::address::parse_address;
 use crate::wire::error::Error;
-use crate::wire::ids::{ClaimId, TaskId, Token};
+use crate::wire::ids::{ClaimId, QueueName, TaskId, Token};
 use crate::wire::limits;
-use crate::wire::request::{Acks, Claim, Completion, Request};
+use crate::wire::request::{Acks, Claim, Request};
 use crate::wire::response::{Acked, Granted, Response};
-use answers::{acked, batches, completion, expiry, millis, one, spread, unexpected};
+use answers::{acked, batches, expiry, finish, finish_bytes, millis, one, spread, unexpected};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -127,7 +127,7 @@ impl Client {
         let wait_ms = match &body {
             Call::Request(Request::Claim(claim)) => claim.wait_ms,
             Call::Request(Request::Wait { timeout_ms, .. }) => *timeout_ms,
-            Call::Request(_) | Call::Enqueue { .. } => 0,
+            Call::Request(_) | Call::Enqueue { .. } | Call::Complete { .. } => 0,
         };
         let wait = Duration::from_millis(wait_ms.min(limits::WAIT_MS_MAX));
         let timeout = timeout.unwrap_or(self.shared.request_timeout).saturating_add(wait);
@@ -304,20 +304,20 @@ impl Client {
         }
     }
 
-    /// Ends a task as done.
+    /// Ends a task as done, and enqueues what [`CompleteOptions::then`] names with it.
     pub async fn complete(&self, options: CompleteOptions) -> Result<Acked, Error> {
         let acks = options.acks;
-        let call = Call::Request(Request::Complete { items: vec![completion(options)], acks });
+        let call = Call::Complete { items: vec![finish(options)], acks };
         one(acked(self.answer(call, None).await, "complete"))
     }
 
     /// Ends tasks as done, all with the same durability; one result for each, in order.
     pub async fn complete_many(&self, options: Vec<CompleteOptions>, acks: Acks) -> Vec<Result<Acked, Error>> {
         let mut results = Vec::with_capacity(options.len());
-        let items: Vec<Completion> = options.into_iter().map(completion).collect();
-        for items in batches(items, |item| item.result.as_ref().map_or(0, |result| result.len())) {
+        let items: Vec<Finish> = options.into_iter().map(finish).collect();
+        for items in batches(items, finish_bytes) {
             let count = items.len();
-            let answer = self.answer(Call::Request(Request::Complete { items, acks }), None).await;
+            let answer = self.answer(Call::Complete { items, acks }, None).await;
             results.extend(spread(acked(answer, "complete"), count));
         }
         results
@@ -347,6 +347,15 @@ impl Client {
         match self.request(Request::Cancel { id, reason: reason.into(), at_ms: 0, acks }).await? {
             Response::AckedOne(acked) => Ok(acked),
             _ => unexpected("cancel"),
+        }
+    }
+
+    /// Enqueues a task that has died again, in another queue than its own if one is given. What is acknowledged is the copy, under
+    /// its own id: the one that there is already, if the task was redriven before or has a letter.
+    pub async fn redrive(&self, id: TaskId, queue: Option<QueueName>, acks: Acks) -> Result<Acked, Error> {
+        match self.request(Request::Redrive { id, child: TaskId::MIN, queue, acks }).await? {
+            Response::AckedOne(acked) => Ok(acked),
+            _ => unexpected("redrive"),
         }
     }
 }

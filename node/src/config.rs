@@ -174,6 +174,14 @@ pub enum Mutant {
     EndsEarly,
     /// What a task waits for is asked for only once.
     FollowsOnce,
+    /// Children of a completion count as handed over once they are sent.
+    ClosesEarly,
+    /// Tasks are forgotten whatever completions bring.
+    ForgetsUnasked,
+    /// The claim of a dead task is dropped whether its letter is written or not.
+    LettersForgotten,
+    /// Each time that a letter is written it has another id, whatever is there already.
+    LettersMinted,
 }
 
 impl Default for Config {

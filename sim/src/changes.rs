@@ -109,6 +109,19 @@ impl World {
         }
     }
 
+    /// Sets for some queues where their dead letters go: to the next one.
+    pub fn want_letters(&mut self) {
+        let mut random = self.randoms.letters.clone();
+        let queues = self.options.queues;
+        for number in (0..queues).filter(|_| queues > 1) {
+            if random.chance(self.options.letters_percent, 100) {
+                let name = |number| QueueName::new(&format!("queue-{number}")).expect("a good name");
+                let setting = QueueSetting::DeadLetter(Some(name((number + 1) % queues)));
+                self.want(ClusterChange::Queue { queue: name(number), setting });
+            }
+        }
+    }
+
     /// From now on a change is asked for until it is so, or refused.
     pub fn want(&mut self, change: ClusterChange) {
         if !std::mem::replace(&mut self.operator.insists, true) {

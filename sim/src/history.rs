@@ -4,7 +4,7 @@ use crate::adapter::{Call, ReplicaView};
 use norn_client::wire::membership::ClusterChange;
 use norn_client::wire::request::{Acks, Request, Spec};
 use norn_client::wire::response::{Genesis, Guarantee, Response};
-use norn_client::wire::{Error, NodeId, PartitionId, TaskId, TaskView, Token};
+use norn_client::wire::{Error, NodeId, PartitionId, TaskId, TaskView, Token, headers};
 use norn_node::protocol::consistent::Viewstamp;
 use norn_node::protocol::consistent::cohort::Cohort;
 use norn_node::protocol::record::Record;
@@ -145,6 +145,7 @@ pub fn writes_of(request: &Request) -> Vec<(TaskId, Fact)> {
         Request::Update { id, token, sequence, .. } => vec![(*id, Fact::Update(*token, *sequence))],
         Request::Complete { items, .. } => items.iter().map(|item| (item.id, Fact::Completion(item.token))).collect(),
         Request::Cancel { id, .. } => vec![(*id, Fact::Cancel)],
+        Request::Redrive { id, child, .. } => vec![(*id, Fact::Completion(Token::of_copy(*child)))],
         _ => Vec::new(),
     }
 }
@@ -270,6 +271,14 @@ impl History {
                     }
                 }
             }
+            Happening::Sent { request: Request::Complete { items, .. } } => {
+                for task in items.iter().flat_map(|item| &item.children) {
+                    let before = self.specs.entry(task.id).or_insert_with(|| task.spec.clone());
+                    if *before != task.spec {
+                        return Err(format!("child {} was sent again with other content", task.id));
+                    }
+                }
+            }
             Happening::Finished(Finished { call, result: Ok(response), .. }) => {
                 for (id, fact) in self.acknowledged(call, response, Guarantee::Strict) {
                     self.strict.entry((id, fact)).or_insert(moment);
@@ -289,12 +298,31 @@ impl History {
             Happening::Appended { records, .. } => {
                 for record in *records {
                     let Record::Facts { items, .. } = record else { continue };
+                    items.iter().try_for_each(|(id, task)| self.note_copy(*id, task))?;
                     self.buried.extend(items.iter().filter(|(_, task)| task.tomb.is_some()).map(|(id, _)| *id));
                 }
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// A copy of a dead task is one more task, which no client sent.
+    fn note_copy(&mut self, id: TaskId, task: &Task) -> Result<(), String> {
+        let Some(spec) = task.spec.as_ref().filter(|_| !self.specs.contains_key(&id)) else { return Ok(()) };
+        let named = [headers::REDRIVEN_FROM, headers::DEAD_TASK].into_iter().find_map(|name| spec.header(name));
+        let Some(original) = named.and_then(|text| self.specs.get(&text.parse().ok()?)) else { return Ok(()) };
+        let content = |spec: &Spec| (spec.payload.clone(), spec.priority, spec.attempts_max);
+        if content(original) != content(spec) {
+            return Err(format!("{id} is no copy of the task that it names"));
+        }
+        self.specs.insert(id, (**spec).clone());
+        Ok(())
+    }
+
+    /// How many nodes there are.
+    pub fn places(&self) -> usize {
+        self.places.len()
     }
 
     /// The facts of which this answer promises so much.
@@ -304,6 +332,14 @@ impl History {
             Call::Enqueue { .. } => acked
                 .filter_map(|(_, acked)| self.specs.get(&acked.id).map(|spec| (acked.id, Fact::Spec(spec_hash(spec)))))
                 .collect(),
+            Call::Complete { items, .. } => acked
+                .filter_map(|(place, _)| items.get(place))
+                .map(|item| (item.completion.id, Fact::Completion(item.completion.token)))
+                .collect(),
+            // What is told of is the copy that there is.
+            Call::Request(Request::Redrive { id, .. }) => {
+                acked.map(|(_, acked)| (*id, Fact::Completion(Token::of_copy(acked.id)))).collect()
+            }
             Call::Request(request) => {
                 let writes = writes_of(request);
                 acked.filter_map(|(place, _)| writes.get(place).copied()).collect()

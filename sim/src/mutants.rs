@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 43] = [
+pub const ALL: [(&str, Mutant); 47] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -46,8 +46,12 @@ pub const ALL: [(&str, Mutant); 43] = [
     ("lapsed-at-once", Mutant::LapsedAtOnce),
     ("seals-early", Mutant::SealsEarly),
     ("seals-superseded", Mutant::SealsSuperseded),
+    ("letters-forgotten", Mutant::LettersForgotten),
+    ("letters-minted", Mutant::LettersMinted),
     ("ends-early", Mutant::EndsEarly),
     ("follows-once", Mutant::FollowsOnce),
+    ("closes-early", Mutant::ClosesEarly),
+    ("forgets-unasked", Mutant::ForgetsUnasked),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -92,12 +96,24 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             strict_percent: Some(0),
             ..plain
         },
+        Mutant::ClosesEarly => Overrides { children_percent: Some(80), old_percent: Some(0), ..plain },
+        Mutant::ForgetsUnasked => Overrides {
+            children_percent: Some(80),
+            old_percent: Some(0),
+            retain_ms: Some(0),
+            forget_after_ms: Some(4_000),
+            ..plain
+        },
         Mutant::SettlesUnready
         | Mutant::VersionsMixed
         | Mutant::ClearsUnheard
         | Mutant::LeavesEarly
         | Mutant::RoutesAskedOnce => Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..plain },
         Mutant::SealsEarly | Mutant::SealsSuperseded => Overrides { holder_percent: Some(100), ..plain },
+        Mutant::LettersForgotten => Overrides { letters_percent: Some(100), old_percent: Some(0), ..plain },
+        Mutant::LettersMinted => {
+            Overrides { letters_percent: Some(100), old_percent: Some(0), crash_mean_ms: Some(800), ..plain }
+        }
         Mutant::LeaseUnbounded | Mutant::LapsedAtOnce => Overrides { policy_mean_ms: Some(500), ..plain },
         _ => plain,
     };

@@ -138,5 +138,6 @@ impl World {
         self.tell(Happening::Founded(terms));
         self.operator.genesis = Some(genesis);
         self.want_holders();
+        self.want_letters();
     }
 }

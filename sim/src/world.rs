@@ -246,6 +246,8 @@ pub struct Randoms {
     pub losses: Random,
     /// Which queues are ended by holders alone.
     pub modes: Random,
+    /// Which queues have dead-letter queues, and what is redriven.
+    pub letters: Random,
 }
 
 /// Counters by name.
@@ -343,6 +345,7 @@ impl World {
             versions: random.clone().child().child().child().child().child(),
             losses: random.clone().child().child().child().child().child().child(),
             modes: random.clone().child().child().child().child().child().child().child().child(),
+            letters: random.clone().child().child().child().child().child().child().child().child().child().child(),
             after: random.clone().child().child().child().child().child().child().child(),
         };
         let places = (options.nodes + options.reserves) as usize;

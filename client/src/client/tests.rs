@@ -42,6 +42,9 @@ fn view(id: TaskId) -> TaskView {
         reason: None,
         log_incomplete: false,
         conflict: false,
+        children: Vec::new(),
+        children_open: false,
+        redriven: Vec::new(),
         waits_for: Vec::new(),
     }
 }

@@ -11,6 +11,7 @@
 //! # }
 //! ```
 
+mod children;
 mod claims;
 mod cluster;
 mod enqueue;
@@ -23,6 +24,7 @@ mod output;
 mod parse;
 mod queue;
 mod recent;
+mod redrive;
 mod runner;
 mod tasks;
 pub mod text;
@@ -32,7 +34,7 @@ pub(crate) mod words;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use crate::session::{Call, Draft};
+pub use crate::session::{Call, Draft, Finish};
 pub use claims::{ClaimArguments, CompleteArguments, FailArguments, ReleaseArguments, RenewArguments, UpdateArguments};
 pub use cluster::StatusArguments;
 pub use enqueue::EnqueueArguments;
@@ -47,6 +49,7 @@ pub use output::Output;
 pub use parse::{DataArguments, DurabilityArguments};
 pub use queue::{Key, QueueVerb, SetArguments, ShowArguments};
 pub use recent::Recent;
+pub use redrive::RedriveArguments;
 pub use runner::{Place, Runner};
 pub use tasks::{CancelArguments, CountArguments, GetArguments, ListArguments, LogArguments, WaitArguments};
 pub use why::WhyArguments;
@@ -103,6 +106,8 @@ pub enum Verb {
     Release(ReleaseArguments),
     /// Ends a task that nobody should run any more
     Cancel(CancelArguments),
+    /// Enqueues dead tasks again
+    Redrive(RedriveArguments),
     /// Shows a task with its claims and its log
     Get(GetArguments),
     /// Shows a task's log
@@ -177,6 +182,7 @@ impl Verb {
             Verb::Fail(arguments) => arguments.run(runner).await,
             Verb::Release(arguments) => arguments.run(runner).await,
             Verb::Cancel(arguments) => arguments.run(runner).await,
+            Verb::Redrive(arguments) => arguments.run(runner).await,
             Verb::Get(arguments) => arguments.run(runner).await,
             Verb::Log(arguments) => arguments.run(runner).await,
             Verb::Wait(arguments) => arguments.run(runner).await,

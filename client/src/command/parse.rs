@@ -5,7 +5,6 @@
 
 use super::error::Failure;
 use crate::wire::address::parse_address;
-use crate::wire::limits::PAYLOAD_BYTES_MAX;
 use crate::wire::{Acks, QueueName, State, Token};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -141,7 +140,6 @@ impl Data {
 
 /// Refuses data over its bound.
 pub fn bounded(bytes: Vec<u8>, bytes_max: usize) -> Result<Vec<u8>, Failure> {
-    debug_assert!(bytes_max <= PAYLOAD_BYTES_MAX);
     if bytes.len() > bytes_max {
         return Err(Failure::invalid(format!("the data is larger than {bytes_max} bytes, the most that is taken")));
     }

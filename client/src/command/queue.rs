@@ -47,6 +47,8 @@ pub enum Key {
     /// Whose completion ends a task: `any`: that of anybody who ever claimed it; `holder`: that of its latest holder alone, which
     /// the leader seals, so that at most one is ever acknowledged. A task that was claimed before goes on as it was
     Mode,
+    /// Where a letter goes, with all that the task was, when one of its tasks is given up or called invalid; `none`: there is none
+    DeadLetter,
 }
 
 /// Sets something for a queue.
@@ -83,6 +85,7 @@ struct PolicyLine<'a> {
     order: &'static str,
     failed_dependency: &'static str,
     mode: &'static str,
+    dead_letter: Option<&'a str>,
 }
 
 impl QueueVerb {
@@ -128,6 +131,8 @@ impl SetArguments {
                 let named = Mode::ALL.into_iter().find(|mode| mode.name() == value);
                 named.map(QueueSetting::Mode).ok_or_else(|| wanted("`any` or `holder`"))
             }
+            (Key::DeadLetter, "none") => Ok(QueueSetting::DeadLetter(None)),
+            (Key::DeadLetter, _) => Ok(QueueSetting::DeadLetter(Some(parse::queue(value)?))),
         }
     }
 
@@ -136,7 +141,7 @@ impl SetArguments {
         let change = ClusterChange::Queue { queue: queue.clone(), setting };
         let request = Request::Change { change: Box::new(change), dry_run: false };
         let Response::Changed(changed) = runner.request(request).await? else { return Err(unexpected("change")) };
-        let policy = changed.view.roster.policies.get(&queue).copied().unwrap_or_default();
+        let policy = changed.view.roster.policies.get(&queue).cloned().unwrap_or_default();
         let output = &mut runner.output;
         if output.json() {
             output.object(&line(&queue, &policy))?;
@@ -156,7 +161,7 @@ impl ShowArguments {
         let policies = view.roster.policies;
         let shown: Vec<(QueueName, QueuePolicy)> = match parse::queue_if_any(self.queue.as_ref())? {
             Some(queue) => {
-                let policy = policies.get(&queue).copied().unwrap_or_default();
+                let policy = policies.get(&queue).cloned().unwrap_or_default();
                 vec![(queue, policy)]
             }
             None => policies.into_iter().collect(),
@@ -180,6 +185,7 @@ impl ShowArguments {
             "ORDER",
             "FAILED DEPENDENCY",
             "MODE",
+            "DEAD LETTER",
         ]);
         for (queue, policy) in &shown {
             table.add_row([
@@ -193,6 +199,7 @@ impl ShowArguments {
                 Cell::new(policy.order.name()),
                 Cell::new(policy.failed_dependency.name()),
                 Cell::new(policy.mode.name()),
+                Cell::new(dead_letter(policy)),
             ]);
         }
         output.table(&table)?;
@@ -200,7 +207,7 @@ impl ShowArguments {
     }
 }
 
-fn line<'a>(queue: &'a QueueName, policy: &QueuePolicy) -> PolicyLine<'a> {
+fn line<'a>(queue: &'a QueueName, policy: &'a QueuePolicy) -> PolicyLine<'a> {
     PolicyLine {
         queue: queue.as_str(),
         paused: policy.paused,
@@ -212,7 +219,12 @@ fn line<'a>(queue: &'a QueueName, policy: &QueuePolicy) -> PolicyLine<'a> {
         order: policy.order.name(),
         failed_dependency: policy.failed_dependency.name(),
         mode: policy.mode.name(),
+        dead_letter: policy.dead_letter.as_ref().map(QueueName::as_str),
     }
+}
+
+fn dead_letter(policy: &QueuePolicy) -> String {
+    policy.dead_letter.as_ref().map_or_else(|| "none".to_owned(), |queue| clean(queue.as_str()))
 }
 
 fn attempts(policy: &QueuePolicy) -> String {
@@ -224,10 +236,10 @@ fn all(policy: &QueuePolicy) -> String {
     let (lease, most) = (duration(policy.lease_ms), duration(policy.lease_ms_max));
     let (attempts, backoff) = (attempts(policy), backoff(policy.backoff));
     let (retention, order) = (duration(policy.retention_ms), policy.order.name());
-    let (failed, mode) = (policy.failed_dependency.name(), policy.mode.name());
+    let (failed, mode, letters) = (policy.failed_dependency.name(), policy.mode.name(), dead_letter(policy));
     format!(
         "{paused}, attempts {attempts}, lease {lease}, lease-max {most}, backoff {backoff}, retention {retention}, \
-         order {order}, failed-dependency {failed}, mode {mode}"
+         order {order}, failed-dependency {failed}, mode {mode}, dead-letter {letters}"
     )
 }
 

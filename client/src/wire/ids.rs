@@ -156,6 +156,18 @@ impl Token {
     /// in one epoch. So whoever knows the token of a completion knows whether it ends the task, and needs to know nothing else.
     pub const SEALED_FROM: u64 = 1_000_000_000_000_000;
 
+    /// Of no claim: a copy of a dead task stands under it in the facts of that one, as what a completion brings stands under the
+    /// token of its claim. Different copies have different ones.
+    pub fn of_copy(copy: TaskId) -> Token {
+        let [.., a, b, c, d, e, f, g, h, _, _, _, _] = copy.to_bytes();
+        Token { epoch: u64::from_be_bytes([a, b, c, d, e, f, g, h]), number: u64::MAX }
+    }
+
+    /// Whether it is that of a copy.
+    pub fn is_of_copy(self) -> bool {
+        self.number == u64::MAX
+    }
+
     /// Whether a completion under it counts only with the leader's seal.
     pub fn needs_seal(self) -> bool {
         self.number > Token::SEALED_FROM

@@ -3,6 +3,7 @@
 use super::ids::{ClusterId, NodeId, PartitionId, QueueName};
 use super::request::Claim;
 use super::response::Genesis;
+use super::version::Versions;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -92,7 +93,7 @@ pub struct Candidate {
 }
 
 /// What operators set for a queue. The default is as if nothing were set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct QueuePolicy {
     /// Nothing of it is granted. What is held already goes on.
     #[serde(default)]
@@ -121,6 +122,9 @@ pub struct QueuePolicy {
     /// Whose completion ends a task. Of a task that was claimed before it stays as it was then.
     #[serde(default)]
     pub mode: Mode,
+    /// Of a task that its leader gives up, or whose holder calls it invalid, a copy is enqueued here. No copies of copies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dead_letter: Option<QueueName>,
 }
 
 /// Whose completion ends a task.
@@ -227,7 +231,7 @@ impl FailedDependency {
 }
 
 /// One thing to be set for a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueSetting {
     /// See [`QueuePolicy::paused`].
@@ -248,6 +252,8 @@ pub enum QueueSetting {
     FailedDependency(FailedDependency),
     /// See [`QueuePolicy::mode`].
     Mode(Mode),
+    /// See [`QueuePolicy::dead_letter`].
+    DeadLetter(Option<QueueName>),
 }
 
 impl QueuePolicy {
@@ -264,6 +270,7 @@ impl QueuePolicy {
             QueueSetting::Order(order) => QueuePolicy { order, ..self },
             QueueSetting::FailedDependency(failed_dependency) => QueuePolicy { failed_dependency, ..self },
             QueueSetting::Mode(mode) => QueuePolicy { mode, ..self },
+            QueueSetting::DeadLetter(dead_letter) => QueuePolicy { dead_letter, ..self },
         }
     }
 
@@ -353,9 +360,13 @@ pub enum ClusterChange {
 }
 
 impl ClusterChange {
-    /// Whether leaders are to seal completions behind it.
-    pub fn needs_seals(&self) -> bool {
-        matches!(self, ClusterChange::Queue { setting: QueueSetting::Mode(Mode::Holder), .. })
+    /// The oldest version of the protocol in which what it sets is done.
+    pub fn version(&self) -> u8 {
+        match self {
+            ClusterChange::Queue { setting: QueueSetting::Mode(Mode::Holder), .. } => Versions::SEALS,
+            ClusterChange::Queue { setting: QueueSetting::DeadLetter(Some(_)), .. } => Versions::CHILDREN,
+            _ => Versions::SPOKEN.oldest,
+        }
     }
 }
 

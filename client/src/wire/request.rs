@@ -70,6 +70,10 @@ pub struct Completion {
     pub result: Option<ByteBuf>,
     /// When, by the session's server time. Resolved once, so that a repeat is the same bytes.
     pub at_ms: u64,
+    /// Tasks to enqueue with it: once it is acknowledged, each of them is enqueued sooner or later, whatever happens. Nodes of
+    /// versions before [`Versions::CHILDREN`](super::Versions::CHILDREN) pass over them, and must not be sent any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<NewTask>,
 }
 
 /// A claim call.
@@ -225,6 +229,17 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         retry_open: bool,
     },
+    /// Enqueues a task that has died again, under another id. What was asked for before is answered with the same.
+    Redrive {
+        /// Dead.
+        id: TaskId,
+        /// Minted by the session.
+        child: TaskId,
+        /// To this queue; absent, to its own.
+        queue: Option<QueueName>,
+        /// Durability.
+        acks: Acks,
+    },
     /// The members of the cluster as this node sees them.
     Nodes,
     /// Partitions and their preference lists.
@@ -278,7 +293,8 @@ impl Request {
             Request::Enqueue { tasks, .. } if tasks.iter().any(|task| !task.spec.after.is_empty()) => {
                 Versions::DEPENDENCIES
             }
-            Request::Change { change, .. } if change.needs_seals() => Versions::SEALS,
+            Request::Change { change, .. } => change.version(),
+            Request::Redrive { .. } => Versions::CHILDREN,
             _ => Versions::SPOKEN.oldest,
         }
     }
@@ -300,6 +316,7 @@ impl Request {
             Request::Renew { .. } => "renew",
             Request::Release { .. } => "release",
             Request::Fail { .. } => "fail",
+            Request::Redrive { .. } => "redrive",
             Request::Nodes => "nodes",
             Request::Ring => "ring",
             Request::Partitions => "partitions",

@@ -169,6 +169,15 @@ pub struct TaskView {
     /// Of the tasks that it waits for, those that it still waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<TaskId>,
+    /// Tasks that its completions brought.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<TaskId>,
+    /// Some of them may not be enqueued yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub children_open: bool,
+    /// Of a dead task: its copy, a letter or what an operator had enqueued again. Two, if two operators did so at once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub redriven: Vec<TaskId>,
 }
 
 /// A task in a list: everything but its log.

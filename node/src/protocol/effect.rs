@@ -302,6 +302,20 @@ pub enum Observation {
         /// Partition.
         partition: u16,
     },
+    /// Tasks that a completion brought are older than what was forgotten where they belong, and are not enqueued any more.
+    ChildRefused {
+        /// Partition of the completion.
+        partition: u16,
+        /// Which task was completed.
+        id: TaskId,
+    },
+    /// The letter of a dead task is so late that it is refused where it belongs.
+    LetterRefused {
+        /// Partition of the dead task.
+        partition: u16,
+        /// Which task has died.
+        id: TaskId,
+    },
     /// Input was refused that a correct sender would not send.
     Refused {
         /// What.
@@ -353,6 +367,8 @@ impl Observation {
             Observation::HintsOverdue { .. } => "hints_overdue",
             Observation::Hints { .. } => "hints_changes",
             Observation::ForgettingHeld { .. } => "forgetting_held",
+            Observation::ChildRefused { .. } => "children_refused",
+            Observation::LetterRefused { .. } => "letters_refused",
             Observation::Refused { .. } => "refused",
             Observation::Unspoken { .. } => "unspoken",
         }

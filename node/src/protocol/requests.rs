@@ -1,6 +1,6 @@
 //! Clients' requests: checked against the limits, then handed to whoever answers them.
 
-use super::available::{Selection, Shape, Until};
+use super::available::{Asker, Selection, Shape, Until};
 use super::consistent::rescue::Rescue;
 use super::event::{ClientId, Principal};
 use super::membership::is_sound;
@@ -117,6 +117,9 @@ impl Node {
             }
             Request::Renew { .. } | Request::Release { .. } | Request::Fail { .. } => {
                 self.forward(client, number, request)
+            }
+            Request::Redrive { id, child, queue, acks } => {
+                self.redrive(id, Asker::Client { client, number, child, queue, acks });
             }
             Request::Nodes => self.outbox.reply(client, number, Response::Nodes(self.node_views())),
             Request::Ring => self.outbox.reply(client, number, Response::Partitions(self.ring_views())),

@@ -2,8 +2,6 @@
 //! Everything random belongs to the simulator.
 
 use super::*;
-use crate::limits::ENDINGS_BYTES_MAX;
-use crate::protocol::consistent::table::Op;
 use crate::protocol::event::ClientId;
 use crate::protocol::membership::DiskWord;
 use crate::protocol::peer::{Heartbeat, LogWord};
@@ -22,15 +20,19 @@ use task::{Place, Wanted};
 mod agreement;
 mod attempts;
 mod bodies;
+mod children;
 mod cluster;
 mod copy;
 mod dependencies;
 mod disk;
+mod endings;
 mod forgetting;
 mod hints;
+mod letters;
 mod loss;
 mod policies;
 mod rescue;
+mod restarts;
 mod seals;
 mod versions;
 mod waiting;
@@ -116,7 +118,16 @@ impl Cluster {
             assert_eq!(response, Response::Done);
         }
         cluster.run_until(|cluster| cluster.nodes.iter().all(Node::is_serving));
+        (0..size).for_each(|index| cluster.begin_old(index));
         cluster
+    }
+
+    /// Until a test says otherwise, a node speaks the oldest version with all others.
+    fn begin_old(&mut self, index: usize) {
+        let others: Vec<NodeId> = self.nodes[index].peers.keys().copied().collect();
+        for node in others {
+            self.nodes[index].outbox.set_version(node, norn_client::wire::Versions::SPOKEN.oldest);
+        }
     }
 
     fn carry_out(&mut self, index: usize, effects: Vec<Effect>) {
@@ -237,7 +248,7 @@ impl Cluster {
     }
 
     fn complete(&mut self, index: usize, id: TaskId, token: Token) -> Response {
-        let items = vec![Completion { id, token, sequence: None, result: None, at_ms: 5 }];
+        let items = vec![Completion { id, token, sequence: None, result: None, at_ms: 5, children: Vec::new() }];
         self.ask(index, Request::Complete { items, acks: Acks::Quorum })
     }
 
@@ -274,6 +285,7 @@ impl Cluster {
         let mut effects = Vec::new();
         node.start(self.now, self.logs[index].len() as u64, &mut effects);
         self.nodes[index] = node;
+        self.begin_old(index);
         self.carry_out(index, effects);
         self.drain();
     }
@@ -627,70 +639,5 @@ fn first_heartbeat(boot: u64, now: Now) -> Heartbeat {
         remembers_last: 0,
         offers: None,
         roster_version: 0,
-    }
-}
-
-/// Goal: a leader that restarts and is heard again at once is not believed to lead. Method: its heartbeat with a higher
-/// start counter, as the first thing that follows.
-#[test]
-fn a_restart_within_the_timeout_is_noticed_at_once() {
-    let mut cluster = Cluster::new(3);
-    let partition = *cluster.nodes[0].partitions.iter().find(|(_, replica)| replica.register.established()).unwrap().0;
-    assert!(cluster.nodes[1].has_leader(partition));
-    let first = first_heartbeat(cluster.nodes[0].boot + 1, cluster.now);
-    let heartbeat = Heartbeat { hears: vec![NodeId(2), NodeId(3)], ..first };
-    let message = PeerMessage::Heartbeat(Box::new(heartbeat));
-    let mut effects = Vec::new();
-    cluster.nodes[1].step(cluster.now, Event::Peer { from: NodeId(1), message }, &mut effects);
-    assert!(!cluster.nodes[1].has_leader(partition));
-    assert!(cluster.nodes[1].timers.is_set(Key::Election(partition)));
-}
-
-/// Goal: a node that restarts again and again goes on to lend ids.
-#[test]
-fn restarts_do_not_push_the_time_of_ids_ahead() {
-    let mut cluster = Cluster::new(3);
-    for restart in 0..20 {
-        let response = cluster.ask(0, Request::Hello { name: "tester".into() });
-        let Response::Welcome(welcome) = response else { panic!("after {restart} restarts: {response:?}") };
-        assert!(welcome.time_ms <= cluster.now.wall_ms + crate::limits::MARK_TIME_MS);
-        cluster.restart(0);
-        cluster.advance(10);
-    }
-}
-
-/// Goal: however large results are, the operations that carry them fit a record and a message.
-#[test]
-fn endings_are_told_in_pieces_of_bounded_size() {
-    let mut cluster = Cluster::new(3);
-    let ids: Vec<TaskId> = (0..12).map(|_| cluster.enqueue(0, b"work", 7)).collect();
-    let mut held = BTreeMap::new();
-    for _ in &ids {
-        held.extend(cluster.claim(0, 60_000).into_iter().map(|granted| (granted.id, granted.token)));
-    }
-    assert_eq!(held.len(), ids.len());
-    // All completions are there before the leader drops the first claim.
-    let numbers: Vec<u64> = held
-        .iter()
-        .map(|(id, token)| {
-            let result = Some(vec![1; 1 << 20].into());
-            let item = Completion { id: *id, token: *token, sequence: None, result, at_ms: 1 };
-            cluster.submit(0, Request::Complete { items: vec![item], acks: Acks::Quorum })
-        })
-        .collect();
-    cluster.run_until(|cluster| numbers.iter().all(|number| cluster.replies.contains_key(number)));
-    cluster.advance(2_000);
-    let drops = |log: &Vec<Record>| {
-        let ops = log.iter().filter_map(|record| match record {
-            Record::Ops { ops, .. } => Some(ops),
-            _ => None,
-        });
-        let sizes = ops.flatten().filter(|op| matches!(op.as_ref(), Op::Drop { .. })).map(|op| op.size_bytes());
-        sizes.collect::<Vec<_>>()
-    };
-    for log in &cluster.logs {
-        let sizes = drops(log);
-        assert!(sizes.iter().sum::<usize>() >= 12 << 20, "every ending is told");
-        assert!(sizes.iter().all(|size| *size <= ENDINGS_BYTES_MAX), "{sizes:?}");
     }
 }

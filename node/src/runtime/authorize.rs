@@ -28,6 +28,7 @@ pub fn authorize(principal: &Principal, request: &Request) -> Result<(), Error> 
         | Request::Renew { .. }
         | Request::Release { .. }
         | Request::Fail { .. }
+        | Request::Redrive { .. }
         | Request::Nodes
         | Request::Ring
         | Request::Partitions

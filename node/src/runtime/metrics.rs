@@ -102,6 +102,10 @@ counters! {
     HintBytes = "hint_bytes",
     /// Minutes in which members that are away kept a partition from forgetting.
     ForgettingHeld = "forgetting_held",
+    /// Completions that a node brought so late that their tasks were not enqueued any more.
+    ChildrenRefused = "children_refused",
+    /// Dead tasks of which no letter could be written in time.
+    LettersRefused = "letters_refused",
     /// Input that a correct sender would not send.
     Refused = "input_refused",
     /// Messages not sent, as the receiver's protocol version does not know them.
@@ -210,6 +214,8 @@ impl Metrics {
                 return;
             }
             Observation::ForgettingHeld { .. } => (Counter::ForgettingHeld, 1),
+            Observation::ChildRefused { .. } => (Counter::ChildrenRefused, 1),
+            Observation::LetterRefused { .. } => (Counter::LettersRefused, 1),
             Observation::Refused { .. } => (Counter::Refused, 1),
             Observation::Unspoken { .. } => (Counter::Unspoken, 1),
         };
@@ -257,7 +263,24 @@ impl Metrics {
             Observation::ForgettingHeld { partition } => {
                 tracing::warn!(
                     partition,
-                    "finished tasks cannot be forgotten while a member is away or has holes; see `norn partitions`"
+                    "finished tasks cannot be forgotten while a member is away or has holes, or a completion brings tasks \
+                     as old; see `norn partitions`"
+                );
+            }
+            Observation::LetterRefused { partition, id } => {
+                tracing::warn!(
+                    partition,
+                    %id,
+                    "no letter of a dead task could be written for so long that it is refused; the task is among the dead of its \
+                     own queue: `norn redrive` enqueues it again"
+                );
+            }
+            Observation::ChildRefused { partition, id } => {
+                tracing::warn!(
+                    partition,
+                    %id,
+                    "a node was away for so long with what a completion brought that nobody takes it any more: if the \
+                     completion was acknowledged as strict it was enqueued before, else it is lost; `norn get` names the tasks"
                 );
             }
             _ => tracing::debug!(?observation, "observed"),

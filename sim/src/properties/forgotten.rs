@@ -99,7 +99,8 @@ impl Forgotten {
         let cohort = at.history.cohort(at.history.partition(id));
         let ghosts = || cohort.iter().filter_map(|node| self.ghosts.get(node)).filter(|ghost| !ghost.damaged);
         let all = |number| (*id, Token { epoch: number, number });
-        for (done, _) in ghosts().flat_map(|ghost| ghost.completions.range(all(0)..=all(u64::MAX))) {
+        let known = ghosts().flat_map(|ghost| ghost.completions.range(all(0)..=all(u64::MAX)));
+        for (done, _) in known.filter(|((_, token), _)| !token.is_of_copy()) {
             let since_us = |ghost: &Ghost| ghost.completions.get(done).copied();
             let knows = |ghost: &&Ghost| since_us(ghost).is_some_and(|since_us| since_us + MEANWHILE_US <= at.time_us);
             if 2 * ghosts().filter(knows).count() > cohort.len() && !archived.contains(&done.1) {
@@ -302,6 +303,9 @@ mod tests {
             log_incomplete: false,
             conflict: false,
             waits_for: Vec::new(),
+            children: Vec::new(),
+            children_open: false,
+            redriven: Vec::new(),
         }
     }
 
@@ -334,7 +338,9 @@ mod tests {
     #[test]
     fn what_a_majority_has_known_for_long_is_in_the_archive() {
         let token = token(3, 4);
-        let done = || facts(Task::from_completion(token, Completed { sequence: None, result: None, at_ms: 1 }));
+        let done = || {
+            facts(Task::from_completion(token, Completed { sequence: None, result: None, at_ms: 1, children: None }))
+        };
         for (members, passed_us, archived, holds) in [
             (2, MEANWHILE_US, vec![], false),
             (2, MEANWHILE_US, vec![token], true),

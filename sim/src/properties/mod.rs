@@ -4,6 +4,7 @@
 //! refuses.
 
 mod changes;
+mod children;
 mod completion;
 mod contents;
 mod convergence;
@@ -13,6 +14,7 @@ mod exclusion;
 mod fenced;
 mod forgotten;
 mod leaders;
+mod letters;
 mod lost;
 mod merging;
 mod nothing;
@@ -48,6 +50,8 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<changes::Changes>::default(),
         Box::<policies::Policies>::default(),
         Box::<sealed::Sealed>::default(),
+        Box::<children::Children>::default(),
+        Box::<letters::Letters>::default(),
         Box::<forgotten::Forgotten>::default(),
         Box::<durability::Durability>::default(),
         Box::<lost::Lost>::default(),

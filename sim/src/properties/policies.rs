@@ -44,7 +44,7 @@ pub struct Policies {
 impl Policies {
     fn policy(&self, history: &History, node: usize, id: &TaskId) -> QueuePolicy {
         let known = self.known.get(&node).zip(history.specs.get(id));
-        known.and_then(|(roster, spec)| roster.policies.get(&spec.queue)).copied().unwrap_or_default()
+        known.and_then(|(roster, spec)| roster.policies.get(&spec.queue)).cloned().unwrap_or_default()
     }
 
     fn hear<'a>(&mut self, node: usize, records: impl IntoIterator<Item = &'a Record>) {
@@ -71,7 +71,7 @@ impl Policies {
         match op {
             Op::Grant { lease_ms, granted_ms, items, .. } => items.iter().try_for_each(|(id, number)| {
                 let policy = self.policy(history, node, id);
-                self.granted(history, (epoch, *id), policy, *granted_ms)?;
+                self.granted(history, (epoch, *id), policy.clone(), *granted_ms)?;
                 self.leased(policy, *id, Token { epoch, number: *number }, *lease_ms)
             }),
             Op::Renew { items } => items.iter().try_for_each(|(id, token, lease_ms, _)| {

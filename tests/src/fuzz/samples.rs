@@ -80,6 +80,7 @@ fn roster() -> Roster {
         retention_ms: Some(0),
         order: membership::Order::Random,
         mode: membership::Mode::Holder,
+        dead_letter: Some(queue()),
         failed_dependency: membership::FailedDependency::Wait,
     };
     Roster { version: 9, members: BTreeMap::from([(3, member)]), policies: BTreeMap::from([(queue(), policy)]) }
@@ -149,7 +150,7 @@ fn operations() -> Vec<Arc<Op>> {
         Arc::new(Op::Seal {
             id: id(1),
             token: TOKEN,
-            completed: Box::new(Completed { sequence: Some(1), result: None, at_ms: 7 }),
+            completed: Box::new(Completed { sequence: Some(1), result: None, at_ms: 7, children: None }),
         }),
     ]
 }
@@ -221,8 +222,14 @@ pub fn frames() -> Vec<Vec<u8>> {
 
 fn requests() -> Vec<Request> {
     let tasks = (0..3).map(|number| NewTask { id: id(number), spec: spec() }).collect();
-    let completion =
-        Completion { id: id(0), token: TOKEN, sequence: Some(2), result: Some(b"done".to_vec().into()), at_ms: 3 };
+    let completion = Completion {
+        id: id(0),
+        token: TOKEN,
+        sequence: Some(2),
+        result: Some(b"done".to_vec().into()),
+        at_ms: 3,
+        children: Vec::new(),
+    };
     vec![
         Request::Hello { name: "fuzz".into() },
         Request::Enqueue { tasks, acks: Acks::Quorum },
@@ -240,6 +247,7 @@ fn requests() -> Vec<Request> {
             invalid: false,
             retry_open: false,
         },
+        Request::Redrive { id: id(0), child: id(1), queue: Some(queue()), acks: Acks::Quorum },
         Request::Status,
         Request::Arrange { partition: PartitionId(1), nodes: vec![NodeId(1), NodeId(2)] },
         Request::Initialize(Box::new(genesis())),
@@ -398,6 +406,8 @@ fn peer_messages() -> Vec<PeerMessage> {
             tasks: vec![(granted(), Some(VIEWSTAMP))],
             heads: vec![None],
         },
+        PeerMessage::Outboxes { partition: PARTITION, epoch: 3, number: 2, above: Some(id(0)), up_to: id(1) },
+        PeerMessage::Childless { partition: PARTITION, epoch: 3, number: 2 },
         PeerMessage::Follow { partition: PARTITION, ids: vec![id(0), id(1)] },
         PeerMessage::Ends { partition: PARTITION, ends: vec![(id(0), Settled::Done)] },
         PeerMessage::Forward { ask: 4, request: Box::new(Request::Release { id: id(0), token: TOKEN }) },

@@ -1,9 +1,12 @@
 //! Writes: any node sends facts to all replicas of their partition and answers when enough have them on disk.
 
 use super::Ask;
+use super::children::Delivery;
+use super::group::{Group, WriteAnswer};
+use super::redrive::Asker;
 use crate::config::mutant;
 use crate::limits::{ID_AHEAD_MS_MAX, ORPHANS_MAX};
-use crate::protocol::consistent::cohort::{Cohort, Role, Seat, Told};
+use crate::protocol::consistent::cohort::{Role, Seat, Told};
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::event::ClientId;
 use crate::protocol::partition::Partition;
@@ -17,53 +20,25 @@ use norn_client::wire::{Acks, NewTask, NodeId, PartitionId, Request, Response, T
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Versions of one cohort that a write or a read remembers.
-pub(super) const COHORTS_MAX: usize = 6;
-
 /// An item and its place in the request.
 type Placed = (usize, (TaskId, Task));
 
-/// Items of one partition within a write.
-#[derive(Debug)]
-struct Group {
-    items: Items,
-    /// Places in the request.
-    places: Vec<usize>,
-    /// That were heard of, by version.
-    cohorts: BTreeMap<Viewstamp, Cohort>,
-    /// By replica and the version at which it answered.
-    answers: BTreeMap<(ReplicaId, Viewstamp), WriteAnswer>,
-    /// This node holds no replica, and keeps the facts for those that do.
-    keeps: bool,
-    /// It was sent to replicas, which may have stored it whatever they answer.
-    sent: bool,
-    /// The bug of answers of any version that add up.
-    mixed: bool,
-    /// Item by item, once they are kept on its disk.
-    kept: Option<Vec<Outcome>>,
-}
-
-/// What a replica answered to a write.
-#[derive(Debug)]
-pub struct WriteAnswer {
-    /// Item by item.
-    pub outcomes: Vec<Outcome>,
-    /// The replica's start in which it stored them.
-    pub boot: u64,
-    /// It may have forgotten what stands under these keys.
-    pub holes: bool,
-    /// And that will last: it is not just its start that has not been answered yet.
-    pub lasting: bool,
-    /// Version of the cohort that it knew.
-    pub at: Viewstamp,
+/// For whom something is written.
+#[derive(Debug, Clone)]
+pub enum Writer {
+    /// A client, and the number of its request.
+    Client(ClientId, u64),
+    /// A completion that brought tasks.
+    Children(Delivery),
+    /// Somebody who wants a copy of a dead task.
+    Redrive(Asker),
 }
 
 /// A write under way.
 #[derive(Debug)]
 pub struct WriteAsk {
     /// Who waits.
-    pub client: ClientId,
-    number: u64,
+    pub writer: Writer,
     acks: Acks,
     /// Answer with one item, not with a list.
     single: bool,
@@ -73,217 +48,6 @@ pub struct WriteAsk {
     ids: Vec<TaskId>,
     /// When to give up.
     pub deadline_us: u64,
-}
-
-/// Who has said what of one item, at one version of the cohort.
-#[derive(Default)]
-struct Tally {
-    /// It is on their disks.
-    stored: BTreeSet<NodeId>,
-    /// Of these, those without holes.
-    whole: BTreeSet<NodeId>,
-    /// They have no holes, and do not know the task, or may have forgotten it.
-    unknown: BTreeSet<NodeId>,
-    /// They may yet say that they have it: they are silent, or have holes that will not last.
-    open: BTreeSet<NodeId>,
-}
-
-impl Group {
-    fn new(items: Vec<(TaskId, Task)>, places: Vec<usize>, cohort: Cohort, mixed: bool) -> Group {
-        let cohorts = BTreeMap::from([(cohort.version, cohort)]);
-        Group {
-            items: Arc::new(items),
-            places,
-            cohorts,
-            answers: BTreeMap::new(),
-            keeps: false,
-            sent: false,
-            mixed,
-            kept: None,
-        }
-    }
-
-    /// The latest cohort that was heard of.
-    fn newest(&self) -> &Cohort {
-        self.cohorts.last_key_value().expect("it begins with one").1
-    }
-
-    /// A cohort was heard of. Whether it is later than all that were known.
-    fn learn(&mut self, cohort: Cohort) -> bool {
-        let later = cohort.version > self.newest().version;
-        self.cohorts.insert(cohort.version, cohort);
-        while self.cohorts.len() > COHORTS_MAX {
-            let oldest = self.cohorts.pop_first().map(|(version, _)| version);
-            self.answers.retain(|(_, at), _| Some(*at) != oldest);
-        }
-        later
-    }
-
-    /// What was said at the version of a cohort.
-    fn tally(&self, index: usize, cohort: &Cohort) -> Tally {
-        let mut tally = Tally { open: cohort.voters().into_iter().collect(), ..Tally::default() };
-        for ((replica, at), answer) in &self.answers {
-            if *at != cohort.version && !self.mixed || !cohort.has_replica(replica) {
-                continue;
-            }
-            let (node, whole) = (replica.node, !answer.holes);
-            if whole || answer.lasting {
-                tally.open.remove(&node);
-            }
-            let outcome = answer.outcomes[index];
-            if matches!(outcome, Outcome::Stored | Outcome::StoredOrphan) {
-                tally.stored.insert(node);
-                if whole {
-                    tally.whole.insert(node);
-                }
-            } else {
-                tally.open.remove(&node);
-            }
-            if whole && matches!(outcome, Outcome::StoredOrphan | Outcome::TooOld) {
-                tally.unknown.insert(node);
-            }
-        }
-        tally
-    }
-
-    /// Replicas that said this of an item, at any version.
-    fn said(&self, index: usize, outcome: Outcome) -> BTreeSet<NodeId> {
-        let alike = self.answers.iter().filter(|(_, answer)| answer.outcomes[index] == outcome);
-        alike.map(|((replica, _), _)| replica.node).collect()
-    }
-
-    /// The first answer counts, but for one of a replica whose start has been answered since, or that has healed.
-    fn take(&mut self, replica: ReplicaId, answer: WriteAnswer) {
-        let key = (replica, answer.at);
-        let known = self.answers.get(&key);
-        if known.is_none_or(|known| known.holes && !answer.holes) {
-            self.answers.insert(key, answer);
-        }
-    }
-
-    /// What became of an item that this node was to keep for the replicas.
-    fn kept_as(&self, index: usize) -> Option<Outcome> {
-        self.kept.as_ref().map(|outcomes| outcomes[index])
-    }
-
-    /// Why an item that no replica has answered to was not kept here either. It may be stored where it was sent.
-    fn not_kept(&self, index: usize) -> Option<Error> {
-        let error = match self.kept_as(index).filter(|_| self.answers.is_empty())? {
-            Outcome::Conflict => Error::new(
-                ErrorCode::Conflict,
-                "this id or number was used with other content, which is kept for the replicas; nothing was overwritten",
-            ),
-            Outcome::Future => {
-                Error::new(ErrorCode::IdFromFuture, "the id was minted too far in the future; check the clocks")
-            }
-            Outcome::NoSpace => {
-                Error::new(ErrorCode::NoSpace, "no replica can be reached, and the disk is nearly full")
-            }
-            Outcome::Overloaded => Error::new(
-                ErrorCode::Overloaded,
-                "no replica can be reached, and this node keeps as much for replicas as it may (`hints_bytes_max`)",
-            ),
-            Outcome::Stored | Outcome::StoredOrphan | Outcome::TooOld => return None,
-        };
-        let error = if self.sent {
-            let why = error.message;
-            let message = format!("no replica answered in time, and it is not kept here ({why}); repeat the call");
-            Error::new(ErrorCode::Unknown, message)
-        } else {
-            error
-        };
-        Some(error.about(self.items[index].0))
-    }
-
-    /// Whether a quorum has it on disk, all at one version, and would know if it should not be there.
-    fn is_strict(&self, index: usize) -> bool {
-        self.cohorts.values().any(|cohort| {
-            let tally = self.tally(index, cohort);
-            cohort.members_quorum(|node| tally.whole.contains(&node))
-                && cohort.next_quorum(|node| tally.stored.contains(&node))
-        })
-    }
-
-    /// Whether as many have it as are asked for, and whether that may yet come to be.
-    fn reached(&self, index: usize, acks: Acks) -> (bool, bool) {
-        let newest = self.newest();
-        let tally = self.tally(index, newest);
-        let kept = self.kept_as(index) == Some(Outcome::Stored);
-        let anywhere =
-            kept || [Outcome::Stored, Outcome::StoredOrphan].iter().any(|it| !self.said(index, *it).is_empty());
-        let has = |node: NodeId| tally.stored.contains(&node) || tally.open.contains(&node);
-        let is_whole = |node: NodeId| tally.whole.contains(&node) || tally.open.contains(&node);
-        match acks {
-            Acks::One => (anywhere, !tally.open.is_empty()),
-            Acks::Quorum => (self.is_strict(index), newest.members_quorum(is_whole) && newest.next_quorum(has)),
-            Acks::All => (
-                self.cohorts.values().any(|cohort| {
-                    let tally = self.tally(index, cohort);
-                    cohort.voters().iter().all(|node| tally.stored.contains(node))
-                }),
-                newest.voters().into_iter().all(has),
-            ),
-        }
-    }
-
-    /// The result of one item, once it is certain.
-    fn result(&self, index: usize, acks: Acks) -> Option<Result<Acked, Error>> {
-        let id = self.items[index].0;
-        let enqueues = self.items[index].1.spec.is_some();
-        let unknown = |cohort: &Cohort| {
-            let tally = self.tally(index, cohort);
-            cohort.members_quorum(|node| tally.unknown.contains(&node))
-        };
-        if !enqueues && self.cohorts.values().any(unknown) {
-            return Some(Err(Error::new(ErrorCode::NotFound, "no such task").about(id)));
-        }
-        let kept = usize::from(self.kept_as(index) == Some(Outcome::Stored));
-        let with_spec = self.said(index, Outcome::Stored);
-        let stored = with_spec.union(&self.said(index, Outcome::StoredOrphan)).count() + kept;
-        let (reached, may_come) = self.reached(index, acks);
-        if reached && with_spec.len() + kept > 0 {
-            let guarantee = if self.is_strict(index) { Guarantee::Strict } else { Guarantee::Sloppy };
-            let replicas = self.newest().holders().count() as u32;
-            return Some(Ok(Acked { id, acks: stored as u32, replicas, guarantee }));
-        }
-        if reached || may_come {
-            return None;
-        }
-        Some(Err(self.refusal(index, stored).about(id)))
-    }
-
-    /// Why it cannot be.
-    fn refusal(&self, index: usize, stored: usize) -> Error {
-        let enqueues = self.items[index].1.spec.is_some();
-        let any = |outcome| !self.said(index, outcome).is_empty();
-        if any(Outcome::TooOld) && enqueues && stored > 0 {
-            // Who stored it is behind, and may have it all the same.
-            Error::new(ErrorCode::Unknown, "some replicas have stored it, others find the id too old; repeat the call")
-        } else if any(Outcome::TooOld) && enqueues {
-            let message =
-                "the id is older than tasks that were forgotten: it may be one of them; enqueue under a new id";
-            Error::new(ErrorCode::TooOld, message)
-        } else if any(Outcome::Conflict) {
-            Error::new(ErrorCode::Conflict, "this id or number was used with other content; nothing was overwritten")
-        } else if any(Outcome::Future) {
-            let message = "the id was minted too far in the future; check the clocks, mint a new one";
-            Error::new(ErrorCode::IdFromFuture, message)
-        } else if any(Outcome::Overloaded) {
-            let why = if enqueues {
-                "nodes keep as many tasks as they may; repeat the call when some have ended, or raise `tasks_max`"
-            } else {
-                "too many facts about unknown tasks are held; enqueue first, or try later"
-            };
-            Error::new(ErrorCode::Overloaded, why)
-        } else if any(Outcome::NoSpace) {
-            let full: Vec<String> = self.said(index, Outcome::NoSpace).iter().map(NodeId::to_string).collect();
-            let message = format!("the disks of {} are nearly full: make room there, then try again", full.join(", "));
-            Error::new(ErrorCode::NoSpace, message)
-        } else {
-            let replicas = self.newest().holders().count();
-            Error::unavailable(format!("{stored} of {replicas} replicas have it on disk, which is too few"))
-        }
-    }
 }
 
 /// Whether facts make the log grow for good, rather than bring a task to its end. `known` says that its spec is there.
@@ -299,6 +63,9 @@ impl Node {
 
     /// Completions that need no seal are facts like others; the leaders are asked to seal the rest.
     pub(in crate::protocol) fn complete(&mut self, client: ClientId, number: u64, items: Vec<Completion>, acks: Acks) {
+        if let Err(error) = self.admit_children(&items) {
+            return self.outbox.reply(client, number, Response::Error(error));
+        }
         let ids = items.iter().map(|item| item.id).collect();
         let (mut facts, mut places, mut sealed) = (Vec::new(), Vec::new(), Vec::new());
         for (place, item) in items.into_iter().enumerate() {
@@ -306,11 +73,10 @@ impl Node {
                 places.push(place);
                 sealed.push(item);
             } else {
-                let Completion { id, token, sequence, result, at_ms } = item;
-                facts.push((place, (id, Task::from_completion(token, Completed { sequence, result, at_ms }))));
+                facts.push((place, (item.id, Task::from_completion(item.token, Completed::new(item)))));
             }
         }
-        let ask = self.begin_write((client, number), (ids, facts), (acks, false));
+        let ask = self.begin_write(Writer::Client(client, number), (ids, facts), (acks, false));
         if !sealed.is_empty() {
             let request = Request::Complete { items: sealed, acks };
             self.forward_for(client, number, request, Some((ask, places)));
@@ -355,16 +121,20 @@ impl Node {
         client: ClientId,
         number: u64,
         items: Vec<(TaskId, Task)>,
-        (acks, single): (Acks, bool),
+        how: (Acks, bool),
     ) {
+        self.write_for(Writer::Client(client, number), items, how);
+    }
+
+    pub(super) fn write_for(&mut self, writer: Writer, items: Vec<(TaskId, Task)>, how: (Acks, bool)) {
         let ids = items.iter().map(|(id, _)| *id).collect();
-        self.begin_write((client, number), (ids, items.into_iter().enumerate().collect()), (acks, single));
+        self.begin_write(writer, (ids, items.into_iter().enumerate().collect()), how);
     }
 
     /// As [`Node::write`], with facts for some of the tasks alone; what becomes of the others is told by somebody else.
     fn begin_write(
         &mut self,
-        (client, number): (ClientId, u64),
+        writer: Writer,
         (ids, facts): (Vec<TaskId>, Vec<Placed>),
         (acks, single): (Acks, bool),
     ) -> u64 {
@@ -380,8 +150,7 @@ impl Node {
             })
             .collect();
         let ask = self.asks.open(Ask::Write(WriteAsk {
-            client,
-            number,
+            writer,
             acks,
             single,
             groups,
@@ -533,6 +302,10 @@ impl Node {
     fn admit(&self, partition: PartitionId, id: &TaskId, delta: &Task) -> Outcome {
         let replica = &self.partitions[&partition];
         let store = &replica.store;
+        let is_late = self.brings_late(delta.outbox().map(|(_, done)| done));
+        if is_late || !store.takes_outbox(id, delta) {
+            return Outcome::TooOld;
+        }
         if store.tomb(id).is_some() {
             return Outcome::Stored;
         }
@@ -671,11 +444,21 @@ impl Node {
                 result.unwrap_or_else(|| Err(refused.remove(&place).unwrap_or_else(|| unknown(id))))
             })
             .collect();
+        let (client, number) = match write.writer {
+            Writer::Client(client, number) => (client, number),
+            Writer::Children(delivery) => return self.children_written(delivery, &results),
+            Writer::Redrive(asker) => {
+                let mut items = write.groups.values().flat_map(|group| group.items.iter());
+                let (copy, _) = items.find_map(|(_, task)| task.copies().next()).expect("it was written");
+                let (id, result) = (write.ids[0], results.pop().expect("it is one write"));
+                return self.redriven(id, &asker, copy, result);
+            }
+        };
         let response = match (write.single, results.pop()) {
             (true, Some(Ok(acked))) => Response::AckedOne(acked),
             (true, Some(Err(error))) => Response::Error(error),
             (_, last) => Response::Acked(results.into_iter().chain(last).collect()),
         };
-        self.outbox.reply(write.client, write.number, response);
+        self.outbox.reply(client, number, response);
     }
 }

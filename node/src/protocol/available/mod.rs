@@ -1,19 +1,24 @@
 //! The available half: writes and reads at any node, and the ways in which replicas become equal.
 
+mod children;
 mod coordinate;
 mod count;
 mod exchange;
+mod group;
 mod hints;
 mod list;
 mod read;
+mod redrive;
 
-pub use coordinate::{WriteAnswer, WriteAsk};
+pub use coordinate::{WriteAsk, Writer};
 pub use count::{CountAsk, Shape};
 pub use exchange::Exchange;
+pub use group::WriteAnswer;
 pub use hints::Hints;
 pub use list::{ListAsk, Selection};
 pub(in crate::protocol) use read::view;
-pub use read::{ReadAsk, Until};
+pub use read::{ReadAsk, Reader, Until};
+pub use redrive::Asker;
 
 use super::event::ClientId;
 use super::membership::SteerAsk;
@@ -90,8 +95,14 @@ pub enum Ask {
 impl Ask {
     fn client(&self) -> Option<ClientId> {
         match self {
-            Ask::Write(ask) => Some(ask.client),
-            Ask::Read(ask) => Some(ask.client),
+            Ask::Write(ask) => match &ask.writer {
+                Writer::Client(client, _) | Writer::Redrive(Asker::Client { client, .. }) => Some(*client),
+                Writer::Children(_) | Writer::Redrive(Asker::Leader(_)) => None,
+            },
+            Ask::Read(ask) => match &ask.reader {
+                Reader::Client(client, _) | Reader::Redrive(Asker::Client { client, .. }) => Some(*client),
+                Reader::Redrive(Asker::Leader(_)) => None,
+            },
             Ask::Count(ask) => Some(ask.client),
             Ask::List(ask) => Some(ask.client),
             Ask::Forward(ask) => Some(ask.client),
@@ -121,6 +132,10 @@ pub struct Asks {
     aliases: BTreeMap<u64, u64>,
     /// Reads that wait for a task to end.
     watchers: BTreeMap<TaskId, BTreeSet<u64>>,
+    /// Tasks that completions brought, on their way.
+    deliveries: children::Deliveries,
+    /// What dead tasks bring to dead-letter queues.
+    letters: redrive::Letters,
     /// State of anti-entropy with each peer.
     pub exchange: Exchange,
 }
@@ -193,10 +208,13 @@ impl Node {
         let Some(replica) = self.partitions.get_mut(&partition) else { return 0 };
         let mut changed = 0;
         let (mut ended, mut bodies) = (Vec::new(), Vec::new());
+        let (mut outbox, mut freed) = (false, false);
         for (id, delta) in items.iter() {
             let learned = replica.learn(*id, delta.clone(), now, &config);
             bodies.extend(learned.body.map(|hash| (*id, hash)));
             changed += u64::from(learned.changed);
+            outbox |= learned.outbox && learned.changed;
+            freed |= learned.freed;
             if learned.ended {
                 ended.push(*id);
             }
@@ -206,6 +224,12 @@ impl Node {
             self.bodies.persisted(self.outbox.ticket(), partition, bodies);
             self.stirred.insert(partition);
             self.asks.exchange.changed(partition);
+        }
+        if outbox {
+            self.arm_children(partition);
+        }
+        if freed {
+            self.arm_retire(partition);
         }
         if !ended.is_empty() {
             self.arm_drop(partition);

@@ -7,7 +7,8 @@
 //! partition, and only replicas of one cohort send each other tasks.
 
 use super::Ask;
-use super::coordinate::COHORTS_MAX;
+use super::group::COHORTS_MAX;
+use super::redrive::Asker;
 use crate::protocol::Node;
 use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::consistent::table::{Cell, CellState};
@@ -35,12 +36,20 @@ pub enum Until {
     Ended,
 }
 
+/// For whom a task is read.
+#[derive(Debug, Clone)]
+pub enum Reader {
+    /// A client, and the number of its request.
+    Client(ClientId, u64),
+    /// Somebody who wants a copy of it.
+    Redrive(Asker),
+}
+
 /// A read under way.
 #[derive(Debug)]
 pub struct ReadAsk {
     /// Who waits.
-    pub client: ClientId,
-    number: u64,
+    pub reader: Reader,
     /// Task.
     pub id: TaskId,
     until: Until,
@@ -107,13 +116,24 @@ pub(in crate::protocol) fn view(id: TaskId, task: &Task, cell: Option<&Cell>, wa
         log_incomplete: task.log_incomplete(),
         conflict: facts.conflict,
         waits_for: if task.ended().is_some() { Vec::new() } else { task.waits_for().collect() },
+        redriven: facts.copies().map(|(copy, _)| copy).collect(),
+        children: facts
+            .completions
+            .iter()
+            .filter(|(token, _)| !token.is_of_copy())
+            .filter_map(|(_, done)| done.children.as_ref())
+            .flat_map(|it| &it.ids)
+            .copied()
+            .collect(),
+        children_open: task.has_outbox(),
     })
 }
 
 fn claims(facts: &Facts, cell: Option<&Cell>) -> Vec<ClaimView> {
     let mut claims: BTreeMap<Token, Option<PastClaim>> = BTreeMap::new();
     // A completion tells of a claim that may not have arrived yet.
-    claims.extend(facts.completions.iter().map(|(token, _)| (*token, None)));
+    let of_claims = facts.completions.iter().filter(|(token, _)| !token.is_of_copy());
+    claims.extend(of_claims.map(|(token, _)| (*token, None)));
     claims.extend(facts.claims.iter().cloned().map(|(token, claim)| (token, Some(claim))));
     claims.extend(cell.into_iter().flat_map(Cell::history).map(|(token, claim)| (token, Some(claim))));
     let completed =
@@ -144,20 +164,29 @@ impl Node {
         until: Until,
         timeout_ms: u64,
     ) {
+        let ask = self.open_read(Reader::Client(client, number), id, until, timeout_ms);
+        if !matches!(until, Until::Now) {
+            self.asks.watchers.entry(id).or_default().insert(ask);
+        }
+        self.send_reads(ask);
+    }
+
+    /// Reads what there is, for somebody else than a client.
+    pub(super) fn read_for(&mut self, reader: Reader, id: TaskId, timeout_ms: u64) {
+        let ask = self.open_read(reader, id, Until::Now, timeout_ms);
+        self.send_reads(ask);
+    }
+
+    fn open_read(&mut self, reader: Reader, id: TaskId, until: Until, timeout_ms: u64) -> u64 {
         let cohort = self.cohort_of(self.partition_of(&id));
-        let ask = self.asks.open(Ask::Read(ReadAsk {
-            client,
-            number,
+        self.asks.open(Ask::Read(ReadAsk {
+            reader,
             id,
             until,
             cohorts: BTreeMap::from([(cohort.version, cohort)]),
             answers: BTreeMap::new(),
             deadline_us: self.now.mono_after_ms(timeout_ms),
-        }));
-        if !matches!(until, Until::Now) {
-            self.asks.watchers.entry(id).or_default().insert(ask);
-        }
-        self.send_reads(ask);
+        }))
     }
 
     /// Asks all replicas (again).
@@ -252,8 +281,7 @@ impl Node {
         };
         if seen {
             self.repair_laggards(ask, &task);
-            let wall_ms = self.now.wall_ms;
-            self.answer_read(ask, view(id, &task, cell.as_ref(), wall_ms));
+            self.answer_read(ask, (id, &task, cell.as_ref()));
         }
     }
 
@@ -278,21 +306,27 @@ impl Node {
         }
     }
 
-    fn answer_read(&mut self, ask: u64, view: Option<TaskView>) {
+    fn answer_read(&mut self, ask: u64, (id, task, cell): (TaskId, &Task, Option<&Cell>)) {
         let Some(Ask::Read(read)) = self.close_ask(ask) else { return };
-        let not_found = || Response::Error(Error::new(ErrorCode::NotFound, "no such task").about(read.id));
-        let response = view.map_or_else(not_found, |view| Response::Task(Box::new(view)));
-        self.outbox.reply(read.client, read.number, response);
+        match read.reader {
+            Reader::Client(client, number) => {
+                let not_found = || Response::Error(Error::new(ErrorCode::NotFound, "no such task").about(id));
+                let view = view(id, task, cell, self.now.wall_ms);
+                let response = view.map_or_else(not_found, |view| Response::Task(Box::new(view)));
+                self.outbox.reply(client, number, response);
+            }
+            Reader::Redrive(asker) => self.redrive_read(id, asker, task, cell),
+        }
     }
 
     /// The time is up: a wait is answered with what there is, other reads say what is missing.
     pub(super) fn read_deadline(&mut self, ask: u64) {
         let Some(Ask::Read(read)) = self.asks.get(ask) else { return };
-        let (client, number, id, until) = (read.client, read.number, read.id, read.until);
+        let (reader, id, until) = (read.reader.clone(), read.id, read.until);
         let majority = read.has_quorum();
         let (task, cell) = combine(read.answers.values().cloned());
         if majority && matches!(until, Until::Ended) {
-            return self.answer_read(ask, view(id, &task, cell.as_ref(), self.now.wall_ms));
+            return self.answer_read(ask, (id, &task, cell.as_ref()));
         }
         self.close_ask(ask);
         let error = if majority {
@@ -300,6 +334,9 @@ impl Node {
         } else {
             Error::unavailable("too few replicas of the task answered in time")
         };
-        self.outbox.reply(client, number, Response::Error(error.about(id)));
+        match reader {
+            Reader::Client(client, number) => self.outbox.reply(client, number, Response::Error(error.about(id))),
+            Reader::Redrive(asker) => self.not_redriven(id, &asker, error),
+        }
     }
 }

@@ -359,6 +359,7 @@ impl Node {
             replica.reclassify(&id, now);
         }
         replica.to_drop.clear();
+        self.forget_letters_of(partition);
         for key in [Key::Resend(partition), Key::Expiry(partition), Key::Drop(partition)] {
             self.timers.cancel(key);
         }

@@ -512,12 +512,15 @@ impl Node {
             self.timers.set(Key::Drop(partition), self.after_ms(DROP_DELAY_MS));
             return;
         }
-        let replica = self.partitions.get_mut(&partition).expect("timers are of own partitions");
+        let replica = &self.partitions[&partition];
         let register = &replica.register;
         let committed = Viewstamp { epoch: register.viewstamp.epoch, length: register.commit };
         // What a claim tells of itself becomes a fact for ever: only committed ones may.
         let told = |id: &&TaskId| register.cell(id).is_none_or(|cell| cell.renewed <= committed);
-        let ids: Vec<TaskId> = replica.to_drop.iter().filter(told).copied().take(DROP_TASKS_MAX).collect();
+        let mut ids: Vec<TaskId> = replica.to_drop.iter().filter(told).copied().take(DROP_TASKS_MAX).collect();
+        let owed = self.owed_letters(partition, &ids);
+        ids.retain(|id| !owed.contains(id));
+        let replica = self.partitions.get_mut(&partition).expect("just seen");
         let ended = |id: TaskId| (id, replica.ending(&id).map(|facts| super::table::Ended { id, facts }));
         let bytes = |(_, ended): &(TaskId, Option<super::table::Ended>)| {
             ended.as_ref().map_or(0, |ended| ended.facts.size_bytes())
@@ -528,6 +531,7 @@ impl Node {
         for id in &ids {
             replica.to_drop.remove(id);
         }
+        self.forget_letters(&ids);
         self.clear_out(partition);
         if !items.is_empty() {
             self.append(partition, Op::Drop { items }, None);

@@ -65,6 +65,16 @@ pub enum CellState {
     },
 }
 
+impl Cell {
+    /// Under which claim the task was given up, when, and why; if it was.
+    pub fn death(&self) -> Option<(Token, u64, &str)> {
+        match &self.state {
+            CellState::Dead { reason, at_ms } => Some((self.token, *at_ms, reason)),
+            CellState::Held | CellState::Released { .. } | CellState::Void | CellState::Sealed { .. } => None,
+        }
+    }
+}
+
 impl CellState {
     /// Whether nobody is to be granted the task any more.
     pub fn is_final(&self) -> bool {

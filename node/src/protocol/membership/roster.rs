@@ -90,7 +90,7 @@ impl Node {
 
     /// What operators have set for a queue, as far as this node has heard.
     pub(in crate::protocol) fn policy_of(&self, queue: &QueueName) -> QueuePolicy {
-        self.roster.policies.get(queue).copied().unwrap_or_default()
+        self.roster.policies.get(queue).cloned().unwrap_or_default()
     }
 
     /// What operators call a node; its id, where it is no member.

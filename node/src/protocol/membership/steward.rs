@@ -424,7 +424,7 @@ fn wish(root: &Root, change: &ClusterChange) -> Result<Wish, Error> {
             let list = nodes.iter().map(number).collect::<Result<Vec<u16>, Error>>()?;
             Wish::Arrange { partition: *partition, list }
         }
-        ClusterChange::Queue { queue, setting } => Wish::SetQueue { queue: queue.clone(), setting: *setting },
+        ClusterChange::Queue { queue, setting } => Wish::SetQueue { queue: queue.clone(), setting: setting.clone() },
         ClusterChange::Rebalance => Wish::Rebalance,
     })
 }

@@ -142,7 +142,7 @@ impl Root {
                 let mut policies = self.policies.clone();
                 match *policy == QueuePolicy::default() {
                     true => policies.remove(queue),
-                    false => policies.insert(queue.clone(), *policy),
+                    false => policies.insert(queue.clone(), policy.clone()),
                 };
                 super::settings::check_policies(&policies).map_err(|reason| Misfit(reason.to_string()))?;
                 self.policies = policies;

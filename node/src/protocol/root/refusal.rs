@@ -81,6 +81,9 @@ pub enum Reason {
     /// Too many queues with policies.
     #[error("something is set for {POLICIES_MAX} queues already: set back what is not needed any more")]
     Policies,
+    /// A queue's dead letters would go to itself.
+    #[error("a queue cannot be its own dead-letter queue: name another one")]
+    OwnLetters,
     /// No room for more members.
     #[error(
         "there are {present} members, and {gone} that are gone and not forgotten: {NODES_MAX} members are possible, \

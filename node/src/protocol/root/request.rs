@@ -66,7 +66,7 @@ impl Root {
             Request::SetZone { number, zone } => self.admit_zone(*number, zone),
             Request::SetAddress { number, address } => self.admit_address(*number, address),
             Request::SetSettings(settings) => self.admit_settings(*settings),
-            Request::SetQueue { queue, setting } => self.admit_queue(queue, *setting),
+            Request::SetQueue { queue, setting } => self.admit_queue(queue, setting.clone()),
             Request::Arrange { partition, list } => self.admit_arrange(*partition, list),
             Request::Rebalance => Ok(match self.stale {
                 true => Admission::Already(None),
@@ -244,9 +244,12 @@ impl Root {
     }
 
     fn admit_queue(&self, queue: &QueueName, setting: QueueSetting) -> Verdict {
-        let before = self.policies.get(queue).copied().unwrap_or_default();
-        let policy = before.with(setting);
+        let before = self.policies.get(queue).cloned().unwrap_or_default();
+        let policy = before.clone().with(setting);
         check_policy(&policy)?;
+        if policy.dead_letter.as_ref() == Some(queue) {
+            return Err(Reason::OwnLetters);
+        }
         if policy == before {
             return Ok(Admission::Already(None));
         }

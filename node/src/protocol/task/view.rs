@@ -1,8 +1,8 @@
 //! What readers see of a task's facts.
 
 use super::{Facts, Task};
-use norn_client::wire::Token;
 use norn_client::wire::response::LogEntry;
+use norn_client::wire::{TaskId, Token};
 
 /// The visible log: per claim, the entries from 0 up to the first gap.
 pub fn visible<S>(task: &Task<S>) -> Vec<LogEntry> {
@@ -30,7 +30,14 @@ impl Facts {
 
     /// Completions that needed a seal and have none, oldest first: none of them ever counts once the task has ended.
     pub fn rejected(&self) -> impl Iterator<Item = &(Token, super::Completed)> {
-        self.completions.iter().filter(|(token, _)| token.needs_seal() && self.seal != Some(*token))
+        let of_claim = |token: Token| token.needs_seal() && !token.is_of_copy();
+        self.completions.iter().filter(move |(token, _)| of_claim(*token) && self.seal != Some(*token))
+    }
+
+    /// Copies that a dead task brings in its stead, with what stands for them.
+    pub fn copies(&self) -> impl Iterator<Item = (TaskId, &super::Completed)> {
+        let of_copies = self.completions.iter().filter(|(token, _)| token.is_of_copy());
+        of_copies.filter_map(|(_, done)| Some((*done.children.as_ref()?.ids.first()?, done)))
     }
 }
 

@@ -1,0 +1,207 @@
+//! `redrive`: dead tasks once more, and letters back to where they came from.
+
+use super::enqueue::print_acked;
+use super::error::{Exit, Failure};
+use super::parse::{self, DurabilityArguments};
+use super::runner::{only, unexpected};
+use super::{Call, Draft, Finish, Runner, Transport, text};
+use crate::wire::limits::{LEASE_MS_DEFAULT, LIST_PAGE_MAX};
+use crate::wire::{
+    Claim, ClaimId, Completion, Granted, QueueName, Request, Response, Spec, State, TaskId, TaskView, headers,
+};
+use clap::Args;
+
+/// Letters that are taken at once.
+const LETTERS: u32 = 32;
+
+/// Enqueues dead tasks again, each as a new task, at once and with all its attempts
+///
+/// The dead task stays as it is, and `get` shows its copy. A task is redriven once: whoever asks again is told of the copy that
+/// there is, and a copy that dies is redriven itself.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct RedriveArguments {
+    /// Dead tasks
+    #[arg(value_name = "ID", required_unless_present_any = ["queue", "letters"], conflicts_with_all = ["queue", "letters"])]
+    pub ids: Vec<String>,
+    /// All that are dead in this queue, and were not redriven before
+    #[arg(long, value_name = "QUEUE")]
+    pub queue: Option<String>,
+    /// All letters of dead tasks that are ready in this queue, back to the queues where these died
+    #[arg(long, value_name = "QUEUE", conflicts_with = "queue")]
+    pub letters: Option<String>,
+    /// Only those with this in the reason of their death
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["ids", "letters"])]
+    pub reason: Option<String>,
+    /// At most this many
+    #[arg(long, value_name = "N", conflicts_with = "ids")]
+    pub limit: Option<u64>,
+    /// To this queue
+    #[arg(long, value_name = "QUEUE")]
+    pub to: Option<String>,
+    /// How safe it is before the answer.
+    #[command(flatten)]
+    pub durability: DurabilityArguments,
+}
+
+impl RedriveArguments {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let to = parse::queue_if_any(self.to.as_ref())?;
+        let limit = self.limit.unwrap_or(u64::MAX);
+        if let Some(letters) = parse::queue_if_any(self.letters.as_ref())? {
+            let redriven = self.letters(runner, &letters, to.as_ref(), limit).await?;
+            return end(runner, redriven, "letter");
+        }
+        if let Some(queue) = parse::queue_if_any(self.queue.as_ref())? {
+            let redriven = self.dead(runner, &queue, to.as_ref(), limit).await?;
+            return end(runner, redriven, "dead task");
+        }
+        for id in &self.ids {
+            let id = runner.resolve(id).await?;
+            self.one(runner, id, to.as_ref()).await?;
+        }
+        Ok(Exit::Done)
+    }
+
+    async fn one<T: Transport>(
+        &self,
+        runner: &mut Runner<T>,
+        id: TaskId,
+        to: Option<&QueueName>,
+    ) -> Result<(), Failure> {
+        let request = Request::Redrive { id, child: TaskId::MIN, queue: to.cloned(), acks: self.durability.acks };
+        let Response::AckedOne(acked) = runner.request(request).await? else {
+            return Err(unexpected("redrive"));
+        };
+        runner.recent().see(acked.id);
+        print_acked(&mut runner.output, &format!("redrove {id} as"), &acked)
+    }
+
+    async fn dead<T: Transport>(
+        &self,
+        runner: &mut Runner<T>,
+        queue: &QueueName,
+        to: Option<&QueueName>,
+        limit: u64,
+    ) -> Result<u64, Failure> {
+        let (mut redriven, mut after) = (0, None);
+        let chosen = |task: &TaskView| {
+            let reason = task.reason.as_deref().unwrap_or_default();
+            task.redriven.is_empty() && self.reason.as_deref().is_none_or(|wanted| reason.contains(wanted))
+        };
+        while redriven < limit {
+            let (queue, state) = (Some(queue.clone()), Some(State::Dead));
+            let request = Request::List { queue, state, after, from: None, to: None, limit: LIST_PAGE_MAX };
+            let Response::Page(page) = runner.request(request).await? else {
+                return Err(unexpected("list"));
+            };
+            let left = usize::try_from(limit - redriven).unwrap_or(usize::MAX);
+            for task in page.tasks.iter().filter(|task| chosen(task)).take(left) {
+                self.one(runner, task.id, to).await?;
+                redriven += 1;
+            }
+            if page.next.is_none() || page.next <= after {
+                break;
+            }
+            after = page.next;
+        }
+        Ok(redriven)
+    }
+
+    /// A letter is claimed, and completed with the task that it tells of: so nobody else does so meanwhile, and nothing is lost
+    /// between the one and the other.
+    async fn letters<T: Transport>(
+        &self,
+        runner: &mut Runner<T>,
+        queue: &QueueName,
+        to: Option<&QueueName>,
+        limit: u64,
+    ) -> Result<u64, Failure> {
+        let mut redriven = 0;
+        while redriven < limit {
+            let claim = Claim {
+                claim: ClaimId(0),
+                repeated: false,
+                queues: vec![queue.clone()],
+                lease_ms: LEASE_MS_DEFAULT,
+                wait_ms: 0,
+                max: u64::from(LETTERS).min(limit - redriven) as u32,
+                worker: "redrive".to_owned(),
+                lease_open: true,
+            };
+            let Response::Claimed { tasks: granted, .. } = runner.request(Request::Claim(claim)).await? else {
+                return Err(unexpected("claim"));
+            };
+            if granted.is_empty() {
+                break;
+            }
+            let mut strange = None;
+            for task in granted {
+                // A grant does not tell all that the task was.
+                let Response::Task(letter) = runner.request(get(task.id)).await? else {
+                    return Err(unexpected("get"));
+                };
+                match written_back(&letter.spec, to) {
+                    Some(draft) => {
+                        self.write_back(runner, &task, draft).await?;
+                        redriven += 1;
+                    }
+                    None => {
+                        strange = Some(task.id);
+                        let request = Request::Release { id: task.id, token: task.token };
+                        runner.request(request).await?;
+                    }
+                }
+            }
+            if let Some(id) = strange {
+                let message = format!("task {id} in {queue} is no letter; take such tasks out first");
+                return Err(Failure::invalid(message));
+            }
+        }
+        Ok(redriven)
+    }
+
+    async fn write_back<T: Transport>(
+        &self,
+        runner: &mut Runner<T>,
+        letter: &Granted,
+        draft: Draft,
+    ) -> Result<(), Failure> {
+        let (id, token) = (letter.id, letter.token);
+        let completion = Completion { id, token, sequence: None, result: None, at_ms: 0, children: Vec::new() };
+        let queue = draft.spec.queue.clone();
+        let items = vec![Finish { completion, children: vec![draft] }];
+        let Response::Acked(results) = runner.call(Call::Complete { items, acks: self.durability.acks }).await? else {
+            return Err(unexpected("complete"));
+        };
+        let acked = only("complete", results)?;
+        print_acked(&mut runner.output, &format!("sent back to {queue}, and done is letter"), &acked)
+    }
+}
+
+/// The task that a letter tells of; nothing, if it is none.
+fn written_back(letter: &Spec, to: Option<&QueueName>) -> Option<Draft> {
+    let died = letter.header(headers::DEAD_TASK)?.to_owned();
+    let queue = match to {
+        Some(queue) => queue.clone(),
+        None => QueueName::new(letter.header(headers::DEAD_QUEUE)?).ok()?,
+    };
+    let told = [headers::DEAD_TASK, headers::DEAD_QUEUE, headers::DEAD_REASON, headers::REDRIVEN_FROM];
+    let own = letter.headers.iter().filter(|(name, _)| !told.contains(&name.as_str())).cloned();
+    let headers = own.chain([(headers::REDRIVEN_FROM.to_owned(), died)]).collect();
+    let spec = Spec { queue, headers, not_before_ms: 0, after: Vec::new(), ..letter.clone() };
+    Some(Draft { id: None, spec, delay_ms: 0 })
+}
+
+fn get(id: TaskId) -> Request {
+    Request::Get { id, minimum: None, minimum_sequence: None }
+}
+
+fn end<T: Transport>(runner: &mut Runner<T>, redriven: u64, what: &str) -> Result<Exit, Failure> {
+    runner.output.end_rows()?;
+    if redriven == 0 && !runner.output.json() {
+        runner.output.line(&format!("nothing to redrive: there is no such {what}"))?;
+    } else if !runner.output.json() {
+        runner.output.line(&format!("{} redriven", text::number(redriven, what)))?;
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,267 @@
+//! Items of one partition within a write: who has said what of each, and what is certain by that.
+
+use crate::protocol::consistent::cohort::Cohort;
+use crate::protocol::consistent::{ReplicaId, Viewstamp};
+use crate::protocol::peer::{Items, Outcome};
+use crate::protocol::task::Task;
+use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::response::{Acked, Guarantee};
+use norn_client::wire::{Acks, NodeId, TaskId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Versions of one cohort that a write or a read remembers.
+pub(super) const COHORTS_MAX: usize = 6;
+
+/// Items of one partition within a write.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) items: Items,
+    /// Places in the request.
+    pub(super) places: Vec<usize>,
+    /// That were heard of, by version.
+    pub(super) cohorts: BTreeMap<Viewstamp, Cohort>,
+    /// By replica and the version at which it answered.
+    pub(super) answers: BTreeMap<(ReplicaId, Viewstamp), WriteAnswer>,
+    /// This node holds no replica, and keeps the facts for those that do.
+    pub(super) keeps: bool,
+    /// It was sent to replicas, which may have stored it whatever they answer.
+    pub(super) sent: bool,
+    /// The bug of answers of any version that add up.
+    pub(super) mixed: bool,
+    /// Item by item, once they are kept on its disk.
+    pub(super) kept: Option<Vec<Outcome>>,
+}
+
+/// What a replica answered to a write.
+#[derive(Debug)]
+pub struct WriteAnswer {
+    /// Item by item.
+    pub outcomes: Vec<Outcome>,
+    /// The replica's start in which it stored them.
+    pub boot: u64,
+    /// It may have forgotten what stands under these keys.
+    pub holes: bool,
+    /// And that will last: it is not just its start that has not been answered yet.
+    pub lasting: bool,
+    /// Version of the cohort that it knew.
+    pub at: Viewstamp,
+}
+
+/// Who has said what of one item, at one version of the cohort.
+#[derive(Default)]
+struct Tally {
+    /// It is on their disks.
+    stored: BTreeSet<NodeId>,
+    /// Of these, those without holes.
+    whole: BTreeSet<NodeId>,
+    /// They have no holes, and do not know the task, or may have forgotten it.
+    unknown: BTreeSet<NodeId>,
+    /// They may yet say that they have it: they are silent, or have holes that will not last.
+    open: BTreeSet<NodeId>,
+}
+
+impl Group {
+    pub(super) fn new(items: Vec<(TaskId, Task)>, places: Vec<usize>, cohort: Cohort, mixed: bool) -> Group {
+        let cohorts = BTreeMap::from([(cohort.version, cohort)]);
+        Group {
+            items: Arc::new(items),
+            places,
+            cohorts,
+            answers: BTreeMap::new(),
+            keeps: false,
+            sent: false,
+            mixed,
+            kept: None,
+        }
+    }
+
+    /// The latest cohort that was heard of.
+    pub(super) fn newest(&self) -> &Cohort {
+        self.cohorts.last_key_value().expect("it begins with one").1
+    }
+
+    /// A cohort was heard of. Whether it is later than all that were known.
+    pub(super) fn learn(&mut self, cohort: Cohort) -> bool {
+        let later = cohort.version > self.newest().version;
+        self.cohorts.insert(cohort.version, cohort);
+        while self.cohorts.len() > COHORTS_MAX {
+            let oldest = self.cohorts.pop_first().map(|(version, _)| version);
+            self.answers.retain(|(_, at), _| Some(*at) != oldest);
+        }
+        later
+    }
+
+    /// What was said at the version of a cohort.
+    fn tally(&self, index: usize, cohort: &Cohort) -> Tally {
+        let brings = self.items[index].1.has_outbox();
+        let mut tally = Tally { open: cohort.voters().into_iter().collect(), ..Tally::default() };
+        for ((replica, at), answer) in &self.answers {
+            if *at != cohort.version && !self.mixed || !cohort.has_replica(replica) {
+                continue;
+            }
+            let (node, whole) = (replica.node, !answer.holes);
+            if whole || answer.lasting {
+                tally.open.remove(&node);
+            }
+            let outcome = answer.outcomes[index];
+            if matches!(outcome, Outcome::Stored | Outcome::StoredOrphan) {
+                tally.stored.insert(node);
+                if whole {
+                    tally.whole.insert(node);
+                }
+            } else {
+                tally.open.remove(&node);
+            }
+            // Where a completion brings tasks, these may be what is too old.
+            let forgotten = outcome == Outcome::TooOld && !brings;
+            if whole && (outcome == Outcome::StoredOrphan || forgotten) {
+                tally.unknown.insert(node);
+            }
+        }
+        tally
+    }
+
+    /// Replicas that said this of an item, at any version.
+    fn said(&self, index: usize, outcome: Outcome) -> BTreeSet<NodeId> {
+        let alike = self.answers.iter().filter(|(_, answer)| answer.outcomes[index] == outcome);
+        alike.map(|((replica, _), _)| replica.node).collect()
+    }
+
+    /// The first answer counts, but for one of a replica whose start has been answered since, or that has healed.
+    pub(super) fn take(&mut self, replica: ReplicaId, answer: WriteAnswer) {
+        let key = (replica, answer.at);
+        let known = self.answers.get(&key);
+        if known.is_none_or(|known| known.holes && !answer.holes) {
+            self.answers.insert(key, answer);
+        }
+    }
+
+    /// What became of an item that this node was to keep for the replicas.
+    fn kept_as(&self, index: usize) -> Option<Outcome> {
+        self.kept.as_ref().map(|outcomes| outcomes[index])
+    }
+
+    /// Why an item that no replica has answered to was not kept here either. It may be stored where it was sent.
+    pub(super) fn not_kept(&self, index: usize) -> Option<Error> {
+        let error = match self.kept_as(index).filter(|_| self.answers.is_empty())? {
+            Outcome::Conflict => Error::new(
+                ErrorCode::Conflict,
+                "this id or number was used with other content, which is kept for the replicas; nothing was overwritten",
+            ),
+            Outcome::Future => {
+                Error::new(ErrorCode::IdFromFuture, "the id was minted too far in the future; check the clocks")
+            }
+            Outcome::NoSpace => {
+                Error::new(ErrorCode::NoSpace, "no replica can be reached, and the disk is nearly full")
+            }
+            Outcome::Overloaded => Error::new(
+                ErrorCode::Overloaded,
+                "no replica can be reached, and this node keeps as much for replicas as it may (`hints_bytes_max`)",
+            ),
+            Outcome::Stored | Outcome::StoredOrphan | Outcome::TooOld => return None,
+        };
+        let error = if self.sent {
+            let why = error.message;
+            let message = format!("no replica answered in time, and it is not kept here ({why}); repeat the call");
+            Error::new(ErrorCode::Unknown, message)
+        } else {
+            error
+        };
+        Some(error.about(self.items[index].0))
+    }
+
+    /// Whether a quorum has it on disk, all at one version, and would know if it should not be there.
+    fn is_strict(&self, index: usize) -> bool {
+        self.cohorts.values().any(|cohort| {
+            let tally = self.tally(index, cohort);
+            cohort.members_quorum(|node| tally.whole.contains(&node))
+                && cohort.next_quorum(|node| tally.stored.contains(&node))
+        })
+    }
+
+    /// Whether as many have it as are asked for, and whether that may yet come to be.
+    fn reached(&self, index: usize, acks: Acks) -> (bool, bool) {
+        let newest = self.newest();
+        let tally = self.tally(index, newest);
+        let kept = self.kept_as(index) == Some(Outcome::Stored);
+        let anywhere =
+            kept || [Outcome::Stored, Outcome::StoredOrphan].iter().any(|it| !self.said(index, *it).is_empty());
+        let has = |node: NodeId| tally.stored.contains(&node) || tally.open.contains(&node);
+        let is_whole = |node: NodeId| tally.whole.contains(&node) || tally.open.contains(&node);
+        match acks {
+            Acks::One => (anywhere, !tally.open.is_empty()),
+            Acks::Quorum => (self.is_strict(index), newest.members_quorum(is_whole) && newest.next_quorum(has)),
+            Acks::All => (
+                self.cohorts.values().any(|cohort| {
+                    let tally = self.tally(index, cohort);
+                    cohort.voters().iter().all(|node| tally.stored.contains(node))
+                }),
+                newest.voters().into_iter().all(has),
+            ),
+        }
+    }
+
+    /// The result of one item, once it is certain.
+    pub(super) fn result(&self, index: usize, acks: Acks) -> Option<Result<Acked, Error>> {
+        let id = self.items[index].0;
+        let enqueues = self.items[index].1.spec.is_some();
+        let unknown = |cohort: &Cohort| {
+            let tally = self.tally(index, cohort);
+            cohort.members_quorum(|node| tally.unknown.contains(&node))
+        };
+        if !enqueues && self.cohorts.values().any(unknown) {
+            return Some(Err(Error::new(ErrorCode::NotFound, "no such task").about(id)));
+        }
+        let kept = usize::from(self.kept_as(index) == Some(Outcome::Stored));
+        let with_spec = self.said(index, Outcome::Stored);
+        let stored = with_spec.union(&self.said(index, Outcome::StoredOrphan)).count() + kept;
+        let (reached, may_come) = self.reached(index, acks);
+        if reached && with_spec.len() + kept > 0 {
+            let guarantee = if self.is_strict(index) { Guarantee::Strict } else { Guarantee::Sloppy };
+            let replicas = self.newest().holders().count() as u32;
+            return Some(Ok(Acked { id, acks: stored as u32, replicas, guarantee }));
+        }
+        if reached || may_come {
+            return None;
+        }
+        Some(Err(self.refusal(index, stored).about(id)))
+    }
+
+    /// Why it cannot be.
+    fn refusal(&self, index: usize, stored: usize) -> Error {
+        let (enqueues, brings) = (self.items[index].1.spec.is_some(), self.items[index].1.has_outbox());
+        let any = |outcome| !self.said(index, outcome).is_empty();
+        if any(Outcome::TooOld) && (enqueues || brings) && stored > 0 {
+            // Who stored it is behind, and may have it all the same.
+            Error::new(ErrorCode::Unknown, "some replicas have stored it, others find the id too old; repeat the call")
+        } else if any(Outcome::TooOld) && brings {
+            let message = "the tasks that the completion brings were named too long ago to be enqueued for certain; repeat it \
+                           with new ids, unless the task has ended";
+            Error::new(ErrorCode::TooOld, message)
+        } else if any(Outcome::TooOld) && enqueues {
+            let message =
+                "the id is older than tasks that were forgotten: it may be one of them; enqueue under a new id";
+            Error::new(ErrorCode::TooOld, message)
+        } else if any(Outcome::Conflict) {
+            Error::new(ErrorCode::Conflict, "this id or number was used with other content; nothing was overwritten")
+        } else if any(Outcome::Future) {
+            let message = "the id was minted too far in the future; check the clocks, mint a new one";
+            Error::new(ErrorCode::IdFromFuture, message)
+        } else if any(Outcome::Overloaded) {
+            let why = if enqueues {
+                "nodes keep as many tasks as they may; repeat the call when some have ended, or raise `tasks_max`"
+            } else {
+                "too many facts about unknown tasks are held; enqueue first, or try later"
+            };
+            Error::new(ErrorCode::Overloaded, why)
+        } else if any(Outcome::NoSpace) {
+            let full: Vec<String> = self.said(index, Outcome::NoSpace).iter().map(NodeId::to_string).collect();
+            let message = format!("the disks of {} are nearly full: make room there, then try again", full.join(", "));
+            Error::new(ErrorCode::NoSpace, message)
+        } else {
+            let replicas = self.newest().holders().count();
+            Error::unavailable(format!("{stored} of {replicas} replicas have it on disk, which is too few"))
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! What comes behind the death of a task: a letter in the dead-letter queue of its own, or by an operator's word the same once
+//! more.
+//!
+//! Either is a copy of the task, a task of its own. It stands in the facts of the dead one as a child, under a token that no
+//! claim has ([`Token::of_copy`]), and is enqueued as what a completion brings is (`children.rs`): sooner or later, once a
+//! majority has it, and under one id however often it is sent. Who wants a copy reads the task at a majority first, and is
+//! answered with the one that there is. So there is one, unless two operators ask at the same moment: then each has what it was
+//! told of, and both are shown.
+//!
+//! **Letters.** That a leader gave a task up is in its table, and the claim stays there until a majority has the letter, as facts.
+//! So whoever leads next knows what is owed. Which letter that is follows from what the table says, and from the task: whoever
+//! writes it writes the same. Until it is written nobody redrives the task. A letter brings no letters, so that no two queues
+//! send each other one task for ever; and where a task dies because one died that it waits for, that one's letter tells of it.
+
+use super::Writer;
+use super::read::Reader;
+use crate::config::mutant;
+use crate::limits::{ID_AHEAD_MS_MAX, LETTERS_MAX};
+use crate::protocol::consistent::table::Cell;
+use crate::protocol::event::ClientId;
+use crate::protocol::feature::Feature;
+use crate::protocol::task::{Children, Completed, Task};
+use crate::protocol::timers::Key;
+use crate::protocol::{Node, Observation};
+use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::limits::HEADER_BYTES_MAX;
+use norn_client::wire::response::Acked;
+use norn_client::wire::{Acks, NewTask, NodeId, PartitionId, QueueName, Response, Spec, State, TaskId, Token, headers};
+use std::collections::BTreeSet;
+use xxhash_rust::xxh3::xxh3_128;
+
+/// Until a leader tries again to write a letter.
+const AGAIN_MS: u64 = 500;
+
+/// Who wants a copy of a dead task.
+#[derive(Debug, Clone)]
+pub enum Asker {
+    /// An operator.
+    Client {
+        /// Who waits...
+        client: ClientId,
+        /// ...for this request.
+        number: u64,
+        /// Id of the copy.
+        child: TaskId,
+        /// Another queue than its own.
+        queue: Option<QueueName>,
+        /// Durability.
+        acks: Acks,
+    },
+    /// The leader of this partition, which gave the task up.
+    Leader(PartitionId),
+}
+
+impl Asker {
+    /// Whether a copy is the one that this call names.
+    fn wants(&self, copy: TaskId) -> bool {
+        matches!(self, Asker::Client { child, .. } if *child == copy)
+    }
+}
+
+/// Letters that a leader owes.
+#[derive(Debug, Default)]
+pub struct Letters {
+    /// On their way.
+    open: BTreeSet<TaskId>,
+    /// A majority has them: their claims may be dropped.
+    stored: BTreeSet<TaskId>,
+}
+
+impl Node {
+    /// A client's redrive.
+    pub(in crate::protocol) fn redrive(&mut self, id: TaskId, asker: Asker) {
+        let timeout_ms = self.config.request_timeout_ms;
+        self.read_for(Reader::Redrive(asker), id, timeout_ms);
+    }
+
+    /// A majority has said what it knows of the task.
+    pub(super) fn redrive_read(&mut self, id: TaskId, asker: Asker, task: &Task, cell: Option<&Cell>) {
+        let done = match self.copy(id, &asker, task, cell) {
+            Ok(done) => done,
+            Err(error) => return self.not_redriven(id, &asker, error),
+        };
+        let acks = match &asker {
+            Asker::Client { acks, .. } => *acks,
+            Asker::Leader(_) => Acks::Quorum,
+        };
+        let copy = done.children.as_ref().and_then(|children| children.ids.first()).expect("it has just been made");
+        let fact = Task::from_completion(Token::of_copy(*copy), done);
+        self.write_for(Writer::Redrive(asker), vec![(id, fact)], (acks, true));
+    }
+
+    /// What is to stand in the facts of the dead task.
+    fn copy(&self, id: TaskId, asker: &Asker, task: &Task, cell: Option<&Cell>) -> Result<Completed, Error> {
+        let blind = mutant!(self.config, LettersMinted) && matches!(asker, Asker::Leader(_));
+        if !blind && let Some((_, done)) = task.copies().min_by_key(|(copy, _)| (!asker.wants(*copy), *copy)) {
+            return Ok(done.clone());
+        }
+        let Some(spec) = &task.spec else {
+            return Err(Error::new(ErrorCode::NotFound, "no such task, or its payload is not kept any more"));
+        };
+        let death = cell.and_then(Cell::death);
+        match task.ended() {
+            None | Some(State::Dead) if death.is_some() && matches!(asker, Asker::Leader(_)) => {}
+            // The letter that it may bring comes first.
+            None | Some(State::Dead) if death.is_some() => {
+                return Err(Error::unavailable("the task is just being given up; ask again"));
+            }
+            Some(State::Dead) => {}
+            Some(state) => {
+                return Err(Error::new(ErrorCode::Ended, format!("the task is {state}; only a dead one is redriven")));
+            }
+            None => return Err(Error::new(ErrorCode::Invalid, "the task has not ended; only a dead one is redriven")),
+        }
+        let (child, spec) = match asker {
+            Asker::Client { child, .. } if child.time_ms() > self.now.wall_ms.saturating_add(ID_AHEAD_MS_MAX) => {
+                let message = "the id was minted too far in the future; check the clocks, mint a new one";
+                return Err(Error::new(ErrorCode::IdFromFuture, message).about(*child));
+            }
+            Asker::Client { child, queue, .. } => (*child, again(id, spec, queue.as_ref())),
+            Asker::Leader(_) if spec.is_letter() => return Err(Error::invalid("a letter brings no letters")),
+            Asker::Leader(_) => {
+                let (token, at_ms, reason) = death.ok_or_else(|| Error::invalid("nobody gave it up"))?;
+                let queue = self.policy_of(&spec.queue).dead_letter;
+                let queue = queue.ok_or_else(|| Error::invalid("its queue has no dead-letter queue any more"))?;
+                (self.letter_id(id, token, at_ms), letter(id, spec, queue, reason))
+            }
+        };
+        let children = Children::new(vec![NewTask { id: child, spec }]);
+        Ok(Completed { sequence: None, result: None, at_ms: child.time_ms(), children })
+    }
+
+    /// The same for everybody who knows of the task's death.
+    fn letter_id(&self, id: TaskId, token: Token, at_ms: u64) -> TaskId {
+        let again = u64::from(mutant!(self.config, LettersMinted)) * self.now.mono_us;
+        let hash = xxh3_128(&rmp_serde::to_vec(&(id, token, again)).expect("it always encodes"));
+        let bits = |from: u32, count: u32| (hash >> from) as u64 & ((1 << count) - 1);
+        TaskId::new(at_ms, bits(0, 32) as u32, bits(32, 40), bits(72, 24) as u32)
+    }
+
+    /// It is not to be, or not now.
+    pub(super) fn not_redriven(&mut self, id: TaskId, asker: &Asker, error: Error) {
+        match asker {
+            Asker::Client { client, number, .. } => {
+                let about = error.id.unwrap_or(id);
+                self.outbox.reply(*client, *number, Response::Error(error.about(about)));
+            }
+            Asker::Leader(partition) => self.letter_written(*partition, id, Err(error)),
+        }
+    }
+
+    /// The copy is in the facts of the dead task, or is refused.
+    pub(super) fn redriven(&mut self, id: TaskId, asker: &Asker, child: TaskId, result: Result<Acked, Error>) {
+        match (asker, result) {
+            (Asker::Client { client, number, .. }, Ok(acked)) => {
+                self.outbox.reply(*client, *number, Response::AckedOne(Acked { id: child, ..acked }));
+            }
+            (Asker::Leader(partition), result) => self.letter_written(*partition, id, result.map(drop)),
+            (asker, Err(error)) => self.not_redriven(id, asker, error),
+        }
+    }
+
+    fn letter_written(&mut self, partition: PartitionId, id: TaskId, result: Result<(), Error>) {
+        self.asks.letters.open.remove(&id);
+        if !self.partitions.get(&partition).is_some_and(|replica| replica.register.established()) {
+            return;
+        }
+        // It is owed no more where the task ended otherwise, where the queue has no dead-letter queue any more, and where nobody
+        // knows what the task was. If nobody could write it for so long that it is refused, operators are told.
+        let again = result.as_ref().is_err_and(Error::passes);
+        if result.is_err_and(|error| error.code == ErrorCode::TooOld) {
+            self.outbox.observe(Observation::LetterRefused { partition: partition.0, id });
+        }
+        if !again {
+            self.asks.letters.stored.insert(id);
+        }
+        self.timers.set_earliest(Key::Drop(partition), self.after_ms(if again { AGAIN_MS } else { 0 }));
+    }
+
+    /// Of claims that might be dropped, those that must stay for the letters that their tasks bring; which are begun.
+    pub(in crate::protocol) fn owed_letters(&mut self, partition: PartitionId, ids: &[TaskId]) -> BTreeSet<TaskId> {
+        let owed: BTreeSet<TaskId> = ids.iter().copied().filter(|id| self.owes_letter(partition, id)).collect();
+        for id in &owed {
+            let may = self.asks.letters.open.len() < LETTERS_MAX && self.all_know_children();
+            if may && self.asks.letters.open.insert(*id) {
+                self.redrive(*id, Asker::Leader(partition));
+            }
+        }
+        if mutant!(self.config, LettersForgotten) { BTreeSet::new() } else { owed }
+    }
+
+    fn owes_letter(&self, partition: PartitionId, id: &TaskId) -> bool {
+        let replica = &self.partitions[&partition];
+        let given_up = replica.register.cell(id).is_some_and(|cell| cell.death().is_some());
+        if !given_up || self.asks.letters.stored.contains(id) {
+            return false;
+        }
+        let Some(spec) = replica.store.task(id).and_then(|task| task.spec.as_ref()) else { return false };
+        self.policy_of(&spec.queue).dead_letter.is_some()
+    }
+
+    /// Whether nobody who is heard is of a version that knows no children.
+    fn all_know_children(&self) -> bool {
+        self.peers.keys().all(|node: &NodeId| !self.is_alive(*node) || self.speaks(*node, Feature::Children))
+    }
+
+    /// Claims are dropped: whether their letters are stored need not be known any more.
+    pub(in crate::protocol) fn forget_letters(&mut self, dropped: &[TaskId]) {
+        for id in dropped {
+            self.asks.letters.stored.remove(id);
+        }
+    }
+
+    /// Claims of a partition are somebody else's to drop.
+    pub(in crate::protocol) fn forget_letters_of(&mut self, partition: PartitionId) {
+        let mut stored = std::mem::take(&mut self.asks.letters.stored);
+        stored.retain(|id| self.partition_of(id) != partition);
+        self.asks.letters.stored = stored;
+    }
+}
+
+fn again(id: TaskId, spec: &Spec, queue: Option<&QueueName>) -> Spec {
+    let queue = queue.unwrap_or(&spec.queue).clone();
+    renewed(spec, queue, &[(headers::REDRIVEN_FROM, id.to_string())])
+}
+
+fn letter(id: TaskId, spec: &Spec, queue: QueueName, reason: &str) -> Spec {
+    let from = spec.queue.as_str().to_owned();
+    let told =
+        [(headers::DEAD_TASK, id.to_string()), (headers::DEAD_QUEUE, from), (headers::DEAD_REASON, reason.into())];
+    renewed(spec, queue, &told)
+}
+
+/// A copy that may be claimed at once, with further headers.
+fn renewed(spec: &Spec, queue: QueueName, told: &[(&str, String)]) -> Spec {
+    let mut headers = spec.headers.clone();
+    headers.retain(|(name, _)| told.iter().all(|(other, _)| name != other));
+    headers.extend(told.iter().map(|(name, value)| {
+        let mut value = value.clone();
+        value.truncate(value.floor_char_boundary(HEADER_BYTES_MAX - name.len()));
+        ((*name).to_owned(), value)
+    }));
+    Spec { queue, not_before_ms: 0, after: Vec::new(), headers, ..spec.clone() }
+}

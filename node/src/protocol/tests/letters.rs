@@ -1,0 +1,128 @@
+//! What comes behind the death of a task: letters, and redriving.
+
+use super::policies::is_changed;
+use super::*;
+use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::headers;
+use norn_client::wire::membership::QueueSetting;
+
+const LATER: &str = "mail/dead";
+
+impl Cluster {
+    fn with_letters() -> Cluster {
+        let mut cluster = Cluster::modern(3);
+        let later = QueueName::new(LATER).expect("a name");
+        assert!(is_changed(&cluster.set(0, "mail", QueueSetting::DeadLetter(Some(later)))));
+        cluster
+    }
+
+    /// Enqueues a task, claims it, and calls it invalid.
+    fn kill(&mut self, payload: &[u8], tag: u32) -> TaskId {
+        let id = self.enqueue(0, payload, tag);
+        let token = self.claim(1, 60_000).remove(0).token;
+        let reason = "bad address".to_owned();
+        let fail = Request::Fail { id, token, reason, retry_in_ms: 0, invalid: true, retry_open: false };
+        assert_eq!(self.ask(2, fail), Response::Done);
+        id
+    }
+
+    fn letters(&mut self) -> Vec<norn_client::wire::TaskView> {
+        let queue = Some(QueueName::new(LATER).expect("a name"));
+        match self.ask(1, Request::List { queue, state: None, after: None, from: None, to: None, limit: 100 }) {
+            Response::Page(page) => page.tasks,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn redrive(&mut self, index: usize, id: TaskId, child: TaskId) -> Result<TaskId, Error> {
+        match self.ask(index, Request::Redrive { id, child, queue: None, acks: Acks::Quorum }) {
+            Response::AckedOne(acked) => Ok(acked.id),
+            Response::Error(error) => Err(error),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+// O32, O33
+#[test]
+fn a_task_that_dies_is_in_the_dead_letter_queue_with_all_that_it_was() {
+    let mut cluster = Cluster::with_letters();
+    let id = cluster.kill(b"hello", 7);
+    cluster.advance(2_000);
+    let letters = cluster.letters();
+    assert_eq!(letters.len(), 1);
+    let (letter, died) = (&letters[0], cluster.get(0, id));
+    assert_eq!((letter.state, died.state, died.redriven), (State::Ready, State::Dead, vec![letter.id]));
+    assert_eq!((&letter.spec.payload, letter.spec.priority), (&died.spec.payload, died.spec.priority));
+    assert_eq!(letter.spec.header(headers::DEAD_TASK), Some(id.to_string().as_str()));
+    assert_eq!(letter.spec.header(headers::DEAD_QUEUE), Some("mail"));
+    assert_eq!(letter.spec.header(headers::DEAD_REASON), Some("invalid: bad address"));
+    assert!(died.claims.iter().all(|claim| claim.rejected.is_none()) && died.claims.len() == 1);
+}
+
+#[test]
+fn the_last_attempt_that_runs_out_brings_a_letter_too_and_a_letter_brings_none() {
+    let mut cluster = Cluster::with_letters();
+    let later = QueueName::new(LATER).expect("a name");
+    assert!(is_changed(&cluster.set(1, "mail", QueueSetting::Attempts(Some(1)))));
+    assert!(is_changed(&cluster.set(1, LATER, QueueSetting::Attempts(Some(1)))));
+    let circle = QueueSetting::DeadLetter(Some(QueueName::new("mail").expect("a name")));
+    assert!(is_changed(&cluster.set(1, LATER, circle)));
+    cluster.enqueue(0, b"x", 3);
+    cluster.claim(1, 1_000);
+    cluster.advance(5_000);
+    let letters = cluster.letters();
+    assert_eq!(letters.len(), 1);
+    let claim = Claim { queues: vec![later], ..claim_of(ClaimId(77), 1_000, 1) };
+    let Response::Claimed { tasks, .. } = cluster.ask(2, Request::Claim(claim)) else { panic!("it is claimed") };
+    assert_eq!(tasks[0].id, letters[0].id);
+    cluster.advance(8_000);
+    assert_eq!(cluster.get(0, letters[0].id).state, State::Dead);
+    assert_eq!(cluster.claim(1, 1_000), Vec::new(), "no letter of a letter");
+    let own = QueueSetting::DeadLetter(Some(QueueName::new("mail").expect("a name")));
+    let Response::Error(refused) = cluster.set(0, "mail", own) else { panic!("it is refused") };
+    assert!(refused.message.contains("another one"), "{}", refused.message);
+}
+
+/// Goal: the letter of a task whose leader dies at any time. Method: all steps from the death on, one more each time.
+#[test]
+fn whoever_leads_next_writes_the_same_letter() {
+    for steps in 0..12 {
+        let mut cluster = Cluster::with_letters();
+        let id = cluster.kill(b"hello", 7);
+        cluster.advance(steps * 20);
+        let leader = cluster.leader(&id);
+        cluster.restart(leader);
+        cluster.advance(8_000);
+        let letters = cluster.letters();
+        assert_eq!(letters.len(), 1, "after {steps} steps");
+        assert_eq!(cluster.get(0, id).redriven, [letters[0].id]);
+    }
+}
+
+#[test]
+fn a_dead_task_is_redriven_once_and_its_copy_again() {
+    let mut cluster = Cluster::modern(3);
+    let id = cluster.enqueue(0, b"x", 9);
+    let (first, second) = (cluster.id(9), cluster.id(9));
+    assert_eq!(cluster.redrive(0, id, first).expect_err("it lives").code, ErrorCode::Invalid);
+    assert_eq!(cluster.redrive(0, second, first).expect_err("it is unknown").code, ErrorCode::NotFound);
+    let claimed = cluster.claim(1, 60_000).remove(0);
+    assert_eq!(claimed.id, id);
+    let fail =
+        |token| Request::Fail { id, token, reason: String::new(), retry_in_ms: 0, invalid: true, retry_open: false };
+    assert_eq!(cluster.ask(2, fail(claimed.token)), Response::Done);
+    cluster.advance(1_000);
+    assert_eq!(cluster.redrive(1, id, first), Ok(first));
+    assert_eq!(cluster.redrive(2, id, first), Ok(first), "it may be repeated");
+    assert_eq!(cluster.redrive(0, id, second), Ok(first), "there is one copy");
+    cluster.advance(2_000);
+    let copy = cluster.claim(1, 60_000).remove(0);
+    assert_eq!((copy.id, copy.attempt), (first, 1));
+    assert_eq!(copy.headers, [(headers::REDRIVEN_FROM.to_owned(), id.to_string())]);
+    assert_eq!(cluster.redrive(0, first, second).expect_err("it is claimed").code, ErrorCode::Invalid);
+    assert!(matches!(cluster.complete(0, first, copy.token), Response::Acked(_)));
+    cluster.advance(1_000);
+    assert_eq!(cluster.redrive(0, first, second).expect_err("it is done").code, ErrorCode::Ended);
+    assert_eq!(cluster.redrive(0, id, second), Ok(first), "even now");
+}

@@ -1,0 +1,32 @@
+//! Nodes that start again.
+
+use super::*;
+
+/// Goal: a leader that restarts and is heard again at once is not believed to lead. Method: its heartbeat with a higher
+/// start counter, as the first thing that follows.
+#[test]
+fn a_restart_within_the_timeout_is_noticed_at_once() {
+    let mut cluster = Cluster::new(3);
+    let partition = *cluster.nodes[0].partitions.iter().find(|(_, replica)| replica.register.established()).unwrap().0;
+    assert!(cluster.nodes[1].has_leader(partition));
+    let first = first_heartbeat(cluster.nodes[0].boot + 1, cluster.now);
+    let heartbeat = Heartbeat { hears: vec![NodeId(2), NodeId(3)], ..first };
+    let message = PeerMessage::Heartbeat(Box::new(heartbeat));
+    let mut effects = Vec::new();
+    cluster.nodes[1].step(cluster.now, Event::Peer { from: NodeId(1), message }, &mut effects);
+    assert!(!cluster.nodes[1].has_leader(partition));
+    assert!(cluster.nodes[1].timers.is_set(Key::Election(partition)));
+}
+
+/// Goal: a node that restarts again and again goes on to lend ids.
+#[test]
+fn restarts_do_not_push_the_time_of_ids_ahead() {
+    let mut cluster = Cluster::new(3);
+    for restart in 0..20 {
+        let response = cluster.ask(0, Request::Hello { name: "tester".into() });
+        let Response::Welcome(welcome) = response else { panic!("after {restart} restarts: {response:?}") };
+        assert!(welcome.time_ms <= cluster.now.wall_ms + crate::limits::MARK_TIME_MS);
+        cluster.restart(0);
+        cluster.advance(10);
+    }
+}

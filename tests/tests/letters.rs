@@ -1,0 +1,83 @@
+//! Dead letters and redriving, with real processes.
+
+use norn_tests::Cluster;
+use norn_tests::wait::found;
+use serde_json::Value;
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("text").to_owned()
+}
+
+/// Tasks are called invalid, and the node that was told so is killed right behind its answer: each has one letter. Letters go
+/// back, a task that dies again is redriven, and what is redriven is told of once.
+// O16, O32, O33, O37
+#[test]
+fn each_task_that_dies_has_one_letter_and_may_be_redriven() {
+    const TASKS: usize = 4;
+    let mut cluster = Cluster::start();
+    cluster.cli_at(0).json(&["queue", "set", "mail", "dead-letter", "mail/dead"]).done();
+    let mut died = Vec::new();
+    for number in 0..TASKS {
+        let cli = cluster.cli_at(number % 3);
+        cli.json(&["enqueue", "mail", &format!("letter {number}"), "--header", "to=anna"]).done();
+        let claimed = cli.json(&["claim", "mail", "--wait", "20s"]).done().lines().remove(0);
+        let (id, token) = (text(&claimed["id"]), text(&claimed["token"]));
+        cli.json(&["fail", &id, &token, "--invalid", "--reason", "no such address"]).done();
+        died.push(id);
+        if number == TASKS - 1 {
+            cluster.kill(number % 3);
+        }
+    }
+    let down = (TASKS - 1) % 3;
+    let cli = cluster.cli_at((down + 1) % 3);
+    let letters = found("every letter is there", || {
+        let lines = cli.json(&["list", "mail/dead", "--state", "ready"]).lines();
+        (lines.len() >= TASKS).then_some(lines)
+    });
+    let mut told: Vec<String> = letters.iter().map(|letter| text(&letter["headers"]["norn-dead-task"])).collect();
+    told.sort();
+    let mut sorted = died.clone();
+    sorted.sort();
+    assert_eq!(told, sorted, "one each");
+    for letter in &letters {
+        let headers = &letter["headers"];
+        assert_eq!((text(&headers["to"]), text(&headers["norn-dead-queue"])), ("anna".into(), "mail".into()));
+        assert!(text(&headers["norn-dead-reason"]).contains("no such address"), "{letter}");
+    }
+    cluster.restart(down);
+    cluster.wait_ready(down);
+    let sent = cli.json(&["redrive", "--letters", "mail/dead"]).done().lines();
+    assert_eq!(sent.len(), TASKS);
+    let back = found("they are back", || {
+        let lines = cli.json(&["list", "mail", "--state", "ready"]).lines();
+        (lines.len() == TASKS).then_some(lines)
+    });
+    assert!(back.iter().all(|task| died.contains(&text(&task["headers"]["norn-redriven-from"]))));
+    assert_eq!(cli.json(&["redrive", "--letters", "mail/dead"]).lines().len(), 0);
+
+    // Without a dead-letter queue the dead are redriven where they are.
+    cli.json(&["queue", "set", "mail", "dead-letter", "none"]).done();
+    let claimed = cli.json(&["claim", "mail", "--wait", "20s"]).done().lines().remove(0);
+    let (id, token) = (text(&claimed["id"]), text(&claimed["token"]));
+    let refused = cli.json(&["redrive", &id]).lines().remove(0);
+    assert_eq!(refused["error"]["code"], "invalid", "{refused}");
+    found("the last policy is heard of", || {
+        cli.json(&["queue", "show", "mail"])
+            .lines()
+            .first()
+            .is_some_and(|line| line["dead_letter"].is_null())
+            .then_some(())
+    });
+    cli.json(&["fail", &id, &token, "--invalid", "--reason", "moved"]).done();
+    assert_eq!(cli.json(&["redrive", "--queue", "mail", "--reason", "other"]).lines().len(), 0);
+    let redriven = found("it is redriven", || {
+        let lines = cli.json(&["redrive", "--queue", "mail", "--reason", "moved"]).lines();
+        lines.into_iter().find(|line| line["guarantee"] == "strict")
+    });
+    let copy = text(&redriven["id"]);
+    assert_eq!(text(&cli.json(&["redrive", &id, "--to", "elsewhere"]).object()["id"]), copy, "there is one copy");
+    assert_eq!(text(&cli.json(&["get", &id]).object()["redriven"][0]), copy);
+    let view =
+        found("it is enqueued", || cli.json(&["get", &copy]).lines().into_iter().find(|view| view["queue"] == "mail"));
+    assert_eq!(text(&view["headers"]["norn-redriven-from"]), id);
+}
