@@ -93,6 +93,7 @@ fn is_write(request: &Request) -> bool {
         | Request::Fail { .. }
         | Request::Arrange { .. }
         | Request::Change { .. }
+        | Request::Schedule(_)
         | Request::Recover { .. }
         | Request::Join(_)
         | Request::Initialize(_) => true,
@@ -106,6 +107,7 @@ fn is_write(request: &Request) -> bool {
         | Request::Ring
         | Request::Partitions
         | Request::Cluster
+        | Request::Schedules { .. }
         | Request::Status
         | Request::Ping
         | Request::Identify => false,

@@ -302,6 +302,23 @@ pub enum Observation {
         /// Partition.
         partition: u16,
     },
+    /// A task of a schedule is enqueued, at the leader of the root.
+    ScheduleFired {
+        /// Task.
+        id: TaskId,
+        /// So long after it was due.
+        late_ms: u64,
+    },
+    /// Times of a schedule were passed over, as nobody could fire then.
+    ScheduleMissed {
+        /// How many.
+        ticks: u64,
+    },
+    /// A task of a schedule cannot be enqueued any more, and nobody knows whether it was.
+    ScheduleUnsure {
+        /// Task.
+        id: TaskId,
+    },
     /// Input was refused that a correct sender would not send.
     Refused {
         /// What.
@@ -353,6 +370,9 @@ impl Observation {
             Observation::HintsOverdue { .. } => "hints_overdue",
             Observation::Hints { .. } => "hints_changes",
             Observation::ForgettingHeld { .. } => "forgetting_held",
+            Observation::ScheduleFired { .. } => "schedules_fired",
+            Observation::ScheduleMissed { .. } => "schedules_missed",
+            Observation::ScheduleUnsure { .. } => "schedules_unsure",
             Observation::Refused { .. } => "refused",
             Observation::Unspoken { .. } => "unspoken",
         }

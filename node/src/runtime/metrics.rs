@@ -102,6 +102,14 @@ counters! {
     HintBytes = "hint_bytes",
     /// Minutes in which members that are away kept a partition from forgetting.
     ForgettingHeld = "forgetting_held",
+    /// Tasks of schedules that were enqueued.
+    SchedulesFired = "schedules_fired",
+    /// How late these were, added up.
+    SchedulesLate = "schedules_late_ms",
+    /// Times of schedules that were passed over.
+    SchedulesMissed = "schedules_missed",
+    /// Tasks of schedules of which nobody knows whether they were enqueued.
+    SchedulesUnsure = "schedules_unsure",
     /// Input that a correct sender would not send.
     Refused = "input_refused",
     /// Messages not sent, as the receiver's protocol version does not know them.
@@ -210,6 +218,12 @@ impl Metrics {
                 return;
             }
             Observation::ForgettingHeld { .. } => (Counter::ForgettingHeld, 1),
+            Observation::ScheduleFired { late_ms, .. } => {
+                self.add(Counter::SchedulesLate, *late_ms);
+                (Counter::SchedulesFired, 1)
+            }
+            Observation::ScheduleMissed { ticks } => (Counter::SchedulesMissed, *ticks),
+            Observation::ScheduleUnsure { .. } => (Counter::SchedulesUnsure, 1),
             Observation::Refused { .. } => (Counter::Refused, 1),
             Observation::Unspoken { .. } => (Counter::Unspoken, 1),
         };

@@ -7,6 +7,7 @@ use norn_client::wire::membership::{
 };
 use norn_client::wire::request::{Acks, NewTask, Request, Spec};
 use norn_client::wire::response::{Acked, Genesis, Granted, Guarantee, LogEntry, Member, Response, Welcome};
+use norn_client::wire::schedule::{CatchUp, Schedule, ScheduleChange, When};
 use norn_client::wire::{
     Claim, ClaimId, ClusterId, Completion, Error, ErrorCode, NodeId, PartitionId, QueueName, TaskId, Token,
 };
@@ -15,6 +16,7 @@ use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
 use norn_node::protocol::membership::DiskWord;
 use norn_node::protocol::peer::{Heartbeat, Level, LogWord, Outcome, RecentPart, Step};
+use norn_node::protocol::schedules::{self, Schedules};
 use norn_node::protocol::task::{Completed, Settled, Task};
 use norn_node::protocol::{PeerMessage, Record};
 use norn_node::storage::Replay;
@@ -145,6 +147,7 @@ fn operations() -> Vec<Arc<Op>> {
             items: vec![(id(0), 8), (id(1), 9)],
         }),
         Arc::new(Op::Renew { items: vec![(id(0), TOKEN, 30_000, 1_700_000_030_000)] }),
+        Arc::new(Op::Schedules(schedule_changes()[1].clone())),
         Arc::new(Op::Kill { id: id(1), token: TOKEN, reason: "no more attempts".into(), at_ms: 1_700_000_000_001 }),
         Arc::new(Op::Seal {
             id: id(1),
@@ -247,8 +250,32 @@ fn requests() -> Vec<Request> {
         Request::Change { change: Box::new(ClusterChange::Settings { settings: Settings::default() }), dry_run: false },
         Request::Join(Box::new(Membership { genesis: genesis(), roster: roster() })),
         Request::Ping,
+        Request::Schedule(Box::new(ScheduleChange::Set { name: "nightly".into(), schedule: schedule() })),
+        Request::Schedule(Box::new(ScheduleChange::Pause { name: "nightly".into(), paused: true })),
+        Request::Schedules { name: Some("nightly".into()) },
         Request::Recover { lost: vec![NODE], partitions: vec![PARTITION], lease_ms: 1_000 },
     ]
+}
+
+fn schedule() -> Arc<Schedule> {
+    let when = When::Cron { expression: "30 2 * * *".into(), zone: "Europe/Berlin".into() };
+    let (queue, payload, catch_up) = (queue(), b"everything".to_vec(), CatchUp::All);
+    Arc::new(Schedule { when, queue, payload, priority: 1, attempts_max: 3, catch_up })
+}
+
+/// What is set, what is due and what has fired.
+fn schedule_changes() -> [schedules::Operation; 3] {
+    let set = schedules::Operation::Set { name: "nightly".into(), number: 1, schedule: schedule(), at_ms: 1_000 };
+    let turn = schedules::Turn { name: "nightly".into(), number: 1, through_ms: 9_000, ..schedules::Turn::default() };
+    let due = schedules::Turn { ticks: vec![8_000, 9_000], minted_ms: 9_500, missed: 2, ..turn.clone() };
+    let fired = schedules::Turn { first: 2, fired: vec![0], unsure: vec![1], ..turn };
+    [set, schedules::Operation::Turns(vec![due]), schedules::Operation::Turns(vec![fired])]
+}
+
+fn schedules() -> Schedules {
+    let mut schedules = Schedules::default();
+    schedule_changes().iter().for_each(|operation| schedules.apply(operation).expect("it fits"));
+    schedules
 }
 
 fn told() -> Box<Told> {
@@ -286,6 +313,7 @@ fn responses() -> Vec<Response> {
         Response::Done,
         Response::Cluster(Box::new(cluster())),
         Response::Remnants(vec![remnant()]),
+        Response::Schedules(vec![schedules().view("nightly", 1_700_000_000_000).expect("it is set")]),
         Response::Changed(Box::new(changed())),
         Response::Error(error),
     ]

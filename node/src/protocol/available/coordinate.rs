@@ -6,6 +6,7 @@ use crate::limits::{ID_AHEAD_MS_MAX, ORPHANS_MAX};
 use crate::protocol::consistent::cohort::{Cohort, Role, Seat, Told};
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::event::ClientId;
+use crate::protocol::membership::FiringId;
 use crate::protocol::partition::Partition;
 use crate::protocol::peer::{Items, LogWord, Outcome, PeerMessage};
 use crate::protocol::task::{Cancel, Completed, Task};
@@ -58,12 +59,20 @@ pub struct WriteAnswer {
     pub at: Viewstamp,
 }
 
+/// Who waits for a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writer {
+    /// A client, with its number for it.
+    Client(ClientId, u64),
+    /// This node itself, for a schedule.
+    Schedule(FiringId),
+}
+
 /// A write under way.
 #[derive(Debug)]
 pub struct WriteAsk {
     /// Who waits.
-    pub client: ClientId,
-    number: u64,
+    pub writer: Writer,
     acks: Acks,
     /// Answer with one item, not with a list.
     single: bool,
@@ -310,7 +319,7 @@ impl Node {
                 facts.push((place, (id, Task::from_completion(token, Completed { sequence, result, at_ms }))));
             }
         }
-        let ask = self.begin_write((client, number), (ids, facts), (acks, false));
+        let ask = self.begin_write(Writer::Client(client, number), (ids, facts), (acks, false));
         if !sealed.is_empty() {
             let request = Request::Complete { items: sealed, acks };
             self.forward_for(client, number, request, Some((ask, places)));
@@ -358,13 +367,19 @@ impl Node {
         (acks, single): (Acks, bool),
     ) {
         let ids = items.iter().map(|(id, _)| *id).collect();
-        self.begin_write((client, number), (ids, items.into_iter().enumerate().collect()), (acks, single));
+        let writer = Writer::Client(client, number);
+        self.begin_write(writer, (ids, items.into_iter().enumerate().collect()), (acks, single));
+    }
+
+    /// As [`Node::write`], for a schedule of the cluster.
+    pub(in crate::protocol) fn write_for_schedule(&mut self, firing: FiringId, item: (TaskId, Task)) {
+        self.begin_write(Writer::Schedule(firing), (vec![item.0], vec![(0, item)]), (Acks::Quorum, false));
     }
 
     /// As [`Node::write`], with facts for some of the tasks alone; what becomes of the others is told by somebody else.
     fn begin_write(
         &mut self,
-        (client, number): (ClientId, u64),
+        writer: Writer,
         (ids, facts): (Vec<TaskId>, Vec<Placed>),
         (acks, single): (Acks, bool),
     ) -> u64 {
@@ -380,8 +395,7 @@ impl Node {
             })
             .collect();
         let ask = self.asks.open(Ask::Write(WriteAsk {
-            client,
-            number,
+            writer,
             acks,
             single,
             groups,
@@ -671,11 +685,20 @@ impl Node {
                 result.unwrap_or_else(|| Err(refused.remove(&place).unwrap_or_else(|| unknown(id))))
             })
             .collect();
+        let (client, number) = match write.writer {
+            Writer::Client(client, number) => (client, number),
+            Writer::Schedule(firing) => {
+                for (id, result) in write.ids.into_iter().zip(results) {
+                    self.schedule_written(firing, id, result);
+                }
+                return;
+            }
+        };
         let response = match (write.single, results.pop()) {
             (true, Some(Ok(acked))) => Response::AckedOne(acked),
             (true, Some(Err(error))) => Response::Error(error),
             (_, last) => Response::Acked(results.into_iter().chain(last).collect()),
         };
-        self.outbox.reply(write.client, write.number, response);
+        self.outbox.reply(client, number, response);
     }
 }

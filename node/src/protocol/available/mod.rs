@@ -7,7 +7,7 @@ mod hints;
 mod list;
 mod read;
 
-pub use coordinate::{WriteAnswer, WriteAsk};
+pub use coordinate::{WriteAnswer, WriteAsk, Writer};
 pub use count::{CountAsk, Shape};
 pub use exchange::Exchange;
 pub use hints::Hints;
@@ -90,7 +90,10 @@ pub enum Ask {
 impl Ask {
     fn client(&self) -> Option<ClientId> {
         match self {
-            Ask::Write(ask) => Some(ask.client),
+            Ask::Write(ask) => match ask.writer {
+                Writer::Client(client, _) => Some(client),
+                Writer::Schedule(_) => None,
+            },
             Ask::Read(ask) => Some(ask.client),
             Ask::Count(ask) => Some(ask.client),
             Ask::List(ask) => Some(ask.client),
