@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 43] = [
+pub const ALL: [(&str, Mutant); 45] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -48,6 +48,8 @@ pub const ALL: [(&str, Mutant); 43] = [
     ("seals-superseded", Mutant::SealsSuperseded),
     ("ends-early", Mutant::EndsEarly),
     ("follows-once", Mutant::FollowsOnce),
+    ("schedule-id-drawn", Mutant::ScheduleIdDrawn),
+    ("schedule-marked-early", Mutant::ScheduleMarkedEarly),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -99,6 +101,7 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
         | Mutant::RoutesAskedOnce => Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..plain },
         Mutant::SealsEarly | Mutant::SealsSuperseded => Overrides { holder_percent: Some(100), ..plain },
         Mutant::LeaseUnbounded | Mutant::LapsedAtOnce => Overrides { policy_mean_ms: Some(500), ..plain },
+        Mutant::ScheduleIdDrawn | Mutant::ScheduleMarkedEarly => Overrides { schedule_mean_ms: Some(1_000), ..plain },
         _ => plain,
     };
     knobs.or(&harmful)

@@ -54,6 +54,9 @@ impl World {
         if let Some(client) = self.clients.iter().position(|client| !client.is_idle()) {
             return Some(format!("client {client} still has work in hand"));
         }
+        if let Some(open) = self.schedules_left() {
+            return Some(open);
+        }
         if !late && !self.roots_agree() {
             return Some("replicas differ".into());
         }

@@ -17,6 +17,7 @@ mod lost;
 mod merging;
 mod nothing;
 mod policies;
+mod schedules;
 mod sealed;
 mod tokens;
 mod viewstamps;
@@ -47,6 +48,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<nothing::Nothing>::default(),
         Box::<changes::Changes>::default(),
         Box::<policies::Policies>::default(),
+        Box::<schedules::Schedules>::default(),
         Box::<sealed::Sealed>::default(),
         Box::<forgotten::Forgotten>::default(),
         Box::<durability::Durability>::default(),
