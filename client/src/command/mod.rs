@@ -24,6 +24,7 @@ mod parse;
 mod queue;
 mod recent;
 mod runner;
+mod schedule;
 mod tasks;
 pub mod text;
 mod why;
@@ -48,6 +49,7 @@ pub use parse::{DataArguments, DurabilityArguments};
 pub use queue::{Key, QueueVerb, SetArguments, ShowArguments};
 pub use recent::Recent;
 pub use runner::{Place, Runner};
+pub use schedule::{ScheduleArguments, ScheduleSetArguments, ScheduleVerb};
 pub use tasks::{CancelArguments, CountArguments, GetArguments, ListArguments, LogArguments, WaitArguments};
 pub use why::WhyArguments;
 
@@ -120,6 +122,9 @@ pub enum Verb {
     /// Sets and shows what holds for a queue
     #[command(subcommand)]
     Queue(QueueVerb),
+    /// Has the cluster enqueue tasks by itself, again and again or once
+    #[command(subcommand)]
+    Schedule(ScheduleVerb),
     /// Lists the nodes of the cluster
     Nodes,
     /// Shows which nodes hold which partition
@@ -185,6 +190,7 @@ impl Verb {
             Verb::Count(arguments) => arguments.run(runner).await,
             Verb::Queues => tasks::queues(runner).await,
             Verb::Queue(verb) => verb.run(runner).await,
+            Verb::Schedule(verb) => verb.run(runner).await,
             Verb::Nodes => cluster::nodes(runner).await,
             Verb::Ring => cluster::ring(runner).await,
             Verb::Partitions => cluster::partitions(runner).await,
