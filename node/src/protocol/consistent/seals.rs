@@ -33,6 +33,8 @@ pub struct Sealing {
     pub call: (u64, usize),
     /// Bytes of the completion; none where it was sealed before.
     pub bytes: usize,
+    /// The ending of the task is appended: with that it is told.
+    pub exported: bool,
 }
 
 /// A completion that may be sealed.
@@ -51,11 +53,14 @@ impl Node {
             match self.sealable(&id, token, &completed) {
                 Ok(Sealable::Open) => self.append_seal((call, place), (id, token), completed),
                 Ok(Sealable::Already) => {
-                    let sealing = Sealing { id, token, call: (call, place), bytes: 0 };
+                    let sealing = Sealing { id, token, call: (call, place), bytes: 0, exported: false };
                     self.seal_again(sealing);
                 }
                 Err(error) => {
-                    self.keep_rejected(call, (id, token), completed);
+                    // Of any other refusal it is not known yet whether it will be sealed.
+                    if matches!(error.code, ErrorCode::Superseded | ErrorCode::Ended) {
+                        self.keep_rejected(call, (id, token), completed);
+                    }
                     self.decide(call, place, Err(error.about(id)));
                 }
             }
@@ -116,13 +121,13 @@ impl Node {
         self.calls.sealing_bytes += bytes;
         let early = mutant!(self.config, SealsEarly).then(|| Task::from_seal(token, completed.clone()));
         let op = Op::Seal { id, token, completed: Box::new(completed) };
-        self.append(partition, op, Some(Waiting::Seal(Sealing { id, token, call, bytes })));
+        self.append(partition, op, Some(Waiting::Seal(Sealing { id, token, call, bytes, exported: false })));
         if let Some(fact) = early {
             self.learn(partition, vec![(id, fact)]);
         }
     }
 
-    /// It was sealed before, perhaps by an operation that has yet to commit, or to become a fact.
+    /// Goes on once everything is committed that is appended by now.
     fn seal_again(&mut self, sealing: Sealing) {
         let partition = self.partition_of(&sealing.id);
         let register = &mut self.partitions.get_mut(&partition).expect("just seen").register;
@@ -135,10 +140,12 @@ impl Node {
 
     /// A seal is committed: it is a fact, and is told once a majority knows that.
     pub(in crate::protocol) fn seal_committed(&mut self, partition: PartitionId, sealing: Sealing) {
-        let Sealing { id, token, call: (call, place), bytes } = sealing;
+        let Sealing { id, token, call: (call, place), bytes, exported } = sealing;
         self.calls.sealing_bytes -= bytes;
-        if self.export_seal(partition, &id) {
-            return self.seal_again(Sealing { bytes: 0, ..sealing });
+        if !exported {
+            // Another call about the same completion may have done so just before.
+            self.export_seal(partition, &id);
+            return self.seal_again(Sealing { bytes: 0, exported: true, ..sealing });
         }
         let replica = &self.partitions[&partition];
         let counts = replica.store.task(&id).and_then(|task| task.facts.as_ref()?.seal) == Some(token);
@@ -157,12 +164,12 @@ impl Node {
         self.call_given_up(sealing.call.0, &[(sealing.call.1, 0)]);
     }
 
-    /// A committed seal becomes the ending of its task. Whether it has just been appended.
-    fn export_seal(&mut self, partition: PartitionId, id: &TaskId) -> bool {
+    /// A committed seal becomes the ending of its task.
+    fn export_seal(&mut self, partition: PartitionId, id: &TaskId) {
         let replica = &self.partitions[&partition];
         let sealed = replica.register.cell(id).is_some_and(|cell| matches!(cell.state, CellState::Sealed { .. }));
         if !sealed || !self.may_append(partition) {
-            return false;
+            return;
         }
         let verdict = replica.verdict(id).expect("it is sealed");
         self.learn(partition, vec![(*id, verdict)]);
@@ -171,7 +178,6 @@ impl Node {
         replica.to_drop.remove(id);
         self.append(partition, Op::Drop { items: vec![Ended { id: *id, facts }] }, None);
         self.arm_drop(partition);
-        true
     }
 
     /// A completion that does not count is kept if its claim was one of the task's.
