@@ -332,13 +332,17 @@ impl History {
             self.firings.entry((turn.number, firing.ordinal)).or_default().insert(epoch, id);
         }
         for ordinal in &turn.fired {
-            // What a leader ends, it, or the last one before it of which it knows, has decided.
-            let decided = self.firings.get(&(turn.number, *ordinal)).and_then(|ids| ids.range(..=epoch).next_back());
-            if let Some((_, id)) = decided {
-                let fact = Fact::Spec(spec_hash(&self.specs[id]));
-                self.strict.entry((*id, fact)).or_insert(moment);
+            if let Some(id) = self.firing((turn.number, *ordinal), epoch) {
+                let fact = Fact::Spec(spec_hash(&self.specs[&id]));
+                self.strict.entry((id, fact)).or_insert(moment);
             }
         }
+    }
+
+    /// The task of a schedule by its number and ordinal: what a leader ends, it, or the last one before it of which it knows,
+    /// has decided.
+    pub fn firing(&self, firing: (u32, u32), epoch: u64) -> Option<TaskId> {
+        self.firings.get(&firing)?.range(..=epoch).next_back().map(|(_, id)| *id)
     }
 
     /// A schedule by its number, as a leader of an epoch knows it.

@@ -101,7 +101,11 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
         | Mutant::RoutesAskedOnce => Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..plain },
         Mutant::SealsEarly | Mutant::SealsSuperseded => Overrides { holder_percent: Some(100), ..plain },
         Mutant::LeaseUnbounded | Mutant::LapsedAtOnce => Overrides { policy_mean_ms: Some(500), ..plain },
-        Mutant::ScheduleIdDrawn | Mutant::ScheduleMarkedEarly => Overrides { schedule_mean_ms: Some(1_000), ..plain },
+        Mutant::ScheduleIdDrawn => Overrides { schedule_mean_ms: Some(1_000), ..plain },
+        // The leader of the root shall hold no replica of many a task.
+        Mutant::ScheduleMarkedEarly => {
+            Overrides { schedule_mean_ms: Some(1_000), nodes: Some(5), replicas: Some(3), ..plain }
+        }
         _ => plain,
     };
     knobs.or(&harmful)

@@ -46,7 +46,7 @@ fn tick_of(task: &TaskView) -> u64 {
     headers[TICK_HEADER].parse().expect("a number")
 }
 
-// O26
+// O26, O27
 /// The leader of the root is killed while a schedule fires every second, and all seconds up to the last have one task each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_second_has_one_task_though_the_leader_is_killed() {
@@ -101,9 +101,9 @@ async fn the_verbs_set_show_and_refuse() {
         let message = answer.refusal(1)["message"].to_string();
         assert!(message.contains(why), "{flags:?}: {message}");
     }
-    assert!(cli.run(&["schedule", "pause", "backup"]).done().stdout.contains("paused"));
+    assert!(cli.run(&["schedule", "pause", "backup"]).done().stdout.contains("backup is paused"));
     assert!(cli.run(&["schedule", "list"]).done().stdout.contains("Europe/Berlin"));
-    cli.run(&["schedule", "resume", "backup"]).done();
+    assert!(cli.run(&["schedule", "resume", "backup"]).done().stdout.contains("backup goes on"));
     let shown = cli.json(&["schedule", "show", "backup"]).object();
     assert_eq!((shown["next_ms"].as_array().map(Vec::len), &shown["paused"]), (Some(5), &false.into()));
     assert!(cli.run(&["schedule", "remove", "backup"]).done().stdout.contains("removed"));

@@ -124,7 +124,7 @@ impl ScheduleVerb {
             ScheduleVerb::Show(arguments) => {
                 let request = Request::Schedules { name: Some(arguments.name) };
                 match runner.request(request).await? {
-                    Response::Schedules(views) if views.len() == 1 => print(runner, &views[0], None),
+                    Response::Schedules(views) if views.len() == 1 => print(runner, &views[0], ""),
                     _ => Err(unexpected("schedules")),
                 }
             }
@@ -149,7 +149,8 @@ impl ScheduleSetArguments {
         let (priority, attempts_max, catch_up) = (self.priority, self.max_attempts.unwrap_or(0), self.catch_up);
         let schedule = Arc::new(Schedule { when, queue, payload, priority, attempts_max, catch_up });
         let (already, view) = change(runner, ScheduleChange::Set { name: self.name, schedule }).await?;
-        print(runner, view.as_deref().ok_or_else(|| unexpected("schedule"))?, Some(already))
+        let done = if already { " was so already" } else { " is set" };
+        print(runner, view.as_deref().ok_or_else(|| unexpected("schedule"))?, done)
     }
 }
 
@@ -165,7 +166,12 @@ async fn change<T: Transport>(
 
 async fn pause<T: Transport>(runner: &mut Runner<T>, name: String, paused: bool) -> Result<Exit, Failure> {
     let (already, view) = change(runner, ScheduleChange::Pause { name, paused }).await?;
-    print(runner, view.as_deref().ok_or_else(|| unexpected("schedule"))?, Some(already))
+    let done = match (already, paused) {
+        (true, _) => " was so already",
+        (false, true) => " is paused",
+        (false, false) => " goes on",
+    };
+    print(runner, view.as_deref().ok_or_else(|| unexpected("schedule"))?, done)
 }
 
 async fn remove<T: Transport>(runner: &mut Runner<T>, name: String) -> Result<Exit, Failure> {
@@ -249,18 +255,14 @@ fn line(view: &ScheduleView) -> Line<'_> {
     }
 }
 
-fn print<T: Transport>(runner: &mut Runner<T>, view: &ScheduleView, already: Option<bool>) -> Result<Exit, Failure> {
+/// Shows a schedule, with what was done to it behind its name.
+fn print<T: Transport>(runner: &mut Runner<T>, view: &ScheduleView, done: &str) -> Result<Exit, Failure> {
     let output = &mut runner.output;
     if output.json() {
         output.object(&line(view))?;
         return Ok(Exit::Done);
     }
-    let name = clean(&view.name);
-    match already {
-        Some(true) => output.line(&format!("{name} was so already"))?,
-        Some(false) => output.line(&format!("{name} is set"))?,
-        None => output.line(&name)?,
-    }
+    output.line(&format!("{}{done}", clean(&view.name)))?;
     let schedule = &view.schedule;
     output.line(&format!("when      {}", clean(&when(schedule))))?;
     output.line(&format!(

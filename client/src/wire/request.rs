@@ -288,6 +288,7 @@ impl Request {
                 Versions::DEPENDENCIES
             }
             Request::Change { change, .. } if change.needs_seals() => Versions::SEALS,
+            Request::Schedule(_) | Request::Schedules { .. } => Versions::SCHEDULES,
             _ => Versions::SPOKEN.oldest,
         }
     }

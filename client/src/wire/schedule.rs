@@ -155,7 +155,7 @@ pub struct ScheduleView {
     pub since_ms: u64,
     /// All that was due up to then was fired, is being fired, or was missed.
     pub through_ms: u64,
-    /// When it is due next.
+    /// When it is due next: the first time of many where all schedules are listed, or the first few.
     pub next_ms: Vec<u64>,
     /// Tasks that are being enqueued.
     pub pending: u32,

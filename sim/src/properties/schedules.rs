@@ -1,6 +1,7 @@
 //! For each time that a schedule is due there is at most one task, whoever leads and however often it was begun; it is due,
 //! and its schedule stands. All that was due is accounted for: fired, missed or being fired. What a leader writes down as
-//! enqueued is a fact that must not be lost (`lost.rs`), and what is due is fired in the end (`../schedules.rs`).
+//! enqueued is there by then, and a fact that must not be lost (`lost.rs`); what is due is fired in the end
+//! (`../schedules.rs`).
 
 use super::Property;
 use crate::clock::WALL_START_MS;
@@ -26,6 +27,8 @@ pub struct Schedules {
     steady: bool,
     /// Tasks by schedule and time.
     tasks: BTreeMap<(u32, u64), TaskId>,
+    /// All of them.
+    known: BTreeSet<TaskId>,
     /// When schedules were removed for certain, by number.
     removed: BTreeMap<u32, Moment>,
     /// Names of schedules that were ever to be paused.
@@ -42,6 +45,7 @@ fn origin(id: &TaskId, spec: &Spec) -> Option<(u32, u64)> {
 impl Schedules {
     fn learned(&mut self, moment: Moment, id: TaskId, spec: &Spec) -> Result<(), String> {
         let Some((number, tick_ms)) = origin(&id, spec) else { return Ok(()) };
+        self.known.insert(id);
         let one = *self.tasks.entry((number, tick_ms)).or_insert(id);
         if one != id {
             return Err(format!("schedule {number} has tasks {one} and {id} for {tick_ms}"));
@@ -58,7 +62,12 @@ impl Schedules {
     }
 
     /// A leader decides.
-    fn turned(history: &History, epoch: u64, turn: &Turn) -> Result<(), String> {
+    fn turned(&self, history: &History, epoch: u64, turn: &Turn) -> Result<(), String> {
+        let nobody_has = |id: &TaskId| !self.known.contains(id);
+        let mut fired = turn.fired.iter().filter_map(|ordinal| history.firing((turn.number, *ordinal), epoch));
+        if let Some(id) = fired.find(nobody_has) {
+            return Err(format!("task {id} of schedule {} counts as enqueued, and nobody has it", turn.number));
+        }
         let set = history.schedule(turn.number, epoch);
         let Some(calendar) = set.and_then(|(_, schedule)| Calendar::new(&schedule.when).ok()) else { return Ok(()) };
         for tick in &turn.ticks {
@@ -102,7 +111,7 @@ impl Schedules {
     }
 }
 
-// O26
+// O26, O27
 impl Property for Schedules {
     fn name(&self) -> &'static str {
         "schedules"
@@ -133,7 +142,7 @@ impl Property for Schedules {
                                 let Op::Schedules(operation) = &**op else { continue };
                                 match operation {
                                     Operation::Turns(turns) => {
-                                        turns.iter().try_for_each(|turn| Self::turned(history, after.epoch, turn))?;
+                                        turns.iter().try_for_each(|turn| self.turned(history, after.epoch, turn))?;
                                     }
                                     Operation::Pause { name, .. } => {
                                         self.paused.insert(name.clone());
@@ -215,6 +224,23 @@ mod tests {
         assert!(turn(WALL_START_MS + 1_000, WALL_START_MS + 1_200).is_ok());
         assert!(turn(WALL_START_MS + 1_500, WALL_START_MS + 1_600).is_err());
         assert!(turn(WALL_START_MS + 2_000, WALL_START_MS + 1_900).is_err());
+    }
+
+    #[test]
+    fn what_nobody_has_must_not_count_as_enqueued() {
+        let ended = |is_stored: bool| {
+            let mut bench = begun();
+            let tick_ms = WALL_START_MS + 1_000;
+            let turn = Turn { name: "n".into(), number: 1, through_ms: tick_ms, minted_ms: tick_ms, ..Turn::default() };
+            let due = Turn { ticks: vec![tick_ms], ..turn.clone() };
+            decided(&mut bench, Operation::Turns(vec![due])).unwrap();
+            if is_stored {
+                stored(&mut bench, 0, tick_ms).unwrap();
+            }
+            decided(&mut bench, Operation::Turns(vec![Turn { first: 1, fired: vec![0], ..turn }]))
+        };
+        assert!(ended(true).is_ok());
+        assert!(ended(false).is_err());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use norn_client::wire::membership::{
 };
 use norn_client::wire::request::{Acks, NewTask, Request, Spec};
 use norn_client::wire::response::{Acked, Genesis, Granted, Guarantee, LogEntry, Member, Response, Welcome};
-use norn_client::wire::schedule::{CatchUp, Schedule, ScheduleChange, When};
+use norn_client::wire::schedule::{CatchUp, Schedule, ScheduleChange, ScheduleView, When};
 use norn_client::wire::{
     Claim, ClaimId, ClusterId, Completion, Error, ErrorCode, NodeId, PartitionId, QueueName, TaskId, Token,
 };
@@ -278,6 +278,10 @@ fn schedules() -> Schedules {
     schedules
 }
 
+fn schedule_view() -> ScheduleView {
+    schedules().view("nightly", 1_700_000_000_000, 5).expect("it is set")
+}
+
 fn told() -> Box<Told> {
     let founder = |node| ReplicaId { node: NodeId(node), incarnation: 1 };
     let founded = Cohort::founded(&[founder(1), founder(2), founder(3)]);
@@ -313,7 +317,8 @@ fn responses() -> Vec<Response> {
         Response::Done,
         Response::Cluster(Box::new(cluster())),
         Response::Remnants(vec![remnant()]),
-        Response::Schedules(vec![schedules().view("nightly", 1_700_000_000_000).expect("it is set")]),
+        Response::Schedules(vec![schedule_view()]),
+        Response::Scheduled { already: false, view: Some(Box::new(schedule_view())) },
         Response::Changed(Box::new(changed())),
         Response::Error(error),
     ]

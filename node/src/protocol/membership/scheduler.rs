@@ -9,7 +9,7 @@ use crate::config::mutant;
 use crate::limits::SCHEDULE_PENDING_MAX;
 use crate::protocol::consistent::table::Op;
 use crate::protocol::consistent::{Epoch, Waiting};
-use crate::protocol::schedules::{Firing, Operation, Schedules, Standing, Turn, unknown};
+use crate::protocol::schedules::{Firing, Operation, SHOWN, Schedules, Standing, Turn, unknown};
 use crate::protocol::task::Task;
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
@@ -114,7 +114,7 @@ impl Node {
         if let Some(operation) = operation.filter(|operation| !matches!(operation, Operation::Remove { .. })) {
             after.apply(operation).expect("what is admitted fits");
         }
-        let view = after.view(change.name(), self.now.wall_ms).map(Box::new);
+        let view = after.view(change.name(), self.now.wall_ms, SHOWN).map(Box::new);
         Response::Scheduled { already: operation.is_none(), view }
     }
 
@@ -122,14 +122,14 @@ impl Node {
     pub(super) fn schedule_views(&self, name: Option<&str>) -> Response {
         let none = Schedules::default();
         let schedules = self.led_schedules().unwrap_or(&none);
-        let view = |name: &str| schedules.view(name, self.now.wall_ms);
+        let view = |name: &str, shown: usize| schedules.view(name, self.now.wall_ms, shown);
         match name {
-            Some(name) => match view(name) {
+            Some(name) => match view(name, SHOWN) {
                 Some(view) => Response::Schedules(vec![view]),
                 None => Response::Error(unknown(name)),
             },
             None => {
-                let views: Vec<ScheduleView> = schedules.entries().keys().filter_map(|name| view(name)).collect();
+                let views: Vec<ScheduleView> = schedules.entries().keys().filter_map(|name| view(name, 1)).collect();
                 Response::Schedules(views)
             }
         }

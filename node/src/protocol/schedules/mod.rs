@@ -37,8 +37,8 @@ use xxhash_rust::xxh3::xxh3_64;
 const NOBODY: u64 = u16::MAX as u64;
 /// Bits of the minter that tell firings of a schedule apart.
 const FIRING_BITS: u32 = 24;
-/// How many times are shown that are to come.
-const SHOWN: usize = 5;
+/// How many times are shown of a schedule that are to come.
+pub const SHOWN: usize = 5;
 /// One that was due once is kept for so long after that, for people to see.
 const KEPT_MS: u64 = 86_400_000;
 /// What a schedule takes besides its texts and its data, about.
@@ -141,6 +141,10 @@ impl Turn {
         self.ticks.is_empty() && self.missed == 0 && self.fired.is_empty() && self.unsure.is_empty()
     }
 
+    fn size_bytes(&self) -> usize {
+        self.name.len() + SCHEDULE_BYTES + 9 * self.ticks.len() + 5 * (self.fired.len() + self.unsure.len())
+    }
+
     /// What is to be enqueued.
     pub fn firings(&self) -> impl Iterator<Item = Firing> {
         let ordinals = (0..).map(|place| self.first.wrapping_add(place));
@@ -181,11 +185,9 @@ impl Operation {
     /// Bytes of what it carries, for budgets.
     pub fn size_bytes(&self) -> usize {
         match self {
-            Operation::Set { schedule, .. } => size_of(schedule),
-            Operation::Remove { .. } | Operation::Pause { .. } => SCHEDULE_BYTES,
-            Operation::Turns(turns) => {
-                turns.iter().map(|turn| SCHEDULE_BYTES + 8 * turn.ticks.len() + 4 * turn.fired.len()).sum()
-            }
+            Operation::Set { name, schedule, .. } => name.len() + size_of(schedule),
+            Operation::Remove { name } | Operation::Pause { name, .. } => name.len() + SCHEDULE_BYTES,
+            Operation::Turns(turns) => turns.iter().map(Turn::size_bytes).sum(),
         }
     }
 }
@@ -306,8 +308,8 @@ impl Schedules {
         Ok(())
     }
 
-    /// A schedule as people see it.
-    pub fn view(&self, name: &str, now_ms: u64) -> Option<ScheduleView> {
+    /// A schedule as people see it, with so many of the times that are to come.
+    pub fn view(&self, name: &str, now_ms: u64, shown: usize) -> Option<ScheduleView> {
         let standing = self.entries.get(name)?;
         let calendar = Calendar::new(&standing.schedule.when).ok();
         let from_ms = standing.through_ms.max(now_ms);
@@ -320,7 +322,7 @@ impl Schedules {
             paused: standing.paused,
             since_ms: standing.since_ms,
             through_ms: standing.through_ms,
-            next_ms: if standing.paused { Vec::new() } else { due.take(SHOWN).collect() },
+            next_ms: if standing.paused { Vec::new() } else { due.take(shown).collect() },
             pending: standing.pending.len() as u32,
             fired: standing.fired,
             missed: standing.missed,

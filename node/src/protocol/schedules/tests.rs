@@ -149,7 +149,7 @@ impl Bench {
     }
 }
 
-// O26
+// O26, O27
 #[test]
 fn a_time_that_is_due_is_decided_once_whatever_the_clock_does() {
     let mut bench = Bench::new(cron("* * * * * *", "UTC"), CatchUp::All, 10_500);
