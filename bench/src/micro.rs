@@ -75,7 +75,7 @@ fn spec() -> Result<Arc<Spec>> {
 
 fn completion() -> Task {
     let token = Token { epoch: 7, number: 42 };
-    Task::from_completion(token, Completed { sequence: None, result: None, at_ms: 1_700_000_000_000 })
+    Task::from_completion(token, Completed { sequence: None, result: None, at_ms: 1_700_000_000_000, children: None })
 }
 
 fn tasks(report: &mut Report) -> Result<()> {

@@ -162,7 +162,14 @@ fn build(options: &Options, directory: &Path, forgotten: usize) -> Result<Stats>
             let count = BATCH.min(forgotten - first);
             let tasks = batch(first, count, host.now.wall_ms, &queue, options.payload);
             let (at_ms, token) = (host.now.wall_ms, Token { epoch: 1, number: 1 });
-            let done = tasks.iter().map(|task| Completion { id: task.id, token, sequence: None, result: None, at_ms });
+            let done = tasks.iter().map(|task| Completion {
+                id: task.id,
+                token,
+                sequence: None,
+                result: None,
+                at_ms,
+                children: Vec::new(),
+            });
             let items = done.collect();
             host.enqueue(tasks)?;
             host.ask(Request::Complete { items, acks: Acks::Quorum })?;

@@ -32,15 +32,15 @@ mod schedules;
 mod tests;
 
 use crate::connection::{Answer, Handle};
-use crate::session::{Call, Config, Draft};
+use crate::session::{Call, Config, Draft, Finish};
 use crate::tls;
 use crate::wire::address::parse_address;
 use crate::wire::error::Error;
 use crate::wire::ids::{ClaimId, TaskId, Token};
 use crate::wire::limits;
-use crate::wire::request::{Acks, Claim, Completion, Request};
+use crate::wire::request::{Acks, Claim, Request};
 use crate::wire::response::{Acked, Granted, Response};
-use answers::{acked, batches, completion, expiry, millis, one, spread, unexpected};
+use answers::{acked, batches, expiry, finish, finish_bytes, millis, one, spread, unexpected};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -128,7 +128,7 @@ impl Client {
         let wait_ms = match &body {
             Call::Request(Request::Claim(claim)) => claim.wait_ms,
             Call::Request(Request::Wait { timeout_ms, .. }) => *timeout_ms,
-            Call::Request(_) | Call::Enqueue { .. } => 0,
+            Call::Request(_) | Call::Enqueue { .. } | Call::Complete { .. } => 0,
         };
         let wait = Duration::from_millis(wait_ms.min(limits::WAIT_MS_MAX));
         let timeout = timeout.unwrap_or(self.shared.request_timeout).saturating_add(wait);
@@ -305,20 +305,20 @@ impl Client {
         }
     }
 
-    /// Ends a task as done.
+    /// Ends a task as done, and enqueues what [`CompleteOptions::then`] names with it.
     pub async fn complete(&self, options: CompleteOptions) -> Result<Acked, Error> {
         let acks = options.acks;
-        let call = Call::Request(Request::Complete { items: vec![completion(options)], acks });
+        let call = Call::Complete { items: vec![finish(options)], acks };
         one(acked(self.answer(call, None).await, "complete"))
     }
 
     /// Ends tasks as done, all with the same durability; one result for each, in order.
     pub async fn complete_many(&self, options: Vec<CompleteOptions>, acks: Acks) -> Vec<Result<Acked, Error>> {
         let mut results = Vec::with_capacity(options.len());
-        let items: Vec<Completion> = options.into_iter().map(completion).collect();
-        for items in batches(items, |item| item.result.as_ref().map_or(0, |result| result.len())) {
+        let items: Vec<Finish> = options.into_iter().map(finish).collect();
+        for items in batches(items, finish_bytes) {
             let count = items.len();
-            let answer = self.answer(Call::Request(Request::Complete { items, acks }), None).await;
+            let answer = self.answer(Call::Complete { items, acks }, None).await;
             results.extend(spread(acked(answer, "complete"), count));
         }
         results

@@ -37,7 +37,7 @@ use call::{Pending, Stage, Verdict};
 use links::{Link, Links};
 use mint::{Mint, Random};
 use std::collections::{BTreeMap, BTreeSet};
-pub use types::{Call, CallId, Config, Draft, Input, Output};
+pub use types::{Call, CallId, Config, Draft, Finish, Input, Output};
 
 /// No wall clock shows this; a welcome that does is malformed.
 const TIME_MS_END: u64 = 1 << 56;
@@ -389,6 +389,12 @@ impl Session {
     }
 
     fn send(&mut self, id: CallId, endpoint: usize) {
+        let (call, version) = (&self.calls[&id], self.links.get(endpoint).pulse.version);
+        if call.version > version {
+            // An older node would pass over what it does not know, and say yes to the rest.
+            let message = "the node is of an older version, which enqueues no tasks with a completion; upgrade it";
+            return self.retry(id, endpoint, Error::unavailable(message));
+        }
         let number = self.next_number();
         let received_before = self.links.get(endpoint).received;
         let call = self.calls.get_mut(&id).expect("queued calls exist");

@@ -50,7 +50,7 @@ pub use context::Context;
 /// What a handler says of its task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Done, with a result for whoever reads the task.
+    /// Done, with a result for whoever reads the task, and with what was [spawned](Context::spawn).
     Done(Option<Vec<u8>>),
     /// Not this time.
     RetryLater {

@@ -174,6 +174,10 @@ pub enum Mutant {
     EndsEarly,
     /// What a task waits for is asked for only once.
     FollowsOnce,
+    /// Children of a completion count as handed over once they are sent.
+    ClosesEarly,
+    /// Tasks are forgotten whatever completions bring.
+    ForgetsUnasked,
     /// The id of a schedule's task is another one each time that it is enqueued.
     ScheduleIdDrawn,
     /// What a schedule has fired is written down before a majority has it.

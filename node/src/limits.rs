@@ -65,6 +65,8 @@ pub const BUCKETS: usize = 1_024;
 pub const REQUESTS_MAX: usize = 16_384;
 /// Bytes of payload in requests under way at one node, after which further ones are answered `Overloaded`.
 pub const REQUEST_BYTES_MAX: usize = 256 << 20;
+/// Completions whose children a node hands over at once.
+pub const DELIVERIES_MAX: usize = 128;
 /// Long polls parked at one node.
 pub const WAITERS_MAX: usize = 16_384;
 /// Facts about unknown tasks that one partition keeps; more are refused.

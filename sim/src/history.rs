@@ -278,6 +278,14 @@ impl History {
                     }
                 }
             }
+            Happening::Sent { request: Request::Complete { items, .. } } => {
+                for task in items.iter().flat_map(|item| &item.children) {
+                    let before = self.specs.entry(task.id).or_insert_with(|| task.spec.clone());
+                    if *before != task.spec {
+                        return Err(format!("child {} was sent again with other content", task.id));
+                    }
+                }
+            }
             Happening::Finished(Finished { call, result: Ok(response), .. }) => {
                 for (id, fact) in self.acknowledged(call, response, Guarantee::Strict) {
                     self.strict.entry((id, fact)).or_insert(moment);
@@ -356,6 +364,10 @@ impl History {
         match call {
             Call::Enqueue { .. } => acked
                 .filter_map(|(_, acked)| self.specs.get(&acked.id).map(|spec| (acked.id, Fact::Spec(spec_hash(spec)))))
+                .collect(),
+            Call::Complete { items, .. } => acked
+                .filter_map(|(place, _)| items.get(place))
+                .map(|item| (item.completion.id, Fact::Completion(item.completion.token)))
                 .collect(),
             Call::Request(request) => {
                 let writes = writes_of(request);

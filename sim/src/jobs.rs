@@ -1,6 +1,6 @@
 //! What a worker does with a task that it was granted: mostly what it should.
 
-use crate::adapter::Call;
+use crate::adapter::{Call, Finish};
 use crate::history::Happening;
 use crate::workload::{Act, Purpose};
 use crate::world::World;
@@ -172,6 +172,11 @@ impl World {
     pub fn job_step(&mut self, client: usize, number: u64) {
         let healed = self.healed();
         let acks = self.draw_acks();
+        let completes = |job: &Job| job.plan.front().is_some_and(|(_, step)| matches!(step, Step::Complete));
+        let children = match self.clients[client].jobs.get(&number).is_some_and(completes) {
+            true => self.draw_children(),
+            false => Vec::new(),
+        };
         let Some(job) = self.clients[client].jobs.get_mut(&number) else { return };
         let (id, token, sequence) = (job.id, job.token, job.sequence);
         let Some((_, step)) = job.plan.pop_front() else { return };
@@ -184,8 +189,14 @@ impl World {
             }
             Step::Complete => {
                 let result = Some(format!("{token} result").into_bytes().into());
-                let items = vec![Completion { id, token, sequence: Some(sequence), result, at_ms: 0 }];
-                Request::Complete { items, acks }
+                let completion =
+                    Completion { id, token, sequence: Some(sequence), result, at_ms: 0, children: Vec::new() };
+                if !children.is_empty() {
+                    self.stop(client, number);
+                    let call = Call::Complete { items: vec![Finish { completion, children }], acks };
+                    return self.submit(client, call, Purpose::Job(number));
+                }
+                Request::Complete { items: vec![completion], acks }
             }
             Step::Fail { retry_in_ms, invalid, open } => {
                 Request::Fail { id, token, reason: "failed".into(), retry_in_ms, invalid, retry_open: open }
@@ -222,8 +233,8 @@ impl World {
             self.count("renewed");
             self.believe(client, number);
         }
-        let ends =
-            matches!(call, Call::Request(Request::Complete { .. } | Request::Fail { .. } | Request::Release { .. }));
+        let ends = matches!(call, Call::Complete { .. })
+            || matches!(call, Call::Request(Request::Complete { .. } | Request::Fail { .. } | Request::Release { .. }));
         // The session has tried for long; a refusal or an unknown outcome ends the job, and the lease sees to the rest.
         let refused = match result {
             Err(_) => true,

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 45] = [
+pub const ALL: [(&str, Mutant); 47] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -48,6 +48,8 @@ pub const ALL: [(&str, Mutant); 45] = [
     ("seals-superseded", Mutant::SealsSuperseded),
     ("ends-early", Mutant::EndsEarly),
     ("follows-once", Mutant::FollowsOnce),
+    ("closes-early", Mutant::ClosesEarly),
+    ("forgets-unasked", Mutant::ForgetsUnasked),
     ("schedule-id-drawn", Mutant::ScheduleIdDrawn),
     ("schedule-marked-early", Mutant::ScheduleMarkedEarly),
 ];
@@ -92,6 +94,14 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             revert_after_ms: Some(2_000),
             exile_ttl_ms: Some(1_000),
             strict_percent: Some(0),
+            ..plain
+        },
+        Mutant::ClosesEarly => Overrides { children_percent: Some(80), old_percent: Some(0), ..plain },
+        Mutant::ForgetsUnasked => Overrides {
+            children_percent: Some(80),
+            old_percent: Some(0),
+            retain_ms: Some(0),
+            forget_after_ms: Some(4_000),
             ..plain
         },
         Mutant::SettlesUnready

@@ -234,6 +234,8 @@ options! {
     revert_after_ms: u64,
     /// Nodes that begin with the oldest protocol version and are upgraded at some start, in a hundred.
     old_percent: u64,
+    /// Completions that bring further tasks, in a hundred.
+    children_percent: u64,
     /// Nodes, among all of them, that are no founders.
     spares: u64,
     /// Mean time between an operator's changes of the cluster; 0 is never.
@@ -340,14 +342,7 @@ impl Options {
             options.return_percent = [0, 50, 100][copy.below(3) as usize];
             options.exile_ttl_ms = [1_000, 10_000, 7 * 24 * 3_600_000][copy.below(3) as usize];
         }
-        let mut copy = copy.clone().child();
-        if copy.chance(1, 3) {
-            options.policy_mean_ms = copy.between(300, 4_000);
-        }
-        let mut copy = copy.clone().child();
-        if copy.chance(1, 3) {
-            options.holder_percent = copy.between(30, 100);
-        }
+        options.draw_queues(&copy);
         overrides.apply(&mut options);
         options.spares = options.spares.min(options.nodes - 1);
         options.replicas = options.replicas.min(options.nodes - options.spares);
@@ -355,6 +350,23 @@ impl Options {
         let copies = options.image_percent + options.lies_ppm + options.harm_percent + options.rot_ppm;
         options.unsynced_facts &= !options.disks_fail() && copies == 0;
         options
+    }
+
+    /// What becomes of tasks. Each knob from a copy of its own, so that runs without it stay what they are.
+    fn draw_queues(&mut self, random: &Random) {
+        let mut copy = random.clone().child();
+        if copy.chance(1, 3) {
+            self.policy_mean_ms = copy.between(300, 4_000);
+        }
+        let mut copy = copy.clone().child();
+        if copy.chance(1, 3) {
+            self.holder_percent = copy.between(30, 100);
+        }
+        let mut copy = copy.clone().child();
+        // As long as some nodes are old, completions with children are refused.
+        if copy.chance(1, 2) && self.old_percent == 0 {
+            self.children_percent = copy.between(10, 60);
+        }
     }
 
     /// Nodes, and replicas of each partition.
@@ -456,6 +468,7 @@ impl Options {
             arrange_mean_ms: 0,
             revert_after_ms: 2_000,
             old_percent: 0,
+            children_percent: 0,
             spares: 0,
             change_mean_ms: 0,
             policy_mean_ms: 0,

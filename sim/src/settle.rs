@@ -116,7 +116,10 @@ impl World {
             let Some(running) = &process.running else { continue };
             for view in running.core.inspect().into_iter().filter(|view| !view.blank) {
                 // What a tombstone says besides is for people; replicas need not agree on it.
-                let plain = |task: Task| task.tomb.as_ref().map_or(task.clone(), |_| Task::from_tomb(PLAIN));
+                let plain = |task: Task| match task.tomb {
+                    Some(_) => Task { facts: task.facts, ..Task::from_tomb(PLAIN) },
+                    None => task,
+                };
                 let tasks = adapter::tasks_of_partition(&running.core, &process.disk, view.partition);
                 let tasks = tasks.into_iter().map(|(id, task)| (id, plain(task))).collect();
                 stores.push(Store { node, view, tasks });

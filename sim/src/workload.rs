@@ -85,7 +85,7 @@ impl Client {
     /// Nothing of it that writes is under way.
     pub fn is_idle(&self) -> bool {
         let reads = |pending: &Pending| match &pending.call {
-            Call::Enqueue { .. } => false,
+            Call::Enqueue { .. } | Call::Complete { .. } => false,
             Call::Request(request) => crate::history::writes_of(request).is_empty(),
         };
         self.jobs.is_empty() && self.calls.values().all(reads)
@@ -187,6 +187,19 @@ impl World {
         let pause_us = self.options.safety_ms * 1_000 / calls.max(1);
         let delay_us = self.randoms.workload.between(0, 2 * pause_us);
         self.act_in(client, delay_us, Act::Enqueue);
+    }
+
+    /// Tasks that a completion brings: none after healing, so that work comes to an end.
+    pub fn draw_children(&mut self) -> Vec<Draft> {
+        let percent = self.options.children_percent;
+        let done = *self.counters.get("children drawn").unwrap_or(&0);
+        let over = self.healed() || done >= self.options.tasks;
+        if over || percent == 0 || !self.randoms.workload.chance(percent, 100) {
+            return Vec::new();
+        }
+        let size = self.randoms.workload.between(1, 4);
+        *self.counters.entry("children drawn".into()).or_default() += size;
+        (0..size).map(|number| self.draw_draft(1_000_000 + done + number)).collect()
     }
 
     fn draw_draft(&mut self, number: u64) -> Draft {
@@ -379,7 +392,7 @@ impl World {
             (_, Purpose::Audit) => self.audit_answered(client, &call, &result),
             (Call::Enqueue { .. }, Purpose::Plain) => self.enqueued(client, &result),
             (Call::Request(Request::Claim(_)), Purpose::Plain) => self.claimed(client, result, first_sent_us),
-            (Call::Request(_), Purpose::Plain) => {}
+            (Call::Request(_) | Call::Complete { .. }, Purpose::Plain) => {}
         }
     }
 

@@ -329,6 +329,8 @@ mod tests {
             log_incomplete: false,
             conflict: false,
             waits_for: Vec::new(),
+            children: Vec::new(),
+            children_open: false,
         }
     }
 

@@ -257,7 +257,6 @@ fn exit_codes_tell_scripts_what_happened() {
         &["enqueue", "q", "data", "--group", "g", "--number", "1", "--total", "2", "--fail-fast"],
         &["enqueue", "q", "data", "--parent", &nobody],
         &["claim", "q", "--session", "s"],
-        &["complete", &id, &second, "--then", "next.json"],
     ] {
         assert_eq!(cli.json(arguments).refusal(2)["code"], "unsupported", "{arguments:?}");
     }

@@ -2,9 +2,10 @@
 
 use super::CompleteOptions;
 use crate::connection::Answer;
+use crate::session::Finish;
 use crate::wire::error::{Error, ErrorCode};
 use crate::wire::limits;
-use crate::wire::request::Completion;
+use crate::wire::request::{Completion, Spec};
 use crate::wire::response::{Acked, Response};
 use serde_bytes::ByteBuf;
 use std::time::{Duration, Instant};
@@ -66,7 +67,18 @@ pub(super) fn acked(answer: Answer, verb: &str) -> Result<Vec<Result<Acked, Erro
     }
 }
 
-pub(super) fn completion(options: CompleteOptions) -> Completion {
-    let CompleteOptions { id, token, sequence, result, acks: _ } = options;
-    Completion { id, token, sequence, result: result.map(ByteBuf::from), at_ms: 0 }
+pub(super) fn finish(options: CompleteOptions) -> Finish {
+    let CompleteOptions { id, token, sequence, result, children, acks: _ } = options;
+    let result = result.map(ByteBuf::from);
+    let completion = Completion { id, token, sequence, result, at_ms: 0, children: Vec::new() };
+    Finish { completion, children }
+}
+
+/// What counts towards the size of a batch.
+pub(super) fn finish_bytes(item: &Finish) -> usize {
+    let names = |spec: &Spec| {
+        spec.queue.as_str().len() + spec.headers.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
+    };
+    let children: usize = item.children.iter().map(|draft| draft.spec.payload.len() + names(&draft.spec)).sum();
+    item.completion.result.as_ref().map_or(0, |result| result.len()) + children
 }

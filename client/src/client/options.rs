@@ -1,5 +1,6 @@
 //! Builders of requests.
 
+use crate::session::Draft;
 use crate::wire::ids::{QueueName, TaskId, Token};
 use crate::wire::request::Acks;
 use std::time::Duration;
@@ -83,9 +84,12 @@ impl ClaimOptions {
 ///
 /// ```
 /// use norn_client::client::CompleteOptions;
-/// use norn_client::wire::{TaskId, Token};
-/// let options = CompleteOptions::new(TaskId::MIN, Token { epoch: 7, number: 42 }).sequence(3).result("sent");
-/// # assert_eq!(options.sequence, Some(3));
+/// use norn_client::session::Draft;
+/// use norn_client::wire::{QueueName, TaskId, Token};
+/// let receipt = Draft::new(QueueName::new("receipts").unwrap(), "for letter 7").priority(2);
+/// let options =
+///     CompleteOptions::new(TaskId::MIN, Token { epoch: 7, number: 42 }).sequence(3).result("sent").then(receipt);
+/// # assert_eq!((options.sequence, options.children.len()), (Some(3), 1));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompleteOptions {
@@ -97,6 +101,9 @@ pub struct CompleteOptions {
     pub sequence: Option<u32>,
     /// Opaque bytes.
     pub result: Option<Vec<u8>>,
+    /// Tasks that are enqueued with it, all of them or, where it is refused, none. Several completions of one task, each
+    /// under its own claim, may each bring theirs.
+    pub children: Vec<Draft>,
     /// Durability; a majority by default.
     pub acks: Acks,
 }
@@ -104,7 +111,7 @@ pub struct CompleteOptions {
 impl CompleteOptions {
     /// A completion without result.
     pub fn new(id: TaskId, token: Token) -> Self {
-        CompleteOptions { id, token, sequence: None, result: None, acks: Acks::Quorum }
+        CompleteOptions { id, token, sequence: None, result: None, children: Vec::new(), acks: Acks::Quorum }
     }
 
     /// How many updates the claim wrote.
@@ -118,6 +125,13 @@ impl CompleteOptions {
     #[must_use]
     pub fn result(mut self, result: impl Into<Vec<u8>>) -> Self {
         self.result = Some(result.into());
+        self
+    }
+
+    /// A further task that is enqueued with the completion.
+    #[must_use]
+    pub fn then(mut self, child: Draft) -> Self {
+        self.children.push(child);
         self
     }
 

@@ -42,6 +42,8 @@ fn view(id: TaskId) -> TaskView {
         reason: None,
         log_incomplete: false,
         conflict: false,
+        children: Vec::new(),
+        children_open: false,
         waits_for: Vec::new(),
     }
 }

@@ -5,7 +5,7 @@ use super::error::{Exit, Failure};
 use super::output::{Output, Style};
 use super::parse::{self, DataArguments, DurabilityArguments};
 use super::runner::{only, unexpected};
-use super::{Runner, Transport, json, text};
+use super::{Call, Finish, Runner, Transport, children, json, text};
 use crate::wire::limits::{LEASE_MS_DEFAULT, PAYLOAD_BYTES_MAX, UPDATE_BYTES_MAX};
 use crate::wire::{Claim, ClaimId, Completion, Error, Granted, Request, Response, TaskId, Token};
 use clap::Args;
@@ -208,9 +208,10 @@ pub struct CompleteArguments {
     /// Reads the result from a file
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// Tasks to enqueue with the completion (not supported yet)
+    /// Enqueues the tasks of this file with the completion: an object or a list of objects in JSON, with queue, data,
+    /// data_encoding, priority, delay, at, max_attempts, headers. All of them are enqueued, or the completion is refused
     #[arg(long, value_name = "FILE.json")]
-    pub then: Option<String>,
+    pub then: Option<PathBuf>,
     /// How safe it is before the answer.
     #[command(flatten)]
     pub durability: DurabilityArguments,
@@ -218,17 +219,21 @@ pub struct CompleteArguments {
 
 impl CompleteArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
-        if self.then.is_some() {
-            return Err(Failure::unsupported("--then"));
-        }
         let token = parse::token(&self.token)?;
         let id = runner.resolve(&self.id).await?;
         let text = self.stdin.as_deref().or(self.result.as_deref());
         let result = runner.read_data(text, self.file.as_ref(), PAYLOAD_BYTES_MAX).await?.map(ByteBuf::from);
-        let item = Completion { id, token, sequence: self.sequence, result, at_ms: 0 };
-        let Response::Acked(results) =
-            runner.request(Request::Complete { items: vec![item], acks: self.durability.acks }).await?
-        else {
+        let completion = Completion { id, token, sequence: self.sequence, result, at_ms: 0, children: Vec::new() };
+        let children = match runner.read_data(None, self.then.as_ref(), children::FILE_BYTES_MAX).await? {
+            Some(bytes) => children::read(&bytes)?,
+            None => Vec::new(),
+        };
+        let acks = self.durability.acks;
+        let call = match children.is_empty() {
+            true => Call::Request(Request::Complete { items: vec![completion], acks }),
+            false => Call::Complete { items: vec![Finish { completion, children }], acks },
+        };
+        let Response::Acked(results) = runner.call(call).await? else {
             return Err(unexpected("complete"));
         };
         let acked = only("complete", results)?;

@@ -203,6 +203,8 @@ pub struct TaskLine<'a> {
     reason: Option<&'a str>,
     conflict: bool,
     log_incomplete: bool,
+    children: Vec<String>,
+    children_open: bool,
     #[serde(serialize_with = "map")]
     headers: &'a [(String, String)],
     not_before_ms: u64,
@@ -228,6 +230,8 @@ pub fn task(task: &TaskView) -> TaskLine<'_> {
         reason: task.reason.as_deref(),
         conflict: task.conflict,
         log_incomplete: task.log_incomplete,
+        children: task.children.iter().map(TaskId::to_string).collect(),
+        children_open: task.children_open,
         headers: &task.spec.headers,
         not_before_ms: task.spec.not_before_ms,
         max_attempts: task.spec.attempts_max,

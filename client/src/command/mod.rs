@@ -11,6 +11,7 @@
 //! # }
 //! ```
 
+mod children;
 mod claims;
 mod cluster;
 mod enqueue;
@@ -33,7 +34,7 @@ pub(crate) mod words;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use crate::session::{Call, Draft};
+pub use crate::session::{Call, Draft, Finish};
 pub use claims::{ClaimArguments, CompleteArguments, FailArguments, ReleaseArguments, RenewArguments, UpdateArguments};
 pub use cluster::StatusArguments;
 pub use enqueue::EnqueueArguments;

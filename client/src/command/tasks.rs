@@ -331,6 +331,13 @@ fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(
     if let Some(result) = &task.result {
         output.line(&format!("result      {}", text::data(result)))?;
     }
+    for (place, child) in task.children.iter().enumerate() {
+        let label = if place == 0 { "children" } else { "" };
+        output.line(&format!("{label:12}{child}"))?;
+    }
+    if task.children_open {
+        output.line("            some of them are not enqueued yet")?;
+    }
     if let Some(reason) = &task.reason {
         output.line(&format!("reason      {}", text::clean(reason)))?;
     }

@@ -1,12 +1,13 @@
 //! One call: its body before and after it is settled, what of it is still open, and what an answer means.
 
 use super::mint::{Mint, Random};
-use super::{Call, Draft, ensure};
+use super::{Call, Draft, Finish, ensure};
 use crate::wire::error::{Error, ErrorCode, Retry};
 use crate::wire::ids::{ClaimId, TaskId};
 use crate::wire::limits;
 use crate::wire::request::{Acks, NewTask, Request};
 use crate::wire::response::{Acked, Response};
+use crate::wire::version::Versions;
 
 /// The slowest network that is counted with: about a megabyte a second.
 const TRANSFER_BYTES_PER_MS: usize = 1 << 10;
@@ -63,6 +64,8 @@ pub(super) struct Pending {
     /// Can be sent to a node that has no cluster yet.
     pub early: bool,
     pub is_claim: bool,
+    /// The oldest version of a node that may be asked.
+    pub version: u8,
     pub deadline_us: u64,
     pub stage: Stage,
     /// When something must happen to it: the deadline or the end of the stage.
@@ -134,11 +137,19 @@ impl Pending {
     pub fn new(order: u64, body: Call, bytes: usize, deadline_us: u64) -> Self {
         let early = matches!(&body, Call::Request(Request::Identify | Request::Initialize(_) | Request::Join(_)));
         let is_claim = matches!(&body, Call::Request(Request::Claim(_)));
+        let version = match &body {
+            Call::Complete { items, .. } if items.iter().any(|item| !item.children.is_empty()) => Versions::CHILDREN,
+            Call::Request(Request::Complete { items, .. }) if items.iter().any(|item| !item.children.is_empty()) => {
+                Versions::CHILDREN
+            }
+            Call::Enqueue { .. } | Call::Complete { .. } | Call::Request(_) => 0,
+        };
         Pending {
             order,
             bytes,
             early,
             is_claim,
+            version,
             deadline_us,
             stage: Stage::Queued,
             wake_us: deadline_us,
@@ -160,6 +171,7 @@ impl Pending {
         let server_ms = || mint.server_time_ms(now_us).expect("calls that need the time wait for a welcome");
         let request = match open {
             Call::Enqueue { drafts, acks } => resolve_drafts(now_us, drafts, acks, mint, random),
+            Call::Complete { items, acks } => resolve_finishes(now_us, items, acks, mint, random),
             Call::Request(Request::Complete { mut items, acks }) => {
                 items.iter_mut().filter(|item| item.at_ms == 0).for_each(|item| item.at_ms = server_ms());
                 Request::Complete { items, acks }
@@ -285,6 +297,7 @@ impl Pending {
         let ids = match &self.body {
             Body::Settled(request) => ids(request),
             Body::Open(Call::Enqueue { drafts, .. }) => drafts.iter().filter_map(|draft| draft.id).collect(),
+            Body::Open(Call::Complete { items, .. }) => items.iter().map(|item| item.completion.id).collect(),
             Body::Open(Call::Request(request)) => ids(request),
         };
         match (&self.items, ids.as_slice()) {
@@ -345,22 +358,49 @@ fn merge<T>(
 }
 
 fn resolve_drafts(now_us: u64, drafts: Vec<Draft>, acks: Acks, mint: &mut Mint, random: &mut Random) -> Request {
-    let server_ms = mint.server_time_ms(now_us).expect("calls that mint wait for a welcome");
-    let mut tag = 0;
-    let mut minted = 0;
-    let tasks = drafts.into_iter().map(|draft| {
+    let mut minter = Minter { now_us, mint, random, tag: 0, minted: 0 };
+    Request::Enqueue { tasks: drafts.into_iter().map(|draft| minter.resolve(draft)).collect(), acks }
+}
+
+/// The tasks that a completion brings are one partition's work.
+fn resolve_finishes(now_us: u64, items: Vec<Finish>, acks: Acks, mint: &mut Mint, random: &mut Random) -> Request {
+    let resolve = |Finish { mut completion, children }| {
+        let mut minter = Minter { now_us, mint: &mut *mint, random: &mut *random, tag: 0, minted: 0 };
+        completion.children.extend(children.into_iter().map(|draft| minter.resolve(draft)));
+        if completion.at_ms == 0 {
+            completion.at_ms = minter.server_ms();
+        }
+        completion
+    };
+    Request::Complete { items: items.into_iter().map(resolve).collect(), acks }
+}
+
+/// Settles ids and times of the tasks of one call.
+struct Minter<'a> {
+    now_us: u64,
+    mint: &'a mut Mint,
+    random: &'a mut Random,
+    tag: u32,
+    minted: usize,
+}
+
+impl Minter<'_> {
+    fn server_ms(&self) -> u64 {
+        self.mint.server_time_ms(self.now_us).expect("calls that mint wait for a welcome")
+    }
+
+    fn resolve(&mut self, draft: Draft) -> NewTask {
         let id = draft.id.unwrap_or_else(|| {
-            if minted % limits::BATCH_TAG_TASKS == 0 {
-                tag = random.tag();
+            if self.minted.is_multiple_of(limits::BATCH_TAG_TASKS) {
+                self.tag = self.random.tag();
             }
-            minted += 1;
-            mint.mint(now_us, tag)
+            self.minted += 1;
+            self.mint.mint(self.now_us, self.tag)
         });
         let mut spec = draft.spec;
         if draft.delay_ms > 0 {
-            spec.not_before_ms = server_ms.saturating_add(draft.delay_ms);
+            spec.not_before_ms = self.server_ms().saturating_add(draft.delay_ms);
         }
         NewTask { id, spec }
-    });
-    Request::Enqueue { tasks: tasks.collect(), acks }
+    }
 }

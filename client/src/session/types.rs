@@ -3,7 +3,7 @@
 use crate::wire::error::Error;
 use crate::wire::ids::{QueueName, TaskId};
 use crate::wire::limits;
-use crate::wire::request::{Acks, Request, Spec};
+use crate::wire::request::{Acks, Completion, Request, Spec};
 use crate::wire::response::Response;
 
 /// Names a call within a session. The host chooses it and does not use it again.
@@ -95,6 +95,15 @@ impl Draft {
     }
 }
 
+/// A completion and the tasks that it brings, which are not yet minted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finish {
+    /// Without children.
+    pub completion: Completion,
+    /// To be enqueued once it is acknowledged. A repeat of the call carries the same ids.
+    pub children: Vec<Draft>,
+}
+
 /// What an application asks of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
@@ -103,6 +112,13 @@ pub enum Call {
         /// At most [`limits::BATCH_TASKS_MAX`].
         drafts: Vec<Draft>,
         /// Durability.
+        acks: Acks,
+    },
+    /// Ends tasks and enqueues others with them. Answered with [`Response::Acked`].
+    Complete {
+        /// At most [`limits::BATCH_TASKS_MAX`].
+        items: Vec<Finish>,
+        /// Durability of the completions.
         acks: Acks,
     },
     /// Anything else but `hello`, which is the session's own. A claim of id 0 and times of 0 are filled in.

@@ -1,10 +1,10 @@
 //! Refuses, before anything is sent, what every node would refuse; and weighs what is held until it is answered.
 
-use super::{Call, Draft};
+use super::{Call, Draft, Finish};
 use crate::wire::error::Error;
 use crate::wire::request::{Claim, Completion, Request, Spec};
 use crate::wire::schedule::ScheduleChange;
-use crate::wire::validate::{check_delay, check_tasks};
+use crate::wire::validate::{check_children, check_completions, check_delay, check_tasks};
 
 /// About what a call takes besides its payloads.
 const CALL_BYTES: usize = 512;
@@ -16,6 +16,15 @@ pub(super) fn validate(call: &Call) -> Result<usize, Error> {
             drafts.iter().try_for_each(check_time)?;
             check_tasks(drafts.iter().map(|draft| (draft.id, &draft.spec)))?;
             drafts.iter().map(|draft| spec_bytes(&draft.spec)).sum()
+        }
+        Call::Complete { items, .. } => {
+            for Finish { completion, children } in items {
+                children.iter().try_for_each(check_time)?;
+                let specs = children.iter().map(|draft| (draft.id, &draft.spec));
+                check_children(specs).map_err(|error| error.about(completion.id))?;
+            }
+            check_completions(items.iter().map(|item| &item.completion))?;
+            items.iter().map(finish_bytes).sum()
         }
         Call::Request(Request::Hello { .. }) => return Err(Error::invalid("the session says hello itself")),
         Call::Request(request) => {
@@ -39,7 +48,12 @@ fn spec_bytes(spec: &Spec) -> usize {
 }
 
 fn completion_bytes(item: &Completion) -> usize {
-    size_of_val(item) + item.result.as_ref().map_or(0, |result| result.len())
+    let children: usize = item.children.iter().map(|child| spec_bytes(&child.spec)).sum();
+    size_of_val(item) + item.result.as_ref().map_or(0, |result| result.len()) + children
+}
+
+fn finish_bytes(item: &Finish) -> usize {
+    completion_bytes(&item.completion) + item.children.iter().map(|draft| spec_bytes(&draft.spec)).sum::<usize>()
 }
 
 fn claim_bytes(claim: &Claim) -> usize {

@@ -18,6 +18,10 @@ pub const BATCH_TASKS_MAX: usize = 1_000;
 pub const BATCH_BYTES_MAX: usize = 8 << 20;
 /// Tasks of a batch that share one routing tag, so that they are one partition's work.
 pub const BATCH_TAG_TASKS: usize = 100;
+/// Most tasks that one completion brings.
+pub const CHILDREN_MAX: usize = 100;
+/// Payloads, queue names and headers of the tasks that one completion brings, all together.
+pub const CHILDREN_BYTES_MAX: usize = 1 << 20;
 /// Most tasks in one claim call.
 pub const CLAIM_TASKS_MAX: u32 = 1_000;
 /// Nodes that hold one partition.
@@ -56,6 +60,7 @@ pub const IN_FLIGHT_MAX: usize = 4_096;
 const _: () = assert!(BATCH_BYTES_MAX * 2 <= FRAME_BYTES_MAX, "a batch with its names and headers fits a frame");
 const _: () = assert!(CLAIM_BYTES_MAX + PAYLOAD_BYTES_MAX + UPDATE_BYTES_MAX * 16 < FRAME_BYTES_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MAX <= BATCH_BYTES_MAX);
+const _: () = assert!(CHILDREN_MAX <= BATCH_TAG_TASKS && CHILDREN_BYTES_MAX + PAYLOAD_BYTES_MAX <= BATCH_BYTES_MAX);
 const _: () = assert!(HEADERS_MAX * HEADER_BYTES_MAX <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(BATCH_TAG_TASKS <= BATCH_TASKS_MAX);
 const _: () = assert!(SCHEDULE_NAME_BYTES_MAX < HEADER_BYTES_MAX / 2, "a schedule's name is a header of its tasks");

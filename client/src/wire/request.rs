@@ -71,6 +71,10 @@ pub struct Completion {
     pub result: Option<ByteBuf>,
     /// When, by the session's server time. Resolved once, so that a repeat is the same bytes.
     pub at_ms: u64,
+    /// Tasks to enqueue with it: once it is acknowledged, each of them is enqueued sooner or later, whatever happens. Nodes of
+    /// versions before [`Versions::CHILDREN`](super::Versions::CHILDREN) pass over them, and must not be sent any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<NewTask>,
 }
 
 /// A claim call.

@@ -170,6 +170,12 @@ pub struct TaskView {
     /// Of the tasks that it waits for, those that it still waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<TaskId>,
+    /// Tasks that its completions brought.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<TaskId>,
+    /// Some of them may not be enqueued yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub children_open: bool,
 }
 
 /// A task in a list: everything but its log.

@@ -32,7 +32,7 @@ impl Request {
                 })?;
                 check(token.number > 0, || format!("{token} is no token; give the one that `claim` answered"))
             }
-            Request::Complete { items, .. } => check_completions(items),
+            Request::Complete { items, .. } => check_completions(items.iter()),
             Request::Cancel { reason, .. } => check_text("reason", reason),
             Request::Wait { timeout_ms, .. } => check_wait(*timeout_ms),
             Request::List { limit, .. } => check((1..=LIST_PAGE_MAX).contains(limit), || {
@@ -98,6 +98,7 @@ pub(crate) fn check_tasks<'a>(tasks: impl ExactSizeIterator<Item = (Option<TaskI
         check(id.is_none_or(|id| !spec.after.contains(&id)), || "a task waits for itself; leave that out".into())
             .map_err(about)?;
         payload_bytes += spec.payload.len();
+        check(id.is_none_or(|id| !spec.after.contains(&id)), || "a task waits for itself; leave that out".into())?;
         let new = id.is_none_or(|id| ids.insert(id));
         check(new, || "two tasks of a batch have the same id; give each its own".into()).map_err(about)?;
     }
@@ -134,7 +135,7 @@ fn check_spec(spec: &Spec) -> Result<usize, Error> {
     Ok(names_bytes)
 }
 
-fn check_completions(items: &[Completion]) -> Result<(), Error> {
+pub(crate) fn check_completions<'a>(items: impl ExactSizeIterator<Item = &'a Completion>) -> Result<(), Error> {
     check_batch("completions", items.len())?;
     let mut results_bytes = 0;
     for item in items {
@@ -143,9 +144,32 @@ fn check_completions(items: &[Completion]) -> Result<(), Error> {
             format!("a result of {bytes} bytes; at most {PAYLOAD_BYTES_MAX} are allowed, say where more is to be found")
         });
         small.map_err(|error| error.about(item.id))?;
-        results_bytes += bytes;
+        let children = item.children.iter().map(|child| (Some(child.id), &child.spec));
+        results_bytes += bytes + check_children(children).map_err(|error| error.about(item.id))?;
     }
-    check_batch_bytes("results", results_bytes, BATCH_BYTES_MAX)
+    check_batch_bytes("results and children", results_bytes, BATCH_BYTES_MAX)
+}
+
+/// Tasks that one completion brings, with the ids that are known already. Gives their bytes.
+pub(crate) fn check_children<'a>(
+    children: impl ExactSizeIterator<Item = (Option<TaskId>, &'a Spec)>,
+) -> Result<usize, Error> {
+    let count = children.len();
+    check(count <= CHILDREN_MAX, || {
+        format!(
+            "{count} tasks with one completion; at most {CHILDREN_MAX} are allowed, let one of them enqueue the rest"
+        )
+    })?;
+    let (mut bytes, mut ids) = (0, BTreeSet::new());
+    for (id, spec) in children {
+        bytes += check_spec(spec)? + spec.payload.len();
+        let new = id.is_none_or(|id| ids.insert(id));
+        check(new, || "two tasks of a completion have the same id; give each its own".into())?;
+    }
+    check(bytes <= CHILDREN_BYTES_MAX, || {
+        format!("{bytes} bytes of tasks with one completion; at most {CHILDREN_BYTES_MAX} are allowed")
+    })?;
+    Ok(bytes)
 }
 
 fn check_claim(claim: &Claim) -> Result<(), Error> {
@@ -223,8 +247,21 @@ mod tests {
 
     fn complete(count: usize, bytes: usize) -> Request {
         let (id, token) = (TaskId::MIN, Token::default());
-        let item = Completion { id, token, sequence: None, result: Some(ByteBuf::from(vec![0; bytes])), at_ms: 0 };
+        let item = Completion {
+            id,
+            token,
+            sequence: None,
+            result: Some(ByteBuf::from(vec![0; bytes])),
+            at_ms: 0,
+            children: Vec::new(),
+        };
         Request::Complete { items: vec![item; count], acks: Acks::One }
+    }
+
+    fn complete_with(children: Vec<NewTask>) -> Request {
+        let (id, token) = (TaskId::MIN, Token::default());
+        let item = Completion { id, token, sequence: None, result: None, at_ms: 0, children };
+        Request::Complete { items: vec![item], acks: Acks::One }
     }
 
     fn update(number: u64, sequence: u32, bytes: usize) -> Request {
@@ -273,6 +310,8 @@ mod tests {
             update(1, UPDATES_MAX - 1, UPDATE_BYTES_MAX),
             complete(BATCH_TASKS_MAX, 0),
             complete(8, PAYLOAD_BYTES_MAX),
+            complete_with((0..CHILDREN_MAX as u32).map(|number| task(number, |_| {})).collect()),
+            complete_with(vec![task(1, |spec| spec.payload = vec![0; CHILDREN_BYTES_MAX - 4])]),
             cancel(text(TEXT_BYTES_MAX)),
             wait(WAIT_MS_MAX),
             list(1),
@@ -309,6 +348,9 @@ mod tests {
             complete(BATCH_TASKS_MAX + 1, 0),
             complete(1, PAYLOAD_BYTES_MAX + 1),
             complete(9, PAYLOAD_BYTES_MAX),
+            complete_with((0..=CHILDREN_MAX as u32).map(|number| task(number, |_| {})).collect()),
+            complete_with(vec![task(1, |spec| spec.payload = vec![0; CHILDREN_BYTES_MAX - 3])]),
+            complete_with(vec![task(1, |_| {}), task(1, |_| {})]),
             cancel(text(TEXT_BYTES_MAX + 1)),
             wait(WAIT_MS_MAX + 1),
             list(0),

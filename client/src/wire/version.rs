@@ -31,6 +31,9 @@ impl Versions {
     /// The oldest version that knows [`Request::Ping`](super::Request::Ping).
     pub const PING: u8 = 3;
 
+    /// The oldest version whose completions may bring [children](super::Completion::children).
+    pub const CHILDREN: u8 = 3;
+
     /// The oldest version in which tasks wait for others.
     pub const DEPENDENCIES: u8 = 3;
 

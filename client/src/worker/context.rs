@@ -1,6 +1,7 @@
 //! A claim in the hands of a worker, and what of it a handler sees.
 
 use crate::client::{Claimed, Client};
+use crate::session::Draft;
 use crate::wire::error::{Error, ErrorCode};
 use crate::wire::ids::{QueueName, TaskId, Token};
 use crate::wire::limits;
@@ -176,6 +177,7 @@ pub struct Context {
     pub(super) client: Client,
     pub(super) granted: Arc<Granted>,
     pub(super) held: Arc<Held>,
+    pub(super) children: Arc<Mutex<Vec<Draft>>>,
 }
 
 impl Context {
@@ -240,6 +242,26 @@ impl Context {
     /// ```
     pub async fn checkpoint(&self, data: impl Into<Vec<u8>>) -> Result<u32, Error> {
         self.held.write(&self.client, Some(data.into())).await
+    }
+
+    /// Adds a task that is enqueued when the handler says [`Outcome::Done`](super::Outcome::Done), together with the
+    /// completion: all that were added, or nothing. If it says anything else, or loses its lease, they are dropped.
+    ///
+    /// Where several claims of one task end in a completion each, as after a lost lease, each brings its own.
+    ///
+    /// ```no_run
+    /// use norn_client::session::Draft;
+    /// use norn_client::wire::QueueName;
+    /// # use norn_client::worker::{Context, Outcome};
+    /// async fn order(context: Context) -> Outcome {
+    ///     // ... the work ...
+    ///     let invoices = QueueName::new("invoices").expect("a good name");
+    ///     context.spawn(Draft::new(invoices, context.payload()));
+    ///     Outcome::Done(None)
+    /// }
+    /// ```
+    pub fn spawn(&self, child: Draft) {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner).push(child);
     }
 
     /// Ready once the lease is lost. The handler's own future is dropped then; this is for what it has started

@@ -3,13 +3,14 @@
 use super::context::Held;
 use super::{Context, Handler, Outcome, Summary, Worker};
 use crate::client::{ClaimOptions, Claimed, Claims, Client, CompleteOptions, FailOptions};
+use crate::session::Draft;
 use crate::wire::error::Error;
 use crate::wire::ids::{TaskId, Token};
 use crate::wire::limits;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -164,7 +165,8 @@ impl Running {
             return;
         }
         let client = self.worker.client.clone();
-        let context = Context { client, granted: Arc::new(claimed.granted), held: Arc::clone(&held) };
+        let children = Arc::default();
+        let context = Context { client, granted: Arc::new(claimed.granted), held: Arc::clone(&held), children };
         let handler = Arc::clone(handler);
         self.held.insert(key, held);
         self.tasks.spawn(async move { (key, work(context, handler).await) });
@@ -234,7 +236,7 @@ impl Drop for Stop {
 /// Runs a handler and reports its outcome, for as long as the lease is held.
 async fn work(context: Context, handler: Handler) -> Ending {
     let held = Arc::clone(&context.held);
-    let client = context.client.clone();
+    let (client, children) = (context.client.clone(), Arc::clone(&context.children));
     let handled = async {
         // A task of its own, so that a panic ends nothing else.
         let mut handling = Stop(tokio::spawn(async move { handler(context).await }));
@@ -243,7 +245,8 @@ async fn work(context: Context, handler: Handler) -> Ending {
             Err(error) => Outcome::RetryLater { after: PANIC_PAUSE, reason: panic_reason(error) },
         };
         held.report_begins();
-        report(&client, &held, outcome).await
+        let children = std::mem::take(&mut *children.lock().unwrap_or_else(PoisonError::into_inner));
+        report(&client, &held, outcome, children).await
     };
     tokio::select! {
         biased;
@@ -270,10 +273,10 @@ fn cut(mut text: String) -> String {
 }
 
 /// Reports until the outcome is known.
-async fn report(client: &Client, held: &Held, outcome: Outcome) -> Ending {
+async fn report(client: &Client, held: &Held, outcome: Outcome, children: Vec<Draft>) -> Ending {
     let (id, token) = (held.id, held.token);
     let fail = match outcome {
-        Outcome::Done(result) => match complete(client, held, result).await {
+        Outcome::Done(result) => match complete(client, held, result, children).await {
             Ok(()) => return Ending::Done,
             // The node will not take it; say so instead of letting the lease run out.
             Err(error) if error.code == crate::wire::ErrorCode::Invalid => {
@@ -298,10 +301,10 @@ async fn report(client: &Client, held: &Held, outcome: Outcome) -> Ending {
     }
 }
 
-async fn complete(client: &Client, held: &Held, result: Option<Vec<u8>>) -> Result<(), Error> {
+async fn complete(client: &Client, held: &Held, result: Option<Vec<u8>>, children: Vec<Draft>) -> Result<(), Error> {
     let sequence = held.sequence(client).await?;
     let mut options = CompleteOptions::new(held.id, held.token).sequence(sequence);
-    options.result = result;
+    (options.result, options.children) = (result, children);
     loop {
         match client.complete(options.clone()).await {
             Ok(_) => return Ok(()),

@@ -302,6 +302,13 @@ pub enum Observation {
         /// Partition.
         partition: u16,
     },
+    /// Tasks that a completion brought are older than what was forgotten where they belong, and are not enqueued any more.
+    ChildRefused {
+        /// Partition of the completion.
+        partition: u16,
+        /// Which task was completed.
+        id: TaskId,
+    },
     /// A task of a schedule is enqueued, at the leader of the root.
     ScheduleFired {
         /// Task.
@@ -370,6 +377,7 @@ impl Observation {
             Observation::HintsOverdue { .. } => "hints_overdue",
             Observation::Hints { .. } => "hints_changes",
             Observation::ForgettingHeld { .. } => "forgetting_held",
+            Observation::ChildRefused { .. } => "children_refused",
             Observation::ScheduleFired { .. } => "schedules_fired",
             Observation::ScheduleMissed { .. } => "schedules_missed",
             Observation::ScheduleUnsure { .. } => "schedules_unsure",

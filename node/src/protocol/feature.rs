@@ -4,6 +4,7 @@
 //! does otherwise; the outbox drops what slips through, because a peer that cannot read a message closes the connection.
 
 use super::Node;
+use super::consistent::table::{Op, Table};
 use super::peer::PeerMessage;
 use super::task::Task;
 use norn_client::wire::{NodeId, PartitionId, Request, Response, Versions};
@@ -31,6 +32,8 @@ pub enum Feature {
     Seals,
     /// A node says that it holds nothing of a partition of which it is sent operations.
     Unheld,
+    /// Completions bring tasks.
+    Children,
 }
 
 impl Feature {
@@ -46,7 +49,8 @@ impl Feature {
             | Feature::Dependencies
             | Feature::Recall
             | Feature::Seals
-            | Feature::Unheld => 3,
+            | Feature::Unheld
+            | Feature::Children => 3,
         }
     }
 }
@@ -67,9 +71,35 @@ impl PeerMessage {
                 Some(Feature::Policies)
             }
             PeerMessage::Follow { .. } | PeerMessage::Ends { .. } => Some(Feature::Dependencies),
+            PeerMessage::Outboxes { .. } | PeerMessage::Childless { .. } => Some(Feature::Children),
             _ if self.tells_of_dependencies() => Some(Feature::Dependencies),
             _ if self.is_of_root() => Some(Feature::Root),
+            _ if self.brings_children() => Some(Feature::Children),
             _ => self.log().filter(|word| word.start != 0).map(|_| Feature::Starts),
+        }
+    }
+
+    /// Whether it tells of completions that bring tasks.
+    fn brings_children(&self) -> bool {
+        let of_table = |table: &Table| table.out.values().flatten().any(|ended| ended.facts.tells_of_children());
+        match self {
+            PeerMessage::Write { items, .. } | PeerMessage::Tasks { items, .. } | PeerMessage::Hint { items, .. } => {
+                items.iter().any(|(_, task)| task.tells_of_children())
+            }
+            PeerMessage::Forward { request, .. } => match &**request {
+                Request::Complete { items, .. } => items.iter().any(|item| !item.children.is_empty()),
+                _ => false,
+            },
+            PeerMessage::Known { known, .. } => known.task.tells_of_children(),
+            PeerMessage::ListAnswer { tasks, .. } => tasks.iter().any(|(_, known)| known.task.tells_of_children()),
+            PeerMessage::Ack { done, .. } => done.iter().any(|flag| flag.ending.tells_of_children()),
+            PeerMessage::Ops { ops, .. } => ops.iter().any(|op| match &**op {
+                Op::Drop { items } => items.iter().any(|item| item.facts.tells_of_children()),
+                _ => false,
+            }),
+            PeerMessage::State { table, .. } | PeerMessage::Snapshot { table, .. } => of_table(table),
+            PeerMessage::Install { table, .. } => table.as_deref().is_some_and(of_table),
+            _ => false,
         }
     }
 

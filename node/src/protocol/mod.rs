@@ -382,6 +382,10 @@ impl Node {
             M::Buried { partition, epoch, number, replica, log: _ } => {
                 self.on_buried(from, partition, (epoch, number), replica)
             }
+            M::Outboxes { partition, epoch, number, above, up_to } => {
+                self.on_outboxes(from, partition, (epoch, number), (above, up_to));
+            }
+            M::Childless { partition, epoch, number } => self.on_childless(from, partition, (epoch, number)),
             M::Forget { partition, epoch, count } => self.on_forget(from, partition, epoch, count),
             M::Forgot { partition, epoch, count, replica, log: _ } => {
                 self.on_forgot(from, partition, (epoch, count), replica)
@@ -413,6 +417,7 @@ impl Node {
                 Key::Heartbeat => self.beat(),
                 Key::Exchange => {
                     self.exchange_round();
+                    self.look_for_children();
                     self.ask_for_bodies();
                 }
                 Key::Summaries => self.tell_summaries(),
@@ -431,6 +436,7 @@ impl Node {
                 Key::Rejoin => self.ask_to_rejoin(),
                 Key::Retire(partition) => self.retire(partition),
                 Key::Follow(partition) => self.sweep_dependencies(partition),
+                Key::Children(partition) => self.hand_over_children(partition),
                 Key::Change(partition) => self.drive_change(partition),
                 Key::Repair => self.repair(),
                 Key::Hints => self.hand_over_hints(),

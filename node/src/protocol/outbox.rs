@@ -68,9 +68,12 @@ impl Outbox {
                 self.count("root_unspoken");
                 return;
             }
-            // It is told once it is upgraded.
-            if message.feature() == Some(Feature::Dependencies) {
-                self.count("dependencies_unspoken");
+            // Dependencies are told once it is upgraded. Who has not connected yet is thought to be old: all that tells of
+            // children is sent again.
+            let (dependencies, children) = (Some(Feature::Dependencies), Some(Feature::Children));
+            let feature = message.feature();
+            if feature == dependencies || feature == children {
+                self.count(if feature == children { "children_unspoken" } else { "dependencies_unspoken" });
                 return;
             }
             // The link has broken since the question came, and the next one may be to an older program.

@@ -524,6 +524,13 @@ pub enum PeerMessage {
     /// All of them are on disk.
     #[serde(rename = "fb")]
     Buried { partition: PartitionId, epoch: Epoch, number: u64, replica: ReplicaId, log: LogWord },
+    /// Do you know of no completion that brings tasks into this partition, with ids within these bounds? Only who does not
+    /// answers.
+    #[serde(rename = "fo")]
+    Outboxes { partition: PartitionId, epoch: Epoch, number: u64, above: Option<TaskId>, up_to: TaskId },
+    /// I know of none.
+    #[serde(rename = "fn")]
+    Childless { partition: PartitionId, epoch: Epoch, number: u64 },
     /// What the table says is forgotten for the `count`th time is committed: forget it.
     #[serde(rename = "ff")]
     Forget { partition: PartitionId, epoch: Epoch, count: u64 },

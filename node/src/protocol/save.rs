@@ -125,7 +125,12 @@ impl Node {
 
     fn save_tombs(&self, partition: PartitionId, after: Option<TaskId>, bytes_max: usize) -> Vec<(TaskId, Task)> {
         let tombs = self.partitions[&partition].store.tombs_after(after);
-        within(bytes_max, tombs.map(|(id, tomb)| (*id, Task::from_tomb(*tomb))), |(_, task)| size_bytes(task)).collect()
+        within(
+            bytes_max,
+            tombs.filter_map(|(id, _)| Some((*id, self.partitions[&partition].store.buried_task(id)?))),
+            |(_, task)| size_bytes(task),
+        )
+        .collect()
     }
 
     /// Facts of one partition that are kept for others. Their bytes, and the last of them.

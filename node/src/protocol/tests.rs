@@ -22,6 +22,7 @@ use task::{Place, Wanted};
 mod agreement;
 mod attempts;
 mod bodies;
+mod children;
 mod cluster;
 mod copy;
 mod dependencies;
@@ -116,7 +117,16 @@ impl Cluster {
             assert_eq!(response, Response::Done);
         }
         cluster.run_until(|cluster| cluster.nodes.iter().all(Node::is_serving));
+        (0..size).for_each(|index| cluster.begin_old(index));
         cluster
+    }
+
+    /// Until a test says otherwise, a node speaks the oldest version with all others.
+    fn begin_old(&mut self, index: usize) {
+        let others: Vec<NodeId> = self.nodes[index].peers.keys().copied().collect();
+        for node in others {
+            self.nodes[index].outbox.set_version(node, norn_client::wire::Versions::SPOKEN.oldest);
+        }
     }
 
     fn carry_out(&mut self, index: usize, effects: Vec<Effect>) {
@@ -237,7 +247,7 @@ impl Cluster {
     }
 
     fn complete(&mut self, index: usize, id: TaskId, token: Token) -> Response {
-        let items = vec![Completion { id, token, sequence: None, result: None, at_ms: 5 }];
+        let items = vec![Completion { id, token, sequence: None, result: None, at_ms: 5, children: Vec::new() }];
         self.ask(index, Request::Complete { items, acks: Acks::Quorum })
     }
 
@@ -274,6 +284,7 @@ impl Cluster {
         let mut effects = Vec::new();
         node.start(self.now, self.logs[index].len() as u64, &mut effects);
         self.nodes[index] = node;
+        self.begin_old(index);
         self.carry_out(index, effects);
         self.drain();
     }
@@ -674,7 +685,7 @@ fn endings_are_told_in_pieces_of_bounded_size() {
         .iter()
         .map(|(id, token)| {
             let result = Some(vec![1; 1 << 20].into());
-            let item = Completion { id: *id, token: *token, sequence: None, result, at_ms: 1 };
+            let item = Completion { id: *id, token: *token, sequence: None, result, at_ms: 1, children: Vec::new() };
             cluster.submit(0, Request::Complete { items: vec![item], acks: Acks::Quorum })
         })
         .collect();

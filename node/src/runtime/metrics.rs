@@ -102,6 +102,8 @@ counters! {
     HintBytes = "hint_bytes",
     /// Minutes in which members that are away kept a partition from forgetting.
     ForgettingHeld = "forgetting_held",
+    /// Completions that a node brought so late that their tasks were not enqueued any more.
+    ChildrenRefused = "children_refused",
     /// Tasks of schedules that were enqueued.
     SchedulesFired = "schedules_fired",
     /// How late these were, added up.
@@ -218,6 +220,7 @@ impl Metrics {
                 return;
             }
             Observation::ForgettingHeld { .. } => (Counter::ForgettingHeld, 1),
+            Observation::ChildRefused { .. } => (Counter::ChildrenRefused, 1),
             Observation::ScheduleFired { late_ms, .. } => {
                 self.add(Counter::SchedulesLate, *late_ms);
                 (Counter::SchedulesFired, 1)
@@ -271,7 +274,16 @@ impl Metrics {
             Observation::ForgettingHeld { partition } => {
                 tracing::warn!(
                     partition,
-                    "finished tasks cannot be forgotten while a member is away or has holes; see `norn partitions`"
+                    "finished tasks cannot be forgotten while a member is away or has holes, or a completion brings tasks \
+                     as old; see `norn partitions`"
+                );
+            }
+            Observation::ChildRefused { partition, id } => {
+                tracing::warn!(
+                    partition,
+                    %id,
+                    "a node was away for so long with what a completion brought that nobody takes it any more: if the \
+                     completion was acknowledged as strict it was enqueued before, else it is lost; `norn get` names the tasks"
                 );
             }
             _ => tracing::debug!(?observation, "observed"),

@@ -92,6 +92,8 @@ fn came_with(message: &PeerMessage) -> u8 {
         | M::GroupsAsk { .. }
         | M::GroupsAnswer { .. }
         | M::Follow { .. }
+        | M::Outboxes { .. }
+        | M::Childless { .. }
         | M::Ends { .. } => 3,
     }
 }

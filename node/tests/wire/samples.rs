@@ -53,7 +53,8 @@ fn spec() -> Spec {
 
 fn facts() -> Task {
     let past = PastClaim { start_ms: AT_MS, end_ms: AT_MS + 1, worker: "worker".into() };
-    let completed = Completed { sequence: Some(1), result: Some(ByteBuf::from(b"done".to_vec())), at_ms: AT_MS };
+    let completed =
+        Completed { sequence: Some(1), result: Some(ByteBuf::from(b"done".to_vec())), at_ms: AT_MS, children: None };
     Task::from_facts(Facts {
         updates: vec![((TOKEN, 0), ByteBuf::from(b"half".to_vec()))],
         completions: vec![(TOKEN, completed)],
@@ -62,6 +63,7 @@ fn facts() -> Task {
         conflict: true,
         settled: Vec::new(),
         seal: None,
+        handed: Vec::new(),
     })
 }
 
@@ -414,7 +416,7 @@ pub fn messages() -> Vec<PeerMessage> {
 pub fn requests() -> Vec<Request> {
     let tasks = vec![NewTask { id: id(0), spec: spec() }];
     let result = Some(ByteBuf::from(b"done".to_vec()));
-    let completion = Completion { id: id(0), token: TOKEN, sequence: Some(2), result, at_ms: 3 };
+    let completion = Completion { id: id(0), token: TOKEN, sequence: Some(2), result, at_ms: 3, children: Vec::new() };
     vec![
         Request::Hello { name: "wire".into() },
         Request::Enqueue { tasks, acks: Acks::Quorum },
@@ -474,6 +476,8 @@ fn view() -> TaskView {
         log_incomplete: true,
         conflict: false,
         waits_for: Vec::new(),
+        children: Vec::new(),
+        children_open: false,
     }
 }
 

@@ -283,6 +283,7 @@ fn name_of(observation: &Observation) -> &'static str {
         Observation::BodyLost { .. } => "body lost",
         Observation::Forgotten { .. } => "forgotten",
         Observation::ForgettingHeld { .. } => "forgetting held up",
+        Observation::ChildRefused { .. } => "child refused",
         Observation::HintKept { .. } => "hint kept",
         Observation::HintsHanded { .. } => "hints handed over",
         Observation::HintsDropped { .. } => "hints dropped",

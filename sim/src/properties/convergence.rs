@@ -42,6 +42,10 @@ pub fn unsettled(stores: &[Store]) -> Option<String> {
         if store.view.bodies_lost > 0 {
             return Some(format!("partition {partition}: node {} has lost bodies", store.node));
         }
+        let outbox = store.tasks.iter().find(|(_, task)| task.has_outbox());
+        if let Some((id, _)) = outbox {
+            return Some(format!("partition {partition}: children of task {id} are not handed over"));
+        }
         let open = store.tasks.iter().find(|(_, task)| is_open(task));
         if let Some((id, _)) = open {
             return Some(format!("partition {partition}: task {id} has not ended"));

@@ -91,7 +91,8 @@ mod tests {
         let now = bench.now();
         let token = |number| Token { epoch: 1, number };
         assert!(bench.finish(claim(), now, granted(2, token(1))).is_err());
-        let done = Task::from_completion(token(9), Completed { sequence: None, result: None, at_ms: 1 });
+        let done =
+            Task::from_completion(token(9), Completed { sequence: None, result: None, at_ms: 1, children: None });
         let records = [Record::Facts { partition: PartitionId(0), items: Arc::new(vec![(id(1), done)]) }];
         bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &records }).unwrap();
         assert!(bench.finish(claim(), now, granted(2, token(2))).is_ok());

@@ -302,6 +302,8 @@ mod tests {
             log_incomplete: false,
             conflict: false,
             waits_for: Vec::new(),
+            children: Vec::new(),
+            children_open: false,
         }
     }
 
@@ -334,7 +336,9 @@ mod tests {
     #[test]
     fn what_a_majority_has_known_for_long_is_in_the_archive() {
         let token = token(3, 4);
-        let done = || facts(Task::from_completion(token, Completed { sequence: None, result: None, at_ms: 1 }));
+        let done = || {
+            facts(Task::from_completion(token, Completed { sequence: None, result: None, at_ms: 1, children: None }))
+        };
         for (members, passed_us, archived, holds) in [
             (2, MEANWHILE_US, vec![], false),
             (2, MEANWHILE_US, vec![token], true),

@@ -4,6 +4,7 @@
 //! refuses.
 
 mod changes;
+mod children;
 mod completion;
 mod contents;
 mod convergence;
@@ -50,6 +51,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<policies::Policies>::default(),
         Box::<schedules::Schedules>::default(),
         Box::<sealed::Sealed>::default(),
+        Box::<children::Children>::default(),
         Box::<forgotten::Forgotten>::default(),
         Box::<durability::Durability>::default(),
         Box::<lost::Lost>::default(),

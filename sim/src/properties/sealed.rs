@@ -100,7 +100,7 @@ mod tests {
     }
 
     fn seal(bench: &mut Bench<Sealed>, number: u64, result: &[u8]) -> Result<(), String> {
-        let completed = Completed { sequence: None, result: Some(result.to_vec().into()), at_ms: 1 };
+        let completed = Completed { sequence: None, result: Some(result.to_vec().into()), at_ms: 1, children: None };
         let items = Arc::new(vec![(id(1), Task::from_seal(claim(number), completed))]);
         let record = Record::Facts { partition: norn_client::wire::PartitionId(0), items };
         bench.see(Happening::Appended { node: 0, ticket: norn_node::protocol::Ticket(1), records: &[record] })
@@ -108,7 +108,8 @@ mod tests {
 
     fn told(bench: &mut Bench<Sealed>, number: u64, result: &[u8]) -> Result<(), String> {
         let result = Some(result.to_vec().into());
-        let item = Completion { id: id(1), token: claim(number), sequence: None, result, at_ms: 1 };
+        let item =
+            Completion { id: id(1), token: claim(number), sequence: None, result, at_ms: 1, children: Vec::new() };
         let request = Request::Complete { items: vec![item], acks: Acks::Quorum };
         let response = Response::Acked(vec![Ok(acked(1, 2, Guarantee::Strict))]);
         bench.see(Happening::Replied { request: &request, response: &response })

@@ -152,7 +152,7 @@ fn operations() -> Vec<Arc<Op>> {
         Arc::new(Op::Seal {
             id: id(1),
             token: TOKEN,
-            completed: Box::new(Completed { sequence: Some(1), result: None, at_ms: 7 }),
+            completed: Box::new(Completed { sequence: Some(1), result: None, at_ms: 7, children: None }),
         }),
     ]
 }
@@ -224,8 +224,14 @@ pub fn frames() -> Vec<Vec<u8>> {
 
 fn requests() -> Vec<Request> {
     let tasks = (0..3).map(|number| NewTask { id: id(number), spec: spec() }).collect();
-    let completion =
-        Completion { id: id(0), token: TOKEN, sequence: Some(2), result: Some(b"done".to_vec().into()), at_ms: 3 };
+    let completion = Completion {
+        id: id(0),
+        token: TOKEN,
+        sequence: Some(2),
+        result: Some(b"done".to_vec().into()),
+        at_ms: 3,
+        children: Vec::new(),
+    };
     vec![
         Request::Hello { name: "fuzz".into() },
         Request::Enqueue { tasks, acks: Acks::Quorum },
@@ -431,6 +437,8 @@ fn peer_messages() -> Vec<PeerMessage> {
             tasks: vec![(granted(), Some(VIEWSTAMP))],
             heads: vec![None],
         },
+        PeerMessage::Outboxes { partition: PARTITION, epoch: 3, number: 2, above: Some(id(0)), up_to: id(1) },
+        PeerMessage::Childless { partition: PARTITION, epoch: 3, number: 2 },
         PeerMessage::Follow { partition: PARTITION, ids: vec![id(0), id(1)] },
         PeerMessage::Ends { partition: PARTITION, ends: vec![(id(0), Settled::Done)] },
         PeerMessage::Forward { ask: 4, request: Box::new(Request::Release { id: id(0), token: TOKEN }) },

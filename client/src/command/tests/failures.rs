@@ -67,7 +67,6 @@ async fn a_refusal_of_one_item_is_the_verbs_refusal() {
 
 #[tokio::test]
 async fn features_that_are_not_there_are_refused() {
-    let complete = format!("complete {} 7.42 --then f.json", id(1));
     let lines = [
         "claim mail --session s",
         "enqueue mail x --key k",
@@ -76,7 +75,6 @@ async fn features_that_are_not_there_are_refused() {
         "enqueue mail x --total 2",
         "enqueue mail x --fail-fast",
         "enqueue mail x --parent p",
-        &complete,
     ];
     for line in lines {
         let outcome = run(line, []).await;

@@ -168,6 +168,8 @@ pub(crate) fn bare_task(number: u32, state: State) -> TaskView {
         reason: None,
         log_incomplete: false,
         conflict: false,
+        children: Vec::new(),
+        children_open: false,
         waits_for: Vec::new(),
     }
 }
@@ -196,6 +198,8 @@ pub(crate) fn full_task() -> TaskView {
         reason: Some("because".into()),
         log_incomplete: true,
         conflict: true,
+        children: Vec::new(),
+        children_open: false,
         waits_for: vec![id(3)],
         ..bare_task(1, State::Claimed)
     }

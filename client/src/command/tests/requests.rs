@@ -122,7 +122,10 @@ async fn verbs_of_a_worker_carry_the_token() {
     );
     let complete = |sequence, result: Option<&[u8]>, acks| {
         let result = result.map(|result| ByteBuf::from(result.to_vec()));
-        Request::Complete { items: vec![Completion { id, token, sequence, result, at_ms: 0 }], acks }
+        Request::Complete {
+            items: vec![Completion { id, token, sequence, result, at_ms: 0, children: Vec::new() }],
+            acks,
+        }
     };
     let completed = || Response::Acked(vec![Ok(acked(1))]);
     assert_eq!(request(&at("complete", ""), completed()).await, complete(None, None, acks));

@@ -51,7 +51,7 @@ async fn json_of_tasks() {
     let bare = named(concat!(
         "{\"id\":\"ID1\",\"queue\":\"mail\",\"state\":\"ready\",\"priority\":0,",
         "\"data\":\"hello\",\"data_encoding\":\"utf8\",\"claims\":[],\"updates\":[],",
-        "\"result\":null,\"result_encoding\":null,\"reason\":null,\"conflict\":false,\"log_incomplete\":false,",
+        "\"result\":null,\"result_encoding\":null,\"reason\":null,\"conflict\":false,\"log_incomplete\":false,\"children\":[],\"children_open\":false,",
         "\"headers\":{},\"not_before_ms\":0,\"max_attempts\":0,\"after\":[],\"waits_for\":[]}\n",
     ));
     let full = named(concat!(
@@ -61,7 +61,7 @@ async fn json_of_tasks() {
         "\"completed_ms\":null,\"worker\":\"w1\",\"rejected\":null}],",
         "\"updates\":[{\"token\":\"7.42\",\"sequence\":0,\"data\":\"/w==\",\"data_encoding\":\"base64\"}],",
         "\"result\":\"ok\",\"result_encoding\":\"utf8\",\"reason\":\"because\",\"conflict\":true,",
-        "\"log_incomplete\":true,\"headers\":{\"trace\":\"a\\u001bb\"},",
+        "\"log_incomplete\":true,\"children\":[],\"children_open\":false,\"headers\":{\"trace\":\"a\\u001bb\"},",
         "\"not_before_ms\":1700000019800,\"max_attempts\":3,\"after\":[\"ID2\",\"ID3\"],\"waits_for\":[\"ID3\"]}\n",
     ));
     let task = |task| Response::Task(Box::new(task));

@@ -10,7 +10,14 @@ use proptest::prelude::*;
 // T14, T37
 #[test]
 fn times_are_settled_once() {
-    let item = Completion { id: TaskId::MIN, token: Token::default(), sequence: None, result: None, at_ms: 0 };
+    let item = Completion {
+        id: TaskId::MIN,
+        token: Token::default(),
+        sequence: None,
+        result: None,
+        at_ms: 0,
+        children: Vec::new(),
+    };
     let complete = Call::Request(Request::Complete { items: vec![item; 1], acks: Acks::One });
     let (mut bench, number, first) = bench_sent(1, complete, 60 * SECOND_US);
     let Request::Complete { items, .. } = &first else { panic!() };

@@ -1,6 +1,7 @@
 //! Writes: any node sends facts to all replicas of their partition and answers when enough have them on disk.
 
 use super::Ask;
+use super::children::Delivery;
 use crate::config::mutant;
 use crate::limits::{ID_AHEAD_MS_MAX, ORPHANS_MAX};
 use crate::protocol::consistent::cohort::{Cohort, Role, Seat, Told};
@@ -59,12 +60,14 @@ pub struct WriteAnswer {
     pub at: Viewstamp,
 }
 
-/// Who waits for a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// For whom something is written.
+#[derive(Debug, Clone, Copy)]
 pub enum Writer {
-    /// A client, with its number for it.
+    /// A client, and the number of its request.
     Client(ClientId, u64),
-    /// This node itself, for a schedule.
+    /// A completion that brought tasks.
+    Children(Delivery),
+    /// A schedule of the cluster.
     Schedule(FiringId),
 }
 
@@ -130,6 +133,7 @@ impl Group {
 
     /// What was said at the version of a cohort.
     fn tally(&self, index: usize, cohort: &Cohort) -> Tally {
+        let brings = self.items[index].1.has_outbox();
         let mut tally = Tally { open: cohort.voters().into_iter().collect(), ..Tally::default() };
         for ((replica, at), answer) in &self.answers {
             if *at != cohort.version && !self.mixed || !cohort.has_replica(replica) {
@@ -148,7 +152,9 @@ impl Group {
             } else {
                 tally.open.remove(&node);
             }
-            if whole && matches!(outcome, Outcome::StoredOrphan | Outcome::TooOld) {
+            // Where a completion brings tasks, these may be what is too old.
+            let forgotten = outcome == Outcome::TooOld && !brings;
+            if whole && (outcome == Outcome::StoredOrphan || forgotten) {
                 tally.unknown.insert(node);
             }
         }
@@ -263,11 +269,15 @@ impl Group {
 
     /// Why it cannot be.
     fn refusal(&self, index: usize, stored: usize) -> Error {
-        let enqueues = self.items[index].1.spec.is_some();
+        let (enqueues, brings) = (self.items[index].1.spec.is_some(), self.items[index].1.has_outbox());
         let any = |outcome| !self.said(index, outcome).is_empty();
-        if any(Outcome::TooOld) && enqueues && stored > 0 {
+        if any(Outcome::TooOld) && (enqueues || brings) && stored > 0 {
             // Who stored it is behind, and may have it all the same.
             Error::new(ErrorCode::Unknown, "some replicas have stored it, others find the id too old; repeat the call")
+        } else if any(Outcome::TooOld) && brings {
+            let message = "the tasks that the completion brings were named too long ago to be enqueued for certain; repeat it \
+                           with new ids, unless the task has ended";
+            Error::new(ErrorCode::TooOld, message)
         } else if any(Outcome::TooOld) && enqueues {
             let message =
                 "the id is older than tasks that were forgotten: it may be one of them; enqueue under a new id";
@@ -308,6 +318,9 @@ impl Node {
 
     /// Completions that need no seal are facts like others; the leaders are asked to seal the rest.
     pub(in crate::protocol) fn complete(&mut self, client: ClientId, number: u64, items: Vec<Completion>, acks: Acks) {
+        if let Err(error) = self.admit_children(&items) {
+            return self.outbox.reply(client, number, Response::Error(error));
+        }
         let ids = items.iter().map(|item| item.id).collect();
         let (mut facts, mut places, mut sealed) = (Vec::new(), Vec::new(), Vec::new());
         for (place, item) in items.into_iter().enumerate() {
@@ -315,8 +328,7 @@ impl Node {
                 places.push(place);
                 sealed.push(item);
             } else {
-                let Completion { id, token, sequence, result, at_ms } = item;
-                facts.push((place, (id, Task::from_completion(token, Completed { sequence, result, at_ms }))));
+                facts.push((place, (item.id, Task::from_completion(item.token, Completed::new(item)))));
             }
         }
         let ask = self.begin_write(Writer::Client(client, number), (ids, facts), (acks, false));
@@ -364,16 +376,19 @@ impl Node {
         client: ClientId,
         number: u64,
         items: Vec<(TaskId, Task)>,
-        (acks, single): (Acks, bool),
+        how: (Acks, bool),
     ) {
+        self.write_for(Writer::Client(client, number), items, how);
+    }
+
+    pub(super) fn write_for(&mut self, writer: Writer, items: Vec<(TaskId, Task)>, how: (Acks, bool)) {
         let ids = items.iter().map(|(id, _)| *id).collect();
-        let writer = Writer::Client(client, number);
-        self.begin_write(writer, (ids, items.into_iter().enumerate().collect()), (acks, single));
+        self.begin_write(writer, (ids, items.into_iter().enumerate().collect()), how);
     }
 
     /// As [`Node::write`], for a schedule of the cluster.
     pub(in crate::protocol) fn write_for_schedule(&mut self, firing: FiringId, item: (TaskId, Task)) {
-        self.begin_write(Writer::Schedule(firing), (vec![item.0], vec![(0, item)]), (Acks::Quorum, false));
+        self.write_for(Writer::Schedule(firing), vec![item], (Acks::Quorum, false));
     }
 
     /// As [`Node::write`], with facts for some of the tasks alone; what becomes of the others is told by somebody else.
@@ -547,6 +562,10 @@ impl Node {
     fn admit(&self, partition: PartitionId, id: &TaskId, delta: &Task) -> Outcome {
         let replica = &self.partitions[&partition];
         let store = &replica.store;
+        let is_late = self.brings_late(delta.outbox().map(|(_, done)| done));
+        if is_late || !store.takes_outbox(id, delta) {
+            return Outcome::TooOld;
+        }
         if store.tomb(id).is_some() {
             return Outcome::Stored;
         }
@@ -687,6 +706,7 @@ impl Node {
             .collect();
         let (client, number) = match write.writer {
             Writer::Client(client, number) => (client, number),
+            Writer::Children(delivery) => return self.children_written(delivery, &results),
             Writer::Schedule(firing) => {
                 for (id, result) in write.ids.into_iter().zip(results) {
                     self.schedule_written(firing, id, result);

@@ -1,5 +1,6 @@
 //! The available half: writes and reads at any node, and the ways in which replicas become equal.
 
+mod children;
 mod coordinate;
 mod count;
 mod exchange;
@@ -92,7 +93,7 @@ impl Ask {
         match self {
             Ask::Write(ask) => match ask.writer {
                 Writer::Client(client, _) => Some(client),
-                Writer::Schedule(_) => None,
+                Writer::Children(_) | Writer::Schedule(_) => None,
             },
             Ask::Read(ask) => Some(ask.client),
             Ask::Count(ask) => Some(ask.client),
@@ -124,6 +125,8 @@ pub struct Asks {
     aliases: BTreeMap<u64, u64>,
     /// Reads that wait for a task to end.
     watchers: BTreeMap<TaskId, BTreeSet<u64>>,
+    /// Tasks that completions brought, on their way.
+    deliveries: children::Deliveries,
     /// State of anti-entropy with each peer.
     pub exchange: Exchange,
 }
@@ -196,10 +199,13 @@ impl Node {
         let Some(replica) = self.partitions.get_mut(&partition) else { return 0 };
         let mut changed = 0;
         let (mut ended, mut bodies) = (Vec::new(), Vec::new());
+        let (mut outbox, mut freed) = (false, false);
         for (id, delta) in items.iter() {
             let learned = replica.learn(*id, delta.clone(), now, &config);
             bodies.extend(learned.body.map(|hash| (*id, hash)));
             changed += u64::from(learned.changed);
+            outbox |= learned.outbox && learned.changed;
+            freed |= learned.freed;
             if learned.ended {
                 ended.push(*id);
             }
@@ -209,6 +215,12 @@ impl Node {
             self.bodies.persisted(self.outbox.ticket(), partition, bodies);
             self.stirred.insert(partition);
             self.asks.exchange.changed(partition);
+        }
+        if outbox {
+            self.arm_children(partition);
+        }
+        if freed {
+            self.arm_retire(partition);
         }
         if !ended.is_empty() {
             self.arm_drop(partition);

@@ -107,6 +107,14 @@ pub(in crate::protocol) fn view(id: TaskId, task: &Task, cell: Option<&Cell>, wa
         log_incomplete: task.log_incomplete(),
         conflict: facts.conflict,
         waits_for: if task.ended().is_some() { Vec::new() } else { task.waits_for().collect() },
+        children: facts
+            .completions
+            .iter()
+            .filter_map(|(_, done)| done.children.as_ref())
+            .flat_map(|it| &it.ids)
+            .copied()
+            .collect(),
+        children_open: task.has_outbox(),
     })
 }
 

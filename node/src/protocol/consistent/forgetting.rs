@@ -5,7 +5,8 @@
 //!    said of the task later counts. Anybody might bury; one does, so that replicas do it at one time. Where there is an
 //!    archive, the host has the task in it first (`archiving.rs`).
 //! 2. **Ask** (G-2). Before tombstones are given up, every member of the cohort, and not a majority, must say that it has
-//!    them on disk, and that the ids are old by its own clock. A member that has holes does not answer.
+//!    them on disk, and that the ids are old by its own clock. A member that has holes does not answer. All nodes are asked,
+//!    too, whether completions bring tasks as old as these (`outboxes.rs`).
 //! 3. **Forget.** `Op::Forget` names the tasks in the table and raises its floor, the highest id ever forgotten. When it is
 //!    committed every member removes them, for which it writes a record, and says so.
 //! 4. **Forgotten.** When every member has said so, `Op::Forgotten` takes the names out of the table. Until then they travel with
@@ -63,11 +64,13 @@ pub(super) struct Due {
 #[derive(Debug, Default)]
 pub struct Retiring {
     /// Number of the question under way.
-    number: u64,
+    pub(super) number: u64,
     /// The tombstones it is about, in order; none, if there is no question.
-    ids: Vec<TaskId>,
+    pub(super) ids: Vec<TaskId>,
     /// Members that have them on disk.
     buried: BTreeSet<NodeId>,
+    /// Nodes that know of no completion which brings tasks as old as these (`outboxes.rs`).
+    pub(super) childless: BTreeSet<NodeId>,
     /// Members that have forgotten what the table says.
     forgot: BTreeSet<NodeId>,
     /// When this step began.
@@ -233,13 +236,18 @@ impl Node {
         let leading = replica.register.leading().expect("it leads");
         let retiring = &leading.retiring;
         let (epoch, number) = (leading.epoch, retiring.number);
-        let tomb = |id: &TaskId| (*id, *replica.store.tomb(id).expect("tombstones stay until they are forgotten"));
-        let items: Arc<Vec<(TaskId, Tomb)>> = Arc::new(retiring.ids.iter().map(tomb).collect());
+        let tomb = |id: &TaskId| Some((*id, *replica.store.tomb(id)?));
+        // One that brought tasks, of which others know that these are not enqueued yet, is not to be forgotten.
+        let Some(items) = retiring.ids.iter().map(tomb).collect::<Option<Vec<_>>>() else {
+            return self.set_retiring(partition);
+        };
+        let items: Arc<Vec<(TaskId, Tomb)>> = Arc::new(items);
         for node in retiring.held_by(replica.cohort().members(), false) {
             if self.is_alive(node) {
                 self.outbox.send(node, PeerMessage::Tombs { partition, epoch, number, items: items.clone() });
             }
         }
+        self.ask_for_outboxes(partition);
     }
 
     /// The oldest tombstones, if they are old enough and nothing in the table speaks of them any more.
@@ -288,7 +296,11 @@ impl Node {
         let fresh: Vec<(TaskId, Task)> = fresh.map(|(id, tomb)| (*id, Task::from_tomb(*tomb))).collect();
         self.learn(partition, fresh);
         let old = |(id, _): &(TaskId, Tomb)| is_old(id, self.config.forget_after_ms, self.now.wall_ms);
-        if asked && !holes && items.iter().all(old) {
+        let buried = self
+            .partitions
+            .get(&partition)
+            .is_some_and(|replica| items.iter().all(|(id, _)| replica.store.tomb(id).is_some()));
+        if asked && !holes && buried && items.iter().all(old) {
             self.outbox.send_durable(
                 from,
                 PeerMessage::Buried { partition, epoch, number, replica: own, log: LogWord::default() },
@@ -327,13 +339,21 @@ impl Node {
     }
 
     /// Forgets what all members have buried, unless the table still speaks of any of it.
-    fn forget_buried(&mut self, partition: PartitionId) -> bool {
+    pub(super) fn forget_buried(&mut self, partition: PartitionId) -> bool {
         let register = &self.partitions[&partition].register;
         let retiring = &register.leading().expect("it leads").retiring;
         if !self.all_said(partition, &retiring.buried) || !self.may_append(partition) || !self.is_settled(partition) {
             return false;
         }
         let ids = retiring.ids.clone();
+        let store = &self.partitions[&partition].store;
+        if ids.iter().any(|id| store.tomb(id).is_none()) {
+            self.set_retiring(partition);
+            return true;
+        }
+        if !self.nothing_is_brought(partition) {
+            return false;
+        }
         if self.speaks_of(partition, &ids) {
             // Endings that travel with the table would bring the tasks back.
             self.clear_out(partition);
@@ -359,6 +379,7 @@ impl Node {
             if let Some(leading) = replica.register.leading_mut() {
                 leading.retiring.forgot.remove(&node);
                 leading.retiring.buried.remove(&node);
+                leading.retiring.childless.remove(&node);
             }
         }
     }
@@ -476,7 +497,13 @@ impl Node {
         if !busy || self.now.mono_us < leading.retiring.since_us.saturating_add(ms * 1_000) {
             return Vec::new();
         }
-        leading.retiring.held_by(replica.cohort().nodes().into_iter(), forgetting)
+        let mut held_by = leading.retiring.held_by(replica.cohort().nodes().into_iter(), forgetting);
+        if !forgetting {
+            let mut silent = self.silent_about_children(partition);
+            silent.retain(|node| !held_by.contains(node));
+            held_by.extend(silent);
+        }
+        held_by
     }
 
     /// Tasks that a replica sent are forgotten here. If it has holes, that is what it does not know.
@@ -515,6 +542,6 @@ impl Node {
 }
 
 /// Whether an id is so old by this clock that nothing is enqueued under it or below any more.
-fn is_old(id: &TaskId, forget_after_ms: u64, wall_ms: u64) -> bool {
+pub(super) fn is_old(id: &TaskId, forget_after_ms: u64, wall_ms: u64) -> bool {
     id.time_ms().saturating_add(forget_after_ms) <= wall_ms
 }

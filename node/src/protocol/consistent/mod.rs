@@ -13,6 +13,7 @@ pub mod election;
 pub mod forgetting;
 pub mod grants;
 pub mod heads;
+pub mod outboxes;
 pub mod policies;
 pub mod register;
 pub mod replication;

@@ -48,8 +48,9 @@ enum Sealable {
 impl Node {
     /// At the leader: seals what may be sealed.
     pub(super) fn seal(&mut self, call: u64, items: Vec<Completion>) {
-        for (place, Completion { id, token, sequence, result, at_ms }) in items.into_iter().enumerate() {
-            let completed = Completed { sequence, result, at_ms };
+        for (place, item) in items.into_iter().enumerate() {
+            let (id, token) = (item.id, item.token);
+            let completed = Completed::new(item);
             match self.sealable(&id, token, &completed) {
                 Ok(Sealable::Open) => self.append_seal((call, place), (id, token), completed),
                 Ok(Sealable::Already) => {
@@ -75,11 +76,17 @@ impl Node {
         if !self.may_append(partition) {
             return Err(Error::unavailable("the partition's leader has moved; ask again"));
         }
+        if self.brings_late([completed].into_iter()) {
+            let message = "the tasks that the completion brings were named too long ago to be enqueued for certain";
+            return Err(Error::new(ErrorCode::TooOld, message));
+        }
         if let Some((sealed, known)) = self.partitions[&partition].sealed(id) {
             return if sealed != token {
                 let message = format!("the completion under {sealed} is the one that counts");
                 Err(Error::new(ErrorCode::Superseded, message))
-            } else if (known.sequence, &known.result) != (completed.sequence, &completed.result) {
+            } else if (known.sequence, &known.result) != (completed.sequence, &completed.result)
+                || !known.brings_as(completed)
+            {
                 let message = "this claim was completed with something else, which is the one that counts";
                 Err(Error::new(ErrorCode::Conflict, message))
             } else {
@@ -185,7 +192,8 @@ impl Node {
         let partition = self.partition_of(&id);
         let Some(replica) = self.partitions.get(&partition).filter(|_| token.needs_seal()) else { return };
         let Some(task) = replica.store.task(&id) else { return };
-        let fact = Task::from_completion(token, completed);
+        // What it brings is not to be.
+        let fact = Task::from_completion(token, Completed { children: None, ..completed });
         if replica.had_claim(&id, token) && task.contradicts(&fact).is_ok() {
             self.learn(partition, vec![(id, fact)]);
             self.answer_durably(call);

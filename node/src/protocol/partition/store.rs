@@ -5,12 +5,13 @@ use super::places::bucket_of;
 use super::tree::{Root, Tree};
 use crate::limits::RECENT_CHANGES_MAX;
 use crate::protocol::consistent::table::{Cell, CellState};
-use crate::protocol::task::{Content, Digest, Outline, Task, Tomb, Wanted, buried, spec_digest};
+use crate::protocol::task::{Content, Digest, Outline, Task, Tomb, Wanted, spec_digest};
 use crdts::CvRDT;
-use norn_client::wire::{QueueName, State, TaskId};
+use norn_client::wire::{QueueName, State, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 mod body;
+mod tombs;
 
 /// A task and what is derived from it.
 #[derive(Debug, Clone)]
@@ -29,6 +30,10 @@ pub struct Learned {
     pub ended: bool,
     /// Hash of its spec, if the body is new here: the host will tell where the log has it.
     pub body: Option<u64>,
+    /// Its completions brought tasks that may not be enqueued yet.
+    pub outbox: bool,
+    /// They did, and now all are.
+    pub freed: bool,
 }
 
 /// The tasks of one partition.
@@ -38,6 +43,12 @@ pub struct Store {
     tasks: BTreeMap<TaskId, Box<Entry>>,
     /// Tasks whose retention is over; disjoint from `tasks`.
     tombs: BTreeMap<TaskId, Tomb>,
+    /// Of these: completions that brought tasks, all of which are handed over.
+    handed: BTreeMap<TaskId, Vec<Token>>,
+    /// Tasks whose completions brought others that may not be enqueued yet.
+    outboxes: BTreeSet<TaskId>,
+    /// Those others, each with who brings it.
+    brought: BTreeSet<(TaskId, TaskId)>,
     tree: Tree,
     index: Index,
     /// Changes numbered from 1 in each boot; the newest `RECENT_CHANGES_MAX` are kept.
@@ -72,9 +83,10 @@ impl Indexed {
     }
 }
 
-/// In which queue a task has ended, and when: not before it was enqueued, whatever a client says.
+/// In which queue a task has ended that may be buried, and when: not before it was enqueued, whatever a client says.
 fn ended<'a>(id: &TaskId, task: &'a Task<Outline>) -> Option<Ended<'a>> {
-    task.tomb().map(|tomb| (task.spec.as_ref().map(|spec| &spec.queue), tomb.at_ms.max(id.time_ms())))
+    let tomb = task.tomb().filter(|_| !task.has_outbox());
+    tomb.map(|tomb| (task.spec.as_ref().map(|spec| &spec.queue), tomb.at_ms.max(id.time_ms())))
 }
 
 /// Where a task stands, from its facts and its claim. `lapsed` says that the leader saw the claim run out.
@@ -107,11 +119,8 @@ impl Store {
         if delta.is_bottom() {
             return Learned::default();
         }
-        if let Some(tomb) = &delta.tomb {
-            return self.bury(id, **tomb);
-        }
-        if self.tombs.contains_key(&id) {
-            return Learned::default();
+        if delta.tomb.is_some() || self.is_buried(&id) {
+            return self.bury(id, delta);
         }
         let mut delta = delta.outlined();
         let Store { tasks, index, tree, touched, blocked, body_bytes, .. } = self;
@@ -121,6 +130,7 @@ impl Store {
             .and_modify(|entry| before_class = Some(entry.class))
             .or_insert_with(|| Box::new(Entry { task: Task::default(), digest: 0, class: Class::Orphan }));
         let (before_digest, had_ended) = (entry.digest, entry.task.ended().is_some());
+        let brought: Vec<TaskId> = entry.task.brings().collect();
         let before_ms = ended(&id, &entry.task).map(|(_, at_ms)| at_ms);
         let (before_bytes, facts_before) = (entry.body_bytes(), entry.task.facts_digest(&id));
         let indexed_before = Indexed::of(&entry.task);
@@ -163,21 +173,9 @@ impl Store {
         }
         *body_bytes = *body_bytes + entry.body_bytes() - before_bytes;
         tree.change(&id, before_digest, digest);
+        let (had_outbox, outbox) = self.note_outbox(id, &brought);
         self.remember(id);
-        Learned { changed: true, ended, body }
-    }
-
-    /// Puts a tombstone in the place of a task, known or not.
-    fn bury(&mut self, id: TaskId, tomb: Tomb) -> Learned {
-        if self.tombs.contains_key(&id) {
-            // What it says besides is for people, and not compared: the first one stays.
-            return Learned::default();
-        }
-        let (before, had_ended) = self.remove(&id);
-        self.tree.change(&id, before, buried(&id));
-        self.tombs.insert(id, tomb);
-        self.remember(id);
-        Learned { changed: true, ended: !had_ended, body: None }
+        Learned { changed: true, ended, body, outbox, freed: had_outbox && !outbox }
     }
 
     /// Takes a task out of everything but the tree. Its digest, and whether it had ended.
@@ -186,17 +184,13 @@ impl Store {
         self.body_bytes -= entry.body_bytes();
         let indexed = Indexed::of(&entry.task);
         self.index.change(*id, indexed.as_ref().map(Indexed::place), Some(entry.class), None);
-        let had_ended = ended(id, &entry.task);
-        self.index.change_ended(*id, had_ended, None);
+        self.index.change_ended(*id, ended(id, &entry.task), None);
+        self.outboxes.remove(id);
+        for child in entry.task.brings() {
+            self.brought.remove(&(child, *id));
+        }
         self.touched.extend(indexed.map(|indexed| indexed.queue));
-        (entry.digest, had_ended.is_some())
-    }
-
-    /// A task is no more: nothing is known of it any longer. Whether anything was.
-    pub fn forget(&mut self, id: &TaskId) -> bool {
-        let before = if self.tombs.remove(id).is_some() { buried(id) } else { self.remove(id).0 };
-        self.tree.change(id, before, 0);
-        before != 0
+        (entry.digest, entry.task.ended().is_some())
     }
 
     fn remember(&mut self, id: TaskId) {
@@ -250,20 +244,19 @@ impl Store {
 
     /// All that is known of a task, to be sent: its facts, and the body if that is not in them; or its tombstone.
     pub fn content(&self, id: &TaskId) -> Option<(Task, Option<Wanted>)> {
-        let tomb = || Some((Task::from_tomb(*self.tomb(id)?), None));
+        let tomb = || Some((self.buried_task(id)?, None));
         self.task(id).map(|task| task.whole(*id)).or_else(tomb)
     }
 
     /// How a task ended: what another replica needs to judge alike.
     pub fn ending(&self, id: &TaskId) -> Option<Task> {
         let ended = self.task(id).filter(|task| task.ended().is_some()).map(Task::ending);
-        ended.or_else(|| self.tomb(id).map(|tomb| Task::from_tomb(*tomb)))
+        ended.or_else(|| self.buried_task(id))
     }
 
     /// A task's digest; 0 if it is unknown.
     pub fn digest(&self, id: &TaskId) -> Digest {
-        let tomb = || if self.tombs.contains_key(id) { buried(id) } else { 0 };
-        self.tasks.get(id).map_or_else(tomb, |entry| entry.digest)
+        self.tasks.get(id).map_or_else(|| self.tomb_digest(id), |entry| entry.digest)
     }
 
     /// Whether anything is known of a task.
@@ -273,7 +266,7 @@ impl Store {
 
     /// Whether a task's spec is not known, and could be.
     pub fn lacks_spec(&self, id: &TaskId) -> bool {
-        !self.tombs.contains_key(id) && self.task(id).is_none_or(|task| task.spec.is_none())
+        !self.tombs.contains_key(id) && self.task(id).is_none_or(|task| task.spec.is_none() && task.tomb.is_none())
     }
 
     /// Whether a task is known to have ended.
@@ -335,7 +328,7 @@ impl Store {
         let is_wanted = move |id: &TaskId| after.is_none_or(|after| *id > after) && bucket_of(id) == bucket;
         let within = self.tree.ranges(bucket, after).flat_map(|range| {
             let tasks = self.tasks.range(range.clone()).map(|(id, entry)| (*id, entry.digest));
-            let tombs = self.tombs.range(range).map(|(id, _)| (*id, buried(id)));
+            let tombs = self.tombs.range(range).map(|(id, _)| (*id, self.tomb_digest(id)));
             let mut known: Vec<(TaskId, Digest)> = tasks.chain(tombs).collect();
             known.sort_unstable_by_key(|(id, _)| *id);
             known
@@ -383,6 +376,17 @@ impl Store {
                 return Err(format!("task {id}: it is known beside its tombstone"));
             }
         }
+        let outboxes = self.tasks.iter().filter(|(_, entry)| entry.task.has_outbox()).map(|(id, _)| id);
+        if !outboxes.eq(&self.outboxes) {
+            return Err("tasks with children that are not enqueued are not those that are listed".into());
+        }
+        let brought = self.tasks.iter().flat_map(|(id, entry)| entry.task.brings().map(|child| (child, *id)));
+        if brought.collect::<BTreeSet<_>>() != self.brought {
+            return Err("children that are not enqueued are not those that are listed".into());
+        }
+        if let Some(id) = self.handed.keys().find(|id| !self.tombs.contains_key(*id)) {
+            return Err(format!("task {id}: it is said to be handed over, and is not buried"));
+        }
         let body_bytes: usize = self.tasks.values().map(|entry| entry.body_bytes()).sum();
         if body_bytes != self.body_bytes {
             return Err(format!("{body_bytes} bytes of bodies are in memory, and {} are counted", self.body_bytes));
@@ -393,7 +397,7 @@ impl Store {
         }
         // Building whole trees is dear; the groups take turns.
         let tasks = self.tasks.iter().map(|(id, entry)| (id, entry.digest));
-        let tombs = self.tombs.keys().map(|id| (id, buried(id)));
+        let tombs = self.tombs.keys().map(|id| (id, self.tomb_digest(id)));
         if !self.tree.is_of(tasks.chain(tombs), self.changes as usize) {
             return Err("the tree is not that of its tasks".into());
         }

@@ -134,6 +134,8 @@ impl PeerMessage {
             PeerMessage::Compared { .. } => "compared",
             PeerMessage::Tombs { .. } => "tombs",
             PeerMessage::Buried { .. } => "buried",
+            PeerMessage::Outboxes { .. } => "outboxes",
+            PeerMessage::Childless { .. } => "childless",
             PeerMessage::Forget { .. } => "forget",
             PeerMessage::Forgot { .. } => "forgot",
             PeerMessage::Probe { .. } => "probe",

@@ -49,6 +49,9 @@ impl Facts {
         if let Some(seal) = &self.seal {
             sum = sum.wrapping_add(fact(id, 9, seal));
         }
+        for token in &self.handed {
+            sum = sum.wrapping_add(fact(id, 10, token));
+        }
         sum
     }
 }
@@ -57,7 +60,7 @@ impl Task {
     /// The digest, computed from scratch.
     pub fn digest(&self, id: &TaskId) -> Digest {
         if self.tomb.is_some() {
-            return buried(id);
+            return buried(id).wrapping_add(self.facts_digest(id));
         }
         let spec = self.spec.as_ref().map_or(0, |spec| spec_digest(id, spec));
         spec.wrapping_add(self.facts_digest(id))

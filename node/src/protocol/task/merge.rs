@@ -48,7 +48,17 @@ impl Facts {
     fn merge(&mut self, other: Facts) {
         let mut conflict = self.conflict || other.conflict;
         merge_sorted(&mut self.updates, other.updates, keep_greater(&mut conflict));
-        merge_sorted(&mut self.completions, other.completions, keep_greater::<Completed>(&mut conflict));
+        merge_sorted(&mut self.completions, other.completions, |known, value| {
+            conflict |= !known.is(&value);
+            if value > *known {
+                *known = value;
+            }
+        });
+        for token in other.handed {
+            if let Err(place) = self.handed.binary_search(&token) {
+                self.handed.insert(place, token);
+            }
+        }
         // Several people may cancel one task, each in their own words; that is no conflict.
         self.cancel = self.cancel.take().max(other.cancel);
         merge_sorted(&mut self.claims, other.claims, |known, value| {
@@ -63,13 +73,31 @@ impl Facts {
         self.conflict = conflict;
     }
 
+    /// What of it stands beside a tombstone: a completion whose children are not enqueued, or that they are.
+    fn buried(mut self) -> Option<Box<Facts>> {
+        for (token, done) in &self.completions {
+            if done.children.as_ref().is_some_and(|children| !children.are_open())
+                && let Err(place) = self.handed.binary_search(token)
+            {
+                self.handed.insert(place, *token);
+            }
+        }
+        let handed = self.handed;
+        let is_open =
+            |(token, done): &(_, Completed)| done.open_children().is_some() && handed.binary_search(token).is_err();
+        let completions: Vec<_> = self.completions.into_iter().filter(is_open).collect();
+        let nothing = completions.is_empty() && handed.is_empty();
+        (!nothing).then(|| Box::new(Facts { completions, handed, ..Facts::default() }))
+    }
+
     /// Whether merging `other` would teach anything. Looks at the keys of `other` alone.
     fn knows(&self, other: &Facts) -> bool {
         (self.conflict || !other.conflict)
             && has_all(&self.updates, &other.updates, |known, value| known == value || self.conflict && value < known)
             && has_all(&self.completions, &other.completions, |known, value| {
-                known == value || self.conflict && value < known
+                known == value || (self.conflict || known.is(value)) && value < known
             })
+            && other.handed.iter().all(|token| self.handed.binary_search(token).is_ok())
             && self.cancel >= other.cancel
             && has_all(&self.claims, &other.claims, |known, value| value <= known)
             && has_all(&self.settled, &other.settled, |known, how| how <= known)
@@ -86,7 +114,9 @@ impl<S: Content> CvRDT for Task<S> {
 
     fn merge(&mut self, other: Self) {
         if self.tomb.is_some() || other.tomb.is_some() {
-            *self = Task { tomb: self.tomb.take().max(other.tomb), ..Task::default() };
+            let mut facts = self.facts.take().unwrap_or_default();
+            facts.merge(other.facts.map(|facts| *facts).unwrap_or_default());
+            *self = Task { tomb: self.tomb.take().max(other.tomb), facts: facts.buried(), ..Task::default() };
             return;
         }
         let mut conflict = false;
@@ -126,7 +156,7 @@ impl<S: Content> Task<S> {
             known.updates.binary_search_by(|(other, _)| other.cmp(key)).is_ok_and(|at| known.updates[at].1 != *data)
         });
         let completions = facts.completions.iter().any(|(token, completed)| {
-            known.completions.iter().any(|(other, value)| other == token && value != completed)
+            known.completions.iter().any(|(other, value)| other == token && !value.is(completed))
         });
         let seals = known.seal.zip(facts.seal).is_some_and(|(known, seal)| known != seal);
         if updates || completions || seals { Err(Conflict) } else { Ok(()) }
@@ -137,7 +167,9 @@ impl Task {
     /// Whether merging `delta` would teach anything.
     pub fn knows(&self, delta: &Task) -> bool {
         if self.tomb.is_some() || delta.tomb.is_some() {
-            return self.tomb >= delta.tomb;
+            let mut merged = self.clone();
+            merged.merge(delta.clone());
+            return merged == *self;
         }
         let flagged = self.facts.as_ref().is_some_and(|facts| facts.conflict);
         let spec = match (&self.spec, &delta.spec) {

@@ -5,6 +5,7 @@
 //! information. Whether a task has ended follows from the facts alone ([`Task::ended`]), needs no spec, and can only
 //! turn true.
 
+mod children;
 mod digest;
 mod merge;
 mod outline;
@@ -12,12 +13,13 @@ mod outline;
 mod tests;
 mod view;
 
+pub use children::Children;
 pub use digest::{Digest, buried, spec_digest};
 pub use merge::Conflict;
 pub use outline::{Body, Content, Outline, Place, Wanted};
 pub use view::visible;
 
-use norn_client::wire::request::Spec;
+use norn_client::wire::request::{Completion, Spec};
 use norn_client::wire::{State, TaskId, Token};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
@@ -39,7 +41,8 @@ pub struct Task<S = Arc<Spec>> {
     pub tomb: Option<Box<Tomb>>,
 }
 
-/// Tombstone of a task: that it ended. The top of the lattice, so that whatever is still said of the task is over, too.
+/// Tombstone of a task: that it ended. The top of the lattice, so that whatever is still said of the task is over, too. Only
+/// completions whose children are not enqueued yet stand beside it until they are, and then which they were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Tomb {
     /// How it ended.
@@ -67,13 +70,16 @@ pub struct Facts {
     /// The claim whose completion the leader has sealed: there is never another one.
     #[serde(default)]
     pub seal: Option<Token>,
+    /// Beside a tombstone alone: claims whose completions brought tasks that are all handed over.
+    #[serde(default)]
+    pub handed: Vec<Token>,
 }
 
 impl Serialize for Facts {
     /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const OLDEST: usize = 5;
-        let later = [!self.settled.is_empty(), self.seal.is_some()];
+        let later = [!self.settled.is_empty(), self.seal.is_some(), !self.handed.is_empty()];
         let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
         let mut facts = serializer.serialize_struct("Facts", count)?;
         facts.serialize_field("updates", &self.updates)?;
@@ -86,6 +92,9 @@ impl Serialize for Facts {
         }
         if count > OLDEST + 1 {
             facts.serialize_field("seal", &self.seal)?;
+        }
+        if count > OLDEST + 2 {
+            facts.serialize_field("handed", &self.handed)?;
         }
         facts.end()
     }
@@ -129,12 +138,42 @@ pub struct Completed {
     pub result: Option<ByteBuf>,
     /// When, by the session's server time.
     pub at_ms: u64,
+    /// Tasks to enqueue with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub children: Option<Children>,
 }
 
 impl Completed {
+    /// What a client asks for.
+    pub fn new(item: Completion) -> Completed {
+        let Completion { sequence, result, at_ms, children, .. } = item;
+        Completed { sequence, result, at_ms, children: Children::new(children) }
+    }
+
+    /// Whether a client has written the same, whatever has become of its children.
+    pub fn is(&self, other: &Completed) -> bool {
+        self.brings_as(other)
+            && (self.sequence, &self.result, self.at_ms) == (other.sequence, &other.result, other.at_ms)
+    }
+
+    /// Whether its children are those of another one.
+    pub fn brings_as(&self, other: &Completed) -> bool {
+        match (&self.children, &other.children) {
+            (Some(own), Some(other)) => own.are(other),
+            (own, other) => own.is_none() && other.is_none(),
+        }
+    }
+
+    /// Its children, if they may not be enqueued yet.
+    pub fn open_children(&self) -> Option<&Children> {
+        self.children.as_ref().filter(|children| children.are_open())
+    }
+
     /// Bytes, for budgets.
     pub fn size_bytes(&self) -> usize {
-        self.result.as_ref().map_or(0, |result| result.len()) + 56
+        self.result.as_ref().map_or(0, |result| result.len())
+            + self.children.as_ref().map_or(0, Children::size_bytes)
+            + 56
     }
 }
 
@@ -244,6 +283,28 @@ impl<S: Content> Task<S> {
         self.spec.is_none() && no_facts && self.tomb.is_none()
     }
 
+    /// Completions whose children may not be enqueued yet.
+    pub fn outbox(&self) -> impl Iterator<Item = (Token, &Completed)> {
+        let completions = self.facts.iter().flat_map(|facts| &facts.completions);
+        completions.filter(|(_, done)| done.open_children().is_some()).map(|(token, done)| (*token, done))
+    }
+
+    /// The tasks that these bring.
+    pub fn brings(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.outbox().filter_map(|(_, done)| done.children.as_ref()).flat_map(|children| &children.ids).copied()
+    }
+
+    /// Whether any of its completions brought tasks.
+    pub fn tells_of_children(&self) -> bool {
+        let Some(facts) = &self.facts else { return false };
+        !facts.handed.is_empty() || facts.completions.iter().any(|(_, done)| done.children.is_some())
+    }
+
+    /// Whether it has to be kept for what its completions brought.
+    pub fn has_outbox(&self) -> bool {
+        self.outbox().next().is_some()
+    }
+
     /// How the task ended, if it did. Monotone: once `Some`, always `Some`; completion shows over death, death over
     /// cancellation.
     pub fn ended(&self) -> Option<State> {
@@ -272,7 +333,7 @@ impl<S: Content> Task<S> {
     /// The facts that make it ended, without anything else: what a replica needs to judge alike.
     pub fn ending(&self) -> Task {
         if let Some(tomb) = &self.tomb {
-            return Task::from_tomb(**tomb);
+            return Task { facts: self.facts.clone(), ..Task::from_tomb(**tomb) };
         }
         let Some(facts) = &self.facts else { return Task::default() };
         Task::from_facts(Facts {
@@ -297,7 +358,7 @@ impl<S: Content> Task<S> {
         let facts = self.facts.as_ref().map_or(0, |facts| {
             let updates: usize = facts.updates.iter().map(|(_, data)| data.len() + 40).sum();
             let completions: usize = facts.completions.iter().map(|(_, done)| done.size_bytes()).sum();
-            updates + completions + facts.claims.len() * 64 + facts.settled.len() * 24 + 64
+            updates + completions + facts.claims.len() * 64 + facts.settled.len() * 24 + facts.handed.len() * 16 + 64
         });
         spec + facts
     }

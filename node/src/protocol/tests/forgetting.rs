@@ -85,7 +85,14 @@ fn a_finished_task_is_forgotten_and_nobody_brings_it_back() {
     let get = Request::Get { id, minimum: None, minimum_sequence: None };
     assert_eq!(cluster.refused(0, get), ErrorCode::NotFound);
     assert_eq!(cluster.refused(1, enqueue(id, b"once")), ErrorCode::TooOld, "a retry of long ago");
-    let items = vec![Completion { id, token: Token { epoch: 1, number: 1 }, sequence: None, result: None, at_ms: 5 }];
+    let items = vec![Completion {
+        id,
+        token: Token { epoch: 1, number: 1 },
+        sequence: None,
+        result: None,
+        at_ms: 5,
+        children: Vec::new(),
+    }];
     assert_eq!(cluster.refused(2, Request::Complete { items, acks: Acks::Quorum }), ErrorCode::NotFound);
     assert_eq!(cluster.claim(0, 10_000).remove(0).id, open);
     let fresh = cluster.done(b"fresh");

@@ -15,7 +15,14 @@ impl Cluster {
     }
 
     fn complete_with(&mut self, index: usize, id: TaskId, token: Token, result: &[u8]) -> Result<Guarantee, Error> {
-        let item = Completion { id, token, sequence: None, result: Some(result.to_vec().into()), at_ms: 7 };
+        let item = Completion {
+            id,
+            token,
+            sequence: None,
+            result: Some(result.to_vec().into()),
+            at_ms: 7,
+            children: Vec::new(),
+        };
         match self.ask(index, Request::Complete { items: vec![item], acks: Acks::One }) {
             Response::Acked(mut results) => results.remove(0).map(|acked| acked.guarantee),
             other => panic!("{other:?}"),
@@ -72,7 +79,8 @@ fn another_leader_goes_on_with_what_was_sealed() {
     let token = cluster.claim(1, 60_000).remove(0).token;
     let leader = cluster.leader(&id);
     let other = (leader + 1) % 3;
-    let item = Completion { id, token, sequence: None, result: Some(b"done".to_vec().into()), at_ms: 7 };
+    let item =
+        Completion { id, token, sequence: None, result: Some(b"done".to_vec().into()), at_ms: 7, children: Vec::new() };
     cluster.submit(other, Request::Complete { items: vec![item], acks: Acks::Quorum });
     let partition = cluster.nodes[0].partition_of(&id);
     let is_sealed = move |cluster: &Cluster| {
@@ -117,7 +125,7 @@ fn completions_of_both_kinds_are_answered_in_order() {
     cluster.advance(1_000);
     let sealed = cluster.enqueue(0, b"y", 2);
     let token = cluster.claim(1, 60_000).remove(0).token;
-    let item = |id, token| Completion { id, token, sequence: None, result: None, at_ms: 7 };
+    let item = |id, token| Completion { id, token, sequence: None, result: None, at_ms: 7, children: Vec::new() };
     let stale = Token { number: token.number - 1, ..token };
     let items = vec![item(sealed, stale), item(plain, plain_token), item(sealed, token)];
     match cluster.ask(2, Request::Complete { items, acks: Acks::Quorum }) {

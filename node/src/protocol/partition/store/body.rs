@@ -2,7 +2,7 @@
 
 use super::{Entry, Store, classify};
 use crate::protocol::consistent::table::Cell;
-use crate::protocol::task::{Outline, Place, Task, spec_digest};
+use crate::protocol::task::{Outline, Place, Task, buried, spec_digest};
 use norn_client::wire::TaskId;
 
 impl Entry {
@@ -23,7 +23,7 @@ impl Entry {
     pub(super) fn check(&self, id: &TaskId) -> Result<(), String> {
         let spec_part = self.digest.wrapping_sub(self.task.facts_digest(id));
         let right = match &self.task.spec {
-            None => spec_part == 0,
+            None => spec_part == self.task.tomb.as_ref().map_or(0, |_| buried(id)),
             Some(spec) => spec.body.here().is_none_or(|spec| spec_digest(id, spec) == spec_part),
         };
         if !right {

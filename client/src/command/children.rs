@@ -1,0 +1,116 @@
+//! Tasks that travel with a completion, as a file of JSON tells them.
+
+use super::Draft;
+use super::error::Failure;
+use super::parse;
+use crate::wire::limits::CHILDREN_BYTES_MAX;
+use crate::wire::{QueueName, Spec};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// Room for what a file says besides its tasks' data, and for the encoding of that.
+pub(super) const FILE_BYTES_MAX: usize = 4 * CHILDREN_BYTES_MAX;
+
+/// One task or several.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum File {
+    Several(Vec<serde_json::Value>),
+    One(serde_json::Value),
+}
+
+/// The fields are those of `enqueue`, and are named as `get --json` names them.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Child {
+    queue: String,
+    #[serde(default)]
+    data: String,
+    data_encoding: Option<String>,
+    #[serde(default)]
+    priority: i32,
+    delay: Option<String>,
+    at: Option<String>,
+    #[serde(default, alias = "attempts_max")]
+    max_attempts: u32,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    id: Option<String>,
+    #[serde(default)]
+    after: Vec<String>,
+}
+
+/// The tasks of a file.
+pub(super) fn read(bytes: &[u8]) -> Result<Vec<Draft>, Failure> {
+    let wrong = |error: serde_json::Error| Failure::invalid(format!("--then is no list of tasks in JSON: {error}"));
+    let values = match serde_json::from_slice(bytes).map_err(wrong)? {
+        File::Several(values) => values,
+        File::One(value) => vec![value],
+    };
+    values
+        .into_iter()
+        .enumerate()
+        .map(|(place, value)| {
+            let wrong = |error: String| Failure::invalid(format!("task {} of --then: {error}", place + 1));
+            let child = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
+            draft(child).map_err(wrong)
+        })
+        .collect()
+}
+
+fn draft(child: Child) -> Result<Draft, String> {
+    let payload = match child.data_encoding.as_deref() {
+        None | Some("utf8") => child.data.into_bytes(),
+        Some("base64") => STANDARD.decode(&child.data).map_err(|error| format!("data is not base64: {error}"))?,
+        Some(other) => return Err(format!("data_encoding is utf8 or base64, not {other:?}")),
+    };
+    let spec = Spec {
+        queue: QueueName::new(&child.queue).map_err(|error| error.to_string())?,
+        payload,
+        priority: child.priority,
+        not_before_ms: child.at.as_deref().map(parse::instant_ms).transpose()?.unwrap_or(0),
+        headers: child.headers.into_iter().collect(),
+        attempts_max: child.max_attempts,
+        after: child
+            .after
+            .iter()
+            .map(|id| id.parse().map_err(|error| format!("{error}")))
+            .collect::<Result<_, String>>()?,
+    };
+    let id = child.id.map(|id| id.parse().map_err(|error| format!("{error}"))).transpose()?;
+    let delay_ms = child.delay.as_deref().map(parse::duration_ms).transpose()?.unwrap_or(0);
+    Ok(Draft { id, spec, delay_ms })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_task_or_a_list_is_read_with_all_that_enqueue_knows() {
+        let one = read(br#"{"queue": "mail", "data": "hello"}"#).unwrap();
+        assert_eq!(one, vec![Draft::new(QueueName::new("mail").unwrap(), "hello")]);
+        let list = br#"[{"queue": "a/b", "data": "AAE=", "data_encoding": "base64", "priority": -2, "delay": "1m30s",
+            "max_attempts": 3, "headers": {"k": "v"}}, {"queue": "c", "at": "2030-01-31T09:30:00Z"}]"#;
+        let several = read(list).unwrap();
+        assert_eq!(several[0].spec.payload, [0, 1]);
+        assert_eq!((several[0].spec.priority, several[0].delay_ms, several[0].spec.attempts_max), (-2, 90_000, 3));
+        assert_eq!(several[0].spec.headers, [("k".to_owned(), "v".to_owned())]);
+        assert!(several[1].spec.not_before_ms > 0);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        for (text, what) in [
+            ("[{\"queue\": \"a\"}, {\"queue\": \"b\", \"dely\": \"1s\"}]", "task 2"),
+            ("{\"data\": \"x\"}", "queue"),
+            ("{\"queue\": \"a\", \"data\": \"%\", \"data_encoding\": \"base64\"}", "base64"),
+            ("nonsense", "JSON"),
+        ] {
+            let Err(Failure::Call(error)) = read(text.as_bytes()) else { panic!("{text}") };
+            assert!(error.message.contains(what), "{text}: {}", error.message);
+        }
+    }
+}

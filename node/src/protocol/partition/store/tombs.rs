@@ -1,0 +1,127 @@
+//! Tombstones in a store, and what may stand beside one: a task is not given up before the tasks that its completions brought
+//! are enqueued, so such a completion stays, and is kept among the tasks.
+
+use super::{Class, Entry, Learned, Store};
+use crate::protocol::task::{Digest, Facts, Task, Tomb, buried};
+use crdts::CvRDT;
+use norn_client::wire::{TaskId, Token};
+use std::ops::Bound;
+
+impl Store {
+    /// Whether the retention of a task is over.
+    pub(super) fn is_buried(&self, id: &TaskId) -> bool {
+        self.tombs.contains_key(id) || self.task(id).is_some_and(|task| task.tomb.is_some())
+    }
+
+    /// Merges facts of which some are a tombstone.
+    pub(super) fn bury(&mut self, id: TaskId, delta: Task) -> Learned {
+        let before = self.digest(&id);
+        let known = self.buried_task(&id);
+        let of_task = || self.tasks.get(&id).map(|entry| (entry.task.facts.clone(), entry.task.tomb.clone()));
+        let (facts, tomb) = known.map_or_else(|| of_task().unwrap_or_default(), |task| (task.facts, task.tomb));
+        let was_buried = tomb.is_some();
+        let mut task: Task = Task { spec: None, facts, tomb };
+        task.merge(delta);
+        let digest = task.digest(&id);
+        if was_buried && digest == before {
+            // What a tombstone says besides is for people, and not compared: the first one stays.
+            return Learned::default();
+        }
+        let had_outbox = self.outboxes.contains(&id);
+        let had_ended = self.take_tomb(&id) || self.remove(&id).1;
+        let tomb: Tomb = *task.tomb.clone().expect("merging does not take it away");
+        let outbox = task.has_outbox();
+        if outbox {
+            let class = Class::Ended(tomb.state);
+            self.index.change(id, None, None, Some(class));
+            self.tasks.insert(id, Box::new(Entry { task: task.outlined(), digest, class }));
+            self.note_outbox(id, &[]);
+        } else {
+            let handed = task.facts.map(|facts| facts.handed).filter(|handed| !handed.is_empty());
+            self.handed.extend(handed.map(|handed| (id, handed)));
+            self.tombs.insert(id, tomb);
+        }
+        self.tree.change(&id, before, digest);
+        self.remember(id);
+        Learned { changed: true, ended: !had_ended, body: None, outbox, freed: had_outbox && !outbox }
+    }
+
+    /// Takes a tombstone out of everything but the tree. Whether there was one.
+    fn take_tomb(&mut self, id: &TaskId) -> bool {
+        self.handed.remove(id);
+        self.tombs.remove(id).is_some()
+    }
+
+    /// A task is no more: nothing is known of it any longer. Whether anything was.
+    pub fn forget(&mut self, id: &TaskId) -> bool {
+        let before = self.digest(id);
+        if !self.take_tomb(id) {
+            self.remove(id);
+        }
+        self.tree.change(id, before, 0);
+        before != 0
+    }
+
+    /// A tombstone with what stands beside it.
+    pub fn buried_task(&self, id: &TaskId) -> Option<Task> {
+        let tomb = Task::from_tomb(*self.tombs.get(id)?);
+        let facts = self.handed.get(id).map(|handed| Facts { handed: handed.clone(), ..Facts::default() });
+        Some(Task { facts: facts.map(Box::new), ..tomb })
+    }
+
+    /// The digest of a tombstone; 0 if there is none.
+    pub(super) fn tomb_digest(&self, id: &TaskId) -> Digest {
+        if !self.tombs.contains_key(id) {
+            return 0;
+        }
+        match self.handed.contains_key(id) {
+            true => self.buried_task(id).map_or(0, |task| task.digest(id)),
+            false => buried(id),
+        }
+    }
+
+    /// Whether a completion with children may be taken from a client, if it is not too old for that. Not if the task is buried
+    /// and this completion was not known before: who has said so already would be taken at its word, and the task be forgotten
+    /// with its children.
+    pub fn takes_outbox(&self, id: &TaskId, delta: &Task) -> bool {
+        let facts = self.task(id).and_then(|task| task.facts.as_deref());
+        let handed = |token: &Token| {
+            let tombs = self.handed.get(id).into_iter().flatten();
+            tombs.chain(facts.into_iter().flat_map(|facts| &facts.handed)).any(|known| known == token)
+        };
+        let completions = || facts.into_iter().flat_map(|facts| &facts.completions);
+        let knows = |token: &Token| handed(token) || completions().any(|(known, _)| known == token);
+        !self.is_buried(id) || delta.outbox().all(|(token, _)| knows(&token))
+    }
+
+    /// The children of a task changed that may not be enqueued yet: whether there were any, and whether there are.
+    pub(super) fn note_outbox(&mut self, id: TaskId, before: &[TaskId]) -> (bool, bool) {
+        for child in before {
+            self.brought.remove(&(*child, id));
+        }
+        let task = self.tasks.get(&id).map(|entry| &entry.task).filter(|task| task.has_outbox());
+        let brought: Vec<(TaskId, TaskId)> = task.into_iter().flat_map(Task::brings).map(|child| (child, id)).collect();
+        let (had_outbox, has_outbox) = (!before.is_empty(), !brought.is_empty());
+        if has_outbox {
+            self.outboxes.insert(id);
+        } else if had_outbox {
+            self.outboxes.remove(&id);
+        }
+        self.brought.extend(brought);
+        (had_outbox, has_outbox)
+    }
+
+    /// Children above one id and up to another that may not be enqueued yet, in order.
+    pub fn brought(&self, above: Option<TaskId>, up_to: TaskId) -> impl Iterator<Item = TaskId> + '_ {
+        let within = above
+            .filter(|above| *above < up_to)
+            .map_or(Bound::Unbounded, |above| Bound::Excluded((above, TaskId::MAX)));
+        let children = self.brought.range((within, Bound::Included((up_to, TaskId::MAX)))).map(|(child, _)| *child);
+        children.filter(move |child| above.is_none_or(|above| *child > above))
+    }
+
+    /// Tasks after an id whose completions brought others that may not be enqueued yet, in order.
+    pub fn outboxes_after(&self, after: Option<TaskId>) -> impl Iterator<Item = TaskId> + '_ {
+        self.outboxes.range((after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded)).copied()
+    }
+}

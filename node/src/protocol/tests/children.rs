@@ -1,0 +1,117 @@
+//! Tasks that a completion brings: they are enqueued, and neither their floor nor their parent's end comes before.
+
+use super::forgetting::LONG_MS;
+use super::*;
+use crate::protocol::task::{Children, Completed, Task};
+
+impl Cluster {
+    /// An ended task, and its completion under another claim, with a child in another partition.
+    fn brings(&mut self) -> (TaskId, TaskId, Task) {
+        let parent = self.done(b"parent");
+        let child = self.id(0xfe_0000);
+        assert_ne!(self.nodes[0].partition_of(&parent), self.nodes[0].partition_of(&child));
+        (parent, child, completion(child))
+    }
+
+    fn complete_bringing(&mut self, index: usize, id: TaskId, number: u64, child: TaskId) -> Response {
+        let children = vec![NewTask { id: child, spec: spec(b"child", 0) }];
+        let item = Completion { id, token: token(number), sequence: None, result: None, at_ms: 5, children };
+        self.ask(index, Request::Complete { items: vec![item], acks: Acks::Quorum })
+    }
+
+    fn knows(&self, index: usize, id: &TaskId) -> bool {
+        self.replica_of(index, id).store.knows(id)
+    }
+}
+
+fn token(number: u64) -> Token {
+    Token { epoch: 1 << 40, number }
+}
+
+fn completion(child: TaskId) -> Task {
+    let children = Children::new(vec![NewTask { id: child, spec: spec(b"child", 0) }]);
+    Task::from_completion(token(1), Completed { sequence: None, result: None, at_ms: 5, children })
+}
+
+// O22
+#[test]
+fn a_child_is_enqueued_once_however_often_its_completion_is_sent() {
+    let mut cluster = Cluster::new(3);
+    cluster.connect_all();
+    let (parent, child, _) = cluster.brings();
+    for index in [0, 1, 2] {
+        assert!(
+            matches!(cluster.complete_bringing(index, parent, 1, child), Response::Acked(results) if results[0].is_ok())
+        );
+        cluster.run_until(|cluster| (0..3).all(|index| cluster.knows(index, &child)));
+        let open = |cluster: &Cluster, index| {
+            let replica: &Partition = cluster.replica_of(index, &parent);
+            replica.store.task(&parent).is_some_and(|task| task.has_outbox())
+        };
+        cluster.run_until(|cluster| !(0..3).any(|index| open(cluster, index)));
+    }
+    let view = cluster.get(1, parent);
+    assert_eq!((view.children, view.children_open), (vec![child], false));
+    assert_eq!(cluster.claim(0, 10_000).remove(0).id, child);
+}
+
+// O22
+#[test]
+fn nothing_is_forgotten_below_a_task_that_a_completion_brings() {
+    let mut cluster = Cluster::new(3);
+    cluster.connect_all();
+    let (parent, child, open) = cluster.brings();
+    let below = cluster.id(child.tag());
+    let later = NewTask { id: below, spec: spec(b"below", 0) };
+    assert!(matches!(
+        cluster.ask(0, Request::Enqueue { tasks: vec![later], acks: Acks::Quorum }),
+        Response::Acked(results) if results[0].is_ok()
+    ));
+    let granted = cluster.claim(1, 10_000).remove(0);
+    assert!(matches!(cluster.complete(2, below, granted.token), Response::Acked(results) if results[0].is_ok()));
+    // One replica has the completion, and does not get to hand it over.
+    let partition = cluster.nodes[0].partition_of(&parent);
+    let node = &mut cluster.nodes[0];
+    node.partitions.get_mut(&partition).expect("it is held").learn(parent, open, cluster.now, &node.config.clone());
+    cluster.skip(LONG_MS);
+    let answers = |cluster: &mut Cluster| {
+        let (partition, up_to) = (cluster.nodes[0].partition_of(&child), below);
+        let mut effects = Vec::new();
+        let message = PeerMessage::Outboxes { partition, epoch: 1, number: 1, above: None, up_to };
+        cluster.nodes[0].step(cluster.now, Event::Peer { from: NodeId(2), message }, &mut effects);
+        let said =
+            effects.iter().any(|effect| matches!(effect, Effect::Send { message: PeerMessage::Childless { .. }, .. }));
+        cluster.carry_out(0, effects);
+        said
+    };
+    assert!(!answers(&mut cluster), "it brings a child that is not enqueued");
+    cluster.run_until(|cluster| (0..3).all(|index| cluster.knows(index, &child)));
+    cluster.run_until_forgotten(&below);
+    assert!(answers(&mut cluster));
+    assert!((0..3).all(|index| cluster.knows(index, &child)), "it has not ended");
+}
+
+// O22
+#[test]
+fn who_may_have_said_that_a_task_is_buried_takes_no_children_for_it() {
+    let mut cluster = Cluster::new(3);
+    cluster.connect_all();
+    let (parent, _, _) = cluster.brings();
+    cluster.skip(LONG_MS);
+    cluster.run_until(|cluster| (0..3).all(|index| cluster.replica_of(index, &parent).store.task(&parent).is_none()));
+    let fresh = cluster.id(0xfe_0000);
+    let Response::Acked(results) = cluster.complete_bringing(0, parent, 2, fresh) else { panic!("it is a batch") };
+    assert_eq!(results[0].as_ref().expect_err("its task is over").code, ErrorCode::TooOld);
+    assert!(!cluster.knows(0, &fresh));
+}
+
+#[test]
+fn children_that_are_nearly_as_old_as_what_is_forgotten_are_refused() {
+    let mut cluster = Cluster::new(3);
+    cluster.connect_all();
+    let (parent, child, _) = cluster.brings();
+    cluster.now.wall_ms += cluster.nodes[0].config.forget_after_ms / 2;
+    let Response::Acked(results) = cluster.complete_bringing(1, parent, 1, child) else { panic!("it is a batch") };
+    assert_eq!(results[0].as_ref().expect_err("it is too old").code, ErrorCode::TooOld);
+    assert!((0..3).all(|index| !cluster.knows(index, &child)));
+}
