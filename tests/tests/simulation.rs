@@ -342,8 +342,8 @@ const CAUGHT_FROM: [(Mutant, u64); 45] = [
     (Mutant::SealsSuperseded, 1),
     (Mutant::EndsEarly, 1),
     (Mutant::FollowsOnce, 1),
-    (Mutant::ScheduleIdDrawn, 1),
-    (Mutant::ScheduleMarkedEarly, 30),
+    (Mutant::ScheduleIdDrawn, 2),
+    (Mutant::ScheduleMarkedEarly, 1),
 ];
 /// Seeds tried for each at most: a change of what a run draws moves the seeds a little, and that alone is no failure.
 const SEEDS_EACH: u64 = 60;

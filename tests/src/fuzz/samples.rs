@@ -20,6 +20,7 @@ use norn_node::protocol::schedules::{self, Schedules};
 use norn_node::protocol::task::{Completed, Settled, Task};
 use norn_node::protocol::{PeerMessage, Record};
 use norn_node::storage::Replay;
+use norn_node::storage::disk::Disk as _;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -192,7 +193,7 @@ pub fn record_bodies() -> Vec<Vec<u8>> {
 
 /// A log with so many of [`records`], synced two by two, and what it holds, with what is said again.
 pub fn log(count: usize) -> (Bounded, Vec<Record>) {
-    let disk = Bounded::new([]);
+    let mut disk = Bounded::new([]);
     let (mut log, _) = start(&disk).expect("a fresh log");
     for batch in records()[..count].chunks(2) {
         log.append(batch).expect("the disk is good");
@@ -206,6 +207,11 @@ pub fn log(count: usize) -> (Bounded, Vec<Record>) {
         Replay::Lost { .. } => panic!("it is whole"),
     };
     let written = replayed.into_iter().filter_map(record).collect();
+    // What that start has begun is at rest as well.
+    for name in disk.list().expect("the disk is good") {
+        disk.sync(&name).expect("the disk is good");
+    }
+    disk.sync_directory().expect("the disk is good");
     (disk, written)
 }
 

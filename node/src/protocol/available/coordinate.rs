@@ -381,14 +381,9 @@ impl Node {
         self.write_for(Writer::Client(client, number), items, how);
     }
 
-    pub(super) fn write_for(&mut self, writer: Writer, items: Vec<(TaskId, Task)>, how: (Acks, bool)) {
+    pub(in crate::protocol) fn write_for(&mut self, writer: Writer, items: Vec<(TaskId, Task)>, how: (Acks, bool)) {
         let ids = items.iter().map(|(id, _)| *id).collect();
         self.begin_write(writer, (ids, items.into_iter().enumerate().collect()), how);
-    }
-
-    /// As [`Node::write`], for a schedule of the cluster.
-    pub(in crate::protocol) fn write_for_schedule(&mut self, firing: FiringId, item: (TaskId, Task)) {
-        self.write_for(Writer::Schedule(firing), vec![item], (Acks::Quorum, false));
     }
 
     /// As [`Node::write`], with facts for some of the tasks alone; what becomes of the others is told by somebody else.
@@ -707,12 +702,7 @@ impl Node {
         let (client, number) = match write.writer {
             Writer::Client(client, number) => (client, number),
             Writer::Children(delivery) => return self.children_written(delivery, &results),
-            Writer::Schedule(firing) => {
-                for (id, result) in write.ids.into_iter().zip(results) {
-                    self.schedule_written(firing, id, result);
-                }
-                return;
-            }
+            Writer::Schedule(firing) => return self.schedule_written(firing, write.ids[0], results.swap_remove(0)),
         };
         let response = match (write.single, results.pop()) {
             (true, Some(Ok(acked))) => Response::AckedOne(acked),

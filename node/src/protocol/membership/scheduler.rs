@@ -7,6 +7,7 @@
 
 use crate::config::mutant;
 use crate::limits::SCHEDULE_PENDING_MAX;
+use crate::protocol::available::Writer;
 use crate::protocol::consistent::table::Op;
 use crate::protocol::consistent::{Epoch, Waiting};
 use crate::protocol::schedules::{Firing, Operation, SHOWN, Schedules, Standing, Turn, unknown};
@@ -16,7 +17,7 @@ use crate::protocol::{Node, Observation};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::response::Acked;
 use norn_client::wire::schedule::{ScheduleChange, ScheduleView};
-use norn_client::wire::{PartitionId, Response, TaskId};
+use norn_client::wire::{Acks, PartitionId, Response, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -221,7 +222,8 @@ impl Node {
             attempt.writing = true;
             let drawn = mutant!(self.config, ScheduleIdDrawn);
             let firing = if drawn { Firing { minted_ms: self.now.wall_ms, ..firing } } else { firing };
-            self.write_for_schedule(firing_id, (firing.id(firing_id.0), task));
+            let item = (firing.id(firing_id.0), task);
+            self.write_for(Writer::Schedule(firing_id), vec![item], (Acks::Quorum, false));
         }
     }
 
