@@ -1,13 +1,11 @@
 //! Writes: any node sends facts to all replicas of their partition and answers when enough have them on disk.
 
-use super::Ask;
-use super::children::Delivery;
+use super::{Ask, Writer};
 use crate::config::mutant;
 use crate::limits::{ID_AHEAD_MS_MAX, ORPHANS_MAX};
 use crate::protocol::consistent::cohort::{Cohort, Role, Seat, Told};
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::event::ClientId;
-use crate::protocol::membership::FiringId;
 use crate::protocol::partition::Partition;
 use crate::protocol::peer::{Items, LogWord, Outcome, PeerMessage};
 use crate::protocol::task::{Cancel, Completed, Task};
@@ -58,17 +56,6 @@ pub struct WriteAnswer {
     pub lasting: bool,
     /// Version of the cohort that it knew.
     pub at: Viewstamp,
-}
-
-/// For whom something is written.
-#[derive(Debug, Clone, Copy)]
-pub enum Writer {
-    /// A client, and the number of its request.
-    Client(ClientId, u64),
-    /// A completion that brought tasks.
-    Children(Delivery),
-    /// A schedule of the cluster.
-    Schedule(FiringId),
 }
 
 /// A write under way.
@@ -690,7 +677,7 @@ impl Node {
             let of_group = group.places.iter().enumerate();
             refused.extend(of_group.filter_map(|(index, place)| Some((*place, group.not_kept(index)?))));
         }
-        let mut results: Vec<Result<Acked, Error>> = write
+        let results: Vec<Result<Acked, Error>> = write
             .results
             .into_iter()
             .zip(&write.ids)
@@ -699,16 +686,6 @@ impl Node {
                 result.unwrap_or_else(|| Err(refused.remove(&place).unwrap_or_else(|| unknown(id))))
             })
             .collect();
-        let (client, number) = match write.writer {
-            Writer::Client(client, number) => (client, number),
-            Writer::Children(delivery) => return self.children_written(delivery, &results),
-            Writer::Schedule(firing) => return self.schedule_written(firing, write.ids[0], results.swap_remove(0)),
-        };
-        let response = match (write.single, results.pop()) {
-            (true, Some(Ok(acked))) => Response::AckedOne(acked),
-            (true, Some(Err(error))) => Response::Error(error),
-            (_, last) => Response::Acked(results.into_iter().chain(last).collect()),
-        };
-        self.outbox.reply(client, number, response);
+        self.tell_writer(write.writer, write.single, (write.ids, results));
     }
 }

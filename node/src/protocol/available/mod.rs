@@ -7,14 +7,16 @@ mod exchange;
 mod hints;
 mod list;
 mod read;
+mod writer;
 
-pub use coordinate::{WriteAnswer, WriteAsk, Writer};
+pub use coordinate::{WriteAnswer, WriteAsk};
 pub use count::{CountAsk, Shape};
 pub use exchange::Exchange;
 pub use hints::Hints;
 pub use list::{ListAsk, Selection};
 pub(in crate::protocol) use read::view;
 pub use read::{ReadAsk, Until};
+pub use writer::Writer;
 
 use super::event::ClientId;
 use super::membership::SteerAsk;
@@ -91,10 +93,7 @@ pub enum Ask {
 impl Ask {
     fn client(&self) -> Option<ClientId> {
         match self {
-            Ask::Write(ask) => match ask.writer {
-                Writer::Client(client, _) => Some(client),
-                Writer::Children(_) | Writer::Schedule(_) => None,
-            },
+            Ask::Write(ask) => ask.writer.client(),
             Ask::Read(ask) => Some(ask.client),
             Ask::Count(ask) => Some(ask.client),
             Ask::List(ask) => Some(ask.client),

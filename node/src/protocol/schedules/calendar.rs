@@ -16,6 +16,9 @@ pub const INSTANT_MS_MAX: u64 = 95_617_583_999_999;
 
 const SECOND_MS: u64 = 1_000;
 
+/// Years of an expression that names none. What never comes is looked for in all of them, while the leader does nothing else.
+const YEARS: &str = "1970-2199";
+
 /// Names of the fields, as many as an expression may have, seconds first.
 const FIELDS: [&str; 7] = ["second", "minute", "hour", "day of the month", "month", "day of the week", "year"];
 
@@ -31,6 +34,17 @@ pub enum Calendar {
 fn parse(expression: &str) -> Result<Cron, String> {
     let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Optional).build();
     parser.parse(expression).map_err(|error| error.to_string())
+}
+
+/// The same expression with its years bounded, where it leaves them open.
+fn bounded(expression: &str) -> Option<String> {
+    let fields: Vec<&str> = expression.split_whitespace().collect();
+    match fields.as_slice() {
+        [_, _, _, _, _] => Some(format!("0 {} {YEARS}", fields.join(" "))),
+        [_, _, _, _, _, _] => Some(format!("{} {YEARS}", fields.join(" "))),
+        [six @ .., "*"] if six.len() == 6 => Some(format!("{} {YEARS}", six.join(" "))),
+        _ => None,
+    }
 }
 
 /// What is wrong with an expression that is refused, and where.
@@ -68,6 +82,8 @@ impl Calendar {
                     )
                 })?;
                 let cron = parse(expression).map_err(|why| complaint(expression, &why))?;
+                // Where the library takes it otherwise, it stays as it was written.
+                let cron = bounded(expression).and_then(|text| parse(&text).ok()).unwrap_or(cron);
                 Ok(Calendar::Cron(Box::new(cron), zone))
             }
             When::At(at_ms) if *at_ms <= INSTANT_MS_MAX => Ok(Calendar::At(*at_ms)),

@@ -75,7 +75,7 @@ fn what_is_wrong_is_said_with_the_place() {
     assert!(wrong(&cron("* * * * *", "Europe/Atlantis")).contains("time zone"));
     assert!(wrong(&When::At(u64::MAX)).contains("4999"));
     let none = Schedules::default();
-    for never in ["0 0 30 2 *", "0 0 0 1 1 * 1999"] {
+    for never in ["0 0 30 2 *", "0 0 0 1 1 * 1999", "0 0 0 30 2 * *"] {
         let set = ScheduleChange::Set { name: "n".into(), schedule: schedule(cron(never, "UTC"), CatchUp::Last) };
         let error = none.admit(&set, at("2026-01-01T00:00:00Z")).expect_err("it is refused");
         assert!(error.message.contains("never"), "{error}");
@@ -92,6 +92,8 @@ fn the_ends_of_time_are_no_times() {
         assert!(every.after(ms).is_none_or(|tick| tick > ms));
         assert!(every.until(ms).is_none_or(|tick| tick <= ms));
     }
+    assert_eq!(calendar("@yearly", "UTC").after(at("2026-01-01T00:00:00Z")), Some(at("2027-01-01T00:00:00Z")));
+    assert_eq!(every.after(at("2200-01-01T00:00:00Z")), None, "an expression without years has an end");
     assert_eq!(every.after(0), Some(1_000));
     assert_eq!(every.until(0), Some(0));
     assert_eq!((every.until(1_999), every.after(1_999)), (Some(1_000), Some(2_000)));
