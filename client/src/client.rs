@@ -27,6 +27,7 @@ mod config;
 mod listing;
 mod options;
 mod reading;
+mod schedules;
 #[cfg(test)]
 mod tests;
 

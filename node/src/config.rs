@@ -182,6 +182,10 @@ pub enum Mutant {
     LettersForgotten,
     /// Each time that a letter is written it has another id, whatever is there already.
     LettersMinted,
+    /// The id of a schedule's task is another one each time that it is enqueued.
+    ScheduleIdDrawn,
+    /// What a schedule has fired is written down before a majority has it.
+    ScheduleMarkedEarly,
 }
 
 impl Default for Config {

@@ -33,6 +33,20 @@ pub const PARTITIONS_MIN: u32 = 1;
 pub const PARTITIONS_MAX: u32 = 4_096;
 /// Queues for which something is set: every node is told of all.
 pub const POLICIES_MAX: usize = 1_000;
+/// Schedules of a cluster: the table of its root has them.
+pub const SCHEDULES_MAX: usize = 1_000;
+/// Bytes of all of them.
+pub const SCHEDULES_BYTES_MAX: usize = 1 << 20;
+/// Tasks of all schedules that are being enqueued at once.
+pub const SCHEDULE_PENDING_MAX: usize = 256;
+/// Tasks of one schedule that are being enqueued at once.
+pub const SCHEDULE_PENDING_EACH_MAX: usize = 16;
+/// Times that are caught up of those that were missed, where all shall be.
+pub const CATCH_UP_TICKS_MAX: usize = 100;
+/// Times that are looked at when some were missed. More count for so many.
+pub const SCHEDULE_LOOKED_MAX: usize = 1_000;
+/// So late a schedule fires that passes over what it missed.
+pub const SCHEDULE_GRACE_MS: u64 = 10_000;
 /// Attempts that may be set for a queue.
 pub const ATTEMPTS_MAX: u32 = 1_000_000;
 /// Most replicas of a partition.
@@ -128,6 +142,7 @@ const _: () = assert!(CELLS_MAX * 400 <= PEER_FRAME_BYTES_MAX, "a table of ordin
 const _: () = assert!(PEER_FRAME_BYTES_MAX <= RECORD_BYTES_MAX, "what arrives can be logged");
 const _: () = assert!(NODES_MAX < MEMBERS_MAX && MEMBERS_MAX < u16::MAX as usize, "numbers suffice for all members");
 const _: () = assert!(VISIBLE_MS < HEAL_AFTER_MS_MIN, "who may be declared gone is not visible");
+const _: () = assert!(SCHEDULE_PENDING_EACH_MAX <= SCHEDULE_PENDING_MAX && CATCH_UP_TICKS_MAX <= SCHEDULE_LOOKED_MAX);
 const _: () = assert!(OPS_UNCOMMITTED_MAX as usize <= OPS_KEPT_MAX);
 
 /// Items up to a budget of bytes; the first is always one of them.

@@ -148,7 +148,7 @@ impl World {
         self.ask_about_cluster(node, Request::Change { change: Box::new(change), dry_run: false });
     }
 
-    fn ask_about_cluster(&mut self, node: usize, request: Request) {
+    pub(crate) fn ask_about_cluster(&mut self, node: usize, request: Request) {
         if self.nodes[node].running.is_none() {
             return;
         }
@@ -165,6 +165,7 @@ impl World {
     /// A call about the cluster is answered.
     pub(crate) fn cluster_answer(&mut self, request: &Request, asked: Moment, response: &Response) {
         self.tell(Happening::Steered { request, asked, response });
+        self.schedules_answer(request, response);
         let Request::Change { change, .. } = request else { return };
         match response {
             Response::Changed(changed) => {

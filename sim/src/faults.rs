@@ -35,9 +35,11 @@ pub enum Fault {
     Loss,
     /// Something else is set for a queue.
     Policy,
+    /// A schedule is set, removed or paused.
+    Schedule,
 }
 
-const ALL: [Fault; 11] = [
+const ALL: [Fault; 12] = [
     Fault::Crash,
     Fault::Blackout,
     Fault::Pause,
@@ -49,6 +51,7 @@ const ALL: [Fault; 11] = [
     Fault::Change,
     Fault::Loss,
     Fault::Policy,
+    Fault::Schedule,
 ];
 const HOUR_US: u64 = 3_600_000_000;
 const BAD_JUMP_US: u64 = 12_000_000;
@@ -73,6 +76,7 @@ impl World {
             Fault::Change => options.change_mean_ms,
             Fault::Loss => options.loss_mean_ms,
             Fault::Policy => options.policy_mean_ms,
+            Fault::Schedule => options.schedule_mean_ms,
         };
         if mean_ms > 0 {
             let delay_us = self.randoms.faults.between(0, 2_000 * mean_ms);
@@ -99,6 +103,7 @@ impl World {
             Fault::Change => self.change_cluster(node),
             Fault::Loss => self.lose_machine(node),
             Fault::Policy => self.change_policy(node),
+            Fault::Schedule => self.change_schedule(node),
         }
     }
 
@@ -269,6 +274,7 @@ impl World {
         self.end_returns();
         self.heal_clients();
         self.begin_absence();
+        self.end_schedules();
         self.schedule_in(200_000, Event::Poll);
     }
 }

@@ -4,13 +4,17 @@ use crate::adapter::{Call, ReplicaView};
 use norn_client::wire::membership::ClusterChange;
 use norn_client::wire::request::{Acks, Request, Spec};
 use norn_client::wire::response::{Genesis, Guarantee, Response};
+use norn_client::wire::schedule::Schedule;
 use norn_client::wire::{Error, NodeId, PartitionId, TaskId, TaskView, Token, headers};
 use norn_node::protocol::consistent::Viewstamp;
 use norn_node::protocol::consistent::cohort::Cohort;
+use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
+use norn_node::protocol::schedules::{Operation, Turn};
 use norn_node::protocol::task::Task;
 use norn_node::protocol::{Observation, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A point of a run: later moments are greater.
@@ -182,6 +186,10 @@ pub struct History {
     pub sloppy: BTreeSet<(TaskId, Fact)>,
     /// Tasks whose retention was over, somewhere.
     pub buried: BTreeSet<TaskId>,
+    /// Schedules by their numbers, as leaders have set them, by epoch.
+    schedules: BTreeMap<u32, BTreeMap<u64, (String, Arc<Schedule>)>>,
+    /// Tasks of schedules by number and ordinal, as leaders have decided them, by epoch.
+    firings: BTreeMap<(u32, u32), BTreeMap<u64, TaskId>>,
 }
 
 impl History {
@@ -297,9 +305,16 @@ impl History {
             }
             Happening::Appended { records, .. } => {
                 for record in *records {
-                    let Record::Facts { items, .. } = record else { continue };
-                    items.iter().try_for_each(|(id, task)| self.note_copy(*id, task))?;
-                    self.buried.extend(items.iter().filter(|(_, task)| task.tomb.is_some()).map(|(id, _)| *id));
+                    match record {
+                        Record::Facts { items, .. } => {
+                            items.iter().try_for_each(|(id, task)| self.note_copy(*id, task))?;
+                            self.buried.extend(items.iter().filter(|(_, task)| task.tomb.is_some()).map(|(id, _)| *id));
+                        }
+                        Record::Ops { after, ops, .. } => {
+                            ops.iter().for_each(|op| self.note_schedules(moment, after.epoch, op));
+                        }
+                        _ => {}
+                    }
                 }
             }
             _ => {}
@@ -323,6 +338,44 @@ impl History {
     /// How many nodes there are.
     pub fn places(&self) -> usize {
         self.places.len()
+    }
+
+    /// What leaders of the root decide about schedules. What they write down as enqueued is as good as acknowledged.
+    fn note_schedules(&mut self, moment: Moment, epoch: u64, op: &Op) {
+        let Op::Schedules(operation) = op else { return };
+        match operation {
+            Operation::Set { name, number, schedule, .. } => {
+                self.schedules.entry(*number).or_default().insert(epoch, (name.clone(), schedule.clone()));
+            }
+            Operation::Turns(turns) => turns.iter().for_each(|turn| self.note_turn(moment, epoch, turn)),
+            Operation::Remove { .. } | Operation::Pause { .. } => {}
+        }
+    }
+
+    fn note_turn(&mut self, moment: Moment, epoch: u64, turn: &Turn) {
+        let Some((name, schedule)) = self.schedule(turn.number, epoch).cloned() else { return };
+        for firing in turn.firings() {
+            let id = firing.id(turn.number);
+            self.specs.entry(id).or_insert_with(|| firing.spec(&name, &schedule));
+            self.firings.entry((turn.number, firing.ordinal)).or_default().insert(epoch, id);
+        }
+        for ordinal in &turn.fired {
+            if let Some(id) = self.firing((turn.number, *ordinal), epoch) {
+                let fact = Fact::Spec(spec_hash(&self.specs[&id]));
+                self.strict.entry((id, fact)).or_insert(moment);
+            }
+        }
+    }
+
+    /// The task of a schedule by its number and ordinal: what a leader ends, it, or the last one before it of which it knows,
+    /// has decided.
+    pub fn firing(&self, firing: (u32, u32), epoch: u64) -> Option<TaskId> {
+        self.firings.get(&firing)?.range(..=epoch).next_back().map(|(_, id)| *id)
+    }
+
+    /// A schedule by its number, as a leader of an epoch knows it.
+    pub fn schedule(&self, number: u32, epoch: u64) -> Option<&(String, Arc<Schedule>)> {
+        self.schedules.get(&number)?.range(..=epoch).next_back().map(|(_, set)| set)
     }
 
     /// The facts of which this answer promises so much.

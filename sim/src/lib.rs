@@ -26,6 +26,7 @@ pub mod options;
 mod process;
 mod properties;
 pub mod report;
+mod schedules;
 mod scrub;
 mod settle;
 mod snapshots;

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 47] = [
+pub const ALL: [(&str, Mutant); 49] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -52,6 +52,8 @@ pub const ALL: [(&str, Mutant); 47] = [
     ("follows-once", Mutant::FollowsOnce),
     ("closes-early", Mutant::ClosesEarly),
     ("forgets-unasked", Mutant::ForgetsUnasked),
+    ("schedule-id-drawn", Mutant::ScheduleIdDrawn),
+    ("schedule-marked-early", Mutant::ScheduleMarkedEarly),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -115,6 +117,11 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             Overrides { letters_percent: Some(100), old_percent: Some(0), crash_mean_ms: Some(800), ..plain }
         }
         Mutant::LeaseUnbounded | Mutant::LapsedAtOnce => Overrides { policy_mean_ms: Some(500), ..plain },
+        Mutant::ScheduleIdDrawn => Overrides { schedule_mean_ms: Some(1_000), ..plain },
+        // The leader of the root shall hold no replica of many a task.
+        Mutant::ScheduleMarkedEarly => {
+            Overrides { schedule_mean_ms: Some(1_000), nodes: Some(5), replicas: Some(3), ..plain }
+        }
         _ => plain,
     };
     knobs.or(&harmful)

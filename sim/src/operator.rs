@@ -4,6 +4,7 @@
 use crate::adapter::ring;
 use crate::history::{Happening, Moment, Terms};
 use crate::process::OPERATOR;
+use crate::schedules::Ending;
 use crate::world::{Event, World};
 use norn_client::wire::membership::{ClusterChange, Membership};
 use norn_client::wire::response::{Genesis, Identity, Member, Response};
@@ -32,6 +33,8 @@ pub struct Operator {
     pub(crate) wanted: Vec<ClusterChange>,
     /// It will be.
     pub(crate) insists: bool,
+    /// Whether schedules stand, have caught up, or are removed.
+    pub(crate) schedules: Ending,
 }
 
 impl Operator {
@@ -48,6 +51,7 @@ impl Operator {
             asked: BTreeMap::new(),
             wanted: Vec::new(),
             insists: false,
+            schedules: Ending::default(),
         }
     }
 

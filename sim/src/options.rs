@@ -244,6 +244,8 @@ options! {
     change_mean_ms: u64,
     /// Mean time between an operator's changes of what is set for a queue; 0 is never.
     policy_mean_ms: u64,
+    /// Mean time between an operator's changes of schedules; 0 is never, and where nothing else is said.
+    schedule_mean_ms: u64,
     /// Queues whose tasks are ended by their holder alone, in a hundred.
     holder_percent: u64,
     /// Mean time between losses of a machine for good; 0 is never.
@@ -477,6 +479,7 @@ impl Options {
             spares: 0,
             change_mean_ms: 0,
             policy_mean_ms: 0,
+            schedule_mean_ms: 0,
             holder_percent: 0,
             loss_mean_ms: 0,
             reserves: 0,

@@ -149,6 +149,11 @@ pub enum Event {
     Operate {
         node: usize,
     },
+    /// The operator asks once more how the schedules are, or has them removed.
+    EndSchedules {
+        /// Which time.
+        turn: usize,
+    },
     /// The operator asks again for what it wants.
     Insist {
         turn: usize,
@@ -244,6 +249,8 @@ pub struct Randoms {
     pub versions: Random,
     /// Machines that are lost.
     pub losses: Random,
+    /// Schedules.
+    pub schedules: Random,
     /// Which queues are ended by holders alone.
     pub modes: Random,
     /// Which queues have dead-letter queues, and what is redriven.
@@ -347,6 +354,7 @@ impl World {
             modes: random.clone().child().child().child().child().child().child().child().child(),
             letters: random.clone().child().child().child().child().child().child().child().child().child().child(),
             after: random.clone().child().child().child().child().child().child().child(),
+            schedules: random.clone().child().child().child().child().child().child().child().child().child(),
         };
         let places = (options.nodes + options.reserves) as usize;
         let victim = randoms.troubles.clone().below(options.nodes) as usize;
@@ -442,6 +450,7 @@ impl World {
             Event::Mend { number } => self.mend(number),
             Event::Operate { node } => self.operate(node),
             Event::Insist { turn } => self.insist(turn),
+            Event::EndSchedules { turn } => self.ask_for_schedules(turn),
             Event::Return { node } => self.return_node(node),
             Event::Heal => {
                 self.heal();

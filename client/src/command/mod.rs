@@ -26,6 +26,7 @@ mod queue;
 mod recent;
 mod redrive;
 mod runner;
+mod schedule;
 mod tasks;
 pub mod text;
 mod why;
@@ -51,6 +52,7 @@ pub use queue::{Key, QueueVerb, SetArguments, ShowArguments};
 pub use recent::Recent;
 pub use redrive::RedriveArguments;
 pub use runner::{Place, Runner};
+pub use schedule::{ScheduleArguments, ScheduleSetArguments, ScheduleVerb};
 pub use tasks::{CancelArguments, CountArguments, GetArguments, ListArguments, LogArguments, WaitArguments};
 pub use why::WhyArguments;
 
@@ -125,6 +127,9 @@ pub enum Verb {
     /// Sets and shows what holds for a queue
     #[command(subcommand)]
     Queue(QueueVerb),
+    /// Has the cluster enqueue tasks by itself, again and again or once
+    #[command(subcommand)]
+    Schedule(ScheduleVerb),
     /// Lists the nodes of the cluster
     Nodes,
     /// Shows which nodes hold which partition
@@ -191,6 +196,7 @@ impl Verb {
             Verb::Count(arguments) => arguments.run(runner).await,
             Verb::Queues => tasks::queues(runner).await,
             Verb::Queue(verb) => verb.run(runner).await,
+            Verb::Schedule(verb) => verb.run(runner).await,
             Verb::Nodes => cluster::nodes(runner).await,
             Verb::Ring => cluster::ring(runner).await,
             Verb::Partitions => cluster::partitions(runner).await,

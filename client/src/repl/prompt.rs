@@ -166,14 +166,25 @@ impl Assistant {
         Some(Typed { before: before.into_iter().map(|word| word.text).collect(), word: &line[start..], start })
     }
 
+    /// The verb that was typed, of a group perhaps, and what was typed behind it.
+    fn verb<'a>(&self, words: &'a [String]) -> Option<(&clap::Command, &'a [String])> {
+        let (first, arguments) = words.split_first()?;
+        let command = self.command.find_subcommand(first)?;
+        let of_group = arguments.split_first().and_then(|(verb, rest)| Some((command.find_subcommand(verb)?, rest)));
+        Some(of_group.unwrap_or((command, arguments)))
+    }
+
     /// What the word being typed may be.
     fn slot(&self, typed: &Typed<'_>) -> Slot {
-        let Some((verb, arguments)) = typed.before.split_first() else {
+        if typed.before.is_empty() {
             return Slot::Verb;
-        };
-        let Some(command) = self.command.find_subcommand(verb) else {
+        }
+        let Some((command, arguments)) = self.verb(&typed.before) else {
             return Slot::Other;
         };
+        if command.has_subcommands() && arguments.is_empty() {
+            return Slot::Choice(command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect());
+        }
         let takes_value = |word: &str| {
             let flag = word.strip_prefix("--")?;
             let option = command.get_opts().find(|option| option.get_long() == Some(flag))?;
@@ -205,7 +216,7 @@ impl Assistant {
                 verbs.chain(["quit".to_owned()]).collect()
             }
             Slot::Flag => {
-                let verb = typed.before.first().and_then(|verb| self.command.find_subcommand(verb));
+                let verb = self.verb(&typed.before).map(|(verb, _)| verb);
                 let flags = verb.into_iter().flat_map(|verb| verb.get_arguments()).filter_map(clap::Arg::get_long);
                 flags.map(|flag| format!("--{flag}")).collect()
             }
@@ -223,11 +234,10 @@ impl Assistant {
     /// The arguments that a verb still wants.
     fn usage(&self, line: &str) -> Option<String> {
         let typed = Assistant::typed(line).filter(|typed| typed.word.is_empty())?;
-        let (verb, arguments) = typed.before.split_first()?;
+        let (command, arguments) = self.verb(&typed.before)?;
         if arguments.iter().any(|word| word.starts_with('-')) {
             return None;
         }
-        let command = self.command.find_subcommand(verb)?;
         let wanted = command.get_positionals().skip(arguments.len()).map(|positional| {
             let name = positional.get_value_names().and_then(|names| names.first()).map_or("", |name| name.as_str());
             if positional.is_required_set() { name.to_owned() } else { format!("[{name}]") }
@@ -334,6 +344,10 @@ mod tests {
     #[test]
     fn each_place_offers_what_belongs_there() {
         assert_eq!(offered("en"), ["enqueue"]);
+        assert_eq!(offered("schedule re"), ["remove", "resume"]);
+        assert_eq!(offered("schedule set nightly ma"), ["mail"]);
+        assert_eq!(offered("schedule set nightly mail --catch-up "), ["skip", "last", "all"]);
+        assert_eq!(offered("schedule set nightly mail --cr"), ["--cron"]);
         assert_eq!(offered("help st"), ["status"]);
         assert_eq!(offered("enqueue ma"), ["mail"]);
         assert_eq!(offered("enqueue --priority 5 ma"), ["mail"]);

@@ -97,6 +97,7 @@ fn is_write(request: &Request) -> bool {
         | Request::Redrive { .. }
         | Request::Arrange { .. }
         | Request::Change { .. }
+        | Request::Schedule(_)
         | Request::Recover { .. }
         | Request::Join(_)
         | Request::Initialize(_) => true,
@@ -110,6 +111,7 @@ fn is_write(request: &Request) -> bool {
         | Request::Ring
         | Request::Partitions
         | Request::Cluster
+        | Request::Schedules { .. }
         | Request::Status
         | Request::Ping
         | Request::Identify => false,

@@ -3,6 +3,7 @@
 use super::{Call, Draft, Finish};
 use crate::wire::error::Error;
 use crate::wire::request::{Claim, Completion, Request, Spec};
+use crate::wire::schedule::ScheduleChange;
 use crate::wire::validate::{check_children, check_completions, check_delay, check_tasks};
 
 /// About what a call takes besides its payloads.
@@ -59,6 +60,13 @@ fn claim_bytes(claim: &Claim) -> usize {
     claim.queues.iter().map(|queue| queue.as_str().len()).sum()
 }
 
+fn schedule_bytes(change: &ScheduleChange) -> usize {
+    match change {
+        ScheduleChange::Set { schedule, .. } => 1_024 + schedule.payload.len(),
+        ScheduleChange::Remove { .. } | ScheduleChange::Pause { .. } => 1_024,
+    }
+}
+
 fn request_bytes(request: &Request) -> usize {
     match request {
         Request::Enqueue { tasks, .. } => tasks.iter().map(|task| spec_bytes(&task.spec)).sum(),
@@ -71,6 +79,7 @@ fn request_bytes(request: &Request) -> usize {
         Request::Arrange { nodes, .. } => size_of_val(nodes.as_slice()),
         Request::Join(membership) => membership.genesis.assignment.iter().map(|list| 24 + 2 * list.len()).sum(),
         Request::Change { .. } => 1_024,
+        Request::Schedule(change) => schedule_bytes(change),
         Request::Hello { .. }
         | Request::Get { .. }
         | Request::Wait { .. }
@@ -84,6 +93,7 @@ fn request_bytes(request: &Request) -> usize {
         | Request::Partitions
         | Request::Status
         | Request::Cluster
+        | Request::Schedules { .. }
         | Request::Ping
         | Request::Recover { .. }
         | Request::Identify => 0,

@@ -30,6 +30,14 @@ pub const NODES_OF_PARTITION_MAX: usize = 7;
 pub const CLAIM_QUEUES_MAX: usize = 64;
 /// Payload bytes after which a claim call takes no further task.
 pub const CLAIM_BYTES_MAX: usize = 4 << 20;
+/// Longest name of a schedule.
+pub const SCHEDULE_NAME_BYTES_MAX: usize = 255;
+/// Most data of a schedule's tasks: the root of the cluster keeps it.
+pub const SCHEDULE_PAYLOAD_BYTES_MAX: usize = 4 << 10;
+/// Longest cron expression.
+pub const EXPRESSION_BYTES_MAX: usize = 255;
+/// Longest name of a time zone.
+pub const ZONE_NAME_BYTES_MAX: usize = 64;
 /// Shortest lease.
 pub const LEASE_MS_MIN: u64 = 100;
 /// Longest lease.
@@ -55,6 +63,7 @@ const _: () = assert!(PAYLOAD_BYTES_MAX <= BATCH_BYTES_MAX);
 const _: () = assert!(CHILDREN_MAX <= BATCH_TAG_TASKS && CHILDREN_BYTES_MAX + PAYLOAD_BYTES_MAX <= BATCH_BYTES_MAX);
 const _: () = assert!(HEADERS_MAX * HEADER_BYTES_MAX <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(BATCH_TAG_TASKS <= BATCH_TASKS_MAX);
+const _: () = assert!(SCHEDULE_NAME_BYTES_MAX < HEADER_BYTES_MAX / 2, "a schedule's name is a header of its tasks");
 /// Nodes that one call says are lost.
 pub const LOST_MAX: usize = 256;
 /// Partitions that one call has go on without a majority.

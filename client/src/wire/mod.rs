@@ -13,6 +13,7 @@ pub mod limits;
 pub mod membership;
 pub mod request;
 pub mod response;
+pub mod schedule;
 pub(crate) mod validate;
 pub mod version;
 

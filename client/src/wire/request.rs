@@ -3,6 +3,7 @@
 use crate::wire::ids::{ClaimId, NodeId, PartitionId, QueueName, TaskId, Token};
 use crate::wire::membership::{ClusterChange, Membership};
 use crate::wire::response::{Genesis, State};
+use crate::wire::schedule::ScheduleChange;
 use crate::wire::version::Versions;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -269,6 +270,14 @@ pub enum Request {
     },
     /// Who belongs to the cluster, what moves where, and what is set.
     Cluster,
+    /// Sets, removes or pauses a schedule. Answered once a majority of the cluster's root has it on disk.
+    Schedule(Box<ScheduleChange>),
+    /// Schedules with what they have done: all of them, or one.
+    Schedules {
+        /// Only this one.
+        #[serde(default)]
+        name: Option<String>,
+    },
     /// These nodes are lost for ever: says which partitions have no majority without them, and has those go on with whoever is
     /// left that are named here. What only the lost had is lost.
     Recover {
@@ -295,6 +304,7 @@ impl Request {
             }
             Request::Change { change, .. } => change.version(),
             Request::Redrive { .. } => Versions::CHILDREN,
+            Request::Schedule(_) | Request::Schedules { .. } => Versions::SCHEDULES,
             _ => Versions::SPOKEN.oldest,
         }
     }
@@ -326,6 +336,8 @@ impl Request {
             Request::Initialize(_) => "init",
             Request::Change { .. } => "change",
             Request::Cluster => "cluster",
+            Request::Schedule(_) => "schedule",
+            Request::Schedules { .. } => "schedules",
             Request::Recover { .. } => "recover",
             Request::Join(_) => "join",
             Request::Ping => "ping",

@@ -3,6 +3,7 @@
 use crate::wire::error::Error;
 use crate::wire::ids::{ClusterId, NodeId, ParseError, PartitionId, QueueName, TaskId, Token};
 use crate::wire::membership::{Changed, ClusterView, MemberState, Remnant};
+use crate::wire::schedule::ScheduleView;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use std::fmt;
@@ -467,6 +468,15 @@ pub enum Response {
     Changed(Box<Changed>),
     /// To `cluster`.
     Cluster(Box<ClusterView>),
+    /// To `schedule`.
+    Scheduled {
+        /// It was so before, as after a request that is repeated.
+        already: bool,
+        /// The schedule as it is then, or as it was when it was removed.
+        view: Option<Box<ScheduleView>>,
+    },
+    /// To `schedules`, in the order of their names.
+    Schedules(Vec<ScheduleView>),
     /// To `recover`: what has no majority.
     Remnants(Vec<Remnant>),
     /// To anything.

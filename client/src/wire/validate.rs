@@ -6,6 +6,7 @@ use super::ids::{NodeId, TaskId};
 use super::limits::*;
 use super::membership::ClusterChange;
 use super::request::{Claim, Completion, Request, Spec};
+use super::schedule;
 use std::collections::BTreeSet;
 
 /// Room in a frame for a batch's queue names and headers; what is left of it covers the encoding.
@@ -57,6 +58,8 @@ impl Request {
                 check(partitions.len() <= RECOVERED_MAX, || format!("at most {RECOVERED_MAX} partitions at once"))?;
                 check_lease(*lease_ms)
             }
+            Request::Schedule(change) => change.check(),
+            Request::Schedules { name } => name.as_deref().map_or(Ok(()), schedule::check_name),
             Request::Cluster
             | Request::Redrive { .. }
             | Request::Join(_)

@@ -316,6 +316,23 @@ pub enum Observation {
         /// Which task has died.
         id: TaskId,
     },
+    /// A task of a schedule is enqueued, at the leader of the root.
+    ScheduleFired {
+        /// Task.
+        id: TaskId,
+        /// So long after it was due.
+        late_ms: u64,
+    },
+    /// Times of a schedule were passed over, as nobody could fire then.
+    ScheduleMissed {
+        /// How many.
+        ticks: u64,
+    },
+    /// A task of a schedule cannot be enqueued any more, and nobody knows whether it was.
+    ScheduleUnsure {
+        /// Task.
+        id: TaskId,
+    },
     /// Input was refused that a correct sender would not send.
     Refused {
         /// What.
@@ -369,6 +386,9 @@ impl Observation {
             Observation::ForgettingHeld { .. } => "forgetting_held",
             Observation::ChildRefused { .. } => "children_refused",
             Observation::LetterRefused { .. } => "letters_refused",
+            Observation::ScheduleFired { .. } => "schedules_fired",
+            Observation::ScheduleMissed { .. } => "schedules_missed",
+            Observation::ScheduleUnsure { .. } => "schedules_unsure",
             Observation::Refused { .. } => "refused",
             Observation::Unspoken { .. } => "unspoken",
         }

@@ -108,10 +108,20 @@ impl PeerMessage {
         match self {
             PeerMessage::Roster { .. } => true,
             PeerMessage::Forward { request, .. } => {
-                matches!(**request, Request::Change { .. } | Request::Arrange { .. } | Request::Cluster)
+                matches!(
+                    **request,
+                    Request::Change { .. }
+                        | Request::Arrange { .. }
+                        | Request::Cluster
+                        | Request::Schedule(_)
+                        | Request::Schedules { .. }
+                )
             }
             PeerMessage::Forwarded { response, .. } => {
-                matches!(**response, Response::Changed(_) | Response::Cluster(_))
+                matches!(
+                    **response,
+                    Response::Changed(_) | Response::Cluster(_) | Response::Scheduled { .. } | Response::Schedules(_)
+                )
             }
             PeerMessage::PreVote { partition, .. }
             | PeerMessage::PreVoteAnswer { partition, .. }

@@ -27,6 +27,7 @@ mod requests;
 pub mod ring;
 pub mod root;
 mod save;
+pub mod schedules;
 mod status;
 pub mod task;
 pub mod time;
@@ -51,7 +52,7 @@ pub use event::{ClientId, Event, Moved, Principal};
 pub use feature::Feature;
 pub use inspect::ReplicaView;
 use loads::Loads;
-use membership::{OwnDisk, OwnLog, Peer, Steward};
+use membership::{OwnDisk, OwnLog, Peer, Scheduler, Steward};
 use mint::Mint;
 use norn_client::wire::membership::Roster;
 use norn_client::wire::response::Genesis;
@@ -104,6 +105,7 @@ pub struct Node {
     /// Who belongs to the cluster, as far as this node has heard.
     roster: Arc<Roster>,
     steward: Steward,
+    scheduler: Scheduler,
     partitions: BTreeMap<PartitionId, Partition>,
     peers: BTreeMap<NodeId, Peer>,
     /// Cohorts that were heard of, where they are others than at genesis.
@@ -154,6 +156,7 @@ impl Node {
             genesis: None,
             roster: Arc::default(),
             steward: Steward::default(),
+            scheduler: Scheduler::default(),
             partitions: BTreeMap::new(),
             peers: BTreeMap::new(),
             routes: BTreeMap::new(),
@@ -438,6 +441,7 @@ impl Node {
                 Key::Repair => self.repair(),
                 Key::Hints => self.hand_over_hints(),
                 Key::Steward => self.steer(),
+                Key::Schedules => self.see_to_schedules(),
             }
         }
     }

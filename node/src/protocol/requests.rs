@@ -127,9 +127,11 @@ impl Node {
                 let views = self.partition_views();
                 self.outbox.reply(client, number, Response::Partitions(views));
             }
-            Request::Arrange { .. } | Request::Change { .. } | Request::Cluster => {
-                self.ask_root(client, number, request)
-            }
+            Request::Arrange { .. }
+            | Request::Change { .. }
+            | Request::Cluster
+            | Request::Schedule(_)
+            | Request::Schedules { .. } => self.ask_root(client, number, request),
             Request::Recover { lost, partitions, lease_ms } => {
                 let rescue = Rescue { lost: lost.into_iter().collect(), lease_ms };
                 self.rescue((client, number), &rescue, &partitions);

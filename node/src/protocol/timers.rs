@@ -52,6 +52,8 @@ pub enum Key {
     Hints,
     /// See to the cluster, at the leader of its root.
     Steward,
+    /// Fire what is due, at the leader of the root.
+    Schedules,
 }
 
 /// Deadlines on the monotonic clock in microseconds.

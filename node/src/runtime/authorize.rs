@@ -35,6 +35,8 @@ pub fn authorize(principal: &Principal, request: &Request) -> Result<(), Error> 
         | Request::Arrange { .. }
         | Request::Change { .. }
         | Request::Cluster
+        | Request::Schedule(_)
+        | Request::Schedules { .. }
         | Request::Recover { .. }
         | Request::Status => Ok(()),
     }

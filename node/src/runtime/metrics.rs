@@ -106,6 +106,14 @@ counters! {
     ChildrenRefused = "children_refused",
     /// Dead tasks of which no letter could be written in time.
     LettersRefused = "letters_refused",
+    /// Tasks of schedules that were enqueued.
+    SchedulesFired = "schedules_fired",
+    /// How late these were, added up.
+    SchedulesLate = "schedules_late_ms",
+    /// Times of schedules that were passed over.
+    SchedulesMissed = "schedules_missed",
+    /// Tasks of schedules of which nobody knows whether they were enqueued.
+    SchedulesUnsure = "schedules_unsure",
     /// Input that a correct sender would not send.
     Refused = "input_refused",
     /// Messages not sent, as the receiver's protocol version does not know them.
@@ -216,6 +224,12 @@ impl Metrics {
             Observation::ForgettingHeld { .. } => (Counter::ForgettingHeld, 1),
             Observation::ChildRefused { .. } => (Counter::ChildrenRefused, 1),
             Observation::LetterRefused { .. } => (Counter::LettersRefused, 1),
+            Observation::ScheduleFired { late_ms, .. } => {
+                self.add(Counter::SchedulesLate, *late_ms);
+                (Counter::SchedulesFired, 1)
+            }
+            Observation::ScheduleMissed { ticks } => (Counter::SchedulesMissed, *ticks),
+            Observation::ScheduleUnsure { .. } => (Counter::SchedulesUnsure, 1),
             Observation::Refused { .. } => (Counter::Refused, 1),
             Observation::Unspoken { .. } => (Counter::Unspoken, 1),
         };

@@ -146,6 +146,8 @@ fn answer_name(response: &Response) -> &'static str {
         Response::Changed(_) => "changed",
         Response::Cluster(_) => "cluster",
         Response::Remnants(_) => "remnants",
+        Response::Scheduled { .. } => "scheduled",
+        Response::Schedules(_) => "schedules",
         Response::Partitions(_) => "partitions",
         Response::Status(_) => "status",
         Response::Identity(_) => "identity",

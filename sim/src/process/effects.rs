@@ -298,6 +298,9 @@ fn name_of(observation: &Observation) -> &'static str {
         Observation::DiskSlow { slow: true, .. } => "slow disk noticed",
         Observation::DiskSlow { .. } => "slow disk got better",
         Observation::Retired { .. } => "retired",
+        Observation::ScheduleFired { .. } => "schedule fired",
+        Observation::ScheduleMissed { .. } => "schedule missed times",
+        Observation::ScheduleUnsure { .. } => "schedule unsure",
         Observation::Refused { .. } => "refused",
         Observation::Unspoken { .. } => "unspoken",
     }

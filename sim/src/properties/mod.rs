@@ -19,6 +19,7 @@ mod lost;
 mod merging;
 mod nothing;
 mod policies;
+mod schedules;
 mod sealed;
 mod tokens;
 mod viewstamps;
@@ -49,6 +50,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<nothing::Nothing>::default(),
         Box::<changes::Changes>::default(),
         Box::<policies::Policies>::default(),
+        Box::<schedules::Schedules>::default(),
         Box::<sealed::Sealed>::default(),
         Box::<children::Children>::default(),
         Box::<letters::Letters>::default(),

@@ -7,6 +7,7 @@ use norn_client::wire::membership::{
 };
 use norn_client::wire::request::{Acks, NewTask, Request, Spec};
 use norn_client::wire::response::{Acked, Genesis, Granted, Guarantee, LogEntry, Member, Response, Welcome};
+use norn_client::wire::schedule::{CatchUp, Schedule, ScheduleChange, ScheduleView, When};
 use norn_client::wire::{
     Claim, ClaimId, ClusterId, Completion, Error, ErrorCode, NodeId, PartitionId, QueueName, TaskId, Token,
 };
@@ -15,9 +16,11 @@ use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
 use norn_node::protocol::membership::DiskWord;
 use norn_node::protocol::peer::{Heartbeat, Level, LogWord, Outcome, RecentPart, Step};
+use norn_node::protocol::schedules::{self, Schedules};
 use norn_node::protocol::task::{Completed, Settled, Task};
 use norn_node::protocol::{PeerMessage, Record};
 use norn_node::storage::Replay;
+use norn_node::storage::disk::Disk as _;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -146,6 +149,7 @@ fn operations() -> Vec<Arc<Op>> {
             items: vec![(id(0), 8), (id(1), 9)],
         }),
         Arc::new(Op::Renew { items: vec![(id(0), TOKEN, 30_000, 1_700_000_030_000)] }),
+        Arc::new(Op::Schedules(schedule_changes()[1].clone())),
         Arc::new(Op::Kill { id: id(1), token: TOKEN, reason: "no more attempts".into(), at_ms: 1_700_000_000_001 }),
         Arc::new(Op::Seal {
             id: id(1),
@@ -190,7 +194,7 @@ pub fn record_bodies() -> Vec<Vec<u8>> {
 
 /// A log with so many of [`records`], synced two by two, and what it holds, with what is said again.
 pub fn log(count: usize) -> (Bounded, Vec<Record>) {
-    let disk = Bounded::new([]);
+    let mut disk = Bounded::new([]);
     let (mut log, _) = start(&disk).expect("a fresh log");
     for batch in records()[..count].chunks(2) {
         log.append(batch).expect("the disk is good");
@@ -204,6 +208,11 @@ pub fn log(count: usize) -> (Bounded, Vec<Record>) {
         Replay::Lost { .. } => panic!("it is whole"),
     };
     let written = replayed.into_iter().filter_map(record).collect();
+    // What that start has begun is at rest as well.
+    for name in disk.list().expect("the disk is good") {
+        disk.sync(&name).expect("the disk is good");
+    }
+    disk.sync_directory().expect("the disk is good");
     (disk, written)
 }
 
@@ -255,8 +264,36 @@ fn requests() -> Vec<Request> {
         Request::Change { change: Box::new(ClusterChange::Settings { settings: Settings::default() }), dry_run: false },
         Request::Join(Box::new(Membership { genesis: genesis(), roster: roster() })),
         Request::Ping,
+        Request::Schedule(Box::new(ScheduleChange::Set { name: "nightly".into(), schedule: schedule() })),
+        Request::Schedule(Box::new(ScheduleChange::Pause { name: "nightly".into(), paused: true })),
+        Request::Schedules { name: Some("nightly".into()) },
         Request::Recover { lost: vec![NODE], partitions: vec![PARTITION], lease_ms: 1_000 },
     ]
+}
+
+fn schedule() -> Arc<Schedule> {
+    let when = When::Cron { expression: "30 2 * * *".into(), zone: "Europe/Berlin".into() };
+    let (queue, payload, catch_up) = (queue(), b"everything".to_vec(), CatchUp::All);
+    Arc::new(Schedule { when, queue, payload, priority: 1, attempts_max: 3, catch_up })
+}
+
+/// What is set, what is due and what has fired.
+fn schedule_changes() -> [schedules::Operation; 3] {
+    let set = schedules::Operation::Set { name: "nightly".into(), number: 1, schedule: schedule(), at_ms: 1_000 };
+    let turn = schedules::Turn { name: "nightly".into(), number: 1, through_ms: 9_000, ..schedules::Turn::default() };
+    let due = schedules::Turn { ticks: vec![8_000, 9_000], minted_ms: 9_500, missed: 2, ..turn.clone() };
+    let fired = schedules::Turn { first: 2, fired: vec![0], unsure: vec![1], ..turn };
+    [set, schedules::Operation::Turns(vec![due]), schedules::Operation::Turns(vec![fired])]
+}
+
+fn schedules() -> Schedules {
+    let mut schedules = Schedules::default();
+    schedule_changes().iter().for_each(|operation| schedules.apply(operation).expect("it fits"));
+    schedules
+}
+
+fn schedule_view() -> ScheduleView {
+    schedules().view("nightly", 1_700_000_000_000, 5).expect("it is set")
 }
 
 fn told() -> Box<Told> {
@@ -294,6 +331,8 @@ fn responses() -> Vec<Response> {
         Response::Done,
         Response::Cluster(Box::new(cluster())),
         Response::Remnants(vec![remnant()]),
+        Response::Schedules(vec![schedule_view()]),
+        Response::Scheduled { already: false, view: Some(Box::new(schedule_view())) },
         Response::Changed(Box::new(changed())),
         Response::Error(error),
     ]

@@ -1,9 +1,7 @@
 //! Writes: any node sends facts to all replicas of their partition and answers when enough have them on disk.
 
-use super::Ask;
-use super::children::Delivery;
 use super::group::{Group, WriteAnswer};
-use super::redrive::Asker;
+use super::{Ask, Writer};
 use crate::config::mutant;
 use crate::limits::{ID_AHEAD_MS_MAX, ORPHANS_MAX};
 use crate::protocol::consistent::cohort::{Role, Seat, Told};
@@ -22,17 +20,6 @@ use std::sync::Arc;
 
 /// An item and its place in the request.
 type Placed = (usize, (TaskId, Task));
-
-/// For whom something is written.
-#[derive(Debug, Clone)]
-pub enum Writer {
-    /// A client, and the number of its request.
-    Client(ClientId, u64),
-    /// A completion that brought tasks.
-    Children(Delivery),
-    /// Somebody who wants a copy of a dead task.
-    Redrive(Asker),
-}
 
 /// A write under way.
 #[derive(Debug)]
@@ -126,7 +113,7 @@ impl Node {
         self.write_for(Writer::Client(client, number), items, how);
     }
 
-    pub(super) fn write_for(&mut self, writer: Writer, items: Vec<(TaskId, Task)>, how: (Acks, bool)) {
+    pub(in crate::protocol) fn write_for(&mut self, writer: Writer, items: Vec<(TaskId, Task)>, how: (Acks, bool)) {
         let ids = items.iter().map(|(id, _)| *id).collect();
         self.begin_write(writer, (ids, items.into_iter().enumerate().collect()), how);
     }
@@ -435,7 +422,7 @@ impl Node {
             let of_group = group.places.iter().enumerate();
             refused.extend(of_group.filter_map(|(index, place)| Some((*place, group.not_kept(index)?))));
         }
-        let mut results: Vec<Result<Acked, Error>> = write
+        let results: Vec<Result<Acked, Error>> = write
             .results
             .into_iter()
             .zip(&write.ids)
@@ -444,21 +431,6 @@ impl Node {
                 result.unwrap_or_else(|| Err(refused.remove(&place).unwrap_or_else(|| unknown(id))))
             })
             .collect();
-        let (client, number) = match write.writer {
-            Writer::Client(client, number) => (client, number),
-            Writer::Children(delivery) => return self.children_written(delivery, &results),
-            Writer::Redrive(asker) => {
-                let mut items = write.groups.values().flat_map(|group| group.items.iter());
-                let (copy, _) = items.find_map(|(_, task)| task.copies().next()).expect("it was written");
-                let (id, result) = (write.ids[0], results.pop().expect("it is one write"));
-                return self.redriven(id, &asker, copy, result);
-            }
-        };
-        let response = match (write.single, results.pop()) {
-            (true, Some(Ok(acked))) => Response::AckedOne(acked),
-            (true, Some(Err(error))) => Response::Error(error),
-            (_, last) => Response::Acked(results.into_iter().chain(last).collect()),
-        };
-        self.outbox.reply(client, number, response);
+        self.tell_writer(write.writer, write.single, (write.ids, results));
     }
 }

@@ -9,8 +9,9 @@ mod hints;
 mod list;
 mod read;
 mod redrive;
+mod writer;
 
-pub use coordinate::{WriteAsk, Writer};
+pub use coordinate::WriteAsk;
 pub use count::{CountAsk, Shape};
 pub use exchange::Exchange;
 pub use group::WriteAnswer;
@@ -19,6 +20,7 @@ pub use list::{ListAsk, Selection};
 pub(in crate::protocol) use read::view;
 pub use read::{ReadAsk, Reader, Until};
 pub use redrive::Asker;
+pub use writer::Writer;
 
 use super::event::ClientId;
 use super::membership::SteerAsk;
@@ -95,10 +97,7 @@ pub enum Ask {
 impl Ask {
     fn client(&self) -> Option<ClientId> {
         match self {
-            Ask::Write(ask) => match &ask.writer {
-                Writer::Client(client, _) | Writer::Redrive(Asker::Client { client, .. }) => Some(*client),
-                Writer::Children(_) | Writer::Redrive(Asker::Leader(_)) => None,
-            },
+            Ask::Write(ask) => ask.writer.client(),
             Ask::Read(ask) => match &ask.reader {
                 Reader::Client(client, _) | Reader::Redrive(Asker::Client { client, .. }) => Some(*client),
                 Reader::Redrive(Asker::Leader(_)) => None,

@@ -85,9 +85,9 @@ impl Node {
             Asker::Client { acks, .. } => *acks,
             Asker::Leader(_) => Acks::Quorum,
         };
-        let copy = done.children.as_ref().and_then(|children| children.ids.first()).expect("it has just been made");
-        let fact = Task::from_completion(Token::of_copy(*copy), done);
-        self.write_for(Writer::Redrive(asker), vec![(id, fact)], (acks, true));
+        let copy = done.children.as_ref().and_then(|children| children.ids.first().copied()).expect("it is a child");
+        let fact = Task::from_completion(Token::of_copy(copy), done);
+        self.write_for(Writer::Redrive(asker, copy), vec![(id, fact)], (acks, true));
     }
 
     /// What is to stand in the facts of the dead task.

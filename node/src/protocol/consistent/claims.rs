@@ -163,7 +163,14 @@ impl Node {
 
     /// At the leader: decides each part, appends what is allowed, and answers once that is committed.
     pub(in crate::protocol) fn on_forward(&mut self, from: NodeId, ask: u64, request: Request) {
-        if matches!(request, Request::Change { .. } | Request::Arrange { .. } | Request::Cluster) {
+        if matches!(
+            request,
+            Request::Change { .. }
+                | Request::Arrange { .. }
+                | Request::Cluster
+                | Request::Schedule(_)
+                | Request::Schedules { .. }
+        ) {
             self.on_steer(from, ask, &request);
             return;
         }

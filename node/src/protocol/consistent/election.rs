@@ -417,8 +417,12 @@ impl Node {
                 Some(root) => partition == PartitionId::ROOT && root.validate().is_ok(),
                 None => partition != PartitionId::ROOT,
             };
+            let schedules = match &table.schedules {
+                Some(schedules) => partition == PartitionId::ROOT && schedules.validate().is_ok(),
+                None => true,
+            };
             let whole = table.digest() == table.digest_recomputed();
-            table.founders == replica.register.table.founders && sound && root && whole
+            table.founders == replica.register.table.founders && sound && root && schedules && whole
         });
         if !right {
             self.outbox.observe(Observation::Refused { what: "damaged table" });

@@ -287,7 +287,9 @@ impl Register {
     pub fn apply(&mut self, op: &Op, now: Now, config: &Config) -> Result<Vec<TaskId>, Misfit> {
         let at = Viewstamp { epoch: self.viewstamp.epoch, length: self.viewstamp.length + 1 };
         let touched: Vec<(TaskId, Option<ClaimId>)> = match op {
-            Op::Clear { .. } | Op::Forget { .. } | Op::Forgotten | Op::Cohort(_) | Op::Root(_) => Vec::new(),
+            Op::Clear { .. } | Op::Forget { .. } | Op::Forgotten | Op::Cohort(_) | Op::Root(_) | Op::Schedules(_) => {
+                Vec::new()
+            }
             Op::Drop { items } => {
                 items.iter().map(|item| (item.id, self.cell(&item.id).map(|cell| cell.claim))).collect()
             }

@@ -7,6 +7,7 @@ use super::cohort::{Change, Cohort};
 use super::{Epoch, ReplicaId, Viewstamp};
 use crate::limits::PAST_CLAIMS_MAX;
 use crate::protocol::root::{Operation, Root};
+use crate::protocol::schedules::{self, Schedules};
 use crate::protocol::task::{Completed, PastClaim, Task};
 use norn_client::wire::{ClaimId, TaskId, Token};
 use serde::{Deserialize, Serialize};
@@ -183,6 +184,9 @@ pub enum Op {
     /// A change of the cluster. In the root alone.
     #[serde(rename = "M")]
     Root(Operation),
+    /// A change of the schedules. In the root alone.
+    #[serde(rename = "T")]
+    Schedules(schedules::Operation),
 }
 
 impl Op {
@@ -234,6 +238,7 @@ impl Op {
             Op::Root(Operation::Layout(layout)) => {
                 layout.lists.iter().map(|list| 2 * list.len()).sum::<usize>() + ITEM_BYTES
             }
+            Op::Schedules(operation) => operation.size_bytes(),
             Op::Release { .. } | Op::Clear { .. } | Op::Forgotten | Op::Cohort(_) | Op::Root(_) => ITEM_BYTES,
         }
     }
@@ -271,6 +276,9 @@ pub struct Table {
     /// Who belongs to the cluster: in the table of the root, where that is no blank one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<Box<Root>>,
+    /// What the cluster enqueues by itself, beside the root, once any schedule was set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedules: Option<Box<Schedules>>,
 }
 
 /// How far a partition has forgotten its finished tasks.
@@ -301,6 +309,11 @@ fn hash(kind: u8, value: &impl Serialize) -> u128 {
 
 fn digest_of(cohort: Option<&Cohort>) -> u128 {
     cohort.map_or(0, |cohort| hash(4, cohort))
+}
+
+/// One schedule: what changes one costs no more than it.
+fn digest_of_schedule(schedules: &Schedules, name: &str) -> u128 {
+    schedules.entries().get(name).map_or(0, |standing| hash(6, &(name, standing)))
 }
 
 fn digest_of_root(root: Option<&Root>) -> u128 {
@@ -337,7 +350,11 @@ impl Table {
         let cells = self.cells.iter().map(|(id, cell)| hash(1, &(id, cell)));
         let out = self.out.iter().map(|entry| hash(2, &entry));
         let once = [self.forgetting.digest(), digest_of(self.cohort.as_deref()), digest_of_root(self.root.as_deref())];
-        let all = cells.chain(out).chain(once);
+        let schedules = self.schedules.iter().flat_map(|schedules| {
+            let entries = schedules.entries().keys().map(|name| digest_of_schedule(schedules, name));
+            entries.chain([hash(7, &schedules.ever_set())])
+        });
+        let all = cells.chain(out).chain(once).chain(schedules);
         all.fold(hash(0, &self.founders), u128::wrapping_add)
     }
 
@@ -381,6 +398,25 @@ impl Table {
         let before = digest_of_root(Some(root));
         root.apply(operation).map_err(|_| "the cluster is not as it takes for granted")?;
         self.digest = self.digest.wrapping_sub(before).wrapping_add(digest_of_root(Some(root)));
+        Ok(())
+    }
+
+    /// Changes the schedules of the cluster.
+    fn change_schedules(&mut self, operation: &schedules::Operation) -> Result<(), &'static str> {
+        if self.root.is_none() {
+            return Err("only the root knows schedules");
+        }
+        let names = operation.names();
+        let digest = |schedules: &Schedules| {
+            let entries = names.iter().map(|name| digest_of_schedule(schedules, name));
+            entries.fold(hash(7, &schedules.ever_set()), u128::wrapping_add)
+        };
+        let before = self.schedules.as_deref().map_or(0, digest);
+        let mut first = None;
+        let schedules = self.schedules.as_mut().unwrap_or_else(|| first.insert(Box::default()));
+        schedules.apply(operation)?;
+        self.digest = self.digest.wrapping_sub(before).wrapping_add(digest(schedules));
+        self.schedules = self.schedules.take().or(first);
         Ok(())
     }
 
@@ -465,6 +501,10 @@ impl Table {
             }
             Op::Root(operation) => {
                 self.change_root(operation).map_err(|why| misfit(&TaskId::MIN, why))?;
+                Ok(Vec::new())
+            }
+            Op::Schedules(operation) => {
+                self.change_schedules(operation).map_err(|why| misfit(&TaskId::MIN, why))?;
                 Ok(Vec::new())
             }
             Op::Forgotten => {

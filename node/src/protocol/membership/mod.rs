@@ -8,6 +8,7 @@ mod copy;
 mod disk;
 mod roster;
 mod routes;
+mod scheduler;
 mod steward;
 
 use super::peer::{Heartbeat, PeerMessage};
@@ -23,6 +24,7 @@ pub use disk::{DiskReport, DiskWord, OwnDisk, Room, SLOW_US_MIN};
 use norn_client::wire::response::Standing;
 use norn_client::wire::{NodeId, PartitionId};
 pub(in crate::protocol) use roster::is_sound;
+pub use scheduler::{FiringId, Scheduler};
 use std::collections::{BTreeMap, BTreeSet};
 pub use steward::{Asked, SteerAsk, Steward};
 

@@ -17,6 +17,7 @@ use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node, Observation};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::membership::{Changed, ClusterChange, ClusterView, Membership, Roster};
+use norn_client::wire::schedule::ScheduleChange;
 use norn_client::wire::{NodeId, PartitionId, Request, Response};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -100,7 +101,7 @@ impl Node {
     /// Nobody has answered in time.
     pub(in crate::protocol) fn steer_deadline(&mut self, ask: u64) {
         let Some(Ask::Steer(state)) = self.asks.get(ask) else { return };
-        let is_read = matches!(state.request, Request::Cluster);
+        let is_read = matches!(state.request, Request::Cluster | Request::Schedules { .. });
         let error = if state.parts.is_empty() || is_read {
             Error::unavailable("the root of the cluster has no leader that answers; nothing was changed, try again")
         } else {
@@ -129,6 +130,11 @@ impl Node {
             return;
         };
         let (change, dry_run) = match request {
+            Request::Schedule(change) => return self.on_schedule((from, ask), change),
+            Request::Schedules { name } => {
+                let response = self.schedule_views(name.as_deref());
+                return self.answer_when_certain(Asked { node: from, ask, response });
+            }
             Request::Change { change, dry_run } => (change.as_ref().clone(), *dry_run),
             Request::Arrange { partition, nodes } => {
                 (ClusterChange::Arrange { partition: *partition, nodes: nodes.clone() }, false)
@@ -142,6 +148,19 @@ impl Node {
         match self.judge_change(root, &change) {
             Err(error) => self.answer_when_certain(Asked { node: from, ask, response: Response::Error(error) }),
             Ok(operation) => self.carry_out((from, ask), operation, dry_run),
+        }
+    }
+
+    /// At the leader of the root: a wish about a schedule.
+    fn on_schedule(&mut self, (node, ask): (NodeId, u64), change: &ScheduleChange) {
+        let (response, operation) = match self.judge_schedule(change) {
+            Err(error) => (Response::Error(error), None),
+            Ok(operation) => (self.answer_to_schedule(change, operation.as_ref()), operation),
+        };
+        let asked = Asked { node, ask, response };
+        match operation {
+            Some(operation) => self.append_schedules(operation, Some(Box::new(asked))),
+            None => self.answer_when_certain(asked),
         }
     }
 
@@ -218,6 +237,7 @@ impl Node {
             self.answer_root_call(node, ask, response);
         }
         self.steer_soon();
+        self.schedules_soon();
     }
 
     /// Nobody will ever know whether a change commits.
@@ -259,6 +279,7 @@ impl Node {
             self.steward.since = None;
             return;
         };
+        self.begin_schedules();
         let register = &self.partitions[&PartitionId::ROOT].register;
         let (epoch, settled) = (register.viewstamp.epoch, register.viewstamp.length == register.commit);
         // Whoever stood still itself has heard nobody meanwhile.

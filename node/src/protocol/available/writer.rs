@@ -1,0 +1,61 @@
+//! Who waits for a write, and how they are told what became of it.
+
+use super::children::Delivery;
+use super::redrive::Asker;
+use crate::protocol::Node;
+use crate::protocol::event::ClientId;
+use crate::protocol::membership::FiringId;
+use norn_client::wire::error::Error;
+use norn_client::wire::response::Acked;
+use norn_client::wire::{Response, TaskId};
+
+/// For whom something is written.
+#[derive(Debug, Clone)]
+pub enum Writer {
+    /// A client, and the number of its request.
+    Client(ClientId, u64),
+    /// A completion that brought tasks.
+    Children(Delivery),
+    /// A schedule of the cluster.
+    Schedule(FiringId),
+    /// Somebody who wants this copy of a dead task.
+    Redrive(Asker, TaskId),
+}
+
+impl Writer {
+    /// The client that waits, if any does.
+    pub(super) fn client(&self) -> Option<ClientId> {
+        match self {
+            Writer::Client(client, _) | Writer::Redrive(Asker::Client { client, .. }, _) => Some(*client),
+            Writer::Children(_) | Writer::Schedule(_) | Writer::Redrive(Asker::Leader(_), _) => None,
+        }
+    }
+}
+
+impl Node {
+    /// What became of each task; one alone is answered without a list around it where it was asked for so.
+    pub(super) fn tell_writer(
+        &mut self,
+        writer: Writer,
+        single: bool,
+        (ids, mut results): (Vec<TaskId>, Vec<Result<Acked, Error>>),
+    ) {
+        let (client, number) = match writer {
+            Writer::Client(client, number) => (client, number),
+            Writer::Children(delivery) => return self.children_written(delivery, &results),
+            Writer::Schedule(firing) => {
+                let told = ids.into_iter().zip(results);
+                return told.for_each(|(id, result)| self.schedule_written(firing, id, result));
+            }
+            Writer::Redrive(asker, copy) => {
+                return self.redriven(ids[0], &asker, copy, results.pop().expect("it is one write"));
+            }
+        };
+        let response = match (single, results.pop()) {
+            (true, Some(Ok(acked))) => Response::AckedOne(acked),
+            (true, Some(Err(error))) => Response::Error(error),
+            (_, last) => Response::Acked(results.into_iter().chain(last).collect()),
+        };
+        self.outbox.reply(client, number, response);
+    }
+}

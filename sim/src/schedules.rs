@@ -1,0 +1,145 @@
+//! Schedules that the operator sets, removes and pauses, and how they end: once everything is healed all of them catch up,
+//! and are removed then, so that a run has an end.
+
+use crate::clock::WALL_START_MS;
+use crate::world::{Event, Phase, World};
+use norn_client::wire::request::Request;
+use norn_client::wire::response::Response;
+use norn_client::wire::schedule::{CatchUp, Schedule, ScheduleChange, ScheduleView, When};
+use norn_client::wire::{ErrorCode, QueueName};
+use norn_node::protocol::schedules::Calendar;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Schedules that there are.
+const NAMES: u64 = 3;
+/// Between two times that something is asked for.
+const INTERVAL_US: u64 = 700_000;
+/// For so long they go on after healing.
+const STAND_US: u64 = 4_000_000;
+/// So late one may be that has caught up.
+const LATE_MS: u64 = 2_000;
+
+/// How far the end of the schedules is.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub enum Ending {
+    /// They go on, or there are none.
+    #[default]
+    None,
+    /// They have not caught up yet.
+    Open(String),
+    /// These are to be removed.
+    Removed(BTreeSet<String>),
+}
+
+fn name(number: u64) -> String {
+    format!("schedule-{number}")
+}
+
+impl World {
+    /// Asks a node to set, remove or pause a schedule.
+    pub fn change_schedule(&mut self, node: usize) {
+        if self.operator.genesis.is_none() {
+            return;
+        }
+        let (queues, now_ms) = (self.options.queues, WALL_START_MS + self.now_us / 1_000);
+        let random = &mut self.randoms.schedules;
+        let name = name(random.below(NAMES));
+        let change = match random.below(8) {
+            0 => ScheduleChange::Remove { name },
+            1 => ScheduleChange::Pause { name, paused: true },
+            2 => ScheduleChange::Pause { name, paused: false },
+            kind => {
+                let expression = ["* * * * * *", "*/2 * * * * *", "*/3 * * * * *"][random.below(3) as usize].to_owned();
+                let cron = When::Cron { expression, zone: "Europe/Berlin".to_owned() };
+                let when = if kind == 3 { When::At(now_ms + random.between(0, 5_000)) } else { cron };
+                let queue = QueueName::new(&format!("queue-{}", random.below(queues))).expect("a good name");
+                let payload = vec![random.below(256) as u8; random.below(20) as usize];
+                let (priority, catch_up) = (random.below(5) as i32, CatchUp::ALL[random.below(3) as usize]);
+                let schedule = Schedule { when, queue, payload, priority, attempts_max: 0, catch_up };
+                ScheduleChange::Set { name, schedule: Arc::new(schedule) }
+            }
+        };
+        self.count("sometimes: a schedule is to change");
+        self.ask_about_cluster(node, Request::Schedule(Box::new(change)));
+        self.ask_about_cluster((node + 1) % self.nodes.len(), Request::Schedules { name: None });
+    }
+
+    /// Everything is healed: what stands catches up.
+    pub fn end_schedules(&mut self) {
+        if self.options.schedule_mean_ms > 0 && self.operator.genesis.is_some() {
+            self.operator.schedules = Ending::Open("nobody has told how they are".into());
+            self.schedule_in(STAND_US, Event::EndSchedules { turn: 0 });
+        }
+    }
+
+    /// Asks how they are, or has those removed that are left.
+    pub fn ask_for_schedules(&mut self, turn: usize) {
+        let node = turn % self.nodes.len();
+        match &self.operator.schedules {
+            Ending::None => return,
+            Ending::Open(_) => self.ask_about_cluster(node, Request::Schedules { name: None }),
+            Ending::Removed(names) => {
+                for name in names.clone() {
+                    let change = ScheduleChange::Remove { name };
+                    self.ask_about_cluster(node, Request::Schedule(Box::new(change)));
+                }
+            }
+        }
+        self.schedule_in(INTERVAL_US, Event::EndSchedules { turn: turn + 1 });
+    }
+
+    /// What keeps the end of the schedules from having come.
+    pub fn schedules_left(&self) -> Option<String> {
+        match &self.operator.schedules {
+            Ending::None => None,
+            Ending::Open(why) => Some(format!("schedules have not caught up: {why}")),
+            Ending::Removed(names) => Some(format!("schedules {names:?} are not removed")),
+        }
+    }
+
+    /// A call about schedules is answered.
+    pub(crate) fn schedules_answer(&mut self, request: &Request, response: &Response) {
+        match (request, response, &mut self.operator.schedules) {
+            (Request::Schedule(_), Response::Scheduled { .. }, Ending::None) => {
+                self.count("sometimes: a schedule was changed");
+            }
+            (Request::Schedule(change), Response::Scheduled { .. }, Ending::Removed(names)) => {
+                names.remove(change.name());
+                if names.is_empty() {
+                    self.operator.schedules = Ending::None;
+                }
+            }
+            (Request::Schedules { name: None }, Response::Schedules(views), Ending::Open(_)) => {
+                // What was asked before may be answered late.
+                let Phase::Healed { since_us } = self.phase else { return };
+                if self.now_us < since_us + STAND_US {
+                    return;
+                }
+                self.count("sometimes: schedules stood when all was healed");
+                let lags = views.iter().find_map(|view| self.lag(view));
+                let names: BTreeSet<String> = views.iter().map(|view| view.name.clone()).collect();
+                self.operator.schedules = match lags {
+                    Some(lag) => Ending::Open(lag),
+                    None if names.is_empty() => Ending::None,
+                    None => Ending::Removed(names),
+                };
+            }
+            (Request::Schedule(_), Response::Error(error), _) if error.code == ErrorCode::Invalid => {
+                self.count("sometimes: a schedule is refused");
+            }
+            _ => {}
+        }
+    }
+
+    /// In which way a schedule lags.
+    fn lag(&self, view: &ScheduleView) -> Option<String> {
+        if view.pending > 0 {
+            return Some(format!("{} has {} tasks pending", view.name, view.pending));
+        }
+        let calendar = Calendar::new(&view.schedule.when).ok().filter(|_| !view.paused)?;
+        let walls = self.nodes.iter().map(|process| process.wall.read_ms(self.now_us));
+        let due_ms = calendar.until(walls.min()?.saturating_sub(LATE_MS)).filter(|due_ms| *due_ms > view.through_ms)?;
+        Some(format!("{} was due at {due_ms}, and has come to {}", view.name, view.through_ms))
+    }
+}

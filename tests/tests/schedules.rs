@@ -1,0 +1,162 @@
+//! Schedules: each time that is due makes one task, though the leader of the cluster's root is killed again and again.
+
+use norn_client::client::Client;
+use norn_client::wire::response::TaskView;
+use norn_client::wire::schedule::{CatchUp, SCHEDULE_HEADER, Schedule, ScheduleView, TICK_HEADER, When};
+use norn_client::wire::{NodeId, QueueName};
+use norn_tests::cluster::all_tasks;
+use norn_tests::wait::{PATIENCE, eventually};
+use norn_tests::{Cluster, binary};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+
+const KILLS: usize = 3;
+
+fn every_second(queue: &str) -> Schedule {
+    Schedule {
+        when: When::Cron { expression: "* * * * * *".into(), zone: "UTC".into() },
+        queue: QueueName::new(queue).expect("a name"),
+        payload: b"data".to_vec(),
+        priority: 0,
+        attempts_max: 0,
+        catch_up: CatchUp::All,
+    }
+}
+
+/// The place of the node that leads the root.
+async fn root_leader(cluster: &Cluster, client: &Client, places: &BTreeMap<NodeId, usize>) -> usize {
+    let look = || async { Some(places[&client.cluster().await.ok()?.leader]) };
+    let leader = eventually("the root has a leader", PATIENCE, look).await;
+    assert!(leader < cluster.members().len());
+    leader
+}
+
+async fn fired(client: &Client, most: u64) -> ScheduleView {
+    let look = || async { client.schedule("tick").await.ok().filter(|view| view.fired >= most && view.pending == 0) };
+    eventually("the schedule fires", PATIENCE, look).await
+}
+
+fn tick_of(task: &TaskView) -> u64 {
+    let headers: BTreeMap<&str, &str> =
+        task.spec.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(headers[SCHEDULE_HEADER], "tick");
+    headers[TICK_HEADER].parse().expect("a number")
+}
+
+// O26, O27
+/// The leader of the root is killed while a schedule fires every second, and all seconds up to the last have one task each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_second_has_one_task_though_the_leader_is_killed() {
+    let mut cluster = Cluster::start();
+    let client = cluster.client().await;
+    let mut places = BTreeMap::new();
+    for place in 0..3 {
+        places.insert(cluster.identity(&client, place).await, place);
+    }
+    client.set_schedule("tick", every_second("ticks")).await.expect("it is set");
+    let mut so_far = fired(&client, 2).await;
+    for _ in 0..KILLS {
+        let leader = root_leader(&cluster, &client, &places).await;
+        cluster.kill(leader);
+        so_far = fired(&client, so_far.fired + 3).await;
+        cluster.restart(leader);
+        cluster.wait_ready(leader);
+    }
+    let paused = client.pause_schedule("tick", true).await.expect("it is paused");
+    let over = fired(&client, paused.fired).await;
+    let ticks: Vec<u64> = all_tasks(&client).await.iter().map(tick_of).collect();
+    let different: BTreeSet<u64> = ticks.iter().copied().collect();
+    assert_eq!(ticks.len(), different.len(), "no second has two tasks");
+    let (first, last) = (*different.first().expect("some"), *different.last().expect("some"));
+    let seconds: BTreeSet<u64> = (first..=last).step_by(1_000).collect();
+    assert_eq!(different, seconds, "every second has one");
+    assert!(first > over.since_ms && first <= over.since_ms + 1_000, "the first is the first that was due");
+    assert_eq!((over.fired, over.missed, over.unsure), (different.len() as u64, 0, 0));
+    assert!(client.remove_schedule("tick").await.expect("it is removed"));
+    assert!(client.schedules().await.expect("they are told").is_empty());
+}
+
+// O26
+/// What people type: each verb, what is refused with the reason, and that the same again changes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_verbs_set_show_and_refuse() {
+    let cluster = Cluster::start();
+    let cli = cluster.cli();
+    let set = ["schedule", "set", "backup", "jobs", "all of it", "--cron", "30 2 * * *", "--zone", "Europe/Berlin"];
+    let told = cli.run(&set);
+    assert!(told.done().stdout.contains("backup is set") && told.stdout.contains("next "), "{told:?}");
+    let again = cli.run(&set);
+    assert!(again.done().stdout.contains("so already"), "{again:?}");
+    let refused = [
+        (vec!["--cron", "30 25 * * *"], "hour"),
+        (vec!["--cron", "0 0 30 2 *"], "never"),
+        (vec!["--cron", "0 0 * * *", "--zone", "Europe/Atlantis"], "time zone"),
+        (vec!["--at", "2001-01-01T00:00:00Z"], "past"),
+    ];
+    for (flags, why) in refused {
+        let answer = cli.json(&[&["schedule", "set", "other", "jobs"], &flags[..]].concat());
+        let message = answer.refusal(1)["message"].to_string();
+        assert!(message.contains(why), "{flags:?}: {message}");
+    }
+    assert!(cli.run(&["schedule", "pause", "backup"]).done().stdout.contains("backup is paused"));
+    assert!(cli.run(&["schedule", "list"]).done().stdout.contains("Europe/Berlin"));
+    assert!(cli.run(&["schedule", "resume", "backup"]).done().stdout.contains("backup goes on"));
+    let shown = cli.json(&["schedule", "show", "backup"]).object();
+    assert_eq!((shown["next_ms"].as_array().map(Vec::len), &shown["paused"]), (Some(5), &false.into()));
+    assert!(cli.run(&["schedule", "remove", "backup"]).done().stdout.contains("removed"));
+    cli.json(&["schedule", "show", "backup"]).refusal(1);
+}
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Two workers of the example share what is fired, while a node is killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_nightly_example_works_for_each_time_once() {
+    let mut cluster = Cluster::start();
+    let certificates =
+        "ca = \"certs/ca.crt\"\ncertificate = \"certs/client-tests.crt\"\nkey = \"certs/client-tests.key\"\n";
+    let config = format!("addresses = {:?}\n{certificates}", cluster.addresses());
+    fs::write(cluster.directory().join("client.toml"), config).expect("a file for the example");
+    let start = |arguments: &[&str]| {
+        let mut command = Command::new(binary::example("nightly"));
+        command.current_dir(cluster.directory()).args(["--client", "client.toml"]).args(arguments);
+        Running(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the example runs"))
+    };
+    assert!(start(&["set", "--cron", "* * * * * *"]).0.wait().expect("it ends").success());
+    let (said, heard) = mpsc::channel();
+    let workers: Vec<Running> = (0..2)
+        .map(|_| {
+            let mut worker = start(&["work"]);
+            let (out, said) = (worker.0.stdout.take().expect("it was asked for"), said.clone());
+            std::thread::spawn(move || {
+                let lines = BufReader::new(out).lines().map_while(Result::ok);
+                for line in lines {
+                    if said.send(line.parse::<u64>().expect("a time")).is_err() {
+                        break;
+                    }
+                }
+            });
+            worker
+        })
+        .collect();
+    let next = || heard.recv_timeout(PATIENCE).expect("a time is worked for");
+    let mut times: BTreeSet<u64> = (0..3).map(|_| next()).collect();
+    cluster.kill(0);
+    while times.len() < 6 {
+        times.insert(next());
+    }
+    let span = (times.last().unwrap() - times.first().unwrap()) / 1_000 + 1;
+    assert!(span >= 6 && times.iter().all(|time| time % 1_000 == 0), "{times:?}");
+    drop(workers);
+}
