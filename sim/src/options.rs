@@ -244,7 +244,7 @@ options! {
     change_mean_ms: u64,
     /// Mean time between an operator's changes of what is set for a queue; 0 is never.
     policy_mean_ms: u64,
-    /// Mean time between an operator's changes of schedules; 0 is never, and where nothing else is said.
+    /// Mean time between an operator's changes of schedules; 0 is never.
     schedule_mean_ms: u64,
     /// Queues whose tasks are ended by their holder alone, in a hundred.
     holder_percent: u64,
@@ -372,6 +372,10 @@ impl Options {
         let mut copy = copy.clone().child();
         if copy.chance(1, 3) {
             self.letters_percent = copy.between(30, 100);
+        }
+        let mut copy = copy.clone().child();
+        if copy.chance(1, 4) {
+            self.schedule_mean_ms = copy.between(500, 5_000);
         }
     }
 

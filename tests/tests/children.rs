@@ -5,7 +5,7 @@ use norn_tests::wait::found;
 use std::path::Path;
 
 /// The tasks of a file are enqueued with the completion, though the node that was asked is killed right behind its answer.
-/// T4, O22.
+// T4, O22
 #[test]
 fn children_outlive_the_node_that_took_the_completion() {
     let mut cluster = Cluster::start();

@@ -131,3 +131,82 @@ impl Property for Letters {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::*;
+    use super::*;
+    use norn_client::wire::membership::QueuePolicy;
+    use norn_client::wire::request::Acks;
+    use norn_client::wire::{PartitionId, QueueName, Spec};
+    use norn_node::protocol::Ticket;
+    use norn_node::protocol::consistent::Viewstamp;
+    use norn_node::protocol::task::Cancel;
+
+    fn append(bench: &mut Bench<Letters>, node: usize, record: Record) -> Result<(), String> {
+        bench.see(Happening::Appended { node, ticket: Ticket(1), records: &[record] })
+    }
+
+    fn learn(bench: &mut Bench<Letters>, number: u32, task: Task) -> Result<(), String> {
+        let items = Arc::new(vec![(id(number), task)]);
+        append(bench, 0, Record::Facts { partition: PartitionId(0), items })
+    }
+
+    fn copy(header: &str) -> Task {
+        let headers = vec![(header.to_owned(), id(1).to_string())];
+        Task::from_spec(Arc::new(Spec { headers, ..spec() }))
+    }
+
+    /// A task was given up, where so many nodes of three have heard of its queue's dead-letter queue.
+    fn given_up(heard: usize) -> Bench<Letters> {
+        let mut bench = Bench::<Letters>::new();
+        bench.enqueued(1);
+        for node in 0..heard {
+            let dead_letter = Some(QueueName::new("later").unwrap());
+            let policies = BTreeMap::from([(spec().queue, QueuePolicy { dead_letter, ..QueuePolicy::default() })]);
+            append(&mut bench, node, Record::Roster(Arc::new(Roster { policies, ..Roster::default() }))).unwrap();
+        }
+        let op = Op::Kill { id: id(1), token: token(1, 1), reason: "no".into(), at_ms: 1 };
+        let after = Viewstamp { epoch: 1, length: 0 };
+        append(&mut bench, 0, Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(op)] }).unwrap();
+        bench
+    }
+
+    fn dead() -> Task {
+        Task::from_cancel(Cancel { dead: true, reason: String::new(), at_ms: 1 })
+    }
+
+    #[test]
+    fn a_letter_that_is_missing_is_refused() {
+        let settled = || Happening::Settled { stores: &[] };
+        let mut bench = given_up(3);
+        assert!(bench.see(settled()).is_ok(), "it may not have been committed");
+        learn(&mut bench, 1, dead()).unwrap();
+        assert!(bench.see(settled()).is_err());
+        learn(&mut bench, 2, copy(headers::DEAD_TASK)).unwrap();
+        assert!(bench.see(settled()).is_ok());
+        let mut bench = given_up(2);
+        learn(&mut bench, 1, dead()).unwrap();
+        assert!(bench.see(settled()).is_ok(), "one has not heard of it");
+    }
+
+    #[test]
+    fn two_letters_of_one_task_are_refused() {
+        let mut bench = given_up(3);
+        learn(&mut bench, 2, copy(headers::DEAD_TASK)).unwrap();
+        assert!(learn(&mut bench, 2, copy(headers::DEAD_TASK)).is_ok());
+        assert!(learn(&mut bench, 3, copy(headers::DEAD_TASK)).is_err());
+    }
+
+    #[test]
+    fn a_copy_that_was_told_of_and_is_missing_is_refused() {
+        let mut bench = given_up(0);
+        let now = bench.now();
+        let request = Request::Redrive { id: id(1), child: id(4), queue: None, acks: Acks::Quorum };
+        bench.finish(request, now, Response::AckedOne(acked(5, 2, Guarantee::Strict))).unwrap();
+        learn(&mut bench, 4, copy(headers::REDRIVEN_FROM)).unwrap();
+        assert!(bench.see(Happening::Settled { stores: &[] }).is_err(), "it is another one");
+        learn(&mut bench, 5, copy(headers::REDRIVEN_FROM)).unwrap();
+        assert!(bench.see(Happening::Settled { stores: &[] }).is_ok());
+    }
+}

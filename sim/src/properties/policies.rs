@@ -184,8 +184,9 @@ mod tests {
     use norn_node::protocol::consistent::Viewstamp;
 
     /// A node of a bench whose tasks' queue has this policy writes operations, the first one after so many.
-    fn write(bench: &mut Bench<Policies>, policy: QueuePolicy, length: u64, op: Op) -> Result<(), String> {
-        let roster = Roster { version: 1, policies: BTreeMap::from([(spec().queue, policy)]), ..Roster::default() };
+    fn write(bench: &mut Bench<Policies>, policy: &QueuePolicy, length: u64, op: Op) -> Result<(), String> {
+        let roster =
+            Roster { version: 1, policies: BTreeMap::from([(spec().queue, policy.clone())]), ..Roster::default() };
         let after = Viewstamp { epoch: 3, length };
         let records = [Record::Roster(Arc::new(roster))];
         bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &records })?;
@@ -216,38 +217,38 @@ mod tests {
         let most = |ms| QueuePolicy { lease_ms_max: Some(ms), ..QueuePolicy::default() };
         let renew = |ms| Op::Renew { items: vec![(id(1), token(3, 1), ms, 9_000)] };
         let mut bench = bench();
-        assert!(write(&mut bench, most(999), 0, grant(1, 1_000)).is_err());
-        assert!(write(&mut bench, most(1_000), 1, grant(2, 1_000)).is_ok());
-        assert!(write(&mut bench, most(500), 2, renew(1_000)).is_ok(), "it is no longer than it was");
-        assert!(write(&mut bench, most(1_500), 3, renew(1_501)).is_err());
+        assert!(write(&mut bench, &most(999), 0, grant(1, 1_000)).is_err());
+        assert!(write(&mut bench, &most(1_000), 1, grant(2, 1_000)).is_ok());
+        assert!(write(&mut bench, &most(500), 2, renew(1_000)).is_ok(), "it is no longer than it was");
+        assert!(write(&mut bench, &most(1_500), 3, renew(1_501)).is_err());
     }
 
     #[test]
     fn a_pause_that_is_not_kept_is_refused() {
         let policy = QueuePolicy { backoff: Some(BACKOFF), ..QueuePolicy::default() };
         let mut bench = bench();
-        write(&mut bench, policy, 0, grant(1, 1_000)).unwrap();
+        write(&mut bench, &policy, 0, grant(1, 1_000)).unwrap();
         let expired = Observation::Expired { id: id(1), token: token(3, 1) };
         let expires = || Happening::Observed { node: 0, boot: 1, observation: &expired };
         assert!(bench.see(expires()).is_err(), "nothing says that it waits");
-        assert!(write(&mut bench, policy, 1, release(2_499)).is_err());
-        assert!(write(&mut bench, policy, 2, release(2_500)).is_ok() && bench.see(expires()).is_ok());
-        assert!(write(&mut bench, policy, 3, grant(2, 2_499)).is_err());
-        assert!(write(&mut bench, policy, 4, grant(3, 2_500)).is_ok());
+        assert!(write(&mut bench, &policy, 1, release(2_499)).is_err());
+        assert!(write(&mut bench, &policy, 2, release(2_500)).is_ok() && bench.see(expires()).is_ok());
+        assert!(write(&mut bench, &policy, 3, grant(2, 2_499)).is_err());
+        assert!(write(&mut bench, &policy, 4, grant(3, 2_500)).is_ok());
         let (id, token, reason) = (id(1), token(3, 1), String::new());
         let request = Request::Fail { id, token, reason, retry_in_ms: 7, invalid: false, retry_open: true };
         bench.see(Happening::Sent { request: &request }).unwrap();
-        assert!(write(&mut bench, policy, 5, release(2_007)).is_ok(), "the failure itself says so");
-        assert!(write(&mut bench, policy, 6, release(2_008)).is_err());
+        assert!(write(&mut bench, &policy, 5, release(2_007)).is_ok(), "the failure itself says so");
+        assert!(write(&mut bench, &policy, 6, release(2_008)).is_err());
     }
 
     #[test]
     fn an_attempt_too_many_is_refused() {
         let policy = QueuePolicy { attempts_max: Some(1), ..QueuePolicy::default() };
         let mut bench = bench();
-        write(&mut bench, policy, 0, grant(1, 1_000)).unwrap();
-        write(&mut bench, policy, 1, Op::Void { items: vec![(id(1), token(3, 1))] }).unwrap();
-        write(&mut bench, policy, 2, grant(2, 1_000)).unwrap();
-        assert!(write(&mut bench, policy, 3, grant(3, 1_000)).is_err());
+        write(&mut bench, &policy, 0, grant(1, 1_000)).unwrap();
+        write(&mut bench, &policy, 1, Op::Void { items: vec![(id(1), token(3, 1))] }).unwrap();
+        write(&mut bench, &policy, 2, grant(2, 1_000)).unwrap();
+        assert!(write(&mut bench, &policy, 3, grant(3, 1_000)).is_err());
     }
 }
