@@ -51,7 +51,8 @@ async fn json_of_tasks() {
     let bare = named(concat!(
         "{\"id\":\"ID1\",\"queue\":\"mail\",\"state\":\"ready\",\"priority\":0,",
         "\"data\":\"hello\",\"data_encoding\":\"utf8\",\"claims\":[],\"updates\":[],",
-        "\"result\":null,\"result_encoding\":null,\"reason\":null,\"conflict\":false,\"log_incomplete\":false,\"children\":[],\"children_open\":false,",
+        "\"result\":null,\"result_encoding\":null,\"reason\":null,\"conflict\":false,\"log_incomplete\":false,",
+        "\"children\":[],\"children_open\":false,",
         "\"redriven\":[],",
         "\"headers\":{},\"not_before_ms\":0,\"max_attempts\":0,\"after\":[],\"waits_for\":[]}\n",
     ));
