@@ -296,6 +296,24 @@ fn seeds_of_a_newcomer_that_nobody_upgraded() {
     assert_eq!(run(45_000_703, &changed, Keep::Tail).violation, None);
 }
 
+/// An operator had a task redriven while its leader wrote the letter. Both stood under one key, and of two replicas that had one
+/// each, merging kept the letter: the copy that the operator was told of was gone.
+#[test]
+fn seed_of_a_redrive_beside_a_letter() {
+    let letters = Overrides { letters_percent: Some(100), old_percent: Some(0), ..seldom() };
+    assert_eq!(run(133, &letters, Keep::Tail).violation, None);
+}
+
+/// Schedules that caught up had more work for the workers than the simulator waited for.
+#[test]
+fn seeds_of_schedules_with_much_to_catch_up() {
+    let often = Overrides { schedule_mean_ms: Some(1_000), ..seldom() };
+    for seed in [500_045, 600_076] {
+        let report = run(seed, &often, Keep::Tail);
+        assert_eq!(report.violation, None, "{}", report.headline());
+    }
+}
+
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
 const CAUGHT_FROM: [(Mutant, u64); 45] = [
