@@ -203,6 +203,30 @@ async fn outcomes_are_reported_and_a_panic_is_one() {
     assert!(table.held_most <= 3, "{} were held", table.held_most);
 }
 
+// O9, O10
+#[tokio::test]
+async fn a_worker_takes_the_kinds_that_it_has_handlers_for_and_leaves_the_rest_alone() {
+    let table = Table::new(6);
+    let bench = bench(&table).await;
+    let print = async |context: Context| {
+        assert_eq!((context.queue().as_str(), context.task().lease_ms), ("print", LEASE_MS));
+        Outcome::Done(None)
+    };
+    let worker = bench.worker.handler("print", print).concurrency(4);
+    let printed = Arc::clone(&table);
+    let all_printed = async move {
+        let done = |fate: &Fate| matches!(fate, Fate::Done { .. });
+        while printed.lock().unwrap().fates.iter().filter(|fate| done(fate)).count() < 3 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert_eq!(worker.run_until(all_printed).await.unwrap().done, 3);
+    let table = table.lock().unwrap();
+    let (mail, print): (Vec<_>, Vec<_>) = table.fates.iter().enumerate().partition(|(index, _)| index % 2 == 0);
+    assert!(mail.iter().all(|(_, fate)| **fate == Fate::Waiting), "nobody has taken them");
+    assert!(print.iter().all(|(_, fate)| matches!(fate, Fate::Done { .. })));
+}
+
 // O39, O40
 #[tokio::test]
 async fn claims_are_held_beyond_their_lease_by_renewals_in_one_batch() {

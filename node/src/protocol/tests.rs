@@ -31,6 +31,7 @@ mod hints;
 mod letters;
 mod loss;
 mod policies;
+mod reads;
 mod rescue;
 mod restarts;
 mod seals;

@@ -35,7 +35,7 @@ impl Cluster {
 }
 
 /// Whoever was superseded is told so, whatever node it asks, and what it said is kept.
-// T20, T23, C2, C15, C16
+// T20, T22, T23, E14, C2, C3, C15, C16
 #[test]
 fn the_latest_holder_alone_ends_a_task() {
     let mut cluster = Cluster::sealing(3);

@@ -1,0 +1,78 @@
+//! What readers are shown, and what it costs.
+
+use super::forgetting::LONG_MS;
+use super::*;
+
+impl Cluster {
+    fn queues(&mut self, index: usize) -> Vec<QueueName> {
+        match self.ask(index, Request::Queues) {
+            Response::Queues(queues) => queues.into_iter().map(|queue| queue.queue).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The task, once its latest claim's log is so long, or an error.
+    fn read_from(&mut self, index: usize, id: TaskId, length: u32) -> Result<TaskView, Error> {
+        match self.ask(index, Request::Get { id, minimum: None, minimum_sequence: Some(length) }) {
+            Response::Task(view) => Ok(*view),
+            Response::Error(error) => Err(error),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+// T17
+#[test]
+fn a_queue_comes_with_its_first_task_and_goes_with_its_last() {
+    let mut cluster = Cluster::new(3);
+    assert_eq!(cluster.queues(1), []);
+    let id = cluster.done(b"x");
+    assert_eq!(cluster.queues(2), [QueueName::new("mail").expect("a name")]);
+    cluster.skip(LONG_MS);
+    cluster.run_until_forgotten(&id);
+    assert_eq!(cluster.queues(0), []);
+}
+
+// S24
+#[test]
+fn a_read_shows_all_of_a_task_and_is_no_older_than_asked_for() {
+    let mut cluster = Cluster::new(3);
+    let id = cluster.enqueue(0, b"x", 9);
+    let token = cluster.claim(0, 60_000).remove(0).token;
+    let update = |sequence| Request::Update { id, token, sequence, data: vec![sequence as u8], acks: Acks::Quorum };
+    assert!(matches!(cluster.ask(1, update(0)), Response::AckedOne(_)));
+    let view = cluster.read_from(2, id, 1).expect("it is there");
+    assert_eq!((view.spec.payload.as_slice(), view.spec.priority, view.state), (&b"x"[..], 0, State::Claimed));
+    assert_eq!(view.claims.iter().map(|claim| claim.token).collect::<Vec<_>>(), [token]);
+    assert_eq!(view.updates.iter().map(|entry| entry.sequence).collect::<Vec<_>>(), [0]);
+    // A reader that has seen a later entry is not shown less: it waits, and is told when there is none.
+    let number = cluster.submit(2, Request::Get { id, minimum: Some((token, 1)), minimum_sequence: None });
+    assert!(!cluster.replies.contains_key(&number));
+    assert!(matches!(cluster.ask(0, update(1)), Response::AckedOne(_)));
+    cluster.run_until(|cluster| cluster.replies.contains_key(&number));
+    match cluster.replies.remove(&number) {
+        Some(Response::Task(view)) => assert_eq!(view.updates.len(), 2),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(cluster.read_from(1, id, 3).expect_err("nobody writes it").code, ErrorCode::Stale);
+}
+
+// E7
+#[test]
+fn reads_are_not_logged() {
+    let mut cluster = Cluster::new(3);
+    let id = cluster.enqueue(0, b"x", 9);
+    cluster.advance(5_000);
+    let facts = |cluster: &Cluster| -> usize {
+        let of_tasks = |record: &&Record| matches!(record, Record::Facts { .. } | Record::Ops { .. });
+        cluster.logs.iter().map(|log| log.iter().filter(of_tasks).count()).sum()
+    };
+    let before = facts(&cluster);
+    for index in 0..3 {
+        assert_eq!(cluster.get(index, id).state, State::Ready);
+        let (queue, state) = (None, None);
+        assert!(matches!(cluster.ask(index, Request::Count { queue, state }), Response::Count(1)));
+        cluster.queues(index);
+    }
+    assert_eq!(facts(&cluster), before);
+}
