@@ -353,7 +353,7 @@ const CAUGHT_FROM: [(Mutant, u64); 49] = [
     (Mutant::StraysDrop, 80),
     (Mutant::SameIdentity, 2),
     (Mutant::CountsFromAnswer, 2),
-    (Mutant::RoutesAskedOnce, 585),
+    (Mutant::RoutesAskedOnce, 80),
     (Mutant::LeaseUnbounded, 2),
     (Mutant::LapsedAtOnce, 2),
     (Mutant::SealsEarly, 1),
