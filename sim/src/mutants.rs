@@ -106,10 +106,9 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             forget_after_ms: Some(4_000),
             ..plain
         },
-        Mutant::SettlesUnready
-        | Mutant::VersionsMixed
-        | Mutant::ClearsUnheard
-        | Mutant::LeavesEarly => Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..plain },
+        Mutant::SettlesUnready | Mutant::VersionsMixed | Mutant::ClearsUnheard | Mutant::LeavesEarly => {
+            Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..plain }
+        }
         Mutant::RoutesAskedOnce => Overrides {
             arrange_mean_ms: Some(500),
             revert_after_ms: Some(2_000),
