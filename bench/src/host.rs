@@ -162,6 +162,7 @@ pub fn batch(first: usize, count: usize, made_ms: u64, queue: &QueueName, payloa
             headers: Vec::new(),
             attempts_max: 0,
             after: Vec::new(),
+            key: None,
         };
         NewTask { id: TaskId::new(made_ms, number as u32, 1, tag), spec }
     };

@@ -70,6 +70,7 @@ fn spec() -> Result<Arc<Spec>> {
         headers: Vec::new(),
         attempts_max: 0,
         after: Vec::new(),
+        key: None,
     }))
 }
 

@@ -74,6 +74,7 @@ fn tasks(count: usize) -> Result<Vec<(TaskId, Task)>> {
             headers: Vec::new(),
             attempts_max: 0,
             after: Vec::new(),
+            key: None,
         };
         (id, Task::from_spec(Arc::new(spec)))
     };

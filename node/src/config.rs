@@ -180,6 +180,8 @@ pub enum Mutant {
     ForgetsUnasked,
     /// The claim of a dead task is dropped whether its letter is written or not.
     LettersForgotten,
+    /// A leader grants tasks with keys though it does not know all tasks that are held.
+    KeysUnknown,
     /// Each time that a letter is written it has another id, whatever is there already.
     LettersMinted,
     /// The id of a schedule's task is another one each time that it is enqueued.

@@ -40,6 +40,7 @@ fn records() -> Vec<Record> {
         headers: Vec::new(),
         attempts_max: 0,
         after: Vec::new(),
+        key: None,
     };
     let genesis = Genesis {
         cluster: ClusterId(0xc1),

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 49] = [
+pub const ALL: [(&str, Mutant); 50] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -48,6 +48,7 @@ pub const ALL: [(&str, Mutant); 49] = [
     ("seals-superseded", Mutant::SealsSuperseded),
     ("letters-forgotten", Mutant::LettersForgotten),
     ("letters-minted", Mutant::LettersMinted),
+    ("keys-unknown", Mutant::KeysUnknown),
     ("ends-early", Mutant::EndsEarly),
     ("follows-once", Mutant::FollowsOnce),
     ("closes-early", Mutant::ClosesEarly),

@@ -238,6 +238,8 @@ options! {
     children_percent: u64,
     /// Queues with a dead-letter queue, in a hundred, and tasks that are redriven once they are called invalid.
     letters_percent: u64,
+    /// Tasks with a key, in a hundred.
+    key_percent: u64,
     /// Nodes, among all of them, that are no founders.
     spares: u64,
     /// Mean time between an operator's changes of the cluster; 0 is never.
@@ -377,6 +379,10 @@ impl Options {
         if copy.chance(1, 4) {
             self.schedule_mean_ms = copy.between(500, 5_000);
         }
+        let mut copy = copy.clone().child();
+        if copy.chance(1, 4) {
+            self.key_percent = copy.between(5, 60);
+        }
     }
 
     /// Nodes, and replicas of each partition.
@@ -480,6 +486,7 @@ impl Options {
             old_percent: 0,
             children_percent: 0,
             letters_percent: 0,
+            key_percent: 0,
             spares: 0,
             change_mean_ms: 0,
             policy_mean_ms: 0,

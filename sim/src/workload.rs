@@ -212,7 +212,11 @@ impl World {
         if random.chance(self.options.delay_percent, 100) && !self.options.wild_wall_clock {
             draft = draft.delay_ms(random.between(1, 5_000));
         }
-        draft.after(self.draw_after())
+        let draft = draft.after(self.draw_after());
+        match self.randoms.keys.chance(self.options.key_percent, 100) {
+            true => draft.key(format!("key {}", self.randoms.keys.below(3))),
+            false => draft,
+        }
     }
 
     /// Earlier tasks that a new one waits for: of those that are surely there, as nobody ends what was lost.

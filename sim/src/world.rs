@@ -255,6 +255,8 @@ pub struct Randoms {
     pub modes: Random,
     /// Which queues have dead-letter queues, and what is redriven.
     pub letters: Random,
+    /// Which tasks have which keys.
+    pub keys: Random,
 }
 
 /// Counters by name.
@@ -352,6 +354,19 @@ impl World {
             versions: random.clone().child().child().child().child().child(),
             losses: random.clone().child().child().child().child().child().child(),
             modes: random.clone().child().child().child().child().child().child().child().child(),
+            keys: random
+                .clone()
+                .child()
+                .child()
+                .child()
+                .child()
+                .child()
+                .child()
+                .child()
+                .child()
+                .child()
+                .child()
+                .child(),
             letters: random.clone().child().child().child().child().child().child().child().child().child().child(),
             after: random.clone().child().child().child().child().child().child().child(),
             schedules: random.clone().child().child().child().child().child().child().child().child().child(),

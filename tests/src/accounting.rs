@@ -309,6 +309,7 @@ mod tests {
             headers: Vec::new(),
             attempts_max: 0,
             after: Vec::new(),
+            key: None,
         };
         let claim = ClaimView {
             token: token(completed_by),

@@ -40,6 +40,7 @@ struct Child {
     id: Option<String>,
     #[serde(default)]
     after: Vec<String>,
+    key: Option<String>,
 }
 
 /// The tasks of a file.
@@ -78,6 +79,7 @@ fn draft(child: Child) -> Result<Draft, String> {
             .iter()
             .map(|id| id.parse().map_err(|error| format!("{error}")))
             .collect::<Result<_, String>>()?,
+        key: child.key,
     };
     let id = child.id.map(|id| id.parse().map_err(|error| format!("{error}"))).transpose()?;
     let delay_ms = child.delay.as_deref().map(parse::duration_ms).transpose()?.unwrap_or(0);

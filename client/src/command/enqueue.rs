@@ -54,7 +54,7 @@ pub struct EnqueueArguments {
     /// Refuses it if one of the tasks that it waits for is not known
     #[arg(long, requires = "after")]
     pub must_exist: bool,
-    /// At most one task with this key (not supported yet)
+    /// Tasks of the queue with the same key are run one at a time, the oldest first
     #[arg(long, value_name = "K")]
     pub key: Option<String>,
     /// Group of the task (not supported yet)
@@ -109,7 +109,6 @@ impl EnqueueArguments {
 
     fn refuse_unsupported(&self) -> Result<(), Failure> {
         let flags = [
-            ("--key", self.key.is_some()),
             ("--group", self.group.is_some()),
             ("--number", self.number.is_some()),
             ("--total", self.total.is_some()),
@@ -132,6 +131,7 @@ impl EnqueueArguments {
             headers: self.headers.clone(),
             attempts_max: self.max_attempts.unwrap_or(0),
             after: Vec::new(),
+            key: self.key.clone(),
         })
     }
 

@@ -210,6 +210,7 @@ pub struct TaskLine<'a> {
     headers: &'a [(String, String)],
     not_before_ms: u64,
     max_attempts: u32,
+    key: Option<&'a str>,
     after: Vec<String>,
     waits_for: Vec<String>,
 }
@@ -237,6 +238,7 @@ pub fn task(task: &TaskView) -> TaskLine<'_> {
         headers: &task.spec.headers,
         not_before_ms: task.spec.not_before_ms,
         max_attempts: task.spec.attempts_max,
+        key: task.spec.key.as_deref(),
         after: task.spec.after.iter().map(TaskId::to_string).collect(),
         waits_for: task.waits_for.iter().map(TaskId::to_string).collect(),
     }

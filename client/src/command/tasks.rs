@@ -318,6 +318,9 @@ fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(
     if task.spec.attempts_max > 0 {
         output.line(&format!("attempts    at most {}", task.spec.attempts_max))?;
     }
+    if let Some(key) = &task.spec.key {
+        output.line(&format!("key         {}", text::clean(key)))?;
+    }
     for other in &task.spec.after {
         let label = if task.waits_for.contains(other) { "waits for " } else { "after     " };
         output.line(&format!("{label}  {other}"))?;

@@ -402,7 +402,7 @@ impl Minter<'_> {
                 self.tag = self.random.tag();
             }
             self.minted += 1;
-            self.mint.mint(self.now_us, self.tag)
+            self.mint.mint(self.now_us, draft.spec.tag().unwrap_or(self.tag))
         });
         let mut spec = draft.spec;
         if draft.delay_ms > 0 {

@@ -41,6 +41,7 @@ impl Draft {
             headers: Vec::new(),
             attempts_max: 0,
             after: Vec::new(),
+            key: None,
         };
         Draft { id: None, spec, delay_ms: 0 }
     }
@@ -84,6 +85,13 @@ impl Draft {
     #[must_use]
     pub fn after(mut self, after: Vec<TaskId>) -> Self {
         self.spec.after = after;
+        self
+    }
+
+    /// Tasks of one queue with the same key are run one at a time, the oldest first.
+    #[must_use]
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.spec.key = Some(key.into());
         self
     }
 

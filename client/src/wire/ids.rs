@@ -83,6 +83,15 @@ impl TaskId {
         u64::from_be_bytes(bytes)
     }
 
+    /// The same but for its routing tag.
+    #[must_use]
+    pub fn with_tag(self, tag: u32) -> TaskId {
+        assert!(tag < 1 << TAG_BITS, "a tag has 24 bits");
+        let mut bytes = self.0;
+        bytes[17..20].copy_from_slice(&tag.to_be_bytes()[1..4]);
+        TaskId(bytes)
+    }
+
     /// The 24-bit routing tag, from which the partition follows.
     pub fn tag(&self) -> u32 {
         u32::from_be_bytes([0, self.0[17], self.0[18], self.0[19]])

@@ -1,12 +1,14 @@
 //! What a client asks.
 
-use crate::wire::ids::{ClaimId, NodeId, PartitionId, QueueName, TaskId, Token};
+use crate::wire::ids::{ClaimId, NodeId, PartitionId, QueueName, TAG_BITS, TaskId, Token};
 use crate::wire::membership::{ClusterChange, Membership};
 use crate::wire::response::{Genesis, State};
 use crate::wire::schedule::ScheduleChange;
 use crate::wire::version::Versions;
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_bytes::ByteBuf;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// How many replicas must have a write on disk before it is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -22,7 +24,7 @@ pub enum Acks {
 }
 
 /// The immutable part of a task. A session resolves defaults and delays once, so that a repeated enqueue is the same bytes.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub struct Spec {
     /// Queue, which is also the task type for workers.
     pub queue: QueueName,
@@ -42,8 +44,45 @@ pub struct Spec {
     #[serde(default)]
     pub attempts_max: u32,
     /// Not claimable before these have ended, in any order. What becomes of it if one of them fails is for its queue to say.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub after: Vec<TaskId>,
+    /// Tasks of one queue with the same key are run one at a time, the oldest first. The id of such a task has the
+    /// [tag](Spec::tag) of its key, so that they are all in one partition.
+    #[serde(default)]
+    pub key: Option<String>,
+}
+
+impl Spec {
+    /// The routing tag of all tasks with this queue and key; nothing, where any will do.
+    pub fn tag(&self) -> Option<u32> {
+        const SEPARATOR: u8 = 0;
+        let key = self.key.as_ref()?;
+        let bytes = [self.queue.as_str().as_bytes(), &[SEPARATOR], key.as_bytes()].concat();
+        Some((xxh3_64(&bytes) >> (u64::BITS - TAG_BITS)) as u32)
+    }
+}
+
+impl Serialize for Spec {
+    /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        const OLDEST: usize = 6;
+        let later = [!self.after.is_empty(), self.key.is_some()];
+        let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
+        let mut spec = serializer.serialize_struct("Spec", count)?;
+        spec.serialize_field("queue", &self.queue)?;
+        spec.serialize_field("payload", serde_bytes::Bytes::new(&self.payload))?;
+        spec.serialize_field("priority", &self.priority)?;
+        spec.serialize_field("not_before_ms", &self.not_before_ms)?;
+        spec.serialize_field("headers", &self.headers)?;
+        spec.serialize_field("attempts_max", &self.attempts_max)?;
+        if count > OLDEST {
+            spec.serialize_field("after", &self.after)?;
+        }
+        if count > OLDEST + 1 {
+            spec.serialize_field("key", &self.key)?;
+        }
+        spec.end()
+    }
 }
 
 /// A task to enqueue under an id that its session minted.
@@ -299,6 +338,7 @@ impl Request {
     /// The oldest version of the protocol in which it means what it says. Older sides would leave a part of it out.
     pub fn version(&self) -> u8 {
         match self {
+            Request::Enqueue { tasks, .. } if tasks.iter().any(|task| task.spec.key.is_some()) => Versions::KEYS,
             Request::Enqueue { tasks, .. } if tasks.iter().any(|task| !task.spec.after.is_empty()) => {
                 Versions::DEPENDENCIES
             }

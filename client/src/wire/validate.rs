@@ -98,12 +98,19 @@ pub(crate) fn check_tasks<'a>(tasks: impl ExactSizeIterator<Item = (Option<TaskI
         names_bytes += check_spec(spec).map_err(about)?;
         check(id.is_none_or(|id| !spec.after.contains(&id)), || "a task waits for itself; leave that out".into())
             .map_err(about)?;
+        check_tag(id, spec).map_err(about)?;
         payload_bytes += spec.payload.len();
         let new = id.is_none_or(|id| ids.insert(id));
         check(new, || "two tasks of a batch have the same id; give each its own".into()).map_err(about)?;
     }
     check_batch_bytes("payloads", payload_bytes, BATCH_BYTES_MAX)?;
     check_batch_bytes("queue names and headers", names_bytes, NAMES_BYTES_MAX)
+}
+
+/// All tasks with one key are in one partition.
+fn check_tag(id: Option<TaskId>, spec: &Spec) -> Result<(), Error> {
+    let differs = id.zip(spec.tag()).is_some_and(|(id, tag)| id.tag() != tag);
+    check(!differs, || "the id of a task with a key ends with what its key says; leave the id to the client".into())
 }
 
 /// Gives the bytes of its names.
@@ -123,7 +130,10 @@ fn check_spec(spec: &Spec) -> Result<usize, Error> {
     })?;
     let different = spec.after.iter().collect::<BTreeSet<_>>().len();
     check(different == after, || "a task that waits for another one is to name it once".into())?;
-    let mut names_bytes = spec.queue.as_str().len() + after * size_of::<TaskId>();
+    let key = spec.key.as_ref().map_or(0, String::len);
+    check(key <= KEY_BYTES_MAX, || format!("a key of {key} bytes; at most {KEY_BYTES_MAX} are allowed"))?;
+    check(spec.key.as_deref() != Some(""), || "a key that is empty; leave it out".into())?;
+    let mut names_bytes = spec.queue.as_str().len() + key + after * size_of::<TaskId>();
     for (name, value) in &spec.headers {
         check(!name.is_empty(), || "a header without a name; give it one".into())?;
         let bytes = name.len() + value.len();
@@ -163,6 +173,7 @@ pub(crate) fn check_children<'a>(
     let (mut bytes, mut ids) = (0, BTreeSet::new());
     for (id, spec) in children {
         bytes += check_spec(spec)? + spec.payload.len();
+        check_tag(id, spec)?;
         let new = id.is_none_or(|id| ids.insert(id));
         check(new, || "two tasks of a completion have the same id; give each its own".into())?;
     }
@@ -231,8 +242,16 @@ mod tests {
 
     fn task(number: u32, change: impl FnOnce(&mut Spec)) -> NewTask {
         let (queue, payload, headers) = (queue(), Vec::new(), Vec::new());
-        let mut spec =
-            Spec { queue, payload, priority: 0, not_before_ms: 0, headers, attempts_max: 0, after: Vec::new() };
+        let mut spec = Spec {
+            queue,
+            payload,
+            priority: 0,
+            not_before_ms: 0,
+            headers,
+            attempts_max: 0,
+            after: Vec::new(),
+            key: None,
+        };
         change(&mut spec);
         NewTask { id: TaskId::new(1, number, 0, 0), spec }
     }

@@ -37,6 +37,9 @@ impl Versions {
     /// The oldest version in which tasks wait for others.
     pub const DEPENDENCIES: u8 = 3;
 
+    /// The oldest version in which tasks with one key wait for each other.
+    pub const KEYS: u8 = 3;
+
     /// The oldest version in which leaders seal completions.
     pub const SEALS: u8 = 3;
 

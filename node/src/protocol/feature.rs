@@ -146,10 +146,10 @@ impl PeerMessage {
         }
     }
 
-    /// Whether facts in it name tasks that others wait for: an older program would take those for ready.
+    /// Whether facts in it name tasks that others wait for, or keys: an older program would take those that wait for ready.
     pub fn tells_of_dependencies(&self) -> bool {
         let names = |task: &Task| {
-            task.spec.as_ref().is_some_and(|spec| !spec.after.is_empty())
+            task.spec.as_ref().is_some_and(|spec| !spec.after.is_empty() || spec.key.is_some())
                 || task.facts.as_ref().is_some_and(|facts| !facts.settled.is_empty())
         };
         match self {

@@ -28,6 +28,7 @@ mod disk;
 mod endings;
 mod forgetting;
 mod hints;
+mod keys;
 mod letters;
 mod loss;
 mod policies;
@@ -301,6 +302,7 @@ fn spec(payload: &[u8], priority: i32) -> Spec {
         headers: Vec::new(),
         attempts_max: 0,
         after: Vec::new(),
+        key: None,
     }
 }
 

@@ -48,6 +48,7 @@ fn spec() -> Spec {
         headers,
         attempts_max: 4,
         after: Vec::new(),
+        key: None,
     }
 }
 

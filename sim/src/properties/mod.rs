@@ -22,6 +22,7 @@ mod policies;
 mod schedules;
 mod sealed;
 mod tokens;
+mod turns;
 mod viewstamps;
 
 use crate::history::{Happening, History, Moment};
@@ -45,6 +46,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<viewstamps::Viewstamps>::default(),
         Box::<tokens::Tokens>::default(),
         Box::<exclusion::Exclusion>::default(),
+        Box::<turns::Turns>::default(),
         Box::<completion::Completion>::default(),
         Box::<dependencies::Dependencies>::default(),
         Box::<nothing::Nothing>::default(),
@@ -97,6 +99,7 @@ pub mod check {
             headers: Vec::new(),
             attempts_max: 0,
             after: Vec::new(),
+            key: None,
         }
     }
 

@@ -41,7 +41,16 @@ fn queue() -> QueueName {
 fn spec() -> Spec {
     let headers = vec![("content-type".into(), "text/plain".into())];
     let payload = b"payload \xfe\xfd of a task".to_vec();
-    Spec { queue: queue(), payload, priority: -3, not_before_ms: 17, headers, attempts_max: 4, after: Vec::new() }
+    Spec {
+        queue: queue(),
+        payload,
+        priority: -3,
+        not_before_ms: 17,
+        headers,
+        attempts_max: 4,
+        after: Vec::new(),
+        key: None,
+    }
 }
 
 fn items() -> Arc<Vec<(TaskId, Task)>> {

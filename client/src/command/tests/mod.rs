@@ -154,6 +154,7 @@ pub(crate) fn spec(payload: &[u8]) -> Spec {
         headers: Vec::new(),
         attempts_max: 0,
         after: Vec::new(),
+        key: None,
     }
 }
 

@@ -54,7 +54,7 @@ async fn json_of_tasks() {
         "\"result\":null,\"result_encoding\":null,\"reason\":null,\"conflict\":false,\"log_incomplete\":false,",
         "\"children\":[],\"children_open\":false,",
         "\"redriven\":[],",
-        "\"headers\":{},\"not_before_ms\":0,\"max_attempts\":0,\"after\":[],\"waits_for\":[]}\n",
+        "\"headers\":{},\"not_before_ms\":0,\"max_attempts\":0,\"key\":null,\"after\":[],\"waits_for\":[]}\n",
     ));
     let full = named(concat!(
         "{\"id\":\"ID1\",\"queue\":\"mail\",\"state\":\"claimed\",\"priority\":5,",
@@ -65,7 +65,7 @@ async fn json_of_tasks() {
         "\"result\":\"ok\",\"result_encoding\":\"utf8\",\"reason\":\"because\",\"conflict\":true,",
         "\"log_incomplete\":true,\"children\":[],\"children_open\":false,",
         "\"redriven\":[],\"headers\":{\"trace\":\"a\\u001bb\"},",
-        "\"not_before_ms\":1700000019800,\"max_attempts\":3,\"after\":[\"ID2\",\"ID3\"],\"waits_for\":[\"ID3\"]}\n",
+        "\"not_before_ms\":1700000019800,\"max_attempts\":3,\"key\":null,\"after\":[\"ID2\",\"ID3\"],\"waits_for\":[\"ID3\"]}\n",
     ));
     let task = |task| Response::Task(Box::new(task));
     assert_eq!(printed(&named("get ID1 --json"), task(bare_task(1, State::Ready))).await, bare);

@@ -55,7 +55,7 @@ pub enum Asker {
 impl Asker {
     /// Whether a copy is the one that this call names.
     fn wants(&self, copy: TaskId) -> bool {
-        matches!(self, Asker::Client { child, .. } if *child == copy)
+        matches!(self, Asker::Client { child, .. } if child.with_tag(copy.tag()) == copy)
     }
 }
 
@@ -126,6 +126,8 @@ impl Node {
                 (self.letter_id(id, token, at_ms), letter(id, spec, queue, reason))
             }
         };
+        // Tasks with one key are all in its partition.
+        let child = spec.tag().map_or(child, |tag| child.with_tag(tag));
         let children = Children::new(vec![NewTask { id: child, spec }]);
         Ok(Completed { sequence: None, result: None, at_ms: child.time_ms(), children })
     }

@@ -187,7 +187,7 @@ impl Node {
             }
             let replica = self.partitions.get_mut(&partition).expect("heads are of own partitions");
             assert!(replica.is_ready(&id), "a published head is ready");
-            if replica.may_be_a_ghost(&id) {
+            if replica.may_be_a_ghost(&id) || !replica.knows_whose_turn(&id, &self.config) {
                 out.insert(partition);
                 continue;
             }

@@ -67,6 +67,8 @@ pub struct Leading {
     pub waiting: VecDeque<(u64, super::Waiting)>,
     /// Grants of ended tasks whose endings are still on their way here.
     pub unproven: BTreeSet<(TaskId, Token)>,
+    /// The keys of all tasks that are held are known here.
+    pub knows_keys: bool,
     /// When a quorum was last heard.
     pub quorum_us: u64,
     /// Leadership is being handed over: nothing new is appended.

@@ -3,6 +3,7 @@
 use norn_client::wire::{QueueName, State, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 use std::ops::Bound;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -76,6 +77,44 @@ pub struct Place<'a> {
     pub priority: i32,
     /// Tasks that it waits for still.
     pub waits_for: &'a [TaskId],
+    /// Hash of its key.
+    pub key: Option<NonZeroU64>,
+}
+
+/// Tasks of one queue and key that have not ended: they are run one at a time, the oldest first.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+struct Turn {
+    open: BTreeSet<TaskId>,
+    /// Of these, those that are claimed.
+    held: BTreeSet<TaskId>,
+    /// Of these, those that wait for nothing but their turn, with their priorities.
+    ready: BTreeMap<TaskId, i32>,
+    /// The one of them whose turn it is: claimable.
+    next: Option<Rank>,
+}
+
+impl Turn {
+    fn enter(&mut self, id: TaskId, priority: i32, class: Class) {
+        match class {
+            Class::Orphan | Class::Ended(_) => return,
+            Class::Held => drop(self.held.insert(id)),
+            Class::Ready => drop(self.ready.insert(id, priority)),
+            Class::Blocked | Class::Delayed(_) => {}
+        }
+        self.open.insert(id);
+    }
+
+    fn leave(&mut self, id: &TaskId) {
+        self.open.remove(id);
+        self.held.remove(id);
+        self.ready.remove(id);
+    }
+
+    /// The oldest, if nobody holds another one and it waits for nothing else.
+    fn first(&self) -> Option<Rank> {
+        let first = self.open.first().filter(|_| self.held.is_empty())?;
+        self.ready.get(first).map(|priority| (Reverse(*priority), *first))
+    }
 }
 
 /// The index of a partition.
@@ -88,6 +127,8 @@ pub struct Index {
     /// Ended tasks by queue and by when they ended; without a queue where only later facts are known.
     ended: BTreeMap<Option<QueueName>, BTreeSet<(u64, TaskId)>>,
     orphans: usize,
+    /// By queue and by the hash of the key.
+    turns: BTreeMap<(QueueName, NonZeroU64), Turn>,
     /// Claimable tasks of queues that are claimed at random, by hashes of their ids: each queue from its first draw on.
     shuffled: BTreeMap<QueueName, BTreeSet<(u64, TaskId)>>,
 }
@@ -148,15 +189,17 @@ impl Index {
     }
 
     fn remove(&mut self, id: TaskId, place: Option<Place<'_>>, class: Class) {
-        let (Some(Place { queue, priority, waits_for }), Some(state)) = (place, class.state()) else {
+        let (Some(Place { queue, priority, waits_for, key }), Some(state)) = (place, class.state()) else {
             self.orphans -= 1;
             return;
         };
+        match key {
+            Some(key) => self.take_turn(queue, key, |turn| turn.leave(&id)),
+            None if class == Class::Ready => self.hide(queue, (Reverse(priority), id)),
+            None => {}
+        }
         let index = self.queues.get_mut(queue).expect("a counted task's queue is indexed");
         index.counts[state as usize] -= 1;
-        if class == Class::Ready {
-            assert!(index.ready.remove(&(Reverse(priority), id)), "a ready task is in the index");
-        }
         if let Class::Delayed(until_ms) = class {
             assert!(self.delayed.remove(&(until_ms, id)), "a delayed task is in the index");
         }
@@ -170,14 +213,11 @@ impl Index {
         if index.counts == [0; 6] {
             self.queues.remove(queue);
         }
-        if class == Class::Ready {
-            self.unshuffle(queue, id);
-        }
     }
 
     fn insert(&mut self, id: TaskId, place: Option<Place<'_>>, class: Class) {
         // Later facts, even an ending, may be known before the spec: such a task is in no queue yet.
-        let (Some(Place { queue, priority, waits_for }), Some(state)) = (place, class.state()) else {
+        let (Some(Place { queue, priority, waits_for, key }), Some(state)) = (place, class.state()) else {
             self.orphans += 1;
             return;
         };
@@ -186,17 +226,48 @@ impl Index {
         }
         let index = self.queues.get_mut(queue).expect("just inserted");
         index.counts[state as usize] += 1;
-        if class == Class::Ready {
-            index.ready.insert((Reverse(priority), id));
-            if let Some(ready) = self.shuffled.get_mut(queue) {
-                ready.insert(shuffled(id));
-            }
+        match key {
+            Some(key) => self.take_turn(queue, key, |turn| turn.enter(id, priority, class)),
+            None if class == Class::Ready => self.show(queue, (Reverse(priority), id)),
+            None => {}
         }
         if let Class::Delayed(until_ms) = class {
             self.delayed.insert((until_ms, id));
         }
         for other in waits_for.iter().filter(|_| class == Class::Blocked) {
             self.dependents.entry(*other).or_default().insert(id);
+        }
+    }
+
+    /// A task is claimable.
+    fn show(&mut self, queue: &QueueName, rank: Rank) {
+        let index = self.queues.get_mut(queue).expect("a claimable task's queue is indexed");
+        index.ready.insert(rank);
+        if let Some(ready) = self.shuffled.get_mut(queue) {
+            ready.insert(shuffled(rank.1));
+        }
+    }
+
+    /// A task is not claimable any more.
+    fn hide(&mut self, queue: &QueueName, rank: Rank) {
+        let index = self.queues.get_mut(queue).expect("a claimable task's queue is indexed");
+        assert!(index.ready.remove(&rank), "a claimable task is in the index");
+        self.unshuffle(queue, rank.1);
+    }
+
+    /// Something changes among the tasks of a key: whose turn it is follows from that.
+    fn take_turn(&mut self, queue: &QueueName, key: NonZeroU64, change: impl FnOnce(&mut Turn)) {
+        let name = (self.shared_name(queue), key);
+        let turn = self.turns.entry(name.clone()).or_default();
+        change(turn);
+        let (before, next, over) = (turn.next, turn.first(), turn.open.is_empty());
+        turn.next = next;
+        if over {
+            self.turns.remove(&name);
+        }
+        if before != next {
+            before.into_iter().for_each(|rank| self.hide(queue, rank));
+            next.into_iter().for_each(|rank| self.show(queue, rank));
         }
     }
 

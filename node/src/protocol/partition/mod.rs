@@ -244,6 +244,22 @@ impl Partition {
         self.store.reclassify(id, self.register.cell(id), lapsed, now.wall_ms);
     }
 
+    /// Whether a leader may grant a task, as far as its key goes: while somebody holds a task here of which it does not know what
+    /// that is, it might have the same key. Later claims are the leader's own, of tasks that it knows.
+    pub fn knows_whose_turn(&mut self, id: &TaskId, config: &Config) -> bool {
+        let has_key = |task: &Task<Outline>| task.spec.as_ref().is_some_and(|spec| spec.key.is_some());
+        if !self.store.task(id).is_some_and(has_key) || mutant!(config, KeysUnknown) {
+            return true;
+        }
+        let cells = &self.register.table.cells;
+        let unknown = |(id, cell): (&TaskId, &Cell)| cell.state == CellState::Held && self.store.lacks_spec(id);
+        let knows = self.register.leading().is_some_and(|leading| leading.knows_keys) || !cells.iter().any(unknown);
+        if let Some(leading) = self.register.leading_mut() {
+            leading.knows_keys = knows;
+        }
+        knows
+    }
+
     /// C-1: flags for those of the claims above the known commit whose tasks are known here to have ended. They are found
     /// anew for each acknowledgement: neither a lost answer nor a restart nor a table that came whole can hide one. Every
     /// flag is there; the evidence of those beyond the budget of a message is not.

@@ -9,6 +9,7 @@ use crate::protocol::task::{Content, Digest, Outline, Task, Tomb, Wanted, spec_d
 use crdts::CvRDT;
 use norn_client::wire::{QueueName, State, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::num::NonZeroU64;
 
 mod body;
 mod tombs;
@@ -69,17 +70,18 @@ struct Indexed {
     priority: i32,
     hash: u64,
     waits_for: Vec<TaskId>,
+    key: Option<NonZeroU64>,
 }
 
 impl Indexed {
     fn of(task: &Task<Outline>) -> Option<Indexed> {
-        let Outline { queue, priority, hash, .. } = task.spec.as_ref()?;
+        let Outline { queue, priority, hash, key, .. } = task.spec.as_ref()?;
         let waits_for = task.waits_for().collect();
-        Some(Indexed { queue: queue.clone(), priority: *priority, hash: *hash, waits_for })
+        Some(Indexed { queue: queue.clone(), priority: *priority, hash: *hash, waits_for, key: *key })
     }
 
     fn place(&self) -> Place<'_> {
-        Place { queue: &self.queue, priority: self.priority, waits_for: &self.waits_for }
+        Place { queue: &self.queue, priority: self.priority, waits_for: &self.waits_for, key: self.key }
     }
 }
 
@@ -220,8 +222,9 @@ impl Store {
         if class == Class::Blocked {
             self.blocked.extend(entry.task.waits_for());
         }
-        if (before == Class::Ready || class == Class::Ready)
-            && let Some(spec) = &entry.task.spec
+        // Where there is a key, it may be another one's turn.
+        if let Some(spec) = &entry.task.spec
+            && (before == Class::Ready || class == Class::Ready || spec.key.is_some())
         {
             self.touched.insert(spec.queue.clone());
         }

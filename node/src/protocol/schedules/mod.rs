@@ -75,6 +75,7 @@ impl Firing {
             headers: headers.map(|(header, value)| (header.to_owned(), value)).to_vec(),
             attempts_max: schedule.attempts_max,
             after: Vec::new(),
+            key: None,
         }
     }
 }

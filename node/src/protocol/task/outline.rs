@@ -4,7 +4,7 @@
 //! merge without their bodies.
 
 use norn_client::wire::{QueueName, Spec, TaskId};
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -86,6 +86,8 @@ pub struct Outline {
     pub attempts_max: u32,
     /// As in [`Spec`].
     pub after: Box<[TaskId]>,
+    /// Hash of its key: tasks of one queue with the same are run one at a time.
+    pub key: Option<NonZeroU64>,
 }
 
 impl Outline {
@@ -99,6 +101,7 @@ impl Outline {
             priority: spec.priority,
             attempts_max: spec.attempts_max,
             after: spec.after.as_slice().into(),
+            key: spec.key.as_ref().map(|key| NonZeroU64::new(xxh3_64(key.as_bytes())).unwrap_or(NonZeroU64::MIN)),
             body: Body { here: Some(spec), place: None, bytes, lost: false },
         }
     }
@@ -151,7 +154,8 @@ impl Outline {
 /// Bytes of payload and headers.
 pub fn body_bytes(spec: &Spec) -> usize {
     let headers = spec.headers.iter().map(|(name, value)| name.len() + value.len());
-    spec.payload.len() + headers.sum::<usize>() + spec.after.len() * size_of::<TaskId>()
+    let key = spec.key.as_ref().map_or(0, String::len);
+    spec.payload.len() + headers.sum::<usize>() + spec.after.len() * size_of::<TaskId>() + key
 }
 
 fn hash_of(spec: &Spec) -> u64 {

@@ -22,6 +22,7 @@ fn spec() -> impl Strategy<Value = Spec> {
         headers: Vec::new(),
         attempts_max: 0,
         after: Vec::new(),
+        key: None,
     })
 }
 
@@ -68,6 +69,7 @@ fn with_children(number: u64, handed: bool) -> Task {
         headers: Vec::new(),
         attempts_max: 0,
         after: Vec::new(),
+        key: None,
     };
     let child = norn_client::wire::NewTask { id: TaskId::new(number, 1, 1, 1), spec };
     let children = Children::new(vec![child]).map(|open| if handed { open.handed() } else { open });

@@ -30,6 +30,7 @@ fn spec(number: usize) -> Arc<Spec> {
         headers: Vec::new(),
         attempts_max: 0,
         after: Vec::new(),
+        key: None,
     })
 }
 

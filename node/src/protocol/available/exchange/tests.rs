@@ -30,6 +30,7 @@ fn enqueued() -> Task {
         headers: Vec::new(),
         attempts_max: 0,
         after: Vec::new(),
+        key: None,
     }))
 }
 

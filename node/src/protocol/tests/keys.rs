@@ -1,0 +1,122 @@
+//! Tasks of one queue with the same key: one at a time, the oldest first.
+
+use super::*;
+use crate::protocol::consistent::Viewstamp;
+use crate::protocol::consistent::table::{Cell, CellState};
+use crate::protocol::task::Outline;
+
+impl Cluster {
+    fn enqueue_with(&mut self, index: usize, key: &str) -> Result<TaskId, Error> {
+        let spec = Spec { key: Some(key.to_owned()), ..spec(key.as_bytes(), 0) };
+        let id = self.id(spec.tag().expect("it has a key"));
+        match self.ask(index, Request::Enqueue { tasks: vec![NewTask { id, spec }], acks: Acks::Quorum }) {
+            Response::Acked(mut results) => results.remove(0).map(|acked| acked.id),
+            Response::Error(error) => Err(error),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn keyed(size: usize) -> Cluster {
+    let mut cluster = Cluster::new(size);
+    cluster.connect_all();
+    cluster
+}
+
+// O15
+#[test]
+fn tasks_with_one_key_are_granted_one_at_a_time_and_in_order() {
+    let mut cluster = keyed(3);
+    let ids: Vec<TaskId> = (0..3).map(|index| cluster.enqueue_with(index, "a").expect("it is stored")).collect();
+    let other = cluster.enqueue_with(0, "b").expect("it is stored");
+    let mut granted: Vec<_> = (0..2).flat_map(|index| cluster.claim(index, 60_000)).collect();
+    granted.sort_by_key(|granted| granted.id);
+    assert_eq!(granted.iter().map(|granted| granted.id).collect::<BTreeSet<_>>(), BTreeSet::from([ids[0], other]));
+    assert_eq!(cluster.claim(2, 1_000), Vec::new(), "it is nobody else's turn");
+    let first = granted.iter().find(|granted| granted.id == ids[0]).expect("just seen").token;
+    assert!(matches!(cluster.complete(2, ids[0], first), Response::Acked(_)));
+    cluster.advance(1_000);
+    let second = cluster.claim(1, 500).remove(0);
+    assert_eq!(second.id, ids[1]);
+    // One that fails is tried again before the next one's turn comes, also where its lease ran out.
+    cluster.advance(2_000);
+    let again = cluster.claim(0, 60_000).remove(0);
+    assert_eq!((again.id, again.attempt), (ids[1], 2));
+    let retry_in_ms = 5_000;
+    let (id, token, reason) = (again.id, again.token, String::new());
+    let fail = Request::Fail { id, token, reason, retry_in_ms, invalid: false, retry_open: false };
+    assert_eq!(cluster.ask(1, fail), Response::Done);
+    assert_eq!(cluster.claim(2, 1_000), Vec::new(), "the older one waits, and so do those behind it");
+    let cancel = Request::Cancel { id, reason: String::new(), at_ms: 1, acks: Acks::Quorum };
+    assert!(matches!(cluster.ask(0, cancel), Response::AckedOne(_)));
+    cluster.advance(1_000);
+    assert_eq!(cluster.claim(2, 1_000).remove(0).id, ids[2]);
+}
+
+/// A claim with room for many gets one of a key, and the next leader knows whose turn it is.
+#[test]
+fn the_turn_survives_the_leader() {
+    let mut cluster = keyed(3);
+    let ids: Vec<TaskId> = (0..3).map(|_| cluster.enqueue_with(0, "a").expect("it is stored")).collect();
+    let claim = claim_of(ClaimId(7), 3_600_000, 3);
+    let Response::Claimed { tasks, .. } = cluster.ask(1, Request::Claim(claim)) else { panic!("it is granted") };
+    assert_eq!(tasks.iter().map(|granted| granted.id).collect::<Vec<_>>(), [ids[0]]);
+    let leader = cluster.leader(&ids[0]);
+    cluster.down.insert(leader);
+    cluster.advance(5_000);
+    let next = (leader + 1) % 3;
+    assert_eq!(cluster.claim(next, 1_000), Vec::new());
+    assert!(matches!(cluster.complete(next, ids[0], tasks[0].token), Response::Acked(_)));
+    cluster.advance(1_000);
+    assert_eq!(cluster.claim(next, 1_000).remove(0).id, ids[1]);
+}
+
+/// Goal: a leader that does not know what is held does not grant a task that may have the same key. Method: its replica has the
+/// claim and not the task.
+#[test]
+fn nobody_s_turn_comes_while_it_is_not_known_what_is_held() {
+    let mut cluster = keyed(3);
+    let ids: Vec<TaskId> = (0..2).map(|_| cluster.enqueue_with(0, "a").expect("it is stored")).collect();
+    let config = cluster.nodes[0].config.clone();
+    let node = &mut cluster.nodes[0];
+    let partition = node.partition_of(&ids[0]);
+    let replica = node.partitions.get_mut(&partition).expect("it is held");
+    assert!(replica.knows_whose_turn(&ids[1], &config));
+    let cell = Cell {
+        token: Token { epoch: 1, number: 1 },
+        renewed: Viewstamp::default(),
+        attempt: 1,
+        worker: "w".into(),
+        claim: ClaimId(1),
+        lease_ms: 1_000,
+        granted_ms: 1,
+        expires_ms: 2,
+        state: CellState::Held,
+        past: Vec::new(),
+    };
+    let unknown = TaskId::new(1, 1, 1, ids[0].tag());
+    if let Some(leading) = replica.register.leading_mut() {
+        leading.knows_keys = false;
+    }
+    replica.register.table.cells.insert(unknown, cell);
+    assert!(!replica.knows_whose_turn(&ids[1], &config));
+    replica.register.table.cells.remove(&unknown);
+    assert!(replica.knows_whose_turn(&ids[1], &config));
+}
+
+#[test]
+fn a_key_that_breaks_a_rule_is_refused() {
+    let mut cluster = keyed(3);
+    for (key, what) in [(String::new(), "empty"), ("k".repeat(256), "255")] {
+        let refused = cluster.enqueue_with(0, &key).expect_err("it is refused");
+        assert!(refused.code == ErrorCode::Invalid && refused.message.contains(what), "{}", refused.message);
+    }
+    let spec = Spec { key: Some("a".into()), ..spec(b"x", 0) };
+    let id = cluster.id(spec.tag().expect("it has a key") ^ 1);
+    let tasks = vec![NewTask { id, spec: spec.clone() }];
+    match cluster.ask(0, Request::Enqueue { tasks, acks: Acks::Quorum }) {
+        Response::Error(error) => assert_eq!(error.code, ErrorCode::Invalid),
+        other => panic!("{other:?}"),
+    }
+    assert!(Outline::new(Arc::new(spec)).key.is_some());
+}

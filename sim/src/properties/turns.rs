@@ -1,0 +1,125 @@
+//! No two workers hold tasks with the same key of one queue at any real instant, as long as one kind of clock is good. A task that
+//! was ended by somebody else than its holder, as by a cancellation, does not count: its holder learns of that later.
+
+use super::Property;
+use crate::history::{Happening, History, Moment};
+use norn_client::wire::{QueueName, TaskId, Token};
+use norn_node::protocol::Observation;
+use norn_node::protocol::record::Record;
+use std::collections::{BTreeMap, BTreeSet};
+
+type Key = (QueueName, String);
+
+#[derive(Debug, Clone, Copy)]
+struct Holder {
+    client: usize,
+    id: TaskId,
+    token: Token,
+    until_us: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Turns {
+    holders: BTreeMap<Key, Vec<Holder>>,
+    /// Tasks of which some node knows that they have ended.
+    ended: BTreeSet<TaskId>,
+    clockless: bool,
+}
+
+fn key(history: &History, id: &TaskId) -> Option<Key> {
+    let spec = history.specs.get(id)?;
+    Some((spec.queue.clone(), spec.key.clone()?))
+}
+
+impl Turns {
+    /// Who holds another task with the same key now.
+    fn other(&mut self, key: &Key, id: TaskId, now_us: u64) -> Option<Holder> {
+        let holders = self.holders.get_mut(key)?;
+        holders.retain(|holder| holder.until_us > now_us);
+        let other = holders.iter().find(|holder| holder.id != id && !self.ended.contains(&holder.id));
+        other.copied().filter(|_| !self.clockless)
+    }
+
+    fn check(&mut self, key: &Key, id: TaskId, now_us: u64, what: &str) -> Result<(), String> {
+        match self.other(key, id, now_us) {
+            Some(Holder { client, id: other, token, .. }) => {
+                Err(format!("{what} task {id}, but client {client} holds {other} with the same key under {token}"))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+// O15
+impl Property for Turns {
+    fn name(&self) -> &'static str {
+        "turns"
+    }
+
+    fn see(&mut self, history: &History, moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
+        let now_us = moment.time_us;
+        match happening {
+            Happening::Founded(terms) => self.clockless = terms.clockless,
+            Happening::Appended { records, .. } => {
+                for record in *records {
+                    let Record::Facts { items, .. } = record else { continue };
+                    self.ended.extend(items.iter().filter(|(_, task)| task.ended().is_some()).map(|(id, _)| *id));
+                }
+            }
+            Happening::Holds { client, id, token, until_us } if *until_us > now_us => {
+                let Some(key) = key(history, id) else { return Ok(()) };
+                self.check(&key, *id, now_us, &format!("client {client} holds"))?;
+                let holders = self.holders.entry(key).or_default();
+                holders.retain(|holder| (holder.client, holder.token) != (*client, *token));
+                holders.push(Holder { client: *client, id: *id, token: *token, until_us: *until_us });
+            }
+            Happening::Stops { client, id, token } => {
+                if let Some(holders) = key(history, id).and_then(|key| self.holders.get_mut(&key)) {
+                    holders.retain(|holder| (holder.client, holder.id, holder.token) != (*client, *id, *token));
+                }
+            }
+            Happening::Observed { node, observation: Observation::Granted { id, .. }, .. } => {
+                let Some(key) = key(history, id) else { return Ok(()) };
+                self.check(&key, *id, now_us, &format!("node {node} granted"))?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::*;
+    use super::*;
+    use norn_client::wire::request::{Acks, NewTask, Request, Spec};
+
+    fn bench() -> Bench<Turns> {
+        let mut bench = Bench::new();
+        let tasks = [(1, "a"), (2, "a"), (3, "b")];
+        let task =
+            |(number, key): (u32, &str)| NewTask { id: id(number), spec: Spec { key: Some(key.into()), ..spec() } };
+        let request = Request::Enqueue { tasks: tasks.into_iter().map(task).collect(), acks: Acks::Quorum };
+        bench.see(Happening::Sent { request: &request }).unwrap();
+        bench
+    }
+
+    fn holds(bench: &mut Bench<Turns>, client: usize, number: u32) -> Result<(), String> {
+        let (token, until_us) = (token(1, u64::from(number)), 9_000_000);
+        bench.see(Happening::Holds { client, id: id(number), token, until_us })
+    }
+
+    #[test]
+    fn two_tasks_with_one_key_at_once_are_refused() {
+        let mut bench = bench();
+        holds(&mut bench, 0, 1).unwrap();
+        holds(&mut bench, 0, 1).unwrap();
+        holds(&mut bench, 1, 3).unwrap();
+        assert!(holds(&mut bench, 1, 2).is_err());
+        let granted = Observation::Granted { id: id(2), token: token(1, 2) };
+        assert!(bench.see(Happening::Observed { node: 0, boot: 1, observation: &granted }).is_err());
+        bench.see(Happening::Stops { client: 0, id: id(1), token: token(1, 1) }).unwrap();
+        holds(&mut bench, 2, 2).unwrap();
+    }
+}
