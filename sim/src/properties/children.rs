@@ -79,7 +79,7 @@ impl Property for Children {
     fn see(&mut self, history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         match happening {
             Happening::Founded(terms) => {
-                self.wild = !terms.steady;
+                self.wild = terms.wild;
                 Ok(())
             }
             Happening::Observed { observation: Observation::ChildRefused { id, .. }, .. } => {
