@@ -160,7 +160,7 @@ pub enum Mutant {
     SameIdentity,
     /// A worker counts its lease from the answer. The simulator's host does this.
     CountsFromAnswer,
-    /// The cohort that a leader tells of is asked for only once.
+    /// Cohorts that leaders tell of are asked for only once, whoever tells of them.
     RoutesAskedOnce,
     /// A renewal takes what was asked even if the queue allows less.
     LeaseUnbounded,

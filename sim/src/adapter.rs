@@ -10,17 +10,13 @@ use crdts::CvRDT;
 use norn_client::wire::{PartitionId, Spec, TaskId};
 use norn_node::protocol::task::{Task, Wanted};
 use norn_node::protocol::{Cursor, Part, Record};
-use norn_node::storage::disk::Disk;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Bodies as a process with a good disk reads them back.
 pub fn read_bodies(disk: &SimDisk, wanted: &[Wanted]) -> Vec<Option<Arc<Spec>>> {
-    if wanted.is_empty() {
-        return Vec::new();
-    }
-    let disk = disk.copy();
-    log::read_bodies(|file, offset, length| disk.read(file, offset, length), wanted).expect("a copy has no troubles")
+    log::read_bodies(|file, offset, length| disk.peek(file, offset, length), wanted)
+        .expect("nothing goes wrong with a peek")
 }
 
 /// All tasks of a partition that a node holds, with their bodies, be they in memory or on its disk.

@@ -157,7 +157,7 @@ impl World {
         }
         self.operator.numbers[node] += 1;
         let number = self.operator.numbers[node];
-        let asked = self.moment();
+        let asked = (self.moment(), self.nodes[node].boot);
         self.operator.asked.insert((node, number), asked);
         self.ask_node(node, OPERATOR - node as u64, number, request);
     }

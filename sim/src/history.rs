@@ -59,6 +59,8 @@ pub struct Terms {
     pub archives: bool,
     /// No wall clock jumps.
     pub steady: bool,
+    /// Wall clocks may be hours off.
+    pub wild: bool,
     /// Neither kind of clock can be relied on, so that leases may overlap.
     pub clockless: bool,
 }

@@ -110,13 +110,6 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
         Mutant::SettlesUnready | Mutant::VersionsMixed | Mutant::ClearsUnheard | Mutant::LeavesEarly => {
             Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..plain }
         }
-        Mutant::RoutesAskedOnce => Overrides {
-            arrange_mean_ms: Some(500),
-            revert_after_ms: Some(2_000),
-            loss_ppm: Some(100_000),
-            crash_mean_ms: Some(1_000),
-            ..plain
-        },
         Mutant::SealsEarly | Mutant::SealsSuperseded => Overrides { holder_percent: Some(100), ..plain },
         Mutant::LettersForgotten => Overrides { letters_percent: Some(100), old_percent: Some(0), ..plain },
         Mutant::LettersMinted => {

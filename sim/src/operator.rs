@@ -27,8 +27,8 @@ pub struct Operator {
     pub(crate) latest: Option<Membership>,
     /// How often each node was asked.
     pub(crate) numbers: Vec<u64>,
-    /// Calls about the cluster that are not answered, by node and number, and when they were made.
-    pub(crate) asked: BTreeMap<(usize, u64), Moment>,
+    /// Calls about the cluster that are not answered, by node and number: when they were made, and in which life of the node.
+    pub(crate) asked: BTreeMap<(usize, u64), (Moment, u64)>,
     /// What is asked for again until it is so, or refused.
     pub(crate) wanted: Vec<ClusterChange>,
     /// It will be.
@@ -108,7 +108,7 @@ impl World {
 
     /// A node answers the operator.
     pub fn operator_answer(&mut self, node: usize, number: u64, request: &Request, response: &Response) {
-        if let Some(asked) = self.operator.asked.remove(&(node, number)) {
+        if let Some((asked, _)) = self.operator.asked.remove(&(node, number)) {
             return self.cluster_answer(request, asked, response);
         }
         let Response::Identity(identity) = response else { return };
@@ -137,6 +137,7 @@ impl World {
             fencing: options.clock_fencing,
             archives: options.archives,
             steady: options.jump_mean_ms + options.bad_jump_percent == 0 && !options.wild_wall_clock,
+            wild: options.wild_wall_clock,
             clockless: options.wild_wall_clock && options.wild_monotonic,
         };
         self.tell(Happening::Founded(terms));

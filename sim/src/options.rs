@@ -376,7 +376,8 @@ impl Options {
             self.letters_percent = copy.between(30, 100);
         }
         let mut copy = copy.clone().child();
-        if copy.chance(1, 4) {
+        // With wall clocks that are hours off, a schedule may have hours to catch up with.
+        if copy.chance(1, 4) && !self.wild_wall_clock {
             self.schedule_mean_ms = copy.between(500, 5_000);
         }
         let mut copy = copy.clone().child();

@@ -323,6 +323,15 @@ pub struct World {
     events: u64,
 }
 
+/// So many generations below a copy of `random`: drawing it shifts nothing that is drawn of `random` itself.
+fn descendant(random: &Random, generations: u32) -> Random {
+    let mut descendant = random.clone();
+    for _ in 0..generations {
+        descendant = descendant.child();
+    }
+    descendant
+}
+
 impl World {
     /// The world of a seed, before anything happened.
     pub fn new(mut random: Random, options: Options, keep: Keep) -> World {
@@ -347,29 +356,17 @@ impl World {
             identity: random.child(),
             saves: random.child(),
             // From copies, so that they shift no draw after them.
-            troubles: random.clone().child(),
-            loads: random.clone().child().child(),
-            absence: random.clone().child().child().child(),
-            moves: random.clone().child().child().child().child(),
-            versions: random.clone().child().child().child().child().child(),
-            losses: random.clone().child().child().child().child().child().child(),
-            modes: random.clone().child().child().child().child().child().child().child().child(),
-            keys: random
-                .clone()
-                .child()
-                .child()
-                .child()
-                .child()
-                .child()
-                .child()
-                .child()
-                .child()
-                .child()
-                .child()
-                .child(),
-            letters: random.clone().child().child().child().child().child().child().child().child().child().child(),
-            after: random.clone().child().child().child().child().child().child().child(),
-            schedules: random.clone().child().child().child().child().child().child().child().child().child(),
+            troubles: descendant(&random, 1),
+            loads: descendant(&random, 2),
+            absence: descendant(&random, 3),
+            moves: descendant(&random, 4),
+            versions: descendant(&random, 5),
+            losses: descendant(&random, 6),
+            modes: descendant(&random, 8),
+            keys: descendant(&random, 11),
+            letters: descendant(&random, 10),
+            after: descendant(&random, 7),
+            schedules: descendant(&random, 9),
         };
         let places = (options.nodes + options.reserves) as usize;
         let victim = randoms.troubles.clone().below(options.nodes) as usize;

@@ -4,7 +4,7 @@ use super::enqueue::print_acked;
 use super::error::{Exit, Failure};
 use super::parse::{self, DurabilityArguments};
 use super::runner::{only, unexpected};
-use super::{Call, Draft, Finish, Runner, Transport, text};
+use super::{Call, Draft, Finish, Runner, Transport, tasks, text};
 use crate::wire::limits::{LEASE_MS_DEFAULT, LIST_PAGE_MAX};
 use crate::wire::{
     Claim, ClaimId, Completion, Granted, QueueName, Request, Response, Spec, State, TaskId, TaskView, headers,
@@ -137,9 +137,7 @@ impl RedriveArguments {
             let mut strange = None;
             for task in granted {
                 // A grant does not tell all that the task was.
-                let Response::Task(letter) = runner.request(get(task.id)).await? else {
-                    return Err(unexpected("get"));
-                };
+                let letter = tasks::get(runner, task.id, None).await?;
                 match written_back(&letter.spec, to) {
                     Some(draft) => {
                         self.write_back(runner, &task, draft).await?;
@@ -190,10 +188,6 @@ fn written_back(letter: &Spec, to: Option<&QueueName>) -> Option<Draft> {
     let headers = own.chain([(headers::REDRIVEN_FROM.to_owned(), died)]).collect();
     let spec = Spec { queue, headers, not_before_ms: 0, after: Vec::new(), ..letter.clone() };
     Some(Draft { id: None, spec, delay_ms: 0 })
-}
-
-fn get(id: TaskId) -> Request {
-    Request::Get { id, minimum: None, minimum_sequence: None }
 }
 
 fn end<T: Transport>(runner: &mut Runner<T>, redriven: u64, what: &str) -> Result<Exit, Failure> {

@@ -40,7 +40,11 @@ impl GetArguments {
     }
 }
 
-async fn get<T: Transport>(runner: &Runner<T>, id: TaskId, min_seq: Option<u32>) -> Result<TaskView, Failure> {
+pub(super) async fn get<T: Transport>(
+    runner: &Runner<T>,
+    id: TaskId,
+    min_seq: Option<u32>,
+) -> Result<TaskView, Failure> {
     let request = Request::Get { id, minimum: None, minimum_sequence: min_seq };
     let Response::Task(task) = runner.request(request).await? else {
         return Err(unexpected("get"));

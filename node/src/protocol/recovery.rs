@@ -256,8 +256,9 @@ impl Node {
         self.now = now;
         self.boot += 1;
         self.asks.begin(self.boot);
-        self.outbox.persist(Record::Boot { count: self.boot });
+        // First where the log began: a start of which the disk takes only a part must not make it look longer.
         self.begin_log(durable);
+        self.outbox.persist(Record::Boot { count: self.boot });
         let config = self.config.clone();
         let ids: Vec<PartitionId> = self.partitions.keys().copied().collect();
         for id in ids {

@@ -130,6 +130,12 @@ impl File {
         self.pending.push(change);
     }
 
+    fn part(&self, offset: u64, length: usize) -> Vec<u8> {
+        let start = (offset as usize).min(self.current.len());
+        let end = start.saturating_add(length).min(self.current.len());
+        self.current[start..end].to_vec()
+    }
+
     /// Keeps any part of what was not synced.
     fn crash(&mut self, keeps_earlier: bool, random: &mut Random, lost: &mut Lost) {
         let pending = std::mem::take(&mut self.pending);
@@ -195,6 +201,13 @@ impl SimDisk {
         })))
     }
 
+    /// What a file has there, as whoever has no trouble with this disk reads it.
+    pub fn peek(&self, file: &str, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
+        let directory = self.0.borrow();
+        let number = directory.number("peek", file)?;
+        Ok(directory.files[&number].part(offset, length))
+    }
+
     /// Changes a byte at rest.
     pub fn flip(&self, file: &str, place: u64, change: u8) {
         let mut directory = self.0.borrow_mut();
@@ -252,10 +265,7 @@ impl Disk for SimDisk {
         if directory.read_fails() {
             return Err(failure("read", file, troubles::CAUSE));
         }
-        let bytes = &directory.files[&number].current;
-        let start = (offset as usize).min(bytes.len());
-        let end = start.saturating_add(length).min(bytes.len());
-        Ok(bytes[start..end].to_vec())
+        Ok(directory.files[&number].part(offset, length))
     }
 
     fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {

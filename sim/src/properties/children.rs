@@ -5,7 +5,7 @@ use super::Property;
 use crate::history::{Fact, Happening, History, Moment, Store, spec_hash};
 use norn_client::wire::request::{NewTask, Request};
 use norn_client::wire::{TaskId, Token};
-use norn_node::protocol::Record;
+use norn_node::protocol::{Observation, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
@@ -17,6 +17,10 @@ pub struct Children {
     hashes: BTreeMap<TaskId, u64>,
     /// That some node ever had, on their own.
     seen: BTreeSet<TaskId>,
+    /// Wall clocks may be hours off: then a child may be older than what was forgotten when it is enqueued.
+    wild: bool,
+    /// Tasks of which a node has said so.
+    refused: BTreeSet<TaskId>,
 }
 
 impl Children {
@@ -49,7 +53,7 @@ impl Children {
     fn settled(&self, history: &History, stores: &[Store]) -> Result<(), String> {
         for ((parent, token), children) in &self.brought {
             let told = history.strict.contains_key(&(*parent, Fact::Completion(*token)));
-            if !told {
+            if !told || self.wild && self.refused.contains(parent) {
                 continue;
             }
             for child in children {
@@ -74,6 +78,14 @@ impl Property for Children {
 
     fn see(&mut self, history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         match happening {
+            Happening::Founded(terms) => {
+                self.wild = terms.wild;
+                Ok(())
+            }
+            Happening::Observed { observation: Observation::ChildRefused { id, .. }, .. } => {
+                self.refused.insert(*id);
+                Ok(())
+            }
             Happening::Sent { request } => self.sent(request),
             Happening::Appended { records, .. } => self.appended(records),
             Happening::Settled { stores } => self.settled(history, stores),

@@ -8,6 +8,7 @@ use crate::config::mutant;
 use crate::limits::EPOCH_STEP_MAX;
 use crate::protocol::consistent::cohort::{Cohort, Told};
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
+use crate::protocol::membership::Peer;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::{Node, Observation, ring};
 use norn_client::wire::response::Genesis;
@@ -68,8 +69,11 @@ impl Node {
     pub(super) fn ask_for_routes(&mut self, node: NodeId) {
         let (now_us, wait_us) = (self.now.mono_us, self.config.resend_ms * 1_000);
         let Some(peer) = self.peers.get(&node).filter(|peer| !peer.strange.is_empty()) else { return };
-        let again = !mutant!(self.config, RoutesAskedOnce);
-        if peer.strange_asked_us.is_some_and(|asked_us| !again || now_us < asked_us + wait_us) {
+        let once = mutant!(self.config, RoutesAskedOnce);
+        let asked = |peer: &Peer| peer.strange_asked_us.is_some();
+        if peer.strange_asked_us.is_some_and(|asked_us| now_us < asked_us + wait_us)
+            || once && self.peers.values().any(asked)
+        {
             return;
         }
         let known = |id: &PartitionId| self.routes.get(id).map(Told::rank);
