@@ -376,8 +376,7 @@ impl Options {
             self.letters_percent = copy.between(30, 100);
         }
         let mut copy = copy.clone().child();
-        // With wall clocks that are hours off, a schedule may have hours to catch up with.
-        if copy.chance(1, 4) && !self.wild_wall_clock {
+        if copy.chance(1, 4) {
             self.schedule_mean_ms = copy.between(500, 5_000);
         }
         let mut copy = copy.clone().child();

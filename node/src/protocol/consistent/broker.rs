@@ -617,8 +617,10 @@ impl Node {
     /// Whether there is ready work that is not granted for now.
     fn hides_work(&self, partition: PartitionId, queues: &[QueueName]) -> bool {
         let replica = &self.partitions[&partition];
-        let mut heads = queues.iter().filter_map(|queue| replica.store.index().queue(queue)?.head());
-        heads.any(|(_, id)| replica.may_be_a_ghost(&id))
+        let keys = replica.knows_keys(&self.config);
+        let mut indices = queues.iter().filter_map(|queue| replica.store.index().queue(queue));
+        let ghost = |(_, id)| replica.may_be_a_ghost(&id);
+        indices.any(|index| index.head(keys).is_some_and(ghost) || !keys && index.has_keys())
     }
 
     pub(in crate::protocol) fn on_pull(&mut self, from: NodeId, ask: u64, queues: &[QueueName]) {

@@ -327,7 +327,7 @@ impl Node {
             ops: VecDeque::new(),
             granted: 0,
             waiting: VecDeque::new(),
-            knows_keys: false,
+            unknown: BTreeSet::new(),
             unproven: BTreeSet::new(),
             quorum_us: now.mono_us,
             transferring_until_us: 0,

@@ -21,6 +21,8 @@ const EXPIRY_LOOK_MS_MAX: u64 = 1_000;
 const DROP_TASKS_MAX: usize = 64;
 /// ...or after so long.
 const DROP_DELAY_MS: u64 = 200;
+/// Inherited claims of unknown tasks that a new leader asks for at once; the others come with anti-entropy.
+const KEYS_ASKED_MAX: usize = 1_000;
 
 /// One broker's question, while its grants commit.
 #[derive(Debug)]
@@ -187,7 +189,7 @@ impl Node {
             }
             let replica = self.partitions.get_mut(&partition).expect("heads are of own partitions");
             assert!(replica.is_ready(&id), "a published head is ready");
-            if replica.may_be_a_ghost(&id) || !replica.knows_whose_turn(&id, &self.config) {
+            if replica.may_be_a_ghost(&id) {
                 out.insert(partition);
                 continue;
             }
@@ -485,6 +487,23 @@ impl Node {
             replica.register.table.cells.keys().filter_map(|id| Some((*id, replica.verdict(id)?))).collect();
         self.learn(partition, verdicts);
         self.arm_drop(partition);
+        self.ask_for_keys(partition);
+    }
+
+    /// Tasks with keys wait until the new leader knows what is held: it asks for that.
+    fn ask_for_keys(&mut self, partition: PartitionId) {
+        let me = self.me;
+        let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        let unknown = replica.unknown_claims();
+        let ids: Vec<TaskId> = unknown.iter().copied().take(KEYS_ASKED_MAX).collect();
+        replica.register.leading_mut().expect("it leads").unknown = unknown;
+        if ids.is_empty() || !replica.store.index().has_turns() {
+            return;
+        }
+        let others: Vec<NodeId> = replica.cohort().followers().into_iter().filter(|node| *node != me).collect();
+        for node in others {
+            self.outbox.send(node, PeerMessage::Need { partition, ids: ids.clone() });
+        }
     }
 
     /// Claims of ended tasks will be dropped soon, many at once.

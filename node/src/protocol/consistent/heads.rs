@@ -102,12 +102,16 @@ impl Node {
         self.count_bodies(partition);
         self.note_blocked(partition);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        let touched = replica.store.take_touched();
+        let mut touched = replica.store.take_touched();
         if let Some(due_ms) = replica.store.index().first_due_ms() {
             let wait_ms = due_ms.saturating_sub(self.now.wall_ms).clamp(1, 1_000);
             self.timers.set_earliest(Key::Delayed(partition), self.now.mono_after_ms(wait_ms));
         }
         if replica.register.established() {
+            if replica.learn_keys() {
+                let queues = replica.store.index().queues().filter(|(_, index)| index.has_keys());
+                touched.extend(queues.map(|(queue, _)| queue.clone()));
+            }
             for queue in touched {
                 self.publish_head(partition, &queue);
             }
@@ -119,7 +123,8 @@ impl Node {
     fn publish_head(&mut self, partition: PartitionId, queue: &QueueName) {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         let index = replica.store.index().queue(queue);
-        let after = index.and_then(|index| index.head().map(|rank| (rank, index.ready_count())));
+        let keys = replica.knows_keys(&self.config);
+        let after = index.and_then(|index| index.head(keys).map(|rank| (rank, index.ready_count(keys))));
         let before = match after {
             Some(after) => replica.published.insert(queue.clone(), after),
             None => replica.published.remove(queue),

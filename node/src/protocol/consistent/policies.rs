@@ -55,7 +55,8 @@ impl Node {
             if point < count {
                 let at = self.random.bits();
                 let replica = self.partitions.get_mut(&partition).expect("heads are of own partitions");
-                return (partition, replica.store.draw(&queue, at).expect("a published queue has tasks"));
+                let keys = replica.knows_keys(&self.config);
+                return (partition, replica.store.draw(&queue, at, keys).expect("a published queue has tasks"));
             }
             point -= count;
         }

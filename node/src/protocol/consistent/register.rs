@@ -67,8 +67,8 @@ pub struct Leading {
     pub waiting: VecDeque<(u64, super::Waiting)>,
     /// Grants of ended tasks whose endings are still on their way here.
     pub unproven: BTreeSet<(TaskId, Token)>,
-    /// The keys of all tasks that are held are known here.
-    pub knows_keys: bool,
+    /// Claims that it inherited and that are held, of tasks that it does not know: they may have any key.
+    pub unknown: BTreeSet<TaskId>,
     /// When a quorum was last heard.
     pub quorum_us: u64,
     /// Leadership is being handed over: nothing new is appended.

@@ -46,25 +46,67 @@ impl Class {
 /// One queue's tasks in one partition.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct QueueIndex {
-    ready: BTreeSet<Rank>,
+    ready: Choice<Rank>,
     /// Tasks by state.
     pub counts: [u64; 6],
 }
 
+/// Claimable tasks. Those with a key are apart: who does not know all keys that are held grants the others only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Choice<T> {
+    plain: BTreeSet<T>,
+    keyed: BTreeSet<T>,
+}
+
+impl<T> Default for Choice<T> {
+    fn default() -> Self {
+        Choice { plain: BTreeSet::new(), keyed: BTreeSet::new() }
+    }
+}
+
+impl<T: Ord> Choice<T> {
+    fn part(&mut self, keyed: bool) -> &mut BTreeSet<T> {
+        if keyed { &mut self.keyed } else { &mut self.plain }
+    }
+
+    fn parts(&self, keys: bool) -> impl Iterator<Item = &BTreeSet<T>> + Clone {
+        std::iter::once(&self.plain).chain(keys.then_some(&self.keyed))
+    }
+
+    fn first(&self, keys: bool) -> Option<&T> {
+        self.parts(keys).filter_map(BTreeSet::first).min()
+    }
+
+    /// The first that is not before `from`; from the start again, if there is none.
+    fn behind(&self, from: &T, keys: bool) -> Option<&T> {
+        let behind = self.parts(keys).filter_map(|part| part.range(from..).next()).min();
+        behind.or_else(|| self.first(keys))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.plain.is_empty() && self.keyed.is_empty()
+    }
+}
+
 impl QueueIndex {
-    /// The first to claim.
-    pub fn head(&self) -> Option<Rank> {
-        self.ready.first().copied()
+    /// The first to claim, of tasks with keys only where these may be.
+    pub fn head(&self, keys: bool) -> Option<Rank> {
+        self.ready.first(keys).copied()
     }
 
     /// How many are claimable.
-    pub fn ready_count(&self) -> u64 {
-        self.ready.len() as u64
+    pub fn ready_count(&self, keys: bool) -> u64 {
+        self.ready.parts(keys).map(|part| part.len() as u64).sum()
     }
 
-    /// Claimable tasks in order.
+    /// Whether a task with a key is claimable.
+    pub fn has_keys(&self) -> bool {
+        !self.ready.keyed.is_empty()
+    }
+
+    /// Claimable tasks, those with keys last.
     pub fn ready(&self) -> impl Iterator<Item = &Rank> {
-        self.ready.iter()
+        self.ready.parts(true).flatten()
     }
 }
 
@@ -79,11 +121,15 @@ pub struct Place<'a> {
     pub waits_for: &'a [TaskId],
     /// Hash of its key.
     pub key: Option<NonZeroU64>,
+    /// Not to be claimed before, as it was enqueued.
+    pub not_before_ms: u64,
 }
 
-/// Tasks of one queue and key that have not ended: they are run one at a time, the oldest first.
+/// Tasks of one queue and key that have not ended: they are run one at a time, the oldest first. One that was tried and is to
+/// be tried again later keeps its turn.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Turn {
+    /// Not those that were never claimable yet: who waits for tasks that are behind it, or for tomorrow, would hold up all.
     open: BTreeSet<TaskId>,
     /// Of these, those that are claimed.
     held: BTreeSet<TaskId>,
@@ -94,12 +140,13 @@ struct Turn {
 }
 
 impl Turn {
-    fn enter(&mut self, id: TaskId, priority: i32, class: Class) {
+    fn enter(&mut self, id: TaskId, place: Place<'_>, class: Class) {
         match class {
-            Class::Orphan | Class::Ended(_) => return,
+            Class::Orphan | Class::Ended(_) | Class::Blocked => return,
+            Class::Delayed(until_ms) if until_ms == place.not_before_ms => return,
             Class::Held => drop(self.held.insert(id)),
-            Class::Ready => drop(self.ready.insert(id, priority)),
-            Class::Blocked | Class::Delayed(_) => {}
+            Class::Ready => drop(self.ready.insert(id, place.priority)),
+            Class::Delayed(_) => {}
         }
         self.open.insert(id);
     }
@@ -130,7 +177,7 @@ pub struct Index {
     /// By queue and by the hash of the key.
     turns: BTreeMap<(QueueName, NonZeroU64), Turn>,
     /// Claimable tasks of queues that are claimed at random, by hashes of their ids: each queue from its first draw on.
-    shuffled: BTreeMap<QueueName, BTreeSet<(u64, TaskId)>>,
+    shuffled: BTreeMap<QueueName, Choice<(u64, TaskId)>>,
 }
 
 /// Where a task stands among the shuffled ones.
@@ -140,25 +187,24 @@ fn shuffled(id: TaskId) -> (u64, TaskId) {
 
 impl Index {
     /// A claimable task of a queue at random: the first behind a point, by the hashes of ids.
-    pub fn draw(&mut self, queue: &QueueName, point: u64) -> Option<TaskId> {
+    pub fn draw(&mut self, queue: &QueueName, point: u64, keys: bool) -> Option<TaskId> {
         self.shuffle(queue);
-        let ready = self.shuffled.get(queue)?;
-        let behind = ready.range((point, TaskId::MIN)..).next().or_else(|| ready.first());
-        behind.map(|(_, id)| *id)
+        self.shuffled.get(queue)?.behind(&(point, TaskId::MIN), keys).map(|(_, id)| *id)
     }
 
     /// Keeps the claimable tasks of a queue in a random order, too. The first time that looks at each of them.
     fn shuffle(&mut self, queue: &QueueName) {
         let Some(index) = self.queues.get(queue) else { return };
         if !index.ready.is_empty() && !self.shuffled.contains_key(queue) {
-            let ready = index.ready.iter().map(|(_, id)| shuffled(*id)).collect();
+            let all = |part: &BTreeSet<Rank>| part.iter().map(|(_, id)| shuffled(*id)).collect();
+            let ready = Choice { plain: all(&index.ready.plain), keyed: all(&index.ready.keyed) };
             self.shuffled.insert(queue.clone(), ready);
         }
     }
 
-    fn unshuffle(&mut self, queue: &QueueName, id: TaskId) {
+    fn unshuffle(&mut self, queue: &QueueName, id: TaskId, keyed: bool) {
         let Some(ready) = self.shuffled.get_mut(queue) else { return };
-        assert!(ready.remove(&shuffled(id)), "a ready task is among the shuffled ones");
+        assert!(ready.part(keyed).remove(&shuffled(id)), "a ready task is among the shuffled ones");
         if ready.is_empty() {
             self.shuffled.remove(queue);
         }
@@ -189,13 +235,14 @@ impl Index {
     }
 
     fn remove(&mut self, id: TaskId, place: Option<Place<'_>>, class: Class) {
-        let (Some(Place { queue, priority, waits_for, key }), Some(state)) = (place, class.state()) else {
+        let (Some(place), Some(state)) = (place, class.state()) else {
             self.orphans -= 1;
             return;
         };
-        match key {
+        let Place { queue, priority, waits_for, .. } = place;
+        match place.key {
             Some(key) => self.take_turn(queue, key, |turn| turn.leave(&id)),
-            None if class == Class::Ready => self.hide(queue, (Reverse(priority), id)),
+            None if class == Class::Ready => self.hide(queue, (Reverse(priority), id), false),
             None => {}
         }
         let index = self.queues.get_mut(queue).expect("a counted task's queue is indexed");
@@ -217,18 +264,19 @@ impl Index {
 
     fn insert(&mut self, id: TaskId, place: Option<Place<'_>>, class: Class) {
         // Later facts, even an ending, may be known before the spec: such a task is in no queue yet.
-        let (Some(Place { queue, priority, waits_for, key }), Some(state)) = (place, class.state()) else {
+        let (Some(place), Some(state)) = (place, class.state()) else {
             self.orphans += 1;
             return;
         };
+        let Place { queue, priority, waits_for, .. } = place;
         if !self.queues.contains_key(queue) {
             self.queues.insert(queue.clone(), QueueIndex::default());
         }
         let index = self.queues.get_mut(queue).expect("just inserted");
         index.counts[state as usize] += 1;
-        match key {
-            Some(key) => self.take_turn(queue, key, |turn| turn.enter(id, priority, class)),
-            None if class == Class::Ready => self.show(queue, (Reverse(priority), id)),
+        match place.key {
+            Some(key) => self.take_turn(queue, key, |turn| turn.enter(id, place, class)),
+            None if class == Class::Ready => self.show(queue, (Reverse(priority), id), false),
             None => {}
         }
         if let Class::Delayed(until_ms) = class {
@@ -240,19 +288,19 @@ impl Index {
     }
 
     /// A task is claimable.
-    fn show(&mut self, queue: &QueueName, rank: Rank) {
+    fn show(&mut self, queue: &QueueName, rank: Rank, keyed: bool) {
         let index = self.queues.get_mut(queue).expect("a claimable task's queue is indexed");
-        index.ready.insert(rank);
+        index.ready.part(keyed).insert(rank);
         if let Some(ready) = self.shuffled.get_mut(queue) {
-            ready.insert(shuffled(rank.1));
+            ready.part(keyed).insert(shuffled(rank.1));
         }
     }
 
     /// A task is not claimable any more.
-    fn hide(&mut self, queue: &QueueName, rank: Rank) {
+    fn hide(&mut self, queue: &QueueName, rank: Rank, keyed: bool) {
         let index = self.queues.get_mut(queue).expect("a claimable task's queue is indexed");
-        assert!(index.ready.remove(&rank), "a claimable task is in the index");
-        self.unshuffle(queue, rank.1);
+        assert!(index.ready.part(keyed).remove(&rank), "a claimable task is in the index");
+        self.unshuffle(queue, rank.1, keyed);
     }
 
     /// Something changes among the tasks of a key: whose turn it is follows from that.
@@ -266,8 +314,8 @@ impl Index {
             self.turns.remove(&name);
         }
         if before != next {
-            before.into_iter().for_each(|rank| self.hide(queue, rank));
-            next.into_iter().for_each(|rank| self.show(queue, rank));
+            before.into_iter().for_each(|rank| self.hide(queue, rank, true));
+            next.into_iter().for_each(|rank| self.show(queue, rank, true));
         }
     }
 
@@ -292,6 +340,11 @@ impl Index {
         if let Some((queue, at_ms)) = after {
             self.ended.entry(queue.cloned()).or_default().insert((at_ms, id));
         }
+    }
+
+    /// Whether any task here has a key and has not ended.
+    pub fn has_turns(&self) -> bool {
+        !self.turns.is_empty()
     }
 
     /// Ended tasks by queue, each in the order in which they ended, by their milliseconds since the Unix epoch.

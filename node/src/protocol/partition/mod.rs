@@ -244,20 +244,31 @@ impl Partition {
         self.store.reclassify(id, self.register.cell(id), lapsed, now.wall_ms);
     }
 
-    /// Whether a leader may grant a task, as far as its key goes: while somebody holds a task here of which it does not know what
-    /// that is, it might have the same key. Later claims are the leader's own, of tasks that it knows.
-    pub fn knows_whose_turn(&mut self, id: &TaskId, config: &Config) -> bool {
-        let has_key = |task: &Task<Outline>| task.spec.as_ref().is_some_and(|spec| spec.key.is_some());
-        if !self.store.task(id).is_some_and(has_key) || mutant!(config, KeysUnknown) {
-            return true;
+    /// Whether this leader knows the keys of all tasks that are held: it has granted them itself, or knows what they are.
+    /// While it does not, any key may be held.
+    pub fn knows_keys(&self, config: &Config) -> bool {
+        self.register.leading().is_some_and(|leading| leading.unknown.is_empty()) || mutant!(config, KeysUnknown)
+    }
+
+    /// Claims that a new leader inherits of tasks of which it does not know what they are.
+    pub fn unknown_claims(&self) -> BTreeSet<TaskId> {
+        self.register.table.cells.keys().filter(|id| self.is_unknown(id)).copied().collect()
+    }
+
+    fn is_unknown(&self, id: &TaskId) -> bool {
+        let held = self.register.cell(id).is_some_and(|cell| cell.state == CellState::Held);
+        held && !self.register.is_lapsed(id) && self.store.lacks_spec(id)
+    }
+
+    /// Looks at the first of the unknown claims until that is still unknown; whether that was the last.
+    pub fn learn_keys(&mut self) -> bool {
+        let before = self.register.leading().is_some_and(|leading| !leading.unknown.is_empty());
+        while let Some(first) = self.register.leading().and_then(|leading| leading.unknown.first().copied())
+            && !self.is_unknown(&first)
+        {
+            self.register.leading_mut().expect("just seen").unknown.remove(&first);
         }
-        let cells = &self.register.table.cells;
-        let unknown = |(id, cell): (&TaskId, &Cell)| cell.state == CellState::Held && self.store.lacks_spec(id);
-        let knows = self.register.leading().is_some_and(|leading| leading.knows_keys) || !cells.iter().any(unknown);
-        if let Some(leading) = self.register.leading_mut() {
-            leading.knows_keys = knows;
-        }
-        knows
+        before && self.register.leading().is_some_and(|leading| leading.unknown.is_empty())
     }
 
     /// C-1: flags for those of the claims above the known commit whose tasks are known here to have ended. They are found

@@ -71,17 +71,26 @@ struct Indexed {
     hash: u64,
     waits_for: Vec<TaskId>,
     key: Option<NonZeroU64>,
+    not_before_ms: u64,
 }
 
 impl Indexed {
     fn of(task: &Task<Outline>) -> Option<Indexed> {
-        let Outline { queue, priority, hash, key, .. } = task.spec.as_ref()?;
+        let Outline { queue, priority, hash, key, not_before_ms, .. } = task.spec.as_ref()?;
         let waits_for = task.waits_for().collect();
-        Some(Indexed { queue: queue.clone(), priority: *priority, hash: *hash, waits_for, key: *key })
+        Some(Indexed {
+            queue: queue.clone(),
+            priority: *priority,
+            hash: *hash,
+            waits_for,
+            key: *key,
+            not_before_ms: *not_before_ms,
+        })
     }
 
     fn place(&self) -> Place<'_> {
-        Place { queue: &self.queue, priority: self.priority, waits_for: &self.waits_for, key: self.key }
+        let Indexed { queue, priority, waits_for, key, not_before_ms, .. } = self;
+        Place { queue, priority: *priority, waits_for, key: *key, not_before_ms: *not_before_ms }
     }
 }
 
@@ -302,8 +311,8 @@ impl Store {
     }
 
     /// A claimable task of a queue at random.
-    pub fn draw(&mut self, queue: &QueueName, point: u64) -> Option<TaskId> {
-        self.index.draw(queue, point)
+    pub fn draw(&mut self, queue: &QueueName, point: u64, keys: bool) -> Option<TaskId> {
+        self.index.draw(queue, point, keys)
     }
 
     /// A queue is not claimed at random any more.

@@ -78,10 +78,16 @@ fn nobody_s_turn_comes_while_it_is_not_known_what_is_held() {
     let mut cluster = keyed(3);
     let ids: Vec<TaskId> = (0..2).map(|_| cluster.enqueue_with(0, "a").expect("it is stored")).collect();
     let config = cluster.nodes[0].config.clone();
-    let node = &mut cluster.nodes[0];
+    let leader = cluster.leader(&ids[0]);
+    let node = &mut cluster.nodes[leader];
     let partition = node.partition_of(&ids[0]);
     let replica = node.partitions.get_mut(&partition).expect("it is held");
-    assert!(replica.knows_whose_turn(&ids[1], &config));
+    assert!(replica.knows_keys(&config));
+    let rank = |replica: &Partition| {
+        let index = replica.store.index().queue(&QueueName::new("q").expect("a good name")).expect("it is indexed");
+        (index.head(replica.knows_keys(&config)).map(|(_, id)| id), index.ready_count(replica.knows_keys(&config)))
+    };
+    assert_eq!(rank(replica), (Some(ids[0]), 1));
     let cell = Cell {
         token: Token { epoch: 1, number: 1 },
         renewed: Viewstamp::default(),
@@ -95,13 +101,38 @@ fn nobody_s_turn_comes_while_it_is_not_known_what_is_held() {
         past: Vec::new(),
     };
     let unknown = TaskId::new(1, 1, 1, ids[0].tag());
-    if let Some(leading) = replica.register.leading_mut() {
-        leading.knows_keys = false;
-    }
     replica.register.table.cells.insert(unknown, cell);
-    assert!(!replica.knows_whose_turn(&ids[1], &config));
+    let inherited = replica.unknown_claims();
+    assert_eq!(inherited, BTreeSet::from([unknown]));
+    replica.register.leading_mut().expect("it leads").unknown = inherited;
+    assert!(!replica.learn_keys());
+    assert_eq!(rank(replica), (None, 0));
     replica.register.table.cells.remove(&unknown);
-    assert!(replica.knows_whose_turn(&ids[1], &config));
+    assert!(replica.learn_keys() && !replica.learn_keys());
+    assert_eq!(rank(replica), (Some(ids[0]), 1));
+}
+
+/// Goal: tasks that wait for one behind them, or for tomorrow, hold up none with their key. Method: an older task waits for a
+/// younger one.
+#[test]
+fn who_was_never_claimable_keeps_no_turn() {
+    let mut cluster = keyed(3);
+    let key = |spec: Spec| Spec { key: Some("a".into()), ..spec };
+    let tag = key(spec(b"", 0)).tag().expect("it has a key");
+    let ids: Vec<TaskId> = (0..3).map(|_| cluster.id(tag)).collect();
+    let specs = [
+        Spec { after: vec![ids[2]], ..spec(b"first", 0) },
+        Spec { not_before_ms: u64::MAX / 2, ..spec(b"second", 0) },
+        spec(b"third", 0),
+    ];
+    let tasks = ids.iter().zip(specs).map(|(id, spec)| NewTask { id: *id, spec: key(spec) }).collect();
+    assert!(matches!(cluster.ask(0, Request::Enqueue { tasks, acks: Acks::Quorum }), Response::Acked(_)));
+    for id in [ids[2], ids[0]] {
+        cluster.advance(1_000);
+        let granted = cluster.claim(1, 1_000).remove(0);
+        assert_eq!(granted.id, id);
+        assert!(matches!(cluster.complete(2, id, granted.token), Response::Acked(_)));
+    }
 }
 
 #[test]
