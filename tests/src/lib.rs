@@ -6,6 +6,7 @@
 //! - [`network`]: proxies between nodes that lose, delay, double and reorder what is sent.
 //! - [`cli`]: the verbs as a script meets them, one-shot and in a piped REPL.
 //! - [`log`]: the log of a node that does not run, and ways to damage it.
+//! - [`example`]: the examples of the client library, as programs.
 //! - [`accounting`]: what became of every task, judged independently of the cluster.
 //! - [`workers`]: workers of all habits, who keep these books.
 //! - [`trial`]: a cluster under load whose network turns bad.
@@ -16,6 +17,7 @@ pub mod accounting;
 pub mod binary;
 pub mod cli;
 pub mod cluster;
+pub mod example;
 pub mod fuzz;
 pub mod log;
 pub mod network;
@@ -28,6 +30,7 @@ pub mod workers;
 pub use accounting::Ledger;
 pub use cli::{Answer, Cli, Repl};
 pub use cluster::{Cluster, ClusterOptions};
+pub use example::Example;
 pub use log::Log;
 pub use network::{Network, Party, Rule};
 pub use trial::Trial;

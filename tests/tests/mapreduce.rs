@@ -2,7 +2,7 @@
 
 use norn_client::wire::{QueueName, State};
 use norn_tests::wait::{PATIENCE, eventually};
-use norn_tests::{Cluster, binary};
+use norn_tests::{Cluster, Example, binary};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 const WORKERS: usize = 8;
 const KILLED: usize = 3;
@@ -62,38 +62,20 @@ fn counted(texts: &[PathBuf]) -> BTreeMap<String, u64> {
     counts
 }
 
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended, or been killed, already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn start(cluster: &Cluster, arguments: &[&str], files: &[PathBuf]) -> Running {
-    let mut command = Command::new(binary::example("mapreduce"));
-    command.current_dir(cluster.directory()).args(["--client", "client.toml"]).args(arguments).args(files);
-    Running(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the example runs"))
-}
-
 // T4, T6, S5
 /// Three of eight workers and one of three nodes are killed at moments that are drawn, and each word is counted as often as it
 /// is there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn words_are_counted_right_though_workers_and_a_node_are_killed() {
     let mut cluster = Cluster::start();
-    let certificates =
-        "ca = \"certs/ca.crt\"\ncertificate = \"certs/client-tests.crt\"\nkey = \"certs/client-tests.key\"\n";
-    let config = format!("addresses = {:?}\n{certificates}", cluster.addresses());
-    fs::write(cluster.directory().join("client.toml"), config).expect("a file for the example");
     let texts = texts();
     let seed: u64 = rand::rng().random();
     eprintln!("draws from {seed}");
     let mut random = StdRng::seed_from_u64(seed);
-    let submitter = start(&cluster, &["submit"], &texts);
-    let mut workers: Vec<Running> = (0..WORKERS).map(|_| start(&cluster, &["work"], &[])).collect();
+    let mut arguments = vec![PathBuf::from("submit")];
+    arguments.extend(texts.iter().cloned());
+    let submitter = Example::start(&cluster, "mapreduce", &arguments);
+    let mut workers: Vec<Example> = (0..WORKERS).map(|_| Example::start(&cluster, "mapreduce", &["work"])).collect();
     workers.shuffle(&mut random);
     let client = cluster.client().await;
     let map = QueueName::new("wordcount/map").expect("a name");
@@ -111,7 +93,7 @@ async fn words_are_counted_right_though_workers_and_a_node_are_killed() {
             drop(workers.pop());
         }
     }
-    let told = wait_for(submitter).await;
+    let told = submitter.told().await;
     let counts: BTreeMap<String, u64> = told
         .lines()
         .map(|line| line.split_once(' ').expect("COUNT WORD"))
@@ -122,13 +104,4 @@ async fn words_are_counted_right_though_workers_and_a_node_are_killed() {
     let differs = expected.iter().find(|(word, count)| counts.get(*word) != Some(count));
     assert_eq!(differs.map(|(word, count)| (word, count, counts.get(word))), None);
     assert_eq!(counts.len(), expected.len());
-}
-
-async fn wait_for(mut running: Running) -> String {
-    let out = running.0.stdout.take().expect("it was asked for");
-    let read = tokio::task::spawn_blocking(move || std::io::read_to_string(out).expect("it says text"));
-    let told =
-        tokio::time::timeout(PATIENCE * 4, read).await.expect("it ends in time").expect("reading does not panic");
-    assert!(running.0.wait().expect("it ends").success());
-    told
 }

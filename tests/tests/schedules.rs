@@ -6,11 +6,9 @@ use norn_client::wire::schedule::{CatchUp, SCHEDULE_HEADER, Schedule, ScheduleVi
 use norn_client::wire::{NodeId, QueueName};
 use norn_tests::cluster::all_tasks;
 use norn_tests::wait::{PATIENCE, eventually};
-use norn_tests::{Cluster, binary};
+use norn_tests::{Cluster, Example};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 
 const KILLS: usize = 3;
@@ -110,35 +108,16 @@ async fn the_verbs_set_show_and_refuse() {
     cli.json(&["schedule", "show", "backup"]).refusal(1);
 }
 
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Two workers of the example share what is fired, while a node is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_nightly_example_works_for_each_time_once() {
     let mut cluster = Cluster::start();
-    let certificates =
-        "ca = \"certs/ca.crt\"\ncertificate = \"certs/client-tests.crt\"\nkey = \"certs/client-tests.key\"\n";
-    let config = format!("addresses = {:?}\n{certificates}", cluster.addresses());
-    fs::write(cluster.directory().join("client.toml"), config).expect("a file for the example");
-    let start = |arguments: &[&str]| {
-        let mut command = Command::new(binary::example("nightly"));
-        command.current_dir(cluster.directory()).args(["--client", "client.toml"]).args(arguments);
-        Running(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the example runs"))
-    };
-    assert!(start(&["set", "--cron", "* * * * * *"]).0.wait().expect("it ends").success());
+    Example::start(&cluster, "nightly", &["set", "--cron", "* * * * * *"]).succeed();
     let (said, heard) = mpsc::channel();
-    let workers: Vec<Running> = (0..2)
+    let workers: Vec<Example> = (0..2)
         .map(|_| {
-            let mut worker = start(&["work"]);
-            let (out, said) = (worker.0.stdout.take().expect("it was asked for"), said.clone());
+            let mut worker = Example::start(&cluster, "nightly", &["work"]);
+            let (out, said) = (worker.output(), said.clone());
             std::thread::spawn(move || {
                 let lines = BufReader::new(out).lines().map_while(Result::ok);
                 for line in lines {

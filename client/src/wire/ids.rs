@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
+use xxhash_rust::xxh3::xxh3_128;
 
 /// Why a text is not the identifier it was taken for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -54,6 +55,18 @@ impl TaskId {
         let id = TaskId(bytes);
         assert_eq!(id.tag(), tag);
         id
+    }
+
+    /// The id of the task with this name among those that begin at this time, in milliseconds since the Unix epoch: the same
+    /// for whoever hands it in, so that it is stored once. Two names have the same id by chance once in 2^48 names.
+    ///
+    /// The time is to be about the present, the same for all who hand it in: a task older than what was forgotten is refused.
+    pub fn named(time_ms: u64, name: &[u8]) -> Self {
+        let hash = xxh3_128(name).to_be_bytes();
+        let mut bytes = [0; 20];
+        bytes[0..8].copy_from_slice(&time_ms.to_be_bytes());
+        bytes[8..20].copy_from_slice(&hash[..12]);
+        TaskId(bytes)
     }
 
     /// The bytes as they are.

@@ -1,6 +1,7 @@
 //! The available half: writes and reads at any node, and the ways in which replicas become equal.
 
 mod children;
+mod circles;
 mod coordinate;
 mod count;
 mod exchange;

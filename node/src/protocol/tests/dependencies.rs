@@ -165,16 +165,40 @@ fn one_end_frees_more_tasks_than_are_looked_at_in_a_step() {
     }
 }
 
+/// Method: two nodes are given one each of two tasks that wait for each other, before either can know of the other.
 #[test]
 fn tasks_that_wait_for_each_other_wait_and_are_cancelled() {
     let mut cluster = Cluster::modern(3);
     let [one, other] = [0x11_1111, 0xcc_cccc].map(|tag| cluster.id(tag));
-    cluster.enqueue_after(0, one, &[other]);
-    cluster.enqueue_after(0, other, &[one]);
+    for (index, id, after) in [(0, one, other), (1, other, one)] {
+        let tasks = vec![NewTask { id, spec: Spec { after: vec![after], ..spec(b"later", 0) } }];
+        cluster.submit(index, Request::Enqueue { tasks, acks: Acks::Quorum });
+    }
+    cluster.advance(1_000);
     cluster.advance(10_000);
     assert_eq!((cluster.get(0, one).waits_for, cluster.get(0, other).waits_for), (vec![other], vec![one]));
     cluster.cancel(0, one);
     cluster.run_until_state(other, State::Dead);
+}
+
+/// The last of a circle is refused, be the others stored or in the same request, and nothing of its request is stored. What was
+/// stored before, and is handed in once more, is not.
+#[test]
+fn what_would_close_a_circle_is_refused() {
+    let mut cluster = Cluster::modern(3);
+    let [first, second, third, fourth] = [0x11_1111, 0x22_2222, 0xcc_cccc, 0xdd_dddd].map(|tag| cluster.id(tag));
+    cluster.enqueue_after(0, first, &[second]);
+    cluster.enqueue_after(1, second, &[third]);
+    let task = |id, after: &[TaskId]| NewTask { id, spec: Spec { after: after.to_vec(), ..spec(b"later", 0) } };
+    let closing = vec![task(fourth, &[]), task(third, &[fourth, first])];
+    assert_eq!(cluster.refused(2, Request::Enqueue { tasks: closing, acks: Acks::Quorum }), ErrorCode::Invalid);
+    let [fifth, sixth] = [1, 2].map(|tag| cluster.id(tag));
+    let both = vec![task(fifth, &[fourth, sixth]), task(sixth, &[fifth])];
+    assert_eq!(cluster.refused(0, Request::Enqueue { tasks: both, acks: Acks::Quorum }), ErrorCode::Invalid);
+    assert_eq!(cluster.refused(0, Request::Get { id: fourth, minimum: None, minimum_sequence: None }), ErrorCode::NotFound);
+    cluster.enqueue_after(2, third, &[fourth]);
+    cluster.enqueue_after(2, first, &[second]);
+    assert_eq!(cluster.get(1, first).waits_for, [second]);
 }
 
 #[test]

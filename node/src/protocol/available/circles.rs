@@ -1,0 +1,101 @@
+//! Tasks that would wait for themselves through others are refused where all of the circle is in the request or on this node. A
+//! circle that no node saw whole stands: `why` tells of it.
+
+use crate::protocol::Node;
+use norn_client::wire::error::Error;
+use norn_client::wire::{NewTask, TaskId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Tasks that are not in the request and are looked at for it.
+const LOOK_MAX: usize = 1_000;
+/// Tasks of a circle that an error names.
+const TOLD_MAX: usize = 5;
+
+/// A way through tasks, each of which waits for the next.
+#[derive(Debug, Default)]
+struct Walk {
+    path: Vec<TaskId>,
+    /// Where each is on the path.
+    places: BTreeMap<TaskId, usize>,
+    /// For each of the path, those for which it waits and which are to be looked at.
+    ahead: Vec<Vec<TaskId>>,
+    seen: BTreeSet<TaskId>,
+}
+
+impl Walk {
+    /// One step deeper into a task that was not seen before.
+    fn enter(&mut self, id: TaskId, waits_for: Vec<TaskId>) {
+        assert!(self.seen.insert(id), "each task is looked at once");
+        self.places.insert(id, self.path.len());
+        self.path.push(id);
+        self.ahead.push(waits_for);
+    }
+
+    /// The next task to look at: what is behind it is left on the way.
+    fn next(&mut self) -> Option<TaskId> {
+        loop {
+            if let Some(next) = self.ahead.last_mut()?.pop() {
+                return Some(next);
+            }
+            self.ahead.pop();
+            let left = self.path.pop().expect("as long as what is ahead");
+            self.places.remove(&left);
+        }
+    }
+
+    /// The circle that a task closes that is on the way already.
+    fn closed_by(&self, id: &TaskId) -> Option<&[TaskId]> {
+        self.places.get(id).map(|place| &self.path[*place..])
+    }
+}
+
+impl Node {
+    /// Refuses tasks of which one would wait for itself. Each task is looked at once (depth-first search).
+    pub(super) fn check_circles(&self, tasks: &[NewTask]) -> Result<(), Error> {
+        let new: BTreeMap<TaskId, &[TaskId]> =
+            tasks.iter().filter(|task| !self.knows(&task.id)).map(|task| (task.id, &task.spec.after[..])).collect();
+        let mut walk = Walk::default();
+        let mut looks = LOOK_MAX;
+        for (id, after) in new.iter().filter(|(_, after)| !after.is_empty()) {
+            if !walk.seen.contains(id) {
+                walk.enter(*id, after.to_vec());
+            }
+            while let Some(next) = walk.next() {
+                if let Some(circle) = walk.closed_by(&next).filter(|circle| circle.iter().any(|id| new.contains_key(id))) {
+                    return Err(refusal(circle).about(*circle.last().expect("a task closes it")));
+                }
+                if walk.seen.contains(&next) {
+                    continue;
+                }
+                match new.get(&next) {
+                    Some(after) => walk.enter(next, after.to_vec()),
+                    None if looks > 0 => {
+                        looks -= 1;
+                        walk.enter(next, self.waits_for(&next));
+                    }
+                    None => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn knows(&self, id: &TaskId) -> bool {
+        self.partitions.get(&self.partition_of(id)).is_some_and(|replica| !replica.store.lacks_spec(id))
+    }
+
+    /// For which tasks this one waits still, as far as is known here.
+    fn waits_for(&self, id: &TaskId) -> Vec<TaskId> {
+        let replica = self.partitions.get(&self.partition_of(id));
+        let task = replica.and_then(|replica| replica.store.task(id));
+        task.filter(|task| task.ended().is_none()).map(|task| task.waits_for().collect()).unwrap_or_default()
+    }
+}
+
+fn refusal(circle: &[TaskId]) -> Error {
+    let mut names: Vec<String> = circle.iter().take(TOLD_MAX).map(TaskId::to_string).collect();
+    if circle.len() > TOLD_MAX {
+        names.push(format!("and {} more", circle.len() - TOLD_MAX));
+    }
+    Error::invalid(format!("tasks would wait for each other in a circle: {}; leave one out of `after`", names.join(", ")))
+}

@@ -1,0 +1,52 @@
+//! The examples of the client library as programs that run against a cluster.
+
+use crate::wait::PATIENCE;
+use crate::{Cluster, binary};
+use std::ffi::OsStr;
+use std::fs;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// A running example. Dropping it kills it.
+#[derive(Debug)]
+pub struct Example(Child);
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        // It may have ended, or been killed, already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Example {
+    /// Starts an example against a cluster.
+    pub fn start(cluster: &Cluster, name: &str, arguments: &[impl AsRef<OsStr>]) -> Example {
+        let certificates =
+            "ca = \"certs/ca.crt\"\ncertificate = \"certs/client-tests.crt\"\nkey = \"certs/client-tests.key\"\n";
+        let config = format!("addresses = {:?}\n{certificates}", cluster.addresses());
+        fs::write(cluster.directory().join("client.toml"), config).expect("a file for the example");
+        let mut command = Command::new(binary::example(name));
+        command.current_dir(cluster.directory()).args(["--client", "client.toml"]).args(arguments);
+        Example(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the example runs"))
+    }
+
+    /// What it says, once.
+    pub fn output(&mut self) -> ChildStdout {
+        self.0.stdout.take().expect("it is taken once")
+    }
+
+    /// Waits until it has ended well.
+    pub fn succeed(mut self) {
+        assert!(self.0.wait().expect("it ends").success());
+    }
+
+    /// All that it says until it has ended well.
+    pub async fn told(mut self) -> String {
+        let out = self.output();
+        let read = tokio::task::spawn_blocking(move || std::io::read_to_string(out).expect("it says text"));
+        let told =
+            tokio::time::timeout(PATIENCE * 4, read).await.expect("it ends in time").expect("reading does not panic");
+        self.succeed();
+        told
+    }
+}
