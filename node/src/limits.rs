@@ -33,6 +33,10 @@ pub const PARTITIONS_MIN: u32 = 1;
 pub const PARTITIONS_MAX: u32 = 4_096;
 /// Queues for which something is set: every node is told of all.
 pub const POLICIES_MAX: usize = 1_000;
+/// Tasks to which a queue may be limited.
+pub const QUEUE_TASKS_MAX: u64 = 1 << 40;
+/// Bytes to which a queue may be limited.
+pub const QUEUE_BYTES_MAX: u64 = 1 << 50;
 /// Schedules of a cluster: the table of its root has them.
 pub const SCHEDULES_MAX: usize = 1_000;
 /// Bytes of all of them.

@@ -32,6 +32,13 @@ pub fn instant_ms(text: &str) -> Result<u64, String> {
     u64::try_from(time.unix_timestamp_nanos().div_euclid(1_000_000)).map_err(|_| "the time is before 1970".to_owned())
 }
 
+/// A number of bytes, with `KiB`, `MiB` or `GiB` behind it or not.
+pub fn bytes(text: &str) -> Option<u64> {
+    let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("", 1)];
+    let (number, unit) = units.into_iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
+    number.trim_end().parse::<u64>().ok()?.checked_mul(unit)
+}
+
 /// `HOST:PORT`.
 pub fn address(text: &str) -> Result<String, String> {
     match parse_address(text) {

@@ -47,6 +47,11 @@ pub enum Key {
     /// Whose completion ends a task: `any`: that of anybody who ever claimed it; `holder`: that of its latest holder alone, which
     /// the leader seals, so that at most one is ever acknowledged. A task that was claimed before goes on as it was
     Mode,
+    /// With so many tasks that have not ended more are refused, and clients try again until their time is over; `none`. A node
+    /// counts what it holds and infers the rest, so that a few more may get in
+    Tasks,
+    /// The same by bytes: `500MiB`, `2GiB`; `none`
+    Bytes,
     /// Where a letter goes, with all that the task was, when one of its tasks is given up or called invalid; `none`: there is none
     DeadLetter,
 }
@@ -86,6 +91,8 @@ struct PolicyLine<'a> {
     failed_dependency: &'static str,
     mode: &'static str,
     dead_letter: Option<&'a str>,
+    tasks: Option<u64>,
+    bytes: Option<u64>,
 }
 
 impl QueueVerb {
@@ -130,6 +137,16 @@ impl SetArguments {
             (Key::Mode, _) => {
                 let named = Mode::ALL.into_iter().find(|mode| mode.name() == value);
                 named.map(QueueSetting::Mode).ok_or_else(|| wanted("`any` or `holder`"))
+            }
+            (Key::Tasks, "none") => Ok(QueueSetting::Tasks(None)),
+            (Key::Tasks, _) => {
+                let tasks = value.parse().map_err(|_| wanted("a number, or `none`"))?;
+                Ok(QueueSetting::Tasks(Some(tasks)))
+            }
+            (Key::Bytes, "none") => Ok(QueueSetting::Bytes(None)),
+            (Key::Bytes, _) => {
+                let size = parse::bytes(value).ok_or_else(|| wanted("a size as `500MiB` or `2GiB`, or `none`"))?;
+                Ok(QueueSetting::Bytes(Some(size)))
             }
             (Key::DeadLetter, "none") => Ok(QueueSetting::DeadLetter(None)),
             (Key::DeadLetter, _) => Ok(QueueSetting::DeadLetter(Some(parse::queue(value)?))),
@@ -186,12 +203,14 @@ impl ShowArguments {
             "FAILED DEPENDENCY",
             "MODE",
             "DEAD LETTER",
+            "#TASKS MAX",
+            "#BYTES MAX",
         ]);
         for (queue, policy) in &shown {
             table.add_row([
                 Cell::new(clean(queue.as_str())).add_attribute(Attribute::Bold),
                 Cell::new(if policy.paused { "yes" } else { "no" }),
-                Cell::new(attempts(policy)),
+                Cell::new(number(policy.attempts_max)),
                 Cell::new(duration(policy.lease_ms)),
                 Cell::new(duration(policy.lease_ms_max)),
                 Cell::new(backoff(policy.backoff)),
@@ -200,6 +219,8 @@ impl ShowArguments {
                 Cell::new(policy.failed_dependency.name()),
                 Cell::new(policy.mode.name()),
                 Cell::new(dead_letter(policy)),
+                Cell::new(number(policy.tasks_max)),
+                Cell::new(size(policy)),
             ]);
         }
         output.table(&table)?;
@@ -220,6 +241,8 @@ fn line<'a>(queue: &'a QueueName, policy: &'a QueuePolicy) -> PolicyLine<'a> {
         failed_dependency: policy.failed_dependency.name(),
         mode: policy.mode.name(),
         dead_letter: policy.dead_letter.as_ref().map(QueueName::as_str),
+        tasks: policy.tasks_max,
+        bytes: policy.bytes_max,
     }
 }
 
@@ -227,19 +250,24 @@ fn dead_letter(policy: &QueuePolicy) -> String {
     policy.dead_letter.as_ref().map_or_else(|| "none".to_owned(), |queue| clean(queue.as_str()))
 }
 
-fn attempts(policy: &QueuePolicy) -> String {
-    policy.attempts_max.map_or_else(|| "none".to_owned(), |attempts| attempts.to_string())
+fn number(number: Option<impl ToString>) -> String {
+    number.map_or_else(|| "none".to_owned(), |number| number.to_string())
+}
+
+fn size(policy: &QueuePolicy) -> String {
+    policy.bytes_max.map_or_else(|| "none".to_owned(), |bytes| text::size(bytes as usize))
 }
 
 fn all(policy: &QueuePolicy) -> String {
     let paused = if policy.paused { "paused" } else { "not paused" };
     let (lease, most) = (duration(policy.lease_ms), duration(policy.lease_ms_max));
-    let (attempts, backoff) = (attempts(policy), backoff(policy.backoff));
+    let (attempts, backoff) = (number(policy.attempts_max), backoff(policy.backoff));
+    let (tasks, bytes) = (number(policy.tasks_max), size(policy));
     let (retention, order) = (duration(policy.retention_ms), policy.order.name());
     let (failed, mode, letters) = (policy.failed_dependency.name(), policy.mode.name(), dead_letter(policy));
     format!(
         "{paused}, attempts {attempts}, lease {lease}, lease-max {most}, backoff {backoff}, retention {retention}, \
-         order {order}, failed-dependency {failed}, mode {mode}, dead-letter {letters}"
+         order {order}, failed-dependency {failed}, mode {mode}, dead-letter {letters}, tasks {tasks}, bytes {bytes}"
     )
 }
 

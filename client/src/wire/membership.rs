@@ -4,7 +4,8 @@ use super::ids::{ClusterId, NodeId, PartitionId, QueueName};
 use super::request::Claim;
 use super::response::Genesis;
 use super::version::Versions;
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -93,7 +94,7 @@ pub struct Candidate {
 }
 
 /// What operators set for a queue. The default is as if nothing were set.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 pub struct QueuePolicy {
     /// Nothing of it is granted. What is held already goes on.
     #[serde(default)]
@@ -123,8 +124,43 @@ pub struct QueuePolicy {
     #[serde(default)]
     pub mode: Mode,
     /// Of a task that its leader gives up, or whose holder calls it invalid, a copy is enqueued here. No copies of copies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub dead_letter: Option<QueueName>,
+    /// With so many tasks that have not ended, more are refused.
+    #[serde(default)]
+    pub tasks_max: Option<u64>,
+    /// With so many bytes of tasks that have not ended, more are refused.
+    #[serde(default)]
+    pub bytes_max: Option<u64>,
+}
+
+impl Serialize for QueuePolicy {
+    /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        const OLDEST: usize = 9;
+        let later = [self.dead_letter.is_some(), self.tasks_max.is_some(), self.bytes_max.is_some()];
+        let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
+        let mut policy = serializer.serialize_struct("QueuePolicy", count)?;
+        policy.serialize_field("paused", &self.paused)?;
+        policy.serialize_field("attempts_max", &self.attempts_max)?;
+        policy.serialize_field("failed_dependency", &self.failed_dependency)?;
+        policy.serialize_field("lease_ms", &self.lease_ms)?;
+        policy.serialize_field("lease_ms_max", &self.lease_ms_max)?;
+        policy.serialize_field("backoff", &self.backoff)?;
+        policy.serialize_field("retention_ms", &self.retention_ms)?;
+        policy.serialize_field("order", &self.order)?;
+        policy.serialize_field("mode", &self.mode)?;
+        if count > OLDEST {
+            policy.serialize_field("dead_letter", &self.dead_letter)?;
+        }
+        if count > OLDEST + 1 {
+            policy.serialize_field("tasks_max", &self.tasks_max)?;
+        }
+        if count > OLDEST + 2 {
+            policy.serialize_field("bytes_max", &self.bytes_max)?;
+        }
+        policy.end()
+    }
 }
 
 /// Whose completion ends a task.
@@ -254,6 +290,10 @@ pub enum QueueSetting {
     Mode(Mode),
     /// See [`QueuePolicy::dead_letter`].
     DeadLetter(Option<QueueName>),
+    /// See [`QueuePolicy::tasks_max`].
+    Tasks(Option<u64>),
+    /// See [`QueuePolicy::bytes_max`].
+    Bytes(Option<u64>),
 }
 
 impl QueuePolicy {
@@ -271,6 +311,8 @@ impl QueuePolicy {
             QueueSetting::FailedDependency(failed_dependency) => QueuePolicy { failed_dependency, ..self },
             QueueSetting::Mode(mode) => QueuePolicy { mode, ..self },
             QueueSetting::DeadLetter(dead_letter) => QueuePolicy { dead_letter, ..self },
+            QueueSetting::Tasks(tasks_max) => QueuePolicy { tasks_max, ..self },
+            QueueSetting::Bytes(bytes_max) => QueuePolicy { bytes_max, ..self },
         }
     }
 
@@ -365,6 +407,9 @@ impl ClusterChange {
         match self {
             ClusterChange::Queue { setting: QueueSetting::Mode(Mode::Holder), .. } => Versions::SEALS,
             ClusterChange::Queue { setting: QueueSetting::DeadLetter(Some(_)), .. } => Versions::CHILDREN,
+            ClusterChange::Queue { setting: QueueSetting::Tasks(Some(_)) | QueueSetting::Bytes(Some(_)), .. } => {
+                Versions::LIMITS
+            }
             _ => Versions::SPOKEN.oldest,
         }
     }

@@ -39,6 +39,8 @@ impl Versions {
 
     /// The oldest version in which tasks with one key wait for each other.
     pub const KEYS: u8 = 3;
+    /// The oldest version in which a queue that is full takes no more tasks.
+    pub const LIMITS: u8 = 3;
 
     /// The oldest version in which leaders seal completions.
     pub const SEALS: u8 = 3;

@@ -80,7 +80,7 @@ impl Node {
         Ok(())
     }
 
-    fn knows(&self, id: &TaskId) -> bool {
+    pub(super) fn knows(&self, id: &TaskId) -> bool {
         self.partitions.get(&self.partition_of(id)).is_some_and(|replica| !replica.store.lacks_spec(id))
     }
 

@@ -44,7 +44,7 @@ pub(super) fn grows(known: bool, delta: &Task) -> bool {
 
 impl Node {
     pub(in crate::protocol) fn enqueue(&mut self, client: ClientId, number: u64, tasks: Vec<NewTask>, acks: Acks) {
-        if let Err(error) = self.check_circles(&tasks) {
+        if let Err(error) = self.check_circles(&tasks).and_then(|()| self.check_room(&tasks)) {
             return self.outbox.reply(client, number, Response::Error(error));
         }
         let items = tasks.into_iter().map(|task| (task.id, Task::from_spec(Arc::new(task.spec)))).collect();

@@ -10,6 +10,7 @@ mod hints;
 mod list;
 mod read;
 mod redrive;
+mod room;
 mod writer;
 
 pub use coordinate::WriteAsk;

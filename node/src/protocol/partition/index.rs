@@ -49,6 +49,8 @@ pub struct QueueIndex {
     ready: Choice<Rank>,
     /// Tasks by state.
     pub counts: [u64; 6],
+    /// Of tasks that have not ended.
+    pub open_bytes: u64,
 }
 
 /// Claimable tasks. Those with a key are apart: who does not know all keys that are held grants the others only.
@@ -99,6 +101,11 @@ impl QueueIndex {
         self.ready.parts(keys).map(|part| part.len() as u64).sum()
     }
 
+    /// Tasks that have not ended.
+    pub fn open_count(&self) -> u64 {
+        [State::Waiting, State::Ready, State::Claimed].into_iter().map(|state| self.counts[state as usize]).sum()
+    }
+
     /// Whether a task with a key is claimable.
     pub fn has_keys(&self) -> bool {
         !self.ready.keyed.is_empty()
@@ -123,6 +130,8 @@ pub struct Place<'a> {
     pub key: Option<NonZeroU64>,
     /// Not to be claimed before, as it was enqueued.
     pub not_before_ms: u64,
+    /// How large its spec is.
+    pub bytes: u32,
 }
 
 /// Tasks of one queue and key that have not ended: they are run one at a time, the oldest first. One that was tried and is to
@@ -247,6 +256,9 @@ impl Index {
         }
         let index = self.queues.get_mut(queue).expect("a counted task's queue is indexed");
         index.counts[state as usize] -= 1;
+        if !matches!(class, Class::Ended(_)) {
+            index.open_bytes -= u64::from(place.bytes);
+        }
         if let Class::Delayed(until_ms) = class {
             assert!(self.delayed.remove(&(until_ms, id)), "a delayed task is in the index");
         }
@@ -274,6 +286,9 @@ impl Index {
         }
         let index = self.queues.get_mut(queue).expect("just inserted");
         index.counts[state as usize] += 1;
+        if !matches!(class, Class::Ended(_)) {
+            index.open_bytes += u64::from(place.bytes);
+        }
         match place.key {
             Some(key) => self.take_turn(queue, key, |turn| turn.enter(id, place, class)),
             None if class == Class::Ready => self.show(queue, (Reverse(priority), id), false),

@@ -72,11 +72,12 @@ struct Indexed {
     waits_for: Vec<TaskId>,
     key: Option<NonZeroU64>,
     not_before_ms: u64,
+    bytes: u32,
 }
 
 impl Indexed {
     fn of(task: &Task<Outline>) -> Option<Indexed> {
-        let Outline { queue, priority, hash, key, not_before_ms, .. } = task.spec.as_ref()?;
+        let Outline { queue, priority, hash, key, not_before_ms, body, .. } = task.spec.as_ref()?;
         let waits_for = task.waits_for().collect();
         Some(Indexed {
             queue: queue.clone(),
@@ -85,12 +86,14 @@ impl Indexed {
             waits_for,
             key: *key,
             not_before_ms: *not_before_ms,
+            bytes: body.bytes,
         })
     }
 
     fn place(&self) -> Place<'_> {
-        let Indexed { queue, priority, waits_for, key, not_before_ms, .. } = self;
-        Place { queue, priority: *priority, waits_for, key: *key, not_before_ms: *not_before_ms }
+        let Indexed { queue, priority, waits_for, key, not_before_ms, bytes, .. } = self;
+        let (priority, key, not_before_ms, bytes) = (*priority, *key, *not_before_ms, *bytes);
+        Place { queue, priority, waits_for, key, not_before_ms, bytes }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What operators set for the whole cluster, and for queues.
 
 use super::Reason;
-use crate::limits::{ATTEMPTS_MAX, HEAL_AFTER_MS_MAX, HEAL_AFTER_MS_MIN, MOVES_MAX, POLICIES_MAX};
+use crate::limits::{ATTEMPTS_MAX, HEAL_AFTER_MS_MAX, HEAL_AFTER_MS_MIN, MOVES_MAX, POLICIES_MAX, QUEUE_BYTES_MAX, QUEUE_TASKS_MAX};
 use norn_client::wire::QueueName;
 use norn_client::wire::limits::{DELAY_MS_MAX, LEASE_MS_MAX, LEASE_MS_MIN};
 use norn_client::wire::membership::{Backoff, QueuePolicy, Settings};
@@ -21,6 +21,8 @@ pub(super) fn check_policy(policy: &QueuePolicy) -> Result<(), Reason> {
     bound_if_any("attempts", policy.attempts_max.map(u64::from), 1, u64::from(ATTEMPTS_MAX))?;
     bound_if_any("lease", policy.lease_ms, LEASE_MS_MIN, LEASE_MS_MAX)?;
     bound_if_any("lease-max", policy.lease_ms_max, LEASE_MS_MIN, LEASE_MS_MAX)?;
+    bound_if_any("tasks", policy.tasks_max, 1, QUEUE_TASKS_MAX)?;
+    bound_if_any("bytes", policy.bytes_max, 1, QUEUE_BYTES_MAX)?;
     bound_if_any("retention", policy.retention_ms, 0, DELAY_MS_MAX)?;
     policy.backoff.map_or(Ok(()), |Backoff { first_ms, most_ms, jitter_percent }| {
         bound("backoff", first_ms, 1, DELAY_MS_MAX)?;

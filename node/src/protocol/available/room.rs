@@ -1,0 +1,67 @@
+//! Queues that are full take no more tasks from clients. What belongs to tasks that are there already, such as what a completion
+//! brings, a letter or the task of a schedule, always gets in.
+
+use crate::protocol::Node;
+use crate::protocol::task::body_bytes;
+use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::{NewTask, PartitionId, QueueName};
+use std::collections::BTreeMap;
+
+/// Tasks of one queue.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Size {
+    tasks: u64,
+    bytes: u64,
+}
+
+impl Node {
+    /// Refuses new tasks for which their queues have no room. Those that are known already are counted already.
+    pub(super) fn check_room(&self, tasks: &[NewTask]) -> Result<(), Error> {
+        let mut wanted: BTreeMap<&QueueName, Size> = BTreeMap::new();
+        let is_limited = |queue: &QueueName| self.limits_of(queue) != (None, None);
+        for task in tasks.iter().filter(|task| is_limited(&task.spec.queue) && !self.knows(&task.id)) {
+            let size = wanted.entry(&task.spec.queue).or_default();
+            size.tasks += 1;
+            size.bytes += body_bytes(&task.spec) as u64;
+        }
+        for (queue, more) in wanted {
+            let (tasks_max, bytes_max) = self.limits_of(queue);
+            let there = self.size_of(queue);
+            let exceeds = |there: u64, more: u64, most: Option<u64>| most.is_some_and(|most| there + more > most);
+            if exceeds(there.tasks, more.tasks, tasks_max) {
+                let most = tasks_max.unwrap_or_default();
+                return Err(full(queue, &format!("about {} tasks that have not ended, of {most}", there.tasks)));
+            }
+            if exceeds(there.bytes, more.bytes, bytes_max) {
+                let most = bytes_max.unwrap_or_default();
+                return Err(full(queue, &format!("about {} bytes of tasks that have not ended, of {most}", there.bytes)));
+            }
+        }
+        Ok(())
+    }
+
+    fn limits_of(&self, queue: &QueueName) -> (Option<u64>, Option<u64>) {
+        self.roster.policies.get(queue).map_or((None, None), |policy| (policy.tasks_max, policy.bytes_max))
+    }
+
+    /// What a queue has that has not ended: what is here, and as much of what is not as the partitions that are not.
+    fn size_of(&self, queue: &QueueName) -> Size {
+        let held = self.partitions.values().filter(|replica| replica.id != PartitionId::ROOT && !replica.is_blank());
+        let (mut partitions, mut size) = (0, Size::default());
+        for replica in held {
+            partitions += 1;
+            if let Some(index) = replica.store.index().queue(queue) {
+                size.tasks += index.open_count();
+                size.bytes += index.open_bytes;
+            }
+        }
+        let all = self.genesis.as_ref().map_or(0, |genesis| u64::from(genesis.partitions));
+        let whole = |part: u64| (part * all).checked_div(partitions).unwrap_or_default();
+        Size { tasks: whole(size.tasks), bytes: whole(size.bytes) }
+    }
+}
+
+fn full(queue: &QueueName, what: &str) -> Error {
+    let message = format!("queue {queue} is full: {what}; try again when some have ended, or let more in: `queue set`");
+    Error::new(ErrorCode::Overloaded, message)
+}
