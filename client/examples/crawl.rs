@@ -118,7 +118,7 @@ async fn page(context: Context) -> Outcome {
         Ok(job) => job,
         Err(outcome) => return outcome,
     };
-    let text = match tokio::fs::read(job.site.join(&job.page)).await {
+    let text = match std::fs::read(job.site.join(&job.page)) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         // A link that leads nowhere.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -166,7 +166,9 @@ fn done(result: &impl Serialize) -> Outcome {
 fn links(text: &str) -> Vec<String> {
     let quoted = text.split("href=\"").skip(1).filter_map(|rest| rest.split_once('"'));
     let plain = |name: &&str| {
-        !name.is_empty() && !name.starts_with('.') && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+        !name.is_empty()
+            && !name.starts_with('.')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
     };
     let mut links: Vec<String> = quoted.map(|(name, _)| name).filter(plain).map(str::to_owned).collect();
     links.sort_unstable();

@@ -15,8 +15,8 @@ fn text(value: &Value) -> String {
 fn tasks_of_one_key_are_run_one_at_a_time_whoever_leads() {
     let mut cluster = Cluster::start();
     let enqueue = |node: usize, key: &str, payload: &str| {
-        let done = cluster.cli_at(node).json(&["enqueue", "mail", payload, "--key", key]).done();
-        text(&done.lines().remove(0)["id"])
+        let answer = cluster.cli_at(node).json(&["enqueue", "mail", payload, "--key", key]);
+        text(&answer.done().lines().remove(0)["id"])
     };
     let first = enqueue(0, "anna", "one");
     let second = enqueue(1, "anna", "two");
@@ -40,7 +40,8 @@ fn tasks_of_one_key_are_run_one_at_a_time_whoever_leads() {
 
     cluster.kill(2);
     assert_eq!(claim(&cluster, 0, "3s"), Vec::<Value>::new(), "nobody else's turn has come");
-    let token = held.iter().find(|task| text(&task["id"]) == first).map(|task| text(&task["token"])).expect("it is held");
+    let token =
+        held.iter().find(|task| text(&task["id"]) == first).map(|task| text(&task["token"])).expect("it is held");
     let taken = || (cluster.cli_at(1).json(&["complete", &first, &token]).code == Some(0)).then_some(());
     found("the completion is taken", taken);
     for next in [second, third] {

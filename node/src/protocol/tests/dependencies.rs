@@ -195,7 +195,10 @@ fn what_would_close_a_circle_is_refused() {
     let [fifth, sixth] = [1, 2].map(|tag| cluster.id(tag));
     let both = vec![task(fifth, &[fourth, sixth]), task(sixth, &[fifth])];
     assert_eq!(cluster.refused(0, Request::Enqueue { tasks: both, acks: Acks::Quorum }), ErrorCode::Invalid);
-    assert_eq!(cluster.refused(0, Request::Get { id: fourth, minimum: None, minimum_sequence: None }), ErrorCode::NotFound);
+    assert_eq!(
+        cluster.refused(0, Request::Get { id: fourth, minimum: None, minimum_sequence: None }),
+        ErrorCode::NotFound
+    );
     cluster.enqueue_after(2, third, &[fourth]);
     cluster.enqueue_after(2, first, &[second]);
     assert_eq!(cluster.get(1, first).waits_for, [second]);
