@@ -172,7 +172,10 @@ fn tasks_that_wait_for_each_other_wait_and_are_cancelled() {
     let [one, other] = [0x11_1111, 0xcc_cccc].map(|tag| cluster.id(tag));
     for (index, id, after) in [(0, one, other), (1, other, one)] {
         let tasks = vec![NewTask { id, spec: Spec { after: vec![after], ..spec(b"later", 0) } }];
-        cluster.submit(index, Request::Enqueue { tasks, acks: Acks::Quorum });
+        let (principal, request) =
+            (Principal { name: "tester".into(), node: false }, Request::Enqueue { tasks, acks: Acks::Quorum });
+        cluster.number += 1;
+        cluster.queue.push_back((index, Event::Request { client: CLIENT, number: cluster.number, principal, request }));
     }
     cluster.advance(1_000);
     cluster.advance(10_000);
