@@ -100,6 +100,17 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             strict_percent: Some(0),
             ..plain
         },
+        Mutant::SettlesUnready | Mutant::VersionsMixed | Mutant::ClearsUnheard | Mutant::LeavesEarly => {
+            Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..plain }
+        }
+        _ => hunting_in_queues(mutant, plain),
+    };
+    knobs.or(&harmful)
+}
+
+/// The knobs for what becomes of tasks.
+fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
+    match mutant {
         Mutant::ClosesEarly => Overrides { children_percent: Some(80), old_percent: Some(0), ..plain },
         Mutant::ForgetsUnasked => Overrides {
             children_percent: Some(80),
@@ -108,9 +119,6 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             forget_after_ms: Some(4_000),
             ..plain
         },
-        Mutant::SettlesUnready | Mutant::VersionsMixed | Mutant::ClearsUnheard | Mutant::LeavesEarly => {
-            Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..plain }
-        }
         Mutant::SealsEarly | Mutant::SealsSuperseded => Overrides { holder_percent: Some(100), ..plain },
         Mutant::KeysUnknown => Overrides {
             key_percent: Some(80),
@@ -143,8 +151,7 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             Overrides { schedule_mean_ms: Some(1_000), nodes: Some(5), replicas: Some(3), ..plain }
         }
         _ => plain,
-    };
-    knobs.or(&harmful)
+    }
 }
 
 /// A mutant's name.
