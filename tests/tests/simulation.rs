@@ -366,7 +366,7 @@ const CAUGHT_FROM: [(Mutant, u64); 51] = [
     (Mutant::HintNotDurable, 5),
     (Mutant::HintGoneEarly, 5),
     (Mutant::UnansweredCounts, 4),
-    (Mutant::MemoryForgotten, 73),
+    (Mutant::MemoryForgotten, 300),
     (Mutant::WordMissing, 7),
     (Mutant::SettlesUnready, 1),
     (Mutant::VersionsMixed, 80),
