@@ -20,7 +20,7 @@ use norn_client::wire::{ErrorCode, QueueName, State, TaskId};
 use norn_client::worker::{Context, Outcome, Worker};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -118,7 +118,7 @@ async fn page(context: Context) -> Outcome {
         Ok(job) => job,
         Err(outcome) => return outcome,
     };
-    let text = match tokio::fs::read(job.site.join(&job.page)).await {
+    let text = match std::fs::read(job.site.join(&job.page)) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         // A link that leads nowhere.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -166,7 +166,9 @@ fn done(result: &impl Serialize) -> Outcome {
 fn links(text: &str) -> Vec<String> {
     let quoted = text.split("href=\"").skip(1).filter_map(|rest| rest.split_once('"'));
     let plain = |name: &&str| {
-        !name.is_empty() && !name.starts_with('.') && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+        !name.is_empty()
+            && !name.starts_with('.')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
     };
     let mut links: Vec<String> = quoted.map(|(name, _)| name).filter(plain).map(str::to_owned).collect();
     links.sort_unstable();
@@ -185,24 +187,23 @@ async fn submit(client: &Client, site: PathBuf, page: String) -> Result<()> {
     let crawl_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_millis() as u64;
     let start = Job { site, crawl_ms, page };
     client.enqueue(start.draft(PAGES)).await?;
-    let mut known = BTreeMap::from([(start.page.clone(), 0)]);
+    let mut seen = BTreeSet::from([start.page.clone()]);
     let mut open = vec![start];
     let mut all = Vec::new();
     while let Some(job) = open.pop() {
         let found: Found = result(client, job.id(PAGES)).await?;
-        known.insert(job.page.clone(), found.words);
         for link in found.links {
-            if known.insert(link.clone(), 0).is_none() {
+            if seen.insert(link.clone()) {
                 open.push(job.on(&link));
             }
         }
-        all.push(job);
+        all.push((job, found.words));
     }
-    all.sort_unstable_by(|one, other| one.page.cmp(&other.page));
+    all.sort_unstable_by(|(one, _), (other, _)| one.page.cmp(&other.page));
     let mut out = std::io::stdout().lock();
-    for job in all {
+    for (job, words) in all {
         let area: u64 = result(client, job.id(AREAS)).await?;
-        writeln!(out, "{} {area} {}", known[&job.page], job.page)?;
+        writeln!(out, "{words} {area} {}", job.page)?;
     }
     Ok(())
 }

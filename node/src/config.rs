@@ -180,7 +180,9 @@ pub enum Mutant {
     ForgetsUnasked,
     /// The claim of a dead task is dropped whether its letter is written or not.
     LettersForgotten,
-    /// A leader grants tasks with keys though it does not know all tasks that are held.
+    /// One replica's word is enough for a task that others wait for to count as forgotten.
+    OneForgets,
+    /// A leader grants tasks with keys though it does not know all tasks that are held, and does not ask for them.
     KeysUnknown,
     /// Each time that a letter is written it has another id, whatever is there already.
     LettersMinted,

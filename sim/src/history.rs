@@ -402,6 +402,11 @@ impl History {
         }
     }
 
+    /// Whether the client was told, strictly, that the task is there.
+    pub fn is_enqueued(&self, id: &TaskId) -> bool {
+        self.strict.range((*id, Fact::Spec(0))..=(*id, Fact::Spec(u64::MAX))).next().is_some()
+    }
+
     /// When the client was told that the task has ended, strictly.
     pub fn ended(&self, id: &TaskId) -> Option<Moment> {
         let low = (*id, Fact::Completion(Token::default()));

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 50] = [
+pub const ALL: [(&str, Mutant); 51] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -48,6 +48,7 @@ pub const ALL: [(&str, Mutant); 50] = [
     ("seals-superseded", Mutant::SealsSuperseded),
     ("letters-forgotten", Mutant::LettersForgotten),
     ("letters-minted", Mutant::LettersMinted),
+    ("one-forgets", Mutant::OneForgets),
     ("keys-unknown", Mutant::KeysUnknown),
     ("ends-early", Mutant::EndsEarly),
     ("follows-once", Mutant::FollowsOnce),
@@ -99,6 +100,17 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             strict_percent: Some(0),
             ..plain
         },
+        Mutant::SettlesUnready | Mutant::VersionsMixed | Mutant::ClearsUnheard | Mutant::LeavesEarly => {
+            Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..plain }
+        }
+        _ => hunting_in_queues(mutant, plain),
+    };
+    knobs.or(&harmful)
+}
+
+/// The knobs for what becomes of tasks.
+fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
+    match mutant {
         Mutant::ClosesEarly => Overrides { children_percent: Some(80), old_percent: Some(0), ..plain },
         Mutant::ForgetsUnasked => Overrides {
             children_percent: Some(80),
@@ -107,10 +119,27 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             forget_after_ms: Some(4_000),
             ..plain
         },
-        Mutant::SettlesUnready | Mutant::VersionsMixed | Mutant::ClearsUnheard | Mutant::LeavesEarly => {
-            Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..plain }
-        }
         Mutant::SealsEarly | Mutant::SealsSuperseded => Overrides { holder_percent: Some(100), ..plain },
+        Mutant::KeysUnknown => Overrides {
+            key_percent: Some(80),
+            queues: Some(1),
+            exchange_interval_ms: Some(10_000),
+            loss_ppm: Some(30_000),
+            crash_mean_ms: Some(1_000),
+            strict_percent: Some(0),
+            old_percent: Some(0),
+            ..plain
+        },
+        Mutant::OneForgets => Overrides {
+            queues: Some(1),
+            after_percent: Some(60),
+            exchange_interval_ms: Some(10_000),
+            retain_ms: Some(500),
+            forget_after_ms: Some(5_000),
+            loss_ppm: Some(50_000),
+            crash_mean_ms: Some(1_000),
+            ..plain
+        },
         Mutant::LettersForgotten => Overrides { letters_percent: Some(100), old_percent: Some(0), ..plain },
         Mutant::LettersMinted => {
             Overrides { letters_percent: Some(100), old_percent: Some(0), crash_mean_ms: Some(800), ..plain }
@@ -122,8 +151,7 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             Overrides { schedule_mean_ms: Some(1_000), nodes: Some(5), replicas: Some(3), ..plain }
         }
         _ => plain,
-    };
-    knobs.or(&harmful)
+    }
 }
 
 /// A mutant's name.

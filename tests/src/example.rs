@@ -24,7 +24,11 @@ impl Example {
         let certificates =
             "ca = \"certs/ca.crt\"\ncertificate = \"certs/client-tests.crt\"\nkey = \"certs/client-tests.key\"\n";
         let config = format!("addresses = {:?}\n{certificates}", cluster.addresses());
-        fs::write(cluster.directory().join("client.toml"), config).expect("a file for the example");
+        let file = cluster.directory().join("client.toml");
+        // Others that run may be reading it.
+        if !file.is_file() {
+            fs::write(file, config).expect("a file for the example");
+        }
         let mut command = Command::new(binary::example(name));
         command.current_dir(cluster.directory()).args(["--client", "client.toml"]).args(arguments);
         Example(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the example runs"))

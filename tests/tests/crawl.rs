@@ -78,7 +78,8 @@ async fn the_crawl_example_reads_each_page_once() {
     };
     let told: BTreeMap<String, (u64, u64)> = told.lines().map(line).collect();
     assert_eq!(told, expected(&pages));
-    let all = eventually("all are counted", PATIENCE, || async { client.count(Some(queue.clone()), None).await.ok() }).await;
+    let all =
+        eventually("all are counted", PATIENCE, || async { client.count(Some(queue.clone()), None).await.ok() }).await;
     assert_eq!(all, 2 * PAGES as u64 + 1, "one task for each page");
     drop(workers);
 }

@@ -252,9 +252,7 @@ fn exit_codes_tell_scripts_what_happened() {
     );
 
     for arguments in [
-        ["enqueue", "q", "data", "--key", "k"].as_slice(),
-        &["enqueue", "q", "data", "--key", "k"],
-        &["enqueue", "q", "data", "--group", "g", "--number", "1", "--total", "2", "--fail-fast"],
+        ["enqueue", "q", "data", "--group", "g", "--number", "1", "--total", "2", "--fail-fast"].as_slice(),
         &["enqueue", "q", "data", "--parent", &nobody],
         &["claim", "q", "--session", "s"],
     ] {

@@ -405,7 +405,7 @@ impl Node {
             M::Interest { queues } => self.on_interest(from, &queues),
             M::Available { queue, head } => self.on_available(from, &queue, head),
             M::Follow { partition, ids } => self.on_follow(from, partition, &ids),
-            M::Ends { partition, ends } => self.on_ends(partition, &ends),
+            M::Ends { partition, ends } => self.on_ends(from, partition, &ends),
             M::Forward { ask, request } => self.on_forward(from, ask, *request),
             M::Forwarded { ask, response } => self.on_forwarded(from, ask, *response),
         }

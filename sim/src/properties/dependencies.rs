@@ -1,4 +1,5 @@
-//! No task is granted before those that it waits for have ended. (S18)
+//! No task is granted before those that it waits for have ended, and none goes on or fails because one was forgotten that is
+//! acknowledged and has not ended. (S18)
 //!
 //! A task has ended once some node has given a record to its log that says so: before that nobody may act on it, whatever
 //! was sent.
@@ -9,6 +10,7 @@ use norn_client::wire::TaskId;
 use norn_client::wire::response::Response;
 use norn_node::protocol::consistent::table::{CellState, Ended, Op, Table};
 use norn_node::protocol::record::Record;
+use norn_node::protocol::task::{Settled, Task};
 use std::collections::BTreeSet;
 
 /// See the module.
@@ -46,6 +48,16 @@ impl Dependencies {
     }
 }
 
+/// What a task's facts say of those that it waits for: that they are forgotten.
+fn forgotten(history: &History, id: &TaskId, task: &Task) -> Vec<TaskId> {
+    let Some(facts) = &task.facts else { return Vec::new() };
+    let settled = facts.settled.iter().filter(|(_, how)| *how == Settled::Forgotten).map(|(other, _)| *other);
+    let reason = facts.cancel.as_ref().filter(|cancel| cancel.dead).map_or("", |cancel| &cancel.reason);
+    let after = history.specs.get(id).map_or(&[][..], |spec| &spec.after);
+    let failed = |other: &&TaskId| reason.starts_with(&format!("task {other}, for which it waits, is not known"));
+    settled.chain(after.iter().filter(failed).copied()).collect()
+}
+
 // S18
 impl Property for Dependencies {
     fn name(&self) -> &'static str {
@@ -54,7 +66,18 @@ impl Property for Dependencies {
 
     fn see(&mut self, history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         match happening {
-            Happening::Appended { records, .. } => records.iter().for_each(|record| self.learn(record)),
+            Happening::Appended { records, .. } => {
+                records.iter().for_each(|record| self.learn(record));
+                for record in *records {
+                    let Record::Facts { items, .. } = record else { continue };
+                    for (id, task) in items.iter() {
+                        let alive = |other: &TaskId| history.is_enqueued(other) && !self.ended.contains(other);
+                        if let Some(other) = forgotten(history, id, task).into_iter().find(alive) {
+                            return Err(format!("task {id} goes on as if {other}, for which it waits, were forgotten"));
+                        }
+                    }
+                }
+            }
             Happening::Finished(Finished { result: Ok(Response::Claimed { tasks, .. }), .. }) => {
                 for task in tasks {
                     let after = history.specs.get(&task.id).map_or(&[][..], |spec| &spec.after);

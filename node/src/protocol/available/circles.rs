@@ -53,7 +53,7 @@ impl Node {
     /// Refuses tasks of which one would wait for itself. Each task is looked at once (depth-first search).
     pub(super) fn check_circles(&self, tasks: &[NewTask]) -> Result<(), Error> {
         let new: BTreeMap<TaskId, &[TaskId]> =
-            tasks.iter().filter(|task| !self.knows(&task.id)).map(|task| (task.id, &task.spec.after[..])).collect();
+            tasks.iter().filter(|task| !self.has_spec(&task.id)).map(|task| (task.id, &task.spec.after[..])).collect();
         let mut walk = Walk::default();
         let mut looks = LOOK_MAX;
         for (id, after) in new.iter().filter(|(_, after)| !after.is_empty()) {
@@ -61,7 +61,9 @@ impl Node {
                 walk.enter(*id, after.to_vec());
             }
             while let Some(next) = walk.next() {
-                if let Some(circle) = walk.closed_by(&next).filter(|circle| circle.iter().any(|id| new.contains_key(id))) {
+                if let Some(circle) =
+                    walk.closed_by(&next).filter(|circle| circle.iter().any(|id| new.contains_key(id)))
+                {
                     return Err(refusal(circle).about(*circle.last().expect("a task closes it")));
                 }
                 if walk.seen.contains(&next) {
@@ -80,7 +82,7 @@ impl Node {
         Ok(())
     }
 
-    pub(super) fn knows(&self, id: &TaskId) -> bool {
+    pub(super) fn has_spec(&self, id: &TaskId) -> bool {
         self.partitions.get(&self.partition_of(id)).is_some_and(|replica| !replica.store.lacks_spec(id))
     }
 
@@ -97,5 +99,8 @@ fn refusal(circle: &[TaskId]) -> Error {
     if circle.len() > TOLD_MAX {
         names.push(format!("and {} more", circle.len() - TOLD_MAX));
     }
-    Error::invalid(format!("tasks would wait for each other in a circle: {}; leave one out of `after`", names.join(", ")))
+    Error::invalid(format!(
+        "tasks would wait for each other in a circle: {}; leave one out of `after`",
+        names.join(", ")
+    ))
 }

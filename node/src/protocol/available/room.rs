@@ -19,7 +19,7 @@ impl Node {
     pub(super) fn check_room(&self, tasks: &[NewTask]) -> Result<(), Error> {
         let mut wanted: BTreeMap<&QueueName, Size> = BTreeMap::new();
         let is_limited = |queue: &QueueName| self.limits_of(queue) != (None, None);
-        for task in tasks.iter().filter(|task| is_limited(&task.spec.queue) && !self.knows(&task.id)) {
+        for task in tasks.iter().filter(|task| is_limited(&task.spec.queue) && !self.has_spec(&task.id)) {
             let size = wanted.entry(&task.spec.queue).or_default();
             size.tasks += 1;
             size.bytes += body_bytes(&task.spec) as u64;

@@ -7,13 +7,15 @@
 //! be lost, and leaders move: a slow sweep over what is still waited for asks again, and asks others where no message reaches
 //! the leader.
 //!
-//! A task that nobody knows may still come, as a graph may be enqueued in any order. One that is unknown at a leader that has
-//! forgotten later ids never will: it was finished and forgotten, or it never was. Which of both nobody can say, so it counts
-//! as one that failed.
+//! A task that nobody knows may still come, as a graph may be enqueued in any order. One that is unknown to a majority of its
+//! replicas, each of which has forgotten later ids, never will: it was finished and forgotten, or it never was. Which of both
+//! nobody can say, so it counts as one that failed. A single replica's word is not enough for that, be it the leader: what was
+//! acknowledged is on a majority, and may have missed any one.
 
 use crate::config::mutant;
 use crate::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, FOLLOWERS_MAX};
 use crate::protocol::Node;
+use crate::protocol::consistent::Viewstamp;
 use crate::protocol::partition::Partition;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::{Cancel, Settled, Task};
@@ -36,6 +38,14 @@ struct End {
     upto: Option<TaskId>,
 }
 
+/// Replicas that do not know a task and never will.
+#[derive(Debug, Default)]
+struct Doubt {
+    /// Of this version of their cohort.
+    version: Viewstamp,
+    by: BTreeSet<NodeId>,
+}
+
 /// What this node knows of dependencies beside the facts. Lost with a start, or with a leadership: sweeps make up for it.
 #[derive(Debug, Default)]
 pub struct Dependencies {
@@ -44,6 +54,8 @@ pub struct Dependencies {
     followers_count: usize,
     /// By partition that is led here: ends that its tasks have waited for.
     ends: BTreeMap<PartitionId, BTreeMap<TaskId, End>>,
+    /// By partition that is led here: what some replicas take for forgotten that its tasks wait for.
+    doubts: BTreeMap<PartitionId, BTreeMap<TaskId, Doubt>>,
     /// How far the sweep of a partition that is led here is.
     swept: BTreeMap<PartitionId, TaskId>,
     /// When it goes on.
@@ -66,11 +78,23 @@ impl Dependencies {
         askers
     }
 
+    fn is_doubted(&self, partition: PartitionId, id: &TaskId) -> bool {
+        self.doubts.get(&partition).is_some_and(|doubts| doubts.contains_key(id))
+    }
+
+    /// No more about a task that has ended for those of a partition that wait for it.
+    fn forget_doubt(&mut self, partition: PartitionId, id: &TaskId) {
+        if let Some(doubts) = self.doubts.get_mut(&partition) {
+            doubts.remove(id);
+        }
+    }
+
     /// A partition is led here no more.
     pub fn step_down(&mut self, partition: PartitionId) {
         let followed = self.followers.remove(&partition).unwrap_or_default();
         self.followers_count -= followed.values().map(BTreeSet::len).sum::<usize>();
         self.ends.remove(&partition);
+        self.doubts.remove(&partition);
         self.swept.remove(&partition);
         self.next_us.remove(&partition);
     }
@@ -105,7 +129,8 @@ impl Node {
     fn ask_for_ends(&mut self, partition: PartitionId, ids: impl Iterator<Item = TaskId>) {
         let mut by_node: BTreeMap<NodeId, Vec<TaskId>> = BTreeMap::new();
         for id in ids {
-            for node in self.who_tells(self.partition_of(&id)) {
+            let all = self.dependencies.is_doubted(partition, &id);
+            for node in self.who_tells(self.partition_of(&id), all) {
                 by_node.entry(node).or_default().push(id);
             }
         }
@@ -116,9 +141,10 @@ impl Node {
         }
     }
 
-    /// The leader of a partition; where no message reaches it, its replicas, which know of ends as well, only later.
-    fn who_tells(&self, partition: PartitionId) -> Vec<NodeId> {
-        match self.leader_of(partition).filter(|leader| self.is_reachable(*leader)) {
+    /// The leader of a partition. All replicas where no message reaches it, as they know of ends as well, only later; or where
+    /// one of them does not know the task, and never will.
+    fn who_tells(&self, partition: PartitionId, all: bool) -> Vec<NodeId> {
+        match self.leader_of(partition).filter(|leader| self.is_reachable(*leader) && !all) {
             Some(leader) => vec![leader],
             None => self.cohort_of(partition).nodes().into_iter().filter(|node| self.is_reachable(*node)).collect(),
         }
@@ -140,6 +166,9 @@ impl Node {
         }
         let swept = self.dependencies.swept.remove(&partition);
         let index = self.partitions[&partition].store.index();
+        if let Some(doubts) = self.dependencies.doubts.get_mut(&partition).filter(|_| swept.is_none()) {
+            doubts.retain(|id, _| index.dependents(id, None).next().is_some());
+        }
         let ids: Vec<TaskId> = index.waited_for(swept).take(FOLLOWED_MAX).collect();
         if ids.is_empty() && swept.is_none() {
             return;
@@ -194,18 +223,39 @@ impl Node {
     }
 
     /// At a leader of tasks that wait: these have ended.
-    pub(in crate::protocol) fn on_ends(&mut self, partition: PartitionId, ends: &[(TaskId, Settled)]) {
+    pub(in crate::protocol) fn on_ends(&mut self, from: NodeId, partition: PartitionId, ends: &[(TaskId, Settled)]) {
         let Some(replica) = self.partitions.get(&partition) else { return };
         if !replica.register.established() {
             return;
         }
         let index = replica.store.index();
         let waited_for = ends.iter().filter(|(id, _)| index.dependents(id, None).next().is_some());
-        let waited_for: Vec<_> = waited_for.map(|(id, how)| (*id, End { how: *how, upto: None })).collect();
-        if !waited_for.is_empty() {
-            self.dependencies.ends.entry(partition).or_default().extend(waited_for);
+        let waited_for: Vec<(TaskId, Settled)> = waited_for.copied().collect();
+        let mut doubted = Vec::new();
+        for (id, how) in waited_for {
+            let known = self.dependencies.is_doubted(partition, &id);
+            if how == Settled::Forgotten && !self.is_surely_forgotten(from, partition, id) {
+                doubted.extend((!known).then_some(id));
+                continue;
+            }
+            self.dependencies.forget_doubt(partition, &id);
+            self.dependencies.ends.entry(partition).or_default().insert(id, End { how, upto: None });
             self.timers.set(Key::Follow(partition), self.now.mono_us);
         }
+        // The others are asked at once, and by every sweep.
+        self.ask_for_ends(partition, doubted.into_iter());
+    }
+
+    /// One more replica does not know a task and never will; whether so many do that it is nowhere acknowledged.
+    fn is_surely_forgotten(&mut self, from: NodeId, partition: PartitionId, id: TaskId) -> bool {
+        let cohort = self.cohort_of(self.partition_of(&id));
+        let doubt = self.dependencies.doubts.entry(partition).or_default().entry(id).or_default();
+        if doubt.version != cohort.version {
+            *doubt = Doubt { version: cohort.version, by: BTreeSet::new() };
+        }
+        doubt.by.insert(from);
+        let doubts = |node| doubt.by.contains(&node);
+        cohort.members_quorum(doubts) && cohort.next_quorum(doubts) || mutant!(self.config, OneForgets)
     }
 
     /// Looks at some of the tasks that waited for what has ended. Whether there are more.

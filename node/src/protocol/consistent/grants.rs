@@ -497,7 +497,7 @@ impl Node {
         let unknown = replica.unknown_claims();
         let ids: Vec<TaskId> = unknown.iter().copied().take(KEYS_ASKED_MAX).collect();
         replica.register.leading_mut().expect("it leads").unknown = unknown;
-        if ids.is_empty() || !replica.store.index().has_turns() {
+        if ids.is_empty() || !replica.store.index().has_turns() || mutant!(self.config, KeysUnknown) {
             return;
         }
         let others: Vec<NodeId> = replica.cohort().followers().into_iter().filter(|node| *node != me).collect();

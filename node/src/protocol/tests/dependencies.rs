@@ -172,7 +172,10 @@ fn tasks_that_wait_for_each_other_wait_and_are_cancelled() {
     let [one, other] = [0x11_1111, 0xcc_cccc].map(|tag| cluster.id(tag));
     for (index, id, after) in [(0, one, other), (1, other, one)] {
         let tasks = vec![NewTask { id, spec: Spec { after: vec![after], ..spec(b"later", 0) } }];
-        cluster.submit(index, Request::Enqueue { tasks, acks: Acks::Quorum });
+        let (principal, request) =
+            (Principal { name: "tester".into(), node: false }, Request::Enqueue { tasks, acks: Acks::Quorum });
+        cluster.number += 1;
+        cluster.queue.push_back((index, Event::Request { client: CLIENT, number: cluster.number, principal, request }));
     }
     cluster.advance(1_000);
     cluster.advance(10_000);
@@ -195,7 +198,10 @@ fn what_would_close_a_circle_is_refused() {
     let [fifth, sixth] = [1, 2].map(|tag| cluster.id(tag));
     let both = vec![task(fifth, &[fourth, sixth]), task(sixth, &[fifth])];
     assert_eq!(cluster.refused(0, Request::Enqueue { tasks: both, acks: Acks::Quorum }), ErrorCode::Invalid);
-    assert_eq!(cluster.refused(0, Request::Get { id: fourth, minimum: None, minimum_sequence: None }), ErrorCode::NotFound);
+    assert_eq!(
+        cluster.refused(0, Request::Get { id: fourth, minimum: None, minimum_sequence: None }),
+        ErrorCode::NotFound
+    );
     cluster.enqueue_after(2, third, &[fourth]);
     cluster.enqueue_after(2, first, &[second]);
     assert_eq!(cluster.get(1, first).waits_for, [second]);

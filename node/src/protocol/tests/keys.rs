@@ -84,7 +84,7 @@ fn nobody_s_turn_comes_while_it_is_not_known_what_is_held() {
     let replica = node.partitions.get_mut(&partition).expect("it is held");
     assert!(replica.knows_keys(&config));
     let rank = |replica: &Partition| {
-        let index = replica.store.index().queue(&QueueName::new("q").expect("a good name")).expect("it is indexed");
+        let index = replica.store.index().queue(&spec(b"", 0).queue).expect("it is indexed");
         (index.head(replica.knows_keys(&config)).map(|(_, id)| id), index.ready_count(replica.knows_keys(&config)))
     };
     assert_eq!(rank(replica), (Some(ids[0]), 1));
