@@ -30,6 +30,7 @@ mod forgetting;
 mod hints;
 mod keys;
 mod letters;
+mod limits;
 mod loss;
 mod policies;
 mod reads;

@@ -93,6 +93,8 @@ fn roster() -> Roster {
         order: membership::Order::Random,
         mode: membership::Mode::Holder,
         dead_letter: Some(queue()),
+        tasks_max: Some(7),
+        bytes_max: Some(8),
         failed_dependency: membership::FailedDependency::Wait,
     };
     Roster { version: 9, members: BTreeMap::from([(3, member)]), policies: BTreeMap::from([(queue(), policy)]) }

@@ -1,0 +1,91 @@
+//! Queues that are full.
+
+use super::policies::is_changed;
+use super::*;
+use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::membership::QueueSetting;
+use norn_client::wire::request::Completion;
+
+impl Cluster {
+    fn enqueue_all(&mut self, index: usize, ids: &[TaskId], payload: &[u8]) -> Result<(), Error> {
+        let tasks = ids.iter().map(|id| NewTask { id: *id, spec: spec(payload, 0) }).collect();
+        match self.ask(index, Request::Enqueue { tasks, acks: Acks::All }) {
+            Response::Acked(results) => results.into_iter().try_for_each(|result| result.map(drop)),
+            Response::Error(error) => Err(error),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn is_full(&mut self, index: usize, ids: &[TaskId], payload: &[u8]) -> bool {
+        self.enqueue_all(index, ids, payload).is_err_and(|error| {
+            assert!(error.code == ErrorCode::Overloaded && error.message.contains("is full"), "{error}");
+            true
+        })
+    }
+}
+
+fn limited(setting: QueueSetting) -> Cluster {
+    let mut cluster = Cluster::modern(3);
+    assert!(is_changed(&cluster.set(0, "mail", setting)));
+    cluster
+}
+
+/// What is there may be handed in again, what has ended makes room, and nothing of a request is stored that has too many.
+#[test]
+fn a_queue_with_enough_tasks_takes_no_more_before_some_have_ended() {
+    let mut cluster = limited(QueueSetting::Tasks(Some(3)));
+    let ids: Vec<TaskId> = (0..6).map(|tag| cluster.id(tag << 20)).collect();
+    cluster.enqueue_all(0, &ids[..2], b"x").expect("there is room");
+    assert!(cluster.is_full(1, &ids[2..4], b"x"));
+    cluster.enqueue_all(1, &ids[..3], b"x").expect("two of them are there");
+    cluster.enqueue_all(2, &ids[..3], b"x").expect("all are there");
+    for index in 0..3 {
+        assert!(cluster.is_full(index, &ids[3..4], b"x"));
+    }
+    let claimed = cluster.claim(0, 60_000).remove(0);
+    assert!(cluster.is_full(0, &ids[3..4], b"x"), "who is claimed has not ended");
+    assert!(matches!(cluster.complete(0, claimed.id, claimed.token), Response::Acked(_)));
+    cluster.advance(1_000);
+    cluster.enqueue_all(1, &ids[3..4], b"x").expect("one has ended");
+    assert!(cluster.is_full(0, &ids[4..5], b"x"));
+    assert!(is_changed(&cluster.set(2, "mail", QueueSetting::Tasks(None))));
+    cluster.enqueue_all(0, &ids[4..], b"x").expect("there is no limit");
+}
+
+#[test]
+fn a_queue_with_enough_bytes_takes_no_more() {
+    let mut cluster = limited(QueueSetting::Bytes(Some(10_000)));
+    let ids: Vec<TaskId> = (0..3).map(|tag| cluster.id(tag << 20)).collect();
+    cluster.enqueue_all(0, &ids[..1], &[7; 6_000]).expect("there is room");
+    assert!(cluster.is_full(1, &ids[1..2], &[7; 6_000]));
+    cluster.enqueue_all(1, &ids[1..2], &[7; 2_000]).expect("there is room for that");
+    let other = QueueName::new("other").expect("a name");
+    let tasks = vec![NewTask { id: ids[2], spec: Spec { queue: other, ..spec(&[7; 60_000], 0) } }];
+    assert!(matches!(cluster.ask(0, Request::Enqueue { tasks, acks: Acks::Quorum }), Response::Acked(_)));
+}
+
+/// What a completion brings belongs to it: the completion is not refused because of that.
+#[test]
+fn children_get_into_a_queue_that_is_full() {
+    let mut cluster = limited(QueueSetting::Tasks(Some(1)));
+    let [id, child, other] = [1, 2, 3].map(|tag| cluster.id(tag << 20));
+    cluster.enqueue_all(0, &[id], b"x").expect("there is room");
+    let claimed = cluster.claim(0, 60_000).remove(0);
+    let children = vec![NewTask { id: child, spec: spec(b"child", 0) }, NewTask { id: other, spec: spec(b"child", 0) }];
+    let completion = Completion { id, token: claimed.token, sequence: None, result: None, at_ms: 1, children };
+    let response = cluster.ask(1, Request::Complete { items: vec![completion], acks: Acks::Quorum });
+    assert!(matches!(&response, Response::Acked(results) if results[0].is_ok()), "{response:?}");
+    cluster.advance(2_000);
+    assert_eq!([child, other].map(|id| cluster.get(0, id).state), [State::Ready; 2]);
+}
+
+#[test]
+fn a_limit_that_lets_nothing_in_is_refused() {
+    let mut cluster = Cluster::modern(1);
+    for setting in [QueueSetting::Tasks(Some(0)), QueueSetting::Bytes(Some(0)), QueueSetting::Tasks(Some(u64::MAX))] {
+        match cluster.set(0, "mail", setting) {
+            Response::Error(error) => assert_eq!(error.code, ErrorCode::Invalid),
+            other => panic!("{other:?}"),
+        }
+    }
+}
