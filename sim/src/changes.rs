@@ -122,6 +122,21 @@ impl World {
         }
     }
 
+    /// Sets for some queues that they take few tasks at a time.
+    pub fn want_limits(&mut self) {
+        let mut random = self.randoms.limits.clone();
+        for number in 0..self.options.queues {
+            if random.chance(self.options.limit_percent, 100) {
+                let queue = QueueName::new(&format!("queue-{number}")).expect("a good name");
+                let setting = match random.below(4) {
+                    0 => QueueSetting::Bytes(Some(random.between(5_000, 20_000))),
+                    _ => QueueSetting::Tasks(Some(random.between(25, 60))),
+                };
+                self.want(ClusterChange::Queue { queue, setting });
+            }
+        }
+    }
+
     /// From now on a change is asked for until it is so, or refused.
     pub fn want(&mut self, change: ClusterChange) {
         if !std::mem::replace(&mut self.operator.insists, true) {

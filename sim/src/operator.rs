@@ -144,5 +144,6 @@ impl World {
         self.operator.genesis = Some(genesis);
         self.want_holders();
         self.want_letters();
+        self.want_limits();
     }
 }

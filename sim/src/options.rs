@@ -240,6 +240,8 @@ options! {
     letters_percent: u64,
     /// Tasks with a key, in a hundred.
     key_percent: u64,
+    /// Queues that take few tasks at a time, in a hundred.
+    limit_percent: u64,
     /// Nodes, among all of them, that are no founders.
     spares: u64,
     /// Mean time between an operator's changes of the cluster; 0 is never.
@@ -384,6 +386,10 @@ impl Options {
         if copy.chance(1, 4) {
             self.key_percent = copy.between(5, 60);
         }
+        let mut copy = copy.clone().child();
+        if copy.chance(1, 4) {
+            self.limit_percent = copy.between(30, 100);
+        }
     }
 
     /// Nodes, and replicas of each partition.
@@ -488,6 +494,7 @@ impl Options {
             children_percent: 0,
             letters_percent: 0,
             key_percent: 0,
+            limit_percent: 0,
             spares: 0,
             change_mean_ms: 0,
             policy_mean_ms: 0,

@@ -257,6 +257,8 @@ pub struct Randoms {
     pub letters: Random,
     /// Which tasks have which keys.
     pub keys: Random,
+    /// Which queues take how many tasks.
+    pub limits: Random,
 }
 
 /// Counters by name.
@@ -364,6 +366,7 @@ impl World {
             losses: descendant(&random, 6),
             modes: descendant(&random, 8),
             keys: descendant(&random, 11),
+            limits: descendant(&random, 12),
             letters: descendant(&random, 10),
             after: descendant(&random, 7),
             schedules: descendant(&random, 9),
