@@ -53,6 +53,12 @@ fn spec() -> Spec {
     }
 }
 
+/// One as old programs write it, one that waits for others, and one with a key.
+fn keyed(number: u32) -> Spec {
+    let after = if number > 0 { vec![id(7)] } else { Vec::new() };
+    Spec { after, key: (number > 1).then(|| "key".to_owned()), ..spec() }
+}
+
 fn items() -> Arc<Vec<(TaskId, Task)>> {
     Arc::new((0..3).map(|number| (id(number), Task::from_spec(Arc::new(spec())))).collect())
 }
@@ -241,7 +247,7 @@ pub fn frames() -> Vec<Vec<u8>> {
 }
 
 fn requests() -> Vec<Request> {
-    let tasks = (0..3).map(|number| NewTask { id: id(number), spec: spec() }).collect();
+    let tasks = (0..3).map(|number| NewTask { id: id(number), spec: keyed(number) }).collect();
     let completion = Completion {
         id: id(0),
         token: TOKEN,
