@@ -34,7 +34,10 @@ impl Node {
             }
             if exceeds(there.bytes, more.bytes, bytes_max) {
                 let most = bytes_max.unwrap_or_default();
-                return Err(full(queue, &format!("about {} bytes of tasks that have not ended, of {most}", there.bytes)));
+                return Err(full(
+                    queue,
+                    &format!("about {} bytes of tasks that have not ended, of {most}", there.bytes),
+                ));
             }
         }
         Ok(())

@@ -1,7 +1,9 @@
 //! What operators set for the whole cluster, and for queues.
 
 use super::Reason;
-use crate::limits::{ATTEMPTS_MAX, HEAL_AFTER_MS_MAX, HEAL_AFTER_MS_MIN, MOVES_MAX, POLICIES_MAX, QUEUE_BYTES_MAX, QUEUE_TASKS_MAX};
+use crate::limits::{
+    ATTEMPTS_MAX, HEAL_AFTER_MS_MAX, HEAL_AFTER_MS_MIN, MOVES_MAX, POLICIES_MAX, QUEUE_BYTES_MAX, QUEUE_TASKS_MAX,
+};
 use norn_client::wire::QueueName;
 use norn_client::wire::limits::{DELAY_MS_MAX, LEASE_MS_MAX, LEASE_MS_MIN};
 use norn_client::wire::membership::{Backoff, QueuePolicy, Settings};

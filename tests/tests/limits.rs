@@ -1,0 +1,61 @@
+//! A queue that is full, with real processes: producers wait for workers.
+
+use norn_client::client::{ClaimOptions, CompleteOptions};
+use norn_client::session::Draft;
+use norn_client::wire::{ErrorCode, QueueName, State};
+use norn_tests::Cluster;
+use norn_tests::wait::{PATIENCE, eventually};
+use std::time::Duration;
+
+const MOST: u64 = 5;
+
+/// Several producers hand in ten times what the queue takes, while one worker works: nothing is refused for good, nothing is lost,
+/// and what is there at a time is near the limit at most.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn producers_wait_while_a_queue_is_full() {
+    const PRODUCERS: u64 = 3;
+    let cluster = Cluster::start();
+    let cli = cluster.cli_at(0);
+    let set = cli.json(&["queue", "set", "jobs", "tasks", &MOST.to_string()]).done().object();
+    assert_eq!(set["tasks"], MOST, "{set}");
+    for index in 0..3 {
+        let cli = cluster.cli_at(index);
+        let heard = || async { (cli.json(&["queue", "show", "jobs"]).object()["tasks"] == MOST).then_some(()) };
+        eventually("each node has heard of the limit", PATIENCE, heard).await;
+    }
+    let queue = QueueName::new("jobs").expect("a name");
+    let hasty = cluster.client_of(cluster.addresses(), Duration::from_millis(500)).await;
+    for number in 0..MOST {
+        hasty.enqueue(Draft::new(queue.clone(), number.to_be_bytes())).await.expect("there is room");
+    }
+    let full = || async { hasty.enqueue(Draft::new(queue.clone(), b"more".to_vec())).await.err() };
+    let refused = eventually("all nodes know that it is full", PATIENCE, full).await;
+    assert!(refused.code == ErrorCode::Overloaded && refused.message.contains("is full"), "{refused}");
+
+    let mut producers = tokio::task::JoinSet::new();
+    for producer in 0..PRODUCERS {
+        let (client, queue) = (cluster.client().await, queue.clone());
+        producers.spawn(async move {
+            for number in 0..10 * MOST / PRODUCERS {
+                let draft = Draft::new(queue.clone(), (producer * 1_000 + number).to_be_bytes());
+                eventually("it gets in", PATIENCE, || async { client.enqueue(draft.clone()).await.ok() }).await;
+            }
+        });
+    }
+    let worker = cluster.client().await;
+    let mut most = 0;
+    loop {
+        let claimed = worker.claim(ClaimOptions::new([queue.clone()])).await.expect("it is asked in time").tasks;
+        if claimed.is_empty() && producers.is_empty() {
+            break;
+        }
+        for task in claimed {
+            worker.complete(CompleteOptions::new(task.id, task.token)).await.expect("it is taken");
+        }
+        most = most.max(worker.count(Some(queue.clone()), Some(State::Ready)).await.expect("it is counted"));
+        while let Some(ended) = producers.try_join_next() {
+            ended.expect("no producer gives up");
+        }
+    }
+    assert!((MOST..=MOST + PRODUCERS + 1).contains(&most), "{most} tasks at a time");
+}
