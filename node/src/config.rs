@@ -180,6 +180,8 @@ pub enum Mutant {
     ForgetsUnasked,
     /// The claim of a dead task is dropped whether its letter is written or not.
     LettersForgotten,
+    /// A claim of a task with a key is prolonged though it has been another one's turn.
+    TurnRetaken,
     /// One replica's word is enough for a task that others wait for to count as forgotten.
     OneForgets,
     /// A leader grants tasks with keys though it does not know all tasks that are held, and does not ask for them.

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 51] = [
+pub const ALL: [(&str, Mutant); 52] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -49,6 +49,7 @@ pub const ALL: [(&str, Mutant); 51] = [
     ("letters-forgotten", Mutant::LettersForgotten),
     ("letters-minted", Mutant::LettersMinted),
     ("one-forgets", Mutant::OneForgets),
+    ("turn-retaken", Mutant::TurnRetaken),
     ("keys-unknown", Mutant::KeysUnknown),
     ("ends-early", Mutant::EndsEarly),
     ("follows-once", Mutant::FollowsOnce),
@@ -130,6 +131,7 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
             old_percent: Some(0),
             ..plain
         },
+        Mutant::TurnRetaken => Overrides { key_percent: Some(80), queues: Some(1), old_percent: Some(0), ..plain },
         Mutant::OneForgets => Overrides {
             queues: Some(1),
             after_percent: Some(60),

@@ -69,7 +69,6 @@ async fn a_refusal_of_one_item_is_the_verbs_refusal() {
 async fn features_that_are_not_there_are_refused() {
     let lines = [
         "claim mail --session s",
-        "enqueue mail x --key k",
         "enqueue mail x --group g",
         "enqueue mail x --number 1",
         "enqueue mail x --total 2",

@@ -6,11 +6,16 @@ use super::table::{Cell, CellState, Op};
 use crate::config::mutant;
 use crate::protocol::available::{Ask, ForwardAsk};
 use crate::protocol::event::ClientId;
+use crate::protocol::partition::Overtaken;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::{Feature, Node};
 use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::{NodeId, PartitionId, Request, Response, TaskId, Token};
-use std::collections::BTreeMap;
+use norn_client::wire::{NodeId, PartitionId, QueueName, Request, Response, TaskId, Token};
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
+
+/// Keys of tasks, by their queues.
+pub(super) type Turns = BTreeSet<(QueueName, NonZeroU64)>;
 
 /// A forwarded call at the leader, until all of it is committed or refused.
 #[derive(Debug)]
@@ -231,13 +236,32 @@ impl Node {
         Ok((partition, cell))
     }
 
+    /// Refuses to prolong the claim of a task with a key once it has been another one's turn. `turns` are the keys of what is
+    /// prolonged together with it.
+    pub(super) fn check_turn(&self, id: &TaskId, turns: &mut Turns) -> Result<(), Error> {
+        let replica = &self.partitions[&self.partition_of(id)];
+        let Some(key) = replica.key_of(id).filter(|_| !mutant!(self.config, TurnRetaken)) else { return Ok(()) };
+        let refusal = |code, message: &str| Err(Error::new(code, message).about(*id));
+        match replica.overtaken(id) {
+            None if turns.insert(key) => Ok(()),
+            Some(Overtaken::Perhaps) => {
+                refusal(ErrorCode::Unavailable, "the leader does not know yet what is held; try again")
+            }
+            None | Some(Overtaken::Surely) => refusal(
+                ErrorCode::Superseded,
+                "the lease ran out, and it has been the turn of another task with its key",
+            ),
+        }
+    }
+
     fn renew(&mut self, call: u64, items: &[(TaskId, Token)], lease_ms: Option<u64>) {
         let shortens = mutant!(self.config, RenewalShortens);
         let unbounded = mutant!(self.config, LeaseUnbounded);
         let wall_ms = self.now.wall_ms;
         let mut by_partition: BTreeMap<PartitionId, Vec<(usize, u64)>> = BTreeMap::new();
+        let mut turns = Turns::default();
         for (place, (id, token)) in items.iter().enumerate() {
-            match self.held(id, *token) {
+            match self.held(id, *token).and_then(|held| self.check_turn(id, &mut turns).map(|()| held)) {
                 Ok((partition, cell)) => {
                     let own_ms = lease_ms.unwrap_or(0).max(cell.lease_ms);
                     let policy = self.policy_of_task(partition, id);

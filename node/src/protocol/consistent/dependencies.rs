@@ -54,7 +54,7 @@ pub struct Dependencies {
     followers_count: usize,
     /// By partition that is led here: ends that its tasks have waited for.
     ends: BTreeMap<PartitionId, BTreeMap<TaskId, End>>,
-    /// By partition that is led here: what some replicas take for forgotten that its tasks wait for.
+    /// By partition that is led here: what some replicas take for forgotten that its tasks wait for, as long as they do.
     doubts: BTreeMap<PartitionId, BTreeMap<TaskId, Doubt>>,
     /// How far the sweep of a partition that is led here is.
     swept: BTreeMap<PartitionId, TaskId>,
@@ -80,13 +80,6 @@ impl Dependencies {
 
     fn is_doubted(&self, partition: PartitionId, id: &TaskId) -> bool {
         self.doubts.get(&partition).is_some_and(|doubts| doubts.contains_key(id))
-    }
-
-    /// No more about a task that has ended for those of a partition that wait for it.
-    fn forget_doubt(&mut self, partition: PartitionId, id: &TaskId) {
-        if let Some(doubts) = self.doubts.get_mut(&partition) {
-            doubts.remove(id);
-        }
     }
 
     /// A partition is led here no more.
@@ -238,7 +231,6 @@ impl Node {
                 doubted.extend((!known).then_some(id));
                 continue;
             }
-            self.dependencies.forget_doubt(partition, &id);
             self.dependencies.ends.entry(partition).or_default().insert(id, End { how, upto: None });
             self.timers.set(Key::Follow(partition), self.now.mono_us);
         }

@@ -85,12 +85,14 @@ impl Node {
         let knows = |id: &&PartitionId| self.partitions[id].register.knows_claim(&claim.claim);
         let led: Vec<PartitionId> = self.led.iter().filter(knows).copied().filter(|id| self.may_renew(*id)).collect();
         let mut recalled = 0;
+        let mut turns = super::claims::Turns::default();
         for partition in led {
             let Partition { register, store, .. } = &self.partitions[&partition];
             // A claim of an ended task is nothing to hold, nor is one of a task that has lost its spec: neither must take the
             // place of another.
             let open = |id: &TaskId| !store.ended(id) && !store.lacks_spec(id);
-            let open = register.held_by(claim.claim).into_iter().filter(open).take(max - recalled);
+            let open = register.held_by(claim.claim).into_iter().filter(open);
+            let open = open.filter(|id| self.check_turn(id, &mut turns).is_ok()).take(max - recalled);
             let held: Vec<(TaskId, Token)> = open.map(|id| (id, register.table.cells[&id].token)).collect();
             if held.is_empty() {
                 continue;

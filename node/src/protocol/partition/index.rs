@@ -357,6 +357,11 @@ impl Index {
         }
     }
 
+    /// Tasks of a queue with this key that are held.
+    pub fn held(&self, queue: &QueueName, key: NonZeroU64) -> impl Iterator<Item = &TaskId> {
+        self.turns.get(&(queue.clone(), key)).into_iter().flat_map(|turn| &turn.held)
+    }
+
     /// Whether any task here has a key and has not ended.
     pub fn has_turns(&self) -> bool {
         !self.turns.is_empty()

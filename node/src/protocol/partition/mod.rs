@@ -20,6 +20,7 @@ use crate::protocol::time::Now;
 use index::{Class, Rank};
 use norn_client::wire::{PartitionId, QueueName, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 pub use store::{Learned, Store};
 pub use wound::{Healing, Wound};
@@ -90,6 +91,15 @@ pub struct Counted {
     pub bytes: usize,
     /// With and without bodies.
     pub tasks: usize,
+}
+
+/// Whether it has been another task's turn; see [`Partition::overtaken`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overtaken {
+    /// It has.
+    Surely,
+    /// It may have been that of a task of which nothing is known yet.
+    Perhaps,
 }
 
 impl Partition {
@@ -258,6 +268,26 @@ impl Partition {
     fn is_unknown(&self, id: &TaskId) -> bool {
         let held = self.register.cell(id).is_some_and(|cell| cell.state == CellState::Held);
         held && !self.register.is_lapsed(id) && self.store.lacks_spec(id)
+    }
+
+    /// What a task with a key shares with others.
+    pub fn key_of(&self, id: &TaskId) -> Option<(QueueName, NonZeroU64)> {
+        let spec = self.store.task(id)?.spec.as_ref()?;
+        Some((spec.queue.clone(), spec.key?))
+    }
+
+    /// Whether it has been the turn of another task with its key since the claim of this one was granted or last renewed: then
+    /// its lease had run out, and what was told of that to nobody but the leader of that time is here. It may be told later,
+    /// where it is not known what is held.
+    pub fn overtaken(&self, id: &TaskId) -> Option<Overtaken> {
+        let ((queue, key), renewed) = (self.key_of(id)?, self.register.cell(id)?.renewed);
+        let later = |other: &TaskId| self.register.cell(other).is_some_and(|cell| cell.renewed > renewed);
+        let unknown = self.register.leading().into_iter().flat_map(|leading| &leading.unknown);
+        if self.store.index().held(&queue, key).any(later) {
+            Some(Overtaken::Surely)
+        } else {
+            unknown.filter(|id| self.is_unknown(id)).any(later).then_some(Overtaken::Perhaps)
+        }
     }
 
     /// Looks at the first of the unknown claims until that is still unknown; whether that was the last.

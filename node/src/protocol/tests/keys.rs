@@ -4,6 +4,7 @@ use super::*;
 use crate::protocol::consistent::Viewstamp;
 use crate::protocol::consistent::table::{Cell, CellState};
 use crate::protocol::task::Outline;
+use norn_client::wire::Granted;
 
 impl Cluster {
     fn enqueue_with(&mut self, index: usize, key: &str) -> Result<TaskId, Error> {
@@ -12,6 +13,26 @@ impl Cluster {
         match self.ask(index, Request::Enqueue { tasks: vec![NewTask { id, spec }], acks: Acks::Quorum }) {
             Response::Acked(mut results) => results.remove(0).map(|acked| acked.id),
             Response::Error(error) => Err(error),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl Cluster {
+    fn claim_some(&mut self, index: usize, lease_ms: u64, max: u32) -> Vec<Granted> {
+        self.number += 1;
+        let claim = claim_of(ClaimId(1_000 + u128::from(self.number)), lease_ms, max);
+        match self.ask(index, Request::Claim(claim)) {
+            Response::Claimed { tasks, .. } => tasks,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn prolong(&mut self, index: usize, granted: &Granted, lease_ms: u64) -> Result<(), ErrorCode> {
+        let items = vec![(granted.id, granted.token)];
+        match self.ask(index, Request::Renew { items, lease_ms: Some(lease_ms) }) {
+            Response::Renewed(mut results) => results.remove(0).map(drop).map_err(|error| error.code),
+            Response::Error(error) => Err(error.code),
             other => panic!("{other:?}"),
         }
     }
@@ -133,6 +154,45 @@ fn who_was_never_claimable_keeps_no_turn() {
         assert_eq!(granted.id, id);
         assert!(matches!(cluster.complete(2, id, granted.token), Response::Acked(_)));
     }
+}
+
+/// Goal: whose lease ran out gets it back only until it has been another one's turn, whoever leads then. Method: an older task
+/// waits while a younger one with its key is claimed, and is granted once that one's lease ran out. Then its own lease runs out,
+/// and the leader that follows knows of neither end.
+#[test]
+fn a_claim_is_not_prolonged_once_it_has_been_another_ones_turn() {
+    let mut cluster = Cluster::modern(3);
+    let key = |spec: Spec| Spec { key: Some("a".into()), ..spec };
+    let tag = key(spec(b"", 0)).tag().expect("it has a key");
+    let (older, younger, other) = (cluster.id(tag), cluster.id(tag), cluster.id(tag ^ 1));
+    let tasks = [
+        (other, spec(b"other", 0)),
+        (older, key(Spec { after: vec![other], ..spec(b"", 0) })),
+        (younger, key(spec(b"", 0))),
+    ];
+    let tasks = tasks.into_iter().map(|(id, spec)| NewTask { id, spec }).collect();
+    assert!(matches!(cluster.ask(0, Request::Enqueue { tasks, acks: Acks::All }), Response::Acked(_)));
+    let mut granted = cluster.claim_some(0, 1_000, 2);
+    granted.sort_by_key(|granted| granted.id == other);
+    let (first, last) = (granted[0].clone(), granted[1].clone());
+    assert_eq!((first.id, last.id), (younger, other));
+    assert!(matches!(cluster.complete(0, other, last.token), Response::Acked(_)));
+    cluster.advance(3_000);
+    assert_eq!(cluster.prolong(1, &first, 1_000), Ok(()), "nobody else had it");
+    cluster.advance(3_000);
+    let second = cluster.claim(1, 1_000).remove(0);
+    assert_eq!(second.id, older);
+    assert_eq!(cluster.prolong(2, &first, 1_000), Err(ErrorCode::Superseded));
+    assert_eq!(cluster.prolong(2, &second, 1_000), Ok(()));
+    cluster.advance(3_000);
+    assert_eq!(cluster.prolong(1, &first, 60_000), Ok(()), "nobody has it again");
+    assert_eq!(cluster.prolong(1, &second, 60_000), Err(ErrorCode::Superseded));
+    let leader = cluster.leader(&older);
+    cluster.down.insert(leader);
+    cluster.advance(5_000);
+    let next = (leader + 1) % 3;
+    assert_eq!(cluster.prolong(next, &second, 60_000), Err(ErrorCode::Superseded));
+    assert_eq!(cluster.prolong(next, &first, 60_000), Ok(()));
 }
 
 #[test]
