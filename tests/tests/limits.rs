@@ -50,7 +50,7 @@ async fn producers_wait_while_a_queue_is_full() {
             break;
         }
         for task in claimed {
-            worker.complete(CompleteOptions::new(task.id, task.token)).await.expect("it is taken");
+            worker.complete(CompleteOptions::new(task.granted.id, task.granted.token)).await.expect("it is taken");
         }
         most = most.max(worker.count(Some(queue.clone()), Some(State::Ready)).await.expect("it is counted"));
         while let Some(ended) = producers.try_join_next() {

@@ -2,7 +2,7 @@
 //! brings, a letter or the task of a schedule, always gets in.
 
 use crate::protocol::Node;
-use crate::protocol::task::body_bytes;
+use crate::protocol::task::whole_bytes;
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::{NewTask, PartitionId, QueueName};
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ impl Node {
         for task in tasks.iter().filter(|task| is_limited(&task.spec.queue) && !self.has_spec(&task.id)) {
             let size = wanted.entry(&task.spec.queue).or_default();
             size.tasks += 1;
-            size.bytes += body_bytes(&task.spec) as u64;
+            size.bytes += u64::from(whole_bytes(&task.spec));
         }
         for (queue, more) in wanted {
             let (tasks_max, bytes_max) = self.limits_of(queue);

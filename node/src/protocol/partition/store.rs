@@ -86,7 +86,7 @@ impl Indexed {
             waits_for,
             key: *key,
             not_before_ms: *not_before_ms,
-            bytes: body.bytes,
+            bytes: body.bytes(),
         })
     }
 

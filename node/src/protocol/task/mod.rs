@@ -16,7 +16,7 @@ mod view;
 pub use children::Children;
 pub use digest::{Digest, buried, spec_digest};
 pub use merge::Conflict;
-pub use outline::{Body, Content, Outline, Place, Wanted, body_bytes};
+pub use outline::{Body, Content, Outline, Place, Wanted, whole_bytes};
 pub use view::visible;
 
 use norn_client::wire::request::{Completion, Spec};

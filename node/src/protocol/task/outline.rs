@@ -58,6 +58,11 @@ impl Body {
         self.here.as_ref()
     }
 
+    /// Bytes of payload and headers, and a little for the rest.
+    pub fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
     /// Bytes in memory.
     pub fn memory_bytes(&self) -> usize {
         if self.here.is_some() { self.bytes as usize } else { 0 }
@@ -93,7 +98,7 @@ pub struct Outline {
 impl Outline {
     /// Of a spec that was just learned.
     pub fn new(spec: Arc<Spec>) -> Outline {
-        let bytes = u32::try_from(SPEC_BYTES + body_bytes(&spec)).unwrap_or(u32::MAX);
+        let bytes = whole_bytes(&spec);
         Outline {
             queue: spec.queue.clone(),
             hash: hash_of(&spec),
@@ -149,6 +154,11 @@ impl Outline {
         assert!(self.body.lost && body.here.is_some(), "a lost body comes back from who has it");
         self.body = body;
     }
+}
+
+/// What a spec counts for: as [`Body::bytes`].
+pub fn whole_bytes(spec: &Spec) -> u32 {
+    u32::try_from(SPEC_BYTES + body_bytes(spec)).unwrap_or(u32::MAX)
 }
 
 /// Bytes of payload and headers.

@@ -84,7 +84,7 @@ fn a_limit_that_lets_nothing_in_is_refused() {
     let mut cluster = Cluster::modern(1);
     for setting in [QueueSetting::Tasks(Some(0)), QueueSetting::Bytes(Some(0)), QueueSetting::Tasks(Some(u64::MAX))] {
         match cluster.set(0, "mail", setting) {
-            Response::Error(error) => assert_eq!(error.code, ErrorCode::Invalid),
+            Response::Error(error) => assert_eq!(error.code, ErrorCode::Conflict),
             other => panic!("{other:?}"),
         }
     }
