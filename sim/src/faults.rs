@@ -25,6 +25,8 @@ pub enum Fault {
     Break,
     /// A clock jumps, or changes its rate.
     Clock,
+    /// A clock jumps back and forth.
+    Strobe,
     /// Hours or days pass in which nothing happens.
     Leap,
     /// A partition is to move to other nodes.
@@ -39,7 +41,7 @@ pub enum Fault {
     Schedule,
 }
 
-const ALL: [Fault; 12] = [
+const ALL: [Fault; 13] = [
     Fault::Crash,
     Fault::Blackout,
     Fault::Pause,
@@ -52,9 +54,12 @@ const ALL: [Fault; 12] = [
     Fault::Loss,
     Fault::Policy,
     Fault::Schedule,
+    Fault::Strobe,
 ];
 const HOUR_US: u64 = 3_600_000_000;
 const BAD_JUMP_US: u64 = 12_000_000;
+/// Jumps of a clock that strobes.
+const STROBES_MAX: u64 = 200;
 
 impl World {
     /// The first of each kind.
@@ -71,6 +76,7 @@ impl World {
             Fault::Cut => options.cut_mean_ms,
             Fault::Break => options.break_mean_ms,
             Fault::Clock => options.jump_mean_ms,
+            Fault::Strobe => options.strobe_mean_ms,
             Fault::Leap => options.leap_mean_ms,
             Fault::Move => options.arrange_mean_ms,
             Fault::Change => options.change_mean_ms,
@@ -79,7 +85,8 @@ impl World {
             Fault::Schedule => options.schedule_mean_ms,
         };
         if mean_ms > 0 {
-            let delay_us = self.randoms.faults.between(0, 2_000 * mean_ms);
+            let random = if fault == Fault::Strobe { &mut self.randoms.strobes } else { &mut self.randoms.faults };
+            let delay_us = random.between(0, 2_000 * mean_ms);
             self.schedule_in(delay_us, Event::Fault(fault));
         }
     }
@@ -90,6 +97,9 @@ impl World {
             return;
         }
         self.schedule_fault(fault);
+        if fault == Fault::Strobe {
+            return self.fault_strobe();
+        }
         let node = self.randoms.faults.below(self.nodes.len() as u64) as usize;
         match fault {
             Fault::Crash => self.fault_crash(node),
@@ -98,6 +108,7 @@ impl World {
             Fault::Cut => self.fault_cut(),
             Fault::Break => self.fault_break(),
             Fault::Clock => self.fault_clock(node),
+            Fault::Strobe => unreachable!("it draws its node itself"),
             Fault::Leap => self.fault_leap(),
             Fault::Move => self.move_partition(node),
             Fault::Change => self.change_cluster(node),
@@ -232,6 +243,39 @@ impl World {
         let (mono_us, wall_ms) = (process.clock.read_us(now_us), process.wall.read_ms(now_us));
         self.count("fault: clock");
         self.line(format_args!("n{node} clock {mono_us} us {wall_ms} ms"));
+    }
+
+    /// Of draws of its own, so that runs without it stay what they are.
+    fn fault_strobe(&mut self) {
+        let node = self.randoms.strobes.below(self.nodes.len() as u64) as usize;
+        let left = self.randoms.strobes.between(2, STROBES_MAX);
+        self.count("fault: clock strobes");
+        self.strobe(node, left);
+    }
+
+    /// A clock jumps, and will so often more; the last jump leads to where it may be.
+    pub fn strobe(&mut self, node: usize, left: u64) {
+        if self.healed() {
+            return;
+        }
+        let now_us = self.now_us;
+        let minority = (self.options.nodes - 1) / 2;
+        let (wild, bad) = (self.options.wild_wall_clock, self.options.bad_jump_percent > 0);
+        let random = &mut self.randoms.strobes;
+        let wall = &mut self.nodes[node].wall;
+        let bound_us = match left {
+            0 => wall.bound_us() as u64,
+            _ if wild => self.options.wild_hours * HOUR_US,
+            _ if bad && (node as u64) < minority => BAD_JUMP_US,
+            _ => wall.bound_us() as u64,
+        };
+        wall.jump(now_us, draw_signed(random, bound_us));
+        let delay_us = random.between(100, 100_000);
+        let wall_ms = self.nodes[node].wall.read_ms(now_us);
+        self.line(format_args!("n{node} strobe {left} {wall_ms} ms"));
+        if left > 0 {
+            self.schedule_in(delay_us, Event::Strobe { node, left: left - 1 });
+        }
     }
 
     fn fault_leap(&mut self) {

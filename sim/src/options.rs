@@ -148,6 +148,8 @@ options! {
     misbehave_percent: u64,
     /// Claims that wait, in a hundred.
     wait_percent: u64,
+    /// Mean time between clocks that jump back and forth for a while, faster than others can measure; 0 is never.
+    strobe_mean_ms: u64,
     /// Enqueued tasks that are cancelled, in a hundred.
     cancel_percent: u64,
     /// Enqueues that are batches, in a hundred.
@@ -174,6 +176,8 @@ options! {
     crash_after_vote_percent: u64,
     /// Crashes of the node whose disk may be another as soon as an acknowledgement has left, in a hundred; it comes back at once.
     crash_after_ack_percent: u64,
+    /// Crashes of a node around a step of a change of the cohort, in a hundred; it comes back soon.
+    crash_in_change_percent: u64,
     /// Followers that crash before an acknowledgement with a done flag has left, in a hundred, and come back at once.
     crash_before_flag_percent: u64,
     /// Writes to other replicas that are lost over and above, in a hundred, so that replicas know different things.
@@ -348,7 +352,8 @@ impl Options {
             options.return_percent = [0, 50, 100][copy.below(3) as usize];
             options.exile_ttl_ms = [1_000, 10_000, 7 * 24 * 3_600_000][copy.below(3) as usize];
         }
-        options.draw_queues(&copy);
+        let copy = options.draw_queues(&copy);
+        options.draw_steps(&copy);
         overrides.apply(&mut options);
         options.spares = options.spares.min(options.nodes - 1);
         options.replicas = options.replicas.min(options.nodes - options.spares);
@@ -358,8 +363,8 @@ impl Options {
         options
     }
 
-    /// What becomes of tasks. Each knob from a copy of its own, so that runs without it stay what they are.
-    fn draw_queues(&mut self, random: &Random) {
+    /// What becomes of tasks. Each knob from a copy of its own, so that runs without it stay what they are. The last copy.
+    fn draw_queues(&mut self, random: &Random) -> Random {
         let mut copy = random.clone().child();
         if copy.chance(1, 3) {
             self.policy_mean_ms = copy.between(300, 4_000);
@@ -389,6 +394,19 @@ impl Options {
         let mut copy = copy.clone().child();
         if copy.chance(1, 4) {
             self.limit_percent = copy.between(30, 100);
+        }
+        copy
+    }
+
+    /// Faults that strike at steps, or step by step; each from a copy of its own, too.
+    fn draw_steps(&mut self, random: &Random) {
+        let mut copy = random.clone().child();
+        if copy.chance(1, 3) {
+            self.strobe_mean_ms = copy.between(1_000, 10_000);
+        }
+        let mut copy = copy.clone().child();
+        if copy.chance(1, 3) {
+            self.crash_in_change_percent = copy.between(3, 30);
         }
     }
 
@@ -495,6 +513,8 @@ impl Options {
             letters_percent: 0,
             key_percent: 0,
             limit_percent: 0,
+            strobe_mean_ms: 0,
+            crash_in_change_percent: 0,
             spares: 0,
             change_mean_ms: 0,
             policy_mean_ms: 0,

@@ -145,6 +145,11 @@ pub enum Event {
     Mend {
         number: u64,
     },
+    /// A clock jumps, and so often more.
+    Strobe {
+        node: usize,
+        left: u64,
+    },
     /// The operator looks after a node.
     Operate {
         node: usize,
@@ -259,6 +264,10 @@ pub struct Randoms {
     pub keys: Random,
     /// Which queues take how many tasks.
     pub limits: Random,
+    /// Clocks that jump back and forth.
+    pub strobes: Random,
+    /// Crashes around steps of changes of cohorts.
+    pub steps: Random,
 }
 
 /// Counters by name.
@@ -367,6 +376,8 @@ impl World {
             modes: descendant(&random, 8),
             keys: descendant(&random, 11),
             limits: descendant(&random, 12),
+            strobes: descendant(&random, 13),
+            steps: descendant(&random, 14),
             letters: descendant(&random, 10),
             after: descendant(&random, 7),
             schedules: descendant(&random, 9),
@@ -463,6 +474,7 @@ impl World {
             Event::Act { client, generation, act } => self.act(client, generation, act),
             Event::Fault(fault) => self.fault(fault),
             Event::Mend { number } => self.mend(number),
+            Event::Strobe { node, left } => self.strobe(node, left),
             Event::Operate { node } => self.operate(node),
             Event::Insist { turn } => self.insist(turn),
             Event::EndSchedules { turn } => self.ask_for_schedules(turn),

@@ -26,6 +26,8 @@ pub struct ReplicaView {
     pub leads: bool,
     /// And may grant.
     pub established: bool,
+    /// The table that a leader found and named anew.
+    pub base: Option<Viewstamp>,
     /// Operations known to be committed in the viewstamp's epoch.
     pub commit: u64,
     /// Digest of all tasks together.
@@ -69,6 +71,7 @@ impl Node {
                     digest: register.table.digest(),
                     leads: register.leading().is_some(),
                     established: register.established(),
+                    base: register.leading().map(|leading| leading.base),
                     commit: register.commit,
                     content: replica.store.tree().sum(),
                     tasks: replica.store.count(),

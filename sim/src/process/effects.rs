@@ -7,9 +7,12 @@ use crate::wire::{encode_peer, encode_response};
 use crate::world::{Event, World};
 use norn_client::wire::response::Standing;
 use norn_client::wire::{NodeId, PartitionId, Response, TaskView, Versions};
+use norn_node::protocol::consistent::cohort::Change;
+use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::task::Wanted;
 use norn_node::protocol::{ClientId, Effect, Event as Input, Observation, PeerMessage, Record, Ticket};
 use norn_node::storage::disk::Disk;
+use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 impl World {
@@ -36,8 +39,18 @@ impl World {
                 self.nodes[node].forgetful = damage_percent > 0 && self.randoms.faults.chance(1, 2);
                 return;
             }
+            let step = self.options.crash_in_change_percent > 0 && is_step(&effect);
+            if step && self.crashes_at_step(node, "fault: crash before a step of a change") {
+                return;
+            }
+            if step && self.strikes_at_step() {
+                self.nodes[node].crash_in_sync = true;
+            }
             self.carry_out_one(node, effect);
             if self.nodes[node].running.is_none() {
+                return;
+            }
+            if step && self.crashes_at_step(node, "fault: crash after a step of a change") {
                 return;
             }
             let ack_percent = self.options.crash_after_ack_percent;
@@ -60,6 +73,24 @@ impl World {
         let delay_us = self.randoms.faults.between(100, 5_000);
         self.schedule_in(delay_us, Event::Start { node });
         true
+    }
+
+    /// Changes of the cohort cross whatever else happens where a node fails between two of their steps.
+    fn crashes_at_step(&mut self, node: usize, fault: &str) -> bool {
+        let strikes = self.strikes_at_step();
+        if strikes {
+            self.count(fault);
+            self.crash_node(node);
+            let longest_ms = [5, self.options.election_timeout_ms, self.options.down_ms_max];
+            let longest_ms = longest_ms[self.randoms.steps.below(3) as usize];
+            let delay_us = self.randoms.steps.between(100, longest_ms * 1_000);
+            self.schedule_in(delay_us, Event::Start { node });
+        }
+        strikes
+    }
+
+    fn strikes_at_step(&mut self) -> bool {
+        !self.healed() && self.randoms.steps.chance(self.options.crash_in_change_percent, 100)
     }
 
     fn carry_out_one(&mut self, node: usize, effect: Effect) {
@@ -115,6 +146,7 @@ impl World {
         records.iter().for_each(|record| record.encode(&mut bytes));
         self.line(format_args!("n{node} persist {} {:016x}", ticket.0, xxh3_64(&bytes)));
         self.take_image(node, records);
+        self.count_steps(records);
         let Some(running) = &mut self.nodes[node].running else { return };
         assert!(ticket > running.appended, "tickets ascend");
         running.appended = ticket;
@@ -126,6 +158,14 @@ impl World {
         }
         if idle {
             self.begin_sync(node);
+        }
+    }
+
+    fn count_steps(&mut self, records: &[Record]) {
+        for op in records.iter().filter_map(ops_of).flatten() {
+            if let Op::Cohort(change) = &**op {
+                self.count(&format!("sometimes: cohort {}", step_of(change)));
+            }
         }
     }
 
@@ -248,6 +288,44 @@ impl World {
         let version = self.connections.get(&client.0).map_or(Versions::SPOKEN.oldest, |connection| connection.version);
         let bytes = encode_response(version, number, response);
         self.send_response(client.0, bytes);
+    }
+}
+
+fn ops_of(record: &Record) -> Option<&[Arc<Op>]> {
+    match record {
+        Record::Ops { ops, .. } => Some(ops),
+        _ => None,
+    }
+}
+
+/// Whether a change of a cohort goes on by it, or is told.
+fn is_step(effect: &Effect) -> bool {
+    match effect {
+        Effect::Persist { records, .. } => {
+            records.iter().filter_map(ops_of).flatten().any(|op| matches!(**op, Op::Cohort(_)))
+        }
+        Effect::Send { message, .. } => matches!(message, PeerMessage::Ready { .. } | PeerMessage::Dismiss { .. }),
+        Effect::Observe(observation) => matches!(
+            observation,
+            Observation::CohortChanged { .. }
+                | Observation::CohortCommitted { .. }
+                | Observation::Seated { .. }
+                | Observation::Left { .. }
+        ),
+        _ => false,
+    }
+}
+
+fn step_of(change: &Change) -> &'static str {
+    match change {
+        Change::Admit { .. } => "admits",
+        Change::Join => "joins",
+        Change::Settle { .. } => "settles",
+        Change::Revert { .. } => "reverts",
+        Change::Clear { .. } => "clears an exile",
+        Change::Recall { .. } => "recalls an exile",
+        Change::Rescue { .. } => "is rescued",
+        Change::Calm => "is calm",
     }
 }
 

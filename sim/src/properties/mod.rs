@@ -21,6 +21,7 @@ mod nothing;
 mod policies;
 mod schedules;
 mod sealed;
+mod succession;
 mod tokens;
 mod turns;
 mod viewstamps;
@@ -44,6 +45,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<leaders::Leaders>::default(),
         Box::<fenced::Fenced>::default(),
         Box::<viewstamps::Viewstamps>::default(),
+        Box::<succession::Succession>::default(),
         Box::<tokens::Tokens>::default(),
         Box::<exclusion::Exclusion>::default(),
         Box::<turns::Turns>::default(),
