@@ -10,7 +10,7 @@ use crate::settle::INTERVAL_US;
 use crate::world::{Event, Phase, World};
 use norn_client::wire::{PartitionId, TaskId};
 use norn_node::protocol::consistent::cohort::Role;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How somebody is away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,7 +143,7 @@ impl World {
         led.into_iter().find_map(|(partition, leader)| match leader {
             None => Some(format!("partition {partition} has no leader")),
             Some(node) => self
-                .open_task(node, partition)
+                .open_task(node, partition, absence)
                 .map(|id| format!("partition {partition}: task {id} has not ended at its leader, node {node}")),
         })
     }
@@ -153,11 +153,24 @@ impl World {
         self.history.has_quorum(partition, |node| node != absence.node)
     }
 
-    fn open_task(&self, node: usize, partition: PartitionId) -> Option<TaskId> {
+    /// Whether a task waits for one of a partition that cannot go on.
+    fn waits_for_absent(&self, id: TaskId, absence: Absence) -> bool {
+        let (mut seen, mut left) = (BTreeSet::from([id]), vec![id]);
+        while let Some(id) = left.pop() {
+            if !self.has_quorum_without(self.history.partition(&id), absence) {
+                return true;
+            }
+            let after = self.history.specs.get(&id).map_or(&[][..], |spec| &spec.after);
+            left.extend(after.iter().copied().filter(|id| seen.insert(*id)));
+        }
+        false
+    }
+
+    fn open_task(&self, node: usize, partition: PartitionId, absence: Absence) -> Option<TaskId> {
         let process = &self.nodes[node];
         let running = process.running.as_ref()?;
         let tasks = adapter::tasks_of_partition(&running.core, &process.disk, partition);
-        let open = |(_, task): &(TaskId, _)| is_open(task);
+        let open = |(id, task): &(TaskId, _)| is_open(task) && !self.waits_for_absent(*id, absence);
         tasks.into_iter().find(open).map(|(id, _)| id)
     }
 }

@@ -84,6 +84,7 @@ impl World {
         let durable = |core: &Core| {
             let still = |view| ReplicaView {
                 leads: false,
+                base: None,
                 established: false,
                 commit: 0,
                 bodies_lost: 0,

@@ -9,7 +9,7 @@ use crate::adapter::Call;
 use crate::history::{Finished, Happening, History, Moment};
 use norn_client::wire::membership::Roster;
 use norn_client::wire::response::{Guarantee, Response};
-use norn_client::wire::{Request, TaskId, headers};
+use norn_client::wire::{Request, Spec, TaskId, headers};
 use norn_node::protocol::Observation;
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
@@ -81,7 +81,7 @@ impl Letters {
         if let Some(died) = named(headers::REDRIVEN_FROM) {
             self.redriven.insert(died);
         }
-        let Some(died) = named(headers::DEAD_TASK) else { return Ok(()) };
+        let Some(died) = named(headers::DEAD_TASK).filter(|_| is_new(spec)) else { return Ok(()) };
         match self.letters.insert(died, id) {
             Some(other) if other != id => Err(format!("{other} and {id} are letters of {died}")),
             _ => Ok(()),
@@ -99,6 +99,12 @@ impl Letters {
             None => Ok(()),
         }
     }
+}
+
+/// Whether a letter is no copy of one that was redriven: what a copy is told comes last.
+fn is_new(spec: &Spec) -> bool {
+    let place = |wanted: &str| spec.headers.iter().position(|(name, _)| name == wanted);
+    place(headers::DEAD_TASK) > place(headers::REDRIVEN_FROM)
 }
 
 impl Property for Letters {
@@ -138,7 +144,7 @@ mod tests {
     use super::*;
     use norn_client::wire::membership::QueuePolicy;
     use norn_client::wire::request::Acks;
-    use norn_client::wire::{PartitionId, QueueName, Spec};
+    use norn_client::wire::{PartitionId, QueueName};
     use norn_node::protocol::Ticket;
     use norn_node::protocol::consistent::Viewstamp;
     use norn_node::protocol::task::Cancel;
@@ -195,6 +201,11 @@ mod tests {
         let mut bench = given_up(3);
         learn(&mut bench, 2, copy(headers::DEAD_TASK)).unwrap();
         assert!(learn(&mut bench, 2, copy(headers::DEAD_TASK)).is_ok());
+        let mut again = copy(headers::DEAD_TASK);
+        Arc::make_mut(again.spec.as_mut().unwrap())
+            .headers
+            .push((headers::REDRIVEN_FROM.to_owned(), id(2).to_string()));
+        assert!(learn(&mut bench, 4, again).is_ok(), "it is the first letter, redriven");
         assert!(learn(&mut bench, 3, copy(headers::DEAD_TASK)).is_err());
     }
 
