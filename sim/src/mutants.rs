@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 52] = [
+pub const ALL: [(&str, Mutant); 62] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -57,6 +57,16 @@ pub const ALL: [(&str, Mutant); 52] = [
     ("forgets-unasked", Mutant::ForgetsUnasked),
     ("schedule-id-drawn", Mutant::ScheduleIdDrawn),
     ("schedule-marked-early", Mutant::ScheduleMarkedEarly),
+    ("acks-after-promise", Mutant::AcksAfterPromise),
+    ("regains-by-install", Mutant::RegainsByInstall),
+    ("joint-new-side-only", Mutant::JointNewSideOnly),
+    ("half-counts", Mutant::HalfCounts),
+    ("stable-early", Mutant::StableEarly),
+    ("no-joint", Mutant::NoJoint),
+    ("reverts-early", Mutant::RevertsEarly),
+    ("state-from-others", Mutant::StateFromOthers),
+    ("answers-inherited", Mutant::AnswersInherited),
+    ("asks-nobody", Mutant::AsksNobody),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -101,6 +111,13 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             strict_percent: Some(0),
             ..plain
         },
+        Mutant::JointNewSideOnly | Mutant::StableEarly | Mutant::NoJoint | Mutant::RevertsEarly => Overrides {
+            arrange_mean_ms: Some(500),
+            revert_after_ms: Some(2_000),
+            crash_in_change_percent: Some(15),
+            ..plain
+        },
+        Mutant::HalfCounts => Overrides { nodes: Some(4), replicas: Some(4), ..plain },
         Mutant::SettlesUnready | Mutant::VersionsMixed | Mutant::ClearsUnheard | Mutant::LeavesEarly => {
             Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..plain }
         }

@@ -23,6 +23,8 @@ const SAMPLE_AGE_US_MAX: u64 = 10_000_000;
 const JUMP_US: u64 = 50_000;
 /// Half a unit of the wall clock's readings.
 const READING_ERROR_US: u64 = 500;
+/// Who is further off does not lead for long.
+const MARGIN_EPSILONS_MAX: u64 = 4;
 /// Later wall clocks are nobody's.
 const WALL_MS_MAX: u64 = 1 << 48;
 
@@ -137,6 +139,19 @@ impl Clocks {
         let sample = self.samples.get(&node).filter(|sample| sample.is_fresh(now.mono_us))?;
         let interval = sample.interval(now.mono_us, ahead_us(now), config);
         Some((interval.center_us, interval.error_us))
+    }
+
+    /// How far apart the wall clocks of two nodes that lead may be: what is allowed, or what was measured where that is more,
+    /// within reason.
+    pub fn margin_ms(&self, now: Now, config: &Config) -> u64 {
+        let own_us = ahead_us(now);
+        let fresh = self.samples.values().filter(|sample| sample.is_fresh(now.mono_us));
+        let apart_us = fresh.map(|sample| {
+            let interval = sample.interval(now.mono_us, own_us, config);
+            interval.center_us.unsigned_abs() + interval.error_us
+        });
+        let epsilon_ms = config.clock_epsilon_ms;
+        apart_us.max().unwrap_or(0).div_ceil(1_000).clamp(epsilon_ms, MARGIN_EPSILONS_MAX * epsilon_ms)
     }
 
     /// Whether the own wall clock jumped since the last look.

@@ -161,3 +161,21 @@ fn absurd_readings_are_ignored() {
     }
     assert_eq!(clocks.judge(at, 3, false, &config).standing, Standing::Fenced);
 }
+
+/// What another leadership wrote is compared with an allowance for what the clocks are really apart.
+#[test]
+fn the_margin_of_leases_follows_what_was_measured() {
+    let config = Config::default();
+    let at = now(5 * SECOND_US, 1_000_000);
+    let margin_ms = |offsets_ms: [i64; 2]| measured(offsets_ms, at, &config).margin_ms(at, &config);
+    let epsilon_ms = config.clock_epsilon_ms;
+    assert_eq!(Clocks::default().margin_ms(at, &config), epsilon_ms, "nothing is known");
+    assert_eq!(margin_ms([0, -400]), epsilon_ms);
+    for sign in [-1, 1] {
+        let widest_ms = margin_ms([0, 1_500 * sign]);
+        assert!((1_500..1_510).contains(&widest_ms), "{widest_ms}");
+        assert_eq!(margin_ms([0, 3_600_000 * sign]), 4 * epsilon_ms, "such a clock does not lead for long");
+    }
+    let later = now(at.mono_us + SAMPLE_AGE_US_MAX + 1, at.wall_ms + 10_000);
+    assert_eq!(measured([0, 1_500], at, &config).margin_ms(later, &config), epsilon_ms, "that was long ago");
+}

@@ -113,7 +113,7 @@ impl Node {
         if self.may_append(partition)
             && let Some(change) = self.next_step(partition)
         {
-            self.append(partition, Op::Cohort(change), None);
+            self.append_step(partition, change);
             return;
         }
         let cohort = self.partitions[&partition].register.cohort.clone();
@@ -121,6 +121,18 @@ impl Node {
         let there: Vec<NodeId> = exiles.filter(|node| self.is_alive(*node)).collect();
         for exile in there {
             self.outbox.send(exile, PeerMessage::Dismiss { partition, at: cohort.version });
+        }
+    }
+
+    fn append_step(&mut self, partition: PartitionId, change: Change) {
+        let at_ms = self.now.wall_ms;
+        let (admits, joins) = (matches!(change, Change::Admit { .. }), matches!(change, Change::Join));
+        self.append(partition, Op::Cohort(change), None);
+        if mutant!(self.config, NoJoint) && admits {
+            self.append(partition, Op::Cohort(Change::Join), None);
+        }
+        if mutant!(self.config, NoJoint) && admits || mutant!(self.config, StableEarly) && joins {
+            self.append(partition, Op::Cohort(Change::Settle { at_ms }), None);
         }
     }
 
@@ -208,7 +220,7 @@ impl Node {
     pub(in crate::protocol) fn gives_up_change(&mut self, partition: PartitionId) -> bool {
         let cohort = &self.partitions[&partition].register.cohort;
         let members = cohort.is_joint() && cohort.members_quorum(|node| self.is_alive(node));
-        if !members || !self.may_append(partition) {
+        if !members || !(self.may_append(partition) || mutant!(self.config, RevertsEarly)) {
             return false;
         }
         let at_ms = self.now.wall_ms;

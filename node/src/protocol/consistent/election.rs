@@ -19,7 +19,9 @@ use std::sync::Arc;
 /// The table that whoever is left goes on with.
 fn rescued(table: &Table, rescue: &Rescue, at: Viewstamp, now: Now, config: &Config) -> Table {
     let lost = rescue.lost.iter().copied().collect();
-    let silence = silence(now.wall_ms, rescue.lease_ms, config.clock_epsilon_ms);
+    // Who is left may know of longer leases than the operator.
+    let longest_ms = table.cells.values().map(|cell| cell.lease_ms).max().unwrap_or(0);
+    let silence = silence(now.wall_ms, rescue.lease_ms.max(longest_ms), config.clock_epsilon_ms);
     let mut table = table.clone();
     let change = Change::Rescue { lost, at_ms: now.wall_ms, silence };
     table.apply(&Op::Cohort(change), at).expect("who leads is left");
@@ -97,6 +99,9 @@ impl Node {
         let voters = replica.cohort().voters();
         let register = &mut replica.register;
         let epoch = register.promised.max(register.seen) + 1;
+        if mutant!(self.config, AsksNobody) {
+            return self.campaign(partition);
+        }
         register.role = Role::PreCandidate { epoch, votes: BTreeSet::new() };
         let viewstamp = register.viewstamp;
         for node in voters {
@@ -223,6 +228,7 @@ impl Node {
         let any_age = mutant!(self.config, VoteIgnoresViewstamp);
         let register = &mut self.partitions.get_mut(&partition).expect("plausible").register;
         register.seen = register.seen.max(epoch);
+        let any_age = any_age || mutant!(self.config, StateFromOthers);
         let (own, theirs) = if any_age { Default::default() } else { (register.viewstamp, viewstamp) };
         let promise = (register.promised, register.voted_for);
         if may_vote && rules::may_vote_for(promise, own, (epoch, candidate, theirs)) {
@@ -348,6 +354,9 @@ impl Node {
         }
         self.timers.set(Key::Resend(partition), self.now.mono_after_ms(self.config.resend_ms));
         self.begin_step(partition);
+        if mutant!(self.config, AnswersInherited) {
+            self.establish(partition);
+        }
     }
 
     /// Safety does not depend on it.

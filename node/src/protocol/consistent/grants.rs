@@ -417,6 +417,7 @@ impl Node {
         if !self.partitions[&partition].register.established() {
             return;
         }
+        let margin_ms = self.clocks.margin_ms(now, &self.config);
         let mut looked = 0;
         while let Some((at_us, id)) = self.partitions[&partition].register.first_expiry() {
             looked += 1;
@@ -427,7 +428,7 @@ impl Node {
             let cell = replica.register.cell(&id).expect("deadlines are of claims").clone();
             // Within one leadership there is one wall clock and nothing to compare; an inherited end is another's word.
             let inherited = cell.renewed.epoch != epoch;
-            let end_ms = cell.expires_ms + if inherited { self.config.clock_epsilon_ms } else { 0 };
+            let end_ms = cell.expires_ms + if inherited { margin_ms } else { 0 };
             if now.wall_ms < end_ms && !monotonic_only {
                 let wait_ms = (end_ms - now.wall_ms).clamp(1, EXPIRY_LOOK_MS_MAX);
                 replica.register.postpone_expiry(id, now.mono_after_ms(wait_ms));

@@ -172,6 +172,9 @@ pub struct Register {
     lapsed: BTreeMap<TaskId, Token>,
     /// Claims by the call that took them.
     by_claim: BTreeMap<ClaimId, BTreeSet<TaskId>>,
+    /// A bug that is put back.
+    #[cfg(feature = "mutants")]
+    flaw: Option<crate::config::Mutant>,
 }
 
 impl Register {
@@ -199,6 +202,8 @@ impl Register {
             expiry: BTreeSet::new(),
             lapsed: BTreeMap::new(),
             by_claim: BTreeMap::new(),
+            #[cfg(feature = "mutants")]
+            flaw: None,
         }
     }
 
@@ -258,7 +263,24 @@ impl Register {
 
     /// A majority of the members, and of the next ones where both count.
     pub fn quorum(&self, present: impl FnMut(NodeId) -> bool) -> bool {
+        #[cfg(feature = "mutants")]
+        if let Some(flaw) = self.flaw {
+            return self.flawed_quorum(flaw, present);
+        }
         self.cohort.quorum(present)
+    }
+
+    #[cfg(feature = "mutants")]
+    fn flawed_quorum(&self, flaw: crate::config::Mutant, mut present: impl FnMut(NodeId) -> bool) -> bool {
+        use crate::config::Mutant;
+        match flaw {
+            Mutant::JointNewSideOnly if self.cohort.is_joint() => self.cohort.next_quorum(present),
+            Mutant::HalfCounts if self.cohort.is_stable() => {
+                let members: Vec<NodeId> = self.cohort.members().collect();
+                2 * members.iter().filter(|node| present(**node)).count() >= members.len()
+            }
+            _ => self.cohort.quorum(present),
+        }
     }
 
     /// At a leader: grants up to this one may be told, as a majority of members that would have flagged ended tasks has them.
@@ -382,6 +404,10 @@ impl Register {
         config: &Config,
     ) -> BTreeSet<TaskId> {
         assert!(viewstamp > self.viewstamp, "a table never goes back");
+        #[cfg(feature = "mutants")]
+        {
+            self.flaw = config.mutant;
+        }
         self.viewstamp = viewstamp;
         self.commit = 0;
         self.recent.clear();

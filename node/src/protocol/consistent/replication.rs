@@ -1,5 +1,6 @@
 //! Replication of a partition's table: install, operations, snapshot, acknowledgements, commit.
 
+use super::register::Register;
 use super::table::{Op, Table};
 use super::{Epoch, ReplicaId, Viewstamp, Waiting, rules};
 use crate::config::mutant;
@@ -17,7 +18,8 @@ impl Node {
     pub(in crate::protocol) fn append(&mut self, partition: PartitionId, op: Op, waiting: Option<Waiting>) {
         let (now, config) = (self.now, self.config.clone());
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
-        assert!(replica.register.established(), "only an established leader appends");
+        let reverts = mutant!(self.config, RevertsEarly) && matches!(op, Op::Cohort(_));
+        assert!(replica.register.established() || reverts, "only an established leader appends");
         let (after, standing) = (replica.register.viewstamp, replica.standing());
         if let Err(misfit) = replica.apply(&op, now, &config) {
             self.halt(format!("{partition:?}: the leader's own {misfit}"));
@@ -285,7 +287,8 @@ impl Node {
         (first, ops): (u64, Vec<Arc<Op>>),
         (commit, digest): (u64, u128),
     ) {
-        if !self.follow(partition, from, epoch) {
+        let obeys = mutant!(self.config, AcksAfterPromise) && self.is_at(partition, epoch);
+        if !obeys && !self.follow(partition, from, epoch) {
             return;
         }
         let (now, config) = (self.now, self.config.clone());
@@ -316,6 +319,12 @@ impl Node {
             self.stirred.insert(partition);
         }
         self.acknowledge(partition, from, missing);
+    }
+
+    /// Whether this replica follows, with a table of this epoch.
+    fn is_at(&self, partition: PartitionId, epoch: Epoch) -> bool {
+        let at = |register: &Register| register.viewstamp.epoch == epoch && register.leading().is_none();
+        self.partitions.get(&partition).is_some_and(|replica| at(&replica.register))
     }
 
     /// Its start is answered: the replica tells its leader where it stands, as it may have passed over what was sent.
@@ -501,7 +510,7 @@ impl Node {
         self.commit_to(partition, length, heeded);
     }
 
-    fn establish(&mut self, partition: PartitionId) {
+    pub(super) fn establish(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("it leads");
         let leading = replica.register.leading_mut().expect("it leads");
         leading.established = true;

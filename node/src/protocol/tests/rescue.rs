@@ -94,6 +94,25 @@ fn whoever_is_left_goes_on_alone_and_grants_nothing_before_all_leases_have_run_o
     assert!(matches!(cluster.complete(0, id, token(&id)), Response::Acked(_)));
 }
 
+/// An operator who is wrong about the leases that are in use is not believed where somebody who is left knows better.
+#[test]
+fn the_silence_is_not_shorter_than_a_lease_that_is_known() {
+    let mut cluster = Cluster::new(3);
+    cluster.enqueue(0, b"x", 1);
+    let claimed = cluster.claim(0, 10 * LEASE_MS).remove(0);
+    cluster.lose(&[1, 2]);
+    let held: Vec<PartitionId> = cluster.remnants(0, &[2, 3]).iter().map(|remnant| remnant.partition).collect();
+    cluster.ask(0, recover(&[2, 3], &held));
+    cluster.run_until(|cluster| cluster.all_led(0));
+    let partition = cluster.nodes[0].partition_of(&claimed.id);
+    let lease_ms = |partition: &PartitionId| {
+        cluster.nodes[0].partitions[partition].register.cohort.silence.map(|silence| silence.lease_ms)
+    };
+    assert_eq!(lease_ms(&partition), Some(10 * LEASE_MS));
+    let others = all().into_iter().filter(|other| *other != partition);
+    assert!(others.into_iter().all(|other| lease_ms(&other) == Some(LEASE_MS)));
+}
+
 #[test]
 fn it_is_refused_where_it_is_not_the_last_resort() {
     let mut cluster = Cluster::new(3);
