@@ -192,10 +192,10 @@ pub enum Mutant {
     ScheduleIdDrawn,
     /// What a schedule has fired is written down before a majority has it.
     ScheduleMarkedEarly,
+    /// What nodes say of the completions that they know counts, though these have moved since.
+    MovesUnheeded,
     /// A replica acknowledges operations of an epoch below its promise.
     AcksAfterPromise,
-    /// A replica that lost its table counts again once it has a leader's installation.
-    RegainsByInstall,
     /// While joint, a majority of the next members is enough.
     JointNewSideOnly,
     /// Half of the members is a majority.
@@ -204,14 +204,10 @@ pub enum Mutant {
     StableEarly,
     /// The next members rule alone at once.
     NoJoint,
-    /// A leader takes a change back before its installation is committed.
-    RevertsEarly,
     /// A candidate has seen the tables of a majority; others may vote for it, whatever their tables are.
     StateFromOthers,
     /// A leader answers from the table that it found before a majority has it.
     AnswersInherited,
-    /// Whoever hears no leader raises the epoch without asking first.
-    AsksNobody,
 }
 
 impl Default for Config {

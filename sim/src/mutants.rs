@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 62] = [
+pub const ALL: [(&str, Mutant); 60] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -57,16 +57,14 @@ pub const ALL: [(&str, Mutant); 62] = [
     ("forgets-unasked", Mutant::ForgetsUnasked),
     ("schedule-id-drawn", Mutant::ScheduleIdDrawn),
     ("schedule-marked-early", Mutant::ScheduleMarkedEarly),
+    ("moves-unheeded", Mutant::MovesUnheeded),
     ("acks-after-promise", Mutant::AcksAfterPromise),
-    ("regains-by-install", Mutant::RegainsByInstall),
     ("joint-new-side-only", Mutant::JointNewSideOnly),
     ("half-counts", Mutant::HalfCounts),
     ("stable-early", Mutant::StableEarly),
     ("no-joint", Mutant::NoJoint),
-    ("reverts-early", Mutant::RevertsEarly),
     ("state-from-others", Mutant::StateFromOthers),
     ("answers-inherited", Mutant::AnswersInherited),
-    ("asks-nobody", Mutant::AsksNobody),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -111,10 +109,28 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             strict_percent: Some(0),
             ..plain
         },
-        Mutant::JointNewSideOnly | Mutant::StableEarly | Mutant::NoJoint | Mutant::RevertsEarly => Overrides {
+        Mutant::JointNewSideOnly | Mutant::StableEarly | Mutant::NoJoint => Overrides {
             arrange_mean_ms: Some(500),
             revert_after_ms: Some(2_000),
             crash_in_change_percent: Some(15),
+            ..plain
+        },
+        // A leader is away for about as long as it takes to elect another.
+        Mutant::AcksAfterPromise => Overrides {
+            nodes: Some(3),
+            replicas: Some(3),
+            spares: Some(0),
+            partitions: Some(1),
+            heartbeat_ms: Some(20),
+            election_timeout_ms: Some(70),
+            delay_us_max: Some(60_000),
+            cut_mean_ms: Some(250),
+            cut_ms_max: Some(300),
+            pause_mean_ms: Some(400),
+            pause_ms_max: Some(300),
+            crash_mean_ms: Some(0),
+            arrange_mean_ms: Some(0),
+            change_mean_ms: Some(0),
             ..plain
         },
         Mutant::HalfCounts => Overrides { nodes: Some(4), replicas: Some(4), ..plain },
@@ -130,6 +146,19 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
 fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
     match mutant {
         Mutant::ClosesEarly => Overrides { children_percent: Some(80), old_percent: Some(0), ..plain },
+        Mutant::MovesUnheeded => Overrides {
+            children_percent: Some(80),
+            old_percent: Some(0),
+            retain_ms: Some(0),
+            forget_after_ms: Some(4_000),
+            leap_mean_ms: Some(2_000),
+            leap_hours_max: Some(100),
+            nodes: Some(5),
+            replicas: Some(1),
+            arrange_mean_ms: Some(300),
+            crash_mean_ms: Some(800),
+            ..plain
+        },
         Mutant::ForgetsUnasked => Overrides {
             children_percent: Some(80),
             old_percent: Some(0),

@@ -136,7 +136,8 @@ impl World {
         let terms = Terms {
             fencing: options.clock_fencing,
             archives: options.archives,
-            steady: options.jump_mean_ms + options.bad_jump_percent == 0 && !options.wild_wall_clock,
+            steady: options.jump_mean_ms + options.strobe_mean_ms + options.bad_jump_percent == 0
+                && !options.wild_wall_clock,
             wild: options.wild_wall_clock,
             clockless: options.wild_wall_clock && options.wild_monotonic,
         };

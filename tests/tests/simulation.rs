@@ -351,7 +351,7 @@ fn seed_of_a_turn_that_was_taken_back() {
 
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
-const CAUGHT_FROM: [(Mutant, u64); 52] = [
+const CAUGHT_FROM: [(Mutant, u64); 60] = [
     (Mutant::VoteNotDurable, 20),
     (Mutant::GrantBeforeQuorum, 2),
     (Mutant::MergeDropsUpdate, 2),
@@ -359,7 +359,7 @@ const CAUGHT_FROM: [(Mutant, u64); 52] = [
     (Mutant::RenewalShortens, 1),
     (Mutant::AckBeforeDurable, 2),
     (Mutant::VoteIgnoresViewstamp, 70),
-    (Mutant::DoneFlagIgnored, 1),
+    (Mutant::DoneFlagIgnored, 60),
     (Mutant::WallClockOnly, 5),
     (Mutant::FlagsForgotten, 60),
     (Mutant::LeaderBelieved, 1),
@@ -368,16 +368,16 @@ const CAUGHT_FROM: [(Mutant, u64); 52] = [
     (Mutant::HolesGrant, 480),
     (Mutant::WrongPlace, 2),
     (Mutant::ForgetsByMajority, 2),
-    (Mutant::ArchivesUnasked, 430),
+    (Mutant::ArchivesUnasked, 660),
     (Mutant::FloorIgnored, 1),
     (Mutant::HalfLevel, 1),
     (Mutant::HintNotDurable, 5),
     (Mutant::HintGoneEarly, 5),
     (Mutant::UnansweredCounts, 4),
-    (Mutant::MemoryForgotten, 300),
+    (Mutant::MemoryForgotten, 230),
     (Mutant::WordMissing, 7),
     (Mutant::SettlesUnready, 1),
-    (Mutant::VersionsMixed, 80),
+    (Mutant::VersionsMixed, 10),
     (Mutant::ClearsUnheard, 1),
     (Mutant::FieldTooNew, 2),
     (Mutant::RootAnswersAtOnce, 10),
@@ -385,7 +385,7 @@ const CAUGHT_FROM: [(Mutant, u64); 52] = [
     (Mutant::ReinstallUnanswered, 1),
     (Mutant::LeavesEarly, 1),
     (Mutant::ExileMerges, 9),
-    (Mutant::StraysDrop, 80),
+    (Mutant::StraysDrop, 250),
     (Mutant::SameIdentity, 2),
     (Mutant::CountsFromAnswer, 2),
     (Mutant::RoutesAskedOnce, 40),
@@ -402,8 +402,16 @@ const CAUGHT_FROM: [(Mutant, u64); 52] = [
     (Mutant::LettersForgotten, 1),
     (Mutant::LettersMinted, 40),
     (Mutant::OneForgets, 20),
-    (Mutant::TurnRetaken, 60),
+    (Mutant::TurnRetaken, 200),
     (Mutant::KeysUnknown, 70),
+    (Mutant::MovesUnheeded, 170),
+    (Mutant::AcksAfterPromise, 1),
+    (Mutant::JointNewSideOnly, 100),
+    (Mutant::HalfCounts, 1),
+    (Mutant::StableEarly, 1),
+    (Mutant::NoJoint, 1),
+    (Mutant::StateFromOthers, 20),
+    (Mutant::AnswersInherited, 1),
 ];
 /// Seeds tried for each at most: a change of what a run draws moves the seeds a little, and that alone is no failure.
 const SEEDS_EACH: u64 = 60;

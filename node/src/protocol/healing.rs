@@ -96,9 +96,6 @@ impl Node {
         let enough = self.may_close_facts(partition);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let (viewstamp, stable) = (replica.register.viewstamp, replica.cohort().is_stable());
-        if mutant!(self.config, RegainsByInstall) && viewstamp.epoch == replica.register.promised {
-            replica.healing.target = Some(viewstamp);
-        }
         if replica.healing.wound.is_whole() || !replica.healing.close(viewstamp, enough) {
             return;
         }

@@ -385,7 +385,9 @@ impl Node {
             M::Outboxes { partition, epoch, number, above, up_to } => {
                 self.on_outboxes(from, partition, (epoch, number), (above, up_to));
             }
-            M::Childless { partition, epoch, number } => self.on_childless(from, partition, (epoch, number)),
+            M::Childless { partition, epoch, number, seats } => {
+                self.on_childless(from, partition, (epoch, number), seats)
+            }
             M::Forget { partition, epoch, count } => self.on_forget(from, partition, epoch, count),
             M::Forgot { partition, epoch, count, replica, log: _ } => {
                 self.on_forgot(from, partition, (epoch, count), replica)

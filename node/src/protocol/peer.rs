@@ -530,7 +530,7 @@ pub enum PeerMessage {
     Outboxes { partition: PartitionId, epoch: Epoch, number: u64, above: Option<TaskId>, up_to: TaskId },
     /// I know of none.
     #[serde(rename = "fn")]
-    Childless { partition: PartitionId, epoch: Epoch, number: u64 },
+    Childless { partition: PartitionId, epoch: Epoch, number: u64, seats: u64 },
     /// What the table says is forgotten for the `count`th time is committed: forget it.
     #[serde(rename = "ff")]
     Forget { partition: PartitionId, epoch: Epoch, count: u64 },

@@ -463,7 +463,7 @@ fn peer_messages() -> Vec<PeerMessage> {
             heads: vec![None],
         },
         PeerMessage::Outboxes { partition: PARTITION, epoch: 3, number: 2, above: Some(id(0)), up_to: id(1) },
-        PeerMessage::Childless { partition: PARTITION, epoch: 3, number: 2 },
+        PeerMessage::Childless { partition: PARTITION, epoch: 3, number: 2, seats: 7 },
         PeerMessage::Follow { partition: PARTITION, ids: vec![id(0), id(1)] },
         PeerMessage::Ends { partition: PARTITION, ends: vec![(id(0), Settled::Done)] },
         PeerMessage::Forward { ask: 4, request: Box::new(Request::Release { id: id(0), token: TOKEN }) },

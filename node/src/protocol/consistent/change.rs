@@ -220,7 +220,7 @@ impl Node {
     pub(in crate::protocol) fn gives_up_change(&mut self, partition: PartitionId) -> bool {
         let cohort = &self.partitions[&partition].register.cohort;
         let members = cohort.is_joint() && cohort.members_quorum(|node| self.is_alive(node));
-        if !members || !(self.may_append(partition) || mutant!(self.config, RevertsEarly)) {
+        if !members || !self.may_append(partition) {
             return false;
         }
         let at_ms = self.now.wall_ms;

@@ -99,9 +99,6 @@ impl Node {
         let voters = replica.cohort().voters();
         let register = &mut replica.register;
         let epoch = register.promised.max(register.seen) + 1;
-        if mutant!(self.config, AsksNobody) {
-            return self.campaign(partition);
-        }
         register.role = Role::PreCandidate { epoch, votes: BTreeSet::new() };
         let viewstamp = register.viewstamp;
         for node in voters {

@@ -39,7 +39,7 @@ use crate::protocol::task::{Content, Task, Tomb};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
 use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -69,8 +69,9 @@ pub struct Retiring {
     pub(super) ids: Vec<TaskId>,
     /// Members that have them on disk.
     buried: BTreeSet<NodeId>,
-    /// Nodes that know of no completion which brings tasks as old as these (`outboxes.rs`).
-    pub(super) childless: BTreeSet<NodeId>,
+    /// Nodes that know of no completion which brings tasks as old as these, and where they sat when they said so
+    /// (`outboxes.rs`).
+    pub(super) childless: BTreeMap<NodeId, u64>,
     /// Members that have forgotten what the table says.
     forgot: BTreeSet<NodeId>,
     /// When this step began.

@@ -12,22 +12,31 @@
 //! knows already: what was lost of one that a minority took is over as well. So a clock must be wrong by that much at a
 //! majority there, against every member's clock here, for a child to be refused.
 //!
+//! **Completions move.** One node might answer before it learns of a completion, as it becomes a member, and the other one after
+//! it has left. So each says with its answer where it sits: a hash of the partitions in which it counts and of the versions of
+//! their cohorts. All answers count only as long as they are of the versions that the leader knows now. As a majority of a
+//! version answered *at* that version, the one after it was not committed then, and nobody can have acknowledged anything at a
+//! later one; and a majority of a version has every strict fact of the versions before (`cohort.rs`).
+//!
 //! Nodes of versions that know no children have none. The price of all this is one short question to each node for each batch
 //! of up to `FORGET_TASKS_MAX` tasks; and a partition that cannot take children for longer than `forget_after_ms` forgets
 //! nothing that is younger than these, which nobody could do without its members anyway.
 
-use super::Epoch;
 use super::forgetting::is_old;
+use super::{Epoch, Viewstamp};
 use crate::config::mutant;
 use crate::protocol::Node;
 use crate::protocol::feature::Feature;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::Completed;
 use norn_client::wire::{NodeId, PartitionId, TaskId};
+use std::collections::BTreeMap;
+use xxhash_rust::xxh3::xxh3_64;
 
 impl Node {
     /// At a leader that has chosen tombstones.
     pub(super) fn ask_for_outboxes(&mut self, partition: PartitionId) {
+        self.drop_moved(partition);
         let above = self.partitions[&partition].register.table.forgetting.floor;
         let Some((epoch, number, up_to)) = self.question_of(partition) else { return };
         for node in self.silent_about_children(partition) {
@@ -43,7 +52,7 @@ impl Node {
     /// Nodes that are heard and whole, and have not said yet that they bring nothing. One that has not connected yet is one.
     pub(super) fn silent_about_children(&self, partition: PartitionId) -> Vec<NodeId> {
         let Some(leading) = self.partitions[&partition].register.leading() else { return Vec::new() };
-        let said = |node: &NodeId| leading.retiring.childless.contains(node) || self.knows_no_children(*node);
+        let said = |node: &NodeId| leading.retiring.childless.contains_key(node) || self.knows_no_children(*node);
         let asked = self.peers.keys().filter(|node| self.is_alive(**node) && !self.is_holed(**node));
         asked.filter(|node| !said(node)).copied().collect()
     }
@@ -62,7 +71,8 @@ impl Node {
         (above, up_to): (Option<TaskId>, TaskId),
     ) {
         if self.genesis.is_some() && !self.has_holes() && !self.brings(partition, above, up_to) {
-            self.outbox.send_durable(from, PeerMessage::Childless { partition, epoch, number });
+            let seats = self.own_seats();
+            self.outbox.send_durable(from, PeerMessage::Childless { partition, epoch, number, seats });
         }
     }
 
@@ -72,12 +82,13 @@ impl Node {
         from: NodeId,
         partition: PartitionId,
         (epoch, number): (Epoch, u64),
+        seats: u64,
     ) {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let Some(leading) = replica.register.leading_mut().filter(|leading| leading.epoch == epoch) else { return };
         let retiring = &mut leading.retiring;
         if retiring.number == number && !retiring.ids.is_empty() && self.peers.contains_key(&from) {
-            retiring.childless.insert(from);
+            retiring.childless.insert(from, seats);
             self.forget_buried(partition);
         }
     }
@@ -99,10 +110,18 @@ impl Node {
             return false;
         }
         let retiring = &self.partitions[&partition].register.leading().expect("it leads").retiring;
+        let seats = self.known_seats();
+        let sits = |node: &NodeId, said: u64| said == seats.get(node).copied().unwrap_or(0);
+        let sits = |node: &NodeId, said: u64| sits(node, said) || mutant!(self.config, MovesUnheeded);
+        let own_seats = self.own_seats();
         let said = |node: NodeId| {
-            let own = node == self.me && !self.has_holes();
-            own || retiring.childless.contains(&node) || self.knows_no_children(node)
+            let own = node == self.me && !self.has_holes() && sits(&node, own_seats);
+            let told = retiring.childless.get(&node).is_some_and(|said| sits(&node, *said));
+            own || told || self.knows_no_children(node)
         };
+        if self.peers.keys().any(|node| self.is_alive(*node) && !self.is_holed(*node) && !said(*node)) {
+            return false;
+        }
         if said(self.me) && self.peers.keys().all(|node| said(*node)) {
             return true;
         }
@@ -113,9 +132,50 @@ impl Node {
         })
     }
 
+    /// At a leader: answers that were given where others sat than do now are asked for again.
+    fn drop_moved(&mut self, partition: PartitionId) {
+        let seats = self.known_seats();
+        let heeds = !mutant!(self.config, MovesUnheeded);
+        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
+        let Some(leading) = register.leading_mut() else { return };
+        let sits = |node: &NodeId, said: &mut u64| *said == seats.get(node).copied().unwrap_or(0);
+        leading.retiring.childless.retain(|node, said| !heeds || sits(node, said));
+    }
+
+    /// Where this node counts, for all it has heard, at the versions of its own tables.
+    fn own_seats(&self) -> u64 {
+        let held = self.partitions.iter().filter(|(id, _)| **id != PartitionId::ROOT);
+        let counts = held.filter(|(id, _)| self.seen_cohort_of(**id).has_voter(self.me));
+        counts.map(|(id, replica)| seat(*id, replica.cohort().version)).fold(0, u64::wrapping_add)
+    }
+
+    /// The same of everybody, as far as this node has heard.
+    fn known_seats(&self) -> BTreeMap<NodeId, u64> {
+        let partitions = self.genesis.as_ref().map_or(0, |genesis| genesis.partitions);
+        let mut seats = BTreeMap::new();
+        for id in (0..partitions).map(|place| PartitionId(place as u16)) {
+            let cohort = self.seen_cohort_of(id);
+            let seat = seat(id, cohort.version);
+            for holder in cohort.holders() {
+                let sum: &mut u64 = seats.entry(holder.replica.node).or_default();
+                *sum = sum.wrapping_add(seat);
+            }
+        }
+        seats
+    }
+
     /// Whether a completion brings tasks that are so old that they might be forgotten before they are enqueued.
     pub(in crate::protocol) fn brings_late<'a>(&self, mut completions: impl Iterator<Item = &'a Completed>) -> bool {
         let is_old = |child: &TaskId| is_old(child, self.config.forget_after_ms / 2, self.now.wall_ms);
         completions.any(|done| done.open_children().is_some_and(|children| children.ids.iter().any(is_old)))
     }
+}
+
+/// A seat is of one version: whoever sits there at another one knows other facts.
+fn seat(partition: PartitionId, version: Viewstamp) -> u64 {
+    let mut bytes = [0; 18];
+    bytes[..2].copy_from_slice(&partition.0.to_be_bytes());
+    bytes[2..10].copy_from_slice(&version.epoch.to_be_bytes());
+    bytes[10..].copy_from_slice(&version.length.to_be_bytes());
+    xxh3_64(&bytes)
 }

@@ -18,8 +18,7 @@ impl Node {
     pub(in crate::protocol) fn append(&mut self, partition: PartitionId, op: Op, waiting: Option<Waiting>) {
         let (now, config) = (self.now, self.config.clone());
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
-        let reverts = mutant!(self.config, RevertsEarly) && matches!(op, Op::Cohort(_));
-        assert!(replica.register.established() || reverts, "only an established leader appends");
+        assert!(replica.register.established(), "only an established leader appends");
         let (after, standing) = (replica.register.viewstamp, replica.standing());
         if let Err(misfit) = replica.apply(&op, now, &config) {
             self.halt(format!("{partition:?}: the leader's own {misfit}"));

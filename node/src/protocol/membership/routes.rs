@@ -13,6 +13,7 @@ use crate::protocol::peer::PeerMessage;
 use crate::protocol::{Node, Observation, ring};
 use norn_client::wire::response::Genesis;
 use norn_client::wire::{NodeId, PartitionId};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 impl Node {
@@ -46,6 +47,18 @@ impl Node {
     /// The latest cohort of a partition that was heard of.
     pub(in crate::protocol) fn cohort_of(&self, partition: PartitionId) -> Cohort {
         self.route_of(partition).cohort
+    }
+
+    /// The same, looked at where it is.
+    pub(in crate::protocol) fn seen_cohort_of(&self, partition: PartitionId) -> Cow<'_, Cohort> {
+        let own =
+            self.partitions.get(&partition).filter(|replica| !replica.is_blank()).map(|replica| &replica.register);
+        let own = own.map(|register| ((register.viewstamp.epoch, register.cohort.version), &register.cohort));
+        let heard = self.routes.get(&partition).map(|told| (told.rank(), &told.cohort));
+        match own.into_iter().chain(heard).max_by_key(|(rank, _)| *rank) {
+            Some((_, cohort)) => Cow::Borrowed(cohort),
+            None => Cow::Owned(Cohort::founded(&self.founders(partition))),
+        }
     }
 
     /// A cohort was heard of.
