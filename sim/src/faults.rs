@@ -265,8 +265,8 @@ impl World {
         let random = &mut self.randoms.strobes;
         let wall = &mut self.nodes[node].wall;
         let bound_us = match left {
-            0 => wall.bound_us() as u64,
             _ if wild => self.options.wild_hours * HOUR_US,
+            0 => wall.bound_us() as u64,
             _ if bad && (node as u64) < minority => BAD_JUMP_US,
             _ => wall.bound_us() as u64,
         };
