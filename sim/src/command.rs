@@ -20,9 +20,15 @@ const ROUND_SEEDS: u64 = 1_000_003;
 const FAILURES_SHOWN: usize = 5;
 
 /// States that a good number of seeds should reach; a swarm shows those it did not.
-const SOMETIMES: [&str; 20] = [
+const SOMETIMES: [&str; 27] = [
     "apart",
     "campaign",
+    "cohort admits",
+    "cohort clears an exile",
+    "cohort joins",
+    "cohort recalls an exile",
+    "cohort reverts",
+    "cohort settles",
     "crash between effects",
     "crash lost unsynced bytes",
     "disk failed",
@@ -33,6 +39,7 @@ const SOMETIMES: [&str; 20] = [
     "expired",
     "granted",
     "granted again",
+    "joint cohort committed",
     "lease over before the answer",
     "repaired by buckets",
     "repaired by stream",
