@@ -27,6 +27,7 @@ mod dependencies;
 mod disk;
 mod endings;
 mod forgetting;
+mod healing;
 mod hints;
 mod keys;
 mod letters;
@@ -72,7 +73,7 @@ fn founding(index: usize) -> Founding {
         node: NodeId(index as u128 + 1),
         incarnation: 7,
         name: format!("n{index}"),
-        address: String::new(),
+        address: format!("n{index}:7400"),
         zone: String::new(),
     }
 }
