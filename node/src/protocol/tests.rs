@@ -27,6 +27,7 @@ mod dependencies;
 mod disk;
 mod endings;
 mod forgetting;
+mod handover;
 mod healing;
 mod hints;
 mod keys;
