@@ -1,4 +1,4 @@
-//! What a node tells of clocks.
+//! What a node tells of clocks, and of pauses.
 
 use super::*;
 use crate::protocol::clocks::RoundTrip;
@@ -51,4 +51,36 @@ fn the_status_tells_how_far_clocks_are_apart() {
     cluster.down.extend([1, 2]);
     cluster.advance(20_000);
     assert_eq!(cluster.clock_counters(0), []);
+}
+
+/// Goal: whoever was stopped for longer than others wait says so, once and about how long, and nobody else does. Method: pauses on
+/// both sides of the limit, of nodes in turn and of all together, and a restart, which is no pause.
+#[test]
+fn a_node_that_stood_still_says_so() {
+    let mut cluster = Cluster::new(3);
+    let Config { heartbeat_ms, election_timeout_ms, .. } = cluster.nodes[0].config;
+    cluster.advance(1_000);
+    let stood = |cluster: &mut Cluster, nodes: &[usize], pause_ms: u64| -> Vec<(usize, u64)> {
+        let before = cluster.observed.len();
+        cluster.down.extend(nodes);
+        cluster.advance(pause_ms);
+        cluster.down.clear();
+        cluster.advance(1_000);
+        let said = cluster.observed[before..].iter().filter_map(|(index, observation)| match observation {
+            Observation::StoodStill { for_ms } => Some((*index, *for_ms)),
+            _ => None,
+        });
+        said.collect()
+    };
+    assert_eq!(stood(&mut cluster, &[0], election_timeout_ms - heartbeat_ms - 1), []);
+    for nodes in [&[0][..], &[2], &[0, 1, 2]] {
+        let said = stood(&mut cluster, nodes, 5_000);
+        assert_eq!(said.iter().map(|(index, _)| *index).collect::<Vec<_>>(), nodes);
+        assert!(said.iter().all(|(_, for_ms)| (5_000..=5_001 + heartbeat_ms).contains(for_ms)), "{said:?}");
+    }
+    assert_eq!(cluster.nodes[0].outbox.counters()["stood_still"], 2);
+    cluster.down.insert(0);
+    cluster.advance(5_000);
+    cluster.restart(0);
+    assert_eq!(stood(&mut cluster, &[], 1_000), []);
 }
