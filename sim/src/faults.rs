@@ -2,7 +2,7 @@
 //!
 //! Every kind strikes at random times around its own mean, so that kinds overlap. All faults are such that the cluster
 //! is supposed to keep its promises during them and to recover after them: disks lose what they have synced only within
-//! bounds (`damage.rs`), and claims always have one kind of clock to rely on.
+//! bounds (`damage.rs`), and claims have one kind of clock to rely on, unless options make both wild.
 
 use crate::clock::draw_signed;
 use crate::network::Weather;

@@ -184,6 +184,11 @@ pub enum Observation {
         /// How far it is certainly away from a majority's, in microseconds, where that is known.
         off_us: Option<u64>,
     },
+    /// This node did nothing for longer than others wait before they take it for dead.
+    StoodStill {
+        /// Between two of its heartbeats.
+        for_ms: u64,
+    },
     /// There is less room on the disk than before, or more.
     Room {
         /// What makes the log grow for good is refused.
@@ -364,6 +369,7 @@ impl Observation {
             Observation::DoneFlag { .. } => "done_flags",
             Observation::Woken { .. } => "woken",
             Observation::ClockStanding { .. } => "clock_standings",
+            Observation::StoodStill { .. } => "stood_still",
             Observation::Room { .. } => "room_changes",
             Observation::DiskSlow { .. } => "disk_slow_changes",
             Observation::Retired { .. } => "retired",

@@ -139,6 +139,8 @@ pub struct Node {
     halted: bool,
     /// Its log is a copy: nothing is said or stored any more.
     retired: bool,
+    /// When it last sent heartbeats, in this start.
+    beaten_us: Option<u64>,
 }
 
 impl Node {
@@ -182,6 +184,7 @@ impl Node {
             stop_deadline_us: 0,
             halted: false,
             retired: false,
+            beaten_us: None,
             random: random.child(),
             founding,
         }

@@ -129,7 +129,26 @@ impl Node {
             nodes: (self.members().count() as u32, alive),
             partitions: (genesis.partitions, led),
             counts,
-            counters: self.outbox.counters().iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+            counters: self.counters(),
         })
+    }
+
+    /// What was counted, and how clocks stand now. As elsewhere in this list, what is 0 is left out.
+    fn counters(&self) -> Vec<(String, u64)> {
+        let mut counters: Vec<(String, u64)> =
+            self.outbox.counters().iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        let off_us = self.clocks.off_us(self.now, self.members().count(), &self.config);
+        counters.push(("clock_off_ms".to_owned(), off_us.unwrap_or(0) / 1_000));
+        for (_, member) in self.members() {
+            let Some((offset_us, error_us)) = self.clocks.offset_us(member.node, self.now, &self.config) else {
+                continue;
+            };
+            let ways = [("ahead", offset_us), ("behind", -offset_us)];
+            let name = |what: &str| format!("clock_{what}_ms.{}", member.name);
+            counters.extend(ways.map(|(way, us)| (name(way), us.max(0).unsigned_abs() / 1_000)));
+            counters.push((name("error"), error_us.div_ceil(1_000)));
+        }
+        counters.retain(|(_, count)| *count > 0);
+        counters
     }
 }

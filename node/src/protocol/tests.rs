@@ -21,12 +21,15 @@ mod agreement;
 mod attempts;
 mod bodies;
 mod children;
+mod clocks;
 mod cluster;
 mod copy;
 mod dependencies;
 mod disk;
 mod endings;
 mod forgetting;
+mod handover;
+mod healing;
 mod hints;
 mod keys;
 mod letters;
@@ -73,7 +76,7 @@ fn founding(index: usize) -> Founding {
         node: NodeId(index as u128 + 1),
         incarnation: 7,
         name: format!("n{index}"),
-        address: String::new(),
+        address: format!("n{index}:7400"),
         zone: String::new(),
     }
 }

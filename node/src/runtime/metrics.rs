@@ -56,6 +56,8 @@ counters! {
     Woken = "woken",
     /// Changes of how the wall clock stands.
     ClockStandings = "clock_standings",
+    /// Times that the node did nothing for longer than others wait for it.
+    StoodStill = "stood_still",
     /// Changes of how much room there is on the disk.
     RoomChanges = "room_changes",
     /// Changes of whether the disk is far slower than the others'.
@@ -197,6 +199,7 @@ impl Metrics {
             Observation::DoneFlag { .. } => (Counter::DoneFlags, 1),
             Observation::Woken { .. } => (Counter::Woken, 1),
             Observation::ClockStanding { .. } => (Counter::ClockStandings, 1),
+            Observation::StoodStill { .. } => (Counter::StoodStill, 1),
             Observation::Room { .. } => (Counter::RoomChanges, 1),
             Observation::DiskSlow { .. } => (Counter::DiskSlowChanges, 1),
             Observation::Retired { .. } => (Counter::Retired, 1),
@@ -238,6 +241,12 @@ impl Metrics {
             // One for each task: far too many for the log of a busy node.
             Observation::Granted { .. } => tracing::trace!(?observation, "observed"),
             Observation::ClockStanding { standing, off_us } => tell_clock(*standing, *off_us),
+            Observation::StoodStill { for_ms } => {
+                tracing::warn!(
+                    for_ms,
+                    "this node stood still: its process or machine was stopped, or starved; others may lead now what it led"
+                );
+            }
             Observation::Room { short, out } => tell_room(*short, *out),
             Observation::DiskSlow { slow, sync_us } => tell_disk(*slow, *sync_us / 1_000),
             Observation::Retired { reason } => {

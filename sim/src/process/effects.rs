@@ -372,6 +372,7 @@ fn name_of(observation: &Observation) -> &'static str {
         Observation::HintsLost { .. } => "hints lost",
         Observation::HintsOverdue { .. } => "hints overdue",
         Observation::Hints { .. } => "hints changed",
+        Observation::StoodStill { .. } => "stood still",
         Observation::Room { out: true, .. } => "no room on the disk",
         Observation::Room { short: true, .. } => "little room on the disk",
         Observation::Room { .. } => "room on the disk again",

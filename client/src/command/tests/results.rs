@@ -103,7 +103,12 @@ async fn json_of_the_cluster() {
          \"this\":true,\"leads\":22,\"holds\":64,\"clock\":\"good\",\"clock_offset_ms\":null,\"clock_error_ms\":null,\
          \"round_trip_us\":null,\"version\":3}}"
     );
-    assert_eq!((nodes.lines().next(), nodes.lines().count()), (Some(&first[..]), 2));
+    let second = format!(
+        "{{\"node\":\"{two}\",\"name\":\"n2\",\"address\":\"10.0.0.2:7400\",\"zone\":\"a\",\"state\":null,\"alive\":false,\
+         \"this\":false,\"leads\":22,\"holds\":64,\"clock\":\"suspect\",\"clock_offset_ms\":-3,\"clock_error_ms\":1,\
+         \"round_trip_us\":1250,\"version\":null}}"
+    );
+    assert_eq!(nodes.lines().collect::<Vec<_>>(), [first, second]);
     let ring = printed("ring --json", Response::Partitions(partitions())).await;
     let (three, four) = (NodeId(3).to_string(), NodeId(4).to_string());
     let first = format!(
@@ -166,6 +171,16 @@ ID2  mail   ready         0       0  10s ago   hello
 ",
     );
     assert_eq!(listed, expected);
+    let nodes_listed = printed("nodes", Response::Nodes(nodes())).await;
+    let (one, two) = (NodeId(1), NodeId(2));
+    let expected = format!(
+        "\
+NAME  ADDRESS        ZONE  STATE    LEADS  HOLDS            CLOCK  ROUND TRIP  VERSION  NODE
+n1    10.0.0.1:7400  a     answers     22     64                -           -        3  {one}
+n2    10.0.0.2:7400  a     silent      22     64  -3ms ±1 suspect       1.2ms        -  {two}
+"
+    );
+    assert_eq!(nodes_listed, expected);
     let outcome = run("partitions", [Ok(Response::Partitions(partitions())), Ok(Response::Nodes(nodes()))]).await;
     let expected = "\
 PARTITION  LEADER  EPOCH  APPLIED  TASKS  CLAIMS              TOMBS  HEALTH  AGREES                               ROOT  NODES

@@ -184,8 +184,8 @@ impl Clocks {
         Judgement { standing: self.standing(), off_us }
     }
 
-    /// How far the own clock is certainly away from a majority's.
-    fn off_us(&self, now: Now, members: usize, config: &Config) -> Option<u64> {
+    /// How far the own clock is certainly away from a majority's of `members` nodes.
+    pub fn off_us(&self, now: Now, members: usize, config: &Config) -> Option<u64> {
         let own_us = ahead_us(now);
         let fresh = self.samples.values().filter(|sample| sample.is_fresh(now.mono_us));
         let others = fresh.map(|sample| sample.interval(now.mono_us, own_us, config)).collect();

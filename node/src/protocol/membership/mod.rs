@@ -167,6 +167,7 @@ impl Node {
     /// Sends heartbeats, and looks who is silent.
     pub(super) fn beat(&mut self) {
         self.timers.set(Key::Heartbeat, self.after_ms(self.config.heartbeat_ms));
+        self.look_for_pause();
         let peers: Vec<NodeId> = self.peers.keys().copied().collect();
         for node in peers {
             self.send_heartbeat(node);
@@ -175,6 +176,16 @@ impl Node {
         self.step_down_without_quorum();
         self.judge_clock(false);
         self.judge_disk();
+    }
+
+    /// Whoever sends no heartbeat for so long is taken for dead by others: an operator should know that the process, or its
+    /// machine, stood still. Nothing has to follow from it here, as a leader answers nothing without a quorum.
+    fn look_for_pause(&mut self) {
+        let now_us = self.now.mono_us;
+        let stood_us = self.beaten_us.replace(now_us).map_or(0, |before_us| now_us - before_us);
+        if stood_us > self.config.election_timeout_ms * 1_000 {
+            self.outbox.observe(Observation::StoodStill { for_ms: stood_us / 1_000 });
+        }
     }
 
     fn send_heartbeat(&mut self, node: NodeId) {

@@ -20,7 +20,7 @@ impl Cluster {
     }
 
     /// Partitions of tasks that it leads.
-    fn led_by(&self, index: usize) -> usize {
+    pub(super) fn led_by(&self, index: usize) -> usize {
         let replicas = self.nodes[index].partitions.values().filter(|replica| replica.id != PartitionId::ROOT);
         replicas.filter(|replica| replica.register.established()).count()
     }
