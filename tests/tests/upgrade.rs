@@ -5,17 +5,23 @@
 //! any two steps the cluster is mixed, and works; clients of both kinds are served by nodes of both. In the end every
 //! acknowledged task is completed, none was held twice, none lost.
 //!
-//! Old nodes are of this build, held at the oldest protocol version, unless `NORN_OLD_BINARY` names the program of a release;
-//! `tests/upgrade.sh` has both built and does that.
+//! Whoever is old leaves nothing on its disk that the program of its version does not read, so that this could take over
+//! again.
+//!
+//! Old nodes are of this build, held at the oldest protocol version, unless `NORN_OLD_BINARY` names the program of a release:
+//! `tests/upgrade.sh` is given both programs and does that.
 
 use norn_client::client::{ClaimOptions, Client, CompleteOptions};
 use norn_client::session::Draft;
 use norn_client::wire::{Acks, QueueName, Versions};
+use norn_node::runtime::disk::FileDisk;
+use norn_node::storage::{Log, LogConfig};
 use norn_tests::cluster::all_tasks;
 use norn_tests::wait::{PATIENCE, eventually, eventually_or, moment};
 use norn_tests::workers::drained;
 use norn_tests::{Cluster, ClusterOptions, Habits, Ledger, Workers};
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -24,6 +30,13 @@ use tokio::task::JoinSet;
 /// Names the program of a release.
 const OLD_VARIABLE: &str = "NORN_OLD_BINARY";
 const NODES: usize = 3;
+/// The newest format of logs that a program of the oldest version reads. Another one may be written only by nodes that are
+/// not held.
+const OLD_FORMAT: u16 = 4;
+/// Large tasks, so that there is a snapshot in place of a log that is longer than `COMPACT`.
+const LARGE: usize = 40;
+const LARGE_BYTES: usize = 60_000;
+const COMPACT: &str = "compact_bytes=1048576";
 /// Clients that enqueue.
 const PRODUCERS: usize = 8;
 /// Clients that work.
@@ -45,10 +58,41 @@ fn queues() -> Vec<QueueName> {
 
 /// How nodes of the old kind are started: a program of their own, or settings.
 fn old() -> (Option<PathBuf>, Vec<String>) {
-    match std::env::var_os(OLD_VARIABLE) {
-        Some(program) => (Some(program.into()), Vec::new()),
-        None => (None, vec![format!("protocol_version_max={}", Versions::SPOKEN.oldest)]),
+    let mut settings = vec![COMPACT.to_owned()];
+    let program = std::env::var_os(OLD_VARIABLE).map(PathBuf::from);
+    if program.is_none() {
+        settings.push(format!("protocol_version_max={}", Versions::SPOKEN.oldest));
     }
+    (program, settings)
+}
+
+/// What names of snapshots end with.
+const SNAPSHOT: &str = "snapshot";
+
+fn files_of_log(directory: &Path, ends: &[&str]) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).expect("listed").map(|entry| entry.expect("an entry").path());
+    entries.filter(|path| path.extension().is_some_and(|end| ends.iter().any(|wanted| end == *wanted))).collect()
+}
+
+/// Asserts that a program of the oldest version reads all that is on the disk of a node that does not run.
+fn assert_readable_by_the_old(directory: &Path) {
+    assert!(!files_of_log(directory, &[SNAPSHOT]).is_empty(), "a snapshot was waited for");
+    for file in files_of_log(directory, &["log", SNAPSHOT]) {
+        let header = fs::read(&file).expect("read");
+        let format = u16::from_be_bytes([header[8], header[9]]);
+        assert!(format <= OLD_FORMAT, "{} has format {format}", file.display());
+    }
+    let disk = FileDisk::open(directory).expect("nobody else has it");
+    let mut log = Log::open(disk, LogConfig::DEFAULT, || panic!("there is a log")).expect("opened");
+    let mut records = 0;
+    let replayed = log.replay(|replay| {
+        let record = replay.whole()?;
+        records += record.iter().count();
+        let later = record.filter(|record| record.version() > Versions::SPOKEN.oldest);
+        later.map_or(Ok(()), |record| Err(format!("{} is of {:?}", record.kind(), record.feature())))
+    });
+    replayed.expect("the old program knows all of it");
+    assert!(records > 0, "they were looked at");
 }
 
 /// Enqueues until it is stopped. What was not acknowledged is enqueued again until it is.
@@ -152,9 +196,36 @@ impl Upgrade {
         }
     }
 
-    /// Stops a node as an operator does and starts it again with another program and other settings.
-    async fn exchange(&mut self, index: usize, (program, settings): (Option<PathBuf>, Vec<String>)) {
+    /// Has the log of each node grow until there is a snapshot in place of it.
+    async fn compacted(&mut self) {
+        let client = self.client().await;
+        let probes = || QueueName::new("probes").expect("a name");
+        for _ in 0..LARGE {
+            let drafts = vec![Draft::new(probes(), vec![b'x'; LARGE_BYTES])];
+            let results = client.enqueue_many(drafts, Acks::Quorum).await;
+            assert!(results.iter().all(Result::is_ok), "{results:?}");
+        }
+        self.probes += LARGE as u64;
+        client.close().await;
+        let is_compacted = |index| !files_of_log(&self.cluster.data(index), &[SNAPSHOT]).is_empty();
+        let all = || async { (0..NODES).all(is_compacted).then_some(()) };
+        eventually("all nodes have a snapshot", LOADED_PATIENCE, all).await;
+    }
+
+    /// Stops an old node and starts a new one on its log.
+    async fn upgrade(&mut self, index: usize) {
         assert!(self.cluster.terminate(index).success(), "it hands over and ends");
+        assert_readable_by_the_old(&self.cluster.data(index));
+        self.begin(index, (None, Vec::new())).await;
+    }
+
+    /// Stops a node as an operator does and starts it again with another program and other settings.
+    async fn exchange(&mut self, index: usize, with: (Option<PathBuf>, Vec<String>)) {
+        assert!(self.cluster.terminate(index).success(), "it hands over and ends");
+        self.begin(index, with).await;
+    }
+
+    async fn begin(&mut self, index: usize, (program, settings): (Option<PathBuf>, Vec<String>)) {
         self.cluster.replace(index, program, settings);
         self.cluster.restart(index);
         self.cluster.wait_ready(index);
@@ -226,16 +297,17 @@ async fn a_cluster_is_upgraded_node_by_node_under_load() {
     let Versions { oldest, newest } = Versions::SPOKEN;
     let mut upgrade = Upgrade::start().await;
     upgrade.works("all nodes are old").await;
+    upgrade.compacted().await;
     let mut versions = [oldest; NODES];
     for index in 0..NODES {
-        upgrade.exchange(index, (None, Vec::new())).await;
+        upgrade.upgrade(index).await;
         versions[index] = newest;
         for asked in 0..=index {
             upgrade.shows(asked, versions).await;
         }
         upgrade.works("one more node is new").await;
     }
-    // As long as nothing but the version is new, the way back is open.
+    // The root has its records in all logs by now: a node can be held, but the old program cannot take over.
     let held = vec![format!("protocol_version_max={oldest}")];
     upgrade.exchange(1, (None, held)).await;
     upgrade.shows(0, [newest, oldest, newest]).await;

@@ -2,10 +2,15 @@
 //!
 //! A node says to a peer only what the peer's version knows. Whoever sends asks [`Node::speaks`] first, and does without, or
 //! does otherwise; the outbox drops what slips through, because a peer that cannot read a message closes the connection.
+//!
+//! A node that is held at an older version hears of nothing later, has no part in the root, and takes no request for it. So
+//! all that it logs ([`Record::feature`]) the program of that version reads, which can take over again.
 
 use super::Node;
+use super::consistent::cohort::Change;
 use super::consistent::table::{Op, Table};
 use super::peer::PeerMessage;
+use super::record::Record;
 use super::task::Task;
 use norn_client::wire::{NodeId, PartitionId, Request, Response, Versions};
 
@@ -148,10 +153,7 @@ impl PeerMessage {
 
     /// Whether facts in it name tasks that others wait for, or keys: an older program would take those that wait for ready.
     pub fn tells_of_dependencies(&self) -> bool {
-        let names = |task: &Task| {
-            task.spec.as_ref().is_some_and(|spec| !spec.after.is_empty() || spec.key.is_some())
-                || task.facts.as_ref().is_some_and(|facts| !facts.settled.is_empty())
-        };
+        let names = Task::tells_of_dependencies;
         match self {
             PeerMessage::Write { items, .. } | PeerMessage::Tasks { items, .. } | PeerMessage::Hint { items, .. } => {
                 items.iter().any(|(_, task)| names(task))
@@ -163,6 +165,93 @@ impl PeerMessage {
     }
 
     /// The oldest version that can read it.
+    pub fn version(&self) -> u8 {
+        self.feature().map_or(Versions::SPOKEN.oldest, Feature::since)
+    }
+}
+
+impl Task {
+    /// Whether it names tasks that it waits for, or a key.
+    fn tells_of_dependencies(&self) -> bool {
+        self.spec.as_ref().is_some_and(|spec| !spec.after.is_empty() || spec.key.is_some())
+            || self.facts.as_ref().is_some_and(|facts| !facts.settled.is_empty())
+    }
+
+    fn feature(&self) -> Option<Feature> {
+        let sealed = self.facts.as_ref().is_some_and(|facts| facts.seal.is_some());
+        let all = [
+            (self.tells_of_children(), Feature::Children),
+            (sealed, Feature::Seals),
+            (self.tells_of_dependencies(), Feature::Dependencies),
+        ];
+        all.into_iter().find_map(|(tells, feature)| tells.then_some(feature))
+    }
+}
+
+impl Op {
+    fn feature(&self) -> Option<Feature> {
+        match self {
+            Op::Seal { .. } => Some(Feature::Seals),
+            Op::Root(_) | Op::Schedules(_) => Some(Feature::Root),
+            Op::Cohort(Change::Recall { .. }) => Some(Feature::Recall),
+            Op::Cohort(Change::Rescue { .. } | Change::Calm) => Some(Feature::Rescue),
+            Op::Drop { items } => items.iter().find_map(|item| item.facts.feature()),
+            Op::Grant { .. }
+            | Op::Renew { .. }
+            | Op::Release { .. }
+            | Op::Void { .. }
+            | Op::Kill { .. }
+            | Op::Clear { .. }
+            | Op::Forget { .. }
+            | Op::Forgotten
+            | Op::Cohort(_) => None,
+        }
+    }
+}
+
+impl Table {
+    fn feature(&self) -> Option<Feature> {
+        let silent = self.cohort.as_ref().is_some_and(|cohort| cohort.silence.is_some());
+        if self.root.is_some() || self.schedules.is_some() {
+            Some(Feature::Root)
+        } else if silent {
+            Some(Feature::Rescue)
+        } else if self.has_seals() {
+            Some(Feature::Seals)
+        } else {
+            self.out.values().flatten().find_map(|ended| ended.facts.feature())
+        }
+    }
+}
+
+impl Record {
+    /// What a program must know to read it, beyond the oldest version, as [`PeerMessage::feature`] says it of messages.
+    pub fn feature(&self) -> Option<Feature> {
+        match self {
+            _ if self.partition() == Some(PartitionId::ROOT) => Some(Feature::Root),
+            Record::Roster(_) => Some(Feature::Root),
+            Record::Install { table, .. } => table.as_ref().and_then(|table| table.feature()),
+            Record::Ops { ops, .. } => ops.iter().find_map(|op| op.feature()),
+            Record::Facts { items, .. } | Record::Hint { items, .. } => {
+                items.iter().find_map(|(_, task)| task.feature())
+            }
+            Record::Left { told, .. } => told.cohort.silence.map(|_| Feature::Rescue),
+            Record::Identity { .. }
+            | Record::Boot { .. }
+            | Record::Unanswered { .. }
+            | Record::Genesis(_)
+            | Record::Mark { .. }
+            | Record::Vote { .. }
+            | Record::Wound { .. }
+            | Record::Forgot { .. }
+            | Record::Owed { .. }
+            | Record::Handed { .. }
+            | Record::Retired { .. }
+            | Record::End { .. } => None,
+        }
+    }
+
+    /// The version of the oldest program that can read it.
     pub fn version(&self) -> u8 {
         self.feature().map_or(Versions::SPOKEN.oldest, Feature::since)
     }

@@ -77,12 +77,26 @@ impl Node {
         if request.version() <= Versions::SPOKEN.oldest {
             return Ok(());
         }
+        self.admit_version(request.version())?;
         let members = |node: &NodeId| self.is_member(*node);
         let Some(node) = self.outbox.older_than(request.version()).find(members) else { return Ok(()) };
         let name = self.name_of(node);
         Err(Error::unavailable(format!(
             "{name} runs an older program, which does not know what is asked for; upgrade it"
         )))
+    }
+
+    /// A node that is held does not take what came later: the old program could not read it.
+    pub(super) fn admit_version(&self, version: u8) -> Result<(), Error> {
+        let newest = self.config.protocol_version_max;
+        if version <= newest {
+            return Ok(());
+        }
+        let message = format!(
+            "this node is held at protocol version {newest}, which does not know what is asked for; start it without the \
+             setting protocol_version_max"
+        );
+        Err(Error::unavailable(message))
     }
 
     fn route(&mut self, client: ClientId, number: u64, principal: &Principal, request: Request) {

@@ -8,7 +8,8 @@ use norn_client::wire::{ClusterId, NodeId};
 pub(crate) const MAGIC: [u8; 8] = *b"NORN-WAL";
 /// First bytes of every snapshot.
 pub(crate) const SNAPSHOT_MAGIC: [u8; 8] = *b"NORN-SNP";
-/// Version of the header and of frames.
+/// Version of the header and of frames, and of records as far as these cannot say themselves what they are: that of nodes of
+/// protocol versions 2 and 3. A later one is not for nodes that are held at a version whose program does not read it.
 pub(crate) const FORMAT_VERSION: u16 = 4;
 /// The oldest format that is read: in it no segment says promises again. In 3 no table says who holds its partition.
 pub(crate) const FORMAT_VERSION_MIN: u16 = 2;

@@ -149,6 +149,7 @@ impl World {
         self.line(format_args!("n{node} persist {} {:016x}", ticket.0, xxh3_64(&bytes)));
         self.take_image(node, records);
         self.count_steps(records);
+        self.check_versions(node, records);
         let Some(running) = &mut self.nodes[node].running else { return };
         assert!(ticket > running.appended, "tickets ascend");
         running.appended = ticket;
@@ -168,6 +169,18 @@ impl World {
             if let Op::Cohort(change) = &**op {
                 self.count(&format!("sometimes: cohort {}", step_of(change)));
             }
+        }
+    }
+
+    /// The program that an old node stands for reads all of its log. With a roster it has joined a cluster that was upgraded,
+    /// from which there is no way back.
+    fn check_versions(&mut self, node: usize, records: &[Record]) {
+        let newest = self.nodes[node].protocol_version_max;
+        let unread = |record: &&Record| record.version() > newest && !matches!(record, Record::Roster(_));
+        if let Some(record) = records.iter().find(unread) {
+            let what =
+                format!("node {node} logs what its version does not know: {:?}, {}", record.feature(), record.kind());
+            self.fail("versions", what);
         }
     }
 

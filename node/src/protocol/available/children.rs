@@ -59,6 +59,7 @@ impl Node {
         if children.peek().is_none() {
             return Ok(());
         }
+        self.admit_version(Feature::Children.since())?;
         let too_old = |node: &NodeId| self.is_alive(*node) && !self.speaks(*node, Feature::Children);
         if let Some(node) = self.peers.keys().find(|node| too_old(node)) {
             let message =

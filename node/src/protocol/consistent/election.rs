@@ -89,7 +89,9 @@ impl Node {
             return;
         }
         self.await_leader_again(partition);
-        let barred = self.is_fenced() || !self.may_vote(partition);
+        // Others do not hear an old node in the root, but of a root with one voter it would be a majority by itself.
+        let unknown = partition == PartitionId::ROOT && !self.speaks(self.me, Feature::Root);
+        let barred = unknown || self.is_fenced() || !self.may_vote(partition);
         let replica = self.partitions.get_mut(&partition).expect("timers are of own partitions");
         replica.register.leader = None;
         // Others than members win nothing.

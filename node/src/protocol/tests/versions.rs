@@ -1,6 +1,10 @@
 //! Peers of different protocol versions: each is told what it knows, and nothing else.
 
 use super::*;
+use crate::protocol::consistent::Viewstamp;
+use crate::protocol::consistent::cohort::Change;
+use crate::protocol::consistent::table::{Ended, Op};
+use crate::protocol::task::{Completed, Settled, Task};
 use norn_client::wire::Versions;
 use norn_client::wire::response::NodeView;
 
@@ -88,4 +92,80 @@ fn a_message_that_waited_is_looked_at_when_it_leaves() {
     effects.clear();
     outbox.flush(&mut effects);
     assert!(matches!(&effects[..], [Effect::Observe(Observation::Unspoken { .. })]), "{effects:?}");
+}
+
+fn held(config: &Config) -> Config {
+    Config { protocol_version_max: OLD, ..config.clone() }
+}
+
+/// Goal: as long as a node is held the old program can take over its log. Method: a cluster of one, whose root needs no other
+/// voter; then it is held no longer.
+#[test]
+fn a_node_that_is_held_logs_nothing_that_the_old_program_does_not_read() {
+    let mut cluster = Cluster::with_config(1, &held(&Config::default()));
+    let ids = [1, 2, 3].map(|tag| cluster.enqueue(0, b"payload", tag));
+    let claimed = cluster.claim(0, 10_000).remove(0);
+    assert!(matches!(cluster.complete(0, claimed.id, claimed.token), Response::Acked(_)));
+    let claimed = cluster.claim(0, 10_000).remove(0);
+    let later = [
+        later_enqueue(&mut cluster, |spec| spec.key = Some("key".into())),
+        later_enqueue(&mut cluster, |spec| spec.after = vec![ids[0]]),
+        later_completion(&mut cluster, &claimed),
+    ];
+    for request in later {
+        let Response::Error(error) = cluster.ask(0, request) else { panic!("it is refused") };
+        assert!(error.message.contains("held at protocol version 2"), "{error:?}");
+    }
+    cluster.advance(30_000);
+    let unread = |record: &&Record| record.version() > OLD;
+    assert_eq!(cluster.logs[0].iter().find(unread), None);
+    cluster.nodes[0].config = Config::default();
+    cluster.restart(0);
+    cluster.run_until(|cluster| cluster.nodes[0].partitions[&PartitionId::ROOT].register.established());
+    assert!(cluster.logs[0].iter().any(|record| unread(&record)), "the root is led");
+    ids.iter().for_each(|id| assert_eq!(cluster.get(0, *id).id, *id));
+}
+
+fn later_enqueue(cluster: &mut Cluster, change: impl Fn(&mut Spec)) -> Request {
+    let mut task = NewTask { id: cluster.id(7), spec: spec(b"later", 0) };
+    change(&mut task.spec);
+    task.id = task.spec.tag().map_or(task.id, |tag| task.id.with_tag(tag));
+    Request::Enqueue { tasks: vec![task], acks: Acks::Quorum }
+}
+
+fn later_completion(cluster: &mut Cluster, claimed: &norn_client::wire::Granted) -> Request {
+    let children = vec![NewTask { id: cluster.id(7), spec: spec(b"child", 0) }];
+    let (id, token) = (claimed.id, claimed.token);
+    let items = vec![Completion { id, token, sequence: None, result: None, at_ms: 5, children }];
+    Request::Complete { items, acks: Acks::Quorum }
+}
+
+#[test]
+fn a_record_says_which_version_reads_it() {
+    let (partition, id) = (PartitionId(1), TaskId::new(1, 2, 3, 4));
+    let facts = |spec: Spec| Record::Facts { partition, items: Arc::new(vec![(id, Task::from_spec(Arc::new(spec)))]) };
+    let op = |op: Op| Record::Ops { partition, after: Viewstamp::default(), ops: vec![Arc::new(op)] };
+    let vote = |partition| Record::Vote { partition, promised: 1, voted_for: None };
+    let token = Token { epoch: 1, number: Token::SEALED_FROM + 1 };
+    let completed = Completed { sequence: None, result: None, at_ms: 1, children: None };
+    let ended = Ended { id, facts: Task::from_seal(token, completed.clone()) };
+    let settled = Task::from_settled(id, Settled::Done);
+    let seal = Op::Seal { id, token, completed: Box::new(completed) };
+    let records = [
+        (vote(partition), None),
+        (facts(spec(b"payload", 1)), None),
+        (op(Op::Forgotten), None),
+        (op(Op::Cohort(Change::Join)), None),
+        (vote(PartitionId::ROOT), Some(Feature::Root)),
+        (Record::Roster(Arc::default()), Some(Feature::Root)),
+        (facts(Spec { key: Some("key".into()), ..spec(b"", 1) }), Some(Feature::Dependencies)),
+        (facts(Spec { after: vec![id], ..spec(b"", 1) }), Some(Feature::Dependencies)),
+        (Record::Hint { partition, since_ms: 1, items: Arc::new(vec![(id, settled)]) }, Some(Feature::Dependencies)),
+        (op(seal), Some(Feature::Seals)),
+        (op(Op::Drop { items: vec![ended] }), Some(Feature::Seals)),
+        (op(Op::Cohort(Change::Calm)), Some(Feature::Rescue)),
+    ];
+    for (record, feature) in records {
+        assert_eq!(record.feature(), feature, "{record:?}");
+    }
 }
