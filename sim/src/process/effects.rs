@@ -17,52 +17,63 @@ use xxhash_rust::xxh3::xxh3_64;
 
 impl World {
     pub(super) fn carry_out(&mut self, node: usize, effects: Vec<Effect>) {
-        for effect in effects {
-            match &mut self.nodes[node].effects_left {
-                Some(0) => {
-                    self.count("sometimes: crash between effects");
-                    self.crash_node(node);
-                    return self.schedule_restart(node);
-                }
-                Some(left) => *left -= 1,
-                None => {}
-            }
-            let vote = matches!(&effect, Effect::Send { message: PeerMessage::VoteAnswer { granted: true, .. }, .. });
-            let ack = matches!(&effect, Effect::Send { message: PeerMessage::Ack { .. }, .. });
-            let ack = ack && node == self.copies.victim();
-            let flag =
-                matches!(&effect, Effect::Send { message: PeerMessage::Ack { done, .. }, .. } if !done.is_empty());
-            let (before, after) = (self.options.crash_before_flag_percent, self.options.crash_after_vote_percent);
-            if flag && self.crashes_briefly(node, before, "fault: crash before a flag") {
-                // What it was about to tell is what it must not seem to know any more.
-                let damage_percent = self.options.damage_percent;
-                self.nodes[node].forgetful = damage_percent > 0 && self.randoms.faults.chance(1, 2);
-                return;
-            }
-            let step = self.options.crash_in_change_percent > 0 && is_step(&effect);
-            // What is observed has happened already: the history must know it.
-            let done = matches!(&effect, Effect::Observe(_));
-            if step && !done && self.crashes_at_step(node, "fault: crash before a step of a change") {
-                return;
-            }
-            if step && self.strikes_at_step() {
-                self.nodes[node].crash_in_sync = true;
-            }
-            self.carry_out_one(node, effect);
-            if self.nodes[node].running.is_none() {
-                return;
-            }
-            if step && self.crashes_at_step(node, "fault: crash after a step of a change") {
-                return;
-            }
-            let ack_percent = self.options.crash_after_ack_percent;
-            if ack && self.crashes_briefly(node, ack_percent, "fault: crash after an acknowledgement") {
-                return;
-            }
-            if vote && self.crashes_briefly(node, after, "fault: crash after a vote") {
-                return;
+        let boot = self.nodes[node].boot;
+        let mut effects = effects.into_iter();
+        while let Some(effect) = effects.next() {
+            if let Some(lost) = self.carry_out_or_crash(node, effect) {
+                return self.tell_lost(node, boot, lost.into_iter().chain(effects));
             }
         }
+    }
+
+    /// What a leader knew to be committed is so, though it crashed before it could say it.
+    fn tell_lost(&mut self, node: usize, boot: u64, effects: impl Iterator<Item = Effect>) {
+        for effect in effects {
+            if let Effect::Observe(observation @ Observation::CohortCommitted { .. }) = effect {
+                self.tell(Happening::Observed { node, boot, observation: &observation });
+            }
+        }
+    }
+
+    /// If the node crashes, gives back what was not carried out.
+    fn carry_out_or_crash(&mut self, node: usize, effect: Effect) -> Option<Option<Effect>> {
+        match &mut self.nodes[node].effects_left {
+            Some(0) => {
+                self.count("sometimes: crash between effects");
+                self.crash_node(node);
+                self.schedule_restart(node);
+                return Some(Some(effect));
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        let vote = matches!(&effect, Effect::Send { message: PeerMessage::VoteAnswer { granted: true, .. }, .. });
+        let ack = matches!(&effect, Effect::Send { message: PeerMessage::Ack { .. }, .. });
+        let ack = ack && node == self.copies.victim();
+        let flag = matches!(&effect, Effect::Send { message: PeerMessage::Ack { done, .. }, .. } if !done.is_empty());
+        let (before, after) = (self.options.crash_before_flag_percent, self.options.crash_after_vote_percent);
+        if flag && self.crashes_briefly(node, before, "fault: crash before a flag") {
+            // What it was about to tell is what it must not seem to know any more.
+            let damage_percent = self.options.damage_percent;
+            self.nodes[node].forgetful = damage_percent > 0 && self.randoms.faults.chance(1, 2);
+            return Some(Some(effect));
+        }
+        let step = self.options.crash_in_change_percent > 0 && is_step(&effect);
+        // What is observed has happened already: the history must know it.
+        let done = matches!(&effect, Effect::Observe(_));
+        if step && !done && self.crashes_at_step(node, "fault: crash before a step of a change") {
+            return Some(Some(effect));
+        }
+        if step && self.strikes_at_step() {
+            self.nodes[node].crash_in_sync = true;
+        }
+        self.carry_out_one(node, effect);
+        let ack_percent = self.options.crash_after_ack_percent;
+        let crashed = self.nodes[node].running.is_none()
+            || step && self.crashes_at_step(node, "fault: crash after a step of a change")
+            || ack && self.crashes_briefly(node, ack_percent, "fault: crash after an acknowledgement")
+            || vote && self.crashes_briefly(node, after, "fault: crash after a vote");
+        crashed.then_some(None)
     }
 
     /// The instants at which what is only in memory does the most harm.
