@@ -3,8 +3,8 @@
 //! A node says to a peer only what the peer's version knows. Whoever sends asks [`Node::speaks`] first, and does without, or
 //! does otherwise; the outbox drops what slips through, because a peer that cannot read a message closes the connection.
 //!
-//! A node that is held at an older version hears of nothing later, has no part in the root, and takes no request for it. So
-//! all that it logs ([`Record::feature`]) the program of that version reads, which can take over again.
+//! A node that is held at an older version has no part in the root, and takes no request for what came later. So where all
+//! nodes are held they log nothing ([`Record::feature`]) that the program of that version does not read, and it can take over.
 
 use super::Node;
 use super::consistent::cohort::Change;
