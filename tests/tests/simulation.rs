@@ -426,7 +426,7 @@ const CAUGHT_FROM: [(Mutant, u64); 60] = [
     (Mutant::OneForgets, 20),
     (Mutant::TurnRetaken, 200),
     (Mutant::KeysUnknown, 70),
-    (Mutant::MovesUnheeded, 170),
+    (Mutant::MovesUnheeded, 300),
     (Mutant::AcksAfterPromise, 1),
     (Mutant::JointNewSideOnly, 100),
     (Mutant::HalfCounts, 1),
