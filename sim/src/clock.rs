@@ -2,8 +2,8 @@
 //!
 //! A monotonic clock has a rate error and starts anew with its process. A wall clock has an offset, a rate error and
 //! jumps, and stays within a bound of true time, so that any two differ by at most twice the bound; some jumps of a minority
-//! lead beyond it. Seeds make at most one kind wild, as claims rely on one of them; with both,
-//! which takes an option, claims may overlap (`properties/exclusion.rs`).
+//! lead beyond it. Seeds make at most one kind wild, as claims rely on one of them; with both, which takes an option, claims
+//! may overlap (`properties/exclusion.rs`).
 
 use norn_node::protocol::random::Random;
 

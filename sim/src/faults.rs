@@ -9,6 +9,7 @@ use crate::network::Weather;
 use crate::process::draw_rate;
 use crate::world::{Event, Phase, World};
 use norn_client::wire::Versions;
+use norn_node::protocol::random::Random;
 
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,10 +86,14 @@ impl World {
             Fault::Schedule => options.schedule_mean_ms,
         };
         if mean_ms > 0 {
-            let random = if fault == Fault::Strobe { &mut self.randoms.strobes } else { &mut self.randoms.faults };
-            let delay_us = random.between(0, 2_000 * mean_ms);
+            let delay_us = self.random_of(fault).between(0, 2_000 * mean_ms);
             self.schedule_in(delay_us, Event::Fault(fault));
         }
+    }
+
+    /// A kind that came later has draws of its own, so that runs without it stay what they are.
+    fn random_of(&mut self, fault: Fault) -> &mut Random {
+        if fault == Fault::Strobe { &mut self.randoms.strobes } else { &mut self.randoms.faults }
     }
 
     /// A fault strikes.
@@ -97,10 +102,8 @@ impl World {
             return;
         }
         self.schedule_fault(fault);
-        if fault == Fault::Strobe {
-            return self.fault_strobe();
-        }
-        let node = self.randoms.faults.below(self.nodes.len() as u64) as usize;
+        let nodes = self.nodes.len() as u64;
+        let node = self.random_of(fault).below(nodes) as usize;
         match fault {
             Fault::Crash => self.fault_crash(node),
             Fault::Blackout => self.fault_blackout(),
@@ -108,7 +111,7 @@ impl World {
             Fault::Cut => self.fault_cut(),
             Fault::Break => self.fault_break(),
             Fault::Clock => self.fault_clock(node),
-            Fault::Strobe => unreachable!("it draws its node itself"),
+            Fault::Strobe => self.fault_strobe(node),
             Fault::Leap => self.fault_leap(),
             Fault::Move => self.move_partition(node),
             Fault::Change => self.change_cluster(node),
@@ -245,9 +248,7 @@ impl World {
         self.line(format_args!("n{node} clock {mono_us} us {wall_ms} ms"));
     }
 
-    /// Of draws of its own, so that runs without it stay what they are.
-    fn fault_strobe(&mut self) {
-        let node = self.randoms.strobes.below(self.nodes.len() as u64) as usize;
+    fn fault_strobe(&mut self, node: usize) {
         let left = self.randoms.strobes.between(2, STROBES_MAX);
         self.count("fault: clock strobes");
         self.strobe(node, left);

@@ -15,10 +15,11 @@
 //! **Completions move.** One node might answer before it learns of a completion, as it becomes a member, and the other one after
 //! it has left. So each says with its answer where it sits: a hash of the partitions in which it counts and of the versions of
 //! their cohorts. All answers count only as long as they are of the versions that the leader knows now. As a majority of a
-//! version answered *at* that version, the one after it was not committed then, and nobody can have acknowledged anything at a
-//! later one; and a majority of a version has every strict fact of the versions before (`cohort.rs`).
+//! version answered *at* that version, the one after it was not committed when it was asked, and nobody can have acknowledged
+//! anything at a later one; and a majority of a version has every strict fact of the versions before (`cohort.rs`).
 //!
-//! Nodes of versions that know no children have none. The price of all this is one short question to each node for each batch
+//! Nodes of versions that know no children have none, unless one that has known some is held at an older version afterwards, from
+//! which there is no way back anyway. The price of all this is one short question to each node for each batch
 //! of up to `FORGET_TASKS_MAX` tasks; and a partition that cannot take children for longer than `forget_after_ms` forgets
 //! nothing that is younger than these, which nobody could do without its members anyway.
 
@@ -111,12 +112,11 @@ impl Node {
         }
         let retiring = &self.partitions[&partition].register.leading().expect("it leads").retiring;
         let seats = self.known_seats();
-        let sits = |node: &NodeId, said: u64| said == seats.get(node).copied().unwrap_or(0);
-        let sits = |node: &NodeId, said: u64| sits(node, said) || mutant!(self.config, MovesUnheeded);
-        let own_seats = self.own_seats();
+        let moves_count = !mutant!(self.config, MovesUnheeded);
+        let own = !self.has_holes() && (!moves_count || sits(&seats, &self.me, self.own_seats()));
         let said = |node: NodeId| {
-            let own = node == self.me && !self.has_holes() && sits(&node, own_seats);
-            let told = retiring.childless.get(&node).is_some_and(|said| sits(&node, *said));
+            let own = node == self.me && own;
+            let told = retiring.childless.get(&node).is_some_and(|said| !moves_count || sits(&seats, &node, *said));
             own || told || self.knows_no_children(node)
         };
         if self.peers.keys().any(|node| self.is_alive(*node) && !self.is_holed(*node) && !said(*node)) {
@@ -127,7 +127,7 @@ impl Node {
         }
         let partitions = self.genesis.as_ref().map_or(0, |genesis| genesis.partitions);
         (0..partitions).all(|place| {
-            let cohort = self.cohort_of(PartitionId(place as u16));
+            let cohort = self.seen_cohort_of(PartitionId(place as u16));
             cohort.members_quorum(said) && cohort.next_quorum(said)
         })
     }
@@ -135,11 +135,10 @@ impl Node {
     /// At a leader: answers that were given where others sat than do now are asked for again.
     fn drop_moved(&mut self, partition: PartitionId) {
         let seats = self.known_seats();
-        let heeds = !mutant!(self.config, MovesUnheeded);
+        let moves_count = !mutant!(self.config, MovesUnheeded);
         let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
         let Some(leading) = register.leading_mut() else { return };
-        let sits = |node: &NodeId, said: &mut u64| *said == seats.get(node).copied().unwrap_or(0);
-        leading.retiring.childless.retain(|node, said| !heeds || sits(node, said));
+        leading.retiring.childless.retain(|node, said| !moves_count || sits(&seats, node, *said));
     }
 
     /// Where this node counts, for all it has heard, at the versions of its own tables.
@@ -169,6 +168,11 @@ impl Node {
         let is_old = |child: &TaskId| is_old(child, self.config.forget_after_ms / 2, self.now.wall_ms);
         completions.any(|done| done.open_children().is_some_and(|children| children.ids.iter().any(is_old)))
     }
+}
+
+/// Whether a node sits where it said.
+fn sits(seats: &BTreeMap<NodeId, u64>, node: &NodeId, said: u64) -> bool {
+    said == seats.get(node).copied().unwrap_or(0)
 }
 
 /// A seat is of one version: whoever sits there at another one knows other facts.

@@ -7,6 +7,7 @@
 use crate::config::mutant;
 use crate::limits::EPOCH_STEP_MAX;
 use crate::protocol::consistent::cohort::{Cohort, Told};
+use crate::protocol::consistent::register::Register;
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
 use crate::protocol::membership::Peer;
 use crate::protocol::peer::PeerMessage;
@@ -31,33 +32,40 @@ impl Node {
         self.genesis.as_ref().is_some_and(|genesis| of_tasks(genesis) || partition == PartitionId::ROOT)
     }
 
+    /// Of this node's replica, if that can tell of the cohort.
+    fn own_register(&self, partition: PartitionId) -> Option<&Register> {
+        self.partitions.get(&partition).filter(|replica| !replica.is_blank()).map(|replica| &replica.register)
+    }
+
     /// What this node's replica tells of the cohort.
     fn own_word(&self, partition: PartitionId) -> Option<Told> {
-        let register = &self.partitions.get(&partition).filter(|replica| !replica.is_blank())?.register;
+        let register = self.own_register(partition)?;
         Some(Told { epoch: register.viewstamp.epoch, cohort: register.cohort.clone() })
     }
 
     /// The latest that was heard of the cohort of a partition.
     pub(in crate::protocol) fn route_of(&self, partition: PartitionId) -> Told {
-        let heard = self.routes.get(&partition).cloned();
-        let told = heard.into_iter().chain(self.own_word(partition)).max_by_key(Told::rank);
-        told.unwrap_or_else(|| Told { epoch: 0, cohort: Cohort::founded(&self.founders(partition)) })
+        let (epoch, cohort) = self.latest_of(partition);
+        Told { epoch, cohort: cohort.into_owned() }
     }
 
     /// The latest cohort of a partition that was heard of.
     pub(in crate::protocol) fn cohort_of(&self, partition: PartitionId) -> Cohort {
-        self.route_of(partition).cohort
+        self.seen_cohort_of(partition).into_owned()
     }
 
     /// The same, looked at where it is.
     pub(in crate::protocol) fn seen_cohort_of(&self, partition: PartitionId) -> Cow<'_, Cohort> {
-        let own =
-            self.partitions.get(&partition).filter(|replica| !replica.is_blank()).map(|replica| &replica.register);
-        let own = own.map(|register| ((register.viewstamp.epoch, register.cohort.version), &register.cohort));
-        let heard = self.routes.get(&partition).map(|told| (told.rank(), &told.cohort));
-        match own.into_iter().chain(heard).max_by_key(|(rank, _)| *rank) {
-            Some((_, cohort)) => Cow::Borrowed(cohort),
-            None => Cow::Owned(Cohort::founded(&self.founders(partition))),
+        self.latest_of(partition).1
+    }
+
+    /// Out of which epoch it was told, too.
+    fn latest_of(&self, partition: PartitionId) -> (Epoch, Cow<'_, Cohort>) {
+        let own = self.own_register(partition).map(|register| (register.viewstamp.epoch, &register.cohort));
+        let heard = self.routes.get(&partition).map(|told| (told.epoch, &told.cohort));
+        match heard.into_iter().chain(own).max_by_key(|(epoch, cohort)| (*epoch, cohort.version)) {
+            Some((epoch, cohort)) => (epoch, Cow::Borrowed(cohort)),
+            None => (0, Cow::Owned(Cohort::founded(&self.founders(partition)))),
         }
     }
 
