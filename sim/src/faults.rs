@@ -254,10 +254,14 @@ impl World {
         self.strobe(node, left);
     }
 
+    /// Where monotonic clocks run at any rate, claims rely on wall clocks that do not jump.
+    fn relies_on_walls(&self) -> bool {
+        self.options.wild_monotonic && !self.options.wild_wall_clock
+    }
+
     /// A clock jumps, and will so often more; the last jump leads to where it may be.
     pub fn strobe(&mut self, node: usize, left: u64) {
-        // Where monotonic clocks run at any rate, claims rely on wall clocks that do not jump.
-        if self.healed() || (self.options.wild_monotonic && !self.options.wild_wall_clock) {
+        if self.healed() || self.relies_on_walls() {
             return;
         }
         let now_us = self.now_us;
@@ -294,6 +298,7 @@ impl World {
         self.network.weather = Weather::calm();
         self.cut_number += 1;
         self.mend(self.cut_number);
+        let walls_jump = self.options.bad_jump_percent > 0 && !self.relies_on_walls();
         for node in 0..self.nodes.len() {
             let rate_ppm = draw_rate(&self.options, &mut self.randoms.clocks);
             let process = &mut self.nodes[node];
@@ -301,7 +306,7 @@ impl World {
             process.crash_in_sync = false;
             process.rate_ppm = rate_ppm;
             process.clock.set_rate(self.now_us, rate_ppm);
-            if self.options.bad_jump_percent > 0 {
+            if walls_jump {
                 let bound_us = process.wall.bound_us() as u64;
                 process.wall.jump(self.now_us, draw_signed(&mut self.randoms.clocks, bound_us));
             }

@@ -63,6 +63,8 @@ pub struct Terms {
     pub wild: bool,
     /// Neither kind of clock can be relied on, so that leases may overlap.
     pub clockless: bool,
+    /// So many nodes found the cluster that one whose clock is wrong differs from a majority.
+    pub compared: bool,
 }
 
 /// Something that happened.

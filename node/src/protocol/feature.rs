@@ -68,8 +68,6 @@ impl PeerMessage {
             PeerMessage::Rescue { .. } => Some(Feature::Rescue),
             PeerMessage::Stray { .. } => Some(Feature::Recall),
             PeerMessage::Unheld { .. } => Some(Feature::Unheld),
-            PeerMessage::Ops { ops, .. } if ops.iter().any(|op| op.is_recall()) => Some(Feature::Recall),
-            PeerMessage::Ops { ops, .. } if ops.iter().any(|op| op.is_seal()) => Some(Feature::Seals),
             PeerMessage::GroupsAsk { .. } | PeerMessage::GroupsAnswer { .. } => Some(Feature::Groups),
             PeerMessage::GrantAsk { claim, .. } => claim.lease_open.then_some(Feature::Policies),
             PeerMessage::Forward { request, .. } if matches!(**request, Request::Fail { retry_open: true, .. }) => {
@@ -77,34 +75,29 @@ impl PeerMessage {
             }
             PeerMessage::Follow { .. } | PeerMessage::Ends { .. } => Some(Feature::Dependencies),
             PeerMessage::Outboxes { .. } | PeerMessage::Childless { .. } => Some(Feature::Children),
-            _ if self.tells_of_dependencies() => Some(Feature::Dependencies),
             _ if self.is_of_root() => Some(Feature::Root),
-            _ if self.brings_children() => Some(Feature::Children),
-            _ => self.log().filter(|word| word.start != 0).map(|_| Feature::Starts),
+            _ => self.feature_of_content().or(self.log().filter(|word| word.start != 0).map(|_| Feature::Starts)),
         }
     }
 
-    /// Whether it tells of completions that bring tasks.
-    fn brings_children(&self) -> bool {
-        let of_table = |table: &Table| table.out.values().flatten().any(|ended| ended.facts.tells_of_children());
+    /// Of the tasks, operations or tables in it.
+    fn feature_of_content(&self) -> Option<Feature> {
+        let brings = |request: &Request| match request {
+            Request::Complete { items, .. } => items.iter().any(|item| !item.children.is_empty()),
+            _ => false,
+        };
         match self {
             PeerMessage::Write { items, .. } | PeerMessage::Tasks { items, .. } | PeerMessage::Hint { items, .. } => {
-                items.iter().any(|(_, task)| task.tells_of_children())
+                items.iter().find_map(|(_, task)| task.feature())
             }
-            PeerMessage::Forward { request, .. } => match &**request {
-                Request::Complete { items, .. } => items.iter().any(|item| !item.children.is_empty()),
-                _ => false,
-            },
-            PeerMessage::Known { known, .. } => known.task.tells_of_children(),
-            PeerMessage::ListAnswer { tasks, .. } => tasks.iter().any(|(_, known)| known.task.tells_of_children()),
-            PeerMessage::Ack { done, .. } => done.iter().any(|flag| flag.ending.tells_of_children()),
-            PeerMessage::Ops { ops, .. } => ops.iter().any(|op| match &**op {
-                Op::Drop { items } => items.iter().any(|item| item.facts.tells_of_children()),
-                _ => false,
-            }),
-            PeerMessage::State { table, .. } | PeerMessage::Snapshot { table, .. } => of_table(table),
-            PeerMessage::Install { table, .. } => table.as_deref().is_some_and(of_table),
-            _ => false,
+            PeerMessage::Forward { request, .. } => brings(request).then_some(Feature::Children),
+            PeerMessage::Known { known, .. } => known.task.feature(),
+            PeerMessage::ListAnswer { tasks, .. } => tasks.iter().find_map(|(_, known)| known.task.feature()),
+            PeerMessage::Ack { done, .. } => done.iter().find_map(|flag| flag.ending.feature()),
+            PeerMessage::Ops { ops, .. } => ops.iter().find_map(|op| op.feature()),
+            PeerMessage::State { table, .. } | PeerMessage::Snapshot { table, .. } => table.feature(),
+            PeerMessage::Install { table, .. } => table.as_ref().and_then(|table| table.feature()),
+            _ => None,
         }
     }
 
@@ -151,19 +144,6 @@ impl PeerMessage {
         }
     }
 
-    /// Whether facts in it name tasks that others wait for, or keys: an older program would take those that wait for ready.
-    pub fn tells_of_dependencies(&self) -> bool {
-        let names = Task::tells_of_dependencies;
-        match self {
-            PeerMessage::Write { items, .. } | PeerMessage::Tasks { items, .. } | PeerMessage::Hint { items, .. } => {
-                items.iter().any(|(_, task)| names(task))
-            }
-            PeerMessage::Known { known, .. } => names(&known.task),
-            PeerMessage::ListAnswer { tasks, .. } => tasks.iter().any(|(_, known)| names(&known.task)),
-            _ => false,
-        }
-    }
-
     /// The oldest version that can read it.
     pub fn version(&self) -> u8 {
         self.feature().map_or(Versions::SPOKEN.oldest, Feature::since)
@@ -171,7 +151,7 @@ impl PeerMessage {
 }
 
 impl Task {
-    /// Whether it names tasks that it waits for, or a key.
+    /// Whether it names tasks that it waits for, or a key: an older program would take it for ready.
     fn tells_of_dependencies(&self) -> bool {
         self.spec.as_ref().is_some_and(|spec| !spec.after.is_empty() || spec.key.is_some())
             || self.facts.as_ref().is_some_and(|facts| !facts.settled.is_empty())
@@ -189,7 +169,8 @@ impl Task {
 }
 
 impl Op {
-    fn feature(&self) -> Option<Feature> {
+    /// What a program must know to read it, beyond the oldest version.
+    pub fn feature(&self) -> Option<Feature> {
         match self {
             Op::Seal { .. } => Some(Feature::Seals),
             Op::Root(_) | Op::Schedules(_) => Some(Feature::Root),
@@ -210,7 +191,8 @@ impl Op {
 }
 
 impl Table {
-    fn feature(&self) -> Option<Feature> {
+    /// What a program must know to read it, beyond the oldest version.
+    pub fn feature(&self) -> Option<Feature> {
         let silent = self.cohort.as_ref().is_some_and(|cohort| cohort.silence.is_some());
         if self.root.is_some() || self.schedules.is_some() {
             Some(Feature::Root)

@@ -34,6 +34,8 @@ pub struct ReplicaView {
     pub content: u128,
     /// Number of tasks.
     pub tasks: usize,
+    /// Claims in the table.
+    pub claims: usize,
     /// What may be missing.
     pub wound: Wound,
     /// Version of the cohort in its table.
@@ -75,6 +77,7 @@ impl Node {
                     commit: register.commit,
                     content: replica.store.tree().sum(),
                     tasks: replica.store.count(),
+                    claims: register.table.cells.len(),
                     wound: replica.healing.wound,
                     version: replica.cohort().version,
                     role: Some(replica.role()).filter(|role| *role > Role::Outside),

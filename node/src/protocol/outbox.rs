@@ -68,12 +68,16 @@ impl Outbox {
                 self.count("root_unspoken");
                 return;
             }
-            // Dependencies are told once it is upgraded. Who has not connected yet is thought to be old: all that tells of
-            // children is sent again.
-            let (dependencies, children) = (Some(Feature::Dependencies), Some(Feature::Children));
-            let feature = message.feature();
-            if feature == dependencies || feature == children {
-                self.count(if feature == children { "children_unspoken" } else { "dependencies_unspoken" });
+            // What is known of tasks is told once it is upgraded. Who has not connected yet is thought to be old: all of it is
+            // sent again.
+            let unspoken = match message.feature() {
+                Some(Feature::Dependencies) => Some("dependencies_unspoken"),
+                Some(Feature::Children) => Some("children_unspoken"),
+                Some(Feature::Seals) => Some("seals_unspoken"),
+                _ => None,
+            };
+            if let Some(name) = unspoken {
+                self.count(name);
                 return;
             }
             // The link has broken since the question came, and the next one may be to an older program.

@@ -50,6 +50,10 @@ pub fn unsettled(stores: &[Store]) -> Option<String> {
         if let Some((id, _)) = open {
             return Some(format!("partition {partition}: task {id} has not ended"));
         }
+        // With its claim goes all that a task still brings, such as a letter.
+        if store.view.claims > 0 {
+            return Some(format!("partition {partition}: {} claims of ended tasks are left", store.view.claims));
+        }
     }
     leaders
         .into_iter()
@@ -102,6 +106,7 @@ mod tests {
         assert!(refused(|stores| stores[1].view.role = Some(Role::Exile)));
         assert!(!refused(|stores| stores[1].view.leads = true), "leading alone is not established");
         assert!(refused(|stores| stores[0].view.leads = false));
+        assert!(refused(|stores| stores[0].view.claims = 1));
         assert!(refused(|stores| {
             for store in stores {
                 store.tasks.insert(id(2), Task::from_spec(std::sync::Arc::new(spec())));

@@ -384,8 +384,8 @@ impl Node {
 
     pub(in crate::protocol) fn on_fetch(&mut self, from: NodeId, partition: PartitionId, viewstamp: Viewstamp) {
         let Some(replica) = self.partitions.get(&partition) else { return };
-        let readable = self.speaks(from, Feature::Seals) || !replica.register.table.has_seals();
-        if replica.register.viewstamp > viewstamp && self.may_vote(partition) && readable {
+        let newer = replica.register.viewstamp > viewstamp;
+        if newer && self.may_vote(partition) && self.can_read_table(partition, from) {
             let table = Arc::new(replica.register.table.clone());
             let viewstamp = replica.register.viewstamp;
             self.outbox.send(from, PeerMessage::State { partition, viewstamp, table });

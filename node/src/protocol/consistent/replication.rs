@@ -9,8 +9,8 @@ use crate::protocol::partition::{Partition, Wound};
 use crate::protocol::peer::{DoneFlag, LogWord, PeerMessage};
 use crate::protocol::record::Record;
 use crate::protocol::timers::Key;
-use crate::protocol::{Feature, Node, Observation};
-use norn_client::wire::{NodeId, PartitionId, TaskId, Token};
+use crate::protocol::{Node, Observation};
+use norn_client::wire::{NodeId, PartitionId, TaskId, Token, Versions};
 use std::sync::Arc;
 
 impl Node {
@@ -71,7 +71,7 @@ impl Node {
     /// Sends operations that a follower was not sent yet; the table where they are no longer kept.
     fn send_ops(&mut self, partition: PartitionId, node: NodeId) {
         let now_us = self.now.mono_us;
-        let (recalls, seals) = (self.speaks(node, Feature::Recall), self.speaks(node, Feature::Seals));
+        let version = self.version_of(node);
         let register = &mut self.partitions.get_mut(&partition).expect("asked for own partitions only").register;
         let (length, digest) = (register.viewstamp.length, register.table.digest());
         let Some(leading) = register.leading() else { return };
@@ -84,7 +84,8 @@ impl Node {
             return;
         }
         // What these make of a table every version knows, or will, though not all know the operations.
-        let known = |ops: &Vec<Arc<Op>>| ops.iter().all(|op| (recalls || !op.is_recall()) && (seals || !op.is_seal()));
+        let reads = |op: &Op| op.feature().is_none_or(|feature| feature.since() <= version);
+        let known = |ops: &Vec<Arc<Op>>| version >= Versions::SPOKEN.newest || ops.iter().all(|op| reads(op));
         let Some(ops) = register.kept_from(first, OPS_PER_MESSAGE_MAX).filter(known) else {
             self.send_table(partition, node);
             return;
@@ -103,9 +104,11 @@ impl Node {
         }
     }
 
-    /// Whether a node can read the table now: an older program waits until nothing in it is sealed, or it is upgraded.
-    fn can_read_table(&self, partition: PartitionId, node: NodeId) -> bool {
-        self.speaks(node, Feature::Seals) || !self.partitions[&partition].register.table.has_seals()
+    /// Whether a node can read the table now: an older program waits until nothing in it is newer, or it is upgraded.
+    pub(super) fn can_read_table(&self, partition: PartitionId, node: NodeId) -> bool {
+        let version = self.version_of(node);
+        let feature = || self.partitions[&partition].register.table.feature();
+        version >= Versions::SPOKEN.newest || feature().is_none_or(|feature| feature.since() <= version)
     }
 
     fn send_table(&mut self, partition: PartitionId, node: NodeId) {

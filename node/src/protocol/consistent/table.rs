@@ -190,16 +190,6 @@ pub enum Op {
 }
 
 impl Op {
-    /// Whether it takes a replica for an exile again, which not every version knows.
-    pub fn is_recall(&self) -> bool {
-        matches!(self, Op::Cohort(Change::Recall { .. }))
-    }
-
-    /// Whether it seals a completion, which not every version knows.
-    pub fn is_seal(&self) -> bool {
-        matches!(self, Op::Seal { .. })
-    }
-
     /// What it makes of the one claim that it is about; false if that was not as expected.
     fn conclude(&self, cell: &mut Cell, at: Viewstamp) -> bool {
         match self {

@@ -4,7 +4,7 @@
 use super::{Root, Seen, State};
 use crate::limits::VISIBLE_MS;
 use norn_client::wire::PartitionId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Root {
     /// The one member that the root's leader may declare gone now, by [`super::Operation::Remove`]: silent for longest, and
@@ -12,21 +12,44 @@ impl Root {
     /// leadership; members that are not in it count as silent, and are not chosen.
     ///
     /// None while fewer than two thirds of the members are visible, for it may be the leader that is cut off; none while
-    /// another is gone and not healed; and none that an operator could not remove.
+    /// another is gone and not healed, but for one for which all of that waits; and none that an operator could not remove.
     pub fn heal(&self, silent_ms: &BTreeMap<u16, u64>, seen: &Seen) -> Option<u16> {
         let after_ms = self.settings.heal_after_ms?;
         let is_visible = |number: &u16| silent_ms.get(number).is_some_and(|silent_ms| *silent_ms <= VISIBLE_MS);
         let present = self.present().count();
         let visible = self.present().filter(|(number, _)| is_visible(number)).count();
-        if 3 * visible < 2 * present || self.unhealed(seen).next().is_some() {
+        if 3 * visible < 2 * present {
             return None;
         }
-        let silent = self.present().filter_map(|(number, _)| Some((*silent_ms.get(&number)?, number)));
-        let longest = silent.filter(|(silent_ms, _)| *silent_ms >= after_ms);
+        let silent = self.present().filter_map(|(number, _)| Some((number, *silent_ms.get(&number)?)));
+        let late: BTreeMap<u16, u64> = silent.filter(|(_, silent_ms)| *silent_ms >= after_ms).collect();
+        let choice = self.waited_for(&late, seen).into_iter();
         // Of equals the lowest number.
-        let (_, number) = longest.max_by_key(|(silent_ms, number)| (*silent_ms, u16::MAX - number))?;
+        let number = choice.max_by_key(|number| (late[number], u16::MAX - number))?;
         let may_go = !seen.heard.contains(&number) && self.against_removal(number, seen).is_empty();
         may_go.then_some(number)
+    }
+
+    /// Those of some late members that may go. All of them, where everybody who is gone is healed. Else whoever was to take
+    /// over what is not, if nothing of it can go on before somebody else takes it.
+    fn waited_for(&self, late: &BTreeMap<u16, u64>, seen: &Seen) -> BTreeSet<u16> {
+        let unhealed: Vec<u16> = self.unhealed(seen).collect();
+        if unhealed.is_empty() {
+            return late.keys().copied().collect();
+        }
+        let mut waited_for = BTreeSet::new();
+        for (partition, list) in (0..).map(PartitionId).zip(&self.layout.lists) {
+            let Some(cohort) = seen.cohorts.get(&partition) else { return BTreeSet::new() };
+            if !unhealed.iter().any(|gone| cohort.contains(gone) || list.contains(gone)) {
+                continue;
+            }
+            let mut comes = list.iter().filter(|number| !cohort.contains(number) && late.contains_key(number)).peekable();
+            if comes.peek().is_none() {
+                return BTreeSet::new();
+            }
+            waited_for.extend(comes);
+        }
+        if unhealed.iter().any(|gone| seen.voters.contains(gone)) { BTreeSet::new() } else { waited_for }
     }
 
     /// Members that are gone, and that the layout or a cohort still names, or may name.

@@ -144,6 +144,33 @@ fn of_two_that_stop_together_the_second_is_gone_once_the_first_is_healed() {
     assert_eq!(cluster.gone(), [first, second]);
 }
 
+/// Goal: nothing stands still where the second of two that stop together is the one that was to take over from the first.
+#[test]
+fn one_that_was_to_take_over_and_stopped_as_well_is_gone_too() {
+    let mut cluster = Cluster::healing(7);
+    let root = cluster.root();
+    let waits = |first: u16, second: u16| {
+        let mut after = root.clone();
+        after.apply(&Operation::Remove { number: first }).expect("it is a member");
+        let lists = after.plan().expect("a member is gone").lists;
+        let before = &root.layout().lists;
+        let apart = before.iter().all(|list| !(list.contains(&first) && list.contains(&second)));
+        let mut moves = before.iter().zip(&lists).filter(|(before, _)| before.contains(&first));
+        apart && moves.any(|(_, after)| after.contains(&second))
+    };
+    let pairs = root.members().keys().flat_map(|first| root.members().keys().map(move |second| (*first, *second)));
+    let (first, second) = pairs.into_iter().find(|(first, second)| waits(*first, *second)).expect("of seven");
+    let [first, second] = [first, second].map(|number| root.members()[&number].node);
+    let ids = cluster.enqueue_everywhere(0);
+    for node in [first, second] {
+        cluster.down.insert(node.0 as usize - 1);
+        cluster.advance(1_000);
+    }
+    cluster.advance(HEAL_AFTER_MS - GRACE_MS);
+    cluster.run_until(|cluster| cluster.are_whole(&ids) && !cluster.is_named(first) && !cluster.is_named(second));
+    assert_eq!(cluster.gone(), [first, second]);
+}
+
 /// Goal: whoever comes back in time stays a member, however often that happens and whoever it is that was away.
 #[test]
 fn who_comes_back_before_its_time_is_over_is_left_alone() {

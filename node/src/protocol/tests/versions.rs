@@ -167,5 +167,23 @@ fn a_record_says_which_version_reads_it() {
     ];
     for (record, feature) in records {
         assert_eq!(record.feature(), feature, "{record:?}");
+        for message in messages_of(&record) {
+            assert_eq!(message.feature(), feature, "{message:?}");
+        }
+    }
+}
+
+/// Those by which others learn what a record says.
+fn messages_of(record: &Record) -> Vec<PeerMessage> {
+    match record.clone() {
+        Record::Facts { partition, items } => {
+            let at = Viewstamp::default();
+            let repair = PeerMessage::Tasks { partition, items: items.clone(), by_buckets: false, forgets: None };
+            vec![PeerMessage::Write { ask: 1, partition, at, items }, repair]
+        }
+        Record::Ops { partition, ops, .. } => {
+            vec![PeerMessage::Ops { partition, epoch: 1, first: 1, ops, commit: 0, digest: [0; 16] }]
+        }
+        _ => Vec::new(),
     }
 }

@@ -138,6 +138,40 @@ fn nobody_is_declared_gone_while_another_is_not_healed() {
 }
 
 #[test]
+fn who_is_to_take_over_and_is_silent_too_is_declared_gone() {
+    let mut root = root(7, 1, 3);
+    let late = [(4, LONG_MS + 1), (5, LONG_MS)];
+    let (silent_ms, before) = silent(&root, &late);
+    assert_eq!(root.heal(&silent_ms, &before), Some(4));
+    root.apply(&Operation::Remove { number: 4 }).expect("it fits");
+    let planned = root.plan().expect("a member is gone");
+    root.apply(&Operation::Layout(planned)).expect("it fits");
+    // Whatever goes to another one is there; what goes to the other one that is silent cannot.
+    let mut stuck = Seen { voters: BTreeSet::from([0, 1, 2]), ..before.clone() };
+    for (partition, list) in (0..).map(PartitionId).zip(&root.layout.lists) {
+        let old = stuck.cohorts.insert(partition, list.clone()).expect("it was known");
+        if old.contains(&4) && list.contains(&5) && !old.contains(&5) {
+            stuck.cohorts.insert(partition, old);
+        }
+    }
+    assert!(root.held_by(4, &stuck) > 0, "something waits");
+    assert_eq!(root.heal(&silent_ms, &stuck), Some(5));
+    let not_yet = |number: u16, silent_ms: &BTreeMap<u16, u64>| {
+        BTreeMap::from_iter(silent_ms.iter().map(|(at, ms)| (*at, if *at == number { 9_000 } else { *ms })))
+    };
+    assert_eq!(root.heal(&not_yet(5, &silent_ms), &stuck), None, "it may come back");
+    assert_eq!(root.heal(&silent_ms, &Seen { voters: BTreeSet::from([0, 1, 4]), ..stuck.clone() }), None);
+    // Where one list waits for nobody but the move itself, it is waited for.
+    let (partition, _) = before.cohorts.iter().find(|(_, old)| old.contains(&4) && !old.contains(&5)).expect("of seven");
+    let mut lists = root.layout.lists.clone();
+    lists[usize::from(partition.0)].retain(|number| *number != 5);
+    let moving = Root { layout: Layout { lists, ..root.layout.clone() }, ..root.clone() };
+    let mut seen = stuck.clone();
+    seen.cohorts.insert(*partition, before.cohorts[partition].clone());
+    assert_eq!(moving.heal(&silent_ms, &seen), None);
+}
+
+#[test]
 fn who_cannot_be_missed_is_not_declared_gone() {
     let mut root = root(3, 3, 3);
     let (silent_ms, seen) = silent(&root, &[(2, LONG_MS)]);
