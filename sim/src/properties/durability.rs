@@ -225,9 +225,9 @@ impl Durability {
         let kept: Vec<Lesson> = ghost.kept.iter().filter(is_named).copied().collect();
         for member in history.cohort(history.partition(&id)) {
             let Some(ghost) = self.ghosts.get(&member).filter(|ghost| !ghost.down) else { continue };
-            // What it keeps for others it does not have as one of them.
-            let own = |lesson: &Lesson| member != node || ghost.held.contains(lesson);
-            let has = |lesson: &Lesson| ghost.durable.contains(lesson) && !ghost.lost.contains(lesson) && own(lesson);
+            // What it keeps, or kept, for others it does not have as one of them.
+            let own = |lesson: &Lesson| ghost.durable.contains(lesson) && ghost.held.contains(lesson);
+            let has = |lesson: &Lesson| own(lesson) && !ghost.lost.contains(lesson);
             let found = kept.iter().find(|lesson| has(lesson) || has(&swallowing(**lesson)));
             if let Some(lesson) = found.filter(|_| !ghost.forgotten.contains(&id)) {
                 return Err(format!("node {node} gives up {lesson:?} as an orphan, which node {member} has"));
@@ -477,6 +477,8 @@ mod tests {
         let mut bench = Bench::new();
         store(&mut bench, 3, &hint(), true);
         assert!(orphaned(&mut bench).is_ok(), "nobody has it");
+        store(&mut bench, 0, &hint(), true);
+        assert!(orphaned(&mut bench).is_ok(), "who keeps it as well has it for others");
         store(&mut bench, 0, &facts(), true);
         assert!(orphaned(&mut bench).is_err());
         let forgot = [Record::Forgot { partition: PartitionId(0), ids: vec![id(1)] }];

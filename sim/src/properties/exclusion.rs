@@ -91,7 +91,9 @@ impl Property for Exclusion {
     fn see(&mut self, _history: &History, moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         let now_us = moment.time_us;
         let idle_us = now_us - std::mem::replace(&mut self.seen_us, now_us);
-        if idle_us > NOTICED_WITHIN_US && let Some((at_us, _)) = &mut self.unexplained {
+        if idle_us > NOTICED_WITHIN_US
+            && let Some((at_us, _)) = &mut self.unexplained
+        {
             *at_us += idle_us;
         }
         self.check_noticed(now_us)?;

@@ -28,6 +28,9 @@ impl Node {
             let (tasks_max, bytes_max) = self.limits_of(queue);
             let there = self.size_of(queue);
             let exceeds = |there: u64, more: u64, most: Option<u64>| most.is_some_and(|most| there + more > most);
+            if exceeds(0, more.tasks, tasks_max) || exceeds(0, more.bytes, bytes_max) {
+                return Err(beyond(queue, more, tasks_max, bytes_max));
+            }
             if exceeds(there.tasks, more.tasks, tasks_max) {
                 let most = tasks_max.unwrap_or_default();
                 return Err(full(queue, &format!("about {} tasks that have not ended, of {most}", there.tasks)));
@@ -62,6 +65,20 @@ impl Node {
         let whole = |part: u64| (part * all).checked_div(partitions).unwrap_or_default();
         Size { tasks: whole(size.tasks), bytes: whole(size.bytes) }
     }
+}
+
+/// What would never fit: to try again is in vain.
+fn beyond(queue: &QueueName, more: Size, tasks_max: Option<u64>, bytes_max: Option<u64>) -> Error {
+    let most = |most: Option<u64>, what: &str| most.map(|most| format!("{most} {what}"));
+    let most: Vec<String> = [most(tasks_max, "tasks"), most(bytes_max, "bytes")].into_iter().flatten().collect();
+    let message = format!(
+        "{} tasks of {} bytes are more than queue {queue} ever has room for, which is {}; hand in fewer in one call, or let more \
+         in: `queue set`",
+        more.tasks,
+        more.bytes,
+        most.join(" and ")
+    );
+    Error::invalid(message)
 }
 
 fn full(queue: &QueueName, what: &str) -> Error {

@@ -334,6 +334,7 @@ impl Node {
             waiting: VecDeque::new(),
             unknown: BTreeSet::new(),
             unproven: BTreeSet::new(),
+            margin_ms: self.clocks.margin_ms(now, &self.config),
             quorum_us: now.mono_us,
             transferring_until_us: 0,
             transfers: 0,

@@ -5,22 +5,23 @@
 //! has chosen tombstones, asks all nodes whether they know of a completion that brings a task into this partition, with an id
 //! above the floor and not above the last of these. One that does, or has holes, does not answer, and the tombstones stay.
 //!
-//! **Why that is enough.** Whoever is heard and whole must answer, and where some are away, those that did must be a majority of
-//! every cohort: so one of them has every completion that was acknowledged strictly before it was asked, with its children, or
-//! knows that they are enqueued. A completion that is acknowledged later does not bring such an old task: a replica takes none
-//! with children that are half as old as what is forgotten (`Node::brings_late`), by its own clock, and says yes to none that it
-//! knows already: what was lost of one that a minority took is over as well. So a clock must be wrong by that much at a
-//! majority there, against every member's clock here, for a child to be refused.
+//! **Why that is enough.** A majority of every cohort must have answered, and so one node has every completion that was
+//! acknowledged strictly before it was asked, with its children, or knows that they are enqueued. Whoever else is heard and
+//! whole must answer as well, for what only a few have taken. A completion that is acknowledged later does not bring such an old
+//! task: a replica takes none with children that are half as old as what is forgotten (`Node::brings_late`), by its own clock,
+//! and says yes to none that it knows already: what was lost of one that a minority took is over as well. So a clock must be
+//! wrong by that much at a majority there, against every member's clock here, for a child to be refused.
 //!
 //! **Completions move.** One node might answer before it learns of a completion, as it becomes a member, and the other one after
 //! it has left. So each says with its answer where it sits: a hash of the partitions in which it counts and of the versions of
-//! their cohorts. All answers count only as long as they are of the versions that the leader knows now. As a majority of a
-//! version answered *at* that version, the one after it was not committed when it was asked, and nobody can have acknowledged
-//! anything at a later one; and a majority of a version has every strict fact of the versions before (`cohort.rs`).
+//! their cohorts. Only answers of the versions that the leader knows now make up majorities; a node that is behind, or ahead,
+//! is asked again. As a majority of a version answered *at* that version, the one after it was not committed when it was asked,
+//! and nobody can have acknowledged anything at a later one; and a majority of a version has every strict fact of the versions
+//! before (`cohort.rs`).
 //!
-//! Nodes of versions that know no children have none, unless one that has known some is held at an older version afterwards, from
-//! which there is no way back anyway. The price of all this is one short question to each node for each batch
-//! of up to `FORGET_TASKS_MAX` tasks; and a partition that cannot take children for longer than `forget_after_ms` forgets
+//! Nodes that are heard and speak a version that knows no children have none, unless one that has known some is held at an older
+//! version afterwards, from which there is no way back anyway. The price of all this is one short question to each node for each
+//! batch of up to `FORGET_TASKS_MAX` tasks; and a partition that cannot take children for longer than `forget_after_ms` forgets
 //! nothing that is younger than these, which nobody could do without its members anyway.
 
 use super::forgetting::is_old;
@@ -31,16 +32,17 @@ use crate::protocol::feature::Feature;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::Completed;
 use norn_client::wire::{NodeId, PartitionId, TaskId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::xxh3_64;
 
 impl Node {
     /// At a leader that has chosen tombstones.
     pub(super) fn ask_for_outboxes(&mut self, partition: PartitionId) {
-        self.drop_moved(partition);
         let above = self.partitions[&partition].register.table.forgetting.floor;
         let Some((epoch, number, up_to)) = self.question_of(partition) else { return };
-        for node in self.silent_about_children(partition) {
+        let sure = self.sure_of_no_children(partition);
+        let unsure: Vec<NodeId> = self.asked_for_children().filter(|node| !sure.contains(node)).collect();
+        for node in unsure {
             self.outbox.send(node, PeerMessage::Outboxes { partition, epoch, number, above, up_to });
         }
     }
@@ -50,17 +52,31 @@ impl Node {
         Some((leading.epoch, leading.retiring.number, *leading.retiring.ids.last()?))
     }
 
-    /// Nodes that are heard and whole, and have not said yet that they bring nothing. One that has not connected yet is one.
-    pub(super) fn silent_about_children(&self, partition: PartitionId) -> Vec<NodeId> {
-        let Some(leading) = self.partitions[&partition].register.leading() else { return Vec::new() };
-        let said = |node: &NodeId| leading.retiring.childless.contains_key(node) || self.knows_no_children(*node);
-        let asked = self.peers.keys().filter(|node| self.is_alive(**node) && !self.is_holed(**node));
-        asked.filter(|node| !said(node)).copied().collect()
+    /// Nodes that are heard and whole, and may know of children. One that has not connected yet is one.
+    fn asked_for_children(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let old: BTreeSet<NodeId> = self.outbox.older_than(Feature::Children.since()).collect();
+        let asked = self.peers.keys().copied().filter(|node| self.is_alive(*node) && !self.is_holed(*node));
+        asked.filter(move |node| !old.contains(node))
     }
 
-    /// It has connected, and speaks an older version.
-    fn knows_no_children(&self, node: NodeId) -> bool {
-        self.outbox.older_than(Feature::Children.since()).any(|older| older == node)
+    /// Those of them that have not said yet that they bring nothing.
+    pub(super) fn silent_about_children(&self, partition: PartitionId) -> Vec<NodeId> {
+        let Some(leading) = self.partitions[&partition].register.leading() else { return Vec::new() };
+        let said = &leading.retiring.childless;
+        self.asked_for_children().filter(|node| !said.contains_key(node)).collect()
+    }
+
+    /// Nodes that bring nothing, and sit where this one thinks that they do.
+    fn sure_of_no_children(&self, partition: PartitionId) -> BTreeSet<NodeId> {
+        let Some(leading) = self.partitions[&partition].register.leading() else { return BTreeSet::new() };
+        let seats = self.known_seats();
+        let sits = |node: &NodeId, said: u64| {
+            mutant!(self.config, MovesUnheeded) || said == seats.get(node).copied().unwrap_or(0)
+        };
+        let told = leading.retiring.childless.iter().filter(|(node, said)| sits(node, **said)).map(|(node, _)| *node);
+        let own = Some(self.me).filter(|me| !self.has_holes() && sits(me, self.own_seats()));
+        let old = self.outbox.older_than(Feature::Children.since()).filter(|node| self.is_alive(*node));
+        told.chain(own).chain(old).collect()
     }
 
     /// At any node: a leader asks.
@@ -110,35 +126,13 @@ impl Node {
         if !self.silent_about_children(partition).is_empty() || self.brings(partition, above, up_to) {
             return false;
         }
-        let retiring = &self.partitions[&partition].register.leading().expect("it leads").retiring;
-        let seats = self.known_seats();
-        let moves_count = !mutant!(self.config, MovesUnheeded);
-        let own = !self.has_holes() && (!moves_count || sits(&seats, &self.me, self.own_seats()));
-        let said = |node: NodeId| {
-            let own = node == self.me && own;
-            let told = retiring.childless.get(&node).is_some_and(|said| !moves_count || sits(&seats, &node, *said));
-            own || told || self.knows_no_children(node)
-        };
-        if self.peers.keys().any(|node| self.is_alive(*node) && !self.is_holed(*node) && !said(*node)) {
-            return false;
-        }
-        if said(self.me) && self.peers.keys().all(|node| said(*node)) {
-            return true;
-        }
+        let sure = self.sure_of_no_children(partition);
+        let is_sure = |node: NodeId| sure.contains(&node);
         let partitions = self.genesis.as_ref().map_or(0, |genesis| genesis.partitions);
         (0..partitions).all(|place| {
             let cohort = self.seen_cohort_of(PartitionId(place as u16));
-            cohort.members_quorum(said) && cohort.next_quorum(said)
+            cohort.members_quorum(is_sure) && cohort.next_quorum(is_sure)
         })
-    }
-
-    /// At a leader: answers that were given where others sat than do now are asked for again.
-    fn drop_moved(&mut self, partition: PartitionId) {
-        let seats = self.known_seats();
-        let moves_count = !mutant!(self.config, MovesUnheeded);
-        let register = &mut self.partitions.get_mut(&partition).expect("it leads").register;
-        let Some(leading) = register.leading_mut() else { return };
-        leading.retiring.childless.retain(|node, said| !moves_count || sits(&seats, node, *said));
     }
 
     /// Where this node counts, for all it has heard, at the versions of its own tables.
@@ -168,11 +162,6 @@ impl Node {
         let is_old = |child: &TaskId| is_old(child, self.config.forget_after_ms / 2, self.now.wall_ms);
         completions.any(|done| done.open_children().is_some_and(|children| children.ids.iter().any(is_old)))
     }
-}
-
-/// Whether a node sits where it said.
-fn sits(seats: &BTreeMap<NodeId, u64>, node: &NodeId, said: u64) -> bool {
-    said == seats.get(node).copied().unwrap_or(0)
 }
 
 /// A seat is of one version: whoever sits there at another one knows other facts.

@@ -69,6 +69,9 @@ pub struct Leading {
     pub unproven: BTreeSet<(TaskId, Token)>,
     /// Claims that it inherited and that are held, of tasks that it does not know: they may have any key.
     pub unknown: BTreeSet<TaskId>,
+    /// So much later inherited claims run out by the wall clock: as far apart as clocks were ever measured in this leadership,
+    /// for whoever granted them may not be heard any more.
+    pub margin_ms: u64,
     /// When a quorum was last heard.
     pub quorum_us: u64,
     /// Leadership is being handed over: nothing new is appended.

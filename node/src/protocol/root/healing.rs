@@ -43,7 +43,8 @@ impl Root {
             if !unhealed.iter().any(|gone| cohort.contains(gone) || list.contains(gone)) {
                 continue;
             }
-            let mut comes = list.iter().filter(|number| !cohort.contains(number) && late.contains_key(number)).peekable();
+            let mut comes =
+                list.iter().filter(|number| !cohort.contains(number) && late.contains_key(number)).peekable();
             if comes.peek().is_none() {
                 return BTreeSet::new();
             }

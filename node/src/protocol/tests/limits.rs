@@ -64,6 +64,22 @@ fn a_queue_with_enough_bytes_takes_no_more() {
     assert!(matches!(cluster.ask(0, Request::Enqueue { tasks, acks: Acks::Quorum }), Response::Acked(_)));
 }
 
+/// To try such a call again would be in vain.
+#[test]
+fn what_never_fits_is_invalid() {
+    let mut cluster = limited(QueueSetting::Tasks(Some(2)));
+    assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Bytes(Some(10_000)))));
+    let ids: Vec<TaskId> = (0..4).map(|tag| cluster.id(tag << 20)).collect();
+    let mut refused = |ids: &[TaskId], payload: &[u8]| cluster.enqueue_all(1, ids, payload).expect_err("it is refused");
+    for error in [refused(&ids[..3], b"x"), refused(&ids[..1], &[7; 20_000]), refused(&ids[..2], &[7; 6_000])] {
+        assert_eq!(error.code, ErrorCode::Invalid, "{error}");
+        assert!(error.message.contains("2 tasks and 10000 bytes"), "{error}");
+    }
+    cluster.enqueue_all(0, &ids[..2], b"x").expect("there is room");
+    // Known ones need none.
+    assert!(cluster.is_full(0, &ids[1..4], b"x"));
+}
+
 /// What a completion brings belongs to it: the completion is not refused because of that.
 #[test]
 fn children_get_into_a_queue_that_is_full() {

@@ -162,7 +162,8 @@ fn who_is_to_take_over_and_is_silent_too_is_declared_gone() {
     assert_eq!(root.heal(&not_yet(5, &silent_ms), &stuck), None, "it may come back");
     assert_eq!(root.heal(&silent_ms, &Seen { voters: BTreeSet::from([0, 1, 4]), ..stuck.clone() }), None);
     // Where one list waits for nobody but the move itself, it is waited for.
-    let (partition, _) = before.cohorts.iter().find(|(_, old)| old.contains(&4) && !old.contains(&5)).expect("of seven");
+    let (partition, _) =
+        before.cohorts.iter().find(|(_, old)| old.contains(&4) && !old.contains(&5)).expect("of seven");
     let mut lists = root.layout.lists.clone();
     lists[usize::from(partition.0)].retain(|number| *number != 5);
     let moving = Root { layout: Layout { lists, ..root.layout.clone() }, ..root.clone() };
