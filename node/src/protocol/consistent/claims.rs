@@ -240,10 +240,13 @@ impl Node {
     /// prolonged together with it.
     pub(super) fn check_turn(&self, id: &TaskId, turns: &mut Turns) -> Result<(), Error> {
         let replica = &self.partitions[&self.partition_of(id)];
-        let Some(key) = replica.key_of(id).filter(|_| !mutant!(self.config, TurnRetaken)) else { return Ok(()) };
+        let key = replica.key_of(id);
+        if key.is_none() && !replica.store.lacks_spec(id) || mutant!(self.config, TurnRetaken) {
+            return Ok(());
+        }
         let refusal = |code, message: &str| Err(Error::new(code, message).about(*id));
         match replica.overtaken(id) {
-            None if turns.insert(key) => Ok(()),
+            None if key.is_none_or(|key| turns.insert(key)) => Ok(()),
             Some(Overtaken::Perhaps) => {
                 refusal(ErrorCode::Unavailable, "the leader does not know yet what is held; try again")
             }

@@ -440,8 +440,11 @@ impl Node {
             let waits = self.waits_when_lapsed(partition, &id).filter(|waits| !waits || self.may_append(partition));
             let replica = self.partitions.get_mut(&partition).expect("just seen");
             let Some(waits) = waits else {
-                // That the task waits is written down with the end of the claim, or neither is yet.
-                replica.register.postpone_expiry(id, now.mono_after_ms(DROP_DELAY_MS));
+                // That the task waits is written down with the end of the claim, or neither is yet. Others with its key need
+                // not wait for it any more: nobody may ever learn what it was.
+                if replica.register.await_lapse(id, now.mono_after_ms(DROP_DELAY_MS)) {
+                    self.stirred.insert(partition);
+                }
                 if wall_only {
                     break;
                 }

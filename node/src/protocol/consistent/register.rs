@@ -173,6 +173,8 @@ pub struct Register {
     expiry: BTreeSet<(u64, TaskId)>,
     /// Claims that the leader saw run out.
     lapsed: BTreeMap<TaskId, Token>,
+    /// Claims whose time is over by both clocks, and of which it is not known what is to follow.
+    overdue: BTreeSet<TaskId>,
     /// Claims by the call that took them.
     by_claim: BTreeMap<ClaimId, BTreeSet<TaskId>>,
     /// A bug that is put back.
@@ -204,6 +206,7 @@ impl Register {
             deadlines: BTreeMap::new(),
             expiry: BTreeSet::new(),
             lapsed: BTreeMap::new(),
+            overdue: BTreeSet::new(),
             by_claim: BTreeMap::new(),
             #[cfg(feature = "mutants")]
             flaw: None,
@@ -233,6 +236,11 @@ impl Register {
     /// Whether this leader saw the task's current claim run out.
     pub fn is_lapsed(&self, id: &TaskId) -> bool {
         self.lapsed.get(id).is_some_and(|token| self.cell(id).is_some_and(|cell| cell.token == *token))
+    }
+
+    /// The same, or its time is over, and what is to follow is not known.
+    pub fn has_run_out(&self, id: &TaskId) -> bool {
+        self.is_lapsed(id) || self.overdue.contains(id)
     }
 
     /// The leader's state, if this replica leads.
@@ -384,6 +392,7 @@ impl Register {
             self.expiry.remove(&(at_us, id));
         }
         self.lapsed.remove(&id);
+        self.overdue.remove(&id);
         let Some(cell) = self.table.cells.get(&id) else { return };
         self.by_claim.entry(cell.claim).or_default().insert(id);
         if cell.state != CellState::Held {
@@ -496,16 +505,24 @@ impl Register {
         self.deadlines.insert(id, (token, at_us));
     }
 
+    /// The claim ran out by both clocks, and what is to follow is not known: it is looked at again then. Whether that is news.
+    pub fn await_lapse(&mut self, id: TaskId, at_us: u64) -> bool {
+        self.postpone_expiry(id, at_us);
+        self.overdue.insert(id)
+    }
+
     /// The claim ran out by both clocks: the task can be granted again, although the cell stays until somebody takes it.
     pub fn lapse(&mut self, id: TaskId) -> Token {
         let (token, at_us) = self.deadlines[&id];
         assert!(self.expiry.remove(&(at_us, id)));
+        self.overdue.remove(&id);
         self.lapsed.insert(id, token);
         token
     }
 
     /// A leader that steps down forgets what it saw run out; its clocks go on.
     pub fn forget_lapsed(&mut self) -> Vec<TaskId> {
+        self.overdue.clear();
         let lapsed = std::mem::take(&mut self.lapsed);
         for id in lapsed.keys() {
             if let Some((_, at_us)) = self.deadlines.get(id) {

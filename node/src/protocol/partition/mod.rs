@@ -267,7 +267,7 @@ impl Partition {
 
     fn is_unknown(&self, id: &TaskId) -> bool {
         let held = self.register.cell(id).is_some_and(|cell| cell.state == CellState::Held);
-        held && !self.register.is_lapsed(id) && self.store.lacks_spec(id)
+        held && !self.register.has_run_out(id) && self.store.lacks_spec(id)
     }
 
     /// What a task with a key shares with others.
@@ -278,10 +278,17 @@ impl Partition {
 
     /// Whether it has been the turn of another task with its key since the claim of this one was granted or last renewed: then
     /// its lease had run out, and what was told of that to nobody but the leader of that time is here. It may be told later,
-    /// where it is not known what is held.
+    /// where it is not known what is held; and where it is not known what this one is, it may have the key of any that is.
     pub fn overtaken(&self, id: &TaskId) -> Option<Overtaken> {
-        let ((queue, key), renewed) = (self.key_of(id)?, self.register.cell(id)?.renewed);
+        let renewed = self.register.cell(id)?.renewed;
         let later = |other: &TaskId| self.register.cell(other).is_some_and(|cell| cell.renewed > renewed);
+        if self.store.lacks_spec(id) {
+            let may_share = |other: &TaskId| self.store.lacks_spec(other) || self.key_of(other).is_some();
+            let held = self.register.table.cells.iter().filter(|(_, cell)| cell.state == CellState::Held);
+            let mut others = held.map(|(other, _)| other);
+            return others.any(|other| later(other) && may_share(other)).then_some(Overtaken::Perhaps);
+        }
+        let (queue, key) = self.key_of(id)?;
         let unknown = self.register.leading().into_iter().flat_map(|leading| &leading.unknown);
         if self.store.index().held(&queue, key).any(later) {
             Some(Overtaken::Surely)

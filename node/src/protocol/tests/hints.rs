@@ -1,6 +1,8 @@
 //! What is kept for members that are away, by members and by others.
 
 use super::*;
+use crate::protocol::consistent::Viewstamp;
+use crate::protocol::consistent::cohort::{Cohort, Told};
 use crate::protocol::peer::Outcome;
 use norn_client::wire::response::Guarantee;
 
@@ -445,6 +447,36 @@ fn only_members_without_holes_make_an_orphan_and_all_that_were_sent_it() {
     let keeper = absence.keeper;
     absence.cluster.run_until(|cluster| cluster.nodes[keeper].hints.is_empty());
     assert_eq!((absence.knowing(&id), orphans(&absence)), (2, 0), "who was started is asked anew");
+}
+
+/// Goal: what a member has is let go, also if its answer is heard before the cohort of which it speaks. Method: that is one
+/// member alone, which has it on disk by the time when it tells of the cohort.
+#[test]
+fn an_answer_that_comes_before_its_cohort_is_known_counts_then() {
+    let mut absence = Absence::new(&Config::default());
+    absence.all_go();
+    let id = absence.sloppy();
+    let (keeper, member) = (absence.keeper, absence.members[0]);
+    let partition = absence.cluster.nodes[keeper].partition_of(&id);
+    let replica = absence.cluster.nodes[member].own_id();
+    let alone = Cohort { version: Viewstamp { epoch: 1, length: 1 }, ..Cohort::founded(&[replica]) };
+    let at = alone.version;
+    absence.cluster.restart(member);
+    go_on(&mut absence.cluster, 3_000, |cluster, index, event| match event {
+        Event::Peer { message: PeerMessage::Hint { number, partition, items, .. }, .. } if index == member => {
+            let boot = cluster.nodes[index].boot;
+            let (outcomes, log) = (vec![Outcome::Stored; items.len()], LogWord { boot, ..LogWord::default() });
+            let message = PeerMessage::Hinted { number, partition, outcomes, boot, at, holes: false, log };
+            cluster.queue.push_back((keeper, Event::Peer { from: NodeId(member as u128 + 1), message }));
+            None
+        }
+        event => Some(event),
+    });
+    assert_eq!(absence.kept(), 1, "a majority is wanted of the cohort that is known");
+    let told = Box::new(Told { epoch: 1, cohort: alone });
+    let message = PeerMessage::Route { partition, told };
+    absence.cluster.queue.push_back((keeper, Event::Peer { from: NodeId(member as u128 + 1), message }));
+    absence.cluster.run_until(|cluster| cluster.nodes[keeper].hints.is_empty());
 }
 
 #[test]

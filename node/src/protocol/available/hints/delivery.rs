@@ -18,7 +18,7 @@ use crate::protocol::task::Task;
 use crate::protocol::timers;
 use crate::protocol::{Node, Observation};
 use norn_client::wire::{NodeId, PartitionId, TaskId};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Rounds of anti-entropy that wait for hints which nobody acknowledges.
@@ -209,6 +209,10 @@ impl Node {
             self.hints.deliveries.get_mut(&node).expect("it is under way").begin_again(again_us);
         }
         let next = piece.at.map_or(Place::Owed(None), |at| Place::Kept(Some(at)));
+        // It may have answered before this node knew of the cohort of which it spoke.
+        for (partition, id) in piece.had {
+            self.settle_kept(partition, &[id]);
+        }
         if piece.ids.is_empty() {
             // Looking at many that it has is enough for now.
             return (Some(next), piece.at.is_none());
@@ -362,35 +366,47 @@ impl Node {
         at: Viewstamp,
     ) {
         let times = (self.now.mono_us, self.config.exchange_interval_ms * 1_000);
-        let (partition, cohort) = (flight.partition, self.cohort_of(flight.partition));
-        let (mut safe, mut open) = (Vec::new(), outcomes.len() != flight.ids.len());
+        let partition = flight.partition;
         for ((id, version), outcome) in flight.ids.iter().zip(outcomes) {
-            let (key, has) = ((partition, *id), *outcome == Outcome::Stored);
             let answer = match outcome {
                 Outcome::Stored => Some(Answer::Has { at }),
                 Outcome::TooOld => Some(Answer::Refuses { sure: !holes }),
                 _ => None,
             };
             if let Some(answer) = answer {
-                self.hints.kept.answered(key, *version, (from, boot), answer, times);
-            }
-            match self.hints.kept.fate(key, &cohort) {
-                Fate::Safe => safe.push(*id),
-                Fate::Orphan if self.hints.orphans.insert(key) => {
-                    self.tell_orphan(key);
-                }
-                Fate::Orphan => {}
-                Fate::Kept => open |= !has || at != cohort.version,
+                self.hints.kept.answered((partition, *id), *version, (from, boot), answer, times);
             }
         }
-        if open {
+        let ids: Vec<TaskId> = flight.ids.iter().map(|(id, _)| *id).collect();
+        let kept = self.settle_kept(partition, &ids);
+        let lacks = |(id, outcome): (&TaskId, &Outcome)| kept.contains(id) && *outcome != Outcome::Stored;
+        let apart = !kept.is_empty() && at != self.cohort_of(partition).version;
+        if apart || outcomes.len() != ids.len() || ids.iter().zip(outcomes).any(lacks) {
             let again_us = self.after_ms(self.config.exchange_interval_ms);
             self.hints.deliveries.values_mut().for_each(|delivery| delivery.begin_again(again_us));
+        }
+    }
+
+    /// Lets go of what need not be kept for members any more; gives back what must be.
+    fn settle_kept(&mut self, partition: PartitionId, ids: &[TaskId]) -> BTreeSet<TaskId> {
+        let cohort = self.cohort_of(partition);
+        let (mut safe, mut kept) = (Vec::new(), BTreeSet::new());
+        for id in ids {
+            let key = (partition, *id);
+            match self.hints.kept.fate(key, &cohort) {
+                Fate::Safe => safe.push(*id),
+                Fate::Orphan if self.hints.orphans.insert(key) => self.tell_orphan(key),
+                Fate::Orphan => {}
+                Fate::Kept => {
+                    kept.insert(*id);
+                }
+            }
         }
         if !safe.is_empty() {
             self.outbox.observe(Observation::HintsHanded { partition: partition.0, tasks: safe.len() as u64 });
         }
         self.drop_kept(partition, safe);
+        kept
     }
 
     /// Says what is about to go, as there will be no other trace of it.

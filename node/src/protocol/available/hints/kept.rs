@@ -129,6 +129,8 @@ pub struct Piece {
     pub ids: Vec<(TaskId, u64)>,
     /// What they are.
     pub items: Vec<(TaskId, Task)>,
+    /// What was passed over, since the node has it, as a member of the cohort as it is known.
+    pub had: Vec<Key>,
     /// The last one that was looked at; none if there is nothing behind.
     pub at: Option<Key>,
     /// When to ask again for what was passed over, since the node refused it lately.
@@ -248,7 +250,9 @@ impl Kept {
                 member = Some((key.0, is_member(key.0)));
             }
             let has = |at: Viewstamp| entry.holders.get(&node).is_some_and(|holder| holder.at == at);
-            if member.and_then(|(_, at)| at).is_none_or(has) {
+            let Some(at) = member.and_then(|(_, at)| at) else { continue };
+            if has(at) {
+                piece.had.push(*key);
                 continue;
             }
             let rests = entry.refused.get(&node).filter(|refusal| now_us < refusal.again_us);
