@@ -271,12 +271,25 @@ impl Cluster {
         (node.program, node.settings) = (program, settings);
     }
 
+    /// Where a node that does not run listens from now on, and is reached; the cluster is to be told.
+    pub fn relocate(&mut self, index: usize, address: &str) {
+        let node = &mut self.nodes[index];
+        assert!(node.running.is_none(), "{} runs", node.name);
+        (node.listen, node.address) = (address.to_owned(), address.to_owned());
+    }
+
     /// What `restart` runs.
     fn command(&self, index: usize) -> Command {
         let node = &self.nodes[index];
+        self.command_on(index, &node.name, &node.listen)
+    }
+
+    /// The same on another directory, at another address.
+    fn command_on(&self, index: usize, data: &str, listen: &str) -> Command {
+        let node = &self.nodes[index];
         let mut command = Command::new(node.program.as_deref().unwrap_or_else(|| binary::norn()));
         command.current_dir(self.directory()).args(["start", "--certs", "certs"]);
-        command.args(["--data", &node.name, "--name", &node.name, "--listen", &node.listen]);
+        command.args(["--data", data, "--name", &node.name, "--listen", listen]);
         if node.address != node.listen {
             command.args(["--advertise", &node.address]);
         }
@@ -289,14 +302,12 @@ impl Cluster {
 
     /// Runs the node in the foreground, which must end by itself: what it says.
     pub fn fails_to_start(&self, index: usize) -> Answer {
-        let mut command = self.command(index);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the binary runs");
-        // What it says until then fits a pipe's buffer. Should it start after all, it ends with this process.
-        wait::until("a node that must not start ends", || child.try_wait().expect("it is ours").is_some());
-        let output = child.wait_with_output().expect("it has ended");
-        let text = |bytes| String::from_utf8(bytes).expect("it says text");
-        Answer { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+        ends(self.command(index))
+    }
+
+    /// The same on another directory of the cluster's, at another address.
+    pub fn fails_to_start_on(&self, index: usize, data: &str, listen: &str) -> Answer {
+        ends(self.command_on(index, data, listen))
     }
 
     /// Waits for a node's line `ready`.
@@ -481,6 +492,17 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Runs a node in the foreground, which must end by itself: what it says.
+fn ends(mut command: Command) -> Answer {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the binary runs");
+    // What it says until then fits a pipe's buffer. Should it start after all, it ends with this process.
+    wait::until("a node that must not start ends", || child.try_wait().expect("it is ours").is_some());
+    let output = child.wait_with_output().expect("it has ended");
+    let text = |bytes| String::from_utf8(bytes).expect("it says text");
+    Answer { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
 /// All tasks of a cluster that serves, in the order in which it lists them. A busy machine may need more than one try.

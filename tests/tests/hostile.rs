@@ -4,6 +4,7 @@ use norn_client::client::{Client, ClientConfig};
 use norn_client::session::Draft;
 use norn_client::tls;
 use norn_client::wire::{QueueName, State, Versions};
+use norn_tests::cluster::free_port;
 use norn_tests::wait::{PATIENCE, eventually, until};
 use norn_tests::{Answer, Cli, Cluster, ClusterOptions, Log, cli};
 use quinn::{Connection, Endpoint, VarInt};
@@ -348,6 +349,74 @@ async fn a_log_from_elsewhere_is_refused() {
         nodes.iter().all(|node| node.alive).then_some(())
     };
     eventually("all three are there again", PATIENCE, whole).await;
+}
+
+/// Copies what a directory holds, whoever writes there meanwhile.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).expect("a new directory");
+    for entry in fs::read_dir(from).expect("it is there").flatten() {
+        if entry.file_type().expect("it is there").is_dir() {
+            copy(&entry.path(), &to.join(entry.file_name()));
+        } else {
+            fs::copy(entry.path(), to.join(entry.file_name())).expect("it can be copied");
+        }
+    }
+}
+
+/// Waits until each node, asked alone, hears all.
+async fn all_alive(cluster: &Cluster) {
+    for index in 0..3 {
+        let client = client_at(cluster, index).await;
+        let whole = || async {
+            let nodes = client.nodes().await.ok()?;
+            (nodes.len() == 3 && nodes.iter().all(|node| node.alive)).then_some(())
+        };
+        eventually("all three are well", PATIENCE, whole).await;
+        client.close().await;
+    }
+}
+
+// E3
+/// A process on a copy of a directory does not start while the node runs that the directory was copied of; that one never
+/// notices. Once it has ended it may be started elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copied_directory_is_refused_while_its_node_runs() {
+    let mut cluster = Cluster::start();
+    for _ in 0..5 {
+        cluster.cli().json(&["enqueue", "kept", "data"]).done();
+    }
+    copy(&cluster.data(1), &cluster.directory().join("copied"));
+    let (original, elsewhere) = (cluster.address(1).to_owned(), format!("127.0.0.1:{}", free_port()));
+    let answer = cluster.fails_to_start_on(1, "copied", &elsewhere);
+    assert_eq!(answer.code, Some(1), "{answer:?}");
+    assert!(!answer.stdout.contains("ready"), "{answer:?}");
+    let error = answer.stderr.lines().find(|line| line.starts_with("error: ")).expect("it says why");
+    let way_out = ["cluster add", "cluster replace", "stop the process"];
+    for words in ["\"n2\"", "runs already", &original, "copied is a copy"].into_iter().chain(way_out) {
+        assert!(error.contains(words), "no {words:?} in {error}");
+    }
+
+    // It is the process that it was, and in no trouble.
+    all_alive(&cluster).await;
+    assert!(!cluster.log(1).contains("ERROR"), "{}", cluster.log(1));
+    let cli = cluster.cli_at(1);
+    for _ in 0..5 {
+        cli.json(&["enqueue", "kept", "data"]).done();
+        let claimed = cli.json(&["claim", "kept", "--wait", "10s"]).done().object();
+        let (id, token) = (claimed["id"].as_str().expect("an id"), claimed["token"].as_str().expect("a token"));
+        cli.json(&["complete", id, token]).done();
+    }
+    cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;
+
+    // The node itself moves: with its own directory, once nobody is where it was.
+    cluster.terminate(1);
+    cluster.relocate(1, &elsewhere);
+    cluster.restart(1);
+    cluster.cli_at(0).json(&["cluster", "set", "address", "n2", &elsewhere]).done();
+    cluster.wait_ready(1);
+    all_alive(&cluster).await;
+    cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;
+    serves(&cluster.cli_at(1));
 }
 
 /// A client that is given a wrong file says which.

@@ -7,7 +7,7 @@ use norn_client::wire::codec::{Kind, decode_body, encode_named};
 use norn_client::wire::limits::FRAME_BYTES_MAX;
 use norn_client::wire::response::Identity;
 use norn_client::wire::{Error, Request, Response, Versions};
-use quinn::{ClientConfig, Endpoint};
+use quinn::{ClientConfig, Connection, Endpoint};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -91,29 +91,33 @@ impl Caller {
         };
         let connecting = endpoint.connect_with(self.config.clone(), target, host).map_err(|error| text(&error))?;
         let connection = connecting.await.map_err(|error| text(&error))?;
-        let version = Versions::of_connection(&connection)
-            .ok_or_else(|| CallError::Nonsense("the handshake settled no protocol version".to_owned()))?;
-        let (mut send, receive) = connection.open_bi().await.map_err(|error| text(&error))?;
-        let mut bytes = Vec::new();
-        encode_named(&mut bytes, version, Kind::Request, 1, request);
-        send.write_all(&bytes).await.map_err(|error| text(&error))?;
-        let budget = Budget::new(2 * FRAME_BYTES_MAX);
-        let mut frames = FrameReader::new(receive, version, FRAME_BYTES_MAX, self.timeout, budget);
-        let response = match frames.next().await {
-            Ok(Some((header, body))) if header.kind == Kind::Response => {
-                decode_body(&header, body).map_err(|error| CallError::Nonsense(error.to_string()))?
-            }
-            Ok(Some(_)) => return Err(CallError::Nonsense("it is no response".to_owned())),
-            Ok(None) => return Err(text(&"the node closed the stream")),
-            // The connection knows why the stream broke.
-            Err(error) => {
-                return Err(match connection.close_reason() {
-                    Some(reason) => text(&reason),
-                    None => text(&error),
-                });
-            }
-        };
+        let response = ask(&connection, request, self.timeout).await?;
         connection.close(CloseCode::Stopping.into(), b"");
         Ok(response)
+    }
+}
+
+/// One call on a connection that is there, with a bound on the time from the first to the last byte of its answer.
+pub async fn ask(connection: &Connection, request: &Request, timeout: Duration) -> Result<Response, CallError> {
+    let text = |error: &dyn std::fmt::Display| CallError::Connection(error.to_string());
+    let version = Versions::of_connection(connection)
+        .ok_or_else(|| CallError::Nonsense("the handshake settled no protocol version".to_owned()))?;
+    let (mut send, receive) = connection.open_bi().await.map_err(|error| text(&error))?;
+    let mut bytes = Vec::new();
+    encode_named(&mut bytes, version, Kind::Request, 1, request);
+    send.write_all(&bytes).await.map_err(|error| text(&error))?;
+    let budget = Budget::new(2 * FRAME_BYTES_MAX);
+    let mut frames = FrameReader::new(receive, version, FRAME_BYTES_MAX, timeout, budget);
+    match frames.next().await {
+        Ok(Some((header, body))) if header.kind == Kind::Response => {
+            decode_body(&header, body).map_err(|error| CallError::Nonsense(error.to_string()))
+        }
+        Ok(Some(_)) => Err(CallError::Nonsense("it is no response".to_owned())),
+        Ok(None) => Err(text(&"the node closed the stream")),
+        // The connection knows why the stream broke.
+        Err(error) => Err(match connection.close_reason() {
+            Some(reason) => text(&reason),
+            None => text(&error),
+        }),
     }
 }

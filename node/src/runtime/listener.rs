@@ -11,11 +11,11 @@ use crate::runtime::driver::Belonging;
 use crate::runtime::driver::{External, Inputs, Internal};
 use crate::runtime::frames::{Budget, FrameReader, ReadError};
 use crate::runtime::metrics::{Counter, Metrics};
-use crate::runtime::peers::PeerHello;
+use crate::runtime::peers::{PeerHello, Speaker};
 use crate::runtime::tls;
 use crate::runtime::transport::CloseCode;
 use norn_client::wire::codec::{FrameError, HEADER_BYTES, Header, Kind, decode_body, encode_named};
-use norn_client::wire::{Error, ErrorCode, NodeId, Request, Response, Versions};
+use norn_client::wire::{Error, ErrorCode, Request, Response, Versions};
 use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,8 +48,7 @@ pub struct ListenerBounds {
 /// What all connections share.
 #[derive(Debug)]
 pub struct Listener {
-    node: NodeId,
-    speaks: Versions,
+    speaker: Speaker,
     inputs: Inputs,
     belonging: watch::Receiver<Option<Belonging>>,
     metrics: Arc<Metrics>,
@@ -62,20 +61,21 @@ pub struct Listener {
     refusals: Refusals,
     /// Streams that may still have answers to write.
     writers: watch::Sender<usize>,
+    /// Whether this process has called itself, and was heard.
+    meets_itself: watch::Sender<bool>,
 }
 
 impl Listener {
-    /// A listener of this node, with the protocol versions that it speaks; it accepts nothing yet.
+    /// A listener of this process; it accepts nothing yet.
     pub fn new(
-        (node, speaks): (NodeId, Versions),
+        speaker: Speaker,
         inputs: Inputs,
         belonging: watch::Receiver<Option<Belonging>>,
         metrics: Arc<Metrics>,
         bounds: ListenerBounds,
     ) -> Arc<Self> {
         Arc::new(Listener {
-            node,
-            speaks,
+            speaker,
             inputs,
             belonging,
             metrics,
@@ -86,7 +86,13 @@ impl Listener {
             clients: Arc::new(Semaphore::new(bounds.connections_max)),
             refusals: Refusals::default(),
             writers: watch::Sender::new(0),
+            meets_itself: watch::Sender::new(false),
         })
+    }
+
+    /// Tells whether a call of this very process has come in: it is where it has called.
+    pub fn meets_itself(&self) -> watch::Receiver<bool> {
+        self.meets_itself.subscribe()
     }
 
     /// Once the driver has stopped: waits until every answer is with its client.
@@ -212,6 +218,10 @@ impl Listener {
             Ok(None) => return,
             Err(error) => return self.refuse_read(connection, &error),
         };
+        if principal.node && (hello.from, hello.process) == (self.speaker.node, self.speaker.process) {
+            self.meets_itself.send_replace(true);
+            return;
+        }
         if let Err((code, reason)) = self.check_hello(principal, &hello) {
             self.metrics.add(Counter::ConnectionsRefused, 1);
             return self.refuse(connection, code, &format!("hello of {}: {reason}", principal.name));
@@ -241,8 +251,8 @@ impl Listener {
         if !principal.node {
             return Err((CloseCode::Identity, "a client's certificate does not make a peer".to_owned()));
         }
-        if self.speaks.common(hello.speaks()).is_none() {
-            return Err((CloseCode::Version, self.speaks.refusal(hello.speaks())));
+        if self.speaker.speaks.common(hello.speaks()).is_none() {
+            return Err((CloseCode::Version, self.speaker.speaks.refusal(hello.speaks())));
         }
         let belonging = self.belonging.borrow().clone();
         let Some(Belonging { cluster, roster }) = belonging else {
@@ -252,8 +262,8 @@ impl Listener {
             let reason = format!("cluster {}, this node belongs to {cluster}", hello.cluster);
             return Err((CloseCode::Cluster, reason));
         }
-        if hello.to != self.node {
-            return Err((CloseCode::Identity, format!("it is for node {}, this is {}", hello.to, self.node)));
+        if hello.to != self.speaker.node {
+            return Err((CloseCode::Identity, format!("it is for node {}, this is {}", hello.to, self.speaker.node)));
         }
         let member = roster.members.values().find(|member| member.node == hello.from);
         match member {
@@ -279,8 +289,8 @@ impl Listener {
         principal: Principal,
         (send, receive): (SendStream, RecvStream),
     ) {
-        if !self.speaks.contains(version) {
-            let reason = self.speaks.refusal(Versions { oldest: version, newest: version });
+        if !self.speaker.speaks.contains(version) {
+            let reason = self.speaker.speaks.refusal(Versions { oldest: version, newest: version });
             return self.refuse(connection, CloseCode::Version, &reason);
         }
         let client = ClientId(self.client_next.fetch_add(1, Ordering::Relaxed));

@@ -26,6 +26,7 @@ pub mod listener;
 mod loader;
 pub mod metrics;
 pub mod peers;
+pub mod second;
 pub mod server;
 pub mod settings;
 pub mod store;

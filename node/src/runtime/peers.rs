@@ -96,6 +96,23 @@ pub struct Speaker {
     pub speaks: Versions,
 }
 
+impl Speaker {
+    /// The first frame of a stream to a node.
+    pub fn hello(&self, cluster: ClusterId, to: NodeId, bulk: bool) -> PeerHello {
+        let Versions { oldest, newest } = self.speaks;
+        PeerHello {
+            version: oldest,
+            newest: (newest > oldest).then_some(newest),
+            features: FEATURES,
+            cluster,
+            from: self.node,
+            to,
+            bulk,
+            process: self.process,
+        }
+    }
+}
+
 /// All links of a node.
 #[derive(Debug)]
 pub struct Peers {
@@ -335,17 +352,7 @@ impl LinkTask {
 
     async fn open(&self, connection: &Connection, version: u8, class: Class) -> Result<SendStream, String> {
         let mut stream = connection.open_uni().await.map_err(|error| error.to_string())?;
-        let Versions { oldest, newest } = self.speaker.speaks;
-        let hello = PeerHello {
-            version: oldest,
-            newest: (newest > oldest).then_some(newest),
-            features: FEATURES,
-            cluster: self.cluster,
-            from: self.speaker.node,
-            to: self.member.node,
-            bulk: class == Class::Bulk,
-            process: self.speaker.process,
-        };
+        let hello = self.speaker.hello(self.cluster, self.member.node, class == Class::Bulk);
         if class == Class::Urgent {
             stream.set_priority(1).map_err(|error| error.to_string())?;
         }

@@ -14,6 +14,7 @@ use crate::runtime::listener::{CLIENT_FIRST, Listener};
 use crate::runtime::loader::Loader;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::peers::{Peers, Speaker};
+use crate::runtime::second::{OwnCall, Second, Whereabouts};
 use crate::runtime::settings::Settings;
 use crate::runtime::store::{Journal, Store};
 use crate::runtime::tls::{Credentials, TlsError};
@@ -92,6 +93,9 @@ pub enum StartError {
         /// Who this node is by its certificate.
         certificate: String,
     },
+    /// The node runs already, and the data directory is a copy.
+    #[error(transparent)]
+    Second(#[from] Second),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
@@ -196,11 +200,36 @@ impl Server {
             None if address.ip().is_unspecified() => return Err(StartError::Advertise(address)),
             None => address.to_string(),
         };
+        let started = Server::start_at(settings, &credentials, (endpoint.clone(), address), advertised, watch).await;
+        if started.is_err() {
+            // Whoever listens there by now ends with it, and whoever was called is not left to find out by itself.
+            close(&endpoint).await;
+        }
+        started
+    }
+
+    async fn start_at(
+        settings: Settings,
+        credentials: &Credentials,
+        (endpoint, address): (Endpoint, SocketAddr),
+        advertised: String,
+        watch: impl FnMut(Replaying) + Send + 'static,
+    ) -> Result<Server, StartError> {
         let (node, log, identity) = open(&settings, advertised, watch).await?;
         let metrics = Arc::new(Metrics::default());
         let (internal, internal_queue) = mpsc::channel(settings.event_queue_max);
         let (external, external_queue) = mpsc::channel(settings.client_queue_max);
         let inputs = Inputs { internal, external };
+        let (belonging, belonging_seen) = watch::channel(None);
+        let speaks = Versions::up_to(settings.core.protocol_version_max);
+        let speaker = Speaker { node: identity, process: rand::random(), speaks };
+        let listener = Listener::new(speaker, inputs.clone(), belonging_seen, Arc::clone(&metrics), settings.listener);
+        let accepting = tokio::spawn(Arc::clone(&listener).run(endpoint.clone()));
+        let config = peer_config(credentials, speaks)?;
+        if let Some(whereabouts) = Whereabouts::of(&node, identity) {
+            let call = OwnCall { endpoint: endpoint.clone(), config: config.clone(), speaker, whereabouts };
+            call.refuse_second(&settings.data, listener.meets_itself()).await?;
+        }
         let told = inputs.internal.clone();
         let report = move |report| {
             // Without a driver the process is about to end, and nobody waits for this.
@@ -215,15 +244,8 @@ impl Server {
         let pace = ScrubPace::new(settings.scrub_bytes_per_second, SCRUB_REST_US);
         let store = Store::start(LogJournal(log), settings.store, pace, Arc::clone(&metrics), report);
         let store = store.map_err(StartError::Thread)?;
-        let (belonging, belonging_seen) = watch::channel(None);
-        let peers = Peers::new(
-            endpoint.clone(),
-            peer_config(&credentials, speaks)?,
-            Speaker { node: identity, process: rand::random(), speaks },
-            settings.links,
-            inputs.internal.clone(),
-            Arc::clone(&metrics),
-        );
+        let (endpoint_of_peers, told) = (endpoint.clone(), inputs.internal.clone());
+        let peers = Peers::new(endpoint_of_peers, config, speaker, settings.links, told, Arc::clone(&metrics));
         let archive = archive(&settings, inputs.internal.clone())?;
         let driver = Driver {
             node,
@@ -238,15 +260,13 @@ impl Server {
             internal: internal_queue,
             external: external_queue,
         };
-        let listener =
-            Listener::new((identity, speaks), inputs.clone(), belonging_seen, Arc::clone(&metrics), settings.listener);
         let reports = Arc::clone(&metrics);
         Ok(Server {
             address,
             identity,
             name: settings.name.into(),
             driver: tokio::spawn(driver.run()),
-            accepting: tokio::spawn(Arc::clone(&listener).run(endpoint.clone())),
+            accepting,
             reporting: tokio::spawn(async move { reports.report_every(REPORT_INTERVAL).await }),
             endpoint,
             inputs,
@@ -337,10 +357,14 @@ impl Server {
         if tokio::time::timeout(LAST_ANSWERS_TIMEOUT, self.listener.written()).await.is_err() {
             tracing::debug!("some client did not take its last answers in time");
         }
-        self.endpoint.close(CloseCode::Stopping.into(), b"the node stops");
-        // The good-byes go out at once; what takes longer is waiting for late packets.
-        let _ = tokio::time::timeout(GOOD_BYE_TIMEOUT, self.endpoint.wait_idle()).await;
+        close(&self.endpoint).await;
     }
+}
+
+async fn close(endpoint: &Endpoint) {
+    endpoint.close(CloseCode::Stopping.into(), b"the node stops");
+    // The good-byes go out at once; what takes longer is waiting for late packets.
+    let _ = tokio::time::timeout(GOOD_BYE_TIMEOUT, endpoint.wait_idle()).await;
 }
 
 fn archive(settings: &Settings, told: mpsc::Sender<Internal>) -> Result<Option<Archive>, StartError> {

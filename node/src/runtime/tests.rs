@@ -360,6 +360,49 @@ async fn the_log_of_another_member_is_refused_at_the_start() {
     cluster.start("n1", &[]).await.shutdown().await;
 }
 
+/// A directory beside that of `n1`, with the same content.
+fn copy_of(cluster: &Cluster) -> PathBuf {
+    let copy = cluster.data.path().join("copy");
+    std::fs::create_dir(&copy).unwrap();
+    for entry in std::fs::read_dir(cluster.data.path().join("n1")).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+    }
+    copy
+}
+
+/// While a node runs nobody else starts as the same one; wherever it listens, it does not take itself for somebody else. Once
+/// it has ended another may be it, be its old address nobody's or a stranger's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_runs_is_not_started_again_on_a_copy() {
+    let cluster = Cluster::new();
+    let server = cluster.start("n1", &[]).await;
+    let me = answers(&cluster, &server).await;
+    let init = Request::Initialize(Box::new(genesis(&[(&me, &me.address)])));
+    cluster.caller().call(&me.address, &init).await.unwrap();
+    let copied = settings(cluster.authority.path(), "n1", &copy_of(&cluster), &[]);
+    let refused = async || {
+        let error = Server::start(copied.clone(), |_| {}).await.unwrap_err();
+        assert!(matches!(error, StartError::Second(_)), "{error}");
+        let words = error.to_string();
+        assert!(words.contains(&me.address) && words.contains(&copied.data.display().to_string()), "{words}");
+    };
+    refused().await;
+    assert!(server.serving().await);
+    server.shutdown().await;
+    let everywhere = me.address.replace("127.0.0.1", "0.0.0.0");
+    let server = cluster.start("n1", &[("listen", &everywhere), ("advertise", &me.address)]).await;
+    assert!(server.serving().await);
+    refused().await;
+    server.shutdown().await;
+    Server::start(copied.clone(), |_| {}).await.expect("nobody is there").shutdown().await;
+    std::fs::remove_dir_all(cluster.data.path().join("n1")).unwrap();
+    let stranger = cluster.start("n1", &[("listen", &me.address)]).await;
+    Server::start(copied, |_| {}).await.expect("it is another node").shutdown().await;
+    assert_eq!(stranger.ready().await, Some(Readiness::AwaitsCluster));
+    stranger.shutdown().await;
+}
+
 /// What is logged, for a test to read.
 #[derive(Clone, Default)]
 struct Logged(Arc<std::sync::Mutex<Vec<u8>>>);
