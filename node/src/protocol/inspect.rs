@@ -34,7 +34,7 @@ pub struct ReplicaView {
     pub content: u128,
     /// Number of tasks.
     pub tasks: usize,
-    /// Claims in the table.
+    /// Claims in the table, of tasks that are known.
     pub claims: usize,
     /// What may be missing.
     pub wound: Wound,
@@ -77,7 +77,7 @@ impl Node {
                     commit: register.commit,
                     content: replica.store.tree().sum(),
                     tasks: replica.store.count(),
-                    claims: register.table.cells.len(),
+                    claims: register.table.cells.keys().filter(|id| !replica.store.lacks_spec(id)).count(),
                     wound: replica.healing.wound,
                     version: replica.cohort().version,
                     role: Some(replica.role()).filter(|role| *role > Role::Outside),
