@@ -359,6 +359,53 @@ fn seed_of_a_completion_that_moved_while_all_were_asked() {
     assert_eq!(report.violation, None, "{}", report.headline());
 }
 
+/// Members and cohorts change, and nodes crash at the steps of that.
+fn changing() -> Overrides {
+    let changing = Overrides { arrange_mean_ms: Some(400), change_mean_ms: Some(1_500), ..seldom() };
+    let changing = Overrides { revert_after_ms: Some(2_000), spares: Some(2), ..changing };
+    Overrides { crash_in_change_percent: Some(12), ..changing }
+}
+
+/// The only member of a cohort had what it was handed before the keeper knew of that cohort, and was never asked again.
+#[test]
+fn seed_of_a_hint_that_nobody_let_go() {
+    let wild = Overrides { wild_monotonic: Some(true), strobe_mean_ms: Some(3_000), ..changing() };
+    let report = run(515_000_034, &wild, Keep::Tail);
+    assert_eq!(report.violation, None, "{}", report.headline());
+}
+
+/// A task was lost with its machine while it was claimed. As its key was not known, and not what was to follow the end of its
+/// lease either, tasks with keys were not granted any more.
+#[test]
+fn seed_of_a_key_that_a_lost_task_kept() {
+    let report =
+        run(516_000_051, &Overrides { old_percent: Some(40), cut_mean_ms: Some(3_000), ..changing() }, Keep::Tail);
+    assert_eq!(report.violation, None, "{}", report.headline());
+}
+
+/// A letter was still to be written; a member had kept for others what it is asked for now; a cluster with one node has nobody
+/// to compare its clock with; and what a damaged log of an old node may have lost is anything.
+#[test]
+fn seeds_that_the_properties_of_changing_cohorts_were_wrong_about() {
+    let strobes = Overrides { strobe_mean_ms: Some(3_000), ..changing() };
+    let wild = Overrides { wild_monotonic: Some(true), ..changing() };
+    let leaping =
+        Overrides { leap_mean_ms: Some(2_000), leap_hours_max: Some(100), arrange_mean_ms: Some(300), ..seldom() };
+    let leaping = Overrides { retain_ms: Some(0), forget_after_ms: Some(4_000), children_percent: Some(80), ..leaping };
+    let leaping = Overrides { nodes: Some(5), replicas: Some(1), old_percent: Some(0), ..leaping };
+    let cases = [
+        (501_001_093, Overrides { crash_mean_ms: Some(3_000), ..strobes.clone() }),
+        (273, Overrides { crash_mean_ms: Some(800), ..leaping }),
+        (507_000_144, Overrides { wild_wall_clock: Some(true), ..wild.clone() }),
+        (505_000_190, Overrides { strobe_mean_ms: Some(3_000), ..wild }),
+        (502_000_771, Overrides { nodes: Some(5), pause_mean_ms: Some(3_000), cut_mean_ms: Some(2_500), ..changing() }),
+    ];
+    for (seed, overrides) in cases {
+        let report = run(seed, &overrides, Keep::Tail);
+        assert_eq!(report.violation, None, "{}", report.headline());
+    }
+}
+
 /// A task waits for one of a partition whose only member is away; and a letter that died itself was redriven.
 #[test]
 fn seeds_that_the_properties_were_wrong_about() {
