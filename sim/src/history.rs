@@ -63,8 +63,6 @@ pub struct Terms {
     pub wild: bool,
     /// Neither kind of clock can be relied on, so that leases may overlap.
     pub clockless: bool,
-    /// So many nodes found the cluster that one whose clock is wrong differs from a majority.
-    pub compared: bool,
 }
 
 /// Something that happened.
@@ -82,6 +80,10 @@ pub enum Happening<'a> {
     Spoiled { node: usize, left: &'a [Record] },
     /// A node is gone for good, with all that its disk has.
     Gone { node: usize },
+    /// A node starts with this cohort in its table, of which it need not have told before it crashed.
+    Began { partition: PartitionId, cohort: &'a Cohort },
+    /// Nothing has happened for so long.
+    Leapt { length_us: u64 },
     /// A node has recovered from its disk and has these tasks.
     Recovered { node: usize, tasks: &'a BTreeMap<TaskId, Task> },
     /// A node crashed; what it had not synced may be lost.
@@ -175,6 +177,8 @@ pub fn acks_of(response: &Response) -> Vec<(usize, norn_client::wire::Acked)> {
 #[derive(Debug, Default)]
 pub struct History {
     genesis: Option<Genesis>,
+    /// Nodes whose disks were harmed.
+    harmed: BTreeSet<usize>,
     /// The latest that a leader knew to be committed.
     committed: BTreeMap<PartitionId, Cohort>,
     /// Those from there on, by version.
@@ -262,6 +266,16 @@ impl History {
         self.committed(partition).quorum(there) && later.into_iter().all(|cohort| cohort.quorum(there))
     }
 
+    /// How many nodes founded the cluster.
+    pub fn founders(&self) -> usize {
+        self.genesis.as_ref().map_or(0, |genesis| genesis.members.len())
+    }
+
+    /// Whether a node's disk has ever lost anything that it should have.
+    pub fn is_harmed(&self, node: usize) -> bool {
+        self.harmed.contains(&node)
+    }
+
     fn note_cohort(&mut self, partition: u16, cohort: &Cohort, committed: bool) {
         let partition = PartitionId(partition);
         let seen = self.seen.entry(partition).or_default();
@@ -303,6 +317,12 @@ impl History {
             }
             Happening::Observed { observation: Observation::CohortChanged { partition, cohort }, .. } => {
                 self.note_cohort(*partition, cohort, false);
+            }
+            Happening::Began { partition, cohort } if cohort.version > self.committed(*partition).version => {
+                self.note_cohort(partition.0, cohort, false);
+            }
+            Happening::Damaged { node, .. } | Happening::Spoiled { node, .. } => {
+                self.harmed.insert(*node);
             }
             Happening::Observed { observation: Observation::CohortCommitted { partition, cohort }, .. } => {
                 self.note_cohort(*partition, cohort, true);

@@ -140,7 +140,6 @@ impl World {
                 && !options.wild_wall_clock,
             wild: options.wild_wall_clock,
             clockless: options.wild_wall_clock && options.wild_monotonic,
-            compared: self.operator.founders >= 3,
         };
         self.tell(Happening::Founded(terms));
         self.operator.genesis = Some(genesis);

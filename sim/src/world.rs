@@ -499,6 +499,7 @@ impl World {
             client.paused_until_us = client.paused_until_us.saturating_add(length_us);
         }
         self.now_us += length_us;
+        self.tell(Happening::Leapt { length_us });
     }
 
     /// Puts an event into the queue.

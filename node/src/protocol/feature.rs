@@ -7,12 +7,13 @@
 //! nodes are held they log nothing ([`Record::feature`]) that the program of that version does not read, and it can take over.
 
 use super::Node;
-use super::consistent::cohort::Change;
+use super::consistent::cohort::{Change, Told};
 use super::consistent::table::{Op, Table};
+use super::partition::Store;
 use super::peer::PeerMessage;
 use super::record::Record;
-use super::task::Task;
-use norn_client::wire::{NodeId, PartitionId, Request, Response, Versions};
+use super::task::{Content, Task};
+use norn_client::wire::{NodeId, PartitionId, Request, Response, TaskId, Versions};
 
 /// Something that peers of some version do not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,12 +92,16 @@ impl PeerMessage {
                 items.iter().find_map(|(_, task)| task.feature())
             }
             PeerMessage::Forward { request, .. } => brings(request).then_some(Feature::Children),
-            PeerMessage::Known { known, .. } => known.task.feature(),
+            PeerMessage::Known { known, .. } => {
+                known.task.feature().or(known.told.as_ref().and_then(|told| told.feature()))
+            }
             PeerMessage::ListAnswer { tasks, .. } => tasks.iter().find_map(|(_, known)| known.task.feature()),
             PeerMessage::Ack { done, .. } => done.iter().find_map(|flag| flag.ending.feature()),
             PeerMessage::Ops { ops, .. } => ops.iter().find_map(|op| op.feature()),
             PeerMessage::State { table, .. } | PeerMessage::Snapshot { table, .. } => table.feature(),
             PeerMessage::Install { table, .. } => table.as_ref().and_then(|table| table.feature()),
+            PeerMessage::Route { told, .. } | PeerMessage::Outside { told, .. } => told.feature(),
+            PeerMessage::Written { told, .. } => told.as_ref().and_then(|told| told.feature()),
             _ => None,
         }
     }
@@ -150,14 +155,15 @@ impl PeerMessage {
     }
 }
 
-impl Task {
+impl<S: Content> Task<S> {
     /// Whether it names tasks that it waits for, or a key: an older program would take it for ready.
     fn tells_of_dependencies(&self) -> bool {
-        self.spec.as_ref().is_some_and(|spec| !spec.after.is_empty() || spec.key.is_some())
+        self.spec.as_ref().is_some_and(|spec| !spec.after().is_empty() || spec.has_key())
             || self.facts.as_ref().is_some_and(|facts| !facts.settled.is_empty())
     }
 
-    fn feature(&self) -> Option<Feature> {
+    /// What a program must know to read it, beyond the oldest version.
+    pub fn feature(&self) -> Option<Feature> {
         let sealed = self.facts.as_ref().is_some_and(|facts| facts.seal.is_some());
         let all = [
             (self.tells_of_children(), Feature::Children),
@@ -190,6 +196,13 @@ impl Op {
     }
 }
 
+impl Told {
+    /// What a program must know to read it, beyond the oldest version.
+    pub fn feature(&self) -> Option<Feature> {
+        self.cohort.silence.map(|_| Feature::Rescue)
+    }
+}
+
 impl Table {
     /// What a program must know to read it, beyond the oldest version.
     pub fn feature(&self) -> Option<Feature> {
@@ -217,7 +230,7 @@ impl Record {
             Record::Facts { items, .. } | Record::Hint { items, .. } => {
                 items.iter().find_map(|(_, task)| task.feature())
             }
-            Record::Left { told, .. } => told.cohort.silence.map(|_| Feature::Rescue),
+            Record::Left { told, .. } => told.feature(),
             Record::Identity { .. }
             | Record::Boot { .. }
             | Record::Unanswered { .. }
@@ -239,10 +252,37 @@ impl Record {
     }
 }
 
+/// What a node can read. The rest is left out of what it is sent, and it gets that once it is upgraded.
+#[derive(Debug, Clone, Copy)]
+pub struct Reader {
+    version: u8,
+}
+
+impl Reader {
+    /// Whether it can read a task.
+    pub fn reads<S: Content>(self, task: &Task<S>) -> bool {
+        let reads = |feature: Feature| feature.since() <= self.version;
+        self.version >= Versions::SPOKEN.newest || task.feature().is_none_or(reads)
+    }
+
+    /// Whether it can read what a replica has of a task, which may be a tombstone.
+    pub fn reads_of(self, store: &Store, id: &TaskId) -> bool {
+        match store.task(id) {
+            Some(task) => self.reads(task),
+            None => store.ending(id).is_none_or(|buried| self.reads(&buried)),
+        }
+    }
+}
+
 impl Node {
     /// Whether a node can be told of this. Of a peer that has not connected yet only the oldest version is expected.
     pub(super) fn speaks(&self, node: NodeId, feature: Feature) -> bool {
         self.version_of(node) >= feature.since()
+    }
+
+    /// Which tasks another node can read.
+    pub(super) fn reader(&self, node: NodeId) -> Reader {
+        Reader { version: self.version_of(node) }
     }
 
     /// The version that this node and another one speak with each other; of this node, the newest that it offers.

@@ -1,7 +1,7 @@
 //! A look inside for checkers: what a simulator's properties are about.
 
 use super::Node;
-use super::consistent::cohort::Role;
+use super::consistent::cohort::{Cohort, Role};
 use super::consistent::table::Table;
 use super::consistent::{ReplicaId, Viewstamp};
 use super::partition::Wound;
@@ -91,6 +91,11 @@ impl Node {
                 }
             })
             .collect()
+    }
+
+    /// Who holds its partitions, by the tables of its replicas.
+    pub fn cohorts(&self) -> impl Iterator<Item = (PartitionId, &Cohort)> {
+        self.partitions.values().filter(|replica| !replica.is_blank()).map(|replica| (replica.id, replica.cohort()))
     }
 
     /// A task as this node's replica knows it.

@@ -68,12 +68,13 @@ impl Outbox {
                 self.count("root_unspoken");
                 return;
             }
-            // What is known of tasks is told once it is upgraded. Who has not connected yet is thought to be old: all of it is
+            // What is known of tasks and cohorts is told once it is upgraded. Who has not connected yet is thought to be old: all of it is
             // sent again.
             let unspoken = match message.feature() {
                 Some(Feature::Dependencies) => Some("dependencies_unspoken"),
                 Some(Feature::Children) => Some("children_unspoken"),
                 Some(Feature::Seals) => Some("seals_unspoken"),
+                Some(Feature::Rescue) => Some("rescue_unspoken"),
                 _ => None,
             };
             if let Some(name) = unspoken {

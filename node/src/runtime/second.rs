@@ -14,8 +14,8 @@
 //!
 //! Hello and question are what any node takes, so one of an older release is found as well.
 //!
-//! **What this cannot do.** A process that is stopped, cut off or held still does not answer, nor does one behind an address
-//! that leads elsewhere from here. An older image at the same address is nobody's second. All these are for the peers'
+//! **What this cannot do.** A process that is stopped, cut off, held still, or still starting itself does not answer, nor does one
+//! behind an address that leads elsewhere from here. An older image at the same address is nobody's second. All these are for the peers'
 //! memory.
 
 use crate::protocol::Node;

@@ -187,8 +187,9 @@ impl World {
     /// whose log is damaged: it cannot know that what it lost of the root was nothing.
     fn check_versions(&mut self, node: usize, records: &[Record]) {
         let newest = self.nodes.iter().map(|process| process.protocol_version_max).max().unwrap_or_default();
-        let wound = |record: &Record| matches!(record, Record::Wound { partition: PartitionId::ROOT, .. });
-        if let Some(record) = records.iter().find(|record| record.version() > newest && !wound(record)) {
+        let harmed = self.history.is_harmed(node);
+        let excused = |record: &Record| harmed && matches!(record, Record::Wound { partition: PartitionId::ROOT, .. });
+        if let Some(record) = records.iter().find(|record| record.version() > newest && !excused(record)) {
             let what =
                 format!("node {node} logs what no version here knows: {} of {:?}", record.kind(), record.feature());
             self.fail("versions", what);

@@ -164,6 +164,10 @@ impl World {
             Err(reason) => self.fail("recovery", format!("node {node} does not start: {reason}")),
             Ok(running) => {
                 self.line(format_args!("n{node} start {boot} {:?}", running.log.identity()));
+                for (partition, cohort) in running.core.cohorts() {
+                    let cohort = cohort.clone();
+                    self.tell(Happening::Began { partition, cohort: &cohort });
+                }
                 self.nodes[node].running = Some(running);
                 self.begin(node);
             }

@@ -5,7 +5,7 @@
 //!
 //! Where neither kind of clock can be relied on claims may overlap, and nobody is to be left in the dark about why: some
 //! node has said that its clock is wrong, while the first of them was held or soon after. Not in a leap, in which nobody does
-//! anything, and not where a cluster began with so few nodes that none is in a majority with whom it differs.
+//! anything, and not where there are so few members that none differs from a majority.
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
@@ -24,21 +24,22 @@ struct Holder {
 
 /// Until then after claims overlapped some node has said why, in true time: clocks are compared with every heartbeat.
 const NOTICED_WITHIN_US: u64 = 10_000_000;
+/// Of fewer nodes none differs from a majority.
+const COMPARED_MIN: usize = 3;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Exclusion {
     holders: BTreeMap<TaskId, Vec<Holder>>,
     clockless: bool,
-    compared: bool,
+    /// Version of the latest roster that any node has heard of, and how many members it names.
+    members: (u64, usize),
     /// Nodes that say that their clock is wrong.
     wrong: BTreeSet<usize>,
     /// When one of them last began to say so, or ended.
     said_us: u64,
     /// What happened of which nobody has said why, and when.
     unexplained: Option<(u64, String)>,
-    /// The last time at which anything happened.
-    seen_us: u64,
 }
 
 impl Exclusion {
@@ -56,7 +57,7 @@ impl Exclusion {
         if !self.clockless {
             return Err(evidence);
         }
-        if self.compared && self.wrong.is_empty() && self.said_us < since_us {
+        if self.members.1 >= COMPARED_MIN && self.wrong.is_empty() && self.said_us < since_us {
             self.unexplained.get_or_insert((now_us, evidence));
         }
         Ok(())
@@ -88,17 +89,20 @@ impl Property for Exclusion {
         "exclusion"
     }
 
-    fn see(&mut self, _history: &History, moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
+    fn see(&mut self, history: &History, moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         let now_us = moment.time_us;
-        let idle_us = now_us - std::mem::replace(&mut self.seen_us, now_us);
-        if idle_us > NOTICED_WITHIN_US
-            && let Some((at_us, _)) = &mut self.unexplained
-        {
-            *at_us += idle_us;
+        if let (Happening::Leapt { length_us }, Some((at_us, _))) = (happening, &mut self.unexplained) {
+            *at_us += length_us;
         }
         self.check_noticed(now_us)?;
         match happening {
-            Happening::Founded(terms) => (self.clockless, self.compared) = (terms.clockless, terms.compared),
+            Happening::Founded(terms) => {
+                self.clockless = terms.clockless;
+                self.members = (0, history.founders());
+            }
+            Happening::Observed { observation: Observation::RosterChanged { version, members }, .. } => {
+                self.members = self.members.max((*version, *members));
+            }
             Happening::Crashed { node } => self.stand(*node, Standing::Unknown, now_us),
             Happening::Observed { node, observation: Observation::ClockStanding { standing, .. }, .. } => {
                 self.stand(*node, *standing, now_us);
@@ -173,9 +177,11 @@ mod tests {
 
     #[test]
     fn without_clocks_claims_may_overlap_but_not_in_silence() {
-        let overlapping = || {
+        let overlapping = |members| {
             let mut bench = Bench::<Exclusion>::new();
-            bench.see(Happening::Founded(Terms { clockless: true, compared: true, ..Terms::default() })).unwrap();
+            bench.see(Happening::Founded(Terms { clockless: true, ..Terms::default() })).unwrap();
+            let observation = &Observation::RosterChanged { version: 1, members };
+            bench.see(Happening::Observed { node: 0, boot: 1, observation }).unwrap();
             holds(&mut bench, 0, 1, 9_000_000).unwrap();
             holds(&mut bench, 1, 2, 9_000_000).unwrap();
             bench
@@ -187,12 +193,13 @@ mod tests {
             });
             seen.find(Result::is_err).unwrap_or(Ok(()))
         };
-        assert!(goes_on(&mut overlapping()).unwrap_err().contains("no node says"));
-        let mut leaping = overlapping();
+        assert!(goes_on(&mut overlapping(3)).unwrap_err().contains("no node says"));
+        goes_on(&mut overlapping(2)).unwrap();
+        let mut leaping = overlapping(3);
         leaping.pass(100 * NOTICED_WITHIN_US);
-        leaping.see(Happening::Settled { stores: &[] }).unwrap();
+        leaping.see(Happening::Leapt { length_us: 100 * NOTICED_WITHIN_US }).unwrap();
         assert!(goes_on(&mut leaping).unwrap_err().contains("no node says"));
-        let mut said = overlapping();
+        let mut said = overlapping(3);
         let observation = &Observation::ClockStanding { standing: Standing::Suspect, off_us: None };
         said.see(Happening::Observed { node: 0, boot: 1, observation }).unwrap();
         goes_on(&mut said).unwrap();

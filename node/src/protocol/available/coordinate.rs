@@ -262,7 +262,7 @@ impl Node {
             return;
         }
         let (own, boot, holes) = (replica.register.me, self.boot, !self.speaks_for(partition));
-        let (own_at, told, log) = (replica.cohort().version, self.news_of(partition, at), LogWord::default());
+        let (own_at, told, log) = (replica.cohort().version, self.news_for(from, partition, at), LogWord::default());
         self.asks.exchange.yield_to(items);
         let outcomes: Vec<Outcome> = items.iter().map(|(id, delta)| self.admit(partition, id, delta)).collect();
         let stored = |outcome: &Outcome| matches!(outcome, Outcome::Stored | Outcome::StoredOrphan);

@@ -210,7 +210,7 @@ impl Node {
         id: TaskId,
     ) {
         let Some((mut known, wanted)) = self.known(partition, &id) else { return };
-        known.told = self.news_of(partition, at);
+        known.told = self.news_for(from, partition, at);
         let replica = self.partitions[&partition].register.me;
         let message = PeerMessage::Known { ask, partition, replica, known: Box::new(known) };
         // What a reader is told must not vanish with the power.

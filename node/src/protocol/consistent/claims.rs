@@ -245,6 +245,10 @@ impl Node {
             return Ok(());
         }
         let refusal = |code, message: &str| Err(Error::new(code, message).about(*id));
+        if key.is_none() && replica.register.has_run_out(id) {
+            let message = "the lease ran out, and the leader does not know of which task; try again";
+            return Err(Error::unavailable(message).about(*id));
+        }
         match replica.overtaken(id) {
             None if key.is_none_or(|key| turns.insert(key)) => Ok(()),
             Some(Overtaken::Perhaps) => {

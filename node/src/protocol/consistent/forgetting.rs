@@ -501,6 +501,9 @@ impl Node {
         let mut held_by = leading.retiring.held_by(replica.cohort().nodes().into_iter(), forgetting);
         if !forgetting {
             let mut silent = self.silent_about_children(partition);
+            if silent.is_empty() && held_by.is_empty() {
+                silent = self.unsure_of_children(partition);
+            }
             silent.retain(|node| !held_by.contains(node));
             held_by.extend(silent);
         }

@@ -413,10 +413,8 @@ impl Node {
         let now = self.now;
         let wall_only = mutant!(self.config, WallClockOnly);
         let monotonic_only = mutant!(self.config, MonotonicOnly);
-        let measured_ms = self.clocks.margin_ms(now, &self.config);
-        let register = &mut self.partitions.get_mut(&partition).expect("its timer is set").register;
-        let Some(leading) = register.leading_mut().filter(|leading| leading.established) else { return };
-        leading.margin_ms = leading.margin_ms.max(measured_ms);
+        let register = &self.partitions[&partition].register;
+        let Some(leading) = register.leading().filter(|leading| leading.established) else { return };
         let (epoch, margin_ms) = (leading.epoch, leading.margin_ms);
         let mut looked = 0;
         while let Some((at_us, id)) = self.partitions[&partition].register.first_expiry() {

@@ -126,13 +126,17 @@ impl Node {
         if !self.silent_about_children(partition).is_empty() || self.brings(partition, above, up_to) {
             return false;
         }
+        self.unsure_of_children(partition).is_empty()
+    }
+
+    /// Who is missing for a majority of every cohort to be sure: of the first that lacks one.
+    pub(super) fn unsure_of_children(&self, partition: PartitionId) -> Vec<NodeId> {
         let sure = self.sure_of_no_children(partition);
         let is_sure = |node: NodeId| sure.contains(&node);
         let partitions = self.genesis.as_ref().map_or(0, |genesis| genesis.partitions);
-        (0..partitions).all(|place| {
-            let cohort = self.seen_cohort_of(PartitionId(place as u16));
-            cohort.members_quorum(is_sure) && cohort.next_quorum(is_sure)
-        })
+        let mut cohorts = (0..partitions).map(|place| self.seen_cohort_of(PartitionId(place as u16)));
+        let lacking = cohorts.find(|cohort| !(cohort.members_quorum(is_sure) && cohort.next_quorum(is_sure)));
+        lacking.map_or_else(Vec::new, |cohort| cohort.voters().into_iter().filter(|node| !is_sure(*node)).collect())
     }
 
     /// Where this node counts, for all it has heard, at the versions of its own tables.

@@ -8,6 +8,7 @@ use crate::limits::{OPS_PER_MESSAGE_MAX, OPS_UNCOMMITTED_MAX};
 use crate::protocol::partition::{Partition, Wound};
 use crate::protocol::peer::{DoneFlag, LogWord, PeerMessage};
 use crate::protocol::record::Record;
+use crate::protocol::task::Task;
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
 use norn_client::wire::{NodeId, PartitionId, TaskId, Token, Versions};
@@ -349,7 +350,11 @@ impl Node {
         // What it has now a leader has installed here.
         replica.borrowed &= replica.register.viewstamp.epoch < replica.register.promised;
         let replica = &self.partitions[&partition];
-        let (register, done, wound) = (&replica.register, replica.done_flags(), replica.healing.wound);
+        let (register, mut done, wound) = (&replica.register, replica.done_flags(), replica.healing.wound);
+        // To an old leader that a task has ended is said without how: it grants it to nobody, and goes on.
+        let version = self.version_of(leader);
+        let unread = |flag: &&mut DoneFlag| flag.ending.feature().is_some_and(|feature| feature.since() > version);
+        done.iter_mut().filter(unread).for_each(|flag| flag.ending = Task::default());
         let (epoch, length, replica) = (register.viewstamp.epoch, register.viewstamp.length, register.me);
         let log = LogWord::default();
         let ack = PeerMessage::Ack { partition, epoch, replica, length, done, missing, wound, log };

@@ -40,6 +40,8 @@ impl Node {
         if self.genesis.is_none() {
             return;
         }
+        // What was measured before a jump counts for these, though not any more for the own clock.
+        self.widen_margins();
         let before = self.clocks.standing();
         let judgement = self.clocks.judge(self.now, self.members().count(), jumped, &self.config);
         let standing = judgement.standing;
@@ -50,6 +52,16 @@ impl Node {
             self.lead_nothing();
         } else if self.is_suspect() && !self.disk.is_slow() {
             self.hand_over_all();
+        }
+    }
+
+    /// Clocks may be further apart than they ever were while this node led.
+    fn widen_margins(&mut self) {
+        let measured_ms = self.clocks.margin_ms(self.now, &self.config);
+        for replica in self.partitions.values_mut() {
+            if let Some(leading) = replica.register.leading_mut() {
+                leading.margin_ms = leading.margin_ms.max(measured_ms);
+            }
         }
     }
 

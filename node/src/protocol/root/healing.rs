@@ -40,7 +40,10 @@ impl Root {
         let mut waited_for = BTreeSet::new();
         for (partition, list) in (0..).map(PartitionId).zip(&self.layout.lists) {
             let Some(cohort) = seen.cohorts.get(&partition) else { return BTreeSet::new() };
-            if !unhealed.iter().any(|gone| cohort.contains(gone) || list.contains(gone)) {
+            let alive = cohort.iter().filter(|number| seen.heard.contains(number)).count();
+            // Without a majority it cannot move, whoever is gone: it waits for one of these to come back.
+            let stands = 2 * alive <= cohort.len();
+            if stands || !unhealed.iter().any(|gone| cohort.contains(gone) || list.contains(gone)) {
                 continue;
             }
             let mut comes =

@@ -183,6 +183,8 @@ pub trait Content {
     fn not_before_ms(&self) -> u64;
     /// Not claimable before these have ended.
     fn after(&self) -> &[TaskId];
+    /// Whether it takes turns with others.
+    fn has_key(&self) -> bool;
     /// Whether it can be handed out.
     fn is_readable(&self) -> bool;
     /// Bytes that it takes in a message, about.
@@ -200,6 +202,10 @@ impl Content for Arc<Spec> {
 
     fn after(&self) -> &[TaskId] {
         &self.after
+    }
+
+    fn has_key(&self) -> bool {
+        self.key.is_some()
     }
 
     fn is_readable(&self) -> bool {
@@ -222,6 +228,10 @@ impl Content for Outline {
 
     fn after(&self) -> &[TaskId] {
         &self.after
+    }
+
+    fn has_key(&self) -> bool {
+        self.key.is_some()
     }
 
     fn is_readable(&self) -> bool {

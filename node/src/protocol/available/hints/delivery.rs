@@ -204,14 +204,16 @@ impl Node {
             let cohort = self.cohort_of(partition);
             cohort.has_voter(node).then_some(cohort.version)
         };
-        let piece = self.hints.kept.piece((node, now_us), after, bounds, is_member);
+        let reader = self.reader(node);
+        let piece = self.hints.kept.piece((node, now_us), after, bounds, is_member, |task| reader.reads(task));
         if let Some(again_us) = piece.again_us {
             self.hints.deliveries.get_mut(&node).expect("it is under way").begin_again(again_us);
         }
         let next = piece.at.map_or(Place::Owed(None), |at| Place::Kept(Some(at)));
         // It may have answered before this node knew of the cohort of which it spoke.
-        for (partition, id) in piece.had {
-            self.settle_kept(partition, &[id]);
+        for had in piece.had.chunk_by(|one, other| one.0 == other.0) {
+            let ids: Vec<TaskId> = had.iter().map(|(_, id)| *id).collect();
+            self.settle_kept(had[0].0, &ids);
         }
         if piece.ids.is_empty() {
             // Looking at many that it has is enough for now.
@@ -237,7 +239,7 @@ impl Node {
             return (None, true);
         };
         let replica = &self.partitions[&partition];
-        let forgets = replica.forgets_surely();
+        let (forgets, reader) = (replica.forgets_surely(), self.reader(node));
         let (mut bytes, mut items, mut lacks) = (0, Vec::<(TaskId, Task)>::new(), Vec::new());
         let (mut last, mut sent, mut gone) = (after, Vec::new(), Vec::new());
         for id in ids {
@@ -249,6 +251,9 @@ impl Node {
                 gone.push(id);
                 continue;
             };
+            if !reader.reads_of(&replica.store, &id) {
+                continue;
+            }
             sent.push((id, 0));
             bytes += task.size_bytes() + wanted.map_or(0, |wanted| wanted.bytes as usize);
             lacks.extend(wanted.map(|wanted| (items.len(), wanted)));
@@ -323,7 +328,7 @@ impl Node {
         }
         let (boot, log) = (self.boot, LogWord::default());
         let own_at = self.partitions[&partition].cohort().version;
-        if let Some(told) = self.news_of(partition, at) {
+        if let Some(told) = self.news_for(from, partition, at) {
             self.outbox.send(from, PeerMessage::Route { partition, told });
         }
         let answer = PeerMessage::Hinted { number, partition, outcomes, boot, at: own_at, holes, log };

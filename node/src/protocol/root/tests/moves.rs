@@ -161,6 +161,11 @@ fn who_is_to_take_over_and_is_silent_too_is_declared_gone() {
     };
     assert_eq!(root.heal(&not_yet(5, &silent_ms), &stuck), None, "it may come back");
     assert_eq!(root.heal(&silent_ms, &Seen { voters: BTreeSet::from([0, 1, 4]), ..stuck.clone() }), None);
+    // One that has lost its majority waits for whoever comes back, and keeps nobody else waiting.
+    let mut lost = stuck.clone();
+    let place = *lost.cohorts.iter().find(|(_, cohort)| !cohort.contains(&4)).expect("of seven").0;
+    lost.cohorts.insert(place, vec![4, 5, 0]);
+    assert_eq!(root.heal(&silent_ms, &lost), Some(5));
     // Where one list waits for nobody but the move itself, it is waited for.
     let (partition, _) =
         before.cohorts.iter().find(|(_, old)| old.contains(&4) && !old.contains(&5)).expect("of seven");
