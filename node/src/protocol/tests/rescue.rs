@@ -163,10 +163,12 @@ fn it_outlives_a_restart_and_silence_begins_anew_for_the_other_clock() {
 #[test]
 fn the_lost_that_come_back_hand_over_what_they_have_and_go() {
     let mut cluster = Cluster::new(3);
+    cluster.connect_all();
     let (id, only) = cluster.lose_two_with_a_task_of_their_own();
     cluster.run_until(|cluster| cluster.all_led(0));
     cluster.restart(1);
     cluster.restart(2);
+    cluster.connect_all();
     let partition = cluster.nodes[0].partition_of(&id);
     let alone = move |cluster: &Cluster| {
         let replica = &cluster.nodes[0].partitions[&partition];
