@@ -110,6 +110,19 @@ impl World {
         owed.map(|((node, _), _)| *node).filter(|_| self.options.schedule_mean_ms > 0)
     }
 
+    /// A schedule fires. One that was set by a node that crashed before it could answer may have come to stand behind the others'
+    /// removal.
+    pub(crate) fn schedule_fires(&mut self) {
+        let healed = matches!(self.phase, Phase::Healed { .. });
+        if healed && matches!(self.operator.schedules, Ending::None) {
+            let asks = self.owes_the_operator().is_some();
+            self.operator.schedules = Ending::Open("one fires that was thought to be removed".into());
+            if !asks {
+                self.schedule_in(INTERVAL_US, Event::EndSchedules { turn: 0 });
+            }
+        }
+    }
+
     /// A call about schedules is answered.
     pub(crate) fn schedules_answer(&mut self, request: &Request, response: &Response) {
         match (request, response, &mut self.operator.schedules) {

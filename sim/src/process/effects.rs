@@ -136,6 +136,9 @@ impl World {
                 self.line(format_args!("n{node} {observation:?}"));
                 self.count(&format!("sometimes: {}", name_of(&observation)));
                 self.tell(Happening::Observed { node, boot, observation: &observation });
+                if matches!(observation, Observation::ScheduleFired { .. }) {
+                    self.schedule_fires();
+                }
             }
             Effect::Stopped => self.node_stopped(node),
             Effect::Halt { reason } => self.fail("halt", format!("node {node}: core halted: {reason}")),

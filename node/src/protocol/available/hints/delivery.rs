@@ -206,7 +206,8 @@ impl Node {
         };
         let reader = self.reader(node);
         let piece = self.hints.kept.piece((node, now_us), after, bounds, is_member, |task| reader.reads(task));
-        if let Some(again_us) = piece.again_us {
+        let unread_us = piece.unread.then(|| self.after_ms(self.config.exchange_interval_ms));
+        if let Some(again_us) = piece.again_us.into_iter().chain(unread_us).min() {
             self.hints.deliveries.get_mut(&node).expect("it is under way").begin_again(again_us);
         }
         let next = piece.at.map_or(Place::Owed(None), |at| Place::Kept(Some(at)));
@@ -241,7 +242,7 @@ impl Node {
         let replica = &self.partitions[&partition];
         let (forgets, reader) = (replica.forgets_surely(), self.reader(node));
         let (mut bytes, mut items, mut lacks) = (0, Vec::<(TaskId, Task)>::new(), Vec::new());
-        let (mut last, mut sent, mut gone) = (after, Vec::new(), Vec::new());
+        let (mut last, mut sent, mut gone, mut unread) = (after, Vec::new(), Vec::new(), false);
         for id in ids {
             if bytes >= bytes_max {
                 break;
@@ -252,12 +253,17 @@ impl Node {
                 continue;
             };
             if !reader.reads_of(&replica.store, &id) {
+                unread = true;
                 continue;
             }
             sent.push((id, 0));
             bytes += task.size_bytes() + wanted.map_or(0, |wanted| wanted.bytes as usize);
             lacks.extend(wanted.map(|wanted| (items.len(), wanted)));
             items.push((id, task));
+        }
+        if unread {
+            let again_us = self.after_ms(self.config.exchange_interval_ms);
+            self.hints.deliveries.get_mut(&node).expect("it is under way").begin_again(again_us);
         }
         // What is forgotten meanwhile is handed over by saying nothing.
         self.drop_owed_to(node, partition, gone);

@@ -135,6 +135,8 @@ pub struct Piece {
     pub at: Option<Key>,
     /// When to ask again for what was passed over, since the node refused it lately.
     pub again_us: Option<u64>,
+    /// Something was passed over that the node cannot read before it is upgraded.
+    pub unread: bool,
 }
 
 impl Kept {
@@ -257,6 +259,7 @@ impl Kept {
                 continue;
             }
             if !reads(&entry.task) {
+                piece.unread = true;
                 continue;
             }
             let rests = entry.refused.get(&node).filter(|refusal| now_us < refusal.again_us);
