@@ -208,6 +208,14 @@ pub enum Mutant {
     StateFromOthers,
     /// A leader answers from the table that it found before a majority has it.
     AnswersInherited,
+    /// A candidate that takes over a newer table keeps claims of its own beside those.
+    UnionOfClaims,
+    /// A leader changes the cohort by one member, without a joint one, before its installation is committed.
+    SwitchesEarly,
+    /// A leader takes a change back before its installation is committed.
+    RevertsEarly,
+    /// A replica that lost a part of its table counts again once it has a leader's installation.
+    RegainsByInstall,
 }
 
 impl Default for Config {

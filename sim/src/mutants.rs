@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 60] = [
+pub const ALL: [(&str, Mutant); 64] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -65,6 +65,10 @@ pub const ALL: [(&str, Mutant); 60] = [
     ("no-joint", Mutant::NoJoint),
     ("state-from-others", Mutant::StateFromOthers),
     ("answers-inherited", Mutant::AnswersInherited),
+    ("union-of-claims", Mutant::UnionOfClaims),
+    ("switches-early", Mutant::SwitchesEarly),
+    ("reverts-early", Mutant::RevertsEarly),
+    ("regains-by-install", Mutant::RegainsByInstall),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -107,6 +111,27 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             revert_after_ms: Some(2_000),
             exile_ttl_ms: Some(1_000),
             strict_percent: Some(0),
+            ..plain
+        },
+        Mutant::RegainsByInstall => Overrides {
+            damage_percent: Some(60),
+            old_percent: Some(0),
+            crash_mean_ms: Some(500),
+            quick_restart_percent: Some(80),
+            cut_mean_ms: Some(500),
+            cut_ms_max: Some(600),
+            ..plain
+        },
+        Mutant::SwitchesEarly | Mutant::RevertsEarly => Overrides {
+            arrange_mean_ms: Some(300),
+            revert_after_ms: Some(1_000),
+            crash_in_change_percent: Some(20),
+            crash_mean_ms: Some(1_000),
+            cut_mean_ms: Some(400),
+            cut_ms_max: Some(600),
+            nodes: Some(5),
+            replicas: Some(3),
+            partitions: Some(1),
             ..plain
         },
         Mutant::JointNewSideOnly | Mutant::StableEarly | Mutant::NoJoint => Overrides {

@@ -136,6 +136,35 @@ impl Node {
         }
     }
 
+    /// The bugs of a leader that does not wait for its installation: it takes a change back, or lets go of one member, or takes
+    /// another one in.
+    #[cfg(feature = "mutants")]
+    pub(in crate::protocol) fn change_early(&mut self, partition: PartitionId) {
+        let (at_ms, cohort) = (self.now.wall_ms, self.partitions[&partition].cohort().clone());
+        if mutant!(self.config, RevertsEarly) && !cohort.is_stable() {
+            self.append(partition, Op::Cohort(Change::Revert { at_ms }), None);
+        }
+        if !mutant!(self.config, SwitchesEarly) || !cohort.is_stable() || partition == PartitionId::ROOT {
+            return;
+        }
+        let members: Vec<ReplicaId> = cohort.members.iter().map(|seat| seat.replica).collect();
+        let mut next = members.clone();
+        let others: Vec<NodeId> = self.peers.keys().copied().filter(|node| !cohort.knows(*node)).collect();
+        let other = others.into_iter().filter(|node| self.is_alive(*node)).find_map(|node| self.replica_of(node));
+        match other.filter(|_| members.len() % 2 == 1) {
+            Some(other) => next.push(other),
+            None => {
+                let at = next.iter().rposition(|replica| replica.node != self.me);
+                at.filter(|_| members.len() > 2).map(|at| next.remove(at));
+            }
+        }
+        if next != members {
+            for change in [Change::Admit { members, next }, Change::Join, Change::Settle { at_ms }] {
+                self.append(partition, Op::Cohort(change), None);
+            }
+        }
+    }
+
     /// Operations were committed: perhaps that which made the cohort what it is, so that the next step may be taken.
     pub(in crate::protocol) fn note_cohort_commit(&mut self, partition: PartitionId) {
         let register = &self.partitions[&partition].register;

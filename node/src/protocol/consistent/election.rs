@@ -357,6 +357,8 @@ impl Node {
         if mutant!(self.config, AnswersInherited) {
             self.establish(partition);
         }
+        #[cfg(feature = "mutants")]
+        self.change_early(partition);
     }
 
     /// Safety does not depend on it.
@@ -406,6 +408,8 @@ impl Node {
         replica.register.role = Role::Follower;
         replica.register.seen = replica.register.seen.max(viewstamp.epoch);
         let standing = replica.standing();
+        #[cfg(feature = "mutants")]
+        let table = &replica.register.table.united(table, &config);
         replica.install(viewstamp, Some(table.as_ref().clone()), now, &config);
         let replica = self.partitions.get_mut(&partition).expect("plausible");
         let other = replica.cohort().version != standing.version;

@@ -19,7 +19,8 @@ impl Node {
     pub(in crate::protocol) fn append(&mut self, partition: PartitionId, op: Op, waiting: Option<Waiting>) {
         let (now, config) = (self.now, self.config.clone());
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
-        assert!(replica.register.established(), "only an established leader appends");
+        let early = mutant!(self.config, SwitchesEarly) || mutant!(self.config, RevertsEarly);
+        assert!(replica.register.established() || early, "only an established leader appends");
         let (after, standing) = (replica.register.viewstamp, replica.standing());
         if let Err(misfit) = replica.apply(&op, now, &config) {
             self.halt(format!("{partition:?}: the leader's own {misfit}"));
@@ -251,6 +252,9 @@ impl Node {
         if replica.register.table.digest() != digest {
             self.halt(format!("{partition:?}: the table at {base:?} differs from that of leader {from}"));
             return;
+        }
+        if mutant!(self.config, RegainsByInstall) {
+            replica.healing.target = Some(viewstamp);
         }
         self.note_standing(partition, &standing);
         self.outbox.persist(Record::Install { partition, viewstamp, table });

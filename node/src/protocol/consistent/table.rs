@@ -573,6 +573,17 @@ impl Table {
         }
     }
 
+    /// The bug of a candidate that takes over a newer table and keeps claims of its own beside those.
+    #[cfg(feature = "mutants")]
+    pub fn united(&self, newer: &Arc<Table>, config: &crate::config::Config) -> Arc<Table> {
+        let mut united = newer.as_ref().clone();
+        let kept = |(id, cell): &(&TaskId, &Cell)| newer.cells.get(id).is_none_or(|other| other.token < cell.token);
+        for (id, cell) in self.cells.iter().filter(kept).filter(|_| config.has(crate::config::Mutant::UnionOfClaims)) {
+            united.set_cell(*id, Some(cell.clone()));
+        }
+        Arc::new(united)
+    }
+
     /// The highest epoch that any token or viewstamp in here names; never above the table's own.
     pub fn epoch_max(&self) -> Epoch {
         self.cells.values().map(|cell| cell.token.epoch.max(cell.renewed.epoch)).max().unwrap_or(0)
