@@ -8,7 +8,7 @@ use crate::clock::draw_signed;
 use crate::network::Weather;
 use crate::process::draw_rate;
 use crate::world::{Event, Phase, World};
-use norn_client::wire::Versions;
+use norn_client::wire::{NodeId, Versions};
 use norn_node::protocol::random::Random;
 
 /// A kind of fault.
@@ -40,6 +40,18 @@ pub enum Fault {
     Policy,
     /// A schedule is set, removed or paused.
     Schedule,
+}
+
+/// What a leader does about a change of a cohort that others may hear of or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Turn {
+    /// It takes the next step.
+    Step,
+    /// It begins to lead while one is under way, to these members.
+    Leads {
+        /// Who is to be a member.
+        next: Vec<NodeId>,
+    },
 }
 
 const ALL: [Fault; 13] = [
@@ -198,6 +210,39 @@ impl World {
         let number = self.cut_number;
         self.line(format_args!("cut {number} shape {shape} lone {lone} other {other} sides {sides:?}"));
         let length_us = self.randoms.faults.between(10_000, self.options.cut_ms_max * 1_000);
+        self.schedule_in(length_us, Event::Mend { number });
+    }
+
+    /// Nobody hears of what a leader has just done about a change, or only some do, who may go on with it or without it.
+    pub fn cut_at(&mut self, node: usize, turn: &Turn) {
+        if self.healed() || !self.randoms.cuts.chance(self.options.cut_in_change_percent, 100) {
+            return;
+        }
+        self.count("fault: cut at a step of a change");
+        let aimed = self.randoms.cuts.chance(1, 2);
+        let mut sides: Vec<bool> = (0..self.nodes.len()).map(|_| self.randoms.cuts.chance(1, 2)).collect();
+        match turn {
+            Turn::Step if aimed => sides = (0..sides.len()).map(|other| other == node).collect(),
+            Turn::Leads { next } if aimed => {
+                let identity = |other: usize| self.nodes[other].identity.map(|identity| identity.node);
+                let new = |other: usize| identity(other).is_some_and(|node| next.contains(&node));
+                let own = sides[node];
+                sides = (0..sides.len()).map(new).collect();
+                sides[node] &= own;
+            }
+            Turn::Step | Turn::Leads { .. } => {}
+        }
+        // Whoever was cut off before is on one of the sides now.
+        self.mend(self.cut_number);
+        for (from, to) in (0..sides.len()).flat_map(|from| (0..sides.len()).map(move |to| (from, to))) {
+            if sides[from] != sides[to] {
+                self.network.cut(from, to);
+            }
+        }
+        self.cut_number += 1;
+        let number = self.cut_number;
+        self.line(format_args!("cut {number} at n{node}, {turn:?}: sides {sides:?}"));
+        let length_us = self.randoms.cuts.between(10_000, 6_000 * self.options.election_timeout_ms);
         self.schedule_in(length_us, Event::Mend { number });
     }
 

@@ -113,6 +113,14 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             strict_percent: Some(0),
             ..plain
         },
+        _ => hunting_in_cohorts(mutant, plain),
+    };
+    knobs.or(&harmful)
+}
+
+/// The knobs for elections and changes of cohorts.
+fn hunting_in_cohorts(mutant: Mutant, plain: Overrides) -> Overrides {
+    match mutant {
         Mutant::RegainsByInstall => Overrides {
             damage_percent: Some(60),
             old_percent: Some(0),
@@ -122,7 +130,17 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             cut_ms_max: Some(600),
             ..plain
         },
-        Mutant::SwitchesEarly | Mutant::RevertsEarly => Overrides {
+        Mutant::RevertsEarly => Overrides {
+            arrange_mean_ms: Some(150),
+            revert_after_ms: Some(5_000),
+            cut_in_change_percent: Some(80),
+            crash_mean_ms: Some(0),
+            nodes: Some(5),
+            replicas: Some(3),
+            partitions: Some(4),
+            ..plain
+        },
+        Mutant::SwitchesEarly => Overrides {
             arrange_mean_ms: Some(300),
             revert_after_ms: Some(1_000),
             crash_in_change_percent: Some(20),
@@ -163,8 +181,7 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             Overrides { arrange_mean_ms: Some(500), revert_after_ms: Some(2_000), ..plain }
         }
         _ => hunting_in_queues(mutant, plain),
-    };
-    knobs.or(&harmful)
+    }
 }
 
 /// The knobs for what becomes of tasks.

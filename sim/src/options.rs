@@ -178,6 +178,8 @@ options! {
     crash_after_ack_percent: u64,
     /// Crashes of a node around a step of a change of the cohort, in a hundred; it comes back soon.
     crash_in_change_percent: u64,
+    /// Cuts around a node that has just taken a step of a change of the cohort, or begins to lead in one, in a hundred.
+    cut_in_change_percent: u64,
     /// Followers that crash before an acknowledgement with a done flag has left, in a hundred, and come back at once.
     crash_before_flag_percent: u64,
     /// Writes to other replicas that are lost over and above, in a hundred, so that replicas know different things.
@@ -408,6 +410,10 @@ impl Options {
         if copy.chance(1, 3) {
             self.crash_in_change_percent = copy.between(3, 30);
         }
+        let mut copy = copy.clone().child();
+        if copy.chance(1, 3) {
+            self.cut_in_change_percent = copy.between(3, 30);
+        }
     }
 
     /// Nodes, and replicas of each partition.
@@ -515,6 +521,7 @@ impl Options {
             limit_percent: 0,
             strobe_mean_ms: 0,
             crash_in_change_percent: 0,
+            cut_in_change_percent: 0,
             spares: 0,
             change_mean_ms: 0,
             policy_mean_ms: 0,

@@ -268,6 +268,8 @@ pub struct Randoms {
     pub strobes: Random,
     /// Crashes around steps of changes of cohorts.
     pub steps: Random,
+    /// Cuts around those who take them.
+    pub cuts: Random,
 }
 
 /// Counters by name.
@@ -378,6 +380,7 @@ impl World {
             limits: descendant(&random, 12),
             strobes: descendant(&random, 13),
             steps: descendant(&random, 14),
+            cuts: descendant(&random, 15),
             letters: descendant(&random, 10),
             after: descendant(&random, 7),
             schedules: descendant(&random, 9),

@@ -2,6 +2,7 @@
 
 use super::{OPERATOR, Waiting};
 use crate::adapter::log;
+use crate::faults::Turn;
 use crate::history::Happening;
 use crate::wire::{encode_peer, encode_response};
 use crate::world::{Event, World};
@@ -67,7 +68,11 @@ impl World {
         if step && self.strikes_at_step() {
             self.nodes[node].crash_in_sync = true;
         }
+        let turn = if self.options.cut_in_change_percent > 0 { self.turn_of(node, &effect) } else { None };
         self.carry_out_one(node, effect);
+        if let Some(turn) = turn {
+            self.cut_at(node, &turn);
+        }
         let ack_percent = self.options.crash_after_ack_percent;
         let crashed = self.nodes[node].running.is_none()
             || step && self.crashes_at_step(node, "fault: crash after a step of a change")
@@ -104,6 +109,30 @@ impl World {
 
     fn strikes_at_step(&mut self) -> bool {
         !self.healed() && self.randoms.steps.chance(self.options.crash_in_change_percent, 100)
+    }
+
+    /// What a leader writes that decides how a change goes on.
+    fn turn_of(&self, node: usize, effect: &Effect) -> Option<Turn> {
+        let Effect::Persist { records, .. } = effect else { return None };
+        let inspected = self.nodes[node].running.as_ref()?.core.inspect();
+        let leads = |id: &PartitionId| inspected.iter().any(|replica| replica.partition == *id && replica.leads);
+        records.iter().find_map(|record| match record {
+            Record::Install { partition, .. } if leads(partition) => {
+                self.next_members(*partition).map(|next| Turn::Leads { next })
+            }
+            Record::Ops { partition, ops, .. } if ops.iter().any(|op| matches!(**op, Op::Cohort(_))) => {
+                leads(partition).then_some(Turn::Step)
+            }
+            _ => None,
+        })
+    }
+
+    /// Who shall hold a partition, as far as any node knows of a change.
+    fn next_members(&self, partition: PartitionId) -> Option<Vec<NodeId>> {
+        let running = self.nodes.iter().filter_map(|process| process.running.as_ref());
+        let mut cohorts = running.flat_map(|running| running.core.cohorts()).filter(|(id, _)| *id == partition);
+        let next = cohorts.find_map(|(_, cohort)| cohort.next.as_ref())?;
+        Some(next.seats.iter().map(|seat| seat.replica.node).collect())
     }
 
     fn carry_out_one(&mut self, node: usize, effect: Effect) {

@@ -58,6 +58,38 @@ impl Ghost {
         self.forgotten.retain(|id| history.partition(id) != partition);
     }
 
+    /// The disk has lost records, and these are left.
+    fn harm(&mut self, lost: &[Record], left: &[Record]) {
+        let left = lessons_left(left);
+        self.lost.extend(lost.iter().flat_map(lessons_of).filter(|lesson| !left.contains(lesson)));
+    }
+
+    /// What its log says at a start.
+    fn replay(&mut self, history: &History, records: &[Record]) {
+        self.kept.clear();
+        let lost = self.lost.clone();
+        for record in records {
+            let lessons = lessons_of(record);
+            lessons.iter().for_each(|lesson| self.learn(*lesson));
+            match record {
+                Record::Left { partition, .. } => self.leave(history, *partition),
+                Record::Forgot { ids, .. } => self.forgotten.extend(ids),
+                Record::Hint { .. } => self.kept.extend(lessons),
+                Record::Facts { .. } => self.held.extend(lessons),
+                Record::Handed { to: None, ids, .. } => {
+                    let named = |lesson: &Lesson| matches!(lesson, Lesson::Fact(id, _) if ids.contains(id));
+                    self.kept.retain(|lesson| !named(lesson));
+                    let held = &self.held;
+                    self.durable.retain(|lesson| !named(lesson) || held.contains(lesson));
+                }
+                _ => {}
+            }
+        }
+        // What it kept for others and has handed over is no copy of what it has lost.
+        let left = lessons_left(records);
+        self.lost.extend(lost.into_iter().filter(|lesson| self.durable.contains(lesson) && !left.contains(lesson)));
+    }
+
     fn learn(&mut self, lesson: Lesson) {
         self.lost.remove(&lesson);
         self.durable.insert(lesson);
@@ -308,30 +340,10 @@ impl Property for Durability {
                 ghost.down = true;
             }
             Happening::Replayed { node, records } => {
-                let ghost = self.ghosts.entry(*node).or_default();
-                ghost.kept.clear();
-                for record in *records {
-                    let lessons = lessons_of(record);
-                    lessons.iter().for_each(|lesson| ghost.learn(*lesson));
-                    match record {
-                        Record::Left { partition, .. } => ghost.leave(history, *partition),
-                        Record::Forgot { ids, .. } => ghost.forgotten.extend(ids),
-                        Record::Hint { .. } => ghost.kept.extend(lessons),
-                        Record::Facts { .. } => ghost.held.extend(lessons),
-                        Record::Handed { to: None, ids, .. } => {
-                            let named = |lesson: &Lesson| matches!(lesson, Lesson::Fact(id, _) if ids.contains(id));
-                            ghost.kept.retain(|lesson| !named(lesson));
-                            let held = &ghost.held;
-                            ghost.durable.retain(|lesson| !named(lesson) || held.contains(lesson));
-                        }
-                        _ => {}
-                    }
-                }
+                self.ghosts.entry(*node).or_default().replay(history, records);
             }
             Happening::Damaged { node, lost, left } => {
-                let ghost = self.ghosts.entry(*node).or_default();
-                let left = lessons_left(left);
-                ghost.lost.extend(lost.iter().flat_map(lessons_of).filter(|lesson| !left.contains(lesson)));
+                self.ghosts.entry(*node).or_default().harm(lost, left);
             }
             Happening::Observed { node, observation: Observation::HintOrphaned { id, .. }, .. } => {
                 return self.orphaned(history, *node, *id);
