@@ -128,7 +128,7 @@ impl Client {
         let wait_ms = match &body {
             Call::Request(Request::Claim(claim)) => claim.wait_ms,
             Call::Request(Request::Wait { timeout_ms, .. }) => *timeout_ms,
-            Call::Request(_) | Call::Enqueue { .. } | Call::Complete { .. } => 0,
+            Call::Request(_) | Call::Enqueue { .. } | Call::EnqueueUnique { .. } | Call::Complete { .. } => 0,
         };
         let wait = Duration::from_millis(wait_ms.min(limits::WAIT_MS_MAX));
         let timeout = timeout.unwrap_or(self.shared.request_timeout).saturating_add(wait);
@@ -172,6 +172,26 @@ impl Client {
     pub async fn enqueue_with(&self, draft: Draft, acks: Acks) -> Result<Acked, Error> {
         let call = Call::Enqueue { drafts: vec![draft], acks };
         one(acked(self.answer(call, None).await, "enqueue"))
+    }
+
+    /// Stores a task with a key on a majority of its replicas, unless its queue has one with this key that has not ended. Gives
+    /// the task that there is, and whether it is another one, which was there already. After an `unknown` outcome, repeat it with
+    /// the error's id in [`Draft::id`].
+    ///
+    /// ```no_run
+    /// # async fn example(client: norn_client::client::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use norn_client::session::Draft;
+    /// use norn_client::wire::QueueName;
+    /// let draft = Draft::new(QueueName::new("reindex")?, "all of it").key("customer-17");
+    /// let (task, existing) = client.enqueue_unique(draft).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn enqueue_unique(&self, draft: Draft) -> Result<(Acked, bool), Error> {
+        match self.call(Call::EnqueueUnique { draft: Box::new(draft) }, None).await? {
+            Response::AckedUnique { acked, existing } => Ok((acked, existing)),
+            _ => unexpected("enqueue"),
+        }
     }
 
     /// Stores many tasks, in batches as large as allowed and one after the other; one result for each, in order.

@@ -216,6 +216,12 @@ pub enum Mutant {
     RevertsEarly,
     /// A replica that lost a part of its table counts again once it has a leader's installation.
     RegainsByInstall,
+    /// A task that is to be unique is enqueued without asking whether there is one with its key.
+    UniqueUnasked,
+    /// It is written before its leader has it in a table that a majority has.
+    UniqueUnreserved,
+    /// One that a single replica takes for open is there, whoever knows that it has ended.
+    UniqueEnded,
 }
 
 impl Default for Config {

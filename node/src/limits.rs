@@ -113,6 +113,12 @@ pub const REPAIR_PAUSE_MS: u64 = 5;
 pub const ENDINGS_BYTES_MAX: usize = 4 << 20;
 /// Bytes of completions that one node is sealing; more are sealed later, one always is.
 pub const SEALING_BYTES_MAX: usize = 64 << 20;
+/// Tasks that are to be the only ones with their keys, on their way at one node; and calls about one of them.
+pub const UNIQUES_MAX: usize = 1_024;
+/// Tasks with one key that an answer about it names.
+pub const KEY_TASKS_MAX: usize = 64;
+/// Tasks that a leader remembers which were not to be, as there was another one with their key.
+pub const REFUSED_MAX: usize = 16_384;
 /// Loads of bodies under way at one node; more wait.
 pub const LOADS_MAX: usize = 64;
 /// Bytes of bodies at which no further load is begun.

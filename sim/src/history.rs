@@ -2,7 +2,7 @@
 
 use crate::adapter::{Call, ReplicaView};
 use norn_client::wire::membership::ClusterChange;
-use norn_client::wire::request::{Acks, Request, Spec};
+use norn_client::wire::request::{Acks, NewTask, Request, Spec};
 use norn_client::wire::response::{Genesis, Guarantee, Response};
 use norn_client::wire::schedule::Schedule;
 use norn_client::wire::{Error, NodeId, PartitionId, TaskId, TaskView, Token, headers};
@@ -152,6 +152,7 @@ pub fn writes_of(request: &Request) -> Vec<(TaskId, Fact)> {
         Request::Enqueue { tasks, .. } => {
             tasks.iter().map(|task| (task.id, Fact::Spec(spec_hash(&task.spec)))).collect()
         }
+        Request::EnqueueUnique { task } => vec![(task.id, Fact::Spec(spec_hash(&task.spec)))],
         Request::Update { id, token, sequence, .. } => vec![(*id, Fact::Update(*token, *sequence))],
         Request::Complete { items, .. } => items.iter().map(|item| (item.id, Fact::Completion(item.token))).collect(),
         Request::Cancel { id, .. } => vec![(*id, Fact::Cancel)],
@@ -168,7 +169,7 @@ pub fn acks_of(response: &Response) -> Vec<(usize, norn_client::wire::Acked)> {
             .enumerate()
             .filter_map(|(place, item)| item.as_ref().ok().map(|acked| (place, *acked)))
             .collect(),
-        Response::AckedOne(acked) => vec![(0, *acked)],
+        Response::AckedOne(acked) | Response::AckedUnique { acked, .. } => vec![(0, *acked)],
         _ => Vec::new(),
     }
 }
@@ -290,13 +291,9 @@ impl History {
     pub fn see(&mut self, moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         match happening {
             Happening::Sent { request: Request::Enqueue { tasks, .. } } => {
-                for task in tasks {
-                    let before = self.specs.entry(task.id).or_insert_with(|| task.spec.clone());
-                    if *before != task.spec {
-                        return Err(format!("task {} was sent again with other content", task.id));
-                    }
-                }
+                tasks.iter().try_for_each(|task| self.note_sent(task))?;
             }
+            Happening::Sent { request: Request::EnqueueUnique { task } } => self.note_sent(task)?,
             Happening::Sent { request: Request::Complete { items, .. } } => {
                 for task in items.iter().flat_map(|item| &item.children) {
                     let before = self.specs.entry(task.id).or_insert_with(|| task.spec.clone());
@@ -344,6 +341,11 @@ impl History {
             _ => {}
         }
         Ok(())
+    }
+
+    fn note_sent(&mut self, task: &NewTask) -> Result<(), String> {
+        let before = self.specs.entry(task.id).or_insert_with(|| task.spec.clone());
+        if *before == task.spec { Ok(()) } else { Err(format!("task {} was sent again with other content", task.id)) }
     }
 
     /// A copy of a dead task is one more task, which no client sent.
@@ -406,7 +408,7 @@ impl History {
     fn acknowledged(&self, call: &Call, response: &Response, guarantee: Guarantee) -> Vec<(TaskId, Fact)> {
         let acked = acks_of(response).into_iter().filter(|(_, acked)| acked.guarantee == guarantee);
         match call {
-            Call::Enqueue { .. } => acked
+            Call::Enqueue { .. } | Call::EnqueueUnique { .. } => acked
                 .filter_map(|(_, acked)| self.specs.get(&acked.id).map(|spec| (acked.id, Fact::Spec(spec_hash(spec)))))
                 .collect(),
             Call::Complete { items, .. } => acked

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 64] = [
+pub const ALL: [(&str, Mutant); 67] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -69,6 +69,9 @@ pub const ALL: [(&str, Mutant); 64] = [
     ("switches-early", Mutant::SwitchesEarly),
     ("reverts-early", Mutant::RevertsEarly),
     ("regains-by-install", Mutant::RegainsByInstall),
+    ("unique-unasked", Mutant::UniqueUnasked),
+    ("unique-unreserved", Mutant::UniqueUnreserved),
+    ("unique-ended", Mutant::UniqueEnded),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -219,7 +222,19 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
             old_percent: Some(0),
             ..plain
         },
-        Mutant::TurnRetaken => Overrides { key_percent: Some(80), queues: Some(1), old_percent: Some(0), ..plain },
+        Mutant::UniqueUnasked | Mutant::UniqueUnreserved | Mutant::UniqueEnded => Overrides {
+            key_percent: Some(80),
+            unique_percent: Some(70),
+            lost_writes_percent: Some(30),
+            exchange_interval_ms: Some(5_000),
+            batch_percent: Some(0),
+            queues: Some(1),
+            old_percent: Some(0),
+            ..plain
+        },
+        Mutant::TurnRetaken => {
+            Overrides { key_percent: Some(80), unique_percent: Some(0), queues: Some(1), old_percent: Some(0), ..plain }
+        }
         Mutant::OneForgets => Overrides {
             queues: Some(1),
             after_percent: Some(60),

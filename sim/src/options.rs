@@ -246,6 +246,8 @@ options! {
     letters_percent: u64,
     /// Tasks with a key, in a hundred.
     key_percent: u64,
+    /// Of single tasks with keys, those that are to be the only ones, in a hundred.
+    unique_percent: u64,
     /// Queues that take few tasks at a time, in a hundred.
     limit_percent: u64,
     /// Nodes, among all of them, that are no founders.
@@ -414,6 +416,10 @@ impl Options {
         if copy.chance(1, 3) {
             self.cut_in_change_percent = copy.between(3, 30);
         }
+        let mut copy = copy.clone().child();
+        if copy.chance(1, 2) {
+            self.unique_percent = copy.between(20, 80);
+        }
     }
 
     /// Nodes, and replicas of each partition.
@@ -518,6 +524,7 @@ impl Options {
             children_percent: 0,
             letters_percent: 0,
             key_percent: 0,
+            unique_percent: 0,
             limit_percent: 0,
             strobe_mean_ms: 0,
             crash_in_change_percent: 0,

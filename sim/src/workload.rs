@@ -85,7 +85,7 @@ impl Client {
     /// Nothing of it that writes is under way.
     pub fn is_idle(&self) -> bool {
         let reads = |pending: &Pending| match &pending.call {
-            Call::Enqueue { .. } | Call::Complete { .. } => false,
+            Call::Enqueue { .. } | Call::EnqueueUnique { .. } | Call::Complete { .. } => false,
             Call::Request(request) => crate::history::writes_of(request).is_empty(),
         };
         self.jobs.is_empty() && self.calls.values().all(reads)
@@ -182,11 +182,23 @@ impl World {
         let drafts: Vec<Draft> = (0..size).map(|number| self.draw_draft(done + number)).collect();
         *self.counters.entry("tasks enqueued".into()).or_default() += size;
         let acks = self.draw_acks();
-        self.submit(client, Call::Enqueue { drafts, acks }, Purpose::Plain);
+        let call = self.draw_call(drafts, acks);
+        self.submit(client, call, Purpose::Plain);
         let calls = self.options.tasks / (1 + self.options.batch_percent / 10) / self.options.producers;
         let pause_us = self.options.safety_ms * 1_000 / calls.max(1);
         let delay_us = self.randoms.workload.between(0, 2 * pause_us);
         self.act_in(client, delay_us, Act::Enqueue);
+    }
+
+    /// A task with a key may be to be the only one.
+    fn draw_call(&mut self, mut drafts: Vec<Draft>, acks: Acks) -> Call {
+        let may = drafts.len() == 1 && drafts[0].spec.key.is_some() && self.options.unique_percent > 0;
+        if !may || !self.randoms.uniques.chance(self.options.unique_percent, 100) {
+            return Call::Enqueue { drafts, acks };
+        }
+        let draft = drafts.pop().expect("it is one");
+        self.count("sometimes: enqueued to be unique");
+        Call::EnqueueUnique { draft: Box::new(draft) }
     }
 
     /// Tasks that a completion brings: none after healing, so that work comes to an end.
@@ -394,7 +406,7 @@ impl World {
         match (&call, purpose) {
             (_, Purpose::Job(job)) => self.job_answered(client, job, &call, &result, first_sent_us),
             (_, Purpose::Audit) => self.audit_answered(client, &call, &result),
-            (Call::Enqueue { .. }, Purpose::Plain) => self.enqueued(client, &result),
+            (Call::Enqueue { .. } | Call::EnqueueUnique { .. }, Purpose::Plain) => self.enqueued(client, &result),
             (Call::Request(Request::Claim(_)), Purpose::Plain) => self.claimed(client, result, first_sent_us),
             (Call::Request(_) | Call::Complete { .. }, Purpose::Plain) => {}
         }

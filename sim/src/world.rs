@@ -270,6 +270,8 @@ pub struct Randoms {
     pub steps: Random,
     /// Cuts around those who take them.
     pub cuts: Random,
+    /// Which tasks are to be the only ones with their keys.
+    pub uniques: Random,
 }
 
 /// Counters by name.
@@ -381,6 +383,7 @@ impl World {
             strobes: descendant(&random, 13),
             steps: descendant(&random, 14),
             cuts: descendant(&random, 15),
+            uniques: descendant(&random, 16),
             letters: descendant(&random, 10),
             after: descendant(&random, 7),
             schedules: descendant(&random, 9),

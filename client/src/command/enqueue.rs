@@ -57,6 +57,9 @@ pub struct EnqueueArguments {
     /// Tasks of the queue with the same key are run one at a time, the oldest first
     #[arg(long, value_name = "K")]
     pub key: Option<String>,
+    /// Only if the queue has no task with this key that has not ended; else tells of the one that there is
+    #[arg(long, requires = "key", conflicts_with_all = ["lines", "acks"])]
+    pub unique: bool,
     /// Group of the task (not supported yet)
     #[arg(long, value_name = "NAME")]
     pub group: Option<String>,
@@ -86,7 +89,11 @@ impl EnqueueArguments {
         let data = runner.read_data(self.data.data.as_deref(), self.data.file.as_ref(), PAYLOAD_BYTES_MAX).await?;
         let id = self.id.as_deref().map(str::parse).transpose()?;
         let spec = Spec { payload: data.unwrap_or_default(), ..spec };
-        let drafts = vec![Draft { id, spec, delay_ms: self.delay.unwrap_or(0) }];
+        let draft = Draft { id, spec, delay_ms: self.delay.unwrap_or(0) };
+        if self.unique {
+            return store_unique(runner, draft).await;
+        }
+        let drafts = vec![draft];
         let results = store(runner, drafts, self.durability.acks).await?;
         let acked = only("enqueue", results)?;
         runner.recent().see(acked.id);
@@ -305,6 +312,20 @@ async fn store<T: Transport>(
         Response::Acked(results) if results.len() == count => Ok(results),
         _ => Err(unexpected("enqueue")),
     }
+}
+
+async fn store_unique<T: Transport>(runner: &mut Runner<T>, draft: Draft) -> Result<Exit, Failure> {
+    let Response::AckedUnique { acked, existing } = runner.call(Call::EnqueueUnique { draft: Box::new(draft) }).await?
+    else {
+        return Err(unexpected("enqueue"));
+    };
+    runner.recent().see(acked.id);
+    if runner.output.json() {
+        runner.output.object(&json::unique(&acked, existing))?;
+    } else {
+        print_acked(&mut runner.output, if existing { "there is" } else { "enqueued" }, &acked)?;
+    }
+    Ok(Exit::Done)
 }
 
 /// The confirmation of a write.

@@ -84,6 +84,19 @@ pub fn acked(acked: &Acked) -> AckedLine {
     AckedLine { id: acked.id, acks: acked.acks, replicas: acked.replicas, guarantee: acked.guarantee }
 }
 
+/// A task that is the only one with its key, and whether it was there already.
+#[derive(Serialize)]
+pub struct UniqueLine {
+    #[serde(flatten)]
+    acked: AckedLine,
+    existing: bool,
+}
+
+/// Of enqueue with `--unique`.
+pub fn unique(one: &Acked, existing: bool) -> UniqueLine {
+    UniqueLine { acked: acked(one), existing }
+}
+
 /// A claim that was given up or prolonged.
 #[derive(Serialize)]
 pub struct HeldLine {

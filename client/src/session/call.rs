@@ -87,6 +87,7 @@ pub(super) fn is_retryable(error: &Error) -> bool {
 fn is_write(request: &Request) -> bool {
     match request {
         Request::Enqueue { .. }
+        | Request::EnqueueUnique { .. }
         | Request::Update { .. }
         | Request::Complete { .. }
         | Request::Cancel { .. }
@@ -122,6 +123,7 @@ fn is_write(request: &Request) -> bool {
 fn ids(request: &Request) -> Vec<TaskId> {
     match request {
         Request::Enqueue { tasks, .. } => tasks.iter().map(|task| task.id).collect(),
+        Request::EnqueueUnique { task } => vec![task.id],
         Request::Complete { items, .. } => items.iter().map(|item| item.id).collect(),
         Request::Renew { items, .. } => items.iter().map(|(id, _)| *id).collect(),
         Request::Update { id, .. }
@@ -145,6 +147,7 @@ impl Pending {
                 Versions::CHILDREN
             }
             Call::Request(Request::Redrive { .. }) => Versions::CHILDREN,
+            Call::EnqueueUnique { .. } | Call::Request(Request::EnqueueUnique { .. }) => Versions::UNIQUE,
             Call::Enqueue { .. } | Call::Complete { .. } | Call::Request(_) => 0,
         };
         Pending {
@@ -174,6 +177,10 @@ impl Pending {
         let server_ms = || mint.server_time_ms(now_us).expect("calls that need the time wait for a welcome");
         let request = match open {
             Call::Enqueue { drafts, acks } => resolve_drafts(now_us, drafts, acks, mint, random),
+            Call::EnqueueUnique { draft } => {
+                let mut minter = Minter { now_us, mint, random, tag: 0, minted: 0 };
+                Request::EnqueueUnique { task: Box::new(minter.resolve(*draft)) }
+            }
             Call::Complete { items, acks } => resolve_finishes(now_us, items, acks, mint, random),
             Call::Request(Request::Complete { mut items, acks }) => {
                 items.iter_mut().filter(|item| item.at_ms == 0).for_each(|item| item.at_ms = server_ms());
@@ -304,6 +311,7 @@ impl Pending {
         let ids = match &self.body {
             Body::Settled(request) => ids(request),
             Body::Open(Call::Enqueue { drafts, .. }) => drafts.iter().filter_map(|draft| draft.id).collect(),
+            Body::Open(Call::EnqueueUnique { draft }) => draft.id.into_iter().collect(),
             Body::Open(Call::Complete { items, .. }) => items.iter().map(|item| item.completion.id).collect(),
             Body::Open(Call::Request(request)) => ids(request),
         };

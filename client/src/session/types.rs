@@ -122,6 +122,11 @@ pub enum Call {
         /// Durability.
         acks: Acks,
     },
+    /// Stores a task with a key unless there is one that has not ended. Answered with [`Response::AckedUnique`].
+    EnqueueUnique {
+        /// With a key.
+        draft: Box<Draft>,
+    },
     /// Ends tasks and enqueues others with them. Answered with [`Response::Acked`].
     Complete {
         /// At most [`limits::BATCH_TASKS_MAX`].

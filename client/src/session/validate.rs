@@ -4,7 +4,7 @@ use super::{Call, Draft, Finish};
 use crate::wire::error::Error;
 use crate::wire::request::{Claim, Completion, Request, Spec};
 use crate::wire::schedule::ScheduleChange;
-use crate::wire::validate::{check_children, check_completions, check_delay, check_tasks};
+use crate::wire::validate::{check_children, check_completions, check_delay, check_tasks, check_unique};
 
 /// About what a call takes besides its payloads.
 const CALL_BYTES: usize = 512;
@@ -16,6 +16,12 @@ pub(super) fn validate(call: &Call) -> Result<usize, Error> {
             drafts.iter().try_for_each(check_time)?;
             check_tasks(drafts.iter().map(|draft| (draft.id, &draft.spec)))?;
             drafts.iter().map(|draft| spec_bytes(&draft.spec)).sum()
+        }
+        Call::EnqueueUnique { draft } => {
+            check_time(draft)?;
+            check_unique(&draft.spec)?;
+            check_tasks(std::iter::once((draft.id, &draft.spec)))?;
+            spec_bytes(&draft.spec)
         }
         Call::Complete { items, .. } => {
             for Finish { completion, children } in items {
@@ -70,6 +76,7 @@ fn schedule_bytes(change: &ScheduleChange) -> usize {
 fn request_bytes(request: &Request) -> usize {
     match request {
         Request::Enqueue { tasks, .. } => tasks.iter().map(|task| spec_bytes(&task.spec)).sum(),
+        Request::EnqueueUnique { task } => spec_bytes(&task.spec),
         Request::Update { data, .. } => data.len(),
         Request::Complete { items, .. } => items.iter().map(completion_bytes).sum(),
         Request::Cancel { reason, .. } | Request::Fail { reason, .. } => reason.len(),

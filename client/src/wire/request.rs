@@ -156,6 +156,12 @@ pub enum Request {
         /// Durability.
         acks: Acks,
     },
+    /// Stores a task with a key, unless its queue has one with this key that has not ended: the answer names the one that there is
+    /// then. It is on the disks of a majority either way.
+    EnqueueUnique {
+        /// With a key.
+        task: Box<NewTask>,
+    },
     /// Adds an entry to a claim's log. Entries are numbered from 0; only the prefix without a gap is visible.
     Update {
         /// Task.
@@ -342,6 +348,7 @@ impl Request {
             Request::Enqueue { tasks, .. } if tasks.iter().any(|task| !task.spec.after.is_empty()) => {
                 Versions::DEPENDENCIES
             }
+            Request::EnqueueUnique { .. } => Versions::UNIQUE,
             Request::Change { change, .. } => change.version(),
             Request::Redrive { .. } => Versions::CHILDREN,
             Request::Schedule(_) | Request::Schedules { .. } => Versions::SCHEDULES,
@@ -354,6 +361,7 @@ impl Request {
         match self {
             Request::Hello { .. } => "hello",
             Request::Enqueue { .. } => "enqueue",
+            Request::EnqueueUnique { .. } => "enqueue_unique",
             Request::Update { .. } => "update",
             Request::Complete { .. } => "complete",
             Request::Cancel { .. } => "cancel",

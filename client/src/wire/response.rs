@@ -437,6 +437,13 @@ pub enum Response {
     Acked(Vec<Result<Acked, Error>>),
     /// To `update` and `cancel`.
     AckedOne(Acked),
+    /// To `enqueue_unique`.
+    AckedUnique {
+        /// The task that there is.
+        acked: Acked,
+        /// It is another one than that which was sent.
+        existing: bool,
+    },
     /// To `get` and `wait`.
     Task(Box<TaskView>),
     /// To `list`.

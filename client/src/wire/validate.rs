@@ -22,6 +22,10 @@ impl Request {
         match self {
             Request::Hello { name } => check_text("name of a client", name),
             Request::Enqueue { tasks, .. } => check_tasks(tasks.iter().map(|task| (Some(task.id), &task.spec))),
+            Request::EnqueueUnique { task } => {
+                check_unique(&task.spec).map_err(|error| error.about(task.id))?;
+                check_tasks(std::iter::once((Some(task.id), &task.spec)))
+            }
             Request::Update { token, sequence, data, .. } => {
                 let bytes = data.len();
                 check(bytes <= UPDATE_BYTES_MAX, || {
@@ -105,6 +109,11 @@ pub(crate) fn check_tasks<'a>(tasks: impl ExactSizeIterator<Item = (Option<TaskI
     }
     check_batch_bytes("payloads", payload_bytes, BATCH_BYTES_MAX)?;
     check_batch_bytes("queue names and headers", names_bytes, NAMES_BYTES_MAX)
+}
+
+/// What is unique is so by its key.
+pub(crate) fn check_unique(spec: &Spec) -> Result<(), Error> {
+    check(spec.key.is_some(), || "a task that is to be unique needs a key to be so by; give it one".into())
 }
 
 /// All tasks with one key are in one partition.

@@ -39,6 +39,10 @@ impl Versions {
 
     /// The oldest version in which tasks with one key wait for each other.
     pub const KEYS: u8 = 3;
+
+    /// The oldest version in which a key can be unique.
+    pub const UNIQUE: u8 = 3;
+
     /// The oldest version in which a queue that is full takes no more tasks.
     pub const LIMITS: u8 = 3;
 

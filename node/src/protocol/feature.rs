@@ -40,6 +40,8 @@ pub enum Feature {
     Unheld,
     /// Completions bring tasks.
     Children,
+    /// A task is the only one with its key.
+    Unique,
 }
 
 impl Feature {
@@ -56,7 +58,8 @@ impl Feature {
             | Feature::Recall
             | Feature::Seals
             | Feature::Unheld
-            | Feature::Children => 3,
+            | Feature::Children
+            | Feature::Unique => 3,
         }
     }
 }
@@ -75,6 +78,10 @@ impl PeerMessage {
                 Some(Feature::Policies)
             }
             PeerMessage::Follow { .. } | PeerMessage::Ends { .. } => Some(Feature::Dependencies),
+            PeerMessage::KeyAsk { .. } | PeerMessage::KeyAnswer { .. } => Some(Feature::Unique),
+            PeerMessage::Forward { request, .. } if matches!(**request, Request::EnqueueUnique { .. }) => {
+                Some(Feature::Unique)
+            }
             PeerMessage::Outboxes { .. } | PeerMessage::Childless { .. } => Some(Feature::Children),
             _ if self.is_of_root() => Some(Feature::Root),
             _ => self.feature_of_content().or(self.log().filter(|word| word.start != 0).map(|_| Feature::Starts)),
@@ -179,6 +186,7 @@ impl Op {
     pub fn feature(&self) -> Option<Feature> {
         match self {
             Op::Seal { .. } => Some(Feature::Seals),
+            Op::Reserve { .. } | Op::Placed { .. } => Some(Feature::Unique),
             Op::Root(_) | Op::Schedules(_) => Some(Feature::Root),
             Op::Cohort(Change::Recall { .. }) => Some(Feature::Recall),
             Op::Cohort(Change::Rescue { .. } | Change::Calm) => Some(Feature::Rescue),
@@ -213,6 +221,8 @@ impl Table {
             Some(Feature::Rescue)
         } else if self.has_seals() {
             Some(Feature::Seals)
+        } else if !self.reserved.is_empty() {
+            Some(Feature::Unique)
         } else {
             self.out.values().flatten().find_map(|ended| ended.facts.feature())
         }

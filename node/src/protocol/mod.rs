@@ -47,6 +47,7 @@ use consistent::cohort::Told;
 use consistent::dependencies::Dependencies;
 use consistent::grants::Grants;
 use consistent::heads::Heads;
+use consistent::uniques::Uniques;
 pub use effect::{Effect, Observation, Ticket};
 pub use event::{ClientId, Event, Moved, Principal};
 pub use feature::Feature;
@@ -122,6 +123,7 @@ pub struct Node {
     broker: Broker,
     grants: Grants,
     calls: Calls,
+    uniques: Uniques,
     heads: Heads,
     bodies: Bodies,
     loads: Loads,
@@ -172,6 +174,7 @@ impl Node {
             broker: Broker::default(),
             grants: Grants::default(),
             calls: Calls::default(),
+            uniques: Uniques::default(),
             heads: Heads::default(),
             bodies: Bodies::default(),
             loads: Loads::default(),
@@ -411,6 +414,12 @@ impl Node {
             M::Available { queue, head } => self.on_available(from, &queue, head),
             M::Follow { partition, ids } => self.on_follow(from, partition, &ids),
             M::Ends { partition, ends } => self.on_ends(from, partition, &ends),
+            M::KeyAsk { ask, partition, epoch, queue, key, ids } => {
+                self.on_key_ask(from, (ask, epoch), (partition, queue, key), &ids);
+            }
+            M::KeyAnswer { ask, partition, replica, open, ended } => {
+                self.on_key_answer(from, (ask, partition), replica, (&open, &ended));
+            }
             M::Forward { ask, request } => self.on_forward(from, ask, *request),
             M::Forwarded { ask, response } => self.on_forwarded(from, ask, *response),
         }

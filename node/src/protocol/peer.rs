@@ -16,6 +16,7 @@ use norn_client::wire::response::Standing;
 use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Request, Response, TaskId, Token};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 /// Facts about tasks of one partition.
@@ -574,7 +575,14 @@ pub enum PeerMessage {
     /// These have ended; tasks of a partition that the receiver leads wait for them.
     #[serde(rename = "en")]
     Ends { partition: PartitionId, ends: Vec<(TaskId, Settled)> },
-    /// A client's request about claims of a partition that the receiver leads.
+    /// Which tasks with this key do you know that have not ended, and which of these do you know to have ended?
+    #[serde(rename = "ka")]
+    KeyAsk { ask: u64, partition: PartitionId, epoch: Epoch, queue: QueueName, key: NonZeroU64, ids: Vec<TaskId> },
+    /// Answer to `KeyAsk`, with the first of those that have not. Replicas with holes do not answer, nor those whose table is not of
+    /// that epoch: what ended by a claim in it may not be so.
+    #[serde(rename = "kd")]
+    KeyAnswer { ask: u64, partition: PartitionId, replica: ReplicaId, open: Vec<TaskId>, ended: Vec<TaskId> },
+    /// A client's request about a partition that the receiver leads.
     #[serde(rename = "fw")]
     Forward { ask: u64, request: Box<Request> },
     /// Answer to `Forward`.

@@ -103,6 +103,7 @@ impl Node {
         match request {
             Request::Hello { .. } => self.hello(client, number),
             Request::Enqueue { tasks, acks } => self.enqueue(client, number, tasks, acks),
+            Request::EnqueueUnique { task } => self.enqueue_unique(client, number, task),
             Request::Update { id, token, sequence, data, acks } => {
                 self.write(client, number, vec![(id, Task::from_update(token, sequence, data))], (acks, true));
             }
@@ -145,7 +146,7 @@ impl Node {
             | Request::Change { .. }
             | Request::Cluster
             | Request::Schedule(_)
-            | Request::Schedules { .. } => self.ask_root(client, number, request),
+            | Request::Schedules { .. } => self.ask_leader(client, number, request),
             Request::Recover { lost, partitions, lease_ms } => {
                 let rescue = Rescue { lost: lost.into_iter().collect(), lease_ms };
                 self.rescue((client, number), &rescue, &partitions);

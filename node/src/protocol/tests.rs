@@ -40,6 +40,7 @@ mod reads;
 mod rescue;
 mod restarts;
 mod seals;
+mod uniques;
 mod versions;
 mod waiting;
 
@@ -180,15 +181,19 @@ impl Cluster {
 
     /// Handles everything at hand, at one instant.
     fn drain(&mut self) {
-        while let Some((index, event)) = self.queue.pop_front() {
-            if self.down.contains(&index) {
-                continue;
-            }
+        while self.handle_next() {}
+    }
+
+    /// Handles what came first; false if nothing is left.
+    fn handle_next(&mut self) -> bool {
+        let Some((index, event)) = self.queue.pop_front() else { return false };
+        if !self.down.contains(&index) {
             let mut effects = Vec::new();
             self.nodes[index].step(self.now, event, &mut effects);
             self.carry_out(index, effects);
             self.nodes[index].check().unwrap_or_else(|violation| panic!("node {index}: {violation}"));
         }
+        true
     }
 
     fn advance(&mut self, ms: u64) {

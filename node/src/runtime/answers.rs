@@ -128,7 +128,12 @@ fn weight_bytes(response: &Response) -> usize {
         Response::Cluster(view) => cluster_bytes(view),
         Response::Scheduled { view, .. } => view.as_ref().map_or(0, |view| base + view.schedule.payload.len()),
         Response::Schedules(views) => views.iter().map(|view| base + view.schedule.payload.len()).sum(),
-        Response::Welcome(_) | Response::AckedOne(_) | Response::Count(_) | Response::Done | Response::Error(_) => 0,
+        Response::Welcome(_)
+        | Response::AckedOne(_)
+        | Response::AckedUnique { .. }
+        | Response::Count(_)
+        | Response::Done
+        | Response::Error(_) => 0,
     }
 }
 

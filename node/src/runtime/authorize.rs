@@ -16,6 +16,7 @@ pub fn authorize(principal: &Principal, request: &Request) -> Result<(), Error> 
         Request::Identify | Request::Ping | Request::Initialize(_) | Request::Join(_) => Ok(()),
         Request::Hello { .. }
         | Request::Enqueue { .. }
+        | Request::EnqueueUnique { .. }
         | Request::Update { .. }
         | Request::Complete { .. }
         | Request::Cancel { .. }

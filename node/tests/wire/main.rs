@@ -94,6 +94,8 @@ fn came_with(message: &PeerMessage) -> u8 {
         | M::Follow { .. }
         | M::Outboxes { .. }
         | M::Childless { .. }
+        | M::KeyAsk { .. }
+        | M::KeyAnswer { .. }
         | M::Ends { .. } => 3,
     }
 }
@@ -143,6 +145,7 @@ fn answer_name(response: &Response) -> &'static str {
         Response::Done => "done",
         Response::Nodes(_) => "nodes",
         // These came with version 3, and are asked for by requests that did.
+        Response::AckedUnique { .. } => "acked_unique",
         Response::Changed(_) => "changed",
         Response::Cluster(_) => "cluster",
         Response::Remnants(_) => "remnants",

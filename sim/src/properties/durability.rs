@@ -220,6 +220,14 @@ impl Durability {
                 self.write(history, request, Lesson::Fact(*id, fact), &Acked { id: *id, ..acked })?;
                 continue;
             }
+            if matches!(response, Response::AckedUnique { existing: true, .. }) {
+                // Another task with its key was there.
+                if let Some(spec) = history.specs.get(&acked.id) {
+                    let there = Lesson::Fact(acked.id, Fact::Spec(crate::history::spec_hash(spec)));
+                    self.majority(history, &acked.id, there)?;
+                }
+                continue;
+            }
             if *id != acked.id {
                 return Err(format!("the answer for task {id} names task {}", acked.id));
             }

@@ -24,6 +24,7 @@ mod sealed;
 mod succession;
 mod tokens;
 mod turns;
+mod unique;
 mod viewstamps;
 
 use crate::history::{Happening, History, Moment};
@@ -49,6 +50,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<tokens::Tokens>::default(),
         Box::<exclusion::Exclusion>::default(),
         Box::<turns::Turns>::default(),
+        Box::<unique::Unique>::default(),
         Box::<completion::Completion>::default(),
         Box::<dependencies::Dependencies>::default(),
         Box::<nothing::Nothing>::default(),

@@ -36,7 +36,9 @@ impl Property for Nothing {
 
     fn see(&mut self, history: &History, moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         match happening {
-            Happening::Sent { request } if !matches!(request, Request::Enqueue { .. }) => {
+            Happening::Sent { request }
+                if !matches!(request, Request::Enqueue { .. } | Request::EnqueueUnique { .. }) =>
+            {
                 writes_of(request).into_iter().for_each(|(id, _)| self.touch(id));
             }
             Happening::Appended { records, .. } => {

@@ -23,6 +23,7 @@ use norn_node::storage::Replay;
 use norn_node::storage::disk::Disk as _;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 const NODE: NodeId = NodeId(0xabc);
@@ -173,6 +174,8 @@ fn operations() -> Vec<Arc<Op>> {
             token: TOKEN,
             completed: Box::new(Completed { sequence: Some(1), result: None, at_ms: 7, children: None }),
         }),
+        Arc::new(Op::Reserve { id: id(1), spec: Arc::new(keyed(1)) }),
+        Arc::new(Op::Placed { ids: vec![id(1)] }),
     ]
 }
 
@@ -274,6 +277,7 @@ fn requests() -> Vec<Request> {
             retry_open: false,
         },
         Request::Redrive { id: id(0), child: id(1), queue: Some(queue()), acks: Acks::Quorum },
+        Request::EnqueueUnique { task: Box::new(NewTask { id: id(0), spec: keyed(1) }) },
         Request::Status,
         Request::Arrange { partition: PartitionId(1), nodes: vec![NodeId(1), NodeId(2)] },
         Request::Initialize(Box::new(genesis())),
@@ -466,6 +470,25 @@ fn peer_messages() -> Vec<PeerMessage> {
         PeerMessage::Childless { partition: PARTITION, epoch: 3, number: 2, seats: 7 },
         PeerMessage::Follow { partition: PARTITION, ids: vec![id(0), id(1)] },
         PeerMessage::Ends { partition: PARTITION, ends: vec![(id(0), Settled::Done)] },
+        PeerMessage::Forward {
+            ask: 5,
+            request: Box::new(Request::EnqueueUnique { task: Box::new(NewTask { id: id(0), spec: keyed(1) }) }),
+        },
+        PeerMessage::KeyAsk {
+            ask: 5,
+            partition: PARTITION,
+            epoch: 3,
+            queue: queue(),
+            key: NonZeroU64::MIN,
+            ids: vec![id(0)],
+        },
+        PeerMessage::KeyAnswer {
+            ask: 5,
+            partition: PARTITION,
+            replica: ReplicaId { node: NODE, incarnation: 7 },
+            open: vec![id(0)],
+            ended: vec![id(1)],
+        },
         PeerMessage::Forward { ask: 4, request: Box::new(Request::Release { id: id(0), token: TOKEN }) },
         PeerMessage::Forwarded { ask: 4, response: Box::new(Response::Done) },
     ]

@@ -48,6 +48,19 @@ async fn enqueue_takes_data_and_flags() {
 }
 
 #[tokio::test]
+async fn what_is_unique_is_so_by_its_key() {
+    let answer = || Ok(Response::AckedUnique { acked: acked(1), existing: true });
+    let outcome = run("enqueue mail x --key anna --unique", [answer()]).await;
+    let [(Call::EnqueueUnique { draft }, None)] = &outcome.calls[..] else { panic!("{:?}", outcome.calls) };
+    assert_eq!((draft.spec.key.as_deref(), &draft.spec.payload[..]), (Some("anna"), &b"x"[..]));
+    assert!(outcome.printed.starts_with("there is "), "{}", outcome.printed);
+    for line in ["enqueue mail x --unique", "enqueue mail --lines --key a --unique"] {
+        let outcome = run(line, []).await;
+        assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Usage, 0), "{line}");
+    }
+}
+
+#[tokio::test]
 async fn enqueue_reads_data_from_files_and_standard_input() {
     let directory = std::env::temp_dir().join(format!("norn-command-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();

@@ -23,6 +23,9 @@ async fn json_of_writes() {
     let one = || Response::AckedOne(acked(1));
     assert_eq!(printed(&named("update ID1 7.42 0 x --json"), one()).await, acked_line);
     assert_eq!(printed(&named("cancel ID1 --json"), one()).await, acked_line);
+    let unique = || Response::AckedUnique { acked: acked(1), existing: true };
+    let existing_line = acked_line.replace("\"strict\"}", "\"strict\",\"existing\":true}");
+    assert_eq!(printed("enqueue mail x --key a --unique --json", unique()).await, existing_line);
     let held = named("{\"id\":\"ID1\",\"token\":\"7.42\"}\n");
     assert_eq!(printed(&named("release ID1 7.42 --json"), Response::Done).await, held);
     assert_eq!(printed(&named("fail ID1 7.42 --json"), Response::Done).await, held);

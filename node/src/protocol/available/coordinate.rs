@@ -1,6 +1,6 @@
 //! Writes: any node sends facts to all replicas of their partition and answers when enough have them on disk.
 
-use super::group::{Group, WriteAnswer};
+use super::group::{Group, WriteAnswer, refused};
 use super::{Ask, Writer};
 use crate::config::mutant;
 use crate::limits::{ID_AHEAD_MS_MAX, ORPHANS_MAX};
@@ -14,7 +14,7 @@ use crate::protocol::{Node, Observation};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::request::Completion;
 use norn_client::wire::response::{Acked, Guarantee};
-use norn_client::wire::{Acks, NewTask, NodeId, PartitionId, Request, Response, TaskId};
+use norn_client::wire::{Acks, NewTask, NodeId, PartitionId, Request, Response, Spec, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -49,6 +49,28 @@ impl Node {
         }
         let items = tasks.into_iter().map(|task| (task.id, Task::from_spec(Arc::new(task.spec)))).collect();
         self.write(client, number, items, (acks, false));
+    }
+
+    /// A task that is to be the only one with its key.
+    pub(in crate::protocol) fn enqueue_unique(&mut self, client: ClientId, number: u64, task: Box<NewTask>) {
+        let tasks = std::slice::from_ref(&*task);
+        match self.check_circles(tasks).and_then(|()| self.check_room(tasks)) {
+            Ok(()) => self.ask_leader(client, number, Request::EnqueueUnique { task }),
+            Err(error) => self.outbox.reply(client, number, Response::Error(error)),
+        }
+    }
+
+    /// Whether the own replica would store a task.
+    pub(in crate::protocol) fn admit_unique(
+        &self,
+        partition: PartitionId,
+        id: TaskId,
+        spec: &Arc<Spec>,
+    ) -> Result<(), Error> {
+        match self.admit(partition, &id, &Task::from_spec(spec.clone())) {
+            Outcome::Stored | Outcome::StoredOrphan => Ok(()),
+            outcome => Err(refused(outcome, true)),
+        }
     }
 
     /// Completions that need no seal are facts like others; the leaders are asked to seal the rest.

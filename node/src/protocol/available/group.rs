@@ -239,22 +239,11 @@ impl Group {
             let message = "the tasks that the completion brings were named too long ago to be enqueued for certain; repeat it \
                            with new ids, unless the task has ended";
             Error::new(ErrorCode::TooOld, message)
-        } else if any(Outcome::TooOld) && enqueues {
-            let message =
-                "the id is older than tasks that were forgotten: it may be one of them; enqueue under a new id";
-            Error::new(ErrorCode::TooOld, message)
-        } else if any(Outcome::Conflict) {
-            Error::new(ErrorCode::Conflict, "this id or number was used with other content; nothing was overwritten")
-        } else if any(Outcome::Future) {
-            let message = "the id was minted too far in the future; check the clocks, mint a new one";
-            Error::new(ErrorCode::IdFromFuture, message)
-        } else if any(Outcome::Overloaded) {
-            let why = if enqueues {
-                "nodes keep as many tasks as they may; repeat the call when some have ended, or raise `tasks_max`"
-            } else {
-                "too many facts about unknown tasks are held; enqueue first, or try later"
-            };
-            Error::new(ErrorCode::Overloaded, why)
+        } else if let Some(outcome) = [Outcome::TooOld, Outcome::Conflict, Outcome::Future, Outcome::Overloaded]
+            .into_iter()
+            .find(|outcome| any(*outcome) && (*outcome != Outcome::TooOld || enqueues))
+        {
+            refused(outcome, enqueues)
         } else if any(Outcome::NoSpace) {
             let full: Vec<String> = self.said(index, Outcome::NoSpace).iter().map(NodeId::to_string).collect();
             let message = format!("the disks of {} are nearly full: make room there, then try again", full.join(", "));
@@ -264,4 +253,30 @@ impl Group {
             Error::unavailable(format!("{stored} of {replicas} replicas have it on disk, which is too few"))
         }
     }
+}
+
+/// Why a replica refuses an item, which may be a new task.
+pub(in crate::protocol) fn refused(outcome: Outcome, enqueues: bool) -> Error {
+    let (code, message) = match outcome {
+        Outcome::TooOld => (
+            ErrorCode::TooOld,
+            "the id is older than tasks that were forgotten: it may be one of them; enqueue under a new id",
+        ),
+        Outcome::Conflict => {
+            (ErrorCode::Conflict, "this id or number was used with other content; nothing was overwritten")
+        }
+        Outcome::Future => {
+            (ErrorCode::IdFromFuture, "the id was minted too far in the future; check the clocks, mint a new one")
+        }
+        Outcome::Overloaded if enqueues => (
+            ErrorCode::Overloaded,
+            "nodes keep as many tasks as they may; repeat the call when some have ended, or raise `tasks_max`",
+        ),
+        Outcome::Overloaded => {
+            (ErrorCode::Overloaded, "too many facts about unknown tasks are held; enqueue first, or try later")
+        }
+        Outcome::NoSpace => (ErrorCode::NoSpace, "the disk is nearly full: make room there, then try again"),
+        Outcome::Stored | Outcome::StoredOrphan => unreachable!("it was taken"),
+    };
+    Error::new(code, message)
 }

@@ -17,6 +17,7 @@ pub use coordinate::WriteAsk;
 pub use count::{CountAsk, Shape};
 pub use exchange::Exchange;
 pub use group::WriteAnswer;
+pub(in crate::protocol) use group::refused;
 pub use hints::Hints;
 pub use list::{ListAsk, Selection};
 pub(in crate::protocol) use read::view;
@@ -301,7 +302,7 @@ impl Node {
             Ask::Probe(_) if over => self.conclude_pulls(number),
             Ask::Probe(_) => self.send_pulls(number),
             Ask::Steer(_) if over => self.steer_deadline(number),
-            Ask::Steer(_) => self.send_to_root(number),
+            Ask::Steer(_) => self.send_to_leader(number),
         }
     }
 

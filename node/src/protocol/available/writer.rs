@@ -3,6 +3,7 @@
 use super::children::Delivery;
 use super::redrive::Asker;
 use crate::protocol::Node;
+use crate::protocol::consistent::uniques;
 use crate::protocol::event::ClientId;
 use crate::protocol::membership::FiringId;
 use norn_client::wire::error::Error;
@@ -20,6 +21,8 @@ pub enum Writer {
     Schedule(FiringId),
     /// Somebody who wants this copy of a dead task.
     Redrive(Asker, TaskId),
+    /// A leader, for a task that is the only one with its key.
+    Unique(Box<uniques::Name>),
 }
 
 impl Writer {
@@ -27,7 +30,9 @@ impl Writer {
     pub(super) fn client(&self) -> Option<ClientId> {
         match self {
             Writer::Client(client, _) | Writer::Redrive(Asker::Client { client, .. }, _) => Some(*client),
-            Writer::Children(_) | Writer::Schedule(_) | Writer::Redrive(Asker::Leader(_), _) => None,
+            Writer::Children(_) | Writer::Schedule(_) | Writer::Redrive(Asker::Leader(_), _) | Writer::Unique(_) => {
+                None
+            }
         }
     }
 }
@@ -49,6 +54,9 @@ impl Node {
             }
             Writer::Redrive(asker, copy) => {
                 return self.redriven(ids[0], &asker, copy, results.pop().expect("it is one write"));
+            }
+            Writer::Unique(name) => {
+                return self.unique_written(&name, ids[0], results.pop().expect("it is one write"));
             }
         };
         let response = match (single, results.pop()) {

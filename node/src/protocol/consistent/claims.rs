@@ -179,6 +179,10 @@ impl Node {
             self.on_steer(from, ask, &request);
             return;
         }
+        if matches!(request, Request::EnqueueUnique { .. }) {
+            self.on_unique(from, ask, request);
+            return;
+        }
         let subjects = subjects(&request);
         if subjects.is_empty() {
             return;

@@ -258,6 +258,7 @@ impl Node {
                 }
             }
             Waiting::Seal(sealing) => self.seal_committed(partition, sealing),
+            Waiting::Reserve { name, id } => self.unique_reserved(&name, id),
         }
     }
 
@@ -268,7 +269,8 @@ impl Node {
             Waiting::Call { call, slots } => self.call_given_up(call, &slots),
             Waiting::Root { answer, .. } => self.root_given_up(answer),
             Waiting::Seal(sealing) => self.seal_given_up(&sealing),
-            Waiting::Kill { .. } => {}
+            // Those who ask are told where the leader steps down.
+            Waiting::Kill { .. } | Waiting::Reserve { .. } => {}
         }
     }
 
@@ -350,6 +352,7 @@ impl Node {
                 | Waiting::Call { .. }
                 | Waiting::Kill { .. }
                 | Waiting::Seal(_)
+                | Waiting::Reserve { .. }
                 | Waiting::Root { .. } => None,
             });
             // Whoever asked for a grant again has renewed it: then it is another session's to answer.
@@ -491,6 +494,7 @@ impl Node {
             replica.register.table.cells.keys().filter_map(|id| Some((*id, replica.verdict(id)?))).collect();
         self.learn(partition, verdicts);
         self.arm_drop(partition);
+        self.inherit_reserved(partition);
         self.ask_for_keys(partition);
     }
 
@@ -555,6 +559,7 @@ impl Node {
             replica.to_drop.remove(id);
         }
         self.forget_letters(&ids);
+        self.settle_reserved(partition);
         self.clear_out(partition);
         if !items.is_empty() {
             self.append(partition, Op::Drop { items }, None);

@@ -22,6 +22,7 @@ pub mod rules;
 pub mod seals;
 pub mod seat;
 pub mod table;
+pub mod uniques;
 
 use crate::protocol::membership::Asked;
 use norn_client::wire::membership::Roster;
@@ -85,6 +86,13 @@ pub enum Waiting {
     },
     /// A completion that is sealed: it becomes a fact, and whoever asked for it is told once a majority knows that.
     Seal(Sealing),
+    /// A task that is to be the only one with its key.
+    Reserve {
+        /// Its key.
+        name: Box<uniques::Name>,
+        /// Task.
+        id: TaskId,
+    },
 }
 
 /// Whether `present` counts more than half of `members`. Nothing else may compute a majority.

@@ -322,16 +322,25 @@ impl Register {
     pub fn apply(&mut self, op: &Op, now: Now, config: &Config) -> Result<Vec<TaskId>, Misfit> {
         let at = Viewstamp { epoch: self.viewstamp.epoch, length: self.viewstamp.length + 1 };
         let touched: Vec<(TaskId, Option<ClaimId>)> = match op {
-            Op::Clear { .. } | Op::Forget { .. } | Op::Forgotten | Op::Cohort(_) | Op::Root(_) | Op::Schedules(_) => {
-                Vec::new()
-            }
             Op::Drop { items } => {
                 items.iter().map(|item| (item.id, self.cell(&item.id).map(|cell| cell.claim))).collect()
             }
             Op::Grant { items, .. } => {
                 items.iter().map(|(id, _)| (*id, self.cell(id).map(|cell| cell.claim))).collect()
             }
-            Op::Renew { .. } | Op::Release { .. } | Op::Void { .. } | Op::Kill { .. } | Op::Seal { .. } => Vec::new(),
+            Op::Renew { .. }
+            | Op::Release { .. }
+            | Op::Void { .. }
+            | Op::Kill { .. }
+            | Op::Seal { .. }
+            | Op::Clear { .. }
+            | Op::Reserve { .. }
+            | Op::Placed { .. }
+            | Op::Forget { .. }
+            | Op::Forgotten
+            | Op::Cohort(_)
+            | Op::Root(_)
+            | Op::Schedules(_) => Vec::new(),
         };
         let changed = self.table.apply(op, at)?;
         self.viewstamp = at;

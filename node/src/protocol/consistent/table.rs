@@ -9,8 +9,9 @@ use crate::limits::PAST_CLAIMS_MAX;
 use crate::protocol::root::{Operation, Root};
 use crate::protocol::schedules::{self, Schedules};
 use crate::protocol::task::{Completed, PastClaim, Task};
-use norn_client::wire::{ClaimId, TaskId, Token};
-use serde::{Deserialize, Serialize};
+use norn_client::wire::{ClaimId, Spec, TaskId, Token};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_128;
@@ -169,6 +170,20 @@ pub enum Op {
         /// Everything exported by operations up to this one.
         upto: Viewstamp,
     },
+    /// This shall be the one task with its key: it becomes a fact once that is committed.
+    #[serde(rename = "U")]
+    Reserve {
+        /// Task.
+        id: TaskId,
+        /// With a key.
+        spec: Arc<Spec>,
+    },
+    /// What was reserved are tasks now on the disks of a majority, or can never be any more.
+    #[serde(rename = "P")]
+    Placed {
+        /// Tasks.
+        ids: Vec<TaskId>,
+    },
     /// Forgets tasks of which every member has the tombstone on disk.
     #[serde(rename = "F")]
     Forget {
@@ -222,7 +237,8 @@ impl Op {
             Op::Grant { items, .. } => items.len() * ITEM_BYTES,
             Op::Renew { items } => items.len() * ITEM_BYTES,
             Op::Void { items } => items.len() * ITEM_BYTES,
-            Op::Forget { ids } => ids.len() * ITEM_BYTES,
+            Op::Forget { ids } | Op::Placed { ids } => ids.len() * ITEM_BYTES,
+            Op::Reserve { spec, .. } => spec.payload.len() + ITEM_BYTES,
             Op::Kill { reason, .. } => reason.len() + ITEM_BYTES,
             Op::Seal { completed, .. } => completed.size_bytes() + ITEM_BYTES,
             Op::Root(Operation::Layout(layout)) => {
@@ -247,7 +263,7 @@ pub struct Misfit {
 }
 
 /// Content of a partition's consistent state at one viewstamp.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 pub struct Table {
     /// Members at genesis, sorted.
     pub founders: Vec<ReplicaId>,
@@ -264,11 +280,40 @@ pub struct Table {
     #[serde(default)]
     pub cohort: Option<Box<Cohort>>,
     /// Who belongs to the cluster: in the table of the root, where that is no blank one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub root: Option<Box<Root>>,
     /// What the cluster enqueues by itself, beside the root, once any schedule was set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub schedules: Option<Box<Schedules>>,
+    /// Tasks that are to be the only ones with their keys and may not be facts yet.
+    #[serde(default)]
+    pub reserved: BTreeMap<TaskId, Arc<Spec>>,
+}
+
+impl Serialize for Table {
+    /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        const OLDEST: usize = 6;
+        let later = [self.root.is_some(), self.schedules.is_some(), !self.reserved.is_empty()];
+        let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
+        let mut table = serializer.serialize_struct("Table", count)?;
+        table.serialize_field("founders", &self.founders)?;
+        table.serialize_field("cells", &self.cells)?;
+        table.serialize_field("out", &self.out)?;
+        table.serialize_field("digest", &self.digest)?;
+        table.serialize_field("forgetting", &self.forgetting)?;
+        table.serialize_field("cohort", &self.cohort)?;
+        if count > OLDEST {
+            table.serialize_field("root", &self.root)?;
+        }
+        if count > OLDEST + 1 {
+            table.serialize_field("schedules", &self.schedules)?;
+        }
+        if count > OLDEST + 2 {
+            table.serialize_field("reserved", &self.reserved)?;
+        }
+        table.end()
+    }
 }
 
 /// How far a partition has forgotten its finished tasks.
@@ -344,7 +389,8 @@ impl Table {
             let entries = schedules.entries().keys().map(|name| digest_of_schedule(schedules, name));
             entries.chain([hash(7, &schedules.ever_set())])
         });
-        let all = cells.chain(out).chain(once).chain(schedules);
+        let reserved = self.reserved.iter().map(|entry| hash(8, &entry));
+        let all = cells.chain(out).chain(once).chain(schedules).chain(reserved);
         all.fold(hash(0, &self.founders), u128::wrapping_add)
     }
 
@@ -373,6 +419,23 @@ impl Table {
         self.digest = self.digest.wrapping_add(hash(2, &(&at, items)));
         let twice = self.out.insert(at, items.to_vec());
         assert!(twice.is_none(), "a viewstamp names one operation");
+    }
+
+    fn reserve(&mut self, id: TaskId, spec: &Arc<Spec>) -> Result<(), &'static str> {
+        if self.reserved.contains_key(&id) {
+            return Err("it is reserved already");
+        }
+        self.digest = self.digest.wrapping_add(hash(8, &(&id, spec)));
+        self.reserved.insert(id, spec.clone());
+        Ok(())
+    }
+
+    fn release(&mut self, ids: &[TaskId]) {
+        for id in ids {
+            if let Some(spec) = self.reserved.remove(id) {
+                self.digest = self.digest.wrapping_sub(hash(8, &(id, &spec)));
+            }
+        }
     }
 
     fn clear_exported(&mut self, upto: &Viewstamp) {
@@ -483,6 +546,14 @@ impl Table {
             Op::Drop { items } => {
                 self.export(items, at);
                 Ok(items.iter().map(|item| item.id).collect())
+            }
+            Op::Reserve { id, spec } => {
+                self.reserve(*id, spec).map_err(|why| misfit(id, why))?;
+                Ok(Vec::new())
+            }
+            Op::Placed { ids } => {
+                self.release(ids);
+                Ok(Vec::new())
             }
             Op::Forget { ids } => self.forget(ids, at).map(|()| Vec::new()),
             Op::Cohort(change) => {

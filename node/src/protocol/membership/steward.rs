@@ -42,7 +42,7 @@ pub struct Steward {
     asked: BTreeMap<PartitionId, u64>,
 }
 
-/// A call of a client about the cluster.
+/// A call of a client that one leader answers: the root's, if it is about the cluster.
 #[derive(Debug)]
 pub struct SteerAsk {
     /// Who asks.
@@ -53,7 +53,7 @@ pub struct SteerAsk {
     pub request: Request,
     /// By when it is answered.
     pub deadline_us: u64,
-    /// Under these numbers leaders of the root were asked.
+    /// Under these numbers leaders were asked.
     pub parts: BTreeSet<u64>,
 }
 
@@ -66,19 +66,26 @@ pub struct Asked {
 }
 
 impl Node {
-    /// A client asks about the cluster: the leader of the root answers.
-    pub(in crate::protocol) fn ask_root(&mut self, client: ClientId, number: u64, request: Request) {
+    /// A client asks what one leader answers.
+    pub(in crate::protocol) fn ask_leader(&mut self, client: ClientId, number: u64, request: Request) {
         let deadline_us = self.after_ms(self.config.request_timeout_ms);
         let parts = BTreeSet::new();
         let ask = self.asks.open(Ask::Steer(SteerAsk { client, number, request, deadline_us, parts }));
-        self.send_to_root(ask);
+        self.send_to_leader(ask);
     }
 
-    /// Sends a call to whoever leads the root now.
-    pub(in crate::protocol) fn send_to_root(&mut self, ask: u64) {
+    /// Sends a call to whoever leads now.
+    pub(in crate::protocol) fn send_to_leader(&mut self, ask: u64) {
         let Some(Ask::Steer(state)) = self.asks.get(ask) else { return };
         let request = state.request.clone();
-        if let Some(leader) = self.leader_of(PartitionId::ROOT) {
+        let leader = match &request {
+            Request::EnqueueUnique { task } => {
+                let leader = self.leader_of(self.partition_of(&task.id));
+                leader.filter(|leader| self.speaks(*leader, Feature::Unique))
+            }
+            _ => self.leader_of(PartitionId::ROOT),
+        };
+        if let Some(leader) = leader {
             let part = self.asks.number();
             self.asks.alias(part, ask);
             if let Some(Ask::Steer(state)) = self.asks.get_mut(ask) {
@@ -89,7 +96,7 @@ impl Node {
         self.set_ask_timer(ask);
     }
 
-    /// The leader of the root, or one that was, has answered.
+    /// The leader, or one that was, has answered.
     pub(in crate::protocol) fn root_answered(&mut self, ask: u64, response: Response) {
         // Another leader is asked when the timer says so.
         if matches!(&response, Response::Error(error) if error.code == ErrorCode::Unavailable) {
@@ -102,7 +109,13 @@ impl Node {
     pub(in crate::protocol) fn steer_deadline(&mut self, ask: u64) {
         let Some(Ask::Steer(state)) = self.asks.get(ask) else { return };
         let is_read = matches!(state.request, Request::Cluster | Request::Schedules { .. });
-        let error = if state.parts.is_empty() || is_read {
+        let error = if let Request::EnqueueUnique { task } = &state.request {
+            let none = "the task's partition has no leader that answers; nothing was stored, try again";
+            let message = "the leader of the task's partition did not answer in time; repeat the call with the same id";
+            let error =
+                if state.parts.is_empty() { Error::unavailable(none) } else { Error::new(ErrorCode::Unknown, message) };
+            error.about(task.id)
+        } else if state.parts.is_empty() || is_read {
             Error::unavailable("the root of the cluster has no leader that answers; nothing was changed, try again")
         } else {
             let message =

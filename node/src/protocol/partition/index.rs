@@ -138,6 +138,8 @@ pub struct Place<'a> {
 /// be tried again later keeps its turn.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Turn {
+    /// All of them.
+    all: BTreeSet<TaskId>,
     /// Not those that were never claimable yet: who waits for tasks that are behind it, or for tomorrow, would hold up all.
     open: BTreeSet<TaskId>,
     /// Of these, those that are claimed.
@@ -150,6 +152,9 @@ struct Turn {
 
 impl Turn {
     fn enter(&mut self, id: TaskId, place: Place<'_>, class: Class) {
+        if !matches!(class, Class::Orphan | Class::Ended(_)) {
+            self.all.insert(id);
+        }
         match class {
             Class::Orphan | Class::Ended(_) | Class::Blocked => return,
             Class::Delayed(until_ms) if until_ms == place.not_before_ms => return,
@@ -161,6 +166,7 @@ impl Turn {
     }
 
     fn leave(&mut self, id: &TaskId) {
+        self.all.remove(id);
         self.open.remove(id);
         self.held.remove(id);
         self.ready.remove(id);
@@ -323,7 +329,7 @@ impl Index {
         let name = (self.shared_name(queue), key);
         let turn = self.turns.entry(name.clone()).or_default();
         change(turn);
-        let (before, next, over) = (turn.next, turn.first(), turn.open.is_empty());
+        let (before, next, over) = (turn.next, turn.first(), turn.all.is_empty());
         turn.next = next;
         if over {
             self.turns.remove(&name);
@@ -360,6 +366,11 @@ impl Index {
     /// Tasks of a queue with this key that are held.
     pub fn held(&self, queue: &QueueName, key: NonZeroU64) -> impl Iterator<Item = &TaskId> {
         self.turns.get(&(queue.clone(), key)).into_iter().flat_map(|turn| &turn.held)
+    }
+
+    /// Tasks of a queue with this key that have not ended, in order.
+    pub fn open(&self, queue: &QueueName, key: NonZeroU64) -> impl Iterator<Item = &TaskId> {
+        self.turns.get(&(queue.clone(), key)).into_iter().flat_map(|turn| &turn.all)
     }
 
     /// Whether any task here has a key and has not ended.

@@ -150,6 +150,8 @@ impl PeerMessage {
             PeerMessage::Roster { .. } => "roster",
             PeerMessage::Follow { .. } => "follow",
             PeerMessage::Ends { .. } => "ends",
+            PeerMessage::KeyAsk { .. } => "key_ask",
+            PeerMessage::KeyAnswer { .. } => "key_answer",
             PeerMessage::Forward { .. } => "forward",
             PeerMessage::Forwarded { .. } => "forwarded",
         }

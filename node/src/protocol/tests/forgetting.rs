@@ -21,7 +21,7 @@ impl Cluster {
     }
 
     /// Replicas that know something of a task.
-    fn knowing(&self, id: &TaskId) -> usize {
+    pub(super) fn knowing(&self, id: &TaskId) -> usize {
         (0..self.nodes.len()).filter(|index| self.replica_of(*index, id).store.knows(id)).count()
     }
 

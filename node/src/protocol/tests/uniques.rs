@@ -1,0 +1,111 @@
+//! Tasks that are the only ones with their keys.
+
+use super::*;
+
+impl Cluster {
+    fn unique_task(&mut self, key: &str) -> NewTask {
+        let spec = Spec { key: Some(key.to_owned()), ..spec(key.as_bytes(), 0) };
+        NewTask { id: self.id(spec.tag().expect("it has a key")), spec }
+    }
+
+    /// The task that there is, and whether it was there before.
+    fn enqueue_unique(&mut self, index: usize, task: &NewTask) -> Result<(TaskId, bool), ErrorCode> {
+        match self.ask(index, Request::EnqueueUnique { task: Box::new(task.clone()) }) {
+            Response::AckedUnique { acked, existing } => Ok((acked.id, existing)),
+            Response::Error(error) => Err(error.code),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn reserved(&self, id: &TaskId) -> usize {
+        let has = |node: &Node| node.partitions[&node.partition_of(id)].register.table.reserved.contains_key(id);
+        self.nodes.iter().filter(|node| has(node)).count()
+    }
+}
+
+fn connected() -> Cluster {
+    let mut cluster = Cluster::modern(3);
+    cluster.connect_all();
+    cluster
+}
+
+// O14
+#[test]
+fn a_key_has_one_task_until_that_has_ended() {
+    let mut cluster = connected();
+    let tasks: Vec<NewTask> = (0..3).map(|_| cluster.unique_task("a")).collect();
+    let other = cluster.unique_task("b");
+    assert_eq!(cluster.enqueue_unique(0, &tasks[0]), Ok((tasks[0].id, false)));
+    assert_eq!(cluster.enqueue_unique(1, &tasks[1]), Ok((tasks[0].id, true)));
+    assert_eq!(cluster.enqueue_unique(2, &tasks[0]), Ok((tasks[0].id, false)), "it is asked again");
+    assert_eq!(cluster.enqueue_unique(2, &other), Ok((other.id, false)));
+    let granted = cluster.claim(1, 60_000);
+    let token = granted.iter().find(|granted| granted.id == tasks[0].id).map(|granted| granted.token);
+    let token = token.unwrap_or_else(|| cluster.claim(1, 60_000).remove(0).token);
+    assert_eq!(cluster.enqueue_unique(1, &tasks[2]), Ok((tasks[0].id, true)), "it is held");
+    assert!(matches!(cluster.complete(2, tasks[0].id, token), Response::Acked(_)));
+    let next = cluster.unique_task("a");
+    assert_eq!(cluster.enqueue_unique(0, &next), Ok((next.id, false)));
+    // Who was told of another one does not come later.
+    assert_eq!(cluster.enqueue_unique(0, &tasks[1]), Ok((tasks[0].id, true)));
+    assert_eq!((cluster.knowing(&tasks[1].id), cluster.knowing(&tasks[2].id)), (0, 0));
+    cluster.advance(5_000);
+    assert_eq!(cluster.reserved(&next.id), 0, "what is written leaves the table");
+    assert_eq!(cluster.knowing(&next.id), 3);
+}
+
+/// Delayed ones count, and those that wait for others, and those that came without being unique.
+#[test]
+fn whatever_has_not_ended_counts() {
+    let mut cluster = connected();
+    let mut delayed = cluster.unique_task("a");
+    delayed.spec.not_before_ms = u64::MAX / 2;
+    let tasks = vec![delayed.clone()];
+    assert!(matches!(cluster.ask(0, Request::Enqueue { tasks, acks: Acks::Quorum }), Response::Acked(_)));
+    let mut waits = cluster.unique_task("b");
+    waits.spec.after = vec![delayed.id];
+    assert_eq!(cluster.enqueue_unique(0, &waits), Ok((waits.id, false)));
+    for (key, there) in [("a", delayed.id), ("b", waits.id)] {
+        let task = cluster.unique_task(key);
+        assert_eq!(cluster.enqueue_unique(1, &task), Ok((there, true)));
+    }
+    let cancel = Request::Cancel { id: delayed.id, reason: String::new(), at_ms: 1, acks: Acks::Quorum };
+    assert!(matches!(cluster.ask(0, cancel), Response::AckedOne(_)));
+    let task = cluster.unique_task("a");
+    assert_eq!(cluster.enqueue_unique(1, &task), Ok((task.id, false)));
+}
+
+/// Goal: a leader finds what the one before it reserved, and nobody else gets the key. Method: the leader goes down once the
+/// reservation is committed, before it has written the task anywhere.
+#[test]
+fn what_is_reserved_is_written_by_whoever_leads_next() {
+    let mut cluster = connected();
+    let task = cluster.unique_task("a");
+    let leader = cluster.leader(&task.id);
+    let (principal, request) =
+        (Principal { name: "tester".into(), node: false }, Request::EnqueueUnique { task: Box::new(task.clone()) });
+    cluster.queue.push_back((leader, Event::Request { client: CLIENT, number: 1_000, principal, request }));
+    while cluster.reserved(&task.id) < 2 {
+        assert!(cluster.handle_next(), "it is reserved");
+    }
+    assert_eq!(cluster.knowing(&task.id), 0, "nobody has it as a fact yet");
+    cluster.down.insert(leader);
+    cluster.advance(5_000);
+    let next = (leader + 1) % 3;
+    let other = cluster.unique_task("a");
+    assert_eq!(cluster.enqueue_unique(next, &other), Ok((task.id, true)));
+    assert_eq!(cluster.knowing(&other.id), 0);
+}
+
+#[test]
+fn a_unique_task_needs_a_key_and_room() {
+    let mut cluster = connected();
+    let mut task = cluster.unique_task("a");
+    task.spec.key = None;
+    assert_eq!(cluster.enqueue_unique(0, &task), Err(ErrorCode::Invalid));
+    let mut task = cluster.unique_task("a");
+    task.id = TaskId::new(cluster.now.wall_ms + 100 * 3_600_000, 1, 1, task.id.tag());
+    assert_eq!(cluster.enqueue_unique(0, &task), Err(ErrorCode::IdFromFuture));
+    let task = cluster.unique_task("a");
+    assert_eq!(cluster.enqueue_unique(0, &task), Ok((task.id, false)), "the key is free");
+}
