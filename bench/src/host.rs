@@ -163,6 +163,7 @@ pub fn batch(first: usize, count: usize, made_ms: u64, queue: &QueueName, payloa
             attempts_max: 0,
             after: Vec::new(),
             key: None,
+            grouping: None,
         };
         NewTask { id: TaskId::new(made_ms, number as u32, 1, tag), spec }
     };

@@ -71,6 +71,7 @@ fn spec() -> Result<Arc<Spec>> {
         attempts_max: 0,
         after: Vec::new(),
         key: None,
+        grouping: None,
     }))
 }
 

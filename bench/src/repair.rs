@@ -75,6 +75,7 @@ fn tasks(count: usize) -> Result<Vec<(TaskId, Task)>> {
             attempts_max: 0,
             after: Vec::new(),
             key: None,
+            grouping: None,
         };
         (id, Task::from_spec(Arc::new(spec)))
     };

@@ -41,6 +41,7 @@ fn records() -> Vec<Record> {
         attempts_max: 0,
         after: Vec::new(),
         key: None,
+        grouping: None,
     };
     let genesis = Genesis {
         cluster: ClusterId(0xc1),

@@ -295,6 +295,8 @@ mod tests {
             attempt: 1,
             lease_ms: 1_000,
             updates: Vec::new(),
+            grouping: None,
+            group: None,
         };
         Claimed { granted, expires }
     }
@@ -310,6 +312,7 @@ mod tests {
             attempts_max: 0,
             after: Vec::new(),
             key: None,
+            grouping: None,
         };
         let claim = ClaimView {
             token: token(completed_by),
@@ -333,6 +336,7 @@ mod tests {
             children: Vec::new(),
             children_open: false,
             redriven: Vec::new(),
+            group: None,
         }
     }
 

@@ -28,6 +28,8 @@ fn granted(id: TaskId, lease_ms: u64) -> Granted {
         attempt: 1,
         lease_ms,
         updates: Vec::new(),
+        grouping: None,
+        group: None,
     }
 }
 
@@ -46,6 +48,7 @@ fn view(id: TaskId) -> TaskView {
         children_open: false,
         redriven: Vec::new(),
         waits_for: Vec::new(),
+        group: None,
     }
 }
 

@@ -80,6 +80,7 @@ fn draft(child: Child) -> Result<Draft, String> {
             .map(|id| id.parse().map_err(|error| format!("{error}")))
             .collect::<Result<_, String>>()?,
         key: child.key,
+        grouping: None,
     };
     let id = child.id.map(|id| id.parse().map_err(|error| format!("{error}"))).transpose()?;
     let delay_ms = child.delay.as_deref().map(parse::duration_ms).transpose()?.unwrap_or(0);

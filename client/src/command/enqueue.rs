@@ -139,6 +139,7 @@ impl EnqueueArguments {
             attempts_max: self.max_attempts.unwrap_or(0),
             after: Vec::new(),
             key: self.key.clone(),
+            grouping: None,
         })
     }
 

@@ -3,6 +3,7 @@
 use super::mint::{Mint, Random};
 use super::{Call, Draft, Finish, ensure};
 use crate::wire::error::{Error, ErrorCode, Retry};
+use crate::wire::group::MemberOf;
 use crate::wire::ids::{ClaimId, TaskId};
 use crate::wire::limits;
 use crate::wire::request::{Acks, NewTask, Request};
@@ -88,6 +89,7 @@ fn is_write(request: &Request) -> bool {
     match request {
         Request::Enqueue { .. }
         | Request::EnqueueUnique { .. }
+        | Request::CloseGroup { .. }
         | Request::Update { .. }
         | Request::Complete { .. }
         | Request::Cancel { .. }
@@ -126,7 +128,8 @@ fn ids(request: &Request) -> Vec<TaskId> {
         Request::EnqueueUnique { task } => vec![task.id],
         Request::Complete { items, .. } => items.iter().map(|item| item.id).collect(),
         Request::Renew { items, .. } => items.iter().map(|(id, _)| *id).collect(),
-        Request::Update { id, .. }
+        Request::CloseGroup { id, .. }
+        | Request::Update { id, .. }
         | Request::Cancel { id, .. }
         | Request::Get { id, .. }
         | Request::Wait { id, .. }
@@ -147,6 +150,7 @@ impl Pending {
                 Versions::CHILDREN
             }
             Call::Request(Request::Redrive { .. }) => Versions::CHILDREN,
+            Call::Request(Request::CloseGroup { .. }) => Versions::GROUPS,
             Call::EnqueueUnique { .. } | Call::Request(Request::EnqueueUnique { .. }) => Versions::UNIQUE,
             Call::Enqueue { .. } | Call::Complete { .. } | Call::Request(_) => 0,
         };
@@ -381,6 +385,7 @@ fn resolve_drafts(now_us: u64, drafts: Vec<Draft>, acks: Acks, mint: &mut Mint, 
 fn resolve_finishes(now_us: u64, items: Vec<Finish>, acks: Acks, mint: &mut Mint, random: &mut Random) -> Request {
     let resolve = |Finish { mut completion, children }| {
         let mut minter = Minter { now_us, mint: &mut *mint, random: &mut *random, tag: 0, minted: 0 };
+        let children = minter.group(children);
         completion.children.extend(children.into_iter().map(|draft| minter.resolve(draft)));
         if completion.at_ms == 0 {
             completion.at_ms = minter.server_ms();
@@ -404,8 +409,22 @@ impl Minter<'_> {
         self.mint.server_time_ms(self.now_us).expect("calls that mint wait for a welcome")
     }
 
+    /// Has members whose group has no name be those of the join among them, if there is one.
+    fn group(&mut self, mut drafts: Vec<Draft>) -> Vec<Draft> {
+        let is_join = |draft: &Draft| draft.spec.grouping.as_ref().is_some_and(|grouping| grouping.join.is_some());
+        if let Some(place) = drafts.iter().position(is_join) {
+            let join = drafts[place].clone();
+            let id = self.resolve(join).id;
+            drafts[place].id = Some(id);
+            let members = drafts.iter_mut().filter_map(|draft| draft.spec.grouping.as_mut()?.member.as_mut());
+            members.filter(|member| member.group == TaskId::MIN).for_each(|member| member.group = id);
+        }
+        drafts
+    }
+
     fn resolve(&mut self, draft: Draft) -> NewTask {
-        let id = draft.id.unwrap_or_else(|| {
+        let member = draft.spec.grouping.as_ref().and_then(|grouping| grouping.member);
+        let id = draft.id.or(member.map(MemberOf::id)).unwrap_or_else(|| {
             if self.minted.is_multiple_of(limits::BATCH_TAG_TASKS) {
                 self.tag = self.random.tag();
             }

@@ -1,6 +1,7 @@
 //! What goes into a session and what comes out of it.
 
 use crate::wire::error::Error;
+use crate::wire::group::{Join, MemberOf};
 use crate::wire::ids::{QueueName, TaskId};
 use crate::wire::limits;
 use crate::wire::request::{Acks, Completion, Request, Spec};
@@ -42,6 +43,7 @@ impl Draft {
             attempts_max: 0,
             after: Vec::new(),
             key: None,
+            grouping: None,
         };
         Draft { id: None, spec, delay_ms: 0 }
     }
@@ -92,6 +94,22 @@ impl Draft {
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.spec.key = Some(key.into());
+        self
+    }
+
+    /// The member of a group with this number, from 1. Its id follows from both, so that it is stored once, whoever hands it in
+    /// and however often.
+    #[must_use]
+    pub fn member_of(mut self, group: TaskId, number: u32) -> Self {
+        self.spec.grouping.get_or_insert_default().member = Some(MemberOf { group, number });
+        self
+    }
+
+    /// The join of a group: claimable once all of the group's members have ended. How many there are may be
+    /// [told later](Request::CloseGroup).
+    #[must_use]
+    pub fn join(mut self, total: Option<u32>, fail_fast: bool) -> Self {
+        self.spec.grouping.get_or_insert_default().join = Some(Join { total, fail_fast });
         self
     }
 

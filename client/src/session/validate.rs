@@ -94,6 +94,7 @@ fn request_bytes(request: &Request) -> usize {
         | Request::Count { .. }
         | Request::Queues
         | Request::Release { .. }
+        | Request::CloseGroup { .. }
         | Request::Redrive { .. }
         | Request::Nodes
         | Request::Ring

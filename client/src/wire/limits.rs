@@ -12,6 +12,8 @@ pub const HEADERS_MAX: usize = 64;
 pub const HEADER_BYTES_MAX: usize = 1 << 10;
 /// Most tasks that one task waits for.
 pub const AFTER_MAX: usize = 100;
+/// Most members of a group. Where there are more, groups can be members of groups.
+pub const GROUP_MEMBERS_MAX: u32 = 10_000;
 /// Bytes of a key.
 pub const KEY_BYTES_MAX: usize = 255;
 /// Most tasks in one batch.

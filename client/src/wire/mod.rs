@@ -6,6 +6,7 @@
 pub mod address;
 pub mod codec;
 pub mod error;
+pub mod group;
 pub mod headers;
 pub mod ids;
 pub mod invitation;

@@ -1,5 +1,6 @@
 //! What a client asks.
 
+use crate::wire::group::Grouping;
 use crate::wire::ids::{ClaimId, NodeId, PartitionId, QueueName, TAG_BITS, TaskId, Token};
 use crate::wire::membership::{ClusterChange, Membership};
 use crate::wire::response::{Genesis, State};
@@ -50,6 +51,9 @@ pub struct Spec {
     /// [tag](Spec::tag) of its key, so that they are all in one partition.
     #[serde(default)]
     pub key: Option<String>,
+    /// It is a member of a group, or comes behind one.
+    #[serde(default)]
+    pub grouping: Option<Box<Grouping>>,
 }
 
 impl Spec {
@@ -66,7 +70,7 @@ impl Serialize for Spec {
     /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const OLDEST: usize = 6;
-        let later = [!self.after.is_empty(), self.key.is_some()];
+        let later = [!self.after.is_empty(), self.key.is_some(), self.grouping.is_some()];
         let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
         let mut spec = serializer.serialize_struct("Spec", count)?;
         spec.serialize_field("queue", &self.queue)?;
@@ -80,6 +84,9 @@ impl Serialize for Spec {
         }
         if count > OLDEST + 1 {
             spec.serialize_field("key", &self.key)?;
+        }
+        if count > OLDEST + 2 {
+            spec.serialize_field("grouping", &self.grouping)?;
         }
         spec.end()
     }
@@ -161,6 +168,15 @@ pub enum Request {
     EnqueueUnique {
         /// With a key.
         task: Box<NewTask>,
+    },
+    /// Says how many members a group has. Nobody may say otherwise later.
+    CloseGroup {
+        /// Its join.
+        id: TaskId,
+        /// Members, numbered from 1.
+        total: u32,
+        /// Durability.
+        acks: Acks,
     },
     /// Adds an entry to a claim's log. Entries are numbered from 0; only the prefix without a gap is visible.
     Update {
@@ -344,6 +360,8 @@ impl Request {
     /// The oldest version of the protocol in which it means what it says. Older sides would leave a part of it out.
     pub fn version(&self) -> u8 {
         match self {
+            Request::Enqueue { tasks, .. } if tasks.iter().any(|task| task.spec.grouping.is_some()) => Versions::GROUPS,
+            Request::CloseGroup { .. } => Versions::GROUPS,
             Request::Enqueue { tasks, .. } if tasks.iter().any(|task| task.spec.key.is_some()) => Versions::KEYS,
             Request::Enqueue { tasks, .. } if tasks.iter().any(|task| !task.spec.after.is_empty()) => {
                 Versions::DEPENDENCIES
@@ -362,6 +380,7 @@ impl Request {
             Request::Hello { .. } => "hello",
             Request::Enqueue { .. } => "enqueue",
             Request::EnqueueUnique { .. } => "enqueue_unique",
+            Request::CloseGroup { .. } => "close_group",
             Request::Update { .. } => "update",
             Request::Complete { .. } => "complete",
             Request::Cancel { .. } => "cancel",

@@ -1,6 +1,7 @@
 //! What a node answers.
 
 use crate::wire::error::Error;
+use crate::wire::group::{GroupView, Grouping};
 use crate::wire::ids::{ClusterId, NodeId, ParseError, PartitionId, QueueName, TaskId, Token};
 use crate::wire::membership::{Changed, ClusterView, MemberState, Remnant};
 use crate::wire::schedule::ScheduleView;
@@ -107,6 +108,12 @@ pub struct Granted {
     pub lease_ms: u64,
     /// Visible log entries of all claims, in the order of token and sequence.
     pub updates: Vec<LogEntry>,
+    /// What it has to do with groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grouping: Option<Box<Grouping>>,
+    /// Of a join: how its group has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupView>,
 }
 
 /// One entry of a claim's log.
@@ -179,6 +186,9 @@ pub struct TaskView {
     /// Of a dead task: its copy, a letter or what an operator had enqueued again. Two, if two operators did so at once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redriven: Vec<TaskId>,
+    /// Of a join: how far its group is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupView>,
 }
 
 /// A task in a list: everything but its log.

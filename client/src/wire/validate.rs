@@ -2,6 +2,7 @@
 //! that both hold to the same.
 
 use super::error::Error;
+use super::group::Join;
 use super::ids::{NodeId, TaskId};
 use super::limits::*;
 use super::membership::ClusterChange;
@@ -26,6 +27,7 @@ impl Request {
                 check_unique(&task.spec).map_err(|error| error.about(task.id))?;
                 check_tasks(std::iter::once((Some(task.id), &task.spec)))
             }
+            Request::CloseGroup { total, .. } => check_total(*total),
             Request::Update { token, sequence, data, .. } => {
                 let bytes = data.len();
                 check(bytes <= UPDATE_BYTES_MAX, || {
@@ -102,7 +104,7 @@ pub(crate) fn check_tasks<'a>(tasks: impl ExactSizeIterator<Item = (Option<TaskI
         names_bytes += check_spec(spec).map_err(about)?;
         check(id.is_none_or(|id| !spec.after.contains(&id)), || "a task waits for itself; leave that out".into())
             .map_err(about)?;
-        check_tag(id, spec).map_err(about)?;
+        check_tag(id, spec).and_then(|()| check_member(id, spec)).map_err(about)?;
         payload_bytes += spec.payload.len();
         let new = id.is_none_or(|id| ids.insert(id));
         check(new, || "two tasks of a batch have the same id; give each its own".into()).map_err(about)?;
@@ -120,6 +122,33 @@ pub(crate) fn check_unique(spec: &Spec) -> Result<(), Error> {
 fn check_tag(id: Option<TaskId>, spec: &Spec) -> Result<(), Error> {
     let differs = id.zip(spec.tag()).is_some_and(|(id, tag)| id.tag() != tag);
     check(!differs, || "the id of a task with a key ends with what its key says; leave the id to the client".into())
+}
+
+/// A member's id follows from its group.
+fn check_member(id: Option<TaskId>, spec: &Spec) -> Result<(), Error> {
+    let Some(grouping) = &spec.grouping else { return Ok(()) };
+    if let Some(Join { total: Some(total), .. }) = grouping.join {
+        check_total(total)?;
+    }
+    let Some(member) = grouping.member else { return Ok(()) };
+    check((1..=GROUP_MEMBERS_MAX).contains(&member.number), || {
+        let number = member.number;
+        format!(
+            "member {number} of a group; they are numbered from 1 to at most {GROUP_MEMBERS_MAX}, have groups of groups"
+        )
+    })?;
+    check(spec.key.is_none(), || {
+        "a member of a group with a key; its id would have to say both, so leave one of them out".into()
+    })?;
+    check(id.is_none_or(|id| id == member.id()), || {
+        "the id of a group's member follows from the group and the number; leave it to the client".into()
+    })
+}
+
+fn check_total(total: u32) -> Result<(), Error> {
+    check(total <= GROUP_MEMBERS_MAX, || {
+        format!("a group of {total} tasks; at most {GROUP_MEMBERS_MAX} are allowed, have groups of groups")
+    })
 }
 
 /// Gives the bytes of its names.
@@ -179,13 +208,16 @@ pub(crate) fn check_children<'a>(
             "{count} tasks with one completion; at most {CHILDREN_MAX} are allowed, let one of them enqueue the rest"
         )
     })?;
-    let (mut bytes, mut ids) = (0, BTreeSet::new());
+    let (mut bytes, mut joins, mut ids) = (0, 0, BTreeSet::new());
     for (id, spec) in children {
         bytes += check_spec(spec)? + spec.payload.len();
         check_tag(id, spec)?;
+        check_member(id, spec)?;
+        joins += usize::from(spec.grouping.as_ref().is_some_and(|grouping| grouping.join.is_some()));
         let new = id.is_none_or(|id| ids.insert(id));
         check(new, || "two tasks of a completion have the same id; give each its own".into())?;
     }
+    check(joins <= 1, || format!("{joins} joins of groups with one completion; have one of them wait for the others"))?;
     check(bytes <= CHILDREN_BYTES_MAX, || {
         format!("{bytes} bytes of tasks with one completion; at most {CHILDREN_BYTES_MAX} are allowed")
     })?;
@@ -260,6 +292,7 @@ mod tests {
             attempts_max: 0,
             after: Vec::new(),
             key: None,
+            grouping: None,
         };
         change(&mut spec);
         NewTask { id: TaskId::new(1, number, 0, 0), spec }

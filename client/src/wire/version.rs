@@ -43,6 +43,9 @@ impl Versions {
     /// The oldest version in which a key can be unique.
     pub const UNIQUE: u8 = 3;
 
+    /// The oldest version with groups.
+    pub const GROUPS: u8 = 3;
+
     /// The oldest version in which a queue that is full takes no more tasks.
     pub const LIMITS: u8 = 3;
 

@@ -75,6 +75,8 @@ impl Table {
                         sequence: 0,
                         data: b"old".to_vec(),
                     }],
+                    grouping: None,
+                    group: None,
                 });
             }
         }

@@ -77,7 +77,9 @@ impl PeerMessage {
             PeerMessage::Forward { request, .. } if matches!(**request, Request::Fail { retry_open: true, .. }) => {
                 Some(Feature::Policies)
             }
-            PeerMessage::Follow { .. } | PeerMessage::Ends { .. } => Some(Feature::Dependencies),
+            PeerMessage::Follow { .. } | PeerMessage::Ends { .. } | PeerMessage::MemberFailed { .. } => {
+                Some(Feature::Dependencies)
+            }
             PeerMessage::KeyAsk { .. } | PeerMessage::KeyAnswer { .. } => Some(Feature::Unique),
             PeerMessage::Forward { request, .. } if matches!(**request, Request::EnqueueUnique { .. }) => {
                 Some(Feature::Unique)
@@ -163,10 +165,11 @@ impl PeerMessage {
 }
 
 impl<S: Content> Task<S> {
-    /// Whether it names tasks that it waits for, or a key: an older program would take it for ready.
+    /// Whether it names tasks that it waits for, a group or a key: an older program would take it for ready.
     fn tells_of_dependencies(&self) -> bool {
         self.spec.as_ref().is_some_and(|spec| !spec.after().is_empty() || spec.has_key())
-            || self.facts.as_ref().is_some_and(|facts| !facts.settled.is_empty())
+            || self.spec.as_ref().is_some_and(|spec| spec.grouping().is_some())
+            || self.facts.as_ref().is_some_and(|facts| !facts.settled.is_empty() || facts.group.is_some())
     }
 
     /// What a program must know to read it, beyond the oldest version.

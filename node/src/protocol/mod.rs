@@ -413,7 +413,8 @@ impl Node {
             M::Interest { queues } => self.on_interest(from, &queues),
             M::Available { queue, head } => self.on_available(from, &queue, head),
             M::Follow { partition, ids } => self.on_follow(from, partition, &ids),
-            M::Ends { partition, ends } => self.on_ends(from, partition, &ends),
+            M::Ends { partition, ends, joins } => self.on_ends(from, partition, &ends, &joins),
+            M::MemberFailed { member, how } => self.on_member_failed(member, how),
             M::KeyAsk { ask, partition, epoch, queue, key, ids } => {
                 self.on_key_ask(from, (ask, epoch), (partition, queue, key), &ids);
             }

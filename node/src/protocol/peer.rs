@@ -11,6 +11,7 @@ use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
 use crate::protocol::membership::DiskWord;
 use crate::protocol::partition::Wound;
 use crate::protocol::task::{Digest, Settled, Task, Tomb};
+use norn_client::wire::group::MemberOf;
 use norn_client::wire::membership::Roster;
 use norn_client::wire::response::Standing;
 use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Request, Response, TaskId, Token};
@@ -574,7 +575,16 @@ pub enum PeerMessage {
     Follow { partition: PartitionId, ids: Vec<TaskId> },
     /// These have ended; tasks of a partition that the receiver leads wait for them.
     #[serde(rename = "en")]
-    Ends { partition: PartitionId, ends: Vec<(TaskId, Settled)> },
+    Ends {
+        partition: PartitionId,
+        ends: Vec<(TaskId, Settled)>,
+        /// For some of them, joins of groups that their completions brought.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        joins: Vec<(TaskId, TaskId)>,
+    },
+    /// A member of a group has ended otherwise than by completion; the receiver leads the partition of the join.
+    #[serde(rename = "mf")]
+    MemberFailed { member: MemberOf, how: Settled },
     /// Which tasks with this key do you know that have not ended, and which of these do you know to have ended?
     #[serde(rename = "ka")]
     KeyAsk { ask: u64, partition: PartitionId, epoch: Epoch, queue: QueueName, key: NonZeroU64, ids: Vec<TaskId> },

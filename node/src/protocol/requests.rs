@@ -4,7 +4,7 @@ use super::available::{Asker, Selection, Shape, Until};
 use super::consistent::rescue::Rescue;
 use super::event::{ClientId, Principal};
 use super::membership::is_sound;
-use super::task::{Cancel, Task};
+use super::task::{Cancel, GroupFacts, Task};
 use super::timers::Key;
 use super::{Effect, Node, ring};
 use crate::limits::REQUESTS_MAX;
@@ -104,6 +104,9 @@ impl Node {
             Request::Hello { .. } => self.hello(client, number),
             Request::Enqueue { tasks, acks } => self.enqueue(client, number, tasks, acks),
             Request::EnqueueUnique { task } => self.enqueue_unique(client, number, task),
+            Request::CloseGroup { id, total, acks } => {
+                self.write(client, number, vec![(id, Task::from_group(GroupFacts::closed(total)))], (acks, true));
+            }
             Request::Update { id, token, sequence, data, acks } => {
                 self.write(client, number, vec![(id, Task::from_update(token, sequence, data))], (acks, true));
             }

@@ -28,6 +28,7 @@ mod dependencies;
 mod disk;
 mod endings;
 mod forgetting;
+mod groups;
 mod handover;
 mod healing;
 mod hints;
@@ -312,6 +313,7 @@ fn spec(payload: &[u8], priority: i32) -> Spec {
         attempts_max: 0,
         after: Vec::new(),
         key: None,
+        grouping: None,
     }
 }
 

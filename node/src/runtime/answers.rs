@@ -158,6 +158,8 @@ mod tests {
             attempt: 1,
             lease_ms: 1,
             updates: Vec::new(),
+            grouping: None,
+            group: None,
         };
         Response::Claimed { tasks: vec![granted], unavailable: 0 }
     }

@@ -96,6 +96,7 @@ fn came_with(message: &PeerMessage) -> u8 {
         | M::Childless { .. }
         | M::KeyAsk { .. }
         | M::KeyAnswer { .. }
+        | M::MemberFailed { .. }
         | M::Ends { .. } => 3,
     }
 }

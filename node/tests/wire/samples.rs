@@ -49,6 +49,7 @@ fn spec() -> Spec {
         attempts_max: 4,
         after: Vec::new(),
         key: None,
+        grouping: None,
     }
 }
 
@@ -65,6 +66,7 @@ fn facts() -> Task {
         settled: Vec::new(),
         seal: None,
         handed: Vec::new(),
+        group: None,
     })
 }
 
@@ -185,6 +187,8 @@ fn granted() -> Granted {
         attempt: 2,
         lease_ms: 30_000,
         updates: vec![LogEntry { token: TOKEN, sequence: 0, data: b"half".to_vec() }],
+        grouping: None,
+        group: None,
     }
 }
 
@@ -480,6 +484,7 @@ fn view() -> TaskView {
         children: Vec::new(),
         children_open: false,
         redriven: Vec::new(),
+        group: None,
     }
 }
 

@@ -104,6 +104,7 @@ pub mod check {
             attempts_max: 0,
             after: Vec::new(),
             key: None,
+            grouping: None,
         }
     }
 
@@ -131,6 +132,8 @@ pub mod check {
             attempt: 1,
             lease_ms: 1_000,
             updates: Vec::new(),
+            grouping: None,
+            group: None,
         };
         Response::Claimed { tasks: vec![task], unavailable: 0 }
     }

@@ -2,6 +2,7 @@
 
 use super::{Bounded, pack, start};
 use norn_client::wire::codec::{self, Kind};
+use norn_client::wire::group::{Grouping, Join, MemberOf};
 use norn_client::wire::membership::{
     self, Candidate, Changed, ClusterChange, ClusterView, MemberState, Membership, Roster, Settings, Share,
 };
@@ -51,13 +52,17 @@ fn spec() -> Spec {
         attempts_max: 4,
         after: Vec::new(),
         key: None,
+        grouping: None,
     }
 }
 
 /// One as old programs write it, one that waits for others, and one with a key.
 fn keyed(number: u32) -> Spec {
     let after = if number > 0 { vec![id(7)] } else { Vec::new() };
-    Spec { after, key: (number > 1).then(|| "key".to_owned()), ..spec() }
+    let member = Some(MemberOf { group: id(7), number: 3 });
+    let grouping =
+        (number > 2).then(|| Box::new(Grouping { member, join: Some(Join { total: Some(9), fail_fast: true }) }));
+    Spec { after, key: (number > 1).then(|| "key".to_owned()), grouping, ..spec() }
 }
 
 fn items() -> Arc<Vec<(TaskId, Task)>> {
@@ -250,7 +255,7 @@ pub fn frames() -> Vec<Vec<u8>> {
 }
 
 fn requests() -> Vec<Request> {
-    let tasks = (0..3).map(|number| NewTask { id: id(number), spec: keyed(number) }).collect();
+    let tasks = (0..4).map(|number| NewTask { id: id(number), spec: keyed(number) }).collect();
     let completion = Completion {
         id: id(0),
         token: TOKEN,
@@ -337,6 +342,8 @@ fn granted() -> Granted {
         attempt: 2,
         lease_ms: 30_000,
         updates: vec![LogEntry { token: TOKEN, sequence: 0, data: b"half".to_vec() }],
+        grouping: None,
+        group: None,
     }
 }
 
@@ -469,7 +476,8 @@ fn peer_messages() -> Vec<PeerMessage> {
         PeerMessage::Outboxes { partition: PARTITION, epoch: 3, number: 2, above: Some(id(0)), up_to: id(1) },
         PeerMessage::Childless { partition: PARTITION, epoch: 3, number: 2, seats: 7 },
         PeerMessage::Follow { partition: PARTITION, ids: vec![id(0), id(1)] },
-        PeerMessage::Ends { partition: PARTITION, ends: vec![(id(0), Settled::Done)] },
+        PeerMessage::Ends { partition: PARTITION, ends: vec![(id(0), Settled::Done)], joins: vec![(id(0), id(2))] },
+        PeerMessage::MemberFailed { member: MemberOf { group: id(0), number: 3 }, how: Settled::Dead },
         PeerMessage::Forward {
             ask: 5,
             request: Box::new(Request::EnqueueUnique { task: Box::new(NewTask { id: id(0), spec: keyed(1) }) }),

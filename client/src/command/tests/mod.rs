@@ -155,6 +155,7 @@ pub(crate) fn spec(payload: &[u8]) -> Spec {
         attempts_max: 0,
         after: Vec::new(),
         key: None,
+        grouping: None,
     }
 }
 
@@ -173,6 +174,7 @@ pub(crate) fn bare_task(number: u32, state: State) -> TaskView {
         children_open: false,
         redriven: Vec::new(),
         waits_for: Vec::new(),
+        group: None,
     }
 }
 
@@ -218,6 +220,8 @@ pub(crate) fn granted() -> Granted {
         attempt: 2,
         lease_ms: 30_000,
         updates: vec![LogEntry { token: Token { epoch: 6, number: 1 }, sequence: 0, data: b"half".to_vec() }],
+        grouping: None,
+        group: None,
     }
 }
 

@@ -93,7 +93,7 @@ impl Node {
     fn waits_for(&self, id: &TaskId) -> Vec<TaskId> {
         let replica = self.partitions.get(&self.partition_of(id));
         let task = replica.and_then(|replica| replica.store.task(id));
-        task.filter(|task| task.ended().is_none()).map(|task| task.waits_for().collect()).unwrap_or_default()
+        task.filter(|task| task.ended().is_none()).map(|task| task.waits_for(id)).unwrap_or_default()
     }
 }
 

@@ -115,7 +115,8 @@ pub(in crate::protocol) fn view(id: TaskId, task: &Task, cell: Option<&Cell>, wa
         reason: reason.or(dead),
         log_incomplete: task.log_incomplete(),
         conflict: facts.conflict,
-        waits_for: if task.ended().is_some() { Vec::new() } else { task.waits_for().collect() },
+        waits_for: if task.ended().is_some() { Vec::new() } else { task.waits_for(&id) },
+        group: task.group_view(),
         redriven: facts.copies().map(|(copy, _)| copy).collect(),
         children: facts
             .completions

@@ -23,6 +23,8 @@ pub enum Writer {
     Redrive(Asker, TaskId),
     /// A leader, for a task that is the only one with its key.
     Unique(Box<uniques::Name>),
+    /// The join of a group that has failed: its members are cancelled.
+    Abort(TaskId),
 }
 
 impl Writer {
@@ -30,9 +32,11 @@ impl Writer {
     pub(super) fn client(&self) -> Option<ClientId> {
         match self {
             Writer::Client(client, _) | Writer::Redrive(Asker::Client { client, .. }, _) => Some(*client),
-            Writer::Children(_) | Writer::Schedule(_) | Writer::Redrive(Asker::Leader(_), _) | Writer::Unique(_) => {
-                None
-            }
+            Writer::Children(_)
+            | Writer::Schedule(_)
+            | Writer::Redrive(Asker::Leader(_), _)
+            | Writer::Unique(_)
+            | Writer::Abort(_) => None,
         }
     }
 }
@@ -55,6 +59,7 @@ impl Node {
             Writer::Redrive(asker, copy) => {
                 return self.redriven(ids[0], &asker, copy, results.pop().expect("it is one write"));
             }
+            Writer::Abort(group) => return self.group_aborted(&group),
             Writer::Unique(name) => {
                 return self.unique_written(&name, ids[0], results.pop().expect("it is one write"));
             }

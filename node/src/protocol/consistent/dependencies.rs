@@ -11,29 +11,43 @@
 //! replicas, each of which has forgotten later ids, never will: it was finished and forgotten, or it never was. Which of both
 //! nobody can say, so it counts as one that failed. A single replica's word is not enough for that, be it the leader: what was
 //! acknowledged is on a majority, and may have missed any one.
+//!
+//! **Groups.** A join waits for the members of its group in the same way: their ids follow from its own and their numbers, so
+//! it needs no list of them, and nobody has to tell it of one. What became of them is kept in runs (`Members`). It waits for the
+//! first of those that have not ended, and for the next ones when these have. A completion that brings the join of another group
+//! has its own group wait for that, too: who tells of the end names it. A member that has ended waits for its join in turn, and is
+//! not buried before that has ended, so that its result can be read until then.
 
 use crate::config::mutant;
-use crate::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, FOLLOWERS_MAX};
+use crate::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, FOLLOWERS_MAX, GROUP_WINDOW};
 use crate::protocol::Node;
+use crate::protocol::available::Writer;
 use crate::protocol::consistent::Viewstamp;
 use crate::protocol::partition::Partition;
 use crate::protocol::peer::PeerMessage;
-use crate::protocol::task::{Cancel, Settled, Task};
+use crate::protocol::task::{Cancel, Facts, GroupFacts, Members, Outline, Settled, Task};
 use crate::protocol::timers::Key;
+use norn_client::wire::group::MemberOf;
+use norn_client::wire::limits::GROUP_MEMBERS_MAX;
 use norn_client::wire::membership::FailedDependency;
-use norn_client::wire::{NodeId, PartitionId, TaskId};
+use norn_client::wire::{Acks, NodeId, PartitionId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Between two pieces of a sweep.
 const PIECE_MS: u64 = 20;
 
+/// Of the tasks that wait for one, the sweep looks at so many for groups that are not to go on.
+const WAITING_LOOKED_AT: usize = 4;
+
 /// Who asked: a node, for a partition that it leads.
 type Asker = (NodeId, PartitionId);
 
 /// An end that was told, until all that waited for it have been looked at.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct End {
     how: Settled,
+    /// Joins that its completions brought.
+    joins: Vec<TaskId>,
     /// Dependents up to this one have been.
     upto: Option<TaskId>,
 }
@@ -60,6 +74,8 @@ pub struct Dependencies {
     swept: BTreeMap<PartitionId, TaskId>,
     /// When it goes on.
     next_us: BTreeMap<PartitionId, u64>,
+    /// Joins whose members are being cancelled.
+    aborting: BTreeSet<TaskId>,
 }
 
 impl Dependencies {
@@ -99,6 +115,17 @@ impl Partition {
         let ended = self.store.task(id).and_then(Task::ended);
         let state = ended.or_else(|| self.store.tomb(id).map(|tomb| tomb.state))?;
         Settled::of(state)
+    }
+
+    /// Joins of groups that the completions of a task brought.
+    fn joins_of(&self, id: &TaskId) -> impl Iterator<Item = (TaskId, TaskId)> + '_ {
+        let facts = self.store.task(id).and_then(|task| task.facts.as_deref());
+        let counts = |facts: &Facts, token: Token| facts.seal.map_or(!token.needs_seal(), |seal| token == seal);
+        let completions = facts
+            .into_iter()
+            .flat_map(move |facts| facts.completions.iter().filter(move |(token, _)| counts(facts, *token)));
+        let id = *id;
+        completions.filter_map(move |(_, done)| Some((id, done.children.as_ref()?.join?)))
     }
 }
 
@@ -171,6 +198,10 @@ impl Node {
         let next_us = self.after_ms(if more.is_some() { PIECE_MS } else { self.config.sweep_interval_ms });
         self.dependencies.next_us.insert(partition, next_us);
         self.timers.set(Key::Follow(partition), next_us);
+        let index = self.partitions[&partition].store.index();
+        let waiting: BTreeSet<TaskId> =
+            ids.iter().flat_map(|id| index.dependents(id, None).take(WAITING_LOOKED_AT)).collect();
+        waiting.iter().for_each(|id| self.abort_group(partition, id));
         if !mutant!(self.config, FollowsOnce) {
             self.ask_for_ends(partition, ids.into_iter());
         }
@@ -179,7 +210,7 @@ impl Node {
     /// At a leader of tasks that others wait for: which of them have ended? Of the others it will tell.
     pub(in crate::protocol) fn on_follow(&mut self, from: NodeId, partition: PartitionId, ids: &[TaskId]) {
         let early = mutant!(self.config, EndsEarly);
-        let mut ends = Vec::new();
+        let (mut ends, mut joins) = (Vec::new(), Vec::new());
         for id in ids.iter().take(FOLLOWED_MAX) {
             let of = self.partition_of(id);
             let speaks = self.speaks_for(of);
@@ -187,6 +218,7 @@ impl Node {
             let leads = replica.register.established() && speaks;
             if let Some(how) = replica.end_of(id) {
                 ends.push((*id, how));
+                joins.extend(replica.joins_of(id));
             } else if speaks && replica.may_have_forgotten(id) {
                 // Replicas know that as well: perhaps no message gets from the asker to the leader.
                 ends.push((*id, Settled::Forgotten));
@@ -196,27 +228,49 @@ impl Node {
                 self.dependencies.follow(of, *id, (from, partition));
             }
         }
-        self.tell_ends(from, partition, ends);
+        self.tell_ends(from, partition, ends, joins);
     }
 
     /// Who is told grants what waited: so it is told when it is on disk here.
-    fn tell_ends(&mut self, to: NodeId, partition: PartitionId, ends: Vec<(TaskId, Settled)>) {
+    fn tell_ends(
+        &mut self,
+        to: NodeId,
+        partition: PartitionId,
+        ends: Vec<(TaskId, Settled)>,
+        joins: Vec<(TaskId, TaskId)>,
+    ) {
         if !ends.is_empty() {
-            self.outbox.send_durable(to, PeerMessage::Ends { partition, ends });
+            self.outbox.send_durable(to, PeerMessage::Ends { partition, ends, joins });
         }
     }
 
     /// A task has ended: whoever has asked is told.
     pub(in crate::protocol) fn tell_followers(&mut self, partition: PartitionId, id: &TaskId) {
         let askers = self.dependencies.take_followers(partition, id);
-        let Some(how) = self.partitions.get(&partition).and_then(|replica| replica.end_of(id)) else { return };
+        let Some(replica) = self.partitions.get(&partition) else { return };
+        let Some(how) = replica.end_of(id) else { return };
+        let joins: Vec<(TaskId, TaskId)> = replica.joins_of(id).collect();
+        let member = replica.store.task(id).and_then(Task::member_of);
+        let failed = member.filter(|_| how != Settled::Done && replica.register.established());
         for (node, of) in askers {
-            self.tell_ends(node, of, vec![(*id, how)]);
+            self.tell_ends(node, of, vec![(*id, how)], joins.clone());
+        }
+        if let Some(member) = failed
+            && let Some(leader) = self.leader_of(self.partition_of(&member.group))
+        {
+            // Its join may wait for others first, and want to know at once. If this is lost it learns of it in its turn.
+            self.outbox.send_durable(leader, PeerMessage::MemberFailed { member, how });
         }
     }
 
     /// At a leader of tasks that wait: these have ended.
-    pub(in crate::protocol) fn on_ends(&mut self, from: NodeId, partition: PartitionId, ends: &[(TaskId, Settled)]) {
+    pub(in crate::protocol) fn on_ends(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        ends: &[(TaskId, Settled)],
+        joins: &[(TaskId, TaskId)],
+    ) {
         let Some(replica) = self.partitions.get(&partition) else { return };
         if !replica.register.established() {
             return;
@@ -231,7 +285,9 @@ impl Node {
                 doubted.extend((!known).then_some(id));
                 continue;
             }
-            self.dependencies.ends.entry(partition).or_default().insert(id, End { how, upto: None });
+            let joins = joins.iter().filter(|(of, _)| *of == id).map(|(_, join)| *join).collect();
+            let end = End { how, joins, upto: None };
+            self.dependencies.ends.entry(partition).or_default().insert(id, end);
             self.timers.set(Key::Follow(partition), self.now.mono_us);
         }
         // The others are asked at once, and by every sweep.
@@ -253,7 +309,7 @@ impl Node {
     /// Looks at some of the tasks that waited for what has ended. Whether there are more.
     fn settle_dependents(&mut self, partition: PartitionId) -> bool {
         let Some(ends) = self.dependencies.ends.get_mut(&partition) else { return false };
-        let Some((other, End { how, upto })) = ends.pop_first() else {
+        let Some((other, End { how, joins, upto })) = ends.pop_first() else {
             self.dependencies.ends.remove(&partition);
             return false;
         };
@@ -261,28 +317,40 @@ impl Node {
         let ids: Vec<TaskId> = index.dependents(&other, upto).take(DEPENDENTS_MAX).collect();
         let more = ids.last().copied().filter(|_| ids.len() == DEPENDENTS_MAX);
         if let Some(ends) = self.dependencies.ends.get_mut(&partition) {
-            ends.extend(more.map(|last| (other, End { how, upto: Some(last) })));
+            ends.extend(more.map(|last| (other, End { how, joins: joins.clone(), upto: Some(last) })));
         }
-        let settled = ids.into_iter().filter_map(|id| Some((id, self.what_follows(partition, &id, other, how)?)));
-        let settled = settled.collect();
+        let follows = |id: &TaskId| self.what_follows(partition, id, (other, how), &joins);
+        let settled: Vec<(TaskId, Task)> = ids.iter().filter_map(|id| Some((*id, follows(id)?))).collect();
         self.learn(partition, settled);
+        ids.iter().for_each(|id| self.abort_group(partition, id));
         true
     }
 
     /// What the end of a task means for one that waits for it; nothing, if that is to wait on.
-    fn what_follows(&self, partition: PartitionId, id: &TaskId, other: TaskId, how: Settled) -> Option<Task> {
+    fn what_follows(
+        &self,
+        partition: PartitionId,
+        id: &TaskId,
+        (other, how): (TaskId, Settled),
+        joins: &[TaskId],
+    ) -> Option<Task> {
         let task = self.partitions[&partition].store.task(id)?;
-        if !task.waits_for().any(|waited_for| waited_for == other) {
+        if !task.waits_for(id).contains(&other) {
             return None;
         }
-        let queue = &task.spec.as_ref()?.queue;
+        let spec = task.spec.as_ref()?;
+        if !spec.after.contains(&other) {
+            // A group's end is no matter of how its members ended, and what has ended is only kept for its join.
+            let number = task.open_members().take(GROUP_WINDOW).find(|number| is_member(*id, *number, other));
+            return Some(number.map_or_else(|| Task::from_settled(other, how), |number| heard(number, how, joins)));
+        }
         let failed = match how {
             Settled::Done => return Some(Task::from_settled(other, how)),
             Settled::Dead => "failed",
             Settled::Cancelled => "was cancelled",
             Settled::Forgotten => "is not known, or not any more",
         };
-        match self.policy_of(queue).failed_dependency {
+        match self.policy_of(&spec.queue).failed_dependency {
             FailedDependency::Wait => None,
             FailedDependency::Skip => Some(Task::from_settled(other, how)),
             FailedDependency::Fail => {
@@ -291,4 +359,47 @@ impl Node {
             }
         }
     }
+
+    /// At the leader of a join: one of its members has failed.
+    pub(in crate::protocol) fn on_member_failed(&mut self, member: MemberOf, how: Settled) {
+        let (id, partition) = (member.group, self.partition_of(&member.group));
+        let Some(replica) = self.partitions.get(&partition) else { return };
+        let waits = |task: &Task<Outline>| task.join().is_some() && task.ended().is_none();
+        let is_sound = (1..=GROUP_MEMBERS_MAX).contains(&member.number) && how != Settled::Done;
+        if is_sound && replica.register.established() && replica.store.task(&id).is_some_and(waits) {
+            self.learn(partition, vec![(id, heard(member.number, how, &[]))]);
+            self.abort_group(partition, &id);
+        }
+    }
+
+    /// Cancels members of a group that has failed and is not to go on: some at a time, and again for as long as they have not ended.
+    fn abort_group(&mut self, partition: PartitionId, id: &TaskId) {
+        let Some(task) = self.partitions.get(&partition).and_then(|replica| replica.store.task(id)) else { return };
+        if !task.aborts_group() || self.dependencies.aborting.contains(id) {
+            return;
+        }
+        let reason = || "another task of its group failed".to_owned();
+        let cancel = || Cancel { dead: false, reason: reason(), at_ms: self.now.wall_ms };
+        let members = task.open_members().take(GROUP_WINDOW).map(|number| MemberOf { group: *id, number }.id());
+        let items: Vec<(TaskId, Task)> = members.map(|member| (member, Task::from_cancel(cancel()))).collect();
+        if !items.is_empty() {
+            self.dependencies.aborting.insert(*id);
+            self.write_for(Writer::Abort(*id), items, (Acks::Quorum, false));
+        }
+    }
+
+    /// Members of a group were cancelled, or could not be; as they end, their join goes on to the next ones.
+    pub(in crate::protocol) fn group_aborted(&mut self, id: &TaskId) {
+        self.dependencies.aborting.remove(id);
+    }
+}
+
+fn is_member(group: TaskId, number: u32, id: TaskId) -> bool {
+    MemberOf { group, number }.id() == id
+}
+
+/// How a member of a group ended, and what its completions brought that belongs to the group.
+fn heard(number: u32, how: Settled, joins: &[TaskId]) -> Task {
+    let joins: BTreeSet<TaskId> = joins.iter().copied().collect();
+    Task::from_group(GroupFacts { total: None, members: Members::of(number, how), joins: joins.into_iter().collect() })
 }

@@ -311,6 +311,8 @@ impl Node {
             attempt: cell.attempt,
             lease_ms: cell.lease_ms,
             updates: visible(task),
+            grouping: spec.grouping.clone(),
+            group: task.group_view(),
         })
     }
 

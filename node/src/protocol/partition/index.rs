@@ -126,12 +126,25 @@ pub struct Place<'a> {
     pub priority: i32,
     /// Tasks that it waits for still.
     pub waits_for: &'a [TaskId],
+    /// It has ended, and is kept until those have.
+    pub over: bool,
     /// Hash of its key.
     pub key: Option<NonZeroU64>,
     /// Not to be claimed before, as it was enqueued.
     pub not_before_ms: u64,
     /// How large its spec is.
     pub bytes: u32,
+}
+
+impl Place<'_> {
+    /// Whether a task of this class waits for others.
+    pub fn waits_as(&self, class: Class) -> bool {
+        match class {
+            Class::Blocked => !self.over,
+            Class::Ended(_) => self.over,
+            Class::Orphan | Class::Ready | Class::Delayed(_) | Class::Held => false,
+        }
+    }
 }
 
 /// Tasks of one queue and key that have not ended: they are run one at a time, the oldest first. One that was tried and is to
@@ -184,7 +197,7 @@ impl Turn {
 pub struct Index {
     queues: BTreeMap<QueueName, QueueIndex>,
     delayed: BTreeSet<(u64, TaskId)>,
-    /// For each task that others wait for, those.
+    /// For each task that others wait for, those: to be claimed, or, of ended ones, to be buried.
     dependents: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// Ended tasks by queue and by when they ended; without a queue where only later facts are known.
     ended: BTreeMap<Option<QueueName>, BTreeSet<(u64, TaskId)>>,
@@ -268,9 +281,9 @@ impl Index {
         if let Class::Delayed(until_ms) = class {
             assert!(self.delayed.remove(&(until_ms, id)), "a delayed task is in the index");
         }
-        for other in waits_for.iter().filter(|_| class == Class::Blocked) {
-            let dependents = self.dependents.get_mut(other).expect("what a blocked task waits for is indexed");
-            assert!(dependents.remove(&id), "a blocked task is in the index");
+        for other in waits_for.iter().filter(|_| place.waits_as(class)) {
+            let dependents = self.dependents.get_mut(other).expect("what a task waits for is indexed");
+            assert!(dependents.remove(&id), "a task that waits is in the index");
             if dependents.is_empty() {
                 self.dependents.remove(other);
             }
@@ -303,7 +316,7 @@ impl Index {
         if let Class::Delayed(until_ms) = class {
             self.delayed.insert((until_ms, id));
         }
-        for other in waits_for.iter().filter(|_| class == Class::Blocked) {
+        for other in waits_for.iter().filter(|_| place.waits_as(class)) {
             self.dependents.entry(*other).or_default().insert(id);
         }
     }
@@ -393,13 +406,13 @@ impl Index {
         self.queues.iter()
     }
 
-    /// Blocked tasks after `after` that wait for this one, in order.
+    /// Tasks after `after` that wait for this one, in order.
     pub fn dependents(&self, other: &TaskId, after: Option<TaskId>) -> impl Iterator<Item = TaskId> + '_ {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.dependents.get(other).into_iter().flat_map(move |ids| ids.range((from, Bound::Unbounded))).copied()
     }
 
-    /// Tasks after this one that blocked ones wait for, in order.
+    /// Tasks after this one that others wait for, in order.
     pub fn waited_for(&self, after: Option<TaskId>) -> impl Iterator<Item = TaskId> + '_ {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.dependents.range((from, Bound::Unbounded)).map(|(other, _)| *other)

@@ -33,7 +33,7 @@ pub struct Learned {
     pub body: Option<u64>,
     /// Its completions brought tasks that may not be enqueued yet.
     pub outbox: bool,
-    /// They did, and now all are.
+    /// Nothing keeps it any more: they did, and now all are, or the join of its group has ended.
     pub freed: bool,
 }
 
@@ -70,20 +70,22 @@ struct Indexed {
     priority: i32,
     hash: u64,
     waits_for: Vec<TaskId>,
+    over: bool,
     key: Option<NonZeroU64>,
     not_before_ms: u64,
     bytes: u32,
 }
 
 impl Indexed {
-    fn of(task: &Task<Outline>) -> Option<Indexed> {
+    fn of(id: &TaskId, task: &Task<Outline>) -> Option<Indexed> {
         let Outline { queue, priority, hash, key, not_before_ms, body, .. } = task.spec.as_ref()?;
-        let waits_for = task.waits_for().collect();
+        let (waits_for, over) = (task.waits_for(id), task.ended().is_some());
         Some(Indexed {
             queue: queue.clone(),
             priority: *priority,
             hash: *hash,
             waits_for,
+            over,
             key: *key,
             not_before_ms: *not_before_ms,
             bytes: body.bytes(),
@@ -91,15 +93,28 @@ impl Indexed {
     }
 
     fn place(&self) -> Place<'_> {
-        let Indexed { queue, priority, waits_for, key, not_before_ms, bytes, .. } = self;
-        let (priority, key, not_before_ms, bytes) = (*priority, *key, *not_before_ms, *bytes);
-        Place { queue, priority, waits_for, key, not_before_ms, bytes }
+        let Indexed { queue, priority, waits_for, over, key, not_before_ms, bytes, .. } = self;
+        let (priority, over, key, not_before_ms, bytes) = (*priority, *over, *key, *not_before_ms, *bytes);
+        Place { queue, priority, waits_for, over, key, not_before_ms, bytes }
     }
+}
+
+/// What a task waits for that it did not wait for before.
+fn newly_waited_for(
+    (before, before_class): (&Option<Indexed>, Option<Class>),
+    (after, class): (&Option<Indexed>, Class),
+) -> Vec<TaskId> {
+    let waits = |indexed: &Indexed, class| indexed.place().waits_as(class);
+    let before = before.as_ref().filter(|before| before_class.is_some_and(|class| waits(before, class)));
+    let before: BTreeSet<TaskId> = before.iter().flat_map(|before| &before.waits_for).copied().collect();
+    let after = after.as_ref().filter(|after| waits(after, class));
+    let after = after.into_iter().flat_map(|after| &after.waits_for);
+    after.filter(|id| !before.contains(*id)).copied().collect()
 }
 
 /// In which queue a task has ended that may be buried, and when: not before it was enqueued, whatever a client says.
 fn ended<'a>(id: &TaskId, task: &'a Task<Outline>) -> Option<Ended<'a>> {
-    let tomb = task.tomb().filter(|_| !task.has_outbox());
+    let tomb = task.tomb().filter(|_| !task.has_outbox() && !task.awaits_join());
     tomb.map(|tomb| (task.spec.as_ref().map(|spec| &spec.queue), tomb.at_ms.max(id.time_ms())))
 }
 
@@ -121,7 +136,7 @@ pub fn classify<S: Content>(task: &Task<S>, cell: Option<&Cell>, lapsed: bool, w
         // Nobody can be given it before a peer has told what it was.
         return Class::Orphan;
     }
-    if task.waits_for().next().is_some() {
+    if task.is_blocked() {
         return Class::Blocked;
     }
     if not_before_ms > wall_ms { Class::Delayed(not_before_ms) } else { Class::Ready }
@@ -144,17 +159,18 @@ impl Store {
             .and_modify(|entry| before_class = Some(entry.class))
             .or_insert_with(|| Box::new(Entry { task: Task::default(), digest: 0, class: Class::Orphan }));
         let (before_digest, had_ended) = (entry.digest, entry.task.ended().is_some());
+        let awaited_join = entry.task.awaits_join();
         let brought: Vec<TaskId> = entry.task.brings().collect();
         let before_ms = ended(&id, &entry.task).map(|(_, at_ms)| at_ms);
         let (before_bytes, facts_before) = (entry.body_bytes(), entry.task.facts_digest(&id));
-        let indexed_before = Indexed::of(&entry.task);
+        let indexed_before = Indexed::of(&id, &entry.task);
         let restored = entry.restore_body(&mut delta);
         entry.task.merge(delta);
         if let Some(spec) = &mut entry.task.spec {
             // One name for all tasks of a queue.
             spec.queue = index.shared_name(&spec.queue);
         }
-        let indexed_after = Indexed::of(&entry.task);
+        let indexed_after = Indexed::of(&id, &entry.task);
         let hash = |indexed: &Option<Indexed>| indexed.as_ref().map(|indexed| indexed.hash);
         let spec_changes = hash(&indexed_after) != hash(&indexed_before);
         let spec_part = match entry.task.spec.as_ref().and_then(|spec| spec.body.here()).filter(|_| spec_changes) {
@@ -174,13 +190,12 @@ impl Store {
             index.change(id, indexed_after.as_ref().map(Indexed::place), None, Some(class));
             let both = [&indexed_before, &indexed_after].into_iter().flatten();
             touched.extend(both.map(|indexed| indexed.queue.clone()));
-            if class == Class::Blocked && before_class != Some(class) {
-                blocked.extend(indexed_after.iter().flat_map(|indexed| &indexed.waits_for));
-            }
+            blocked.extend(newly_waited_for((&indexed_before, before_class), (&indexed_after, class)));
         }
         let before = before_ms.map(|at_ms| (indexed_before.as_ref().map(|indexed| &indexed.queue), at_ms));
         index.change_ended(id, before, ended(&id, &entry.task));
         let (ended, digest) = (entry.task.ended().is_some() && !had_ended, entry.digest);
+        let join_over = awaited_join && !entry.task.awaits_join();
         if ended && let Some(spec) = &mut entry.task.spec {
             // What is over is only read.
             spec.leave_memory();
@@ -189,14 +204,14 @@ impl Store {
         tree.change(&id, before_digest, digest);
         let (had_outbox, outbox) = self.note_outbox(id, &brought);
         self.remember(id);
-        Learned { changed: true, ended, body, outbox, freed: had_outbox && !outbox }
+        Learned { changed: true, ended, body, outbox, freed: had_outbox && !outbox || join_over }
     }
 
     /// Takes a task out of everything but the tree. Its digest, and whether it had ended.
     fn remove(&mut self, id: &TaskId) -> (Digest, bool) {
         let Some(entry) = self.tasks.remove(id) else { return (0, false) };
         self.body_bytes -= entry.body_bytes();
-        let indexed = Indexed::of(&entry.task);
+        let indexed = Indexed::of(id, &entry.task);
         self.index.change(*id, indexed.as_ref().map(Indexed::place), Some(entry.class), None);
         self.index.change_ended(*id, ended(id, &entry.task), None);
         self.outboxes.remove(id);
@@ -229,10 +244,10 @@ impl Store {
         if before == class {
             return;
         }
-        let indexed = Indexed::of(&entry.task);
+        let indexed = Indexed::of(id, &entry.task);
         self.index.change(*id, indexed.as_ref().map(Indexed::place), Some(before), Some(class));
         if class == Class::Blocked {
-            self.blocked.extend(entry.task.waits_for());
+            self.blocked.extend(entry.task.waits_for(id));
         }
         // Where there is a key, it may be another one's turn.
         if let Some(spec) = &entry.task.spec
@@ -383,7 +398,7 @@ impl Store {
             if entry.class != class && !due_meanwhile && !not_due_any_more {
                 return Err(format!("task {id}: it is indexed as {:?} and should be {class:?}", entry.class));
             }
-            index.change(*id, Indexed::of(&entry.task).as_ref().map(Indexed::place), None, Some(entry.class));
+            index.change(*id, Indexed::of(id, &entry.task).as_ref().map(Indexed::place), None, Some(entry.class));
             index.change_ended(*id, None, ended(id, &entry.task));
         }
         for id in self.tombs.keys() {

@@ -150,6 +150,7 @@ impl PeerMessage {
             PeerMessage::Roster { .. } => "roster",
             PeerMessage::Follow { .. } => "follow",
             PeerMessage::Ends { .. } => "ends",
+            PeerMessage::MemberFailed { .. } => "member_failed",
             PeerMessage::KeyAsk { .. } => "key_ask",
             PeerMessage::KeyAnswer { .. } => "key_answer",
             PeerMessage::Forward { .. } => "forward",

@@ -76,6 +76,7 @@ impl Firing {
             attempts_max: schedule.attempts_max,
             after: Vec::new(),
             key: None,
+            grouping: None,
         }
     }
 }

@@ -4,21 +4,44 @@
 //! somebody may have to hand them over. That it was done is the greater of two states, so that it merges as all facts do.
 
 use norn_client::wire::{NewTask, Spec, TaskId};
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 use std::cmp::Ordering;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// See the module.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Children {
     /// In the order in which they were named.
     pub ids: Vec<TaskId>,
     /// Of their specs.
     hash: u64,
     /// In the order of the ids; absent once all are handed over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     specs: Option<Vec<Arc<Spec>>>,
+    /// Of these, the one that is the join of a group.
+    #[serde(default)]
+    pub join: Option<TaskId>,
+}
+
+impl Serialize for Children {
+    /// Fields are left out from the end, where there is nothing in them.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        const OLDEST: usize = 2;
+        let later = [self.specs.is_some(), self.join.is_some()];
+        let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
+        let mut children = serializer.serialize_struct("Children", count)?;
+        children.serialize_field("ids", &self.ids)?;
+        children.serialize_field("hash", &self.hash)?;
+        if count > OLDEST {
+            children.serialize_field("specs", &self.specs)?;
+        }
+        if count > OLDEST + 1 {
+            children.serialize_field("join", &self.join)?;
+        }
+        children.end()
+    }
 }
 
 impl Children {
@@ -27,10 +50,12 @@ impl Children {
         if tasks.is_empty() {
             return None;
         }
+        let is_join = |task: &&NewTask| task.spec.grouping.as_ref().is_some_and(|grouping| grouping.join.is_some());
+        let join = tasks.iter().find(is_join).map(|task| task.id);
         let (ids, specs): (Vec<TaskId>, Vec<Arc<Spec>>) =
             tasks.into_iter().map(|task| (task.id, Arc::new(task.spec))).unzip();
         let bytes = rmp_serde::to_vec(&specs).expect("specs always encode");
-        Some(Children { ids, hash: xxh3_64(&bytes), specs: Some(specs) })
+        Some(Children { ids, hash: xxh3_64(&bytes), specs: Some(specs), join })
     }
 
     /// Whether they may not be enqueued yet.
@@ -46,7 +71,7 @@ impl Children {
     /// The same, once all are enqueued.
     #[must_use]
     pub fn handed(&self) -> Children {
-        Children { ids: self.ids.clone(), hash: self.hash, specs: None }
+        Children { ids: self.ids.clone(), hash: self.hash, specs: None, join: self.join }
     }
 
     /// Whether they are the same tasks, handed over or not.
@@ -65,7 +90,8 @@ impl Ord for Children {
     /// By content; of the same content what is handed over is greater.
     fn cmp(&self, other: &Self) -> Ordering {
         let open = |children: &Children| children.specs.is_none();
-        (&self.ids, self.hash, open(self)).cmp(&(&other.ids, other.hash, open(other)))
+        let of = |children: &Children| (children.hash, children.join, open(children));
+        self.ids.cmp(&other.ids).then_with(|| of(self).cmp(&of(other)))
     }
 }
 

@@ -52,6 +52,9 @@ impl Facts {
         for token in &self.handed {
             sum = sum.wrapping_add(fact(id, 10, token));
         }
+        if let Some(group) = &self.group {
+            sum = sum.wrapping_add(fact(id, 11, group));
+        }
         sum
     }
 }

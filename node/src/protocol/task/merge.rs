@@ -67,6 +67,9 @@ impl Facts {
             }
         });
         merge_sorted(&mut self.settled, other.settled, |known, how| *known = how.max(*known));
+        if let Some(group) = other.group {
+            conflict |= self.group.get_or_insert_default().merge(*group);
+        }
         let both = self.seal.zip(other.seal);
         conflict |= both.is_some_and(|(known, seal)| known != seal);
         self.seal = self.seal.max(other.seal);
@@ -101,6 +104,7 @@ impl Facts {
             && self.cancel >= other.cancel
             && has_all(&self.claims, &other.claims, |known, value| value <= known)
             && has_all(&self.settled, &other.settled, |known, how| how <= known)
+            && other.group.as_ref().is_none_or(|group| self.group.as_ref().is_some_and(|known| known.knows(group)))
             && (self.seal == other.seal || other.seal.is_none() || self.conflict && self.seal > other.seal)
     }
 }
@@ -151,6 +155,13 @@ impl<S: Content> Task<S> {
         {
             return Err(Conflict);
         }
+        let total = delta.facts.as_ref().and_then(|facts| facts.group.as_ref()?.total);
+        if total.is_some()
+            && self.spec.is_some()
+            && (self.join().is_none() || self.total().is_some_and(|known| Some(known) != total))
+        {
+            return Err(Conflict);
+        }
         let (Some(known), Some(facts)) = (&self.facts, &delta.facts) else { return Ok(()) };
         let updates = facts.updates.iter().any(|(key, data)| {
             known.updates.binary_search_by(|(other, _)| other.cmp(key)).is_ok_and(|at| known.updates[at].1 != *data)
@@ -159,7 +170,9 @@ impl<S: Content> Task<S> {
             known.completions.iter().any(|(other, value)| other == token && !value.is(completed))
         });
         let seals = known.seal.zip(facts.seal).is_some_and(|(known, seal)| known != seal);
-        if updates || completions || seals { Err(Conflict) } else { Ok(()) }
+        let totals =
+            known.group.as_ref().zip(facts.group.as_ref()).is_some_and(|(known, group)| known.contradicts(group));
+        if updates || completions || seals || totals { Err(Conflict) } else { Ok(()) }
     }
 }
 

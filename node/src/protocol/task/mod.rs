@@ -7,6 +7,8 @@
 
 mod children;
 mod digest;
+mod group;
+mod members;
 mod merge;
 mod outline;
 #[cfg(test)]
@@ -15,6 +17,8 @@ mod view;
 
 pub use children::Children;
 pub use digest::{Digest, buried, spec_digest};
+pub use group::GroupFacts;
+pub use members::Members;
 pub use merge::Conflict;
 pub use outline::{Body, Content, Outline, Place, Wanted, whole_bytes};
 pub use view::visible;
@@ -73,13 +77,16 @@ pub struct Facts {
     /// Beside a tombstone alone: claims whose completions brought tasks that are all handed over.
     #[serde(default)]
     pub handed: Vec<Token>,
+    /// Of a join: what is known of its group.
+    #[serde(default)]
+    pub group: Option<Box<GroupFacts>>,
 }
 
 impl Serialize for Facts {
     /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const OLDEST: usize = 5;
-        let later = [!self.settled.is_empty(), self.seal.is_some(), !self.handed.is_empty()];
+        let later = [!self.settled.is_empty(), self.seal.is_some(), !self.handed.is_empty(), self.group.is_some()];
         let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
         let mut facts = serializer.serialize_struct("Facts", count)?;
         facts.serialize_field("updates", &self.updates)?;
@@ -95,6 +102,9 @@ impl Serialize for Facts {
         }
         if count > OLDEST + 2 {
             facts.serialize_field("handed", &self.handed)?;
+        }
+        if count > OLDEST + 3 {
+            facts.serialize_field("group", &self.group)?;
         }
         facts.end()
     }
@@ -256,6 +266,11 @@ impl Task {
         Task::from_facts(Facts { settled: vec![(other, how)], ..Facts::default() })
     }
 
+    /// Only something about the group that it comes behind.
+    pub fn from_group(group: GroupFacts) -> Self {
+        Task::from_facts(Facts { group: Some(Box::new(group)), ..Facts::default() })
+    }
+
     /// Only that it ended.
     pub fn from_tomb(tomb: Tomb) -> Self {
         Task { tomb: Some(Box::new(tomb)), ..Task::default() }
@@ -349,21 +364,19 @@ impl<S: Content> Task<S> {
         })
     }
 
-    /// Of the tasks that it waits for, those of which nothing is settled.
-    pub fn waits_for(&self) -> impl Iterator<Item = TaskId> + '_ {
-        let after = self.spec.as_ref().map_or(&[][..], Content::after);
-        let settled = self.facts.as_ref().map_or(&[][..], |facts| &facts.settled);
-        let open = move |id: &&TaskId| settled.binary_search_by(|(other, _)| other.cmp(*id)).is_err();
-        after.iter().filter(open).copied()
-    }
-
     /// Bytes of payload and facts, for budgets.
     pub fn size_bytes(&self) -> usize {
         let spec = self.spec.as_ref().map_or(0, Content::size_bytes);
         let facts = self.facts.as_ref().map_or(0, |facts| {
             let updates: usize = facts.updates.iter().map(|(_, data)| data.len() + 40).sum();
             let completions: usize = facts.completions.iter().map(|(_, done)| done.size_bytes()).sum();
-            updates + completions + facts.claims.len() * 64 + facts.settled.len() * 24 + facts.handed.len() * 16 + 64
+            updates
+                + completions
+                + facts.claims.len() * 64
+                + facts.settled.len() * 24
+                + facts.handed.len() * 16
+                + 64
+                + facts.group.as_ref().map_or(0, |group| group.size_bytes())
         });
         spec + facts
     }

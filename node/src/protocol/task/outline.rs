@@ -3,6 +3,7 @@
 //! On the wire and in the log a spec is always whole. Which of two is meant is told by a hash of all of it, so that facts
 //! merge without their bodies.
 
+use norn_client::wire::group::Grouping;
 use norn_client::wire::{QueueName, Spec, TaskId};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
@@ -93,6 +94,8 @@ pub struct Outline {
     pub after: Box<[TaskId]>,
     /// Hash of its key: tasks of one queue with the same are run one at a time.
     pub key: Option<NonZeroU64>,
+    /// As in [`Spec`].
+    pub grouping: Option<Box<Grouping>>,
 }
 
 impl Outline {
@@ -107,6 +110,7 @@ impl Outline {
             attempts_max: spec.attempts_max,
             after: spec.after.as_slice().into(),
             key: spec.key.as_ref().map(|key| NonZeroU64::new(xxh3_64(key.as_bytes())).unwrap_or(NonZeroU64::MIN)),
+            grouping: spec.grouping.clone(),
             body: Body { here: Some(spec), place: None, bytes, lost: false },
         }
     }
@@ -165,7 +169,11 @@ pub fn whole_bytes(spec: &Spec) -> u32 {
 pub fn body_bytes(spec: &Spec) -> usize {
     let headers = spec.headers.iter().map(|(name, value)| name.len() + value.len());
     let key = spec.key.as_ref().map_or(0, String::len);
-    spec.payload.len() + headers.sum::<usize>() + spec.after.len() * size_of::<TaskId>() + key
+    spec.payload.len()
+        + headers.sum::<usize>()
+        + spec.after.len() * size_of::<TaskId>()
+        + key
+        + spec.grouping.as_ref().map_or(0, |_| size_of::<Grouping>())
 }
 
 fn hash_of(spec: &Spec) -> u64 {
@@ -185,6 +193,8 @@ pub trait Content {
     fn after(&self) -> &[TaskId];
     /// Whether it takes turns with others.
     fn has_key(&self) -> bool;
+    /// What it has to do with groups.
+    fn grouping(&self) -> Option<&Grouping>;
     /// Whether it can be handed out.
     fn is_readable(&self) -> bool;
     /// Bytes that it takes in a message, about.
@@ -206,6 +216,10 @@ impl Content for Arc<Spec> {
 
     fn has_key(&self) -> bool {
         self.key.is_some()
+    }
+
+    fn grouping(&self) -> Option<&Grouping> {
+        self.grouping.as_deref()
     }
 
     fn is_readable(&self) -> bool {
@@ -232,6 +246,10 @@ impl Content for Outline {
 
     fn has_key(&self) -> bool {
         self.key.is_some()
+    }
+
+    fn grouping(&self) -> Option<&Grouping> {
+        self.grouping.as_deref()
     }
 
     fn is_readable(&self) -> bool {

@@ -23,6 +23,7 @@ fn spec() -> impl Strategy<Value = Spec> {
         attempts_max: 0,
         after: Vec::new(),
         key: None,
+        grouping: None,
     })
 }
 
@@ -70,6 +71,7 @@ fn with_children(number: u64, handed: bool) -> Task {
         attempts_max: 0,
         after: Vec::new(),
         key: None,
+        grouping: None,
     };
     let child = norn_client::wire::NewTask { id: TaskId::new(number, 1, 1, 1), spec };
     let children = Children::new(vec![child]).map(|open| if handed { open.handed() } else { open });

@@ -93,7 +93,7 @@ fn what_was_told_outlives_leaders_and_what_was_waited_for() {
     cluster.run_until(|cluster| {
         let facts = |node: &Node| {
             let partition = node.partition_of(&last);
-            node.partitions[&partition].store.task(&last).map(|task| task.waits_for().collect::<Vec<_>>())
+            node.partitions[&partition].store.task(&last).map(|task| task.waits_for(&last))
         };
         cluster.nodes.iter().all(|node| facts(node) == Some(vec![other]))
     });

@@ -31,6 +31,7 @@ fn spec(number: usize) -> Arc<Spec> {
         attempts_max: 0,
         after: Vec::new(),
         key: None,
+        grouping: None,
     })
 }
 

@@ -186,6 +186,7 @@ fn large(partition: u16) -> Record {
         attempts_max: 0,
         after: Vec::new(),
         key: None,
+        grouping: None,
     };
     let items = Arc::new(vec![(TaskId::new(1, 1, 1, 1), Task::from_spec(Arc::new(spec)))]);
     Record::Facts { partition: PartitionId(partition), items }

@@ -31,6 +31,7 @@ fn enqueued() -> Task {
         attempts_max: 0,
         after: Vec::new(),
         key: None,
+        grouping: None,
     }))
 }
 

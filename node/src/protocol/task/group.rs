@@ -1,0 +1,132 @@
+//! What a task waits for: those that it names, and, where it is the join of a group, the group's members.
+
+use super::{Content, Members, Task};
+use crate::limits::GROUP_WINDOW;
+use norn_client::wire::TaskId;
+use norn_client::wire::group::{GroupView, Join, MemberOf};
+use serde::{Deserialize, Serialize};
+
+/// What is known of a group, at its join.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub struct GroupFacts {
+    /// How many members there are.
+    pub total: Option<u32>,
+    /// How members ended.
+    pub members: Members,
+    /// Joins that the completions of members brought: the group has not ended before they have. Sorted.
+    pub joins: Vec<TaskId>,
+}
+
+impl GroupFacts {
+    /// Only how many members there are.
+    pub fn closed(total: u32) -> GroupFacts {
+        GroupFacts { total: Some(total), ..GroupFacts::default() }
+    }
+
+    /// Takes in what another one says; whether both contradict each other.
+    pub fn merge(&mut self, other: GroupFacts) -> bool {
+        let conflict = self.contradicts(&other);
+        self.total = self.total.max(other.total);
+        self.members.merge(&other.members);
+        for join in other.joins {
+            if let Err(place) = self.joins.binary_search(&join) {
+                self.joins.insert(place, join);
+            }
+        }
+        conflict
+    }
+
+    /// Whether merging another one would teach nothing.
+    pub fn knows(&self, other: &GroupFacts) -> bool {
+        self.total >= other.total
+            && self.members.knows(&other.members)
+            && other.joins.iter().all(|join| self.joins.binary_search(join).is_ok())
+    }
+
+    /// Whether another one says that there are more members, or fewer.
+    pub fn contradicts(&self, other: &GroupFacts) -> bool {
+        self.total.zip(other.total).is_some_and(|(known, total)| known != total)
+    }
+
+    /// Bytes, for budgets.
+    pub fn size_bytes(&self) -> usize {
+        size_of::<GroupFacts>() + self.members.size_bytes() + self.joins.len() * size_of::<TaskId>()
+    }
+}
+
+impl<S: Content> Task<S> {
+    /// The group that it comes behind.
+    pub fn join(&self) -> Option<Join> {
+        self.spec.as_ref()?.grouping()?.join
+    }
+
+    /// The group that it belongs to.
+    pub fn member_of(&self) -> Option<MemberOf> {
+        self.spec.as_ref()?.grouping()?.member
+    }
+
+    fn group(&self) -> Option<&super::GroupFacts> {
+        self.facts.as_ref()?.group.as_deref()
+    }
+
+    /// Of a join: how many members its group has, if that is known.
+    pub fn total(&self) -> Option<u32> {
+        self.join()?.total.or_else(|| self.group()?.total)
+    }
+
+    fn is_settled(&self, other: &TaskId) -> bool {
+        let settled = self.facts.as_ref().map_or(&[][..], |facts| &facts.settled);
+        settled.binary_search_by(|(known, _)| known.cmp(other)).is_ok()
+    }
+
+    /// Of a join: members that have not ended as far as it has heard, by number. None as long as it is not known how many
+    /// there are.
+    pub fn open_members(&self) -> impl Iterator<Item = u32> + '_ {
+        let total = self.total().unwrap_or(0);
+        let known = self.group().map(|group| group.members.open(total));
+        let unheard = if known.is_none() { 1..total.saturating_add(1) } else { 0..0 };
+        known.into_iter().flatten().chain(unheard)
+    }
+
+    /// Whether it has ended and is kept for the join of its group, which may want to know how.
+    pub fn awaits_join(&self) -> bool {
+        self.member_of().is_some_and(|member| self.ended().is_some() && !self.is_settled(&member.group))
+    }
+
+    /// Whether it may not be claimed yet for what others do.
+    pub fn is_blocked(&self) -> bool {
+        let after = self.spec.as_ref().map_or(&[][..], Content::after);
+        let joins = self.group().map_or(&[][..], |group| &group.joins);
+        let open_group = self.join().is_some() && (self.total().is_none() || self.open_members().next().is_some());
+        open_group || after.iter().chain(joins).any(|id| !self.is_settled(id))
+    }
+
+    /// Of the tasks that it waits for, those of which nothing is settled: before it can be claimed, or, once it has ended, be
+    /// buried. Of a group, the first ones: the others come when these have ended.
+    pub fn waits_for(&self, id: &TaskId) -> Vec<TaskId> {
+        if self.ended().is_some() {
+            return self.member_of().filter(|_| self.awaits_join()).map(|member| member.group).into_iter().collect();
+        }
+        let after = self.spec.as_ref().map_or(&[][..], Content::after);
+        let joins = self.group().map_or(&[][..], |group| &group.joins);
+        let open = after.iter().chain(joins).filter(|id| !self.is_settled(id)).copied();
+        let members = self.open_members().take(GROUP_WINDOW).map(|number| MemberOf { group: *id, number }.id());
+        open.chain(members).collect()
+    }
+
+    /// Of a join: how far its group is.
+    pub fn group_view(&self) -> Option<GroupView> {
+        self.join()?;
+        let total = self.total();
+        let counts = |group: &super::GroupFacts| group.members.counts(total.unwrap_or(u32::MAX));
+        let (ended, failed) = self.group().map_or((0, 0), counts);
+        Some(GroupView { total, ended, failed })
+    }
+
+    /// Of a join: the others are not wanted any more, as one has failed.
+    pub fn aborts_group(&self) -> bool {
+        self.join().is_some_and(|join| join.fail_fast)
+            && self.ended().is_none()
+            && self.group_view().is_some_and(|group| group.total.is_some() && group.failed > 0)
+    }
+}
