@@ -24,6 +24,7 @@
 mod answers;
 mod cluster;
 mod config;
+mod groups;
 mod listing;
 mod options;
 mod reading;
@@ -45,6 +46,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use config::{ClientConfig, ConnectError};
+pub use groups::GroupMember;
 pub use listing::{ListOptions, Listing};
 pub use options::{ClaimOptions, CompleteOptions, FailOptions};
 

@@ -1,6 +1,6 @@
 //! What goes into a session and what comes out of it.
 
-use crate::wire::error::Error;
+use crate::wire::error::{Error, ErrorCode};
 use crate::wire::group::{Join, MemberOf};
 use crate::wire::ids::{QueueName, TaskId};
 use crate::wire::limits;
@@ -113,12 +113,29 @@ impl Draft {
         self
     }
 
+    /// The join of the group with this name, of which a queue has one at a time: enqueue it as a
+    /// [unique](Call::EnqueueUnique) task, and its answer names the one that there is.
+    #[must_use]
+    pub fn group_name(self, name: &str) -> Self {
+        let join = self.spec.grouping.as_ref().and_then(|grouping| grouping.join).unwrap_or_default();
+        self.join(join.total, join.fail_fast).key(format!("group:{name}"))
+    }
+
     /// After this many claims that failed or ran out, the task is dead; 0 means no limit.
     #[must_use]
     pub fn attempts_max(mut self, attempts_max: u32) -> Self {
         self.spec.attempts_max = attempts_max;
         self
     }
+}
+
+/// Makes clear why a group could not be closed.
+pub fn explain_close(error: Error) -> Error {
+    if error.code != ErrorCode::Conflict {
+        return error;
+    }
+    let message = "the task is no join of a group, or its group has another number of members already";
+    Error { message: message.to_owned(), ..error }
 }
 
 /// A completion and the tasks that it brings, which are not yet minted.

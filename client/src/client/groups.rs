@@ -1,0 +1,118 @@
+//! Groups: tasks that are numbered, and the join that comes behind all of them.
+
+use super::Client;
+use super::answers::unexpected;
+use crate::session::Draft;
+use crate::wire::error::{Error, ErrorCode};
+use crate::wire::group::MemberOf;
+use crate::wire::ids::TaskId;
+use crate::wire::request::{Acks, Request};
+use crate::wire::response::{Acked, Response, TaskView};
+use tokio::task::JoinSet;
+
+/// Members that are read at once.
+const READS_MAX: usize = 64;
+/// How long the reader of a member waits for its end to reach a majority.
+const END_MS: u64 = 10_000;
+
+/// One task of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupMember {
+    /// From 1.
+    pub number: u32,
+    /// Its id.
+    pub id: TaskId,
+    /// How it is; absent where nobody has enqueued it.
+    pub task: Option<TaskView>,
+}
+
+impl Client {
+    /// Enqueues the join of a group under a name, unless its queue has a group of this name whose join has not ended. Gives the
+    /// id of the join that there is, which names the group.
+    ///
+    /// ```no_run
+    /// # async fn example(client: norn_client::client::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use norn_client::session::Draft;
+    /// use norn_client::wire::QueueName;
+    /// let (pages, book) = (QueueName::new("pages")?, QueueName::new("books")?);
+    /// let group = client.open_group(Draft::new(book, "bind it").join(None, false), "book 7").await?;
+    /// for number in 1..=3 {
+    ///     client.enqueue(Draft::new(pages.clone(), "print it").member_of(group, number)).await?;
+    /// }
+    /// client.close_group(group, 3).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn open_group(&self, join: Draft, name: &str) -> Result<TaskId, Error> {
+        let (acked, existing) = self.enqueue_unique(join.group_name(name)).await?;
+        if existing && self.get(acked.id).await?.group.is_none() {
+            let message = format!("a task that is no join has the key of the group {name:?}; name the group otherwise");
+            return Err(Error::new(ErrorCode::Conflict, message).about(acked.id));
+        }
+        Ok(acked.id)
+    }
+
+    /// Says how many members a group has, on a majority of the disks. May be repeated.
+    pub async fn close_group(&self, group: TaskId, total: u32) -> Result<Acked, Error> {
+        match self.request(Request::CloseGroup { id: group, total, acks: Acks::Quorum }).await {
+            Ok(Response::AckedOne(acked)) => Ok(acked),
+            Ok(_) => unexpected("close_group"),
+            Err(error) => Err(crate::session::explain_close(error)),
+        }
+    }
+
+    /// The members of a group, in the order of their numbers: all of them, if it is known how many there are, else none. Those
+    /// of which their join has heard that they ended are shown as ended.
+    ///
+    /// ```no_run
+    /// # async fn example(context: norn_client::worker::Context) -> Result<(), norn_client::wire::Error> {
+    /// for member in context.client().members(context.id()).await? {
+    ///     let result = member.task.and_then(|task| task.result);
+    ///     println!("{}: {:?}", member.number, result);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn members(&self, group: TaskId) -> Result<Vec<GroupMember>, Error> {
+        let join = self.get(group).await?;
+        let Some(view) = join.group else {
+            return Err(Error::invalid("the task is no join of a group").about(group));
+        };
+        let total = view.total.unwrap_or(0);
+        let ended = join.state != crate::wire::State::Waiting;
+        let (mut members, mut reads) = (Vec::with_capacity(total as usize), JoinSet::new());
+        for number in 1..=total {
+            while reads.len() >= READS_MAX {
+                members.extend(reads.join_next().await.transpose().map_err(lost)?);
+            }
+            let client = self.clone();
+            reads.spawn(async move { client.member(MemberOf { group, number }, ended).await });
+        }
+        while let Some(member) = reads.join_next().await {
+            members.push(member.map_err(lost)?);
+        }
+        let mut members = members.into_iter().collect::<Result<Vec<GroupMember>, Error>>()?;
+        members.sort_unstable_by_key(|member| member.number);
+        Ok(members)
+    }
+
+    async fn member(&self, member: MemberOf, ended: bool) -> Result<GroupMember, Error> {
+        let id = member.id();
+        let request = if ended {
+            Request::Wait { id, timeout_ms: END_MS }
+        } else {
+            Request::Get { id, minimum: None, minimum_sequence: None }
+        };
+        let task = match self.request(request).await {
+            Ok(Response::Task(task)) => Some(*task),
+            Ok(_) => return unexpected("get"),
+            Err(error) if error.code == ErrorCode::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        Ok(GroupMember { number: member.number, id, task })
+    }
+}
+
+fn lost(error: tokio::task::JoinError) -> Error {
+    Error::unavailable(format!("a read has not ended: {error}"))
+}
