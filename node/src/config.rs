@@ -222,6 +222,10 @@ pub enum Mutant {
     UniqueUnreserved,
     /// One that a single replica takes for open is there, whoever knows that it has ended.
     UniqueEnded,
+    /// The end of a group's member counts for the next one as well.
+    MembersMiscounted,
+    /// A group does not wait for the groups that its members bring.
+    JoinsUnheard,
 }
 
 impl Default for Config {

@@ -161,7 +161,8 @@ impl World {
                 return true;
             }
             let after = self.history.specs.get(&id).map_or(&[][..], |spec| &spec.after);
-            left.extend(after.iter().copied().filter(|id| seen.insert(*id)));
+            let others = after.iter().copied().chain(self.waited_for_by_join(id));
+            left.extend(others.filter(|id| seen.insert(*id)));
         }
         false
     }

@@ -130,6 +130,8 @@ pub enum Fact {
     Completion(Token),
     /// A cancellation, or the decision that it is dead.
     Cancel,
+    /// How many members the group has that it comes behind.
+    Total(u32),
     /// That it ended, and that nothing else of it is kept.
     Tomb,
 }
@@ -141,6 +143,7 @@ pub fn facts_of(task: &Task) -> Vec<Fact> {
         facts.extend(later.updates.iter().map(|((token, sequence), _)| Fact::Update(*token, *sequence)));
         facts.extend(later.completions.iter().map(|(token, _)| Fact::Completion(*token)));
         facts.extend(later.cancel.iter().map(|_| Fact::Cancel));
+        facts.extend(later.group.iter().filter_map(|group| group.total).map(Fact::Total));
     }
     facts.extend(task.tomb.iter().map(|_| Fact::Tomb));
     facts
@@ -156,6 +159,7 @@ pub fn writes_of(request: &Request) -> Vec<(TaskId, Fact)> {
         Request::Update { id, token, sequence, .. } => vec![(*id, Fact::Update(*token, *sequence))],
         Request::Complete { items, .. } => items.iter().map(|item| (item.id, Fact::Completion(item.token))).collect(),
         Request::Cancel { id, .. } => vec![(*id, Fact::Cancel)],
+        Request::CloseGroup { id, total, .. } => vec![(*id, Fact::Total(*total))],
         Request::Redrive { id, child, .. } => vec![(*id, Fact::Completion(Token::of_copy(*child)))],
         _ => Vec::new(),
     }
@@ -189,6 +193,8 @@ pub struct History {
     seated: BTreeSet<(usize, PartitionId)>,
     /// Every task that was ever put on the wire.
     pub specs: BTreeMap<TaskId, Spec>,
+    /// Joins of groups that completions of a task bring, by task.
+    pub joins: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// Facts that a client was told to be safe, and when.
     pub strict: BTreeMap<(TaskId, Fact), Moment>,
     /// Facts that a client was told to be on some disk, of which as many as were named have had them.
@@ -295,7 +301,10 @@ impl History {
             }
             Happening::Sent { request: Request::EnqueueUnique { task } } => self.note_sent(task)?,
             Happening::Sent { request: Request::Complete { items, .. } } => {
-                for task in items.iter().flat_map(|item| &item.children) {
+                for (parent, task) in items.iter().flat_map(|item| item.children.iter().map(|child| (item.id, child))) {
+                    if task.spec.grouping.as_ref().is_some_and(|grouping| grouping.join.is_some()) {
+                        self.joins.entry(parent).or_default().insert(task.id);
+                    }
                     let before = self.specs.entry(task.id).or_insert_with(|| task.spec.clone());
                     if *before != task.spec {
                         return Err(format!("child {} was sent again with other content", task.id));
@@ -444,7 +453,8 @@ pub fn acks_wanted(request: &Request) -> Option<Acks> {
         Request::Enqueue { acks, .. }
         | Request::Update { acks, .. }
         | Request::Complete { acks, .. }
-        | Request::Cancel { acks, .. } => Some(*acks),
+        | Request::Cancel { acks, .. }
+        | Request::CloseGroup { acks, .. } => Some(*acks),
         _ => None,
     }
 }

@@ -14,6 +14,7 @@ mod copies;
 mod damage;
 pub mod disk;
 mod faults;
+mod groups;
 mod history;
 mod jobs;
 mod links;

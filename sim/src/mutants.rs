@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 67] = [
+pub const ALL: [(&str, Mutant); 69] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -72,6 +72,8 @@ pub const ALL: [(&str, Mutant); 67] = [
     ("unique-unasked", Mutant::UniqueUnasked),
     ("unique-unreserved", Mutant::UniqueUnreserved),
     ("unique-ended", Mutant::UniqueEnded),
+    ("members-miscounted", Mutant::MembersMiscounted),
+    ("joins-unheard", Mutant::JoinsUnheard),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -229,6 +231,13 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
             exchange_interval_ms: Some(5_000),
             batch_percent: Some(0),
             queues: Some(1),
+            old_percent: Some(0),
+            ..plain
+        },
+        Mutant::MembersMiscounted | Mutant::JoinsUnheard => Overrides {
+            group_percent: Some(60),
+            children_percent: Some(60),
+            batch_percent: Some(0),
             old_percent: Some(0),
             ..plain
         },

@@ -248,6 +248,8 @@ options! {
     key_percent: u64,
     /// Of single tasks with keys, those that are to be the only ones, in a hundred.
     unique_percent: u64,
+    /// Enqueues that begin a group, and completions that bring one, in a hundred.
+    group_percent: u64,
     /// Queues that take few tasks at a time, in a hundred.
     limit_percent: u64,
     /// Nodes, among all of them, that are no founders.
@@ -420,6 +422,10 @@ impl Options {
         if copy.chance(1, 2) {
             self.unique_percent = copy.between(20, 80);
         }
+        let mut copy = copy.clone().child();
+        if copy.chance(1, 3) {
+            self.group_percent = copy.between(5, 50);
+        }
     }
 
     /// Nodes, and replicas of each partition.
@@ -525,6 +531,7 @@ impl Options {
             letters_percent: 0,
             key_percent: 0,
             unique_percent: 0,
+            group_percent: 0,
             limit_percent: 0,
             strobe_mean_ms: 0,
             crash_in_change_percent: 0,

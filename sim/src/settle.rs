@@ -101,8 +101,15 @@ impl World {
         if self.copies.is_any_out() || options.forgets_in_ms() > options.heal_limit_ms / 4 || wrong_clocks {
             return None;
         }
-        // What cannot be archived, as nobody knows what it was, is kept for much longer.
-        let is_due = |task: &Task| task.ended().is_some() && !(options.archives && task.spec.is_none());
+        // What nobody knows is kept for longer, and for much longer where it would have to be archived.
+        // Nor is it known what became of a group that lost its join.
+        let is_whole = |task: &Task| task.spec.is_some() || task.tomb.is_some();
+        let has_join = |task: &Task| {
+            let group = task.member_of().map(|member| member.group);
+            let has = |store: &Store, group: TaskId| store.tasks.get(&group).is_some_and(is_whole);
+            group.is_none_or(|group| stores.iter().any(|store| has(store, group)))
+        };
+        let is_due = |task: &Task| task.ended().is_some() && is_whole(task) && (!task.awaits_join() || has_join(task));
         let left = |store: &Store| store.tasks.iter().find(|(_, task)| is_due(task)).map(|(id, _)| *id);
         let (store, id) = stores.iter().find_map(|store| Some((store, left(store)?)))?;
         Some(format!("partition {}: node {} has not forgotten task {id}", store.view.partition, store.node))

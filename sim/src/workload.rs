@@ -29,6 +29,8 @@ pub enum Act {
     Step(u64),
     /// Counts and lists everything.
     Audit(Option<TaskId>),
+    /// Enqueues members of a group from this number on, or says how many there are.
+    Members(TaskId, u32),
 }
 
 /// What kind of application it is.
@@ -49,6 +51,8 @@ pub enum Purpose {
     Plain,
     /// For a job.
     Job(u64),
+    /// For a group: members from this number on come next.
+    Group(TaskId, u32),
     /// To compare with what is there.
     Audit,
 }
@@ -86,6 +90,8 @@ impl Client {
     pub fn is_idle(&self) -> bool {
         let reads = |pending: &Pending| match &pending.call {
             Call::Enqueue { .. } | Call::EnqueueUnique { .. } | Call::Complete { .. } => false,
+            // Where it goes on being refused its task is nowhere any more.
+            Call::Request(Request::CloseGroup { .. }) => true,
             Call::Request(request) => crate::history::writes_of(request).is_empty(),
         };
         self.jobs.is_empty() && self.calls.values().all(reads)
@@ -155,6 +161,7 @@ impl World {
             Act::Claim => self.act_claim(client),
             Act::Step(job) => self.job_step(client, job),
             Act::Audit(after) => self.act_audit(client, after),
+            Act::Members(group, from) => self.act_members(client, group, from),
         }
     }
 
@@ -167,7 +174,7 @@ impl World {
         if random.chance(1, 10) { Acks::All } else { Acks::Quorum }
     }
 
-    fn draw_queue(&mut self) -> QueueName {
+    pub fn draw_queue(&mut self) -> QueueName {
         let number = self.randoms.workload.below(self.options.queues);
         QueueName::new(&format!("queue-{number}")).expect("a good name")
     }
@@ -182,7 +189,7 @@ impl World {
         let drafts: Vec<Draft> = (0..size).map(|number| self.draw_draft(done + number)).collect();
         *self.counters.entry("tasks enqueued".into()).or_default() += size;
         let acks = self.draw_acks();
-        let call = self.draw_call(drafts, acks);
+        let call = self.draw_group().unwrap_or_else(|| self.draw_call(drafts, acks));
         self.submit(client, call, Purpose::Plain);
         let calls = self.options.tasks / (1 + self.options.batch_percent / 10) / self.options.producers;
         let pause_us = self.options.safety_ms * 1_000 / calls.max(1);
@@ -211,6 +218,9 @@ impl World {
         }
         let size = self.randoms.workload.between(1, 4);
         *self.counters.entry("children drawn".into()).or_default() += size;
+        if let Some(group) = self.draw_child_group() {
+            return group;
+        }
         (0..size).map(|number| self.draw_draft(1_000_000 + done + number)).collect()
     }
 
@@ -406,7 +416,11 @@ impl World {
         match (&call, purpose) {
             (_, Purpose::Job(job)) => self.job_answered(client, job, &call, &result, first_sent_us),
             (_, Purpose::Audit) => self.audit_answered(client, &call, &result),
-            (Call::Enqueue { .. } | Call::EnqueueUnique { .. }, Purpose::Plain) => self.enqueued(client, &result),
+            (_, Purpose::Group(group, next)) => self.members_answered(client, (group, next), &result),
+            (Call::Enqueue { .. } | Call::EnqueueUnique { .. }, Purpose::Plain) => {
+                self.begin_groups(client, &result);
+                self.enqueued(client, &result);
+            }
             (Call::Request(Request::Claim(_)), Purpose::Plain) => self.claimed(client, result, first_sent_us),
             (Call::Request(_) | Call::Complete { .. }, Purpose::Plain) => {}
         }
@@ -457,5 +471,6 @@ impl World {
             let generation = state.generation;
             self.schedule_in(1, Event::ClientResume { client, generation });
         }
+        self.complete_groups();
     }
 }

@@ -7,6 +7,7 @@ use crate::absence::Absence;
 use crate::adapter::CallId;
 use crate::copies::Copies;
 use crate::faults::Fault;
+use crate::groups::Groups;
 use crate::history::{Happening, History, Moment};
 use crate::losses::Losses;
 use crate::network::{Network, Weather};
@@ -272,6 +273,8 @@ pub struct Randoms {
     pub cuts: Random,
     /// Which tasks are to be the only ones with their keys.
     pub uniques: Random,
+    /// Of groups.
+    pub groups: Random,
 }
 
 /// Counters by name.
@@ -332,6 +335,8 @@ pub struct World {
     pub cut_number: u64,
     /// The final look.
     pub audit: Audit,
+    /// What applications know of groups.
+    pub groups: Groups,
     properties: Vec<Box<dyn Property>>,
     queue: BinaryHeap<Reverse<Entry>>,
     sequence: u64,
@@ -384,6 +389,7 @@ impl World {
             steps: descendant(&random, 14),
             cuts: descendant(&random, 15),
             uniques: descendant(&random, 16),
+            groups: descendant(&random, 17),
             letters: descendant(&random, 10),
             after: descendant(&random, 7),
             schedules: descendant(&random, 9),
@@ -410,6 +416,7 @@ impl World {
             absence: None,
             cut_number: 0,
             audit: Audit::default(),
+            groups: Groups::default(),
             properties: properties::all(),
             queue: BinaryHeap::new(),
             sequence: 0,

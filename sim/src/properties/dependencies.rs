@@ -13,14 +13,26 @@ use norn_node::protocol::record::Record;
 use norn_node::protocol::task::{Settled, Task};
 use std::collections::BTreeSet;
 
-/// See the module.
+/// Tasks of which some node has written down that they ended.
 #[derive(Debug, Default)]
-pub struct Dependencies {
+pub struct Ends {
     ended: BTreeSet<TaskId>,
 }
 
-impl Dependencies {
-    fn learn(&mut self, record: &Record) {
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Dependencies {
+    ends: Ends,
+}
+
+impl Ends {
+    /// Whether a task has ended.
+    pub fn has(&self, id: &TaskId) -> bool {
+        self.ended.contains(id)
+    }
+
+    /// Takes in what a node writes down.
+    pub fn learn(&mut self, record: &Record) {
         match record {
             Record::Facts { items, .. } | Record::Hint { items, .. } => {
                 let ends = |fact: &Fact| matches!(fact, Fact::Completion(_) | Fact::Cancel | Fact::Tomb);
@@ -67,11 +79,11 @@ impl Property for Dependencies {
     fn see(&mut self, history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         match happening {
             Happening::Appended { records, .. } => {
-                records.iter().for_each(|record| self.learn(record));
+                records.iter().for_each(|record| self.ends.learn(record));
                 for record in *records {
                     let Record::Facts { items, .. } = record else { continue };
                     for (id, task) in items.iter() {
-                        let alive = |other: &TaskId| history.is_enqueued(other) && !self.ended.contains(other);
+                        let alive = |other: &TaskId| history.is_enqueued(other) && !self.ends.has(other);
                         if let Some(other) = forgotten(history, id, task).into_iter().find(alive) {
                             return Err(format!("task {id} goes on as if {other}, for which it waits, were forgotten"));
                         }
@@ -81,7 +93,7 @@ impl Property for Dependencies {
             Happening::Finished(Finished { result: Ok(Response::Claimed { tasks, .. }), .. }) => {
                 for task in tasks {
                     let after = history.specs.get(&task.id).map_or(&[][..], |spec| &spec.after);
-                    if let Some(other) = after.iter().find(|other| !self.ended.contains(other)) {
+                    if let Some(other) = after.iter().find(|other| !self.ends.has(other)) {
                         return Err(format!(
                             "task {} was granted before {other}, for which it waits, had ended",
                             task.id

@@ -13,6 +13,7 @@ mod durability;
 mod exclusion;
 mod fenced;
 mod forgotten;
+mod groups;
 mod leaders;
 mod letters;
 mod lost;
@@ -53,6 +54,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<unique::Unique>::default(),
         Box::<completion::Completion>::default(),
         Box::<dependencies::Dependencies>::default(),
+        Box::<groups::Groups>::default(),
         Box::<nothing::Nothing>::default(),
         Box::<changes::Changes>::default(),
         Box::<policies::Policies>::default(),

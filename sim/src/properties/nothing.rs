@@ -55,7 +55,10 @@ impl Property for Nothing {
                 for (_, acked) in crate::history::acks_of(response) {
                     let ready = history.specs.get(&acked.id).is_some_and(|spec| {
                         let fact = Fact::Spec(crate::history::spec_hash(spec));
-                        let waits = spec.not_before_ms > 0 || !spec.after.is_empty() || spec.key.is_some();
+                        let waits = spec.not_before_ms > 0
+                            || !spec.after.is_empty()
+                            || spec.key.is_some()
+                            || spec.grouping.is_some();
                         !waits && history.strict.contains_key(&(acked.id, fact))
                     });
                     if ready && !self.touched.contains(&acked.id) {

@@ -1,5 +1,5 @@
 //! Queues that are full take no more tasks from clients. What belongs to tasks that are there already, such as what a completion
-//! brings, a letter or the task of a schedule, always gets in.
+//! brings, a letter or the task of a schedule, always gets in; so do the members of a group, for which its join waits.
 
 use crate::protocol::Node;
 use crate::protocol::task::whole_bytes;
@@ -19,7 +19,9 @@ impl Node {
     pub(super) fn check_room(&self, tasks: &[NewTask]) -> Result<(), Error> {
         let mut wanted: BTreeMap<&QueueName, Size> = BTreeMap::new();
         let is_limited = |queue: &QueueName| self.limits_of(queue) != (None, None);
-        for task in tasks.iter().filter(|task| is_limited(&task.spec.queue) && !self.has_spec(&task.id)) {
+        let is_member = |task: &NewTask| task.spec.grouping.as_ref().is_some_and(|grouping| grouping.member.is_some());
+        let counts = |task: &&NewTask| is_limited(&task.spec.queue) && !is_member(task) && !self.has_spec(&task.id);
+        for task in tasks.iter().filter(counts) {
             let size = wanted.entry(&task.spec.queue).or_default();
             size.tasks += 1;
             size.bytes += u64::from(whole_bytes(&task.spec));

@@ -27,6 +27,7 @@ use crate::protocol::partition::Partition;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::{Cancel, Facts, GroupFacts, Members, Outline, Settled, Task};
 use crate::protocol::timers::Key;
+use crdts::CvRDT;
 use norn_client::wire::group::MemberOf;
 use norn_client::wire::limits::GROUP_MEMBERS_MAX;
 use norn_client::wire::membership::FailedDependency;
@@ -285,7 +286,8 @@ impl Node {
                 doubted.extend((!known).then_some(id));
                 continue;
             }
-            let joins = joins.iter().filter(|(of, _)| *of == id).map(|(_, join)| *join).collect();
+            let heard = |of: &TaskId| *of == id && !mutant!(self.config, JoinsUnheard);
+            let joins = joins.iter().filter(|(of, _)| heard(of)).map(|(_, join)| *join).collect();
             let end = End { how, joins, upto: None };
             self.dependencies.ends.entry(partition).or_default().insert(id, end);
             self.timers.set(Key::Follow(partition), self.now.mono_us);
@@ -341,8 +343,15 @@ impl Node {
         let spec = task.spec.as_ref()?;
         if !spec.after.contains(&other) {
             // A group's end is no matter of how its members ended, and what has ended is only kept for its join.
-            let number = task.open_members().take(GROUP_WINDOW).find(|number| is_member(*id, *number, other));
-            return Some(number.map_or_else(|| Task::from_settled(other, how), |number| heard(number, how, joins)));
+            let Some(number) = task.open_members().take(GROUP_WINDOW).find(|number| is_member(*id, *number, other))
+            else {
+                return Some(Task::from_settled(other, how));
+            };
+            let mut settled = heard(number, how, joins);
+            if mutant!(self.config, MembersMiscounted) && task.total() > Some(number) {
+                settled.merge(heard(number + 1, how, &[]));
+            }
+            return Some(settled);
         }
         let failed = match how {
             Settled::Done => return Some(Task::from_settled(other, how)),

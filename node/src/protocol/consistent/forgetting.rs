@@ -141,7 +141,7 @@ impl Node {
         }
         let ended = replica.store.index().ended().filter_map(|(queue, tasks)| {
             let (at_ms, _) = tasks.first()?;
-            Some(at_ms.saturating_add(self.retention_of(queue)))
+            Some(at_ms.saturating_add(self.retention_of(queue)).saturating_add(self.patience_ms(queue)))
         });
         let tomb = replica.store.tombs_after(None).next();
         let old = tomb.map(|(id, _)| id.time_ms().saturating_add(self.config.forget_after_ms));
@@ -170,19 +170,28 @@ impl Node {
         set.unwrap_or_else(|| self.config.retention.of(queue))
     }
 
+    /// How much longer those are kept of which nothing but later facts is known: what they are, how long their queue keeps them
+    /// and whether a group needs them, others may know.
+    fn patience_ms(&self, queue: Option<&QueueName>) -> u64 {
+        let times = match queue {
+            Some(_) => 0,
+            None if self.config.archives => ORPHAN_PATIENCE,
+            None => 1,
+        };
+        self.config.forget_after_ms.saturating_mul(times)
+    }
+
     /// Tasks whose retention is over, some of those behind that one.
     pub(super) fn due(&self, partition: PartitionId, behind: Option<&Due>) -> Vec<(Due, Tomb)> {
         let (wall_ms, archives) = (self.now.wall_ms, self.config.archives);
         let replica = &self.partitions[&partition];
         let mut found: Vec<(Due, Tomb)> = Vec::new();
         for (queue, tasks) in replica.store.index().ended() {
-            let mut retain_ms = self.retention_of(queue);
-            if queue.is_none() && archives {
-                // Of these there is nothing to archive yet, and all members must say so.
-                retain_ms = retain_ms.saturating_add(self.config.forget_after_ms.saturating_mul(ORPHAN_PATIENCE));
-                if !replica.cohort().members().all(|node| self.is_reachable(node)) {
-                    continue;
-                }
+            let retain_ms = self.retention_of(queue).saturating_add(self.patience_ms(queue));
+            // Of these there is nothing to archive yet, and all members must say so.
+            let doubtful = queue.is_none() && archives;
+            if doubtful && !replica.cohort().members().all(|node| self.is_reachable(node)) {
+                continue;
             }
             let from = match behind {
                 Some(behind) if queue < behind.queue.as_ref() => continue,

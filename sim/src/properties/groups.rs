@@ -1,0 +1,243 @@
+//! The join of a group is granted only when somebody has said how many members there are, and all of them have ended, and with
+//! them the groups that they brought. As long as it has not ended its members are not buried. They are cancelled for others only
+//! where the group says so and one of them has failed.
+
+use super::Property;
+use super::dependencies::Ends;
+use crate::history::{Finished, Happening, History, Moment};
+use norn_client::wire::group::{Join, MemberOf};
+use norn_client::wire::request::Request;
+use norn_client::wire::response::Response;
+use norn_client::wire::{TaskId, Token};
+use norn_node::protocol::record::Record;
+use norn_node::protocol::task::Task;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a node writes down where it cancels a member for another one.
+const ABORTED: &str = "another task of its group failed";
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Groups {
+    ends: Ends,
+    /// As clients said.
+    totals: BTreeMap<TaskId, u32>,
+    /// Completions that were sent, by task.
+    completions: BTreeMap<TaskId, BTreeSet<Token>>,
+    /// Tasks that some node has as failed, for whatever reason.
+    failed: BTreeSet<TaskId>,
+    /// Groups of which a member failed by itself.
+    broken: BTreeSet<TaskId>,
+}
+
+fn join_of(history: &History, id: &TaskId) -> Option<Join> {
+    history.specs.get(id)?.grouping.as_ref()?.join
+}
+
+fn member_of(history: &History, id: &TaskId) -> Option<MemberOf> {
+    history.specs.get(id)?.grouping.as_ref()?.member
+}
+
+impl Groups {
+    fn write(&mut self, history: &History, record: &Record) -> Result<(), String> {
+        match record {
+            Record::Facts { items, .. } => items.iter().try_for_each(|(id, task)| self.store(history, id, task))?,
+            Record::Ops { ops, .. } => {
+                for op in ops {
+                    if let norn_node::protocol::consistent::table::Op::Kill { id, .. } = &**op {
+                        self.fail(history, id);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, history: &History, id: &TaskId) {
+        self.failed.insert(*id);
+        self.broken.extend(member_of(history, id).map(|member| member.group));
+    }
+
+    fn store(&mut self, history: &History, id: &TaskId, task: &Task) -> Result<(), String> {
+        let Some(member) = member_of(history, id) else { return Ok(()) };
+        let group = member.group;
+        if task.tomb.is_some() && history.is_enqueued(&group) && !self.ends.has(&group) {
+            return Err(format!("task {id} is buried, but the join of its group, {group}, has not ended"));
+        }
+        let Some(cancel) = task.facts.as_ref().and_then(|facts| facts.cancel.as_ref()) else { return Ok(()) };
+        if cancel.reason != ABORTED {
+            self.fail(history, id);
+            return Ok(());
+        }
+        let stays = join_of(history, &group).is_some_and(|join| !join.fail_fast);
+        let total = self.totals.get(&group).copied();
+        let total = join_of(history, &group).and_then(|join| join.total).or(total).unwrap_or(0);
+        // What was never there, and never will be, has failed as well.
+        let mut members = (1..=total).map(|number| MemberOf { group, number }.id());
+        let missing = members.any(|member| !history.is_enqueued(&member));
+        if stays || !missing && !self.broken.contains(&group) {
+            return Err(format!("task {id} is cancelled as its group, {group}, has failed, which it has not"));
+        }
+        Ok(())
+    }
+
+    /// A join is granted.
+    fn grant(&self, history: &History, group: TaskId, join: Join) -> Result<(), String> {
+        let Some(total) = join.total.or_else(|| self.totals.get(&group).copied()) else {
+            return Err(format!("join {group} is granted, and nobody has said how many members there are"));
+        };
+        for number in 1..=total {
+            let member = MemberOf { group, number }.id();
+            if history.is_enqueued(&member) && !self.ends.has(&member) {
+                return Err(format!("join {group} is granted before its member {number}, {member}, has ended"));
+            }
+            // Where there are several completions, those of which nobody knew in time do not count.
+            let one = self.completions.get(&member).is_some_and(|tokens| tokens.len() == 1);
+            let brought = history.joins.get(&member).into_iter().flatten();
+            let open = |join: &&TaskId| !self.ends.has(join);
+            if let Some(inner) = brought.clone().find(open).filter(|_| one && !self.failed.contains(&member)) {
+                return Err(format!(
+                    "join {group} is granted before {inner}, which its member {member} brought, has ended"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+// O17, O21, O23, O31
+impl Property for Groups {
+    fn name(&self) -> &'static str {
+        "groups"
+    }
+
+    fn see(&mut self, history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
+        match happening {
+            Happening::Appended { records, .. } => {
+                for record in *records {
+                    self.ends.learn(record);
+                    self.write(history, record)?;
+                }
+            }
+            Happening::Sent { request: Request::CloseGroup { id, total, .. } } => {
+                self.totals.insert(*id, *total);
+            }
+            Happening::Sent { request: Request::Complete { items, .. } } => {
+                for item in items {
+                    self.completions.entry(item.id).or_default().insert(item.token);
+                }
+            }
+            Happening::Finished(Finished { result: Ok(Response::Claimed { tasks, .. }), .. }) => {
+                for task in tasks {
+                    if let Some(join) = join_of(history, &task.id) {
+                        self.grant(history, task.id, join)?;
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::*;
+    use super::*;
+    use norn_client::wire::group::Grouping;
+    use norn_client::wire::request::{Acks, NewTask, Spec};
+    use norn_client::wire::{Guarantee, PartitionId};
+    use norn_node::protocol::Ticket;
+    use norn_node::protocol::task::{Cancel, Completed, Tomb};
+    use std::sync::Arc;
+
+    const ONE: Token = Token { epoch: 1, number: 1 };
+
+    fn group(bench: &mut Bench<Groups>, fail_fast: bool) -> TaskId {
+        let join = Some(Join { total: None, fail_fast });
+        let tasks = vec![NewTask { id: id(1), spec: grouped(Grouping { member: None, join }) }];
+        bench.enqueued_all(tasks);
+        id(1)
+    }
+
+    fn grouped(grouping: Grouping) -> Spec {
+        Spec { grouping: Some(Box::new(grouping)), ..spec() }
+    }
+
+    fn member(bench: &mut Bench<Groups>, number: u32) -> TaskId {
+        let member = MemberOf { group: id(1), number };
+        bench.enqueued_all(vec![NewTask {
+            id: member.id(),
+            spec: grouped(Grouping { member: Some(member), join: None }),
+        }]);
+        member.id()
+    }
+
+    fn stored(bench: &mut Bench<Groups>, id: TaskId, task: Task) -> Result<(), String> {
+        let records = [Record::Facts { partition: PartitionId(0), items: Arc::new(vec![(id, task)]) }];
+        bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &records })
+    }
+
+    fn close(bench: &mut Bench<Groups>, total: u32) {
+        let request = Request::CloseGroup { id: id(1), total, acks: Acks::Quorum };
+        bench.see(Happening::Sent { request: &request }).unwrap();
+    }
+
+    fn done() -> Task {
+        Task::from_completion(ONE, Completed { sequence: None, result: None, at_ms: 1, children: None })
+    }
+
+    impl Bench<Groups> {
+        fn enqueued_all(&mut self, tasks: Vec<NewTask>) {
+            let request = Request::Enqueue { tasks: tasks.clone(), acks: Acks::Quorum };
+            self.see(Happening::Sent { request: &request }).unwrap();
+            let acked = |task: &NewTask| norn_client::wire::Acked { id: task.id, ..acked(1, 2, Guarantee::Strict) };
+            let response = Response::Acked(tasks.iter().map(|task| Ok(acked(task))).collect());
+            let now = self.now();
+            self.finish(request, now, response).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_join_before_its_members_is_refused() {
+        let mut bench = Bench::<Groups>::new();
+        group(&mut bench, false);
+        let first = member(&mut bench, 1);
+        let now = bench.now();
+        assert!(bench.finish(claim(), now, granted(1, ONE)).is_err(), "nobody has said how many there are");
+        close(&mut bench, 1);
+        assert!(bench.finish(claim(), now, granted(1, ONE)).is_err(), "one is open");
+        stored(&mut bench, first, done()).unwrap();
+        assert!(bench.finish(claim(), now, granted(1, ONE)).is_ok());
+    }
+
+    #[test]
+    fn a_member_that_is_buried_before_its_join_has_ended_is_refused() {
+        let mut bench = Bench::<Groups>::new();
+        let join = group(&mut bench, false);
+        let first = member(&mut bench, 1);
+        let tomb = || Task::from_tomb(Tomb { state: norn_client::wire::State::Done, at_ms: 1 });
+        assert!(stored(&mut bench, first, tomb()).is_err());
+        stored(&mut bench, join, done()).unwrap();
+        stored(&mut bench, first, tomb()).unwrap();
+    }
+
+    #[test]
+    fn members_are_not_cancelled_without_reason() {
+        let cancel = |reason: &str| Task::from_cancel(Cancel { dead: false, reason: reason.into(), at_ms: 1 });
+        let mut bench = Bench::<Groups>::new();
+        group(&mut bench, true);
+        let (first, second) = (member(&mut bench, 1), member(&mut bench, 2));
+        close(&mut bench, 2);
+        assert!(stored(&mut bench, second, cancel(ABORTED)).is_err());
+        stored(&mut bench, first, cancel("not needed")).unwrap();
+        stored(&mut bench, second, cancel(ABORTED)).unwrap();
+        let mut bench = Bench::<Groups>::new();
+        group(&mut bench, false);
+        let (first, second) = (member(&mut bench, 1), member(&mut bench, 2));
+        close(&mut bench, 2);
+        stored(&mut bench, first, cancel("not needed")).unwrap();
+        assert!(stored(&mut bench, second, cancel(ABORTED)).is_err());
+    }
+}
