@@ -3,12 +3,13 @@
 
 use crate::adapter::{Call, Draft};
 use crate::history::acks_of;
+use crate::process::Process;
 use crate::workload::{Act, Purpose};
 use crate::world::World;
 use norn_client::wire::group::MemberOf;
 use norn_client::wire::request::{Acks, Request, Spec};
 use norn_client::wire::response::Response;
-use norn_client::wire::{Error, QueueName, TaskId};
+use norn_client::wire::{Error, QueueName, TaskId, Versions};
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -43,10 +44,16 @@ impl World {
         Draft::new(queue, format!("member {number}")).attempts_max(3).member_of(group, number)
     }
 
+    /// Old nodes refuse groups, and none is begun that they would have to let be completed.
+    fn may_group(&mut self) -> bool {
+        let percent = self.options.group_percent;
+        let is_old = |process: &Process| process.protocol_version_max < Versions::GROUPS;
+        percent > 0 && self.randoms.groups.chance(percent, 100) && !self.nodes.iter().any(is_old)
+    }
+
     /// The join of a new group, now and then; some have names.
     pub fn draw_group(&mut self) -> Option<Call> {
-        let percent = self.options.group_percent;
-        if percent == 0 || !self.randoms.groups.chance(percent, 100) {
+        if !self.may_group() {
             return None;
         }
         self.count("sometimes: group begun");
@@ -63,8 +70,7 @@ impl World {
 
     /// A group that a completion brings as a whole, now and then.
     pub fn draw_child_group(&mut self) -> Option<Vec<Draft>> {
-        let percent = self.options.group_percent;
-        if percent == 0 || !self.randoms.groups.chance(percent, 100) {
+        if !self.may_group() {
             return None;
         }
         self.count("sometimes: group brought");

@@ -26,6 +26,8 @@ pub struct Groups {
     completions: BTreeMap<TaskId, BTreeSet<Token>>,
     /// Tasks that some node has as failed, for whatever reason.
     failed: BTreeSet<TaskId>,
+    /// Tasks that were cancelled for others.
+    aborted: BTreeSet<TaskId>,
     /// Groups of which a member failed by itself.
     broken: BTreeSet<TaskId>,
 }
@@ -70,6 +72,7 @@ impl Groups {
             self.fail(history, id);
             return Ok(());
         }
+        self.aborted.insert(*id);
         let stays = join_of(history, &group).is_some_and(|join| !join.fail_fast);
         let total = self.totals.get(&group).copied();
         let total = join_of(history, &group).and_then(|join| join.total).or(total).unwrap_or(0);
@@ -93,10 +96,11 @@ impl Groups {
                 return Err(format!("join {group} is granted before its member {number}, {member}, has ended"));
             }
             // Where there are several completions, those of which nobody knew in time do not count.
+            let failed = self.failed.contains(&member) || self.aborted.contains(&member);
             let one = self.completions.get(&member).is_some_and(|tokens| tokens.len() == 1);
             let brought = history.joins.get(&member).into_iter().flatten();
             let open = |join: &&TaskId| !self.ends.has(join);
-            if let Some(inner) = brought.clone().find(open).filter(|_| one && !self.failed.contains(&member)) {
+            if let Some(inner) = brought.clone().find(open).filter(|_| one && !failed) {
                 return Err(format!(
                     "join {group} is granted before {inner}, which its member {member} brought, has ended"
                 ));
