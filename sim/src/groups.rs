@@ -80,18 +80,26 @@ impl World {
         Some([join].into_iter().chain(members).collect())
     }
 
-    /// Joins that are acknowledged are followed by their members.
+    /// Joins that are acknowledged are followed by their members; near the end those that may be there, too.
     pub fn begin_groups(&mut self, client: usize, result: &Result<Response, Error>) {
-        let Ok(response) = result else { return };
-        for (_, acked) in acks_of(response) {
-            let spec = self.history.specs.get(&acked.id);
+        let healed = self.healed();
+        let mut ids: Vec<TaskId> =
+            result.iter().flat_map(|response| acks_of(response)).map(|(_, acked)| acked.id).collect();
+        let items = match result {
+            Ok(Response::Acked(items)) => items.iter().filter_map(|item| item.as_ref().err()).collect(),
+            Ok(_) => Vec::new(),
+            Err(error) => vec![error],
+        };
+        ids.extend(items.into_iter().filter_map(|error| error.id).filter(|_| healed));
+        for id in ids {
+            let spec = self.history.specs.get(&id);
             let join = spec.and_then(|spec| spec.grouping.as_ref()?.join);
             if join.is_some_and(|join| join.total.is_none()) {
-                if self.healed() {
-                    self.groups.0.entry(acked.id).or_insert(0);
+                if healed {
+                    self.groups.0.entry(id).or_insert(0);
                 }
                 let delay_us = self.randoms.groups.between(1_000, 500_000);
-                self.act_in(client, delay_us, Act::Members(acked.id, 1));
+                self.act_in(client, delay_us, Act::Members(id, 1));
             }
         }
     }
