@@ -251,6 +251,7 @@ impl Client {
             max: options.max,
             worker: options.worker.clone(),
             lease_open: options.lease.is_none(),
+            session: None,
         };
         let answer = self.answer(Call::Request(Request::Claim(claim)), options.timeout).await;
         match answer.result? {

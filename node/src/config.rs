@@ -226,6 +226,8 @@ pub enum Mutant {
     MembersMiscounted,
     /// A group does not wait for the groups that its members bring.
     JoinsUnheard,
+    /// A session has ended once its leader is not heard from.
+    SessionsCutShort,
 }
 
 impl Default for Config {

@@ -57,6 +57,7 @@ fn records() -> Vec<Record> {
         lease_ms: 30_000,
         granted_ms: 1_700_000_000_001,
         items: vec![(id, 1)],
+        session: None,
     };
     let partition = PartitionId(3);
     let viewstamp = Viewstamp { epoch: 1, length: 0 };

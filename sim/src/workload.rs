@@ -290,6 +290,7 @@ impl World {
             max: if random.chance(1, 4) { random.between(2, 5) as u32 } else { 1 },
             worker: format!("worker-{client}"),
             lease_open: self.options.policy_mean_ms > 0 && random.chance(1, 2),
+            session: None,
         };
         self.submit(client, Call::Request(Request::Claim(claim)), Purpose::Plain);
     }

@@ -55,6 +55,7 @@ impl ClaimArguments {
             max: self.max,
             worker: self.worker,
             lease_open: self.lease.is_none(),
+            session: None,
         };
         let until_ms = (runner.clock)().saturating_add(self.wait);
         let (sent_ms, tasks, unavailable) = loop {

@@ -127,6 +127,7 @@ impl RedriveArguments {
                 max: u64::from(LETTERS).min(limit - redriven) as u32,
                 worker: "redrive".to_owned(),
                 lease_open: true,
+                session: None,
             };
             let Response::Claimed { tasks: granted, .. } = runner.request(Request::Claim(claim)).await? else {
                 return Err(unexpected("claim"));

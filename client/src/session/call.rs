@@ -6,7 +6,7 @@ use crate::wire::error::{Error, ErrorCode, Retry};
 use crate::wire::group::MemberOf;
 use crate::wire::ids::{ClaimId, TaskId};
 use crate::wire::limits;
-use crate::wire::request::{Acks, NewTask, Request};
+use crate::wire::request::{Acks, Claim, NewTask, Request};
 use crate::wire::response::{Acked, Response};
 use crate::wire::version::Versions;
 
@@ -151,6 +151,7 @@ impl Pending {
             }
             Call::Request(Request::Redrive { .. }) => Versions::CHILDREN,
             Call::Request(Request::CloseGroup { .. }) => Versions::GROUPS,
+            Call::Request(Request::Claim(Claim { session: Some(_), .. })) => Versions::SESSIONS,
             Call::EnqueueUnique { .. } | Call::Request(Request::EnqueueUnique { .. }) => Versions::UNIQUE,
             Call::Enqueue { .. } | Call::Complete { .. } | Call::Request(_) => 0,
         };

@@ -44,6 +44,7 @@ fn claim(wait_ms: u64) -> Call {
         max: 1,
         worker: String::new(),
         lease_open: false,
+        session: None,
     }))
 }
 

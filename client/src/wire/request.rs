@@ -124,7 +124,7 @@ pub struct Completion {
 }
 
 /// A claim call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Claim {
     /// Of this call; a repeat carries the same and gets the same tasks.
     pub claim: ClaimId,
@@ -144,8 +144,36 @@ pub struct Claim {
     #[serde(default)]
     pub worker: String,
     /// The queue's own lease goes before `lease_ms`. What does not know this grants `lease_ms`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub lease_open: bool,
+    /// The worker's session: a task that the worker holds. When that has ended, whichever way, so have these claims, at the latest
+    /// at the end of their own leases.
+    #[serde(default)]
+    pub session: Option<TaskId>,
+}
+
+impl Serialize for Claim {
+    /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        const OLDEST: usize = 7;
+        let later = [self.lease_open, self.session.is_some()];
+        let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
+        let mut claim = serializer.serialize_struct("Claim", count)?;
+        claim.serialize_field("claim", &self.claim)?;
+        claim.serialize_field("repeated", &self.repeated)?;
+        claim.serialize_field("queues", &self.queues)?;
+        claim.serialize_field("lease_ms", &self.lease_ms)?;
+        claim.serialize_field("wait_ms", &self.wait_ms)?;
+        claim.serialize_field("max", &self.max)?;
+        claim.serialize_field("worker", &self.worker)?;
+        if count > OLDEST {
+            claim.serialize_field("lease_open", &self.lease_open)?;
+        }
+        if count > OLDEST + 1 {
+            claim.serialize_field("session", &self.session)?;
+        }
+        claim.end()
+    }
 }
 
 /// What a client may ask of any node.
@@ -362,6 +390,7 @@ impl Request {
         match self {
             Request::Enqueue { tasks, .. } if tasks.iter().any(|task| task.spec.grouping.is_some()) => Versions::GROUPS,
             Request::CloseGroup { .. } => Versions::GROUPS,
+            Request::Claim(Claim { session: Some(_), .. }) => Versions::SESSIONS,
             Request::Enqueue { tasks, .. } if tasks.iter().any(|task| task.spec.key.is_some()) => Versions::KEYS,
             Request::Enqueue { tasks, .. } if tasks.iter().any(|task| !task.spec.after.is_empty()) => {
                 Versions::DEPENDENCIES

@@ -333,7 +333,8 @@ mod tests {
     fn claim(change: impl FnOnce(&mut Claim)) -> Request {
         let (queues, worker) = (vec![queue()], String::new());
         let (claim, repeated, lease_open) = (ClaimId(1), false, false);
-        let mut claim = Claim { claim, repeated, queues, lease_ms: 1_000, wait_ms: 0, max: 1, worker, lease_open };
+        let mut claim =
+            Claim { claim, repeated, queues, lease_ms: 1_000, wait_ms: 0, max: 1, worker, lease_open, session: None };
         change(&mut claim);
         Request::Claim(claim)
     }

@@ -42,6 +42,8 @@ pub enum Feature {
     Children,
     /// A task is the only one with its key.
     Unique,
+    /// Claims end with the session of their worker.
+    Sessions,
 }
 
 impl Feature {
@@ -59,7 +61,8 @@ impl Feature {
             | Feature::Seals
             | Feature::Unheld
             | Feature::Children
-            | Feature::Unique => 3,
+            | Feature::Unique
+            | Feature::Sessions => 3,
         }
     }
 }
@@ -73,6 +76,7 @@ impl PeerMessage {
             PeerMessage::Stray { .. } => Some(Feature::Recall),
             PeerMessage::Unheld { .. } => Some(Feature::Unheld),
             PeerMessage::GroupsAsk { .. } | PeerMessage::GroupsAnswer { .. } => Some(Feature::Groups),
+            PeerMessage::GrantAsk { claim, .. } if claim.session.is_some() => Some(Feature::Sessions),
             PeerMessage::GrantAsk { claim, .. } => claim.lease_open.then_some(Feature::Policies),
             PeerMessage::Forward { request, .. } if matches!(**request, Request::Fail { retry_open: true, .. }) => {
                 Some(Feature::Policies)
@@ -194,6 +198,7 @@ impl Op {
             Op::Cohort(Change::Recall { .. }) => Some(Feature::Recall),
             Op::Cohort(Change::Rescue { .. } | Change::Calm) => Some(Feature::Rescue),
             Op::Drop { items } => items.iter().find_map(|item| item.facts.feature()),
+            Op::Grant { session: Some(_), .. } => Some(Feature::Sessions),
             Op::Grant { .. }
             | Op::Renew { .. }
             | Op::Release { .. }
@@ -224,6 +229,8 @@ impl Table {
             Some(Feature::Rescue)
         } else if self.has_seals() {
             Some(Feature::Seals)
+        } else if self.has_sessions() {
+            Some(Feature::Sessions)
         } else if !self.reserved.is_empty() {
             Some(Feature::Unique)
         } else {

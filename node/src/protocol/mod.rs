@@ -47,6 +47,7 @@ use consistent::cohort::Told;
 use consistent::dependencies::Dependencies;
 use consistent::grants::Grants;
 use consistent::heads::Heads;
+use consistent::sessions::Sessions;
 use consistent::uniques::Uniques;
 pub use effect::{Effect, Observation, Ticket};
 pub use event::{ClientId, Event, Moved, Principal};
@@ -100,6 +101,7 @@ pub struct Node {
     now: Now,
     random: Random,
     dependencies: Dependencies,
+    sessions: Sessions,
     outbox: Outbox,
     timers: Timers,
     genesis: Option<Arc<Genesis>>,
@@ -155,6 +157,7 @@ impl Node {
             boot: 0,
             now: Now::default(),
             dependencies: Dependencies::default(),
+            sessions: Sessions::default(),
             outbox: Outbox::new(founding.node),
             timers: Timers::default(),
             genesis: None,
@@ -451,6 +454,7 @@ impl Node {
                 Key::Rejoin => self.ask_to_rejoin(),
                 Key::Retire(partition) => self.retire(partition),
                 Key::Follow(partition) => self.sweep_dependencies(partition),
+                Key::Sessions(partition) => self.sweep_sessions(partition),
                 Key::Children(partition) => self.hand_over_children(partition),
                 Key::Change(partition) => self.drive_change(partition),
                 Key::Repair => self.repair(),

@@ -41,6 +41,7 @@ mod reads;
 mod rescue;
 mod restarts;
 mod seals;
+mod sessions;
 mod uniques;
 mod versions;
 mod waiting;
@@ -327,6 +328,7 @@ fn claim_of(claim: ClaimId, lease_ms: u64, max: u32) -> Claim {
         max,
         worker: "worker".into(),
         lease_open: false,
+        session: None,
     }
 }
 

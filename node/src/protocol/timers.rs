@@ -42,6 +42,8 @@ pub enum Key {
     Retire(PartitionId),
     /// Ask for the ends that tasks of a partition wait for.
     Follow(PartitionId),
+    /// Look whether sessions have ended under which tasks of a partition are held.
+    Sessions(PartitionId),
     /// Hand over tasks that completions in a partition brought.
     Children(PartitionId),
     /// A step of a change of a partition's cohort.

@@ -103,6 +103,7 @@ fn cell(state: CellState) -> Cell {
         expires_ms: AT_MS + 30_000,
         state,
         past: vec![(TOKEN, PastClaim { start_ms: 1, end_ms: 2, worker: "other".into() })],
+        session: None,
     }
 }
 
@@ -115,6 +116,7 @@ fn operations() -> Vec<Arc<Op>> {
             lease_ms: 30_000,
             granted_ms: AT_MS,
             items: vec![(id(0), 8), (id(1), 9)],
+            session: None,
         },
         Op::Renew { items: vec![(id(0), TOKEN, 30_000, AT_MS)] },
         Op::Release { id: id(0), token: TOKEN, not_before_ms: 5, at_ms: AT_MS, failed: true },
@@ -173,6 +175,7 @@ fn claim() -> Claim {
         max: 10,
         worker: "worker".into(),
         lease_open: false,
+        session: None,
     }
 }
 

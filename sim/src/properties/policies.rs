@@ -203,7 +203,7 @@ mod tests {
 
     fn grant(number: u64, granted_ms: u64) -> Op {
         let items = vec![(id(1), number)];
-        Op::Grant { claim: ClaimId(1), worker: "w".into(), lease_ms: 1_000, granted_ms, items }
+        Op::Grant { claim: ClaimId(1), worker: "w".into(), lease_ms: 1_000, granted_ms, items, session: None }
     }
 
     fn release(not_before_ms: u64) -> Op {

@@ -75,6 +75,7 @@ mod tests {
             lease_ms: 1,
             granted_ms: 1,
             items: vec![(id(1), number)],
+            session: None,
         };
         let after = Viewstamp { epoch: 3, length: 0 };
         let records = [Record::Ops { partition: PartitionId(0), after, ops: vec![std::sync::Arc::new(op)] }];

@@ -159,6 +159,7 @@ fn claim() -> Claim {
         max: 10,
         worker: "worker".into(),
         lease_open: true,
+        session: None,
     }
 }
 
@@ -170,6 +171,7 @@ fn operations() -> Vec<Arc<Op>> {
             lease_ms: 30_000,
             granted_ms: 1_700_000_000_000,
             items: vec![(id(0), 8), (id(1), 9)],
+            session: None,
         }),
         Arc::new(Op::Renew { items: vec![(id(0), TOKEN, 30_000, 1_700_000_030_000)] }),
         Arc::new(Op::Schedules(schedule_changes()[1].clone())),

@@ -111,6 +111,7 @@ async fn claim_names_queues_lease_and_patience() {
         max: 1,
         worker: "norn".into(),
         lease_open: true,
+        session: None,
     };
     assert_eq!(request("claim mail", claimed()).await, Request::Claim(defaults.clone()));
     let outcome = run("claim mail,maps --lease 5m --wait 20s --max 9 --worker w", [Ok(claimed())]).await;

@@ -345,7 +345,8 @@ impl Node {
 
     /// Whether a task that has not ended was given back under the current token.
     pub(super) fn waits(&self, id: &TaskId, token: Token) -> bool {
-        let released = |cell: &Cell| matches!(cell.state, CellState::Released { .. });
+        // The end of a session is final.
+        let released = |cell: &Cell| matches!(cell.state, CellState::Released { .. }) && cell.session.is_none();
         let found = self.current(id, token).is_ok_and(|(_, cell)| released(cell));
         found && !self.partitions[&self.partition_of(id)].store.ended(id)
     }

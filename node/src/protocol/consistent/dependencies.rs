@@ -147,7 +147,7 @@ impl Node {
         self.timers.set(Key::Follow(partition), self.now.mono_us);
     }
 
-    fn ask_for_ends(&mut self, partition: PartitionId, ids: impl Iterator<Item = TaskId>) {
+    pub(super) fn ask_for_ends(&mut self, partition: PartitionId, ids: impl Iterator<Item = TaskId>) {
         let mut by_node: BTreeMap<NodeId, Vec<TaskId>> = BTreeMap::new();
         for id in ids {
             let all = self.dependencies.is_doubted(partition, &id);
@@ -188,7 +188,8 @@ impl Node {
         let swept = self.dependencies.swept.remove(&partition);
         let index = self.partitions[&partition].store.index();
         if let Some(doubts) = self.dependencies.doubts.get_mut(&partition).filter(|_| swept.is_none()) {
-            doubts.retain(|id, _| index.dependents(id, None).next().is_some());
+            let register = &self.partitions[&partition].register;
+            doubts.retain(|id, _| index.dependents(id, None).next().is_some() || register.has_session(id));
         }
         let ids: Vec<TaskId> = index.waited_for(swept).take(FOLLOWED_MAX).collect();
         if ids.is_empty() && swept.is_none() {
@@ -277,7 +278,8 @@ impl Node {
             return;
         }
         let index = replica.store.index();
-        let waited_for = ends.iter().filter(|(id, _)| index.dependents(id, None).next().is_some());
+        let is_session = |id: &TaskId| replica.register.has_session(id);
+        let waited_for = ends.iter().filter(|(id, _)| index.dependents(id, None).next().is_some() || is_session(id));
         let waited_for: Vec<(TaskId, Settled)> = waited_for.copied().collect();
         let mut doubted = Vec::new();
         for (id, how) in waited_for {
@@ -286,6 +288,7 @@ impl Node {
                 doubted.extend((!known).then_some(id));
                 continue;
             }
+            self.end_session(partition, id, how);
             let heard = |of: &TaskId| *of == id && !mutant!(self.config, JoinsUnheard);
             let joins = joins.iter().filter(|(of, _)| heard(of)).map(|(_, join)| *join).collect();
             let end = End { how, joins, upto: None };

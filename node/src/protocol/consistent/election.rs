@@ -379,6 +379,7 @@ impl Node {
         self.outbox.observe(Observation::SteppedDown { partition: partition.0, epoch: leading.epoch, reason });
         self.unpublish_heads(partition);
         self.dependencies.step_down(partition);
+        self.sessions.step_down(partition);
         for (_, waiting) in leading.waiting {
             self.give_up(waiting);
         }

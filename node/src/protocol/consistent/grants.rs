@@ -158,9 +158,10 @@ impl Node {
             let number = |(number, sealed): (u64, bool)| if sealed { Token::SEALED_FROM + number } else { number };
             let items: Vec<(TaskId, u64)> = ids.into_iter().zip((first..).zip(sealed).map(number)).collect();
             let tokens = items.iter().map(|(id, number)| (*id, Token { epoch, number: *number })).collect();
-            let op =
-                Op::Grant { claim: claim.claim, worker: worker.clone(), lease_ms, granted_ms: self.now.wall_ms, items };
+            let (worker, granted_ms, of) = (worker.clone(), self.now.wall_ms, claim.session);
+            let op = Op::Grant { claim: claim.claim, worker, lease_ms, granted_ms, items, session: of };
             self.wait_for(session, partition);
+            of.into_iter().for_each(|of| self.heed_session(partition, of));
             self.append(partition, op, Some(Waiting::Grant { session, items: tokens, fresh: true }));
         }
     }

@@ -21,6 +21,7 @@ pub mod rescue;
 pub mod rules;
 pub mod seals;
 pub mod seat;
+pub mod sessions;
 pub mod table;
 pub mod uniques;
 

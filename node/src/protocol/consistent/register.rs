@@ -177,6 +177,10 @@ pub struct Register {
     overdue: BTreeSet<TaskId>,
     /// Claims by the call that took them.
     by_claim: BTreeMap<ClaimId, BTreeSet<TaskId>>,
+    /// Tasks that are held under a session, by session.
+    by_session: BTreeMap<TaskId, BTreeSet<TaskId>>,
+    /// The same, by task.
+    sessions: BTreeMap<TaskId, TaskId>,
     /// A bug that is put back.
     #[cfg(feature = "mutants")]
     flaw: Option<crate::config::Mutant>,
@@ -208,6 +212,8 @@ impl Register {
             lapsed: BTreeMap::new(),
             overdue: BTreeSet::new(),
             by_claim: BTreeMap::new(),
+            by_session: BTreeMap::new(),
+            sessions: BTreeMap::new(),
             #[cfg(feature = "mutants")]
             flaw: None,
         }
@@ -394,6 +400,44 @@ impl Register {
         }
     }
 
+    /// Lists a task under the session that it is held under.
+    fn note_session(&mut self, id: TaskId) {
+        let held = self.table.cells.get(&id).filter(|cell| cell.state == CellState::Held);
+        let (before, after) = (self.sessions.get(&id).copied(), held.and_then(|cell| cell.session));
+        if before == after {
+            return;
+        }
+        if let Some(before) = before
+            && let Some(tasks) = self.by_session.get_mut(&before)
+        {
+            self.sessions.remove(&id);
+            tasks.remove(&id);
+            if tasks.is_empty() {
+                self.by_session.remove(&before);
+            }
+        }
+        if let Some(after) = after {
+            self.sessions.insert(id, after);
+            self.by_session.entry(after).or_default().insert(id);
+        }
+    }
+
+    /// Whether a task is held under a session.
+    pub fn has_session(&self, session: &TaskId) -> bool {
+        self.by_session.contains_key(session)
+    }
+
+    /// Sessions after this one under which tasks are held, in order.
+    pub fn sessions_after(&self, after: Option<TaskId>) -> impl Iterator<Item = TaskId> + '_ {
+        let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+        self.by_session.range((from, std::ops::Bound::Unbounded)).map(|(session, _)| *session)
+    }
+
+    /// Tasks that are held under a session.
+    pub fn held_under(&self, session: &TaskId) -> impl Iterator<Item = TaskId> + '_ {
+        self.by_session.get(session).into_iter().flatten().copied()
+    }
+
     /// Starts or moves the local clock of a claim: never earlier than before for the same token.
     fn arm(&mut self, id: TaskId, now: Now, config: &Config) {
         let before = self.deadlines.remove(&id);
@@ -402,6 +446,7 @@ impl Register {
         }
         self.lapsed.remove(&id);
         self.overdue.remove(&id);
+        self.note_session(id);
         let Some(cell) = self.table.cells.get(&id) else { return };
         self.by_claim.entry(cell.claim).or_default().insert(id);
         if cell.state != CellState::Held {

@@ -290,6 +290,7 @@ impl Node {
             Key::Retire,
             Key::Change,
             Key::Follow,
+            Key::Sessions,
             Key::Children,
         ] {
             self.timers.cancel(key(partition));

@@ -39,6 +39,9 @@ pub struct Cell {
     pub state: CellState,
     /// Earlier claims, oldest first, at most [`PAST_CLAIMS_MAX`].
     pub past: Vec<(Token, PastClaim)>,
+    /// The session of the worker, with which the claim ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<TaskId>,
 }
 
 /// What became of a claim.
@@ -109,6 +112,9 @@ pub enum Op {
         granted_ms: u64,
         /// Tasks, with the number of each token.
         items: Vec<(TaskId, u64)>,
+        /// The session of the worker, with which the claims end.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session: Option<TaskId>,
     },
     /// Prolongs claims; nothing ever becomes shorter.
     #[serde(rename = "R")]
@@ -375,6 +381,11 @@ impl Table {
         self.cells.values().any(|cell| matches!(cell.state, CellState::Sealed { .. }))
     }
 
+    /// Whether a claim in it ends with a session, which not every version knows.
+    pub fn has_sessions(&self) -> bool {
+        self.cells.values().any(|cell| cell.session.is_some())
+    }
+
     /// The digest as kept.
     pub fn digest(&self) -> u128 {
         self.digest
@@ -509,11 +520,12 @@ impl Table {
     pub fn apply(&mut self, op: &Op, at: Viewstamp) -> Result<Vec<TaskId>, Misfit> {
         let misfit = |id: &TaskId, why| Misfit { at, id: *id, why };
         match op {
-            Op::Grant { claim, worker, lease_ms, granted_ms, items } => {
+            Op::Grant { claim, worker, lease_ms, granted_ms, items, session } => {
                 for (id, number) in items {
                     let token = Token { epoch: at.epoch, number: *number };
                     let cell = self.granted(id, token, at, (*claim, worker, *lease_ms, *granted_ms));
-                    self.set_cell(*id, Some(cell.map_err(|why| misfit(id, why))?));
+                    let cell = cell.map_err(|why| misfit(id, why))?;
+                    self.set_cell(*id, Some(Cell { session: *session, ..cell }));
                 }
                 Ok(items.iter().map(|(id, _)| *id).collect())
             }
@@ -616,6 +628,7 @@ impl Table {
             expires_ms: granted_ms.saturating_add(lease_ms),
             state: CellState::Held,
             past,
+            session: None,
         })
     }
 
@@ -693,6 +706,7 @@ mod tests {
             lease_ms: 1_000,
             granted_ms: 5_000,
             items: vec![(id, number)],
+            session: None,
         }
     }
 

@@ -121,6 +121,7 @@ fn nobody_s_turn_comes_while_it_is_not_known_what_is_held() {
         expires_ms: 2,
         state: CellState::Held,
         past: Vec::new(),
+        session: None,
     };
     let unknown = TaskId::new(1, 1, 1, ids[0].tag());
     replica.register.table.cells.insert(unknown, cell);

@@ -1,0 +1,136 @@
+//! Sessions of workers: one heartbeat for all claims of a worker, which end with it.
+//!
+//! A session is a task like any other, of one attempt, that its worker holds. The heartbeat is the renewal of that claim. So a
+//! session ends as a task does: when the worker completes it, when somebody cancels it, or when its lease runs out by both
+//! clocks, whereupon its leader gives it up, as it was the last attempt. That is committed before anybody hears of it, and final.
+//!
+//! A claim may name the session under which it is made. Its own lease is long, so that it need not be renewed; the leader of its
+//! partition asks the leader of the session's, as one that waits for it (`dependencies.rs`), and is told of the end, at once or by
+//! a sweep. Then it gives back all claims under it: as failed attempts, unless the worker has ended the session itself. A worker
+//! counts on a session as on any claim, from when it sent the renewal, so it has stopped before anybody else is granted its tasks.
+//!
+//! Where the session's partition has no leader nobody hears of its end, and its claims last as long as their own leases. A session
+//! that nobody knows, and that is older than what was forgotten, has ended. What was given back so cannot be completed any more
+//! where completions are sealed, whether or not somebody else has the task.
+
+use super::table::{CellState, Op};
+use crate::config::mutant;
+use crate::limits::{DEPENDENTS_MAX, FOLLOWED_MAX};
+use crate::protocol::Node;
+use crate::protocol::task::Settled;
+use crate::protocol::timers::Key;
+use norn_client::wire::{PartitionId, TaskId};
+use std::collections::BTreeMap;
+
+/// Between two pieces of work.
+const PIECE_MS: u64 = 20;
+
+/// What leaders know of sessions beside their tables. Lost with a leadership: sweeps make up for it.
+#[derive(Debug, Default)]
+pub struct Sessions {
+    /// By partition that is led here: sessions that have ended, of which not all claims are given back.
+    ended: BTreeMap<PartitionId, BTreeMap<TaskId, Settled>>,
+    /// How far the sweep of a partition is.
+    swept: BTreeMap<PartitionId, TaskId>,
+}
+
+impl Sessions {
+    /// A partition is led here no more.
+    pub fn step_down(&mut self, partition: PartitionId) {
+        self.ended.remove(&partition);
+        self.swept.remove(&partition);
+    }
+}
+
+impl Node {
+    /// Tasks are granted under a session: its leader is asked, unless that was done for others.
+    pub(super) fn heed_session(&mut self, partition: PartitionId, session: TaskId) {
+        if !self.partitions[&partition].register.has_session(&session) {
+            self.ask_for_ends(partition, std::iter::once(session));
+            self.timers.set_if_none(Key::Sessions(partition), self.after_ms(self.config.sweep_interval_ms));
+        }
+    }
+
+    /// A new leader asks about all that it inherits.
+    pub(super) fn begin_heeding(&mut self, partition: PartitionId) {
+        self.sessions.step_down(partition);
+        self.timers.set(Key::Sessions(partition), self.now.mono_us);
+    }
+
+    /// Gives back what is held under ended sessions, and asks for the ends of the others, some at a time.
+    pub(in crate::protocol) fn sweep_sessions(&mut self, partition: PartitionId) {
+        let Some(replica) = self.partitions.get(&partition) else { return };
+        if !replica.register.established() {
+            return;
+        }
+        if self.sessions.ended.contains_key(&partition) {
+            self.end_claims(partition);
+            return self.timers.set(Key::Sessions(partition), self.after_ms(PIECE_MS));
+        }
+        let swept = self.sessions.swept.remove(&partition);
+        let sessions: Vec<TaskId> = replica.register.sessions_after(swept).take(FOLLOWED_MAX).collect();
+        if sessions.is_empty() && swept.is_none() {
+            return;
+        }
+        let more = sessions.last().copied().filter(|_| sessions.len() == FOLLOWED_MAX);
+        self.sessions.swept.extend(more.map(|last| (partition, last)));
+        let pause_ms = if more.is_some() { PIECE_MS } else { self.config.sweep_interval_ms };
+        self.timers.set(Key::Sessions(partition), self.after_ms(pause_ms));
+        if mutant!(self.config, SessionsCutShort) {
+            // Whoever is not heard from is taken for dead.
+            let silent =
+                |session: &&TaskId| self.leader_of(self.partition_of(session)).is_none_or(|it| !self.is_alive(it));
+            let silent: Vec<TaskId> = sessions.iter().filter(silent).copied().collect();
+            silent.into_iter().for_each(|session| self.end_session(partition, session, Settled::Dead));
+        }
+        self.ask_for_ends(partition, sessions.into_iter());
+    }
+
+    /// A session has ended, if it is one.
+    pub(super) fn end_session(&mut self, partition: PartitionId, session: TaskId, how: Settled) {
+        if self.partitions[&partition].register.has_session(&session) {
+            self.sessions.ended.entry(partition).or_default().insert(session, how);
+            self.timers.set(Key::Sessions(partition), self.now.mono_us);
+        }
+    }
+
+    /// Gives back some of what is held under ended sessions.
+    fn end_claims(&mut self, partition: PartitionId) {
+        if !self.may_append(partition) {
+            return;
+        }
+        let Some(ended) = self.sessions.ended.get_mut(&partition) else { return };
+        let Some((session, how)) = ended.pop_first() else {
+            self.sessions.ended.remove(&partition);
+            return;
+        };
+        let register = &self.partitions[&partition].register;
+        let held: Vec<TaskId> = register.held_under(&session).take(DEPENDENTS_MAX).collect();
+        if held.len() == DEPENDENTS_MAX
+            && let Some(ended) = self.sessions.ended.get_mut(&partition)
+        {
+            ended.insert(session, how);
+        }
+        for id in held {
+            self.take_claim_back(partition, id, how);
+        }
+    }
+
+    /// Gives a claim back whose session has ended: as a failed attempt, unless its worker said so itself.
+    fn take_claim_back(&mut self, partition: PartitionId, id: TaskId, how: Settled) {
+        let replica = &self.partitions[&partition];
+        let Some(cell) = replica.register.cell(&id).filter(|cell| cell.state == CellState::Held) else { return };
+        if replica.store.ended(&id) {
+            return;
+        }
+        let (token, attempt, failed) = (cell.token, cell.attempt, how != Settled::Done);
+        let attempts_max = self.attempts_max(partition, &id);
+        if failed && attempts_max > 0 && attempt >= attempts_max {
+            return self.kill(partition, id, token, "the session of its last attempt ended");
+        }
+        let pause_ms = if failed { self.draw_backoff(partition, &id, attempt) } else { None };
+        let at_ms = self.now.wall_ms;
+        let not_before_ms = pause_ms.map_or(0, |pause_ms| at_ms.saturating_add(pause_ms));
+        self.append(partition, Op::Release { id, token, not_before_ms, at_ms, failed }, None);
+    }
+}

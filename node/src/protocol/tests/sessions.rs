@@ -1,0 +1,134 @@
+//! Sessions of workers (C4-C11).
+
+use super::*;
+use norn_client::wire::membership::{Mode, QueueSetting};
+use norn_client::wire::{Granted, State};
+
+const LONG_MS: u64 = 3_600_000;
+
+impl Cluster {
+    /// A worker begins a session.
+    fn open_session(&mut self, ttl_ms: u64) -> Granted {
+        let queue = QueueName::new("sessions").expect("a name");
+        let id = self.id(0x22_2222);
+        let task = NewTask { id, spec: Spec { queue: queue.clone(), attempts_max: 1, ..spec(b"worker", 0) } };
+        let response = self.ask(0, Request::Enqueue { tasks: vec![task], acks: Acks::Quorum });
+        assert!(matches!(response, Response::Acked(_)));
+        self.number += 1;
+        let claim = Claim { queues: vec![queue], ..claim_of(ClaimId(u128::from(self.number)), ttl_ms, 1) };
+        let Response::Claimed { mut tasks, .. } = self.ask(0, Request::Claim(claim)) else { panic!("no claim") };
+        tasks.remove(0)
+    }
+
+    fn claim_under(&mut self, index: usize, session: TaskId, max: u32) -> Vec<Granted> {
+        self.number += 1;
+        let claim = claim_of(ClaimId(u128::from(self.number)), LONG_MS, max);
+        let request = Request::Claim(Claim { session: Some(session), ..claim });
+        let Response::Claimed { tasks, .. } = self.ask(index, request) else { panic!("no claim") };
+        tasks
+    }
+
+    fn heartbeat(&mut self, session: &Granted) {
+        let request = Request::Renew { items: vec![(session.id, session.token)], lease_ms: None };
+        let response = self.ask(1, request);
+        assert!(matches!(&response, Response::Renewed(results) if results[0].is_ok()), "{response:?}");
+    }
+
+    fn is_claimable(&mut self, id: TaskId) -> bool {
+        self.get(0, id).state == State::Ready
+    }
+}
+
+fn connected() -> Cluster {
+    let mut cluster = Cluster::modern(3);
+    cluster.connect_all();
+    cluster
+}
+
+// C4, C7, C11
+#[test]
+fn claims_last_as_long_as_the_session_is_kept_alive_and_end_with_it() {
+    let mut cluster = connected();
+    let tasks = [cluster.enqueue(0, b"a", 0x11_1111), cluster.enqueue(0, b"b", 0xcc_cccc)];
+    let session = cluster.open_session(2_000);
+    assert_eq!(cluster.claim_under(1, session.id, 2).len(), 2);
+    for _ in 0..10 {
+        cluster.advance(1_000);
+        cluster.heartbeat(&session);
+        assert_eq!(cluster.claim(2, 5_000), Vec::new(), "the heartbeat keeps them");
+    }
+    let before_us = cluster.now.mono_us;
+    cluster.run_until(|cluster| {
+        let ready = |id: &TaskId| {
+            let node = &cluster.nodes[cluster.leader(id)];
+            node.partitions[&node.partition_of(id)].is_ready(id)
+        };
+        tasks.iter().all(ready)
+    });
+    let after_ms = (cluster.now.mono_us - before_us) / 1_000;
+    assert!((1_000..4_000).contains(&after_ms), "{after_ms} ms, for a session of two seconds");
+    let again = cluster.claim(2, 5_000);
+    assert_eq!(again[0].attempt, 2, "a worker that was lost has failed");
+    let renewal = Request::Renew { items: vec![(session.id, session.token)], lease_ms: None };
+    let Response::Renewed(results) = cluster.ask(0, renewal) else { panic!("no answer") };
+    assert!(results[0].is_err(), "its end is final");
+}
+
+// C9, C10
+#[test]
+fn a_worker_that_ends_its_session_frees_all_it_holds_at_once() {
+    let mut cluster = connected();
+    for number in 0..3 {
+        cluster.enqueue(0, b"x", 0x11_1111 * (number + 1));
+    }
+    let session = cluster.open_session(60_000);
+    assert_eq!(cluster.claim_under(1, session.id, 3).len(), 3);
+    let before_us = cluster.now.mono_us;
+    assert!(matches!(cluster.complete(2, session.id, session.token), Response::Acked(_)));
+    let mut attempts = Vec::new();
+    for _ in 0..3 {
+        cluster.run_until(|cluster| {
+            let ready = |node: &Node| {
+                node.partitions.values().any(|replica| {
+                    let queue = replica.store.index().queue(&QueueName::new("mail").expect("a name"));
+                    replica.register.established() && queue.is_some_and(|queue| queue.ready_count(true) > 0)
+                })
+            };
+            cluster.nodes.iter().any(ready)
+        });
+        attempts.extend(cluster.claim(0, 60_000).into_iter().map(|granted| granted.attempt));
+    }
+    assert!(cluster.now.mono_us - before_us < 1_000_000, "they are told, and not found by a sweep");
+    assert_eq!(attempts, [1, 1, 1], "what is handed back was no attempt");
+}
+
+/// Leaders that come later know which claims end with which session.
+// C9
+#[test]
+fn a_session_that_ends_while_leaders_change_ends_its_claims() {
+    let mut cluster = connected();
+    let task = cluster.enqueue(0, b"a", 0xcc_cccc);
+    let session = cluster.open_session(2_000);
+    assert_eq!(cluster.claim_under(1, session.id, 1).len(), 1);
+    let leader = cluster.leader(&task);
+    cluster.restart(leader);
+    cluster.connect_all();
+    cluster.advance(8_000);
+    assert!(cluster.is_claimable(task));
+}
+
+// C8, C16
+#[test]
+fn who_lost_its_session_cannot_complete_where_completions_are_sealed() {
+    let mut cluster = connected();
+    cluster.set(0, "mail", QueueSetting::Mode(Mode::Holder));
+    cluster.advance(1_000);
+    let task = cluster.enqueue(0, b"a", 0xcc_cccc);
+    let session = cluster.open_session(2_000);
+    let held = cluster.claim_under(1, session.id, 1).remove(0);
+    assert!(held.token.needs_seal());
+    cluster.advance(8_000);
+    assert!(cluster.is_claimable(task));
+    let Response::Acked(results) = cluster.complete(0, task, held.token) else { panic!("no answer") };
+    assert_eq!(results[0].as_ref().map_err(|error| error.code), Err(ErrorCode::Superseded));
+}
