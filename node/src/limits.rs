@@ -85,6 +85,8 @@ pub const FOLLOWED_MAX: usize = 256;
 pub const FOLLOWERS_MAX: usize = 200_000;
 /// Tasks that are looked at in one step when one has ended for which they waited.
 pub const DEPENDENTS_MAX: usize = 256;
+/// Sessions of workers that have ended which a node remembers.
+pub const SESSIONS_OVER_MAX: usize = 10_000;
 /// Of the members of a group that have not ended, so many are waited for at a time.
 pub const GROUP_WINDOW: usize = 128;
 /// Operations that a leader keeps for followers that lag; further behind, they get the table.

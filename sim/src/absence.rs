@@ -161,7 +161,8 @@ impl World {
                 return true;
             }
             let after = self.history.specs.get(&id).map_or(&[][..], |spec| &spec.after);
-            let others = after.iter().copied().chain(self.waited_for_by_join(id));
+            let sessions = self.history.sessions.get(&id).into_iter().flatten().copied();
+            let others = after.iter().copied().chain(self.waited_for_by_join(id)).chain(sessions);
             left.extend(others.filter(|id| seen.insert(*id)));
         }
         false

@@ -84,7 +84,7 @@ impl World {
     pub fn begin_groups(&mut self, client: usize, result: &Result<Response, Error>) {
         let healed = self.healed();
         let mut ids: Vec<TaskId> =
-            result.iter().flat_map(|response| acks_of(response)).map(|(_, acked)| acked.id).collect();
+            result.iter().flat_map(acks_of).map(|(_, acked)| acked.id).collect();
         let items = match result {
             Ok(Response::Acked(items)) => items.iter().filter_map(|item| item.as_ref().err()).collect(),
             Ok(_) => Vec::new(),

@@ -193,6 +193,8 @@ pub struct History {
     seated: BTreeSet<(usize, PartitionId)>,
     /// Every task that was ever put on the wire.
     pub specs: BTreeMap<TaskId, Spec>,
+    /// Sessions under which a task was granted, by task.
+    pub sessions: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// Joins of groups that completions of a task bring, by task.
     pub joins: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// Facts that a client was told to be safe, and when.
@@ -342,6 +344,7 @@ impl History {
                         }
                         Record::Ops { after, ops, .. } => {
                             ops.iter().for_each(|op| self.note_schedules(moment, after.epoch, op));
+                            ops.iter().for_each(|op| self.note_session(op));
                         }
                         _ => {}
                     }
@@ -368,6 +371,14 @@ impl History {
         }
         self.specs.insert(id, (**spec).clone());
         Ok(())
+    }
+
+    fn note_session(&mut self, op: &Op) {
+        if let Op::Grant { items, session: Some(session), .. } = op {
+            for (id, _) in items {
+                self.sessions.entry(*id).or_default().insert(*session);
+            }
+        }
     }
 
     /// How many nodes there are.

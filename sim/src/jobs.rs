@@ -47,6 +47,8 @@ pub struct Job {
     pub token: Token,
     /// Until then on the client's clock it believes to hold the task.
     stop_us: u64,
+    /// It ends with this session, if that is earlier.
+    pub session: Option<TaskId>,
     stopped: bool,
     sequence: u32,
     /// What to do, each after a while.
@@ -54,18 +56,19 @@ pub struct Job {
 }
 
 /// The part of a lease that a worker relies on: its clock may be slow by the bound.
-fn relied_us(lease_ms: u64) -> u64 {
+pub fn relied_us(lease_ms: u64) -> u64 {
     lease_ms * 1_000 - lease_ms
 }
 
 impl World {
     /// A worker takes up a task.
-    pub fn new_job(&mut self, client: usize, task: &Granted, first_sent_us: u64) {
-        let plan = self.draw_plan(task.lease_ms);
+    pub fn new_job(&mut self, client: usize, task: &Granted, session: Option<TaskId>, first_sent_us: u64) {
+        // Claims under a session are as long as that is kept alive, and work is not.
+        let plan = self.draw_plan(task.lease_ms.min(self.options.lease_ms_max));
         let from_answer = self.options.mutant == Some(Mutant::CountsFromAnswer);
         let first_sent_us = if from_answer { self.clients[client].clock.read_us(self.now_us) } else { first_sent_us };
         let stop_us = first_sent_us + relied_us(task.lease_ms);
-        let job = Job { id: task.id, token: task.token, stop_us, stopped: false, sequence: 0, plan };
+        let job = Job { id: task.id, token: task.token, stop_us, session, stopped: false, sequence: 0, plan };
         let state = &mut self.clients[client];
         state.next_job += 1;
         let number = state.next_job;
@@ -130,12 +133,14 @@ impl World {
     }
 
     /// Tells how long the worker believes to hold its task, if it does.
-    fn believe(&mut self, client: usize, number: u64) {
+    pub fn believe(&mut self, client: usize, number: u64) {
         let state = &self.clients[client];
         let Some(job) = state.jobs.get(&number).filter(|job| !job.stopped) else { return };
         let (id, token) = (job.id, job.token);
+        let held_us = |session| state.held.as_ref().filter(|held| held.id == session).map_or(0, |held| held.stop_us);
+        let stop_us = job.session.map_or(job.stop_us, |session| job.stop_us.min(held_us(session)));
         // The last instant before its clock reads the stop time counts; the stop time itself does not.
-        let until_us = state.clock.true_time_us(self.now_us, job.stop_us);
+        let until_us = state.clock.true_time_us(self.now_us, stop_us);
         if until_us > self.now_us {
             self.tell(Happening::Holds { client, id, token, until_us });
         } else {
@@ -165,6 +170,19 @@ impl World {
         if self.clients[client].jobs.is_empty() {
             let delay_us = self.randoms.workload.between(0, 50_000);
             self.act_in(client, delay_us, Act::Claim);
+        }
+    }
+
+    /// A worker gives up all that it holds under a session.
+    pub fn leave_jobs(&mut self, client: usize, session: TaskId) {
+        let of_session = |(_, job): &(&u64, &Job)| job.session == Some(session);
+        let jobs: Vec<u64> = self.clients[client].jobs.iter().filter(of_session).map(|(number, _)| *number).collect();
+        for number in jobs {
+            self.stop(client, number);
+            self.clients[client].jobs.remove(&number);
+        }
+        if self.clients[client].jobs.is_empty() {
+            self.act_in(client, 1_000, Act::Claim);
         }
     }
 

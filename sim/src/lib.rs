@@ -29,6 +29,7 @@ mod properties;
 pub mod report;
 mod schedules;
 mod scrub;
+mod sessions;
 mod settle;
 mod snapshots;
 #[cfg(test)]

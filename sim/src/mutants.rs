@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 69] = [
+pub const ALL: [(&str, Mutant); 70] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -74,6 +74,7 @@ pub const ALL: [(&str, Mutant); 69] = [
     ("unique-ended", Mutant::UniqueEnded),
     ("members-miscounted", Mutant::MembersMiscounted),
     ("joins-unheard", Mutant::JoinsUnheard),
+    ("sessions-cut-short", Mutant::SessionsCutShort),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -239,6 +240,14 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
             children_percent: Some(60),
             batch_percent: Some(0),
             old_percent: Some(0),
+            ..plain
+        },
+        Mutant::SessionsCutShort => Overrides {
+            session_percent: Some(90),
+            crash_mean_ms: Some(1_000),
+            old_percent: Some(0),
+            wild_wall_clock: Some(false),
+            wild_monotonic: Some(false),
             ..plain
         },
         Mutant::TurnRetaken => {

@@ -250,6 +250,8 @@ options! {
     unique_percent: u64,
     /// Enqueues that begin a group, and completions that bring one, in a hundred.
     group_percent: u64,
+    /// Claims that workers make under a session, in a hundred.
+    session_percent: u64,
     /// Queues that take few tasks at a time, in a hundred.
     limit_percent: u64,
     /// Nodes, among all of them, that are no founders.
@@ -426,6 +428,10 @@ impl Options {
         if copy.chance(1, 3) {
             self.group_percent = copy.between(5, 50);
         }
+        let mut copy = copy.clone().child();
+        if copy.chance(1, 3) {
+            self.session_percent = copy.between(20, 90);
+        }
     }
 
     /// Nodes, and replicas of each partition.
@@ -532,6 +538,7 @@ impl Options {
             key_percent: 0,
             unique_percent: 0,
             group_percent: 0,
+            session_percent: 0,
             limit_percent: 0,
             strobe_mean_ms: 0,
             crash_in_change_percent: 0,

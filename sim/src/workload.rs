@@ -8,6 +8,7 @@ use crate::history::{Fact, Finished, Happening, Moment, acks_of};
 use crate::jobs::Job;
 use crate::links::Link;
 use crate::process::draw_rate;
+use crate::sessions::{Held, queue_of_sessions};
 use crate::world::{Event, World};
 use norn_client::wire::request::{Acks, Claim, Request};
 use norn_client::wire::response::{Guarantee, Response};
@@ -29,6 +30,8 @@ pub enum Act {
     Step(u64),
     /// Counts and lists everything.
     Audit(Option<TaskId>),
+    /// Keeps its session alive.
+    Heartbeat(TaskId),
     /// Enqueues members of a group from this number on, or says how many there are.
     Members(TaskId, u32),
 }
@@ -51,6 +54,8 @@ pub enum Purpose {
     Plain,
     /// For a job.
     Job(u64),
+    /// For a worker's session.
+    Session,
     /// For a group: members from this number on come next.
     Group(TaskId, u32),
     /// To compare with what is there.
@@ -80,6 +85,8 @@ pub struct Client {
     /// Number of the latest call.
     pub next_call: u64,
     session: Session,
+    /// What its claims end with.
+    pub held: Option<Held>,
     inbox: VecDeque<Input>,
     wake_us: Option<u64>,
     calls: BTreeMap<CallId, Pending>,
@@ -117,6 +124,7 @@ impl World {
                 next_job: 0,
                 next_call: 0,
                 session,
+                held: None,
                 inbox: VecDeque::new(),
                 wake_us: None,
                 calls: BTreeMap::new(),
@@ -161,6 +169,7 @@ impl World {
             Act::Claim => self.act_claim(client),
             Act::Step(job) => self.job_step(client, job),
             Act::Audit(after) => self.act_audit(client, after),
+            Act::Heartbeat(id) => self.act_heartbeat(client, id),
             Act::Members(group, from) => self.act_members(client, group, from),
         }
     }
@@ -269,6 +278,9 @@ impl World {
     }
 
     fn act_claim(&mut self, client: usize) {
+        if self.opens_session(client) {
+            return;
+        }
         let mut queues = vec![self.draw_queue()];
         let second = self.draw_queue();
         let healed = self.healed();
@@ -277,6 +289,9 @@ impl World {
             queues = (0..self.options.queues)
                 .map(|number| QueueName::new(&format!("queue-{number}")).expect("a good name"))
                 .collect();
+            if self.options.session_percent > 0 {
+                queues.push(queue_of_sessions());
+            }
         } else if random.chance(1, 3) && second != queues[0] {
             queues.push(second);
         }
@@ -292,6 +307,7 @@ impl World {
             lease_open: self.options.policy_mean_ms > 0 && random.chance(1, 2),
             session: None,
         };
+        let claim = self.under_session(client, claim);
         self.submit(client, Call::Request(Request::Claim(claim)), Purpose::Plain);
     }
 
@@ -395,6 +411,7 @@ impl World {
         let state = &mut self.clients[client];
         state.generation += 1;
         state.session = session;
+        state.held = None;
         state.links.clear();
         state.inbox.clear();
         state.calls.clear();
@@ -417,12 +434,15 @@ impl World {
         match (&call, purpose) {
             (_, Purpose::Job(job)) => self.job_answered(client, job, &call, &result, first_sent_us),
             (_, Purpose::Audit) => self.audit_answered(client, &call, &result),
+            (_, Purpose::Session) => self.session_answered(client, &call, &result, first_sent_us),
             (_, Purpose::Group(group, next)) => self.members_answered(client, (group, next), &result),
             (Call::Enqueue { .. } | Call::EnqueueUnique { .. }, Purpose::Plain) => {
                 self.begin_groups(client, &result);
                 self.enqueued(client, &result);
             }
-            (Call::Request(Request::Claim(_)), Purpose::Plain) => self.claimed(client, result, first_sent_us),
+            (Call::Request(Request::Claim(claim)), Purpose::Plain) => {
+                self.claimed(client, result, claim.session, first_sent_us);
+            }
             (Call::Request(_) | Call::Complete { .. }, Purpose::Plain) => {}
         }
     }
@@ -445,7 +465,13 @@ impl World {
         }
     }
 
-    fn claimed(&mut self, client: usize, result: Result<Response, Error>, first_sent_us: Option<u64>) {
+    fn claimed(
+        &mut self,
+        client: usize,
+        result: Result<Response, Error>,
+        session: Option<TaskId>,
+        first_sent_us: Option<u64>,
+    ) {
         let tasks = match result {
             Ok(Response::Claimed { tasks, .. }) => tasks,
             Ok(_) | Err(_) => Vec::new(),
@@ -460,7 +486,7 @@ impl World {
             if task.attempt > 1 {
                 self.count("sometimes: granted again");
             }
-            self.new_job(client, task, first_sent_us);
+            self.new_job(client, task, session, first_sent_us);
         }
     }
 

@@ -275,6 +275,8 @@ pub struct Randoms {
     pub uniques: Random,
     /// Of groups.
     pub groups: Random,
+    /// Of sessions.
+    pub sessions: Random,
 }
 
 /// Counters by name.
@@ -390,6 +392,7 @@ impl World {
             cuts: descendant(&random, 15),
             uniques: descendant(&random, 16),
             groups: descendant(&random, 17),
+            sessions: descendant(&random, 18),
             letters: descendant(&random, 10),
             after: descendant(&random, 7),
             schedules: descendant(&random, 9),

@@ -150,6 +150,7 @@ pub mod check {
             max: 1,
             worker: String::new(),
             lease_open: false,
+            session: None,
         })
     }
 

@@ -71,7 +71,7 @@ impl Property for Nothing {
                 submitted,
                 result: Ok(Response::Claimed { tasks, unavailable: 0 }),
                 client,
-            }) if tasks.is_empty() => {
+            }) if tasks.is_empty() && claim.session.is_none() => {
                 let there = self
                     .untouched
                     .iter()

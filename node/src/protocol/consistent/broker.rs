@@ -158,9 +158,13 @@ impl Broker {
 impl Node {
     /// A client claims.
     pub(in crate::protocol) fn claim(&mut self, client: ClientId, number: u64, claim: Claim) {
+        if let Err(error) = self.check_session(&claim) {
+            return self.outbox.reply(client, number, Response::Error(error));
+        }
         self.broker.next += 1;
         let call = self.broker.next;
-        let nodes = || self.peers.keys().copied().chain([self.me]).filter(|node| self.is_reachable(*node));
+        let understands = |node: &NodeId| self.is_reachable(*node) && self.knows_sessions(&claim, *node);
+        let nodes = || self.peers.keys().copied().chain([self.me]).filter(understands);
         let recall = if claim.repeated { nodes().collect() } else { BTreeSet::new() };
         let strange: Vec<QueueName> =
             claim.queues.iter().filter(|queue| !self.broker.recent.contains_key(*queue)).cloned().collect();
@@ -251,7 +255,7 @@ impl Node {
             .map(|(node, head)| (*head, *node))
             .filter(|(_, node)| *node != self.me && self.is_reachable(*node))
             .chain(own)
-            .filter(|(_, node)| !call.tried.contains(node));
+            .filter(|(_, node)| !call.tried.contains(node) && self.knows_sessions(&call.claim, *node));
         if self.are_shuffled(&call.claim.queues) {
             let heads: Vec<(u64, NodeId)> = heads.map(|(head, node)| (head.count.clamp(1, COUNT_MAX), node)).collect();
             let mut point = self.random.below(heads.iter().map(|(count, _)| count).sum::<u64>().max(1));

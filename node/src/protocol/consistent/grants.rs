@@ -69,7 +69,8 @@ impl Node {
         self.grants.sessions.insert(number, session);
         self.grants.by_ask.insert((from, ask), number);
         let recalled = self.recall(number, &claim, max);
-        if !recall && recalled < max {
+        let over = claim.session.is_some_and(|session| self.sessions.is_over(&session));
+        if !recall && recalled < max && !over {
             self.grant(number, &claim, max - recalled);
         }
         if self.grants.sessions[&number].pending == 0 {
@@ -280,8 +281,9 @@ impl Node {
             return;
         }
         for (id, token) in items {
-            let leading = self.partitions.get_mut(&partition).and_then(|replica| replica.register.leading_mut());
-            let unproven = leading.is_some_and(|leading| leading.unproven.remove(&(*id, *token)));
+            let leading = self.partitions.get(&partition).and_then(|replica| replica.register.leading());
+            // Who asks again is not told either: the mark stays as long as the claim.
+            let unproven = leading.is_some_and(|leading| leading.unproven.contains(&(*id, *token)));
             let Some(granted) = self.granted_task(partition, id, *token).filter(|_| !unproven) else { continue };
             self.outbox.observe(Observation::Granted { id: *id, token: *token });
             self.grants.sessions.get_mut(&session).expect("just seen").tasks.push((granted, fresh));

@@ -13,14 +13,16 @@
 //! that nobody knows, and that is older than what was forgotten, has ended. What was given back so cannot be completed any more
 //! where completions are sealed, whether or not somebody else has the task.
 
+use super::Viewstamp;
 use super::table::{CellState, Op};
 use crate::config::mutant;
-use crate::limits::{DEPENDENTS_MAX, FOLLOWED_MAX};
-use crate::protocol::Node;
+use crate::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, SESSIONS_OVER_MAX};
 use crate::protocol::task::Settled;
 use crate::protocol::timers::Key;
-use norn_client::wire::{PartitionId, TaskId};
-use std::collections::BTreeMap;
+use crate::protocol::{Feature, Node};
+use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::{Claim, NodeId, PartitionId, TaskId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Between two pieces of work.
 const PIECE_MS: u64 = 20;
@@ -32,6 +34,9 @@ pub struct Sessions {
     ended: BTreeMap<PartitionId, BTreeMap<TaskId, Settled>>,
     /// How far the sweep of a partition is.
     swept: BTreeMap<PartitionId, TaskId>,
+    /// Sessions of whose end this node was told: nothing is granted under them. The latest ones.
+    over: BTreeSet<TaskId>,
+    over_order: VecDeque<TaskId>,
 }
 
 impl Sessions {
@@ -40,9 +45,40 @@ impl Sessions {
         self.ended.remove(&partition);
         self.swept.remove(&partition);
     }
+
+    fn note_over(&mut self, session: TaskId) {
+        if self.over.insert(session) {
+            self.over_order.push_back(session);
+        }
+        if self.over_order.len() > SESSIONS_OVER_MAX
+            && let Some(first) = self.over_order.pop_front()
+        {
+            self.over.remove(&first);
+        }
+    }
+
+    /// Whether a session is known to have ended.
+    pub fn is_over(&self, session: &TaskId) -> bool {
+        self.over.contains(session)
+    }
 }
 
 impl Node {
+    /// Refuses a claim under a session that has ended.
+    pub(super) fn check_session(&self, claim: &Claim) -> Result<(), Error> {
+        match claim.session.filter(|session| self.sessions.is_over(session)) {
+            Some(session) => {
+                Err(Error::new(ErrorCode::Ended, "the session has ended; open another one").about(session))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a node can grant what a claim asks for: an older one would leave the session out.
+    pub(super) fn knows_sessions(&self, claim: &Claim, node: NodeId) -> bool {
+        claim.session.is_none() || self.speaks(node, Feature::Sessions)
+    }
+
     /// Tasks are granted under a session: its leader is asked, unless that was done for others.
     pub(super) fn heed_session(&mut self, partition: PartitionId, session: TaskId) {
         if !self.partitions[&partition].register.has_session(&session) {
@@ -89,6 +125,7 @@ impl Node {
     /// A session has ended, if it is one.
     pub(super) fn end_session(&mut self, partition: PartitionId, session: TaskId, how: Settled) {
         if self.partitions[&partition].register.has_session(&session) {
+            self.sessions.note_over(session);
             self.sessions.ended.entry(partition).or_default().insert(session, how);
             self.timers.set(Key::Sessions(partition), self.now.mono_us);
         }
@@ -123,7 +160,16 @@ impl Node {
         if replica.store.ended(&id) {
             return;
         }
-        let (token, attempt, failed) = (cell.token, cell.attempt, how != Settled::Done);
+        let (token, attempt) = (cell.token, cell.attempt);
+        let register = &replica.register;
+        let committed = Viewstamp { epoch: register.viewstamp.epoch, length: register.commit };
+        if cell.renewed > committed {
+            // Nobody was told of it, and nobody will be.
+            return self.append(partition, Op::Void { items: vec![(id, token)] }, None);
+        }
+        // What was granted a moment ago was granted to one that had ended before, or that had hardly begun.
+        let young = self.now.wall_ms < cell.granted_ms.saturating_add(self.config.request_timeout_ms);
+        let failed = how != Settled::Done && !young;
         let attempts_max = self.attempts_max(partition, &id);
         if failed && attempts_max > 0 && attempt >= attempts_max {
             return self.kill(partition, id, token, "the session of its last attempt ended");
