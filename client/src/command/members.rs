@@ -99,16 +99,16 @@ fn cells(member: MemberOf, task: Option<&TaskView>) -> [Cell; 4] {
 
 /// Waits for all of some futures at once; what came of them, in order.
 async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut open: Vec<(Pin<Box<F>>, Option<F::Output>)> =
-        futures.into_iter().map(|one| (Box::pin(one), None)).collect();
+    let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
+    let mut open: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
     std::future::poll_fn(|context| {
-        for (future, output) in open.iter_mut().filter(|(_, output)| output.is_none()) {
+        for (future, output) in open.iter_mut().zip(&mut outputs).filter(|(_, output)| output.is_none()) {
             if let Poll::Ready(ready) = future.as_mut().poll(context) {
                 *output = Some(ready);
             }
         }
-        if open.iter().all(|(_, output)| output.is_some()) { Poll::Ready(()) } else { Poll::Pending }
+        if outputs.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-    open.into_iter().filter_map(|(_, output)| output).collect()
+    outputs.into_iter().flatten().collect()
 }

@@ -130,7 +130,7 @@ impl Walk {
         let waits_for = waits_for.iter().map(TaskId::to_string).collect();
         let task = self.tasks.get(&id).and_then(Option::as_ref);
         let group = task.and_then(|task| task.group.as_ref()).map(json::group);
-        let missing = task.map(|task| numbers(task)).unwrap_or_default();
+        let missing = task.map(numbers).unwrap_or_default();
         WhyLine { id: id.to_string(), state, cause, explanation, waits_for, group, missing }
     }
 
