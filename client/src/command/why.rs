@@ -310,7 +310,6 @@ mod tests {
         Ok(Response::Task(Box::new(TaskView { group, waits_for, ..bare_task(1, State::Waiting) })))
     }
 
-    // O17, O21
     #[tokio::test]
     async fn a_join_says_which_members_are_missing_or_that_its_group_is_not_closed() {
         let lines = why(vec![join(Some(20), 10, &[3, 4, 5, 9], &[]), unknown(), unknown(), unknown(), unknown()]).await;

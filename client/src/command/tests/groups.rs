@@ -40,7 +40,7 @@ fn enqueued(number: u32) -> Call {
     Call::Enqueue { drafts: vec![draft], acks: Acks::Quorum }
 }
 
-// O17, O18, O20
+// O20
 #[tokio::test]
 async fn a_member_opens_its_group_and_the_last_one_closes_it() {
     let outcome = run("enqueue mail x --group g --number 2", [opened(false), stored()]).await;
@@ -161,7 +161,6 @@ async fn what_has_no_members_to_list_says_so() {
     assert_eq!(outcome.exit, Exit::Unavailable);
 }
 
-// O36
 #[tokio::test]
 async fn get_and_claim_show_what_a_task_has_to_do_with_groups() {
     let grouping = || Some(Box::new(Grouping { member: Some(member(2)), join: Some(Join::default()) }));
