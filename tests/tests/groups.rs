@@ -268,7 +268,7 @@ fn why(cli: &Cli, id: &str) -> Value {
 }
 
 /// A script generates a group by its name, twice, and only its last member says how many there are.
-// O17, O18, O19, O20, O21, O22, O34, O36
+// O17, O18, O19, O20, O21, O22, O28, O34, O36
 #[test]
 fn a_script_generates_a_group_by_name() {
     let cluster = Cluster::start();

@@ -66,16 +66,16 @@ use std::future::Future;
 use std::time::Duration;
 
 const ENQUEUE_EXAMPLES: &str = "Examples:
-  enqueue mail hello --priority 5 --delay 10m
-  enqueue pages 'page one' --group book-7 --number 1 --join books
-  enqueue pages 'page two' --group book-7 --number 2 --join books --total 2    # the last one says how many there are";
+  norn enqueue mail hello --priority 5 --delay 10m
+  norn enqueue pages 'page one' --group book-7 --number 1 --join books
+  norn enqueue pages 'page two' --group book-7 --number 2 --join books --total 2    # the last one says how many there are";
 
 const MEMBERS_EXAMPLES: &str = "Example, by the id that `enqueue --group` printed:
-  members 000038g2m4d7kq9rjscg0080000w3n5t --limit 1000";
+  norn members 000038g2m4d7kq9rjscg0080000w3n5t --limit 1000";
 
 const COMPLETE_EXAMPLES: &str = "Examples:
-  complete ID TOKEN --result sent
-  complete ID TOKEN --then next.json
+  norn complete ID TOKEN --result sent
+  norn complete ID TOKEN --then next.json
 
 A file with a group of two, and the join that comes behind them:
   [{\"queue\": \"books\", \"data\": \"bind\", \"join\": {\"total\": 2, \"fail_fast\": false}},
