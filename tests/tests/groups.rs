@@ -134,7 +134,7 @@ async fn ended(client: &Client, id: TaskId) -> State {
 
 /// A group of twenty in two queues, one of which is invalid and one of which brings another group, is joined once, behind all of
 /// them and the other group's join, though a node is killed while half of them are held. The join reads what came of each.
-// O17, O18, O19, O21, O22, O23, O24, O32, O33, O35, O36
+// O8, O17, O18, O19, O21, O22, O23, O24, O32, O33, O35, O36
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_join_comes_behind_its_group_and_those_that_its_members_bring() {
     let mut cluster = Cluster::start();
@@ -268,7 +268,7 @@ fn why(cli: &Cli, id: &str) -> Value {
 }
 
 /// A script generates a group by its name, twice, and only its last member says how many there are.
-// O17, O18, O19, O20, O21, O22, O28, O34, O36
+// O17, O18, O19, O20, O21, O22, O28, O29, O34, O36
 #[test]
 fn a_script_generates_a_group_by_name() {
     let cluster = Cluster::start();
@@ -310,7 +310,11 @@ fn a_script_generates_a_group_by_name() {
     assert_eq!(members[2]["reason"], "invalid: no rhyme");
     assert_eq!(cli.json(&["claim", "poems"]).code, Some(4), "there is one join");
 
+    let words = ["enqueue", "sequels", "x", "--group", "next", "--number", "1", "--total", "1", "--after", &group];
+    cli.json(&words).done();
+    assert_eq!(cli.json(&["claim", "sequels"]).code, Some(4), "the next group begins when this one ends");
     completes_with_a_group(&cli, &group, &text(&join["token"]));
+    claim(&cli, "sequels", 1);
     let (_, next) = enqueue(&cli, 1);
     assert_ne!(next, group, "the group has ended, and its name is free");
 }
