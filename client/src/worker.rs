@@ -31,6 +31,7 @@
 //! ```
 
 mod context;
+mod lanes;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -39,6 +40,7 @@ use crate::client::Client;
 use crate::wire::error::Error;
 use crate::wire::ids::QueueName;
 use crate::wire::limits;
+use crate::wire::response::Granted;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -86,14 +88,62 @@ pub struct Summary {
     pub released: u64,
 }
 
+/// How a handler is to be served.
+///
+/// ```
+/// use norn_client::worker::HandlerOptions;
+/// use std::time::Duration;
+/// let options = HandlerOptions::new().lease(Duration::from_secs(600));
+/// # assert_eq!(options, HandlerOptions { lease: Some(Duration::from_secs(600)) });
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HandlerOptions {
+    /// Length of the leases of its tasks, whatever the worker and the queue say.
+    pub lease: Option<Duration>,
+}
+
+impl HandlerOptions {
+    /// As the worker says.
+    pub fn new() -> Self {
+        HandlerOptions::default()
+    }
+
+    /// Length of the leases of its tasks.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+}
+
 type Handling = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 type Handler = Arc<dyn Fn(Context) -> Handling + Send + Sync>;
+type InvalidHandling = Pin<Box<dyn Future<Output = ()> + Send>>;
+type InvalidHandler = Arc<dyn Fn(Context, String) -> InvalidHandling + Send + Sync>;
+
+/// What serves a queue.
+#[derive(Default)]
+struct Service {
+    plain: Option<Handler>,
+    /// For joins; absent: the plain one.
+    group: Option<Handler>,
+    options: HandlerOptions,
+}
+
+impl Service {
+    /// The handler of a task.
+    fn of(&self, task: &Granted) -> Option<&Handler> {
+        let is_join = task.grouping.as_ref().is_some_and(|grouping| grouping.join.is_some());
+        self.group.as_ref().filter(|_| is_join).or(self.plain.as_ref())
+    }
+}
 
 /// Settings of a worker; see the [module documentation](self).
 #[must_use = "a worker does nothing until it is run"]
 pub struct Worker {
     client: Client,
-    handlers: BTreeMap<QueueName, Handler>,
+    services: BTreeMap<QueueName, Service>,
+    invalid: InvalidHandler,
     name: String,
     concurrency: usize,
     lease: Option<Duration>,
@@ -107,7 +157,7 @@ impl std::fmt::Debug for Worker {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("Worker")
-            .field("queues", &self.handlers.keys())
+            .field("queues", &self.services.keys())
             .field("name", &self.name)
             .field("concurrency", &self.concurrency)
             .field("lease", &self.lease)
@@ -120,7 +170,8 @@ impl Worker {
     pub fn new(client: Client) -> Worker {
         Worker {
             client,
-            handlers: BTreeMap::new(),
+            services: BTreeMap::new(),
+            invalid: Arc::new(|context, reason| Box::pin(async move { warn(&context, &reason) })),
             name: String::new(),
             concurrency: 1,
             lease: None,
@@ -131,15 +182,87 @@ impl Worker {
     }
 
     /// Registers a handler for the tasks of a queue. A wrong queue name is told when the worker is run.
-    pub fn handler<F, H>(mut self, queue: &str, handler: H) -> Worker
+    pub fn handler<F, H>(self, queue: &str, handler: H) -> Worker
     where
         H: Fn(Context) -> F + Send + Sync + 'static,
         F: Future<Output = Outcome> + Send + 'static,
     {
+        self.register(queue, |service| service.plain = Some(Arc::new(move |context| Box::pin(handler(context)))))
+    }
+
+    /// The same with leases of its own, for work that takes longer than that of other handlers, or is to be noticed sooner
+    /// where it stops. They hold for the joins of the queue, too.
+    ///
+    /// ```no_run
+    /// # use norn_client::worker::{Context, HandlerOptions, Outcome, Worker};
+    /// # use std::time::Duration;
+    /// # async fn mail(_: Context) -> Outcome { Outcome::Done(None) }
+    /// # async fn video(_: Context) -> Outcome { Outcome::Done(None) }
+    /// # fn example(worker: Worker) -> Worker {
+    /// let long = HandlerOptions::new().lease(Duration::from_secs(600));
+    /// worker.handler("mail", mail).handler_with("video", long, video).lease(Duration::from_secs(20))
+    /// # }
+    /// ```
+    pub fn handler_with<F, H>(self, queue: &str, options: HandlerOptions, handler: H) -> Worker
+    where
+        H: Fn(Context) -> F + Send + Sync + 'static,
+        F: Future<Output = Outcome> + Send + 'static,
+    {
+        self.register(queue, |service| {
+            service.plain = Some(Arc::new(move |context| Box::pin(handler(context))));
+            service.options = options;
+        })
+    }
+
+    /// Registers a handler for those tasks of a queue that are joins of groups; without one, they go to the queue's
+    /// [handler](Worker::handler), which there has to be in any case: a claim cannot leave the other tasks out.
+    ///
+    /// ```no_run
+    /// # use norn_client::worker::{Context, Outcome, Worker};
+    /// # use std::time::Duration;
+    /// # async fn page(_: Context) -> Outcome { Outcome::Done(None) }
+    /// async fn bind(context: Context) -> Outcome {
+    ///     let Ok(members) = context.members().await else {
+    ///         return Outcome::RetryLater { after: Duration::from_secs(1), reason: "members cannot be read".into() };
+    ///     };
+    ///     let results = members.into_iter().filter_map(|member| member.task?.result);
+    ///     Outcome::Done(Some(results.flat_map(|result| result.into_vec()).collect()))
+    /// }
+    /// # fn example(worker: Worker) -> Worker {
+    /// worker.handler("pages", page).group_handler("pages", bind)
+    /// # }
+    /// ```
+    pub fn group_handler<F, H>(self, queue: &str, handler: H) -> Worker
+    where
+        H: Fn(Context) -> F + Send + Sync + 'static,
+        F: Future<Output = Outcome> + Send + 'static,
+    {
+        self.register(queue, |service| service.group = Some(Arc::new(move |context| Box::pin(handler(context)))))
+    }
+
+    /// What to do when a handler says [`Outcome::Invalid`], before that is reported: it gets the task and the reason. By default
+    /// it is written to the log. If it panics, that is logged, and the task is reported as invalid all the same.
+    ///
+    /// ```no_run
+    /// # use norn_client::worker::{Context, Worker};
+    /// # fn example(worker: Worker) -> Worker {
+    /// worker.invalid_handler(async |context: Context, reason: String| {
+    ///     eprintln!("{} of {} is not valid: {reason}", context.id(), context.queue());
+    /// })
+    /// # }
+    /// ```
+    pub fn invalid_handler<F, H>(mut self, handler: H) -> Worker
+    where
+        H: Fn(Context, String) -> F + Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.invalid = Arc::new(move |context, reason| Box::pin(handler(context, reason)));
+        self
+    }
+
+    fn register(mut self, queue: &str, register: impl FnOnce(&mut Service)) -> Worker {
         match QueueName::new(queue) {
-            Ok(queue) => {
-                self.handlers.insert(queue, Arc::new(move |context| Box::pin(handler(context))));
-            }
+            Ok(queue) => register(self.services.entry(queue).or_default()),
             Err(error) => self.mistake = self.mistake.or_else(|| Some(Error::invalid(error.to_string()))),
         }
         self
@@ -186,23 +309,34 @@ impl Worker {
         if let Some(mistake) = &self.mistake {
             return Err(mistake.clone());
         }
-        let lease_ms = self.lease.map_or(u128::from(limits::LEASE_MS_DEFAULT), |lease| lease.as_millis());
-        if self.handlers.is_empty() || self.handlers.len() > limits::CLAIM_QUEUES_MAX {
-            return Err(Error::invalid(format!("a worker has 1 to {} handlers", limits::CLAIM_QUEUES_MAX)));
+        if self.services.is_empty() || self.services.len() > limits::CLAIM_QUEUES_MAX {
+            return Err(Error::invalid(format!("a worker has handlers for 1 to {} queues", limits::CLAIM_QUEUES_MAX)));
+        }
+        if let Some((queue, _)) = self.services.iter().find(|(_, service)| service.plain.is_none()) {
+            return Err(Error::invalid(format!(
+                "{queue} has a handler for joins alone, and its other tasks would be claimed in vain; give it one for these, too"
+            )));
         }
         if self.concurrency == 0 {
             return Err(Error::invalid("a worker works on one task at least"));
         }
-        if lease_ms < u128::from(limits::LEASE_MS_MIN) || lease_ms > u128::from(limits::LEASE_MS_MAX) {
-            return Err(Error::invalid(format!(
-                "a lease is {} to {} ms, not {lease_ms}",
-                limits::LEASE_MS_MIN,
-                limits::LEASE_MS_MAX
-            )));
-        }
+        let leases = self.services.values().filter_map(|service| service.options.lease).chain(self.lease);
+        leases.map(|lease| lease.as_millis()).try_for_each(check_lease)?;
         if self.name.len() > limits::TEXT_BYTES_MAX {
             return Err(Error::invalid("the worker's name is too long"));
         }
         Ok(())
     }
+}
+
+fn check_lease(lease_ms: u128) -> Result<(), Error> {
+    let (least, most) = (limits::LEASE_MS_MIN, limits::LEASE_MS_MAX);
+    if (u128::from(least)..=u128::from(most)).contains(&lease_ms) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("a lease is {least} to {most} ms, not {lease_ms}")))
+}
+
+fn warn(context: &Context, reason: &str) {
+    tracing::warn!(id = %context.id(), queue = %context.queue(), reason, "invalid task");
 }

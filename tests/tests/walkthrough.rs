@@ -121,6 +121,8 @@ fn looking_verbs(repl: &mut Repl) {
     let queues = repl.rows("queues");
     let work = queues.iter().find(|queue| queue["queue"] == "work").expect("it is listed");
     assert_eq!((&work["done"], &work["ready"]), (&1.into(), &0.into()));
+    let group = text(&repl.ask("enqueue pages one --group book --number 1 --total 1")["group"]);
+    assert_eq!(repl.rows(&format!("members {group}"))[0]["state"], "ready");
     let nodes = repl.rows("nodes");
     assert_eq!(nodes.len(), 3);
     assert!(nodes.iter().all(|node| node["alive"] == true), "{nodes:?}");
@@ -148,7 +150,8 @@ fn data_from_files(repl: &mut Repl, cli: &Cli) {
 
 fn refused_in_the_repl(repl: &mut Repl) {
     assert_eq!(repl.refusal("get 00000000000000000000000000000000")["code"], "not_found");
-    assert_eq!(repl.refusal("enqueue q data --group g --number 1")["code"], "unsupported");
+    assert_eq!(repl.refusal("enqueue q data --group g --number 3 --total 2")["code"], "invalid");
+    assert_eq!(repl.refusal("enqueue q data --parent p")["code"], "unsupported");
     assert_eq!(repl.refusal("claim q --session s")["code"], "unsupported");
     assert_eq!(repl.refusal("nonsense")["code"], "invalid");
     assert_eq!(repl.refusal("enqueue 'unclosed")["code"], "invalid");
@@ -251,16 +254,16 @@ fn exit_codes_tell_scripts_what_happened() {
         Some(3)
     );
 
-    for arguments in [
-        ["enqueue", "q", "data", "--group", "g", "--number", "1", "--total", "2", "--fail-fast"].as_slice(),
-        &["enqueue", "q", "data", "--parent", &nobody],
-        &["claim", "q", "--session", "s"],
-    ] {
-        assert_eq!(cli.json(arguments).refusal(2)["code"], "unsupported", "{arguments:?}");
+    for arguments in [["enqueue", "q", "data", "--parent", &nobody], ["claim", "q", "--max", "1", "--session=s"]] {
+        assert_eq!(cli.json(&arguments).refusal(2)["code"], "unsupported", "{arguments:?}");
     }
-    for arguments in
-        [["count", "--state", "weary"].as_slice(), &["claim"], &["claim", "q", "--lease", "soon"], &["fly"]]
-    {
+    for arguments in [
+        ["count", "--state", "weary"].as_slice(),
+        &["claim"],
+        &["claim", "q", "--lease", "soon"],
+        &["fly"],
+        &["enqueue", "q", "x", "--group", "g"],
+    ] {
         cli.json(arguments).refusal(2);
     }
     assert_eq!(cli.json(&["count", "q"]).done().object()["count"], 1, "nothing of that was done");

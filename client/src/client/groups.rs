@@ -46,8 +46,7 @@ impl Client {
     pub async fn open_group(&self, join: Draft, name: &str) -> Result<TaskId, Error> {
         let (acked, existing) = self.enqueue_unique(join.group_name(name)).await?;
         if existing && self.get(acked.id).await?.group.is_none() {
-            let message = format!("a task that is no join has the key of the group {name:?}; name the group otherwise");
-            return Err(Error::new(ErrorCode::Conflict, message).about(acked.id));
+            return Err(crate::session::explain_name(name, acked.id));
         }
         Ok(acked.id)
     }
@@ -79,7 +78,8 @@ impl Client {
             return Err(Error::invalid("the task is no join of a group").about(group));
         };
         let total = view.total.unwrap_or(0);
-        let ended = join.state != crate::wire::State::Waiting;
+        // A join that was cancelled has ended before its members, which nobody is to be waited for.
+        let ended = view.ended >= total;
         let (mut members, mut reads) = (Vec::with_capacity(total as usize), JoinSet::new());
         for number in 1..=total {
             while reads.len() >= READS_MAX {

@@ -3,12 +3,13 @@
 use super::Draft;
 use super::error::Failure;
 use super::parse;
+use crate::wire::group::{Join, MemberOf};
 use crate::wire::limits::CHILDREN_BYTES_MAX;
-use crate::wire::{QueueName, Spec};
+use crate::wire::{QueueName, Spec, TaskId};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Room for what a file says besides its tasks' data, and for the encoding of that.
 pub(super) const FILE_BYTES_MAX: usize = 4 * CHILDREN_BYTES_MAX;
@@ -41,6 +42,17 @@ struct Child {
     #[serde(default)]
     after: Vec<String>,
     key: Option<String>,
+    join: Option<JoinFields>,
+    number: Option<u32>,
+}
+
+/// It comes behind those of the tasks that have a number.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JoinFields {
+    total: u32,
+    #[serde(default)]
+    fail_fast: bool,
 }
 
 /// The tasks of a file.
@@ -50,15 +62,36 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<Draft>, Failure> {
         File::Several(values) => values,
         File::One(value) => vec![value],
     };
-    values
-        .into_iter()
-        .enumerate()
-        .map(|(place, value)| {
-            let wrong = |error: String| Failure::invalid(format!("task {} of --then: {error}", place + 1));
-            let child = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
-            draft(child).map_err(wrong)
-        })
-        .collect()
+    let read = |(place, value)| {
+        let wrong = |error: String| Failure::invalid(format!("task {} of --then: {error}", place + 1));
+        let child = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
+        draft(child).map_err(wrong)
+    };
+    let drafts = values.into_iter().enumerate().map(read).collect::<Result<Vec<Draft>, Failure>>()?;
+    check_numbers(&drafts)?;
+    Ok(drafts)
+}
+
+/// Members are of the group whose join is among the tasks.
+fn check_numbers(drafts: &[Draft]) -> Result<(), Failure> {
+    let groupings = || drafts.iter().filter_map(|draft| draft.spec.grouping.as_deref());
+    let join = groupings().find_map(|grouping| grouping.join);
+    let mut numbers = BTreeSet::new();
+    for (place, draft) in drafts.iter().enumerate() {
+        let Some(MemberOf { number, .. }) = draft.spec.grouping.as_ref().and_then(|grouping| grouping.member) else {
+            continue;
+        };
+        let problem = match join {
+            None => "it has a number, but none of the tasks is a join".to_owned(),
+            Some(Join { total: Some(total), .. }) if !(1..=total).contains(&number) => {
+                format!("number {number} is none of 1 to {total}, the total of the join")
+            }
+            Some(_) if !numbers.insert(number) => format!("another one has number {number}, too"),
+            Some(_) => continue,
+        };
+        return Err(Failure::invalid(format!("task {} of --then: {problem}", place + 1)));
+    }
+    Ok(())
 }
 
 fn draft(child: Child) -> Result<Draft, String> {
@@ -82,9 +115,18 @@ fn draft(child: Child) -> Result<Draft, String> {
         key: child.key,
         grouping: None,
     };
+    if child.join.is_some() && child.number.is_some() {
+        return Err("it is a join or has a number, not both: a join is no member of its own group".to_owned());
+    }
     let id = child.id.map(|id| id.parse().map_err(|error| format!("{error}"))).transpose()?;
     let delay_ms = child.delay.as_deref().map(parse::duration_ms).transpose()?.unwrap_or(0);
-    Ok(Draft { id, spec, delay_ms })
+    let draft = Draft { id, spec, delay_ms };
+    Ok(match (child.join, child.number) {
+        (Some(join), _) => draft.join(Some(join.total), join.fail_fast),
+        // Of which group they are is settled with the id of the join.
+        (None, Some(number)) => draft.member_of(TaskId::MIN, number),
+        (None, None) => draft,
+    })
 }
 
 #[cfg(test)]
@@ -104,8 +146,33 @@ mod tests {
         assert!(several[1].spec.not_before_ms > 0);
     }
 
+    // O22
+    #[test]
+    fn a_group_comes_with_its_join() {
+        let list = br#"[{"queue": "pages", "number": 2}, {"queue": "books", "join": {"total": 2, "fail_fast": true}},
+            {"queue": "pages", "number": 1}, {"queue": "mail"}]"#;
+        let drafts = read(list).unwrap();
+        let pages = || Draft::new(QueueName::new("pages").unwrap(), "");
+        assert_eq!(drafts[0], pages().member_of(TaskId::MIN, 2));
+        assert_eq!(drafts[1], Draft::new(QueueName::new("books").unwrap(), "").join(Some(2), true));
+        assert_eq!(drafts[2], pages().member_of(TaskId::MIN, 1));
+        assert_eq!(drafts[3].spec.grouping, None);
+    }
+
     #[test]
     fn what_is_wrong_is_said_with_its_place() {
+        let join = r#"{"queue": "a", "join": {"total": 2}}"#;
+        for (text, what) in [
+            (r#"[{"queue": "b"}, {"queue": "a", "number": 1}]"#.to_owned(), "task 2 of --then: it has a number"),
+            (format!(r#"[{join}, {{"queue": "a", "number": 3}}]"#), "none of 1 to 2"),
+            (format!(r#"[{join}, {{"queue": "a", "number": 0}}]"#), "none of 1 to 2"),
+            (format!(r#"[{join}, {{"queue": "a", "number": 1}}, {{"queue": "a", "number": 1}}]"#), "task 3 of --then"),
+            (r#"{"queue": "a", "number": 1, "join": {"total": 1}}"#.to_owned(), "not both"),
+            (r#"{"queue": "a", "join": {"fail_fast": true}}"#.to_owned(), "total"),
+        ] {
+            let Err(Failure::Call(error)) = read(text.as_bytes()) else { panic!("{text}") };
+            assert!(error.message.contains(what), "{text}: {}", error.message);
+        }
         for (text, what) in [
             ("[{\"queue\": \"a\"}, {\"queue\": \"b\", \"dely\": \"1s\"}]", "task 2"),
             ("{\"data\": \"x\"}", "queue"),

@@ -5,7 +5,7 @@ use super::error::{Exit, Failure};
 use super::output::{Output, Style};
 use super::parse::{self, DataArguments, DurabilityArguments};
 use super::runner::{only, unexpected};
-use super::{Call, Finish, Runner, Transport, children, json, text};
+use super::{Call, Finish, Runner, Transport, children, group, json, text};
 use crate::wire::limits::{LEASE_MS_DEFAULT, PAYLOAD_BYTES_MAX, UPDATE_BYTES_MAX};
 use crate::wire::{Claim, ClaimId, Completion, Error, Granted, Request, Response, TaskId, Token};
 use clap::Args;
@@ -107,6 +107,12 @@ fn print_granted(output: &mut Output, task: &Granted, sent_ms: u64, now_ms: u64)
     }
     for (name, value) in &task.headers {
         output.line(&format!("  header    {}={}", text::clean(name), text::clean(value)))?;
+    }
+    if let Some(member) = task.grouping.as_ref().and_then(|grouping| grouping.member) {
+        output.line(&format!("  member    {} of {}", member.number, member.group))?;
+    }
+    if let Some(group) = &task.group {
+        output.line(&format!("  group     {}", group::progress(group)))?;
     }
     if !task.payload.is_empty() {
         output.line(&format!("  data      {}", text::data(&task.payload)))?;
@@ -210,7 +216,8 @@ pub struct CompleteArguments {
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// Enqueues the tasks of this file with the completion: an object or a list of objects in JSON, with queue, data,
-    /// data_encoding, priority, delay, at, max_attempts, headers. All of them are enqueued, or the completion is refused
+    /// data_encoding, priority, delay, at, max_attempts, headers. All of them are enqueued, or the completion is refused.
+    /// One may be a "join": {"total": N, "fail_fast": false}, and others, with "number": N, the members of its group
     #[arg(long, value_name = "FILE.json")]
     pub then: Option<PathBuf>,
     /// How safe it is before the answer.

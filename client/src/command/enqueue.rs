@@ -1,13 +1,14 @@
 //! Enqueue: one task, or one per line of a file.
 
 use super::error::{Exit, Failure};
+use super::group::{GroupArguments, Member};
 use super::input::{Input, Reading};
 use super::output::{Output, Style};
 use super::parse::{self, Data, DataArguments, DurabilityArguments};
 use super::runner::{only, open, unexpected, unreadable};
 use super::{Call, Draft, Runner, Transport, json, text};
 use crate::wire::limits::{BATCH_TASKS_MAX, PAYLOAD_BYTES_MAX};
-use crate::wire::{Acked, Acks, Error, Guarantee, Request, Response, Spec, TaskId};
+use crate::wire::{Acked, Acks, Error, ErrorCode, Guarantee, Request, Response, Spec, TaskId};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::{Duration, Instant};
@@ -60,26 +61,17 @@ pub struct EnqueueArguments {
     /// Only if the queue has no task with this key that has not ended; else tells of the one that there is
     #[arg(long, requires = "key", conflicts_with_all = ["lines", "acks"])]
     pub unique: bool,
-    /// Group of the task (not supported yet)
-    #[arg(long, value_name = "NAME")]
-    pub group: Option<String>,
-    /// Place in the group (not supported yet)
-    #[arg(long, value_name = "N")]
-    pub number: Option<String>,
-    /// Size of the group (not supported yet)
-    #[arg(long, value_name = "N")]
-    pub total: Option<String>,
-    /// Cancels the group's other tasks when one fails (not supported yet)
-    #[arg(long)]
-    pub fail_fast: bool,
-    /// Parent of the task (not supported yet)
-    #[arg(long, value_name = "ID")]
+    /// The group that it is a member of.
+    #[command(flatten)]
+    pub group: GroupArguments,
+    /// Not supported: a task brings others with its completion, see `complete --then`
+    #[arg(long, value_name = "ID", hide = true)]
     pub parent: Option<String>,
 }
 
 impl EnqueueArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
-        self.refuse_unsupported()?;
+        let member = self.member()?;
         let mut spec = self.spec()?;
         spec.after = self.after(runner).await?;
         runner.recent().see_queue(&spec.queue);
@@ -92,6 +84,9 @@ impl EnqueueArguments {
         let draft = Draft { id, spec, delay_ms: self.delay.unwrap_or(0) };
         if self.unique {
             return store_unique(runner, draft).await;
+        }
+        if let Some(member) = member {
+            return self.store_member(runner, &member, draft).await;
         }
         let drafts = vec![draft];
         let results = store(runner, drafts, self.durability.acks).await?;
@@ -114,18 +109,34 @@ impl EnqueueArguments {
         Ok(after)
     }
 
-    fn refuse_unsupported(&self) -> Result<(), Failure> {
-        let flags = [
-            ("--group", self.group.is_some()),
-            ("--number", self.number.is_some()),
-            ("--total", self.total.is_some()),
-            ("--fail-fast", self.fail_fast),
-            ("--parent", self.parent.is_some()),
-        ];
-        match flags.into_iter().find(|(_, given)| *given) {
-            Some((flag, _)) => Err(Failure::unsupported(flag)),
-            None => Ok(()),
+    /// The group's member that it is, if it is one.
+    fn member(&self) -> Result<Option<Member<'_>>, Failure> {
+        if self.parent.is_some() {
+            let message = "--parent is not supported; a task brings others with its completion: `complete ID TOKEN --then FILE.json`";
+            return Err(Error::new(ErrorCode::Unsupported, message).into());
         }
+        self.group.member(&[
+            ("--unique", self.unique),
+            ("--key", self.key.is_some()),
+            ("--id", self.id.is_some()),
+            ("--lines", self.lines),
+        ])
+    }
+
+    async fn store_member<T: Transport>(
+        &self,
+        runner: &mut Runner<T>,
+        member: &Member<'_>,
+        draft: Draft,
+    ) -> Result<Exit, Failure> {
+        let group = member.open(runner, &draft.spec.queue).await?;
+        let of = member.of(group);
+        let results = store(runner, vec![draft.member_of(of.group, of.number)], self.durability.acks).await?;
+        let acked = only("enqueue", results)?;
+        runner.recent().see(acked.id);
+        member.close(runner, group, self.durability.acks).await?;
+        member.print(runner, &acked, group)?;
+        Ok(Exit::Done)
     }
 
     /// Everything but the data.

@@ -1,6 +1,7 @@
 //! What programs read: one JSON object per result. Fields are always there, `null` where there is nothing to say,
 //! and keep their order.
 
+use crate::wire::group::{GroupView, Grouping, MemberOf};
 use crate::wire::membership::MemberState;
 use crate::wire::response::{
     Agreement, ClaimView, Health, LogEntry, NodeView, PartitionView, QueueCounts, Rejected, Status,
@@ -97,6 +98,71 @@ pub fn unique(one: &Acked, existing: bool) -> UniqueLine {
     UniqueLine { acked: acked(one), existing }
 }
 
+/// A member of a group that was enqueued.
+#[derive(Serialize)]
+pub struct MemberAckedLine {
+    #[serde(flatten)]
+    acked: AckedLine,
+    #[serde(serialize_with = "text")]
+    group: TaskId,
+}
+
+/// Of enqueue with `--group`.
+pub fn member_acked(one: &Acked, group: TaskId) -> MemberAckedLine {
+    MemberAckedLine { acked: acked(one), group }
+}
+
+/// Which member of which group a task is.
+#[derive(Serialize)]
+struct MemberOfLine {
+    #[serde(serialize_with = "text")]
+    group: TaskId,
+    number: u32,
+}
+
+fn member_of(grouping: Option<&Grouping>) -> Option<MemberOfLine> {
+    let MemberOf { group, number } = grouping?.member?;
+    Some(MemberOfLine { group, number })
+}
+
+/// How far a group is.
+#[derive(Serialize)]
+pub struct GroupLine {
+    total: Option<u32>,
+    ended: u32,
+    failed: u32,
+}
+
+/// Of a join.
+pub fn group(group: &GroupView) -> GroupLine {
+    let GroupView { total, ended, failed } = *group;
+    GroupLine { total, ended, failed }
+}
+
+/// One task of a group; its state is absent where nobody has enqueued it.
+#[derive(Serialize)]
+pub struct MemberLine<'a> {
+    number: u32,
+    #[serde(serialize_with = "text")]
+    id: TaskId,
+    state: Option<State>,
+    result: Option<Cow<'a, str>>,
+    result_encoding: Option<&'static str>,
+    reason: Option<&'a str>,
+}
+
+/// Of members.
+pub fn member(of: MemberOf, task: Option<&TaskView>) -> MemberLine<'_> {
+    let (result, result_encoding) = task.map_or((None, None), result);
+    let reason = task.and_then(|task| task.reason.as_deref());
+    MemberLine { number: of.number, id: of.id(), state: task.map(|task| task.state), result, result_encoding, reason }
+}
+
+/// The result of a task as text, and what that stands for.
+fn result(task: &TaskView) -> (Option<Cow<'_, str>>, Option<&'static str>) {
+    task.result.as_ref().map(|result| encode(result)).map(|data| (data.data, data.data_encoding)).unzip()
+}
+
 /// A claim that was given up or prolonged.
 #[derive(Serialize)]
 pub struct HeldLine {
@@ -145,6 +211,8 @@ pub struct GrantedLine<'a> {
     updates: Vec<UpdateLine<'a>>,
     #[serde(serialize_with = "map")]
     headers: &'a [(String, String)],
+    member_of: Option<MemberOfLine>,
+    group: Option<GroupLine>,
 }
 
 /// Of claim. A lease counts from when the call was first sent.
@@ -160,6 +228,8 @@ pub fn granted(task: &Granted, sent_ms: u64) -> GrantedLine<'_> {
         lease_expires_ms: sent_ms.saturating_add(task.lease_ms),
         updates: task.updates.iter().map(update).collect(),
         headers: &task.headers,
+        member_of: member_of(task.grouping.as_deref()),
+        group: task.group.as_ref().map(group),
     }
 }
 
@@ -226,12 +296,13 @@ pub struct TaskLine<'a> {
     key: Option<&'a str>,
     after: Vec<String>,
     waits_for: Vec<String>,
+    member_of: Option<MemberOfLine>,
+    group: Option<GroupLine>,
 }
 
 /// Of get, wait and list; a list leaves the updates out.
 pub fn task(task: &TaskView) -> TaskLine<'_> {
-    let (result, result_encoding) =
-        task.result.as_ref().map(|result| encode(result)).map(|data| (data.data, data.data_encoding)).unzip();
+    let (result, result_encoding) = result(task);
     TaskLine {
         id: task.id,
         queue: &task.spec.queue,
@@ -254,6 +325,8 @@ pub fn task(task: &TaskView) -> TaskLine<'_> {
         key: task.spec.key.as_deref(),
         after: task.spec.after.iter().map(TaskId::to_string).collect(),
         waits_for: task.waits_for.iter().map(TaskId::to_string).collect(),
+        member_of: member_of(task.spec.grouping.as_deref()),
+        group: task.group.as_ref().map(group),
     }
 }
 

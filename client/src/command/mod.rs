@@ -16,9 +16,11 @@ mod claims;
 mod cluster;
 mod enqueue;
 mod error;
+mod group;
 mod help;
 pub mod input;
 mod json;
+mod members;
 mod operate;
 mod output;
 mod parse;
@@ -40,8 +42,10 @@ pub use claims::{ClaimArguments, CompleteArguments, FailArguments, ReleaseArgume
 pub use cluster::StatusArguments;
 pub use enqueue::EnqueueArguments;
 pub use error::{Exit, Failure};
+pub use group::GroupArguments;
 pub use help::{HelpArguments, print_help, refuse_usage};
 pub use input::Input;
+pub use members::MembersArguments;
 pub use operate::{
     AddArguments, ClusterVerb, CourseArguments, MoveArguments, NewcomerArguments, NodeArguments, RebalanceArguments,
     RecoverArguments, ReplaceArguments, SetVerb,
@@ -60,6 +64,22 @@ use crate::wire::{Error, ErrorCode, Request, Response, TaskView};
 use clap::Subcommand;
 use std::future::Future;
 use std::time::Duration;
+
+const ENQUEUE_EXAMPLES: &str = "Examples:
+  norn enqueue mail hello --priority 5 --delay 10m
+  norn enqueue pages 'page one' --group book-7 --number 1 --join books
+  norn enqueue pages 'page two' --group book-7 --number 2 --join books --total 2    # the last one says how many there are";
+
+const MEMBERS_EXAMPLES: &str = "Example, by the id that `enqueue --group` printed:
+  norn members 000038g2m4d7kq9rjscg0080000w3n5t --limit 1000";
+
+const COMPLETE_EXAMPLES: &str = "Examples:
+  norn complete ID TOKEN --result sent
+  norn complete ID TOKEN --then next.json
+
+A file with a group of two, and the join that comes behind them:
+  [{\"queue\": \"books\", \"data\": \"bind\", \"join\": {\"total\": 2, \"fail_fast\": false}},
+   {\"queue\": \"pages\", \"data\": \"one\", \"number\": 1}, {\"queue\": \"pages\", \"data\": \"two\", \"number\": 2}]";
 
 /// A task as `get --json` shows it, in one line.
 pub fn task_line(task: &TaskView) -> String {
@@ -93,6 +113,7 @@ impl<T: Transport> Transport for &T {
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum Verb {
     /// Stores a task
+    #[command(after_help = ENQUEUE_EXAMPLES)]
     Enqueue(EnqueueArguments),
     /// Takes tasks to work on
     Claim(ClaimArguments),
@@ -101,6 +122,7 @@ pub enum Verb {
     /// Adds an entry to a claim's log
     Update(UpdateArguments),
     /// Ends a task with a result
+    #[command(after_help = COMPLETE_EXAMPLES)]
     Complete(CompleteArguments),
     /// Says that an attempt failed
     Fail(FailArguments),
@@ -118,6 +140,9 @@ pub enum Verb {
     Wait(WaitArguments),
     /// Says what keeps a task from being claimed, or from having ended
     Why(WhyArguments),
+    /// Lists the members of a group with what came of each
+    #[command(after_help = MEMBERS_EXAMPLES)]
+    Members(MembersArguments),
     /// Lists tasks
     List(ListArguments),
     /// Counts tasks
@@ -192,6 +217,7 @@ impl Verb {
             Verb::Log(arguments) => arguments.run(runner).await,
             Verb::Wait(arguments) => arguments.run(runner).await,
             Verb::Why(arguments) => arguments.run(runner).await,
+            Verb::Members(arguments) => arguments.run(runner).await,
             Verb::List(arguments) => arguments.run(runner).await,
             Verb::Count(arguments) => arguments.run(runner).await,
             Verb::Queues => tasks::queues(runner).await,

@@ -5,7 +5,7 @@ use super::error::{Exit, Failure};
 use super::output::{Output, state_cell};
 use super::parse::{self, DurabilityArguments};
 use super::runner::unexpected;
-use super::{Runner, Transport, json, text};
+use super::{Runner, Transport, group, json, text};
 use crate::wire::limits::{LIST_PAGE_MAX, WAIT_MS_MAX};
 use crate::wire::response::{ClaimView, LogEntry, Page};
 use crate::wire::{QueueName, Request, Response, State, TaskId, TaskView};
@@ -325,16 +325,48 @@ fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(
     if let Some(key) = &task.spec.key {
         output.line(&format!("key         {}", text::clean(key)))?;
     }
-    for other in &task.spec.after {
-        let label = if task.waits_for.contains(other) { "waits for " } else { "after     " };
-        output.line(&format!("{label}  {other}"))?;
-    }
+    print_ties(output, task)?;
     for (name, value) in &task.spec.headers {
         output.line(&format!("header      {}={}", text::clean(name), text::clean(value)))?;
     }
     if !task.spec.payload.is_empty() {
         output.line(&format!("data        {}", text::data(&task.spec.payload)))?;
     }
+    print_end(output, task)?;
+    if task.conflict {
+        output.line("conflict    a client wrote two different values under one key")?;
+    }
+    if !task.claims.is_empty() {
+        output.line("claims")?;
+        print_claims(output, &task.claims, now_ms)?;
+    }
+    if !task.updates.is_empty() {
+        output.line("log")?;
+        print_updates(output, &task.updates, "  ")?;
+    }
+    if task.log_incomplete {
+        output.line("  the claim wrote more entries, which cannot be seen yet")?;
+    }
+    Ok(())
+}
+
+/// What it has to do with other tasks.
+fn print_ties(output: &mut Output, task: &TaskView) -> Result<(), Failure> {
+    for other in &task.spec.after {
+        let label = if task.waits_for.contains(other) { "waits for " } else { "after     " };
+        output.line(&format!("{label}  {other}"))?;
+    }
+    if let Some(member) = task.spec.grouping.as_ref().and_then(|grouping| grouping.member) {
+        output.line(&format!("member      {} of {}", member.number, member.group))?;
+    }
+    if let Some(group) = &task.group {
+        output.line(&format!("group       {}", group::progress(group)))?;
+    }
+    Ok(())
+}
+
+/// What came of it.
+fn print_end(output: &mut Output, task: &TaskView) -> Result<(), Failure> {
     if let Some(result) = &task.result {
         output.line(&format!("result      {}", text::data(result)))?;
     }
@@ -350,20 +382,6 @@ fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(
     }
     for copy in &task.redriven {
         output.line(&format!("redriven    as {copy}"))?;
-    }
-    if task.conflict {
-        output.line("conflict    a client wrote two different values under one key")?;
-    }
-    if !task.claims.is_empty() {
-        output.line("claims")?;
-        print_claims(output, &task.claims, now_ms)?;
-    }
-    if !task.updates.is_empty() {
-        output.line("log")?;
-        print_updates(output, &task.updates, "  ")?;
-    }
-    if task.log_incomplete {
-        output.line("  the claim wrote more entries, which cannot be seen yet")?;
     }
     Ok(())
 }

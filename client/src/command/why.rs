@@ -5,7 +5,9 @@
 
 use super::error::{Exit, Failure};
 use super::runner::unexpected;
-use super::{Runner, Transport, text};
+use super::{Runner, Transport, group, json, text};
+use crate::wire::group::MemberOf;
+use crate::wire::limits::GROUP_MEMBERS_MAX;
 use crate::wire::{ErrorCode, QueueName, Request, Response, State, TaskId, TaskView};
 use clap::Args;
 use serde::Serialize;
@@ -41,6 +43,8 @@ enum Cause {
     Retry,
     /// It waits for other tasks.
     WaitsFor,
+    /// It comes behind a group of which nobody has said how many members it has.
+    GroupOpen,
     /// It waits for itself, through others or not.
     Circle,
     /// Nobody has enqueued it, or it is forgotten.
@@ -56,6 +60,10 @@ struct WhyLine {
     cause: Cause,
     explanation: String,
     waits_for: Vec<String>,
+    /// Of a join.
+    group: Option<json::GroupLine>,
+    /// Numbers of the first members that have not ended.
+    missing: Vec<u32>,
 }
 
 /// Tasks by their ids, in the order in which they were found; nothing, where there is no such task.
@@ -120,7 +128,10 @@ impl Walk {
             None => (None, &[][..], (Cause::NotAsked, format!("{TASKS_MAX} tasks were looked at; ask for this one"))),
         };
         let waits_for = waits_for.iter().map(TaskId::to_string).collect();
-        WhyLine { id: id.to_string(), state, cause, explanation, waits_for }
+        let task = self.tasks.get(&id).and_then(Option::as_ref);
+        let group = task.and_then(|task| task.group.as_ref()).map(json::group);
+        let missing = task.map(numbers).unwrap_or_default();
+        WhyLine { id: id.to_string(), state, cause, explanation, waits_for, group, missing }
     }
 
     fn explain(&self, task: &TaskView, now_ms: u64) -> (Cause, String) {
@@ -137,6 +148,7 @@ impl Walk {
             }
             State::Ready => (Cause::Ready, format!("whoever claims from queue {} gets it", task.spec.queue)),
             State::Waiting if !task.waits_for.is_empty() => self.waits(task),
+            State::Waiting if is_open(task) => (Cause::GroupOpen, group_open(task)),
             State::Waiting if task.spec.not_before_ms > now_ms => {
                 (Cause::Delayed, format!("its time comes {}", text::relative(now_ms, task.spec.not_before_ms)))
             }
@@ -150,8 +162,11 @@ impl Walk {
             let through = if through.is_empty() { String::new() } else { format!(", through {}", through.join(", ")) };
             return (Cause::Circle, format!("it waits for itself{through}: cancel one of them"));
         }
-        let names: Vec<String> = task.waits_for.iter().map(TaskId::to_string).collect();
-        (Cause::WaitsFor, format!("it waits for {}", names.join(", ")))
+        let members = missing(task);
+        let names = task.waits_for.iter().filter(|id| !members.contains_key(*id)).map(TaskId::to_string);
+        let names: Vec<String> = names.chain(told(task, &numbers(task))).collect();
+        let open = if is_open(task) { format!("; {}", group_open(task)) } else { String::new() };
+        (Cause::WaitsFor, format!("it waits for {}{open}", names.join(", ")))
     }
 
     /// The tasks between one and itself, on the shortest way, if it waits for itself.
@@ -175,6 +190,47 @@ impl Walk {
         }
         None
     }
+}
+
+fn is_open(task: &TaskView) -> bool {
+    task.group.is_some_and(|group| group.total.is_none())
+}
+
+fn group_open(task: &TaskView) -> String {
+    let ended = text::number(u64::from(task.group.map_or(0, |group| group.ended)), "member");
+    format!(
+        "nobody has said how many members its group has (`enqueue --total` on one of them does); {ended} ended so far"
+    )
+}
+
+/// Of a join: the members that it is known to wait for, with their numbers. It names the first ones.
+fn missing(task: &TaskView) -> BTreeMap<TaskId, u32> {
+    let waits = task.group.is_some() && !task.waits_for.is_empty();
+    let total = task.group.filter(|_| waits).and_then(|group| group.total).unwrap_or(0).min(GROUP_MEMBERS_MAX);
+    let waits_for: BTreeSet<&TaskId> = task.waits_for.iter().collect();
+    let members = (1..=total).map(|number| (MemberOf { group: task.id, number }.id(), number));
+    members.filter(|(id, _)| waits_for.contains(id)).collect()
+}
+
+fn numbers(task: &TaskView) -> Vec<u32> {
+    let mut numbers: Vec<u32> = missing(task).into_values().collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// The members that a join waits for, and how many that is of all.
+fn told(task: &TaskView, numbers: &[u32]) -> Option<String> {
+    let group = task.group.filter(|_| !numbers.is_empty())?;
+    let runs = numbers.chunk_by(|one, next| one + 1 == *next).map(|run| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        run => run.iter().map(u32::to_string).collect(),
+    });
+    let runs = runs.collect::<Vec<_>>().join(", ");
+    let open = u64::from(group.total.unwrap_or(0).saturating_sub(group.ended));
+    let others = open.saturating_sub(numbers.len() as u64);
+    let others = if others == 0 { String::new() } else { format!(" and {others} more") };
+    let noun = if open == 1 { "member" } else { "members" };
+    Some(format!("{noun} {runs}{others} of its group; {}", group::progress(&group)))
 }
 
 /// A task; that there is none is an answer, but for the one that was asked about.
@@ -203,6 +259,7 @@ mod tests {
     use super::super::tests::*;
     use super::*;
     use crate::wire::Error;
+    use crate::wire::group::GroupView;
 
     fn waiting(number: u32, on: &[u32]) -> Result<Response, Error> {
         let waits_for = on.iter().copied().map(id).collect();
@@ -246,6 +303,31 @@ mod tests {
         );
     }
 
+    fn join(total: Option<u32>, ended: u32, numbers: &[u32], others: &[u32]) -> Result<Response, Error> {
+        let group = Some(GroupView { total, ended, failed: 1 });
+        let members = numbers.iter().map(|number| MemberOf { group: id(1), number: *number }.id());
+        let waits_for = others.iter().copied().map(id).chain(members).collect();
+        Ok(Response::Task(Box::new(TaskView { group, waits_for, ..bare_task(1, State::Waiting) })))
+    }
+
+    #[tokio::test]
+    async fn a_join_says_which_members_are_missing_or_that_its_group_is_not_closed() {
+        let lines = why(vec![join(Some(20), 10, &[3, 4, 5, 9], &[]), unknown(), unknown(), unknown(), unknown()]).await;
+        let expected =
+            "waiting: it waits for members 3-5, 9 and 6 more of its group; 10 of 20 members ended, 1 of them failed";
+        assert_eq!((lines[0].as_str(), lines.len()), (expected, 5));
+        let lines = why(vec![join(Some(1), 0, &[1], &[2]), unknown(), unknown()]).await;
+        assert!(lines[0].contains(&format!("it waits for {}, member 1 of its group;", id(2))), "{lines:?}");
+        let lines = why(vec![join(None, 4, &[], &[])]).await;
+        assert!(lines[0].starts_with("waiting: nobody has said how many members its group has"), "{lines:?}");
+        let lines = why(vec![join(None, 4, &[], &[2]), unknown()]).await;
+        assert!(lines[0].contains(&id(2).to_string()) && lines[0].contains("nobody has said"), "{lines:?}");
+        let outcome =
+            run(&format!("why {} --json", id(1)), [join(Some(3), 1, &[2, 3], &[]), unknown(), unknown()]).await;
+        let first = outcome.printed.lines().next().unwrap();
+        assert!(first.ends_with("\"group\":{\"total\":3,\"ended\":1,\"failed\":1},\"missing\":[2,3]}"), "{first}");
+    }
+
     #[tokio::test]
     async fn a_circle_is_named() {
         let lines = why(vec![waiting(1, &[2]), waiting(2, &[3, 2]), waiting(3, &[1])]).await;
@@ -270,7 +352,8 @@ mod tests {
     async fn programs_read_a_line_for_each_task() {
         let outcome = run(&format!("why {} --json", id(1)), [task(1, State::Done)]).await;
         let expected = format!(
-            "{{\"id\":\"{}\",\"state\":\"done\",\"cause\":\"ended\",\"explanation\":\"it has ended\",\"waits_for\":[]}}\n",
+            "{{\"id\":\"{}\",\"state\":\"done\",\"cause\":\"ended\",\"explanation\":\"it has ended\",\"waits_for\":[],\
+             \"group\":null,\"missing\":[]}}\n",
             id(1)
         );
         assert_eq!(outcome.printed, expected);

@@ -10,8 +10,8 @@ mod search;
 mod settled;
 
 use super::*;
-use crate::wire::ids::{ClaimId, ClusterId, NodeId, QueueName, TaskId};
-use crate::wire::request::{Acks, Claim};
+use crate::wire::ids::{ClaimId, ClusterId, NodeId, QueueName, TaskId, Token};
+use crate::wire::request::{Acks, Claim, Completion};
 use crate::wire::response::{Acked, Guarantee, Welcome};
 use crate::wire::version::Versions;
 
@@ -32,6 +32,13 @@ fn draft() -> Draft {
 
 fn enqueue(count: usize) -> Call {
     Call::Enqueue { drafts: vec![draft(); count], acks: Acks::Quorum }
+}
+
+/// A completion that brings these.
+fn finish(children: Vec<Draft>) -> Call {
+    let (id, token) = (TaskId::MIN, Token { epoch: 1, number: 1 });
+    let completion = Completion { id, token, sequence: None, result: None, at_ms: 0, children: Vec::new() };
+    Call::Complete { items: vec![Finish { completion, children }], acks: Acks::Quorum }
 }
 
 fn claim(wait_ms: u64) -> Call {

@@ -138,6 +138,12 @@ pub fn explain_close(error: Error) -> Error {
     Error { message: message.to_owned(), ..error }
 }
 
+/// Makes clear why a group cannot have its name.
+pub fn explain_name(name: &str, id: TaskId) -> Error {
+    let message = format!("a task that is no join has the key of the group {name:?}; name the group otherwise");
+    Error::new(ErrorCode::Conflict, message).about(id)
+}
+
 /// A completion and the tasks that it brings, which are not yet minted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finish {

@@ -2,6 +2,8 @@
 
 use super::{Call, Draft, Finish};
 use crate::wire::error::Error;
+use crate::wire::group::Grouping;
+use crate::wire::ids::TaskId;
 use crate::wire::request::{Claim, Completion, Request, Spec};
 use crate::wire::schedule::ScheduleChange;
 use crate::wire::validate::{check_children, check_completions, check_delay, check_tasks, check_unique};
@@ -13,19 +15,23 @@ const CALL_BYTES: usize = 512;
 pub(super) fn validate(call: &Call) -> Result<usize, Error> {
     let bytes = match call {
         Call::Enqueue { drafts, .. } => {
-            drafts.iter().try_for_each(check_time)?;
+            drafts.iter().try_for_each(|draft| check_time(draft).and_then(|()| check_named(draft, false)))?;
             check_tasks(drafts.iter().map(|draft| (draft.id, &draft.spec)))?;
             drafts.iter().map(|draft| spec_bytes(&draft.spec)).sum()
         }
         Call::EnqueueUnique { draft } => {
             check_time(draft)?;
+            check_named(draft, false)?;
             check_unique(&draft.spec)?;
             check_tasks(std::iter::once((draft.id, &draft.spec)))?;
             spec_bytes(&draft.spec)
         }
         Call::Complete { items, .. } => {
             for Finish { completion, children } in items {
-                children.iter().try_for_each(check_time)?;
+                let named =
+                    children.iter().any(|child| grouping(child).is_some_and(|grouping| grouping.join.is_some()));
+                let check = |child| check_time(child).and_then(|()| check_named(child, named));
+                children.iter().try_for_each(check).map_err(|error| error.about(completion.id))?;
                 let specs = children.iter().map(|draft| (draft.id, &draft.spec));
                 check_children(specs).map_err(|error| error.about(completion.id))?;
             }
@@ -46,6 +52,23 @@ fn check_time(draft: &Draft) -> Result<(), Error> {
         return Err(Error::invalid("a task has a delay or a time, not both; leave one out"));
     }
     check_delay(draft.delay_ms)
+}
+
+fn grouping(draft: &Draft) -> Option<&Grouping> {
+    draft.spec.grouping.as_deref()
+}
+
+/// A member whose group has no name is of the one whose join comes with it.
+fn check_named(draft: &Draft, named: bool) -> Result<(), Error> {
+    let unnamed = |grouping: &&Grouping| grouping.member.is_some_and(|member| member.group == TaskId::MIN);
+    match grouping(draft).filter(unnamed) {
+        Some(grouping) if !named => {
+            let number = grouping.member.map_or(0, |member| member.number);
+            Err(Error::invalid(format!("member {number} of no group; name its group, or have the join come with it")))
+        }
+        Some(grouping) if grouping.join.is_some() => Err(Error::invalid("a join is no member of its own group")),
+        _ => Ok(()),
+    }
 }
 
 fn spec_bytes(spec: &Spec) -> usize {

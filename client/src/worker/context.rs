@@ -1,8 +1,9 @@
 //! A claim in the hands of a worker, and what of it a handler sees.
 
-use crate::client::{Claimed, Client};
+use crate::client::{Claimed, Client, GroupMember};
 use crate::session::Draft;
 use crate::wire::error::{Error, ErrorCode};
+use crate::wire::group::{GroupView, MemberOf};
 use crate::wire::ids::{QueueName, TaskId, Token};
 use crate::wire::limits;
 use crate::wire::request::Acks;
@@ -171,6 +172,10 @@ impl Held {
     }
 }
 
+fn is_join(draft: &Draft) -> bool {
+    draft.spec.grouping.as_ref().is_some_and(|grouping| grouping.join.is_some())
+}
+
 /// What a handler works with. Clones are of the same claim.
 #[derive(Debug, Clone)]
 pub struct Context {
@@ -262,6 +267,64 @@ impl Context {
     /// ```
     pub fn spawn(&self, child: Draft) {
         self.children.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+    }
+
+    /// Which member of which group it is, if it is one.
+    pub fn member_of(&self) -> Option<MemberOf> {
+        self.granted.grouping.as_ref()?.member
+    }
+
+    /// Of the join of a group: how many members there are, and how many of them failed.
+    pub fn group(&self) -> Option<GroupView> {
+        self.granted.group
+    }
+
+    /// Of the join of a group: its members, in the order of their numbers, with their states and results. All of them have
+    /// ended.
+    pub async fn members(&self) -> Result<Vec<GroupMember>, Error> {
+        self.client.members(self.id()).await
+    }
+
+    /// Adds a group that is enqueued with the completion, as [`Context::spawn`] adds a task: its members, which are numbered from
+    /// 1 in this order, and its join. If this task is a member of a group itself, that one waits for the new one's join, too.
+    ///
+    /// A completion brings one group, and [99 members](limits::CHILDREN_MAX) with the join at most, other tasks included; for
+    /// more, have members bring groups in turn.
+    ///
+    /// ```no_run
+    /// use norn_client::session::Draft;
+    /// use norn_client::wire::QueueName;
+    /// # use norn_client::worker::{Context, Outcome};
+    /// async fn chapter(context: Context) -> Outcome {
+    ///     let (pages, chapters) = (QueueName::new("pages").expect("a name"), QueueName::new("chapters").expect("a name"));
+    ///     let members = (1..=20).map(|page| Draft::new(pages.clone(), format!("page {page}"))).collect();
+    ///     match context.spawn_group(Draft::new(chapters, context.payload()), members) {
+    ///         Ok(()) => Outcome::Done(None),
+    ///         Err(error) => Outcome::Invalid { reason: error.to_string() },
+    ///     }
+    /// }
+    /// ```
+    pub fn spawn_group(&self, join: Draft, members: Vec<Draft>) -> Result<(), Error> {
+        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        if children.iter().any(is_join) {
+            return Err(Error::invalid("a completion brings one group; have a member of it bring the next one"));
+        }
+        let (count, room) = (members.len(), limits::CHILDREN_MAX.saturating_sub(children.len() + 1));
+        if count > room {
+            return Err(Error::invalid(format!(
+                "a group of {count} with a completion that has room for {room}; have its members bring groups in turn"
+            )));
+        }
+        let told = join.spec.grouping.as_ref().and_then(|grouping| grouping.join).unwrap_or_default();
+        // Bounded by what a completion brings.
+        let count = count as u32;
+        let total = told.total.unwrap_or(count);
+        if total < count {
+            return Err(Error::invalid(format!("a group of {count} whose join says that there are {total}")));
+        }
+        let members = (1..).zip(members).map(|(number, member)| member.member_of(TaskId::MIN, number));
+        children.extend(members.chain([join.join(Some(total), told.fail_fast)]));
+        Ok(())
     }
 
     /// Ready once the lease is lost. The handler's own future is dropped then; this is for what it has started

@@ -1,8 +1,9 @@
 //! The worker's loop: claim, run, renew, report, drain.
 
 use super::context::Held;
-use super::{Context, Handler, Outcome, Summary, Worker};
-use crate::client::{ClaimOptions, Claimed, Claims, Client, CompleteOptions, FailOptions};
+use super::lanes::Lanes;
+use super::{Context, Handler, InvalidHandler, Outcome, Summary, Worker};
+use crate::client::{Claimed, Claims, Client, CompleteOptions, FailOptions};
 use crate::session::Draft;
 use crate::wire::error::Error;
 use crate::wire::ids::{TaskId, Token};
@@ -14,8 +15,6 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Pause after a claim call that failed or could not ask every partition and brought nothing.
-const CLAIM_PAUSE: Duration = Duration::from_millis(500);
 /// Not claimable for this long after a handler panicked.
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
 /// Pause before repeating a report that the client has given up on.
@@ -40,8 +39,7 @@ struct Running {
     worker: Worker,
     held: BTreeMap<Key, Arc<Held>>,
     tasks: JoinSet<(Key, Ending)>,
-    claiming: Option<Boxed<Result<Claims, Error>>>,
-    claim_at: Instant,
+    lanes: Lanes,
     renewing: Option<Boxed<Renewals>>,
     releasing: JoinSet<()>,
     /// When the drain is over, once it has begun.
@@ -66,11 +64,10 @@ async fn sleep_until(at: Option<Instant>) {
 
 pub(super) async fn run(worker: Worker, shutdown: impl Future<Output = ()>) -> Result<Summary, Error> {
     let mut running = Running {
+        lanes: Lanes::new(&worker),
         worker,
         held: BTreeMap::new(),
         tasks: JoinSet::new(),
-        claiming: None,
-        claim_at: Instant::now(),
         renewing: None,
         releasing: JoinSet::new(),
         drained_at: None,
@@ -80,13 +77,13 @@ pub(super) async fn run(worker: Worker, shutdown: impl Future<Output = ()>) -> R
     while !running.is_over() {
         running.start_calls();
         let room = running.room() > 0 && running.drained_at.is_none();
-        let claim_at = (running.claiming.is_none() && room).then_some(running.claim_at);
+        let claim_at = running.lanes.claim_at().filter(|_| room);
         let renew_at = if running.renewing.is_none() { running.renew_at() } else { None };
         tokio::select! {
             () = &mut shutdown, if running.drained_at.is_none() => {
                 running.drained_at = Some(Instant::now() + running.worker.drain_timeout);
             }
-            claims = optional(&mut running.claiming) => running.claimed(claims),
+            claims = running.lanes.claimed() => running.claimed(claims),
             renewals = optional(&mut running.renewing) => running.renewed(renewals),
             Some(ended) = running.tasks.join_next() => {
                 if let Ok((key, ending)) = ended {
@@ -105,29 +102,24 @@ pub(super) async fn run(worker: Worker, shutdown: impl Future<Output = ()>) -> R
 
 impl Running {
     fn is_over(&self) -> bool {
-        self.drained_at.is_some() && self.tasks.is_empty() && self.claiming.is_none()
+        self.drained_at.is_some() && self.tasks.is_empty() && self.lanes.are_idle()
     }
 
+    /// For tasks that no call under way may bring.
     fn room(&self) -> usize {
-        self.worker.concurrency.saturating_sub(self.held.len())
+        self.worker.concurrency.saturating_sub(self.held.len() + self.lanes.asked())
     }
 
     fn renew_at(&self) -> Option<Instant> {
         self.held.values().filter(|held| !held.is_lost()).map(|held| held.renew_at()).min()
     }
 
-    /// Starts a claim or a renewal if it is time for it and none is under way.
+    /// Starts claims, and a renewal if none is under way, if it is time for them.
     fn start_calls(&mut self) {
         let now = Instant::now();
-        let room = self.room();
-        if self.drained_at.is_none() && self.claiming.is_none() && room > 0 && self.claim_at <= now {
-            let lease = self.worker.lease;
-            let options = ClaimOptions { lease, ..ClaimOptions::new(self.worker.handlers.keys().cloned()) }
-                .wait(lease.map_or(self.worker.poll, |lease| self.worker.poll.min(lease / 4)))
-                .max(u32::try_from(room).unwrap_or(u32::MAX).min(limits::CLAIM_TASKS_MAX))
-                .worker(self.worker.name.clone());
-            let client = self.worker.client.clone();
-            self.claiming = Some(Box::pin(async move { client.claim(options).await }));
+        if self.drained_at.is_none() {
+            let room = self.room();
+            self.lanes.start(&self.worker, room);
         }
         if self.renewing.is_none() && self.renew_at().is_some_and(|at| at <= now) {
             let held: Vec<Arc<Held>> = self.held.values().filter(|held| !held.is_lost()).cloned().collect();
@@ -136,21 +128,10 @@ impl Running {
         }
     }
 
-    fn claimed(&mut self, claims: Result<Claims, Error>) {
-        self.claiming = None;
-        let claims = match claims {
-            Ok(claims) => claims,
-            Err(error) => {
-                tracing::warn!(%error, "claim failed");
-                self.claim_at = Instant::now() + CLAIM_PAUSE;
-                return;
-            }
-        };
-        if claims.tasks.is_empty() && claims.unavailable > 0 {
-            self.claim_at = Instant::now() + CLAIM_PAUSE;
-        }
-        for claimed in claims.tasks {
-            match self.worker.handlers.get(&claimed.granted.queue).cloned() {
+    fn claimed(&mut self, claims: Option<Claims>) {
+        for claimed in claims.into_iter().flat_map(|claims| claims.tasks) {
+            let service = self.worker.services.get(&claimed.granted.queue);
+            match service.and_then(|service| service.of(&claimed.granted)).cloned() {
                 Some(handler) if self.drained_at.is_none() => self.start(claimed, &handler),
                 // Too late, or of a queue that was not asked for.
                 _ => self.release(claimed.granted.id, claimed.granted.token),
@@ -167,9 +148,9 @@ impl Running {
         let client = self.worker.client.clone();
         let children = Arc::default();
         let context = Context { client, granted: Arc::new(claimed.granted), held: Arc::clone(&held), children };
-        let handler = Arc::clone(handler);
+        let (handler, invalid) = (Arc::clone(handler), Arc::clone(&self.worker.invalid));
         self.held.insert(key, held);
-        self.tasks.spawn(async move { (key, work(context, handler).await) });
+        self.tasks.spawn(async move { (key, work(context, handler, invalid).await) });
     }
 
     fn renewed(&mut self, renewals: Renewals) {
@@ -225,18 +206,19 @@ async fn renew(client: Client, held: Vec<Arc<Held>>) -> Renewals {
 }
 
 /// Stops a handler when nobody waits for it any more.
-struct Stop(JoinHandle<Outcome>);
+struct Stop<T>(JoinHandle<T>);
 
-impl Drop for Stop {
+impl<T> Drop for Stop<T> {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
 /// Runs a handler and reports its outcome, for as long as the lease is held.
-async fn work(context: Context, handler: Handler) -> Ending {
+async fn work(context: Context, handler: Handler, invalid: InvalidHandler) -> Ending {
     let held = Arc::clone(&context.held);
     let (client, children) = (context.client.clone(), Arc::clone(&context.children));
+    let told = context.clone();
     let handled = async {
         // A task of its own, so that a panic ends nothing else.
         let mut handling = Stop(tokio::spawn(async move { handler(context).await }));
@@ -244,6 +226,12 @@ async fn work(context: Context, handler: Handler) -> Ending {
             Ok(outcome) => outcome,
             Err(error) => Outcome::RetryLater { after: PANIC_PAUSE, reason: panic_reason(error) },
         };
+        if let Outcome::Invalid { reason } = &outcome {
+            let mut telling = Stop(tokio::spawn(invalid(told, reason.clone())));
+            if let Err(error) = (&mut telling.0).await {
+                tracing::warn!(id = %held.id, reason = panic_reason(error), "the handler of invalid tasks failed");
+            }
+        }
         held.report_begins();
         let children = std::mem::take(&mut *children.lock().unwrap_or_else(PoisonError::into_inner));
         report(&client, &held, outcome, children).await

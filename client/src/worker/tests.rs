@@ -1,10 +1,13 @@
 //! Goal: every promise in the worker's header. Method: handlers against a node that keeps a small table of tasks.
 
+mod groups;
+
 use super::*;
 use crate::connection::testing::{Certificates, Node, Reply};
 use crate::wire::error::ErrorCode;
+use crate::wire::group::{GroupView, Grouping};
 use crate::wire::ids::{TaskId, Token};
-use crate::wire::request::Request;
+use crate::wire::request::{NewTask, Request};
 use crate::wire::response::{Acked, Granted, Guarantee, LogEntry, Response};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,6 +39,12 @@ struct Table {
     /// Updates that answer `unknown` although they are written.
     updates_unknown: usize,
     claim_delay: Duration,
+    /// What tasks have to do with groups.
+    groups: BTreeMap<usize, (Grouping, Option<GroupView>)>,
+    /// Tasks that completions brought.
+    children: Vec<NewTask>,
+    /// Each claim's lease, queues, and how many tasks it asked for.
+    asked: Vec<(u64, Vec<QueueName>, u32)>,
 }
 
 const QUEUES: [&str; 2] = ["mail", "print"];
@@ -75,8 +84,8 @@ impl Table {
                         sequence: 0,
                         data: b"old".to_vec(),
                     }],
-                    grouping: None,
-                    group: None,
+                    grouping: self.groups.get(&index).map(|(grouping, _)| Box::new(*grouping)),
+                    group: self.groups.get(&index).and_then(|(_, group)| *group),
                 });
             }
         }
@@ -109,6 +118,7 @@ impl Table {
         Reply::Answer(match request {
             Request::Claim(claim) => {
                 self.claims += 1;
+                self.asked.push((claim.lease_ms, claim.queues.clone(), claim.max));
                 let tasks = self.grant(claim.max, &claim.queues, claim.lease_ms);
                 let delay = if tasks.is_empty() { Duration::from_millis(claim.wait_ms) } else { self.claim_delay };
                 return Reply::AnswerAfter(delay, Response::Claimed { tasks, unavailable: 0 });
@@ -123,6 +133,7 @@ impl Table {
             Request::Complete { items, .. } => {
                 let mut acked = Vec::new();
                 for item in items {
+                    self.children.extend(item.children);
                     let result = item.result.map(serde_bytes::ByteBuf::into_vec);
                     self.end(item.id, Fate::Done { result, sequence: item.sequence });
                     acked.push(Ok(Table::acked(item.id)));

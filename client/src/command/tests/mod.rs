@@ -1,6 +1,7 @@
 //! The verbs against a transport that answers from a script: what is asked, what is printed, how it ends.
 
 mod failures;
+mod groups;
 mod requests;
 mod results;
 

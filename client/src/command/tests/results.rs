@@ -40,7 +40,7 @@ async fn json_of_a_claim() {
         "{\"id\":\"ID1\",\"token\":\"7.42\",\"queue\":\"mail\",\"data\":\"hello\",\"data_encoding\":\"utf8\",",
         "\"priority\":5,\"attempt\":2,\"lease_ms\":30000,\"lease_expires_ms\":1700000040000,",
         "\"updates\":[{\"token\":\"6.1\",\"sequence\":0,\"data\":\"half\",\"data_encoding\":\"utf8\"}],",
-        "\"headers\":{\"trace\":\"abc\"}}\n",
+        "\"headers\":{\"trace\":\"abc\"},\"member_of\":null,\"group\":null}\n",
     ));
     assert_eq!(
         printed("claim mail --json", answer).await,
@@ -57,7 +57,8 @@ async fn json_of_tasks() {
         "\"result\":null,\"result_encoding\":null,\"reason\":null,\"conflict\":false,\"log_incomplete\":false,",
         "\"children\":[],\"children_open\":false,",
         "\"redriven\":[],",
-        "\"headers\":{},\"not_before_ms\":0,\"max_attempts\":0,\"key\":null,\"after\":[],\"waits_for\":[]}\n",
+        "\"headers\":{},\"not_before_ms\":0,\"max_attempts\":0,\"key\":null,\"after\":[],\"waits_for\":[],",
+        "\"member_of\":null,\"group\":null}\n",
     ));
     let full = named(concat!(
         "{\"id\":\"ID1\",\"queue\":\"mail\",\"state\":\"claimed\",\"priority\":5,",
@@ -68,7 +69,8 @@ async fn json_of_tasks() {
         "\"result\":\"ok\",\"result_encoding\":\"utf8\",\"reason\":\"because\",\"conflict\":true,",
         "\"log_incomplete\":true,\"children\":[],\"children_open\":false,",
         "\"redriven\":[],\"headers\":{\"trace\":\"a\\u001bb\"},",
-        "\"not_before_ms\":1700000019800,\"max_attempts\":3,\"key\":null,\"after\":[\"ID2\",\"ID3\"],\"waits_for\":[\"ID3\"]}\n",
+        "\"not_before_ms\":1700000019800,\"max_attempts\":3,\"key\":null,\"after\":[\"ID2\",\"ID3\"],\"waits_for\":[\"ID3\"],",
+        "\"member_of\":null,\"group\":null}\n",
     ));
     let task = |task| Response::Task(Box::new(task));
     assert_eq!(printed(&named("get ID1 --json"), task(bare_task(1, State::Ready))).await, bare);

@@ -26,6 +26,9 @@ fn limits_are_checked_before_anything_is_sent() {
         enqueue(vec![draft().delay_ms(1).not_before_ms(1)]),
         enqueue(vec![draft().delay_ms(limits::DELAY_MS_MAX + 1)]),
         enqueue(vec![draft().id(TaskId::MIN), draft().id(TaskId::MIN)]),
+        enqueue(vec![draft().join(None, false), draft().member_of(TaskId::MIN, 1)]),
+        finish(vec![draft(), draft().member_of(TaskId::MIN, 1)]),
+        finish(vec![draft().join(Some(1), false).member_of(TaskId::MIN, 1)]),
         claim(limits::WAIT_MS_MAX + 1),
         Call::Request(Request::Hello { name: String::new() }),
     ];

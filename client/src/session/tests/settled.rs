@@ -2,9 +2,8 @@
 
 use super::*;
 use crate::session::mint::Mint;
-use crate::wire::ids::Token;
+use crate::wire::group::MemberOf;
 use crate::wire::limits;
-use crate::wire::request::Completion;
 use proptest::prelude::*;
 
 // T14, T37
@@ -34,6 +33,27 @@ fn times_are_settled_once() {
     let cancel = Request::Cancel { id: TaskId::MIN, reason: String::new(), at_ms: 0, acks: Acks::One };
     let (_, _, request) = bench_sent(1, Call::Request(cancel), SECOND_US);
     assert!(matches!(request, Request::Cancel { at_ms: SERVER_MS, .. }));
+}
+
+// O22
+/// Members without a group's name are of the one whose join comes with them, and keep their ids in a repeat.
+#[test]
+fn a_group_that_comes_with_a_completion_is_named_once() {
+    let children =
+        vec![draft().member_of(TaskId::MIN, 2), draft().join(Some(2), true), draft().member_of(TaskId::MIN, 1)];
+    let mut bench = Bench::new(1);
+    bench.submit(1, finish(children), 60 * SECOND_US);
+    let outputs = bench.open_at(0, Versions::GROUPS);
+    let (_, number, first) = sent(&outputs)[0];
+    let first = first.clone();
+    let Request::Complete { items, .. } = &first else { panic!() };
+    let ids: Vec<TaskId> = items[0].children.iter().map(|child| child.id).collect();
+    let member = |number| MemberOf { group: ids[1], number };
+    assert_eq!((ids[0], ids[2]), (member(2).id(), member(1).id()));
+    let of = items[0].children[0].spec.grouping.as_ref().and_then(|grouping| grouping.member);
+    assert_eq!(of, Some(member(2)));
+    bench.answer(0, number, Response::Error(error(ErrorCode::Unavailable)));
+    assert_eq!(bench.sleep_until_sent().2, first);
 }
 
 #[test]

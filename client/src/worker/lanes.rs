@@ -1,0 +1,118 @@
+//! Claim calls: one for each length of lease, as a call has one for all its queues.
+
+use super::Worker;
+use crate::client::{ClaimOptions, Claims};
+use crate::wire::error::Error;
+use crate::wire::ids::QueueName;
+use crate::wire::limits;
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+/// Pause after a claim call that failed or could not ask every partition and brought nothing.
+const CLAIM_PAUSE: Duration = Duration::from_millis(500);
+/// The longest wait of a call while there is no room for those of other lanes.
+const WAIT_SHARED: Duration = Duration::from_millis(200);
+
+type Claiming = Pin<Box<dyn Future<Output = Result<Claims, Error>> + Send>>;
+
+/// The queues whose tasks get leases of one length.
+struct Lane {
+    lease: Option<Duration>,
+    queues: Vec<QueueName>,
+    /// A call under way, and for how many tasks it asks.
+    claiming: Option<(Claiming, usize)>,
+    /// Not before this.
+    claim_at: Instant,
+    /// Its last call brought nothing, so that the next one is to keep little room from others.
+    quiet: bool,
+}
+
+/// See the module. All calls under way together ask for no more than there is room for.
+pub(super) struct Lanes {
+    lanes: Vec<Lane>,
+    /// Whose turn it is.
+    next: usize,
+}
+
+impl Lanes {
+    pub fn new(worker: &Worker) -> Lanes {
+        let mut queues: BTreeMap<Option<Duration>, Vec<QueueName>> = BTreeMap::new();
+        for (queue, service) in &worker.services {
+            queues.entry(service.options.lease.or(worker.lease)).or_default().push(queue.clone());
+        }
+        let claim_at = Instant::now();
+        let lane = |(lease, queues)| Lane { lease, queues, claiming: None, claim_at, quiet: false };
+        Lanes { lanes: queues.into_iter().map(lane).collect(), next: 0 }
+    }
+
+    /// Tasks that calls under way may bring.
+    pub fn asked(&self) -> usize {
+        self.lanes.iter().filter_map(|lane| lane.claiming.as_ref()).map(|(_, max)| max).sum()
+    }
+
+    pub fn are_idle(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.claiming.is_none())
+    }
+
+    /// When the next call may begin.
+    pub fn claim_at(&self) -> Option<Instant> {
+        self.lanes.iter().filter(|lane| lane.claiming.is_none()).map(|lane| lane.claim_at).min()
+    }
+
+    /// Begins the calls for which it is time, each for its share of the room.
+    pub fn start(&mut self, worker: &Worker, mut room: usize) {
+        let (now, count) = (Instant::now(), self.lanes.len());
+        let is_due = |lane: &Lane| lane.claiming.is_none() && lane.claim_at <= now;
+        let mut due = self.lanes.iter().filter(|lane| is_due(lane)).count();
+        let is_shared = due > room;
+        for place in (0..count).map(|step| (self.next + step) % count).collect::<Vec<_>>() {
+            let lane = &mut self.lanes[place];
+            if !is_due(lane) || room == 0 {
+                continue;
+            }
+            let share = if lane.quiet && count > 1 { 1 } else { room.div_ceil(due) };
+            let max = share.min(limits::CLAIM_TASKS_MAX as usize);
+            let wait = if is_shared { worker.poll.min(WAIT_SHARED) } else { worker.poll };
+            let options = ClaimOptions { lease: lane.lease, ..ClaimOptions::new(lane.queues.iter().cloned()) }
+                .wait(lane.lease.map_or(wait, |lease| wait.min(lease / 4)))
+                .max(u32::try_from(max).unwrap_or(u32::MAX))
+                .worker(worker.name.clone());
+            let client = worker.client.clone();
+            lane.claiming = Some((Box::pin(async move { client.claim(options).await }), max));
+            (room, due, self.next) = (room - max, due - 1, (place + 1) % count);
+        }
+    }
+
+    /// What one of the calls under way brought; waits for ever, if there is none.
+    pub async fn claimed(&mut self) -> Option<Claims> {
+        let (place, claims) = std::future::poll_fn(|context| {
+            for (place, lane) in self.lanes.iter_mut().enumerate() {
+                if let Some((claiming, _)) = &mut lane.claiming
+                    && let Poll::Ready(claims) = claiming.as_mut().poll(context)
+                {
+                    lane.claiming = None;
+                    return Poll::Ready((place, claims));
+                }
+            }
+            Poll::Pending
+        })
+        .await;
+        let lane = &mut self.lanes[place];
+        match claims {
+            Ok(claims) => {
+                lane.quiet = claims.tasks.is_empty();
+                if lane.quiet && claims.unavailable > 0 {
+                    lane.claim_at = Instant::now() + CLAIM_PAUSE;
+                }
+                Some(claims)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "claim failed");
+                lane.claim_at = Instant::now() + CLAIM_PAUSE;
+                None
+            }
+        }
+    }
+}
