@@ -83,8 +83,7 @@ impl World {
     /// Joins that are acknowledged are followed by their members; near the end those that may be there, too.
     pub fn begin_groups(&mut self, client: usize, result: &Result<Response, Error>) {
         let healed = self.healed();
-        let mut ids: Vec<TaskId> =
-            result.iter().flat_map(acks_of).map(|(_, acked)| acked.id).collect();
+        let mut ids: Vec<TaskId> = result.iter().flat_map(acks_of).map(|(_, acked)| acked.id).collect();
         let items = match result {
             Ok(Response::Acked(items)) => items.iter().filter_map(|item| item.as_ref().err()).collect(),
             Ok(_) => Vec::new(),
