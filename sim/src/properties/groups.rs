@@ -28,6 +28,8 @@ pub struct Groups {
     failed: BTreeSet<TaskId>,
     /// Tasks that were cancelled for others.
     aborted: BTreeSet<TaskId>,
+    /// Nothing happened for days: what is known of some tasks by few may be out of patience.
+    leapt: bool,
     /// Groups of which a member failed by itself.
     broken: BTreeSet<TaskId>,
 }
@@ -64,7 +66,7 @@ impl Groups {
     fn store(&mut self, history: &History, id: &TaskId, task: &Task) -> Result<(), String> {
         let Some(member) = member_of(history, id) else { return Ok(()) };
         let group = member.group;
-        if task.tomb.is_some() && history.is_enqueued(&group) && !self.ends.has(&group) {
+        if task.tomb.is_some() && !self.leapt && history.is_enqueued(&group) && !self.ends.has(&group) {
             return Err(format!("task {id} is buried, but the join of its group, {group}, has not ended"));
         }
         let Some(cancel) = task.facts.as_ref().and_then(|facts| facts.cancel.as_ref()) else { return Ok(()) };
@@ -124,6 +126,7 @@ impl Property for Groups {
                     self.write(history, record)?;
                 }
             }
+            Happening::Leapt { .. } => self.leapt = true,
             Happening::Sent { request: Request::CloseGroup { id, total, .. } } => {
                 self.totals.insert(*id, *total);
             }

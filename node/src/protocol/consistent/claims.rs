@@ -325,7 +325,7 @@ impl Node {
             Ok((_, cell)) => cell.attempt,
             // It ran out and waits, and nobody has it: that it is invalid is still its holder's to say.
             Err(_) if invalid && self.waits(&id, token) => 0,
-            Err(error) if error.code == ErrorCode::Superseded => {
+            Err(error) if error.code == ErrorCode::Superseded && !invalid => {
                 return self.release(call, (id, token), named_ms, true);
             }
             Err(error) => return self.decide(call, 0, Err(error)),
