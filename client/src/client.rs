@@ -29,6 +29,7 @@ mod listing;
 mod options;
 mod reading;
 mod schedules;
+mod sessions;
 #[cfg(test)]
 mod tests;
 
@@ -49,6 +50,7 @@ pub use config::{ClientConfig, ConnectError};
 pub use groups::GroupMember;
 pub use listing::{ListOptions, Listing};
 pub use options::{ClaimOptions, CompleteOptions, FailOptions};
+pub use sessions::WorkerSession;
 
 /// A task that this program has claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +92,8 @@ impl std::fmt::Debug for Client {
 const WAIT_PER_LEASE: u32 = 4;
 /// Of a claim that leaves its lease open, at a queue that says nothing of that.
 const LEASE_DEFAULT: Duration = Duration::from_millis(limits::LEASE_MS_DEFAULT);
+/// Of a claim under a session.
+const LEASE_MAX: Duration = Duration::from_millis(limits::LEASE_MS_MAX);
 /// Pause when a node answers a long poll before its time.
 const EARLY_PAUSE: Duration = Duration::from_millis(50);
 
@@ -246,12 +250,16 @@ impl Client {
             claim: ClaimId(0),
             repeated: false,
             queues: options.queues.clone(),
-            lease_ms: millis(options.lease.unwrap_or(LEASE_DEFAULT)),
+            lease_ms: millis(options.lease.unwrap_or(if options.session.is_some() {
+                LEASE_MAX
+            } else {
+                LEASE_DEFAULT
+            })),
             wait_ms: millis(wait),
             max: options.max,
             worker: options.worker.clone(),
-            lease_open: options.lease.is_none(),
-            session: None,
+            lease_open: options.lease.is_none() && options.session.is_none(),
+            session: options.session,
         };
         let answer = self.answer(Call::Request(Request::Claim(claim)), options.timeout).await;
         match answer.result? {

@@ -37,7 +37,7 @@ use call::{Pending, Stage, Verdict};
 use links::{Link, Links};
 use mint::{Mint, Random};
 use std::collections::{BTreeMap, BTreeSet};
-pub use types::{Call, CallId, Config, Draft, Finish, Input, Output, explain_close, explain_name};
+pub use types::{Call, CallId, Config, Draft, Finish, Input, Output, SESSIONS_QUEUE, explain_close, explain_name};
 
 /// No wall clock shows this; a welcome that does is malformed.
 const TIME_MS_END: u64 = 1 << 56;

@@ -27,6 +27,8 @@ pub struct ClaimOptions {
     pub max: u32,
     /// Who works, for people to read.
     pub worker: String,
+    /// The worker's session, with which the claims end. Their own lease is then as long as may be, where none is named.
+    pub session: Option<TaskId>,
     /// How long the call may take besides waiting; the client's by default.
     pub timeout: Option<Duration>,
 }
@@ -40,6 +42,7 @@ impl ClaimOptions {
             wait: Duration::ZERO,
             max: 1,
             worker: String::new(),
+            session: None,
             timeout: None,
         }
     }
@@ -69,6 +72,13 @@ impl ClaimOptions {
     #[must_use]
     pub fn worker(mut self, worker: impl Into<String>) -> Self {
         self.worker = worker.into();
+        self
+    }
+
+    /// The worker's session; see [`Client::open_session`](super::Client::open_session).
+    #[must_use]
+    pub fn session(mut self, session: TaskId) -> Self {
+        self.session = Some(session);
         self
     }
 

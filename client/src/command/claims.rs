@@ -6,7 +6,7 @@ use super::output::{Output, Style};
 use super::parse::{self, DataArguments, DurabilityArguments};
 use super::runner::{only, unexpected};
 use super::{Call, Finish, Runner, Transport, children, group, json, text};
-use crate::wire::limits::{LEASE_MS_DEFAULT, PAYLOAD_BYTES_MAX, UPDATE_BYTES_MAX};
+use crate::wire::limits::{LEASE_MS_DEFAULT, LEASE_MS_MAX, PAYLOAD_BYTES_MAX, UPDATE_BYTES_MAX};
 use crate::wire::{Claim, ClaimId, Completion, Error, Granted, Request, Response, TaskId, Token};
 use clap::Args;
 use serde_bytes::ByteBuf;
@@ -34,28 +34,31 @@ pub struct ClaimArguments {
     /// Who works, for people to read
     #[arg(long, value_name = "NAME", default_value = "norn")]
     pub worker: String,
-    /// Session that serves the queues alone (not supported yet)
-    #[arg(long, value_name = "S")]
+    /// Session of the worker, whose heartbeat keeps the tasks and with whose end they are claimable again; see `session open`.
+    /// The lease is then as long as may be, if it is left out
+    #[arg(long, value_name = "ID")]
     pub session: Option<String>,
 }
 
 impl ClaimArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
-        if self.session.is_some() {
-            return Err(Failure::unsupported("--session"));
-        }
+        let session = match &self.session {
+            Some(text) => Some(runner.resolve(text).await?),
+            None => None,
+        };
+        let lease_ms = if session.is_some() { LEASE_MS_MAX } else { LEASE_MS_DEFAULT };
         let queues = self.queues.iter().map(|queue| parse::queue(queue)).collect::<Result<Vec<_>, _>>()?;
         queues.iter().for_each(|queue| runner.recent().see_queue(queue));
         let mut claim = Claim {
             claim: ClaimId(0),
             repeated: false,
             queues,
-            lease_ms: self.lease.unwrap_or(LEASE_MS_DEFAULT),
+            lease_ms: self.lease.unwrap_or(lease_ms),
             wait_ms: self.wait,
             max: self.max,
             worker: self.worker,
-            lease_open: self.lease.is_none(),
-            session: None,
+            lease_open: self.lease.is_none() && session.is_none(),
+            session,
         };
         let until_ms = (runner.clock)().saturating_add(self.wait);
         let (sent_ms, tasks, unavailable) = loop {

@@ -29,6 +29,7 @@ mod recent;
 mod redrive;
 mod runner;
 mod schedule;
+mod session;
 mod tasks;
 pub mod text;
 mod why;
@@ -57,6 +58,7 @@ pub use recent::Recent;
 pub use redrive::RedriveArguments;
 pub use runner::{Place, Runner};
 pub use schedule::{ScheduleArguments, ScheduleSetArguments, ScheduleVerb};
+pub use session::{SessionArguments, SessionOpenArguments, SessionVerb};
 pub use tasks::{CancelArguments, CountArguments, GetArguments, ListArguments, LogArguments, WaitArguments};
 pub use why::WhyArguments;
 
@@ -152,6 +154,9 @@ pub enum Verb {
     /// Sets and shows what holds for a queue
     #[command(subcommand)]
     Queue(QueueVerb),
+    /// Keeps all claims of a worker by one heartbeat, and ends them together
+    #[command(subcommand)]
+    Session(SessionVerb),
     /// Has the cluster enqueue tasks by itself, again and again or once
     #[command(subcommand)]
     Schedule(ScheduleVerb),
@@ -222,6 +227,7 @@ impl Verb {
             Verb::Count(arguments) => arguments.run(runner).await,
             Verb::Queues => tasks::queues(runner).await,
             Verb::Queue(verb) => verb.run(runner).await,
+            Verb::Session(verb) => verb.run(runner).await,
             Verb::Schedule(verb) => verb.run(runner).await,
             Verb::Nodes => cluster::nodes(runner).await,
             Verb::Ring => cluster::ring(runner).await,

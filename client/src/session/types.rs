@@ -30,7 +30,16 @@ pub struct Draft {
     pub delay_ms: u64,
 }
 
+/// Where sessions of workers are: each is a task, held by its worker.
+pub const SESSIONS_QUEUE: &str = "norn/sessions";
+
 impl Draft {
+    /// A session for whoever claims it. As any is as good as another one, it need not be who enqueued it.
+    pub fn session(worker: &str) -> Self {
+        let queue = QueueName::new(SESSIONS_QUEUE).expect("a good name");
+        Draft::new(queue, worker).attempts_max(1)
+    }
+
     /// A task without delay, headers or limit of attempts, of priority 0.
     pub fn new(queue: QueueName, payload: impl Into<Vec<u8>>) -> Self {
         let payload = payload.into();

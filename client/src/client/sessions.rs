@@ -1,0 +1,71 @@
+//! Sessions of workers: one heartbeat for all claims.
+
+use super::{ClaimOptions, Client, CompleteOptions};
+use crate::session::{Draft, SESSIONS_QUEUE};
+use crate::wire::error::Error;
+use crate::wire::ids::{QueueName, TaskId, Token};
+use std::time::{Duration, Instant};
+
+/// How long a session may take to be had, once it is enqueued.
+const OPEN: Duration = Duration::from_secs(5);
+
+/// A session: claims that name it are held as long as it is renewed, and are claimable by others as soon as it has ended.
+#[derive(Debug, Clone)]
+pub struct WorkerSession {
+    client: Client,
+    id: TaskId,
+    token: Token,
+    expires: Instant,
+}
+
+impl Client {
+    /// Opens a session that lasts so long without a renewal.
+    ///
+    /// ```no_run
+    /// # async fn example(client: norn_client::client::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use norn_client::client::ClaimOptions;
+    /// use norn_client::wire::QueueName;
+    /// use std::time::Duration;
+    /// let mut session = client.open_session(Duration::from_secs(5), "host-7, process 4711").await?;
+    /// let mail = QueueName::new("mail")?;
+    /// let claims = client.claim(ClaimOptions::new([mail]).max(100).session(session.id())).await?;
+    /// // Once a second, for all hundred; when it fails for good, work on them must stop.
+    /// session.renew().await?;
+    /// // Whatever is not completed is claimable at once.
+    /// session.end().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn open_session(&self, ttl: Duration, worker: &str) -> Result<WorkerSession, Error> {
+        self.enqueue(Draft::session(worker)).await?;
+        let queue = QueueName::new(SESSIONS_QUEUE).expect("a good name");
+        let options = ClaimOptions::new([queue]).lease(ttl).wait(OPEN).worker(worker);
+        let claimed = self.claim(options).await?.tasks.pop();
+        let claimed = claimed.ok_or_else(|| Error::unavailable("no session could be had; ask again"))?;
+        let (id, token) = (claimed.granted.id, claimed.granted.token);
+        Ok(WorkerSession { client: self.clone(), id, token, expires: claimed.expires })
+    }
+}
+
+impl WorkerSession {
+    /// Goes with claims: [`ClaimOptions::session`].
+    pub fn id(&self) -> TaskId {
+        self.id
+    }
+
+    /// When work under it must have stopped, unless it is renewed before.
+    pub fn expires(&self) -> Instant {
+        self.expires
+    }
+
+    /// Keeps it, and all claims under it, for as long again; gives when it ends now.
+    pub async fn renew(&mut self) -> Result<Instant, Error> {
+        self.expires = self.client.renew(self.id, self.token, None).await?.max(self.expires);
+        Ok(self.expires)
+    }
+
+    /// Ends it: all that is claimed under it is claimable at once.
+    pub async fn end(self) -> Result<(), Error> {
+        self.client.complete(CompleteOptions::new(self.id, self.token)).await.map(|_| ())
+    }
+}

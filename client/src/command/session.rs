@@ -1,0 +1,151 @@
+//! `session open`, `renew` and `end`: one heartbeat for all claims of a worker.
+
+use super::parse;
+use super::runner::{only, unexpected};
+use super::text;
+use super::{Call, Exit, Failure, Runner, Transport};
+use crate::session::{Draft, SESSIONS_QUEUE};
+use crate::wire::{Acks, Claim, ClaimId, Completion, Error, QueueName, Request, Response};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+const EXAMPLES: &str = "Examples:
+  norn session open --ttl 10s --worker build-7        prints the session's id and token
+  norn claim mail --session ID --max 20
+  norn session renew ID TOKEN                         at least every 10s: keeps all 20
+  norn session end ID TOKEN                           frees at once what is not completed
+  norn list norn/sessions --state claimed             who is there";
+
+/// How long a session may take to be opened, once it is enqueued.
+const OPEN_MS: u64 = 5_000;
+
+/// Sessions of workers: claims that are kept by one heartbeat, and end with it.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum SessionVerb {
+    /// Opens a session
+    ///
+    /// It is a task of the queue norn/sessions, held as long as it is renewed.
+    #[command(after_help = EXAMPLES)]
+    Open(SessionOpenArguments),
+    /// Keeps a session, and all claims under it, for as long again
+    Renew(SessionArguments),
+    /// Ends a session: all that is claimed under it is claimable at once
+    End(SessionArguments),
+}
+
+/// Opens a session.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct SessionOpenArguments {
+    /// How long it lasts without a renewal
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, default_value = "10s")]
+    pub ttl: u64,
+    /// Who works, for people to read: host and process, for example
+    #[arg(long, value_name = "NAME", default_value = "norn")]
+    pub worker: String,
+}
+
+/// A session.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct SessionArguments {
+    /// Session
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// Its token
+    #[arg(value_name = "TOKEN")]
+    pub token: String,
+}
+
+#[derive(Serialize)]
+struct Line {
+    id: String,
+    token: String,
+    ttl_ms: u64,
+    expires_ms: u64,
+}
+
+impl SessionVerb {
+    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        match self {
+            SessionVerb::Open(arguments) => arguments.run(runner).await,
+            SessionVerb::Renew(arguments) => arguments.renew(runner).await,
+            SessionVerb::End(arguments) => arguments.end(runner).await,
+        }
+    }
+}
+
+impl SessionOpenArguments {
+    async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let queue = QueueName::new(SESSIONS_QUEUE).expect("a good name");
+        let draft = Draft::session(&self.worker);
+        let Response::Acked(results) = runner.call(Call::Enqueue { drafts: vec![draft], acks: Acks::Quorum }).await?
+        else {
+            return Err(unexpected("session open"));
+        };
+        only("session open", results)?;
+        let claim = Claim {
+            claim: ClaimId(0),
+            repeated: false,
+            queues: vec![queue],
+            lease_ms: self.ttl,
+            wait_ms: OPEN_MS.min(self.ttl / 4),
+            max: 1,
+            worker: self.worker,
+            lease_open: false,
+            session: None,
+        };
+        let sent_ms = (runner.clock)();
+        let wait_ms = claim.wait_ms;
+        let Response::Claimed { tasks, .. } = runner.long_request(Request::Claim(claim), wait_ms).await? else {
+            return Err(unexpected("session open"));
+        };
+        let Some(task) = tasks.first() else {
+            let message = format!("no session could be had; is the queue {SESSIONS_QUEUE} paused?");
+            return Err(Error::unavailable(message).into());
+        };
+        runner.recent().see(task.id);
+        let expires_ms = sent_ms.saturating_add(task.lease_ms);
+        let line = Line { id: task.id.to_string(), token: task.token.to_string(), ttl_ms: task.lease_ms, expires_ms };
+        if runner.output.json() {
+            runner.output.object(&line)?;
+        } else {
+            runner.output.line(&format!("session {}", line.id))?;
+            runner.output.line(&format!("  token   {}", line.token))?;
+            runner.output.line(&format!("  lasts   {} without a renewal", text::duration(line.ttl_ms)))?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+impl SessionArguments {
+    async fn renew<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let token = parse::token(&self.token)?;
+        let id = runner.resolve(&self.id).await?;
+        let sent_ms = (runner.clock)();
+        let request = Request::Renew { items: vec![(id, token)], lease_ms: None };
+        let Response::Renewed(results) = runner.request(request).await? else {
+            return Err(unexpected("session renew"));
+        };
+        let ttl_ms = only("session renew", results)?;
+        let expires_ms = sent_ms.saturating_add(ttl_ms);
+        let line = Line { id: id.to_string(), token: token.to_string(), ttl_ms, expires_ms };
+        if runner.output.json() {
+            runner.output.object(&line)?;
+        } else {
+            runner.output.line(&format!("session {id} lasts for another {}", text::duration(ttl_ms)))?;
+        }
+        Ok(Exit::Done)
+    }
+
+    async fn end<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let token = parse::token(&self.token)?;
+        let id = runner.resolve(&self.id).await?;
+        let completion = Completion { id, token, sequence: None, result: None, at_ms: 0, children: Vec::new() };
+        let request = Request::Complete { items: vec![completion], acks: Acks::Quorum };
+        let Response::Acked(results) = runner.request(request).await? else {
+            return Err(unexpected("session end"));
+        };
+        let acked = only("session end", results)?;
+        super::enqueue::print_acked(&mut runner.output, "ended", &acked)?;
+        Ok(Exit::Done)
+    }
+}
