@@ -67,7 +67,7 @@ async fn a_refusal_of_one_item_is_the_verbs_refusal() {
 
 #[tokio::test]
 async fn features_that_are_not_there_are_refused() {
-    for line in ["claim mail --session s", "enqueue mail x --parent p"] {
+    for line in ["enqueue mail x --parent p"] {
         let outcome = run(line, []).await;
         assert_eq!((outcome.exit.code(), outcome.calls.len()), (2, 0), "{line}");
         assert!(outcome.noted.contains("is not supported"), "{}", outcome.noted);

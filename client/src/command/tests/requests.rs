@@ -114,12 +114,30 @@ async fn claim_names_queues_lease_and_patience() {
         session: None,
     };
     assert_eq!(request("claim mail", claimed()).await, Request::Claim(defaults.clone()));
+    let under = format!("claim mail --session {}", id(7));
+    let claim = Claim { session: Some(id(7)), lease_ms: 3_600_000, lease_open: false, ..defaults.clone() };
+    assert_eq!(request(&under, claimed()).await, Request::Claim(claim));
     let outcome = run("claim mail,maps --lease 5m --wait 20s --max 9 --worker w", [Ok(claimed())]).await;
     let queues = vec![queue("mail"), queue("maps")];
     let worker = "w".into();
     let claim = Claim { queues, lease_ms: 300_000, wait_ms: 20_000, max: 9, worker, lease_open: false, ..defaults };
     assert_eq!(outcome.request(), Request::Claim(claim));
     assert!(outcome.calls[0].1 > Some(Duration::from_secs(20)), "the call outlasts the wait");
+}
+
+#[tokio::test]
+async fn a_session_is_a_task_that_its_worker_holds() {
+    let answers =
+        [Ok(Response::Acked(vec![Ok(acked(1))])), Ok(Response::Claimed { tasks: vec![granted()], unavailable: 0 })];
+    let outcome = run("session open --ttl 5s --worker host-7", answers).await;
+    assert_eq!(outcome.exit, Exit::Done, "{}", outcome.noted);
+    let Call::Enqueue { drafts, .. } = &outcome.calls[0].0 else { panic!("{:?}", outcome.calls) };
+    assert_eq!((drafts[0].spec.queue.as_str(), drafts[0].spec.attempts_max), ("norn/sessions", 1));
+    let Call::Request(Request::Claim(claim)) = &outcome.calls[1].0 else { panic!("{:?}", outcome.calls) };
+    assert_eq!((claim.lease_ms, claim.lease_open, claim.worker.as_str()), (5_000, false, "host-7"));
+    let nothing = Response::Claimed { tasks: Vec::new(), unavailable: 0 };
+    let outcome = run("session open", [Ok(Response::Acked(vec![Ok(acked(1))])), Ok(nothing)]).await;
+    assert_eq!(outcome.exit, Exit::Unavailable, "{}", outcome.noted);
 }
 
 #[tokio::test]

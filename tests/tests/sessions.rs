@@ -1,0 +1,77 @@
+//! Sessions of workers, with real processes.
+
+use norn_tests::Cluster;
+use norn_tests::cli::Cli;
+use norn_tests::wait::found;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+const TASKS: usize = 12;
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("text").to_owned()
+}
+
+fn open(cli: &Cli, ttl: &str) -> (String, String) {
+    let session = cli.json(&["session", "open", "--ttl", ttl, "--worker", "host-7"]).done().object();
+    (text(&session["id"]), text(&session["token"]))
+}
+
+/// Claims what there is, in a session or not; ids with attempts.
+fn claim(cli: &Cli, session: Option<&str>) -> Vec<(String, u64)> {
+    let mut arguments = vec!["claim", "work", "--max", "100"];
+    arguments.extend(session.iter().flat_map(|session| ["--session", session]));
+    let lines = cli.json(&arguments).lines();
+    let claimed = lines.iter().filter_map(|task| Some((task["id"].as_str()?.to_owned(), task["attempt"].as_u64()?)));
+    claimed.collect()
+}
+
+fn claim_all(cli: &Cli, session: Option<&str>) -> Vec<u64> {
+    let (mut ids, mut attempts) = (BTreeSet::new(), Vec::new());
+    found("all are claimed", || {
+        for (id, attempt) in claim(cli, session) {
+            assert!(ids.insert(id), "nobody else has it");
+            attempts.push(attempt);
+        }
+        (ids.len() == TASKS).then_some(())
+    });
+    attempts
+}
+
+/// One heartbeat keeps twelve claims of twelve partitions for longer than it lasts, while the leader of some of them is killed.
+/// Without it others get them, long before their own leases end. Who ends its session frees what it holds at once.
+// C4, C5, C6, C7, C9, C10, C11
+#[test]
+fn a_heartbeat_keeps_all_claims_and_without_it_all_are_free() {
+    let mut cluster = Cluster::start();
+    let cli = cluster.cli_at(0);
+    for number in 0..TASKS {
+        cli.json(&["enqueue", "work", &format!("task {number}")]).done();
+    }
+    let (session, token) = open(&cli, "4s");
+    assert_eq!(claim_all(&cli, Some(&session)), vec![1; TASKS]);
+    let who = cli.json(&["list", "norn/sessions", "--state", "claimed"]).lines();
+    assert_eq!(who.iter().map(|line| text(&line["id"])).collect::<Vec<_>>(), [session.clone()]);
+
+    cluster.kill(2);
+    let cli = cluster.cli_at(0);
+    let started = Instant::now();
+    found("it is kept alive for longer than it lasts", || {
+        let renewed = cli.json(&["session", "renew", &session, &token]).done().object();
+        assert!(renewed["ttl_ms"].as_u64().is_some_and(|ttl_ms| ttl_ms >= 4_000), "{renewed}");
+        assert_eq!(claim(&cli, None), Vec::new(), "all are held");
+        (started.elapsed().as_secs() > 8).then_some(())
+    });
+    // Nobody renews it any more.
+    let (next, token) = open(&cli, "60s");
+    let attempts = claim_all(&cli, Some(&next));
+    assert_eq!(attempts, vec![2; TASKS], "a worker that is gone has failed");
+    let late = cli.json(&["session", "renew", &session, &text(&Value::from(token.clone()))]).object();
+    assert!(late["error"].is_object(), "its end is final: {late}");
+
+    cli.json(&["session", "end", &next, &token]).done();
+    assert_eq!(claim_all(&cli, None), vec![2; TASKS], "what is handed back was no attempt");
+    cluster.restart(2);
+    cluster.wait_ready(2);
+}
