@@ -235,21 +235,6 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
             old_percent: Some(0),
             ..plain
         },
-        Mutant::MembersMiscounted | Mutant::JoinsUnheard => Overrides {
-            group_percent: Some(60),
-            children_percent: Some(60),
-            batch_percent: Some(0),
-            old_percent: Some(0),
-            ..plain
-        },
-        Mutant::SessionsCutShort => Overrides {
-            session_percent: Some(90),
-            crash_mean_ms: Some(1_000),
-            old_percent: Some(0),
-            wild_wall_clock: Some(false),
-            wild_monotonic: Some(false),
-            ..plain
-        },
         Mutant::TurnRetaken => {
             Overrides { key_percent: Some(80), unique_percent: Some(0), queues: Some(1), old_percent: Some(0), ..plain }
         }
@@ -273,6 +258,28 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
         Mutant::ScheduleMarkedEarly => {
             Overrides { schedule_mean_ms: Some(1_000), nodes: Some(5), replicas: Some(3), ..plain }
         }
+        _ => hunting_in_groups(mutant, plain),
+    }
+}
+
+/// The knobs for groups and sessions.
+fn hunting_in_groups(mutant: Mutant, plain: Overrides) -> Overrides {
+    match mutant {
+        Mutant::MembersMiscounted | Mutant::JoinsUnheard => Overrides {
+            group_percent: Some(60),
+            children_percent: Some(60),
+            batch_percent: Some(0),
+            old_percent: Some(0),
+            ..plain
+        },
+        Mutant::SessionsCutShort => Overrides {
+            session_percent: Some(90),
+            crash_mean_ms: Some(1_000),
+            old_percent: Some(0),
+            wild_wall_clock: Some(false),
+            wild_monotonic: Some(false),
+            ..plain
+        },
         _ => plain,
     }
 }
