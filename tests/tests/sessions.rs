@@ -52,7 +52,7 @@ fn a_heartbeat_keeps_all_claims_and_without_it_all_are_free() {
     let (session, token) = open(&cli, "4s");
     assert_eq!(claim_all(&cli, Some(&session)), vec![1; TASKS]);
     let who = cli.json(&["list", "norn/sessions", "--state", "claimed"]).lines();
-    assert_eq!(who.iter().map(|line| text(&line["id"])).collect::<Vec<_>>(), [session.clone()]);
+    assert!(who.len() == 1 && text(&who[0]["id"]) == session, "{who:?}");
 
     cluster.kill(2);
     let cli = cluster.cli_at(0);
