@@ -22,6 +22,13 @@ const TRIES_MAX: u32 = 40;
 #[derive(Debug, Default)]
 pub struct Groups(BTreeMap<TaskId, u32>);
 
+impl Groups {
+    /// How many are to be whole.
+    pub fn count(&self) -> u64 {
+        self.0.len() as u64
+    }
+}
+
 /// How many members a group has.
 fn total(group: TaskId) -> u32 {
     1 + (xxh3_64(group.as_bytes()) % MEMBERS_MAX) as u32

@@ -18,7 +18,7 @@ pub const INTERVAL_US: u64 = 250_000;
 const PLAIN: Tomb = Tomb { state: State::Done, at_ms: 0 };
 /// How many times longer it may take where a node is away.
 const PATIENCE_WITHOUT: u64 = 8;
-/// How much longer it may take for each task of a schedule, up to so many: a deadline that moves as fast as what it bounds is none.
+/// How much longer it may take for each task of a schedule and each group, up to so many: a deadline that moves as fast as what it bounds is none.
 const FIRED_MS: u64 = 1_000;
 const FIRED_MAX: u64 = 2_000;
 /// Page of the final list.
@@ -35,8 +35,9 @@ impl World {
         // Whoever wants the acknowledgement of all replicas waits for one that is gone until the deadline, again and again.
         let away = self.copies.is_any_out() || self.losses.is_any() || self.absence.is_some();
         let patience = if away { PATIENCE_WITHOUT } else { 1 };
-        // What schedules caught up with is work that no client has chosen to have.
-        let fired = self.counters.get("sometimes: schedule fired").map_or(0, |fired| (*fired).min(FIRED_MAX));
+        // What schedules caught up with is work that no client has chosen to have, and groups are made whole only now.
+        let fired = self.counters.get("sometimes: schedule fired").copied().unwrap_or_default();
+        let fired = (fired + self.groups.count()).min(FIRED_MAX);
         let limit_us = (self.options.heal_limit_ms + fired * FIRED_MS) * 1_000 * patience;
         if let Some(absence) = self.absence {
             return self.poll_absence(absence, since_us, limit_us);
