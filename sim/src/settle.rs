@@ -18,7 +18,8 @@ pub const INTERVAL_US: u64 = 250_000;
 const PLAIN: Tomb = Tomb { state: State::Done, at_ms: 0 };
 /// How many times longer it may take where a node is away.
 const PATIENCE_WITHOUT: u64 = 8;
-/// How much longer it may take for each task of a schedule and each group, up to so many: a deadline that moves as fast as what it bounds is none.
+/// How much longer it may take for each task of a schedule and each group, up to so many: a deadline that moves as fast as what it
+/// bounds is none.
 const FIRED_MS: u64 = 1_000;
 const FIRED_MAX: u64 = 2_000;
 /// Page of the final list.
