@@ -222,6 +222,8 @@ pub enum Mutant {
     UniqueUnreserved,
     /// One that a single replica takes for open is there, whoever knows that it has ended.
     UniqueEnded,
+    /// Tasks of a queue with ageing are claimed by priority alone.
+    AgeIgnored,
 }
 
 impl Default for Config {

@@ -41,6 +41,9 @@ pub enum Key {
     Retention,
     /// Which task a claim gets: `priority`, the highest and of those the oldest; `random`, any
     Order,
+    /// A ready task gains one level of priority for each such time that has passed since it was enqueued or its delay was over, so
+    /// that none starves behind a stream of higher ones; `none`: priorities stay
+    Ageing,
     /// What becomes of a task if one that it waits for was cancelled, has died or is not known any more: `fail`: it dies;
     /// `skip`: it goes on; `wait`: it waits until it is cancelled
     FailedDependency,
@@ -93,6 +96,7 @@ struct PolicyLine<'a> {
     dead_letter: Option<&'a str>,
     tasks: Option<u64>,
     bytes: Option<u64>,
+    ageing_ms: Option<u64>,
 }
 
 impl QueueVerb {
@@ -130,6 +134,7 @@ impl SetArguments {
                 let named = Order::ALL.into_iter().find(|order| order.name() == value);
                 named.map(QueueSetting::Order).ok_or_else(|| wanted("`priority` or `random`"))
             }
+            (Key::Ageing, _) => Ok(QueueSetting::Ageing(duration_if_any(value)?)),
             (Key::FailedDependency, _) => {
                 let named = FailedDependency::ALL.into_iter().find(|policy| policy.name() == value);
                 named.map(QueueSetting::FailedDependency).ok_or_else(|| wanted("`fail`, `skip` or `wait`"))
@@ -205,6 +210,7 @@ impl ShowArguments {
             "DEAD LETTER",
             "#TASKS MAX",
             "#BYTES MAX",
+            "#AGEING",
         ]);
         for (queue, policy) in &shown {
             table.add_row([
@@ -221,6 +227,7 @@ impl ShowArguments {
                 Cell::new(dead_letter(policy)),
                 Cell::new(number(policy.tasks_max)),
                 Cell::new(size(policy)),
+                Cell::new(duration(policy.ageing_ms)),
             ]);
         }
         output.table(&table)?;
@@ -243,6 +250,7 @@ fn line<'a>(queue: &'a QueueName, policy: &'a QueuePolicy) -> PolicyLine<'a> {
         dead_letter: policy.dead_letter.as_ref().map(QueueName::as_str),
         tasks: policy.tasks_max,
         bytes: policy.bytes_max,
+        ageing_ms: policy.ageing_ms,
     }
 }
 
@@ -262,12 +270,13 @@ fn all(policy: &QueuePolicy) -> String {
     let paused = if policy.paused { "paused" } else { "not paused" };
     let (lease, most) = (duration(policy.lease_ms), duration(policy.lease_ms_max));
     let (attempts, backoff) = (number(policy.attempts_max), backoff(policy.backoff));
-    let (tasks, bytes) = (number(policy.tasks_max), size(policy));
+    let (tasks, bytes, ageing) = (number(policy.tasks_max), size(policy), duration(policy.ageing_ms));
     let (retention, order) = (duration(policy.retention_ms), policy.order.name());
     let (failed, mode, letters) = (policy.failed_dependency.name(), policy.mode.name(), dead_letter(policy));
     format!(
         "{paused}, attempts {attempts}, lease {lease}, lease-max {most}, backoff {backoff}, retention {retention}, \
-         order {order}, failed-dependency {failed}, mode {mode}, dead-letter {letters}, tasks {tasks}, bytes {bytes}"
+         order {order}, failed-dependency {failed}, mode {mode}, dead-letter {letters}, tasks {tasks}, bytes {bytes}, \
+         ageing {ageing}"
     )
 }
 

@@ -132,13 +132,21 @@ pub struct QueuePolicy {
     /// With so many bytes of tasks that have not ended, more are refused.
     #[serde(default)]
     pub bytes_max: Option<u64>,
+    /// A task that waits gains one level of priority in so long.
+    #[serde(default)]
+    pub ageing_ms: Option<u64>,
 }
 
 impl Serialize for QueuePolicy {
     /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const OLDEST: usize = 9;
-        let later = [self.dead_letter.is_some(), self.tasks_max.is_some(), self.bytes_max.is_some()];
+        let later = [
+            self.dead_letter.is_some(),
+            self.tasks_max.is_some(),
+            self.bytes_max.is_some(),
+            self.ageing_ms.is_some(),
+        ];
         let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
         let mut policy = serializer.serialize_struct("QueuePolicy", count)?;
         policy.serialize_field("paused", &self.paused)?;
@@ -158,6 +166,9 @@ impl Serialize for QueuePolicy {
         }
         if count > OLDEST + 2 {
             policy.serialize_field("bytes_max", &self.bytes_max)?;
+        }
+        if count > OLDEST + 3 {
+            policy.serialize_field("ageing_ms", &self.ageing_ms)?;
         }
         policy.end()
     }
@@ -294,6 +305,8 @@ pub enum QueueSetting {
     Tasks(Option<u64>),
     /// See [`QueuePolicy::bytes_max`].
     Bytes(Option<u64>),
+    /// See [`QueuePolicy::ageing_ms`].
+    Ageing(Option<u64>),
 }
 
 impl QueuePolicy {
@@ -313,6 +326,7 @@ impl QueuePolicy {
             QueueSetting::DeadLetter(dead_letter) => QueuePolicy { dead_letter, ..self },
             QueueSetting::Tasks(tasks_max) => QueuePolicy { tasks_max, ..self },
             QueueSetting::Bytes(bytes_max) => QueuePolicy { bytes_max, ..self },
+            QueueSetting::Ageing(ageing_ms) => QueuePolicy { ageing_ms, ..self },
         }
     }
 
@@ -410,6 +424,7 @@ impl ClusterChange {
             ClusterChange::Queue { setting: QueueSetting::Tasks(Some(_)) | QueueSetting::Bytes(Some(_)), .. } => {
                 Versions::LIMITS
             }
+            ClusterChange::Queue { setting: QueueSetting::Ageing(Some(_)), .. } => Versions::CLAIM_LIMITS,
             _ => Versions::SPOKEN.oldest,
         }
     }

@@ -102,6 +102,7 @@ fn roster() -> Roster {
         dead_letter: Some(queue()),
         tasks_max: Some(7),
         bytes_max: Some(8),
+        ageing_ms: Some(9),
         failed_dependency: membership::FailedDependency::Wait,
     };
     Roster { version: 9, members: BTreeMap::from([(3, member)]), policies: BTreeMap::from([(queue(), policy)]) }

@@ -8,6 +8,7 @@ use super::Viewstamp;
 use crate::limits::{CLAIM_BYTES_MAX, WAITERS_MAX};
 use crate::protocol::available::{Ask, ProbeAsk};
 use crate::protocol::event::ClientId;
+use crate::protocol::partition::index::QueueIndex;
 use crate::protocol::peer::{Head, PeerMessage};
 use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node, Observation};
@@ -618,9 +619,12 @@ impl Node {
     fn hides_work(&self, partition: PartitionId, queues: &[QueueName]) -> bool {
         let replica = &self.partitions[&partition];
         let keys = replica.knows_keys(&self.config);
-        let mut indices = queues.iter().filter_map(|queue| replica.store.index().queue(queue));
-        let ghost = |(_, id)| replica.may_be_a_ghost(&id);
-        indices.any(|index| index.head(keys).is_some_and(ghost) || !keys && index.has_keys())
+        let ghost = |queue| {
+            let head = replica.head(queue, keys, self.ageing_of(queue));
+            head.is_some_and(|head| replica.may_be_a_ghost(&head.id))
+        };
+        let has_keys = |queue| replica.store.index().queue(queue).is_some_and(QueueIndex::has_keys);
+        queues.iter().any(|queue| ghost(queue) || !keys && has_keys(queue))
     }
 
     pub(in crate::protocol) fn on_pull(&mut self, from: NodeId, ask: u64, queues: &[QueueName]) {

@@ -177,7 +177,7 @@ impl Node {
         let mut out = BTreeSet::new();
         let (mut count, mut bytes) = (0, 0);
         while count < max && bytes < CLAIM_BYTES_MAX {
-            let Some(((_, id), partition)) = self.heads.best(&queues, &out) else { break };
+            let Some((id, partition)) = self.heads.best(&queues, &out, self.now.wall_ms) else { break };
             let (partition, id) = self.shuffled(partition, id, &out);
             if !self.may_grant(partition) {
                 out.insert(partition);

@@ -1,10 +1,11 @@
 //! Heads of queues over all partitions that this node leads, and who wants to know of them.
 
-use crate::protocol::partition::index::Rank;
+use crate::protocol::partition::order::Standing;
 use crate::protocol::peer::{Head, PeerMessage};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
 use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Between summaries to those who are interested.
@@ -17,7 +18,7 @@ const WAKE_IDS_MAX: usize = 16;
 /// One queue's heads.
 #[derive(Debug, Default)]
 struct QueueHeads {
-    heads: BTreeSet<(Rank, PartitionId)>,
+    heads: BTreeSet<(Standing, PartitionId)>,
     ready: u64,
     /// As last told to those who are interested.
     told: Option<Head>,
@@ -44,8 +45,8 @@ impl Heads {
         &mut self,
         queue: &QueueName,
         partition: PartitionId,
-        before: Option<(Rank, u64)>,
-        after: Option<(Rank, u64)>,
+        before: Option<(Standing, u64)>,
+        after: Option<(Standing, u64)>,
     ) {
         if before == after {
             return;
@@ -64,12 +65,19 @@ impl Heads {
         }
     }
 
-    /// The best head of some queues, leaving some partitions out.
-    pub fn best(&self, queues: &[QueueName], out: &BTreeSet<PartitionId>) -> Option<(Rank, PartitionId)> {
+    /// The best head of some queues at that time, leaving some partitions out.
+    pub fn best(
+        &self,
+        queues: &[QueueName],
+        out: &BTreeSet<PartitionId>,
+        wall_ms: u64,
+    ) -> Option<(TaskId, PartitionId)> {
         let first = |queue: &QueueName| {
             self.queues.get(queue)?.heads.iter().find(|(_, partition)| !out.contains(partition)).copied()
         };
-        queues.iter().filter_map(first).min()
+        let firsts = queues.iter().filter_map(first);
+        let best = firsts.min_by_key(|(standing, _)| (Reverse(standing.priority(wall_ms)), standing.id));
+        best.map(|(standing, partition)| (standing.id, partition))
     }
 
     /// Partitions that have tasks of a queue.
@@ -90,11 +98,12 @@ impl Node {
         }
         let heads = self.heads.queues.get(queue)?;
         // Of what may have been forgotten nothing is granted, nor promised.
-        let granted = |(rank, partition): &&(Rank, PartitionId)| {
-            self.may_grant(*partition) && !self.partitions[partition].may_be_a_ghost(&rank.1)
+        let granted = |(standing, partition): &&(Standing, PartitionId)| {
+            self.may_grant(*partition) && !self.partitions[partition].may_be_a_ghost(&standing.id)
         };
-        let ((priority, id), _) = heads.heads.iter().find(granted)?;
-        Some(Head { priority: priority.0, id: *id, count: self.heads.count(queue) })
+        let (standing, _) = heads.heads.iter().find(granted)?;
+        let priority = standing.priority(self.now.wall_ms);
+        Some(Head { priority, id: standing.id, count: self.heads.count(queue) })
     }
 
     /// Ready work of a partition changed: a leader publishes it, a follower sees to it that its leader is awake.
@@ -121,10 +130,11 @@ impl Node {
     }
 
     fn publish_head(&mut self, partition: PartitionId, queue: &QueueName) {
+        let ageing_ms = self.ageing_of(queue);
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
-        let index = replica.store.index().queue(queue);
         let keys = replica.knows_keys(&self.config);
-        let after = index.and_then(|index| index.head(keys).map(|rank| (rank, index.ready_count(keys))));
+        let count = replica.store.index().queue(queue).map_or(0, |index| index.ready_count(keys));
+        let after = replica.head(queue, keys, ageing_ms).map(|standing| (standing, count));
         let before = match after {
             Some(after) => replica.published.insert(queue.clone(), after),
             None => replica.published.remove(queue),
@@ -133,6 +143,14 @@ impl Node {
         let gained = after.map_or(0, |(_, count)| count).saturating_sub(before.map_or(0, |(_, count)| count));
         if gained > 0 {
             self.tell_waiting(queue, gained);
+        }
+    }
+
+    /// What leads a queue may be another task: something else is set for it.
+    pub(in crate::protocol) fn publish_again(&mut self, queue: &QueueName) {
+        let led = self.led.iter().copied().filter(|partition| self.partitions[partition].register.established());
+        for partition in led.collect::<Vec<_>>() {
+            self.publish_head(partition, queue);
         }
     }
 

@@ -13,6 +13,12 @@ impl Node {
         Some(self.policy_of(&spec.queue))
     }
 
+    /// In how long a task of a queue gains a level of priority, if it does.
+    pub(super) fn ageing_of(&self, queue: &QueueName) -> Option<u64> {
+        let policy = self.roster.policies.get(queue)?;
+        policy.ageing_ms.filter(|_| policy.order == Order::Priority && !mutant!(self.config, AgeIgnored))
+    }
+
     /// Whether the completion of a task's next claim needs a seal: as it was with its first claim, or else as its queue says.
     pub(super) fn needs_seal(&self, partition: PartitionId, id: &TaskId) -> bool {
         let of_queue = || self.policy_of_task(partition, id).is_some_and(|policy| policy.mode == Mode::Holder);

@@ -24,6 +24,7 @@ pub(super) fn check_policy(policy: &QueuePolicy) -> Result<(), Reason> {
     bound_if_any("lease", policy.lease_ms, LEASE_MS_MIN, LEASE_MS_MAX)?;
     bound_if_any("lease-max", policy.lease_ms_max, LEASE_MS_MIN, LEASE_MS_MAX)?;
     bound_if_any("tasks", policy.tasks_max, 1, QUEUE_TASKS_MAX)?;
+    bound_if_any("ageing", policy.ageing_ms, 1, DELAY_MS_MAX)?;
     bound_if_any("bytes", policy.bytes_max, 1, QUEUE_BYTES_MAX)?;
     bound_if_any("retention", policy.retention_ms, 0, DELAY_MS_MAX)?;
     policy.backoff.map_or(Ok(()), |Backoff { first_ms, most_ms, jitter_percent }| {
