@@ -137,6 +137,19 @@ impl World {
         }
     }
 
+    /// Sets for some queues that their tasks age.
+    pub fn want_claims_limited(&mut self) {
+        let mut random = self.randoms.claims.clone();
+        for number in 0..self.options.queues {
+            let queue = QueueName::new(&format!("queue-{number}")).expect("a good name");
+            let mut draws = random.child();
+            if draws.chance(self.options.ageing_percent, 100) {
+                let setting = QueueSetting::Ageing(Some(draws.between(50, 5_000)));
+                self.want(ClusterChange::Queue { queue: queue.clone(), setting });
+            }
+        }
+    }
+
     /// From now on a change is asked for until it is so, or refused.
     pub fn want(&mut self, change: ClusterChange) {
         if !std::mem::replace(&mut self.operator.insists, true) {

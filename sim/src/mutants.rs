@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 67] = [
+pub const ALL: [(&str, Mutant); 68] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -72,6 +72,7 @@ pub const ALL: [(&str, Mutant); 67] = [
     ("unique-unasked", Mutant::UniqueUnasked),
     ("unique-unreserved", Mutant::UniqueUnreserved),
     ("unique-ended", Mutant::UniqueEnded),
+    ("age-ignored", Mutant::AgeIgnored),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -243,6 +244,14 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
             forget_after_ms: Some(5_000),
             loss_ppm: Some(50_000),
             crash_mean_ms: Some(1_000),
+            ..plain
+        },
+        Mutant::AgeIgnored => Overrides {
+            ageing_percent: Some(100),
+            queues: Some(1),
+            workers: Some(2),
+            policy_mean_ms: Some(0),
+            old_percent: Some(0),
             ..plain
         },
         Mutant::LettersForgotten => Overrides { letters_percent: Some(100), old_percent: Some(0), ..plain },

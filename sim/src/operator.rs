@@ -146,5 +146,6 @@ impl World {
         self.want_holders();
         self.want_letters();
         self.want_limits();
+        self.want_claims_limited();
     }
 }

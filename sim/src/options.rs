@@ -250,6 +250,8 @@ options! {
     unique_percent: u64,
     /// Queues that take few tasks at a time, in a hundred.
     limit_percent: u64,
+    /// Queues whose tasks age, in a hundred.
+    ageing_percent: u64,
     /// Nodes, among all of them, that are no founders.
     spares: u64,
     /// Mean time between an operator's changes of the cluster; 0 is never.
@@ -420,6 +422,10 @@ impl Options {
         if copy.chance(1, 2) {
             self.unique_percent = copy.between(20, 80);
         }
+        let mut copy = copy.clone().child();
+        if copy.chance(1, 4) {
+            self.ageing_percent = copy.between(30, 100);
+        }
     }
 
     /// Nodes, and replicas of each partition.
@@ -526,6 +532,7 @@ impl Options {
             key_percent: 0,
             unique_percent: 0,
             limit_percent: 0,
+            ageing_percent: 0,
             strobe_mean_ms: 0,
             crash_in_change_percent: 0,
             cut_in_change_percent: 0,

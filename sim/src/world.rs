@@ -264,6 +264,8 @@ pub struct Randoms {
     pub keys: Random,
     /// Which queues take how many tasks.
     pub limits: Random,
+    /// Which queues limit claims, and where tasks age.
+    pub claims: Random,
     /// Clocks that jump back and forth.
     pub strobes: Random,
     /// Crashes around steps of changes of cohorts.
@@ -384,6 +386,7 @@ impl World {
             steps: descendant(&random, 14),
             cuts: descendant(&random, 15),
             uniques: descendant(&random, 16),
+            claims: descendant(&random, 17),
             letters: descendant(&random, 10),
             after: descendant(&random, 7),
             schedules: descendant(&random, 9),

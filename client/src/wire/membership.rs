@@ -141,12 +141,8 @@ impl Serialize for QueuePolicy {
     /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const OLDEST: usize = 9;
-        let later = [
-            self.dead_letter.is_some(),
-            self.tasks_max.is_some(),
-            self.bytes_max.is_some(),
-            self.ageing_ms.is_some(),
-        ];
+        let later =
+            [self.dead_letter.is_some(), self.tasks_max.is_some(), self.bytes_max.is_some(), self.ageing_ms.is_some()];
         let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
         let mut policy = serializer.serialize_struct("QueuePolicy", count)?;
         policy.serialize_field("paused", &self.paused)?;

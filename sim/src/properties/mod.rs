@@ -18,6 +18,7 @@ mod letters;
 mod lost;
 mod merging;
 mod nothing;
+mod order;
 mod policies;
 mod schedules;
 mod sealed;
@@ -56,6 +57,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<nothing::Nothing>::default(),
         Box::<changes::Changes>::default(),
         Box::<policies::Policies>::default(),
+        Box::<order::Order>::default(),
         Box::<schedules::Schedules>::default(),
         Box::<sealed::Sealed>::default(),
         Box::<children::Children>::default(),

@@ -75,7 +75,10 @@ mod tests {
         }
         assert!(standing(1, 0, None) > standing(1_000_000, 1, None), "without it priorities stay");
         assert!(standing(1, 3, Some(1)) < standing(2, 3, Some(1)));
-        assert!(standing(0, i32::MIN, Some(u64::MAX)) > standing(u64::MAX >> 20, i32::MAX, Some(u64::MAX)), "nothing overflows");
+        assert!(
+            standing(0, i32::MIN, Some(u64::MAX)) > standing(u64::MAX >> 20, i32::MAX, Some(u64::MAX)),
+            "nothing overflows"
+        );
     }
 
     #[test]
