@@ -224,6 +224,10 @@ pub enum Mutant {
     UniqueEnded,
     /// Tasks of a queue with ageing are claimed by priority alone.
     AgeIgnored,
+    /// A permit is good for any number of claims.
+    PermitsReused,
+    /// A leader gives permits at once, and from a full bucket, whatever those before it have given.
+    FullBucket,
 }
 
 impl Default for Config {

@@ -8,7 +8,7 @@ use crate::process::OPERATOR;
 use crate::world::{Event, World};
 use norn_client::wire::error::ErrorCode;
 use norn_client::wire::membership::{
-    Backoff, Candidate, ClusterChange, FailedDependency, Membership, Mode, Order, QueueSetting,
+    Backoff, Candidate, ClusterChange, FailedDependency, Membership, Mode, Order, QueueSetting, Rate,
 };
 use norn_client::wire::response::{Identity, Response};
 use norn_client::wire::{NodeId, PartitionId, QueueName, Request};
@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    /// Sets for some queues that their tasks age.
+    /// Sets for some queues that their tasks age, or that their claims are limited.
     pub fn want_claims_limited(&mut self) {
         let mut random = self.randoms.claims.clone();
         for number in 0..self.options.queues {
@@ -145,6 +145,11 @@ impl World {
             let mut draws = random.child();
             if draws.chance(self.options.ageing_percent, 100) {
                 let setting = QueueSetting::Ageing(Some(draws.between(50, 5_000)));
+                self.want(ClusterChange::Queue { queue: queue.clone(), setting });
+            }
+            if draws.chance(self.options.rate_percent, 100) {
+                let (claims, per_ms) = [(3, 1_000), (8, 1_000), (20, 1_000), (200, 60_000)][draws.below(4) as usize];
+                let setting = QueueSetting::Rate(Some(Rate { claims, per_ms }));
                 self.want(ClusterChange::Queue { queue: queue.clone(), setting });
             }
         }

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 68] = [
+pub const ALL: [(&str, Mutant); 70] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -73,6 +73,8 @@ pub const ALL: [(&str, Mutant); 68] = [
     ("unique-unreserved", Mutant::UniqueUnreserved),
     ("unique-ended", Mutant::UniqueEnded),
     ("age-ignored", Mutant::AgeIgnored),
+    ("permits-reused", Mutant::PermitsReused),
+    ("full-bucket", Mutant::FullBucket),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -252,6 +254,23 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
             workers: Some(2),
             policy_mean_ms: Some(0),
             old_percent: Some(0),
+            ..plain
+        },
+        Mutant::PermitsReused => Overrides {
+            rate_percent: Some(100),
+            queues: Some(1),
+            old_percent: Some(0),
+            wild_monotonic: Some(false),
+            ..plain
+        },
+        Mutant::FullBucket => Overrides {
+            rate_percent: Some(100),
+            queues: Some(1),
+            old_percent: Some(0),
+            wild_monotonic: Some(false),
+            workers: Some(6),
+            tasks: Some(300),
+            crash_mean_ms: Some(800),
             ..plain
         },
         Mutant::LettersForgotten => Overrides { letters_percent: Some(100), old_percent: Some(0), ..plain },

@@ -252,6 +252,8 @@ options! {
     limit_percent: u64,
     /// Queues whose tasks age, in a hundred.
     ageing_percent: u64,
+    /// Queues whose claims come no faster than a rate, in a hundred.
+    rate_percent: u64,
     /// Nodes, among all of them, that are no founders.
     spares: u64,
     /// Mean time between an operator's changes of the cluster; 0 is never.
@@ -426,6 +428,10 @@ impl Options {
         if copy.chance(1, 4) {
             self.ageing_percent = copy.between(30, 100);
         }
+        let mut copy = copy.clone().child();
+        if copy.chance(1, 4) {
+            self.rate_percent = copy.between(30, 100);
+        }
     }
 
     /// Nodes, and replicas of each partition.
@@ -533,6 +539,7 @@ impl Options {
             unique_percent: 0,
             limit_percent: 0,
             ageing_percent: 0,
+            rate_percent: 0,
             strobe_mean_ms: 0,
             crash_in_change_percent: 0,
             cut_in_change_percent: 0,

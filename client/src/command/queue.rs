@@ -3,7 +3,7 @@
 use super::runner::unexpected;
 use super::text::clean;
 use super::{Exit, Failure, Runner, Transport, parse, text};
-use crate::wire::membership::{Backoff, ClusterChange, FailedDependency, Mode, Order, QueuePolicy, QueueSetting};
+use crate::wire::membership::{Backoff, ClusterChange, FailedDependency, Mode, Order, QueuePolicy, QueueSetting, Rate};
 use crate::wire::{QueueName, Request, Response};
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Attribute, Cell};
@@ -44,6 +44,9 @@ pub enum Key {
     /// A ready task gains one level of priority for each such time that has passed since it was enqueued or its delay was over, so
     /// that none starves behind a stream of higher ones; `none`: priorities stay
     Ageing,
+    /// No more claims of the queue are granted in the whole cluster than `N/s`, `N/m` or `N/h`: in any stretch of time as many as the
+    /// rate allows in it, what it allows in two seconds, and one; `none`
+    Rate,
     /// What becomes of a task if one that it waits for was cancelled, has died or is not known any more: `fail`: it dies;
     /// `skip`: it goes on; `wait`: it waits until it is cancelled
     FailedDependency,
@@ -97,6 +100,7 @@ struct PolicyLine<'a> {
     tasks: Option<u64>,
     bytes: Option<u64>,
     ageing_ms: Option<u64>,
+    rate: Option<String>,
 }
 
 impl QueueVerb {
@@ -133,6 +137,11 @@ impl SetArguments {
             (Key::Order, _) => {
                 let named = Order::ALL.into_iter().find(|order| order.name() == value);
                 named.map(QueueSetting::Order).ok_or_else(|| wanted("`priority` or `random`"))
+            }
+            (Key::Rate, "none") => Ok(QueueSetting::Rate(None)),
+            (Key::Rate, _) => {
+                let parsed = parsed_rate(value).ok_or_else(|| wanted("`N/s`, `N/m` or `N/h`, or `none`"))?;
+                Ok(QueueSetting::Rate(Some(parsed)))
             }
             (Key::Ageing, _) => Ok(QueueSetting::Ageing(duration_if_any(value)?)),
             (Key::FailedDependency, _) => {
@@ -211,6 +220,7 @@ impl ShowArguments {
             "#TASKS MAX",
             "#BYTES MAX",
             "#AGEING",
+            "#RATE",
         ]);
         for (queue, policy) in &shown {
             table.add_row([
@@ -228,6 +238,7 @@ impl ShowArguments {
                 Cell::new(number(policy.tasks_max)),
                 Cell::new(size(policy)),
                 Cell::new(duration(policy.ageing_ms)),
+                Cell::new(number(policy.rate.map(rate))),
             ]);
         }
         output.table(&table)?;
@@ -251,6 +262,7 @@ fn line<'a>(queue: &'a QueueName, policy: &'a QueuePolicy) -> PolicyLine<'a> {
         tasks: policy.tasks_max,
         bytes: policy.bytes_max,
         ageing_ms: policy.ageing_ms,
+        rate: policy.rate.map(rate),
     }
 }
 
@@ -276,7 +288,8 @@ fn all(policy: &QueuePolicy) -> String {
     format!(
         "{paused}, attempts {attempts}, lease {lease}, lease-max {most}, backoff {backoff}, retention {retention}, \
          order {order}, failed-dependency {failed}, mode {mode}, dead-letter {letters}, tasks {tasks}, bytes {bytes}, \
-         ageing {ageing}"
+         ageing {ageing}, rate {}",
+        number(policy.rate.map(rate))
     )
 }
 
@@ -294,6 +307,21 @@ fn parsed_backoff(words: &[String]) -> Option<Backoff> {
         _ => return None,
     };
     Some(Backoff { first_ms, most_ms, jitter_percent })
+}
+
+/// The times of rates, as people write them.
+const RATES: [(&str, u64); 3] = [("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+
+fn parsed_rate(text: &str) -> Option<Rate> {
+    let (claims, time) = text.split_once('/')?;
+    let (_, per_ms) = RATES.into_iter().find(|(name, _)| *name == time.trim())?;
+    Some(Rate { claims: claims.trim().parse().ok()?, per_ms })
+}
+
+/// As people write it.
+fn rate(Rate { claims, per_ms }: Rate) -> String {
+    let time = RATES.into_iter().find(|(_, ms)| *ms == per_ms);
+    time.map_or_else(|| format!("{claims}/{per_ms}ms"), |(time, _)| format!("{claims}/{time}"))
 }
 
 /// As people write it.

@@ -135,14 +135,22 @@ pub struct QueuePolicy {
     /// A task that waits gains one level of priority in so long.
     #[serde(default)]
     pub ageing_ms: Option<u64>,
+    /// Its claims come no faster.
+    #[serde(default)]
+    pub rate: Option<Rate>,
 }
 
 impl Serialize for QueuePolicy {
     /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const OLDEST: usize = 9;
-        let later =
-            [self.dead_letter.is_some(), self.tasks_max.is_some(), self.bytes_max.is_some(), self.ageing_ms.is_some()];
+        let later = [
+            self.dead_letter.is_some(),
+            self.tasks_max.is_some(),
+            self.bytes_max.is_some(),
+            self.ageing_ms.is_some(),
+            self.rate.is_some(),
+        ];
         let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
         let mut policy = serializer.serialize_struct("QueuePolicy", count)?;
         policy.serialize_field("paused", &self.paused)?;
@@ -166,7 +174,28 @@ impl Serialize for QueuePolicy {
         if count > OLDEST + 3 {
             policy.serialize_field("ageing_ms", &self.ageing_ms)?;
         }
+        if count > OLDEST + 4 {
+            policy.serialize_field("rate", &self.rate)?;
+        }
         policy.end()
+    }
+}
+
+/// So many claims in a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rate {
+    /// Claims.
+    pub claims: u32,
+    /// In so long.
+    pub per_ms: u64,
+}
+
+impl Rate {
+    /// In any stretch of time there are at most as many claims as the rate allows in it, and so many more: what it allows in two
+    /// seconds, and one.
+    #[must_use]
+    pub fn burst(&self) -> u128 {
+        1 + u128::from(self.claims) * 2_000 / u128::from(self.per_ms.max(1))
     }
 }
 
@@ -303,6 +332,8 @@ pub enum QueueSetting {
     Bytes(Option<u64>),
     /// See [`QueuePolicy::ageing_ms`].
     Ageing(Option<u64>),
+    /// See [`QueuePolicy::rate`].
+    Rate(Option<Rate>),
 }
 
 impl QueuePolicy {
@@ -323,6 +354,7 @@ impl QueuePolicy {
             QueueSetting::Tasks(tasks_max) => QueuePolicy { tasks_max, ..self },
             QueueSetting::Bytes(bytes_max) => QueuePolicy { bytes_max, ..self },
             QueueSetting::Ageing(ageing_ms) => QueuePolicy { ageing_ms, ..self },
+            QueueSetting::Rate(rate) => QueuePolicy { rate, ..self },
         }
     }
 
@@ -420,7 +452,9 @@ impl ClusterChange {
             ClusterChange::Queue { setting: QueueSetting::Tasks(Some(_)) | QueueSetting::Bytes(Some(_)), .. } => {
                 Versions::LIMITS
             }
-            ClusterChange::Queue { setting: QueueSetting::Ageing(Some(_)), .. } => Versions::CLAIM_LIMITS,
+            ClusterChange::Queue { setting: QueueSetting::Ageing(Some(_)) | QueueSetting::Rate(Some(_)), .. } => {
+                Versions::CLAIM_LIMITS
+            }
             _ => Versions::SPOKEN.oldest,
         }
     }

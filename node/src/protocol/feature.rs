@@ -42,6 +42,8 @@ pub enum Feature {
     Children,
     /// A task is the only one with its key.
     Unique,
+    /// Claims of a queue come no faster than a rate.
+    Permits,
 }
 
 impl Feature {
@@ -59,7 +61,8 @@ impl Feature {
             | Feature::Seals
             | Feature::Unheld
             | Feature::Children
-            | Feature::Unique => 3,
+            | Feature::Unique
+            | Feature::Permits => 3,
         }
     }
 }
@@ -78,6 +81,9 @@ impl PeerMessage {
                 Some(Feature::Policies)
             }
             PeerMessage::Follow { .. } | PeerMessage::Ends { .. } => Some(Feature::Dependencies),
+            PeerMessage::PermitAsk { .. } | PeerMessage::Permits { .. } | PeerMessage::PermitsBack { .. } => {
+                Some(Feature::Permits)
+            }
             PeerMessage::KeyAsk { .. } | PeerMessage::KeyAnswer { .. } => Some(Feature::Unique),
             PeerMessage::Forward { request, .. } if matches!(**request, Request::EnqueueUnique { .. }) => {
                 Some(Feature::Unique)

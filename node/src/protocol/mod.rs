@@ -44,9 +44,11 @@ use clocks::Clocks;
 use consistent::broker::Broker;
 use consistent::claims::Calls;
 use consistent::cohort::Told;
+use consistent::demand::Demand;
 use consistent::dependencies::Dependencies;
 use consistent::grants::Grants;
 use consistent::heads::Heads;
+use consistent::permits::Permits;
 use consistent::uniques::Uniques;
 pub use effect::{Effect, Observation, Ticket};
 pub use event::{ClientId, Event, Moved, Principal};
@@ -124,6 +126,8 @@ pub struct Node {
     grants: Grants,
     calls: Calls,
     uniques: Uniques,
+    demand: Demand,
+    permits: Permits,
     heads: Heads,
     bodies: Bodies,
     loads: Loads,
@@ -175,6 +179,8 @@ impl Node {
             grants: Grants::default(),
             calls: Calls::default(),
             uniques: Uniques::default(),
+            demand: Demand::default(),
+            permits: Permits::default(),
             heads: Heads::default(),
             bodies: Bodies::default(),
             loads: Loads::default(),
@@ -420,6 +426,9 @@ impl Node {
             M::KeyAnswer { ask, partition, replica, open, ended } => {
                 self.on_key_answer(from, (ask, partition), replica, (&open, &ended));
             }
+            M::PermitAsk { ask, queue, wanted } => self.on_permit_ask(from, ask, queue, wanted),
+            M::Permits { ask, queue, count, wait_ms } => self.on_permits(ask, &queue, count, wait_ms),
+            M::PermitsBack { ask, queue, count } => self.on_permits_back(from, ask, &queue, count),
             M::Forward { ask, request } => self.on_forward(from, ask, *request),
             M::Forwarded { ask, response } => self.on_forwarded(from, ask, *response),
         }
@@ -456,6 +465,7 @@ impl Node {
                 Key::Hints => self.hand_over_hints(),
                 Key::Steward => self.steer(),
                 Key::Schedules => self.see_to_schedules(),
+                Key::Permits => self.see_to_permits(),
             }
         }
     }

@@ -582,6 +582,15 @@ pub enum PeerMessage {
     /// that epoch: what ended by a claim in it may not be so.
     #[serde(rename = "kd")]
     KeyAnswer { ask: u64, partition: PartitionId, replica: ReplicaId, open: Vec<TaskId>, ended: Vec<TaskId> },
+    /// To the home of a queue whose claims come no faster than a rate: permits for so many.
+    #[serde(rename = "pq")]
+    PermitAsk { ask: u64, queue: QueueName, wanted: u64 },
+    /// Answer to `PermitAsk`: so many, each for one claim within a second of the question; without any, when to ask again.
+    #[serde(rename = "pn")]
+    Permits { ask: u64, queue: QueueName, count: u64, wait_ms: u64 },
+    /// Of those so many were not used, and will not be.
+    #[serde(rename = "px")]
+    PermitsBack { ask: u64, queue: QueueName, count: u64 },
     /// A client's request about a partition that the receiver leads.
     #[serde(rename = "fw")]
     Forward { ask: u64, request: Box<Request> },

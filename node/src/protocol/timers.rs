@@ -54,6 +54,8 @@ pub enum Key {
     Steward,
     /// Fire what is due, at the leader of the root.
     Schedules,
+    /// Ask again for permits, or give them back.
+    Permits,
 }
 
 /// Deadlines on the monotonic clock in microseconds.

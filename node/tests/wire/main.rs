@@ -94,6 +94,9 @@ fn came_with(message: &PeerMessage) -> u8 {
         | M::Follow { .. }
         | M::Outboxes { .. }
         | M::Childless { .. }
+        | M::PermitAsk { .. }
+        | M::Permits { .. }
+        | M::PermitsBack { .. }
         | M::KeyAsk { .. }
         | M::KeyAnswer { .. }
         | M::Ends { .. } => 3,
@@ -101,7 +104,7 @@ fn came_with(message: &PeerMessage) -> u8 {
 }
 
 /// How many kinds that are.
-const MESSAGES: usize = 60;
+const MESSAGES: usize = 63;
 
 fn frame<T: Serialize>(kind: Kind, value: &T) -> Vec<u8> {
     let mut bytes = Vec::new();

@@ -15,6 +15,7 @@ mod fenced;
 mod forgotten;
 mod leaders;
 mod letters;
+mod limits;
 mod lost;
 mod merging;
 mod nothing;
@@ -58,6 +59,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<changes::Changes>::default(),
         Box::<policies::Policies>::default(),
         Box::<order::Order>::default(),
+        Box::<limits::Limits>::default(),
         Box::<schedules::Schedules>::default(),
         Box::<sealed::Sealed>::default(),
         Box::<children::Children>::default(),

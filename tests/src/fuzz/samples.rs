@@ -103,6 +103,7 @@ fn roster() -> Roster {
         tasks_max: Some(7),
         bytes_max: Some(8),
         ageing_ms: Some(9),
+        rate: Some(membership::Rate { claims: 10, per_ms: 60_000 }),
         failed_dependency: membership::FailedDependency::Wait,
     };
     Roster { version: 9, members: BTreeMap::from([(3, member)]), policies: BTreeMap::from([(queue(), policy)]) }
@@ -475,6 +476,9 @@ fn peer_messages() -> Vec<PeerMessage> {
             ask: 5,
             request: Box::new(Request::EnqueueUnique { task: Box::new(NewTask { id: id(0), spec: keyed(1) }) }),
         },
+        PeerMessage::PermitAsk { ask: 5, queue: queue(), wanted: 3 },
+        PeerMessage::Permits { ask: 5, queue: queue(), count: 3, wait_ms: 0 },
+        PeerMessage::PermitsBack { ask: 5, queue: queue(), count: 2 },
         PeerMessage::KeyAsk {
             ask: 5,
             partition: PARTITION,

@@ -566,6 +566,7 @@ impl Node {
     /// A broker wants to be sure: the cohorts are asked before it is answered.
     pub(in crate::protocol) fn on_probe(&mut self, from: NodeId, ask: u64, queues: Vec<QueueName>) {
         let waiting: BTreeSet<NodeId> = self.peers.keys().copied().filter(|node| self.is_reachable(*node)).collect();
+        let sought = queues.clone();
         let own = self.asks.open(Ask::Probe(ProbeAsk {
             to: from,
             ask,
@@ -575,6 +576,9 @@ impl Node {
             needed: BTreeSet::new(),
             deadline_us: self.now.mono_after_ms(self.config.resend_ms * 4),
         }));
+        for queue in &sought {
+            self.seek(queue, 1);
+        }
         self.send_pulls(own);
         self.conclude_pulls(own);
     }
@@ -608,6 +612,10 @@ impl Node {
         let covered: Vec<PartitionId> = led.iter().copied().filter(speaks).collect();
         let over = state.waiting.is_empty() || now_us >= state.deadline_us;
         if covered.len() < led.len() && !over {
+            return;
+        }
+        let (late, queues) = (now_us >= state.deadline_us, state.queues.clone());
+        if !late && self.is_sought(own, &queues) {
             return;
         }
         let Some(Ask::Probe(state)) = self.close_ask(own) else { return };

@@ -70,7 +70,9 @@ impl Node {
         self.grants.by_ask.insert((from, ask), number);
         let recalled = self.recall(number, &claim, max);
         if !recall && recalled < max {
-            self.grant(number, &claim, max - recalled);
+            let granted = self.grant(number, &claim, max - recalled);
+            let more = (max - recalled - granted) as u64;
+            claim.queues.iter().filter(|_| more > 0).for_each(|queue| self.seek(queue, more));
         }
         if self.grants.sessions[&number].pending == 0 {
             self.answer_grants(number);
@@ -142,9 +144,10 @@ impl Node {
         session.partitions.insert(partition);
     }
 
-    /// Takes the best tasks of all partitions led here, one operation for each partition and length of lease.
-    fn grant(&mut self, session: u64, claim: &Claim, max: usize) {
+    /// Takes the best tasks of all partitions led here, one operation for each partition and length of lease. How many it took.
+    fn grant(&mut self, session: u64, claim: &Claim, max: usize) -> usize {
         let picked = self.pick(claim, max);
+        let count = picked.values().map(Vec::len).sum();
         let worker: Arc<str> = claim.worker.as_str().into();
         for ((partition, lease_ms), ids) in picked {
             self.fetch_bodies(session, partition, ids.iter().copied());
@@ -163,6 +166,7 @@ impl Node {
             self.wait_for(session, partition);
             self.append(partition, op, Some(Waiting::Grant { session, items: tokens, fresh: true }));
         }
+        count
     }
 
     /// The best tasks, by partition and by the lease that their queues give them.
@@ -171,8 +175,8 @@ impl Node {
         while let Some(partition) = self.stirred.pop_first() {
             self.publish_heads(partition);
         }
-        let queues: Vec<QueueName> =
-            claim.queues.iter().filter(|queue| !self.policy_of(queue).paused).cloned().collect();
+        let is_open = |queue: &&QueueName| !self.policy_of(queue).paused && self.permits(queue) != Some(0);
+        let mut queues: Vec<QueueName> = claim.queues.iter().filter(is_open).cloned().collect();
         let mut picked: BTreeMap<(PartitionId, u64), Vec<TaskId>> = BTreeMap::new();
         let mut out = BTreeSet::new();
         let (mut count, mut bytes) = (0, 0);
@@ -201,6 +205,10 @@ impl Node {
             let lease_ms = self.policy_of_task(partition, &id).unwrap_or_default().lease_of(claim);
             picked.entry((partition, lease_ms)).or_default().push(id);
             self.publish_heads(partition);
+            if let Some(queue) = self.queue_of(partition, &id) {
+                self.use_permit(&queue);
+                queues.retain(|other| *other != queue || self.permits(&queue) != Some(0));
+            }
         }
         picked
     }
@@ -259,6 +267,7 @@ impl Node {
             }
             Waiting::Seal(sealing) => self.seal_committed(partition, sealing),
             Waiting::Reserve { name, id } => self.unique_reserved(&name, id),
+            Waiting::Permits(giving) => self.permits_given(*giving),
         }
     }
 
@@ -270,7 +279,7 @@ impl Node {
             Waiting::Root { answer, .. } => self.root_given_up(answer),
             Waiting::Seal(sealing) => self.seal_given_up(&sealing),
             // Those who ask are told where the leader steps down.
-            Waiting::Kill { .. } | Waiting::Reserve { .. } => {}
+            Waiting::Kill { .. } | Waiting::Reserve { .. } | Waiting::Permits(_) => {}
         }
     }
 
@@ -352,6 +361,7 @@ impl Node {
                 | Waiting::Call { .. }
                 | Waiting::Kill { .. }
                 | Waiting::Seal(_)
+                | Waiting::Permits(_)
                 | Waiting::Reserve { .. }
                 | Waiting::Root { .. } => None,
             });

@@ -85,8 +85,15 @@ impl Heads {
         self.queues.get(queue).into_iter().flat_map(|heads| heads.heads.iter().map(|(_, partition)| *partition))
     }
 
-    fn count(&self, queue: &QueueName) -> u64 {
+    /// Ready tasks of a queue here.
+    pub fn count(&self, queue: &QueueName) -> u64 {
         self.queues.get(queue).map_or(0, |heads| heads.ready)
+    }
+
+    /// So many workers wait for tasks of a queue.
+    pub fn credits(&self, queue: &QueueName, now_us: u64) -> u64 {
+        let interest = self.interest.get(queue).into_iter().flat_map(BTreeMap::values);
+        interest.filter(|interest| interest.until_us > now_us).map(|interest| u64::from(interest.credits)).sum()
     }
 }
 
@@ -103,7 +110,8 @@ impl Node {
         };
         let (standing, _) = heads.heads.iter().find(granted)?;
         let priority = standing.priority(self.now.wall_ms);
-        Some(Head { priority, id: standing.id, count: self.heads.count(queue) })
+        let count = self.permits(queue).unwrap_or(u64::MAX).min(self.heads.count(queue));
+        Some(Head { priority, id: standing.id, count }).filter(|head| head.count > 0)
     }
 
     /// Ready work of a partition changed: a leader publishes it, a follower sees to it that its leader is awake.
@@ -179,8 +187,13 @@ impl Node {
     }
 
     /// Tells as many waiting workers' nodes as there are new tasks, in turn.
-    fn tell_waiting(&mut self, queue: &QueueName, gained: u64) {
+    pub(super) fn tell_waiting(&mut self, queue: &QueueName, gained: u64) {
         let now_us = self.now.mono_us;
+        let permits = self.permits(queue);
+        if permits.is_some_and(|permits| permits < gained) {
+            self.seek(queue, 0);
+        }
+        let gained = gained.min(permits.unwrap_or(u64::MAX));
         let Some(interest) = self.heads.interest.get_mut(queue) else { return };
         let mut told = BTreeSet::new();
         for _ in 0..gained {
@@ -218,6 +231,9 @@ impl Node {
                         entry.told = None;
                     }
                 }
+            }
+            if *credits > 0 {
+                self.seek(queue, 0);
             }
         }
         self.timers.set_if_none(Key::Summaries, self.now.mono_after_ms(SUMMARIES_INTERVAL_MS));

@@ -8,12 +8,14 @@ pub mod broker;
 pub mod change;
 pub mod claims;
 pub mod cohort;
+pub mod demand;
 pub mod dependencies;
 pub mod election;
 pub mod forgetting;
 pub mod grants;
 pub mod heads;
 pub mod outboxes;
+pub mod permits;
 pub mod policies;
 pub mod register;
 pub mod replication;
@@ -93,6 +95,8 @@ pub enum Waiting {
         /// Task.
         id: TaskId,
     },
+    /// Permits for claims: whoever asked for them is told.
+    Permits(Box<permits::Giving>),
 }
 
 /// Whether `present` counts more than half of `members`. Nothing else may compute a majority.

@@ -13,6 +13,12 @@ impl Node {
         Some(self.policy_of(&spec.queue))
     }
 
+    /// A task's queue, if that is known and anything is set for it.
+    pub(super) fn queue_of(&self, partition: PartitionId, id: &TaskId) -> Option<QueueName> {
+        let spec = self.partitions[&partition].store.task(id)?.spec.as_ref()?;
+        self.roster.policies.contains_key(&spec.queue).then(|| spec.queue.clone())
+    }
+
     /// In how long a task of a queue gains a level of priority, if it does.
     pub(super) fn ageing_of(&self, queue: &QueueName) -> Option<u64> {
         let policy = self.roster.policies.get(queue)?;

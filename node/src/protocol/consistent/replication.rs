@@ -530,6 +530,7 @@ impl Node {
         self.forget(partition);
         self.settle_inherited(partition);
         self.begin_following(partition);
+        self.begin_home(partition);
         self.arm_retire(partition);
         self.arm_expiry(partition);
         if self.leads_a_change(partition) {

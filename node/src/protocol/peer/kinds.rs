@@ -152,6 +152,9 @@ impl PeerMessage {
             PeerMessage::Ends { .. } => "ends",
             PeerMessage::KeyAsk { .. } => "key_ask",
             PeerMessage::KeyAnswer { .. } => "key_answer",
+            PeerMessage::PermitAsk { .. } => "permit_ask",
+            PeerMessage::Permits { .. } => "permits",
+            PeerMessage::PermitsBack { .. } => "permits_back",
             PeerMessage::Forward { .. } => "forward",
             PeerMessage::Forwarded { .. } => "forwarded",
         }

@@ -3,7 +3,7 @@
 use super::policies::is_changed;
 use super::*;
 use norn_client::wire::error::ErrorCode;
-use norn_client::wire::membership::QueueSetting;
+use norn_client::wire::membership::{QueueSetting, Rate};
 
 impl Cluster {
     fn enqueue_at(&mut self, priority: i32, tag: u32) -> TaskId {
@@ -11,6 +11,15 @@ impl Cluster {
         let tasks = vec![NewTask { id, spec: spec(b"x", priority) }];
         assert!(matches!(self.ask(0, Request::Enqueue { tasks, acks: Acks::All }), Response::Acked(_)));
         id
+    }
+}
+
+impl Cluster {
+    /// Tasks in all partitions.
+    fn enqueue_everywhere(&mut self, count: u32) {
+        for number in 0..count {
+            self.enqueue_at(0, number << 16);
+        }
     }
 }
 
@@ -85,5 +94,101 @@ fn ageing_at_no_pace_is_refused() {
     match cluster.set(0, "mail", QueueSetting::Ageing(Some(0))) {
         Response::Error(error) => assert_eq!(error.code, ErrorCode::Conflict),
         other => panic!("{other:?}"),
+    }
+}
+
+fn rate(claims: u32, per_ms: u64) -> QueueSetting {
+    QueueSetting::Rate(Some(Rate { claims, per_ms }))
+}
+
+impl Cluster {
+    /// How many tasks workers at all nodes get in so long, who claim two at a time, again and again.
+    fn claimed_in(&mut self, ms: u64) -> u64 {
+        let mut count = 0;
+        let end_us = self.now.mono_us + ms * 1_000;
+        while self.now.mono_us < end_us {
+            for index in (0..self.nodes.len()).filter(|index| !self.down.contains(index)).collect::<Vec<_>>() {
+                self.number += 1;
+                let claim = Claim { wait_ms: 300, ..claim_of(ClaimId(u128::from(self.number)), 60_000, 2) };
+                self.advance(1);
+                match self.ask(index, Request::Claim(claim)) {
+                    Response::Claimed { tasks, .. } => count += tasks.len() as u64,
+                    Response::Error(_) => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        count
+    }
+
+    fn home(&self, queue: &str) -> usize {
+        let home = self.nodes[0].home_of(&QueueName::new(queue).expect("a name"));
+        self.nodes.iter().position(|node| node.leader_of(home) == Some(node.me)).expect("it has a leader")
+    }
+}
+
+/// In any stretch of time as many as the rate allows, and the burst; and not many fewer, whoever has the tasks and the workers.
+#[test]
+fn no_more_claims_are_granted_than_the_rate_allows() {
+    let mut cluster = queue_with(rate(5, 1_000));
+    cluster.enqueue_everywhere(100);
+    cluster.advance(5_000);
+    let claimed = cluster.claimed_in(8_000);
+    assert!((40..=52).contains(&claimed), "{claimed}: eleven, and five in a second");
+    assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Rate(None))));
+    assert!(claimed + cluster.claimed_in(2_000) == 100);
+}
+
+/// What drips slowly is not lost at nodes that were quicker to ask.
+#[test]
+fn few_permits_find_those_who_use_them() {
+    let mut cluster = queue_with(rate(30, 60_000));
+    cluster.enqueue_everywhere(100);
+    let claimed = cluster.claimed_in(20_000);
+    assert!((8..=12).contains(&claimed), "{claimed}: one in two seconds, and two");
+}
+
+#[test]
+fn whoever_waits_is_served_when_a_permit_comes() {
+    let mut cluster = queue_with(rate(1, 4_000));
+    let ids: Vec<TaskId> = (0..3).map(|tag| cluster.enqueue_at(0, tag << 22)).collect();
+    cluster.advance(20_000);
+    let first = cluster.claim(0, 60_000).remove(0).id;
+    assert_eq!(cluster.claim(1, 60_000), Vec::new(), "that was all");
+    let claim = Claim { wait_ms: 30_000, ..claim_of(ClaimId(5), 60_000, 1) };
+    let number = cluster.submit(2, Request::Claim(claim));
+    cluster.advance(2_500);
+    assert!(!cluster.replies.contains_key(&number), "it waits");
+    cluster.advance(2_500);
+    match cluster.replies.remove(&number) {
+        Some(Response::Claimed { tasks, .. }) => assert!(ids.contains(&tasks[0].id) && tasks[0].id != first),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The next leader of the home begins with nothing, and not before all that was given is over.
+#[test]
+fn a_rate_holds_when_the_leader_of_the_home_is_lost() {
+    let mut cluster = queue_with(rate(5, 1_000));
+    cluster.enqueue_everywhere(100);
+    cluster.advance(5_000);
+    let before = cluster.claimed_in(500);
+    let home = cluster.home("mail");
+    cluster.down.insert(home);
+    let claimed = before + cluster.claimed_in(5_500);
+    assert!((20..=41).contains(&claimed), "{claimed}");
+    cluster.restart(home);
+    let claimed = claimed + cluster.claimed_in(4_000);
+    assert!((30..=61).contains(&claimed), "{claimed}");
+}
+
+#[test]
+fn a_rate_of_nothing_is_refused() {
+    let mut cluster = Cluster::modern(1);
+    for setting in [rate(0, 1_000), rate(1, 0), rate(2_000_000, 1_000), rate(1, 7_200_000)] {
+        match cluster.set(0, "mail", setting) {
+            Response::Error(error) => assert_eq!(error.code, ErrorCode::Conflict),
+            other => panic!("{other:?}"),
+        }
     }
 }
