@@ -288,8 +288,9 @@ impl Node {
             return;
         }
         for (id, token) in items {
-            let leading = self.partitions.get_mut(&partition).and_then(|replica| replica.register.leading_mut());
-            let unproven = leading.is_some_and(|leading| leading.unproven.remove(&(*id, *token)));
+            // It stays unproven: a repeat of the call may wait for the same grant.
+            let leading = self.partitions.get(&partition).and_then(|replica| replica.register.leading());
+            let unproven = leading.is_some_and(|leading| leading.unproven.contains(&(*id, *token)));
             let Some(granted) = self.granted_task(partition, id, *token).filter(|_| !unproven) else { continue };
             self.outbox.observe(Observation::Granted { id: *id, token: *token });
             self.grants.sessions.get_mut(&session).expect("just seen").tasks.push((granted, fresh));
