@@ -228,6 +228,10 @@ pub enum Mutant {
     PermitsReused,
     /// A leader gives permits at once, and from a full bucket, whatever those before it have given.
     FullBucket,
+    /// The leader of a partition grants as many claims as the whole queue may have, and asks nobody.
+    QuotaUnasked,
+    /// A quota is lowered though its leader has not said that it keeps to that.
+    QuotaUnconfirmed,
 }
 
 impl Default for Config {

@@ -152,6 +152,10 @@ impl World {
                 let setting = QueueSetting::Rate(Some(Rate { claims, per_ms }));
                 self.want(ClusterChange::Queue { queue: queue.clone(), setting });
             }
+            if draws.chance(self.options.concurrency_percent, 100) {
+                let setting = QueueSetting::Concurrency(Some(draws.between(1, 5) as u32));
+                self.want(ClusterChange::Queue { queue: queue.clone(), setting });
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 70] = [
+pub const ALL: [(&str, Mutant); 72] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -75,6 +75,8 @@ pub const ALL: [(&str, Mutant); 70] = [
     ("age-ignored", Mutant::AgeIgnored),
     ("permits-reused", Mutant::PermitsReused),
     ("full-bucket", Mutant::FullBucket),
+    ("quota-unasked", Mutant::QuotaUnasked),
+    ("quota-unconfirmed", Mutant::QuotaUnconfirmed),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -248,6 +250,23 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
             crash_mean_ms: Some(1_000),
             ..plain
         },
+        Mutant::LettersForgotten => Overrides { letters_percent: Some(100), old_percent: Some(0), ..plain },
+        Mutant::LettersMinted => {
+            Overrides { letters_percent: Some(100), old_percent: Some(0), crash_mean_ms: Some(800), ..plain }
+        }
+        Mutant::LeaseUnbounded | Mutant::LapsedAtOnce => Overrides { policy_mean_ms: Some(500), ..plain },
+        Mutant::ScheduleIdDrawn => Overrides { schedule_mean_ms: Some(1_000), ..plain },
+        // The leader of the root shall hold no replica of many a task.
+        Mutant::ScheduleMarkedEarly => {
+            Overrides { schedule_mean_ms: Some(1_000), nodes: Some(5), replicas: Some(3), ..plain }
+        }
+        _ => hunting_in_limits(mutant, plain),
+    }
+}
+
+/// The knobs for who is claimed next, and how many.
+fn hunting_in_limits(mutant: Mutant, plain: Overrides) -> Overrides {
+    match mutant {
         Mutant::AgeIgnored => Overrides {
             ageing_percent: Some(100),
             queues: Some(1),
@@ -273,16 +292,15 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
             crash_mean_ms: Some(800),
             ..plain
         },
-        Mutant::LettersForgotten => Overrides { letters_percent: Some(100), old_percent: Some(0), ..plain },
-        Mutant::LettersMinted => {
-            Overrides { letters_percent: Some(100), old_percent: Some(0), crash_mean_ms: Some(800), ..plain }
-        }
-        Mutant::LeaseUnbounded | Mutant::LapsedAtOnce => Overrides { policy_mean_ms: Some(500), ..plain },
-        Mutant::ScheduleIdDrawn => Overrides { schedule_mean_ms: Some(1_000), ..plain },
-        // The leader of the root shall hold no replica of many a task.
-        Mutant::ScheduleMarkedEarly => {
-            Overrides { schedule_mean_ms: Some(1_000), nodes: Some(5), replicas: Some(3), ..plain }
-        }
+        Mutant::QuotaUnasked | Mutant::QuotaUnconfirmed => Overrides {
+            concurrency_percent: Some(100),
+            rate_percent: Some(0),
+            queues: Some(1),
+            partitions: Some(8),
+            workers: Some(6),
+            old_percent: Some(0),
+            ..plain
+        },
         _ => plain,
     }
 }

@@ -254,6 +254,8 @@ options! {
     ageing_percent: u64,
     /// Queues whose claims come no faster than a rate, in a hundred.
     rate_percent: u64,
+    /// Queues of which few tasks may be held at once, in a hundred.
+    concurrency_percent: u64,
     /// Nodes, among all of them, that are no founders.
     spares: u64,
     /// Mean time between an operator's changes of the cluster; 0 is never.
@@ -424,13 +426,11 @@ impl Options {
         if copy.chance(1, 2) {
             self.unique_percent = copy.between(20, 80);
         }
-        let mut copy = copy.clone().child();
-        if copy.chance(1, 4) {
-            self.ageing_percent = copy.between(30, 100);
-        }
-        let mut copy = copy.clone().child();
-        if copy.chance(1, 4) {
-            self.rate_percent = copy.between(30, 100);
+        for knob in [&mut self.ageing_percent, &mut self.rate_percent, &mut self.concurrency_percent] {
+            copy = copy.child();
+            if copy.chance(1, 4) {
+                *knob = copy.between(30, 100);
+            }
         }
     }
 
@@ -540,6 +540,7 @@ impl Options {
             limit_percent: 0,
             ageing_percent: 0,
             rate_percent: 0,
+            concurrency_percent: 0,
             strobe_mean_ms: 0,
             crash_in_change_percent: 0,
             cut_in_change_percent: 0,

@@ -47,6 +47,9 @@ pub enum Key {
     /// No more claims of the queue are granted in the whole cluster than `N/s`, `N/m` or `N/h`: in any stretch of time as many as the
     /// rate allows in it, what it allows in two seconds, and one; `none`
     Rate,
+    /// No more tasks of the queue are held at once in the whole cluster; `none`. A claim whose lease ran out counts as a failed attempt
+    /// then, and cannot be renewed. What is held already goes on when it is lowered
+    Concurrency,
     /// What becomes of a task if one that it waits for was cancelled, has died or is not known any more: `fail`: it dies;
     /// `skip`: it goes on; `wait`: it waits until it is cancelled
     FailedDependency,
@@ -101,6 +104,7 @@ struct PolicyLine<'a> {
     bytes: Option<u64>,
     ageing_ms: Option<u64>,
     rate: Option<String>,
+    concurrency: Option<u32>,
 }
 
 impl QueueVerb {
@@ -142,6 +146,11 @@ impl SetArguments {
             (Key::Rate, _) => {
                 let parsed = parsed_rate(value).ok_or_else(|| wanted("`N/s`, `N/m` or `N/h`, or `none`"))?;
                 Ok(QueueSetting::Rate(Some(parsed)))
+            }
+            (Key::Concurrency, "none") => Ok(QueueSetting::Concurrency(None)),
+            (Key::Concurrency, _) => {
+                let claims = value.parse().map_err(|_| wanted("a number, or `none`"))?;
+                Ok(QueueSetting::Concurrency(Some(claims)))
             }
             (Key::Ageing, _) => Ok(QueueSetting::Ageing(duration_if_any(value)?)),
             (Key::FailedDependency, _) => {
@@ -221,6 +230,7 @@ impl ShowArguments {
             "#BYTES MAX",
             "#AGEING",
             "#RATE",
+            "#CONCURRENCY",
         ]);
         for (queue, policy) in &shown {
             table.add_row([
@@ -239,6 +249,7 @@ impl ShowArguments {
                 Cell::new(size(policy)),
                 Cell::new(duration(policy.ageing_ms)),
                 Cell::new(number(policy.rate.map(rate))),
+                Cell::new(number(policy.concurrency)),
             ]);
         }
         output.table(&table)?;
@@ -263,6 +274,7 @@ fn line<'a>(queue: &'a QueueName, policy: &'a QueuePolicy) -> PolicyLine<'a> {
         bytes: policy.bytes_max,
         ageing_ms: policy.ageing_ms,
         rate: policy.rate.map(rate),
+        concurrency: policy.concurrency,
     }
 }
 
@@ -288,8 +300,9 @@ fn all(policy: &QueuePolicy) -> String {
     format!(
         "{paused}, attempts {attempts}, lease {lease}, lease-max {most}, backoff {backoff}, retention {retention}, \
          order {order}, failed-dependency {failed}, mode {mode}, dead-letter {letters}, tasks {tasks}, bytes {bytes}, \
-         ageing {ageing}, rate {}",
-        number(policy.rate.map(rate))
+         ageing {ageing}, rate {}, concurrency {}",
+        number(policy.rate.map(rate)),
+        number(policy.concurrency)
     )
 }
 
@@ -341,4 +354,20 @@ fn duration_if_any(value: &str) -> Result<Option<u64>, Failure> {
 
 fn duration(ms: Option<u64>) -> String {
     ms.map_or_else(|| "none".to_owned(), text::duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_shown_as_they_are_written() {
+        for text in ["10/s", "1/m", "500/h"] {
+            assert_eq!(parsed_rate(text).map(rate).as_deref(), Some(text));
+        }
+        assert_eq!(parsed_rate("3 / s"), Some(Rate { claims: 3, per_ms: 1_000 }));
+        for text in ["", "10", "10/d", "/s", "-1/s", "1.5/s", "10/s/s"] {
+            assert_eq!(parsed_rate(text), None, "{text}");
+        }
+    }
 }

@@ -138,6 +138,9 @@ pub struct QueuePolicy {
     /// Its claims come no faster.
     #[serde(default)]
     pub rate: Option<Rate>,
+    /// No more of its claims are held at once.
+    #[serde(default)]
+    pub concurrency: Option<u32>,
 }
 
 impl Serialize for QueuePolicy {
@@ -150,6 +153,7 @@ impl Serialize for QueuePolicy {
             self.bytes_max.is_some(),
             self.ageing_ms.is_some(),
             self.rate.is_some(),
+            self.concurrency.is_some(),
         ];
         let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
         let mut policy = serializer.serialize_struct("QueuePolicy", count)?;
@@ -176,6 +180,9 @@ impl Serialize for QueuePolicy {
         }
         if count > OLDEST + 4 {
             policy.serialize_field("rate", &self.rate)?;
+        }
+        if count > OLDEST + 5 {
+            policy.serialize_field("concurrency", &self.concurrency)?;
         }
         policy.end()
     }
@@ -334,6 +341,8 @@ pub enum QueueSetting {
     Ageing(Option<u64>),
     /// See [`QueuePolicy::rate`].
     Rate(Option<Rate>),
+    /// See [`QueuePolicy::concurrency`].
+    Concurrency(Option<u32>),
 }
 
 impl QueuePolicy {
@@ -355,6 +364,7 @@ impl QueuePolicy {
             QueueSetting::Bytes(bytes_max) => QueuePolicy { bytes_max, ..self },
             QueueSetting::Ageing(ageing_ms) => QueuePolicy { ageing_ms, ..self },
             QueueSetting::Rate(rate) => QueuePolicy { rate, ..self },
+            QueueSetting::Concurrency(concurrency) => QueuePolicy { concurrency, ..self },
         }
     }
 
@@ -452,9 +462,11 @@ impl ClusterChange {
             ClusterChange::Queue { setting: QueueSetting::Tasks(Some(_)) | QueueSetting::Bytes(Some(_)), .. } => {
                 Versions::LIMITS
             }
-            ClusterChange::Queue { setting: QueueSetting::Ageing(Some(_)) | QueueSetting::Rate(Some(_)), .. } => {
-                Versions::CLAIM_LIMITS
-            }
+            ClusterChange::Queue {
+                setting:
+                    QueueSetting::Ageing(Some(_)) | QueueSetting::Rate(Some(_)) | QueueSetting::Concurrency(Some(_)),
+                ..
+            } => Versions::CLAIM_LIMITS,
             _ => Versions::SPOKEN.oldest,
         }
     }

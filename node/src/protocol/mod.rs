@@ -49,6 +49,7 @@ use consistent::dependencies::Dependencies;
 use consistent::grants::Grants;
 use consistent::heads::Heads;
 use consistent::permits::Permits;
+use consistent::quotas::Quotas;
 use consistent::uniques::Uniques;
 pub use effect::{Effect, Observation, Ticket};
 pub use event::{ClientId, Event, Moved, Principal};
@@ -128,6 +129,7 @@ pub struct Node {
     uniques: Uniques,
     demand: Demand,
     permits: Permits,
+    quotas: Quotas,
     heads: Heads,
     bodies: Bodies,
     loads: Loads,
@@ -181,6 +183,7 @@ impl Node {
             uniques: Uniques::default(),
             demand: Demand::default(),
             permits: Permits::default(),
+            quotas: Quotas::default(),
             heads: Heads::default(),
             bodies: Bodies::default(),
             loads: Loads::default(),
@@ -429,6 +432,11 @@ impl Node {
             M::PermitAsk { ask, queue, wanted } => self.on_permit_ask(from, ask, queue, wanted),
             M::Permits { ask, queue, count, wait_ms } => self.on_permits(ask, &queue, count, wait_ms),
             M::PermitsBack { ask, queue, count } => self.on_permits_back(from, ask, &queue, count),
+            M::QuotaAsk { partition, epoch, ask, queue, keeps, wants } => {
+                self.on_quota_ask(from, (partition, epoch, ask), queue, (keeps, wants));
+            }
+            M::Quota { partition, epoch, ask, queue, count } => self.on_quota((partition, epoch), ask, &queue, count),
+            M::QuotaCall { partition, queue, share } => self.on_quota_call(partition, &queue, share),
             M::Forward { ask, request } => self.on_forward(from, ask, *request),
             M::Forwarded { ask, response } => self.on_forwarded(from, ask, *response),
         }
@@ -466,6 +474,7 @@ impl Node {
                 Key::Steward => self.steer(),
                 Key::Schedules => self.see_to_schedules(),
                 Key::Permits => self.see_to_permits(),
+                Key::Quotas => self.see_to_quotas(),
             }
         }
     }

@@ -56,6 +56,8 @@ pub enum Key {
     Schedules,
     /// Ask again for permits, or give them back.
     Permits,
+    /// Look who wants more claims of queues that limit how many are held.
+    Quotas,
 }
 
 /// Deadlines on the monotonic clock in microseconds.

@@ -1,16 +1,17 @@
 //! Limits on claims hold, in the whole cluster and whoever leads: in any stretch of time no more of a queue are granted than its
-//! rate allows, and the burst.
+//! rate allows, and the burst; and at no instant more workers hold tasks of a queue than may, as long as one kind of clock is good.
+//! A task that has ended does not count: its holder may learn of that later.
 //!
 //! A leader that has not heard of a limit keeps none: what such ones grant does not count. Where a limit was changed the greatest
 //! counts that it ever was.
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::membership::{QueuePolicy, Rate, Roster};
-use norn_client::wire::{PartitionId, QueueName, TaskId};
+use norn_client::wire::membership::{Rate, Roster};
+use norn_client::wire::{PartitionId, QueueName, TaskId, Token};
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Clocks within their bounds are that much faster, in a million, than true time.
@@ -45,6 +46,15 @@ pub struct Limits {
     /// The highest that were ever set.
     rates: BTreeMap<QueueName, Rate>,
     meters: BTreeMap<QueueName, Meter>,
+    /// The most that were ever allowed at once.
+    most: BTreeMap<QueueName, usize>,
+    /// Claims that were granted under such a limit.
+    limited: BTreeSet<(TaskId, Token)>,
+    /// Who holds tasks by these, and until when.
+    holders: BTreeMap<QueueName, BTreeMap<(TaskId, Token), u64>>,
+    /// Tasks of which some node knows that they have ended.
+    ended: BTreeSet<TaskId>,
+    clockless: bool,
     /// Operations of each epoch that were seen.
     lengths: BTreeMap<(PartitionId, u64), u64>,
 }
@@ -57,6 +67,10 @@ impl Limits {
             let faster = |rate: &Rate, than: &Rate| {
                 u128::from(rate.claims) * u128::from(than.per_ms) > u128::from(than.claims) * u128::from(rate.per_ms)
             };
+            if let Some(claims) = policy.concurrency {
+                let most = self.most.entry(queue.clone()).or_default();
+                *most = (claims as usize).max(*most);
+            }
             if let Some(rate) = policy.rate
                 && self.rates.get(queue).is_none_or(|before| faster(&rate, before))
             {
@@ -66,12 +80,35 @@ impl Limits {
     }
 
     /// A node writes, for the first time, that a task is granted.
-    fn granted(&mut self, history: &History, node: usize, id: TaskId, now_us: u64) -> Result<(), String> {
+    fn granted(
+        &mut self,
+        history: &History,
+        node: usize,
+        (id, token): (TaskId, Token),
+        now_us: u64,
+    ) -> Result<(), String> {
         let Some(spec) = history.specs.get(&id) else { return Ok(()) };
         let policy = self.rosters.get(&node).and_then(|roster| roster.policies.get(&spec.queue));
-        let Some(QueuePolicy { rate: Some(_), .. }) = policy else { return Ok(()) };
+        if policy.is_some_and(|policy| policy.concurrency.is_some()) {
+            self.limited.insert((id, token));
+        }
+        if !self.even || policy.is_none_or(|policy| policy.rate.is_none()) {
+            return Ok(());
+        }
         let meter = self.meters.entry(spec.queue.clone()).or_default();
         meter.count(self.rates[&spec.queue], now_us).map_err(|why| format!("queue {}, task {id}: {why}", spec.queue))
+    }
+
+    /// A worker holds a task until then.
+    fn holds(&mut self, queue: &QueueName, claim: (TaskId, Token), until_us: u64, now_us: u64) -> Result<(), String> {
+        let holders = self.holders.entry(queue.clone()).or_default();
+        holders.insert(claim, until_us);
+        holders.retain(|(id, _), until_us| *until_us > now_us && !self.ended.contains(id));
+        let most = self.most.get(queue).copied().unwrap_or(usize::MAX);
+        match holders.len() <= most || self.clockless {
+            true => Ok(()),
+            false => Err(format!("{} tasks of queue {queue} are held at once, of {most}: {holders:?}", holders.len())),
+        }
     }
 }
 
@@ -82,7 +119,17 @@ impl Property for Limits {
 
     fn see(&mut self, history: &History, moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         match happening {
-            Happening::Founded(terms) => self.even = terms.even,
+            Happening::Founded(terms) => (self.even, self.clockless) = (terms.even, terms.clockless),
+            Happening::Holds { id, token, until_us, .. } if self.limited.contains(&(*id, *token)) => {
+                let Some(spec) = history.specs.get(id) else { return Ok(()) };
+                self.holds(&spec.queue, (*id, *token), *until_us, moment.time_us)?;
+            }
+            Happening::Stops { id, token, .. } => {
+                let queue = history.specs.get(id).map(|spec| &spec.queue);
+                if let Some(holders) = queue.and_then(|queue| self.holders.get_mut(queue)) {
+                    holders.remove(&(*id, *token));
+                }
+            }
             Happening::Replayed { node, records } => {
                 self.rosters.remove(node);
                 records.iter().for_each(|record| self.hear(*node, record));
@@ -90,6 +137,9 @@ impl Property for Limits {
             Happening::Appended { node, records, .. } => {
                 for record in *records {
                     self.hear(*node, record);
+                    if let Record::Facts { items, .. } = record {
+                        self.ended.extend(items.iter().filter(|(_, task)| task.ended().is_some()).map(|(id, _)| *id));
+                    }
                     let Record::Ops { partition, after, ops } = record else { continue };
                     for (number, op) in (after.length + 1..).zip(ops) {
                         let seen = self.lengths.entry((*partition, after.epoch)).or_default();
@@ -98,8 +148,10 @@ impl Property for Limits {
                         }
                         *seen = number;
                         if let Op::Grant { items, .. } = &**op {
-                            let mut ids = items.iter().map(|(id, _)| *id).filter(|_| self.even).collect::<Vec<_>>();
-                            ids.drain(..).try_for_each(|id| self.granted(history, *node, id, moment.time_us))?;
+                            for (id, number) in items {
+                                let token = Token { epoch: after.epoch, number: *number };
+                                self.granted(history, *node, (*id, token), moment.time_us)?;
+                            }
                         }
                     }
                 }
@@ -115,6 +167,7 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use norn_client::wire::ClaimId;
+    use norn_client::wire::membership::QueuePolicy;
     use norn_node::protocol::Ticket;
     use norn_node::protocol::consistent::Viewstamp;
 
@@ -144,6 +197,32 @@ mod tests {
             grant(&mut bench, length).unwrap();
         }
         assert!(grant(&mut bench, 8).is_err());
+    }
+
+    #[test]
+    fn a_holder_too_many_is_refused() {
+        let mut bench = Bench::new();
+        let policy = QueuePolicy { concurrency: Some(1), ..QueuePolicy::default() };
+        let policies = BTreeMap::from([(spec().queue, policy)]);
+        append(&mut bench, Record::Roster(Arc::new(Roster { policies, ..Roster::default() }))).unwrap();
+        for number in [1, 2] {
+            bench.enqueued(number);
+            let items = vec![(id(number), u64::from(number))];
+            let op = Op::Grant { claim: ClaimId(1), worker: "w".into(), lease_ms: 1_000, granted_ms: 1, items };
+            let after = Viewstamp { epoch: 3, length: u64::from(number) };
+            append(&mut bench, Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(op)] }).unwrap();
+        }
+        let (until_us, tokens) = (9_000_000, [token(3, 1), token(3, 2)]);
+        let holds = |number: usize| Happening::Holds {
+            client: number,
+            id: id(number as u32 + 1),
+            token: tokens[number],
+            until_us,
+        };
+        bench.see(holds(0)).unwrap();
+        assert!(bench.see(holds(1)).is_err());
+        bench.see(Happening::Stops { client: 0, id: id(1), token: tokens[0] }).unwrap();
+        assert!(bench.see(holds(1)).is_ok());
     }
 
     #[test]

@@ -46,7 +46,10 @@ impl Property for Nothing {
             Happening::Appended { records, .. } => {
                 for record in *records {
                     if let Record::Roster(roster) = record {
-                        let limited = roster.policies.iter().filter(|(_, policy)| policy.rate.is_some());
+                        let limited = roster
+                            .policies
+                            .iter()
+                            .filter(|(_, policy)| policy.rate.is_some() || policy.concurrency.is_some());
                         self.limited.extend(limited.map(|(queue, _)| queue.clone()));
                     }
                     let Record::Ops { ops, .. } = record else { continue };

@@ -12,6 +12,7 @@ use norn_client::wire::{
     Claim, ClaimId, ClusterId, Completion, Error, ErrorCode, NodeId, PartitionId, QueueName, TaskId, Token,
 };
 use norn_node::protocol::consistent::cohort::{Change, Cohort, Told};
+use norn_node::protocol::consistent::quotas::Quota;
 use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
 use norn_node::protocol::membership::DiskWord;
@@ -104,6 +105,7 @@ fn roster() -> Roster {
         bytes_max: Some(8),
         ageing_ms: Some(9),
         rate: Some(membership::Rate { claims: 10, per_ms: 60_000 }),
+        concurrency: Some(11),
         failed_dependency: membership::FailedDependency::Wait,
     };
     Roster { version: 9, members: BTreeMap::from([(3, member)]), policies: BTreeMap::from([(queue(), policy)]) }
@@ -178,6 +180,7 @@ fn operations() -> Vec<Arc<Op>> {
         }),
         Arc::new(Op::Reserve { id: id(1), spec: Arc::new(keyed(1)) }),
         Arc::new(Op::Placed { ids: vec![id(1)] }),
+        Arc::new(Op::Quota { queue: queue(), partition: PARTITION, quota: Quota { count: 3, epoch: 2, ask: 9 } }),
     ]
 }
 
@@ -479,6 +482,9 @@ fn peer_messages() -> Vec<PeerMessage> {
         PeerMessage::PermitAsk { ask: 5, queue: queue(), wanted: 3 },
         PeerMessage::Permits { ask: 5, queue: queue(), count: 3, wait_ms: 0 },
         PeerMessage::PermitsBack { ask: 5, queue: queue(), count: 2 },
+        PeerMessage::QuotaAsk { partition: PARTITION, epoch: 3, ask: 5, queue: queue(), keeps: 2, wants: 4 },
+        PeerMessage::Quota { partition: PARTITION, epoch: 3, ask: 5, queue: queue(), count: 4 },
+        PeerMessage::QuotaCall { partition: PARTITION, queue: queue(), share: 1 },
         PeerMessage::KeyAsk {
             ask: 5,
             partition: PARTITION,

@@ -8,7 +8,6 @@ use super::Viewstamp;
 use crate::limits::{CLAIM_BYTES_MAX, WAITERS_MAX};
 use crate::protocol::available::{Ask, ProbeAsk};
 use crate::protocol::event::ClientId;
-use crate::protocol::partition::index::QueueIndex;
 use crate::protocol::peer::{Head, PeerMessage};
 use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node, Observation};
@@ -621,18 +620,6 @@ impl Node {
         let Some(Ask::Probe(state)) = self.close_ask(own) else { return };
         let heads = state.queues.iter().map(|queue| self.head(queue)).collect();
         self.outbox.send(state.to, PeerMessage::Probed { ask: state.ask, heads, covered });
-    }
-
-    /// Whether there is ready work that is not granted for now.
-    fn hides_work(&self, partition: PartitionId, queues: &[QueueName]) -> bool {
-        let replica = &self.partitions[&partition];
-        let keys = replica.knows_keys(&self.config);
-        let ghost = |queue| {
-            let head = replica.head(queue, keys, self.ageing_of(queue));
-            head.is_some_and(|head| replica.may_be_a_ghost(&head.id))
-        };
-        let has_keys = |queue| replica.store.index().queue(queue).is_some_and(QueueIndex::has_keys);
-        queues.iter().any(|queue| ghost(queue) || !keys && has_keys(queue))
     }
 
     pub(in crate::protocol) fn on_pull(&mut self, from: NodeId, ask: u64, queues: &[QueueName]) {

@@ -35,17 +35,19 @@ impl Node {
                 self.demand.sought.insert(queue.clone(), (count.max(before), until_us));
             }
             self.ask_for_permits(queue);
+            self.ask_for_quotas(queue);
         }
     }
 
     /// Whether claims of a queue need anybody's leave.
     pub(super) fn is_limited(&self, queue: &QueueName) -> bool {
-        self.roster.policies.get(queue).is_some_and(|policy| policy.rate.is_some())
+        self.roster.policies.get(queue).is_some_and(|policy| policy.rate.is_some() || policy.concurrency.is_some())
     }
 
     /// Whether leave is on its way: a probe that is answered before would say that there is nothing.
     pub(super) fn is_sought(&mut self, probe: u64, queues: &[QueueName]) -> bool {
-        let awaited = queues.iter().filter(|queue| self.awaits_permits(queue)).cloned();
+        let is_awaited = |queue: &&QueueName| self.awaits_permits(queue) || self.awaits_quota(queue);
+        let awaited = queues.iter().filter(|queue| self.head(queue).is_none()).filter(is_awaited).cloned();
         let awaited: Vec<QueueName> = awaited.collect();
         for queue in &awaited {
             self.demand.probes.entry(queue.clone()).or_default().insert(probe);

@@ -199,16 +199,18 @@ impl Node {
                 out.insert(partition);
                 continue;
             }
+            let spec = replica.store.task(&id).and_then(|task| task.spec.as_ref());
+            let queue = spec.map(|spec| spec.queue.clone()).expect("a ready task has a spec");
+            assert!(self.room_for_claims(partition, &queue) != Some(0), "a published head has room");
+            let replica = self.partitions.get_mut(&partition).expect("just seen");
             replica.store.set_class(&id, Class::Held);
             bytes += replica.store.task(&id).map_or(0, |task| task.size_bytes());
             count += 1;
             let lease_ms = self.policy_of_task(partition, &id).unwrap_or_default().lease_of(claim);
             picked.entry((partition, lease_ms)).or_default().push(id);
             self.publish_heads(partition);
-            if let Some(queue) = self.queue_of(partition, &id) {
-                self.use_permit(&queue);
-                queues.retain(|other| *other != queue || self.permits(&queue) != Some(0));
-            }
+            self.use_permit(&queue);
+            queues.retain(|other| *other != queue || self.permits(&queue) != Some(0));
         }
         picked
     }
@@ -268,6 +270,7 @@ impl Node {
             Waiting::Seal(sealing) => self.seal_committed(partition, sealing),
             Waiting::Reserve { name, id } => self.unique_reserved(&name, id),
             Waiting::Permits(giving) => self.permits_given(*giving),
+            Waiting::Quota(changing) => self.quota_changed(*changing),
         }
     }
 
@@ -279,7 +282,7 @@ impl Node {
             Waiting::Root { answer, .. } => self.root_given_up(answer),
             Waiting::Seal(sealing) => self.seal_given_up(&sealing),
             // Those who ask are told where the leader steps down.
-            Waiting::Kill { .. } | Waiting::Reserve { .. } | Waiting::Permits(_) => {}
+            Waiting::Kill { .. } | Waiting::Reserve { .. } | Waiting::Permits(_) | Waiting::Quota(_) => {}
         }
     }
 
@@ -363,6 +366,7 @@ impl Node {
                 | Waiting::Kill { .. }
                 | Waiting::Seal(_)
                 | Waiting::Permits(_)
+                | Waiting::Quota(_)
                 | Waiting::Reserve { .. }
                 | Waiting::Root { .. } => None,
             });
@@ -466,8 +470,10 @@ impl Node {
             self.outbox.observe(Observation::Expired { id, token });
             if let Some((token, reason)) = self.exhausted(partition, &id) {
                 self.kill(partition, id, token, reason);
-            } else if waits && let Some(pause_ms) = self.draw_backoff(partition, &id, cell.attempt) {
-                let (not_before_ms, at_ms) = (now.wall_ms.saturating_add(pause_ms), now.wall_ms);
+            } else if waits {
+                let pause_ms = self.draw_backoff(partition, &id, cell.attempt);
+                let not_before_ms = pause_ms.map_or(0, |pause_ms| now.wall_ms.saturating_add(pause_ms));
+                let at_ms = now.wall_ms;
                 self.append(partition, Op::Release { id, token, not_before_ms, at_ms, failed: true }, None);
             } else {
                 let replica = self.partitions.get_mut(&partition).expect("just seen");

@@ -1,5 +1,6 @@
 //! Heads of queues over all partitions that this node leads, and who wants to know of them.
 
+use crate::protocol::partition::index::QueueIndex;
 use crate::protocol::partition::order::Standing;
 use crate::protocol::peer::{Head, PeerMessage};
 use crate::protocol::timers::Key;
@@ -114,6 +115,18 @@ impl Node {
         Some(Head { priority, id: standing.id, count }).filter(|head| head.count > 0)
     }
 
+    /// Whether there is ready work that is not granted for now.
+    pub(super) fn hides_work(&self, partition: PartitionId, queues: &[QueueName]) -> bool {
+        let replica = &self.partitions[&partition];
+        let keys = replica.knows_keys(&self.config);
+        let ghost = |queue| {
+            let head = replica.head(queue, keys, self.ageing_of(queue));
+            head.is_some_and(|head| replica.may_be_a_ghost(&head.id))
+        };
+        let has_keys = |queue| replica.store.index().queue(queue).is_some_and(QueueIndex::has_keys);
+        queues.iter().any(|queue| ghost(queue) || !keys && has_keys(queue))
+    }
+
     /// Ready work of a partition changed: a leader publishes it, a follower sees to it that its leader is awake.
     pub(in crate::protocol) fn publish_heads(&mut self, partition: PartitionId) {
         self.count_bodies(partition);
@@ -130,6 +143,7 @@ impl Node {
                 touched.extend(queues.map(|(queue, _)| queue.clone()));
             }
             for queue in touched {
+                self.settle_quota(partition, &queue);
                 self.publish_head(partition, &queue);
             }
         } else if !touched.is_empty() {
@@ -142,7 +156,10 @@ impl Node {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         let keys = replica.knows_keys(&self.config);
         let count = replica.store.index().queue(queue).map_or(0, |index| index.ready_count(keys));
-        let after = replica.head(queue, keys, ageing_ms).map(|standing| (standing, count));
+        let head = replica.head(queue, keys, ageing_ms);
+        let shown = self.shown(partition, queue, count);
+        let after = head.filter(|_| shown > 0).map(|standing| (standing, shown));
+        let replica = self.partitions.get_mut(&partition).expect("just seen");
         let before = match after {
             Some(after) => replica.published.insert(queue.clone(), after),
             None => replica.published.remove(queue),
@@ -160,6 +177,11 @@ impl Node {
         for partition in led.collect::<Vec<_>>() {
             self.publish_head(partition, queue);
         }
+    }
+
+    /// A partition may grant more of a queue, or less.
+    pub(super) fn publish_queue(&mut self, partition: PartitionId, queue: &QueueName) {
+        self.publish_head(partition, queue);
     }
 
     /// A new leader shows everything that it has; the index is kept by every replica, so this looks at queues, not at tasks.
@@ -190,7 +212,7 @@ impl Node {
     pub(super) fn tell_waiting(&mut self, queue: &QueueName, gained: u64) {
         let now_us = self.now.mono_us;
         let permits = self.permits(queue);
-        if permits.is_some_and(|permits| permits < gained) {
+        if permits.is_some_and(|permits| permits < gained) || self.is_limited(queue) {
             self.seek(queue, 0);
         }
         let gained = gained.min(permits.unwrap_or(u64::MAX));

@@ -336,6 +336,7 @@ impl Register {
             | Op::Clear { .. }
             | Op::Reserve { .. }
             | Op::Placed { .. }
+            | Op::Quota { .. }
             | Op::Forget { .. }
             | Op::Forgotten
             | Op::Cohort(_)

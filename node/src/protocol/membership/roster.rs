@@ -59,6 +59,7 @@ impl Node {
         self.end_shuffling(roster);
         self.take_roster(roster.clone());
         self.drop_owed_to_strangers();
+        self.quotas_soon();
         reordered.iter().for_each(|queue| self.publish_again(queue));
         resumed.iter().for_each(|queue| self.tell_all_waiting(queue));
         self.outbox.effect(Effect::Joined { genesis, roster: roster.clone() });
@@ -83,9 +84,10 @@ impl Node {
         }
     }
 
-    /// Queues whose tasks are to be claimed in another order.
+    /// Queues whose tasks are to be claimed in another order, or so many at once.
     fn reordered(&self, roster: &Roster) -> Vec<QueueName> {
-        let order = |policy: Option<&QueuePolicy>| policy.map(|policy| (policy.ageing_ms, policy.order));
+        let order =
+            |policy: Option<&QueuePolicy>| policy.map(|policy| (policy.ageing_ms, policy.order, policy.concurrency));
         let of = |roster: &Roster, queue: &QueueName| order(roster.policies.get(queue)).unwrap_or_default();
         let all: BTreeSet<&QueueName> = self.roster.policies.keys().chain(roster.policies.keys()).collect();
         all.into_iter().filter(|queue| of(&self.roster, queue) != of(roster, queue)).cloned().collect()

@@ -266,6 +266,11 @@ impl Partition {
         self.register.table.cells.keys().filter(|id| self.is_unknown(id)).copied().collect()
     }
 
+    /// Whether a task is claimed and may be of any queue.
+    pub fn is_strange(&self, id: &TaskId) -> bool {
+        self.register.cell(id).is_some_and(|cell| cell.state == CellState::Held) && self.store.lacks_spec(id)
+    }
+
     fn is_unknown(&self, id: &TaskId) -> bool {
         let held = self.register.cell(id).is_some_and(|cell| cell.state == CellState::Held);
         held && !self.register.has_run_out(id) && self.store.lacks_spec(id)

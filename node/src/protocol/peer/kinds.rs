@@ -155,6 +155,9 @@ impl PeerMessage {
             PeerMessage::PermitAsk { .. } => "permit_ask",
             PeerMessage::Permits { .. } => "permits",
             PeerMessage::PermitsBack { .. } => "permits_back",
+            PeerMessage::QuotaAsk { .. } => "quota_ask",
+            PeerMessage::Quota { .. } => "quota",
+            PeerMessage::QuotaCall { .. } => "quota_call",
             PeerMessage::Forward { .. } => "forward",
             PeerMessage::Forwarded { .. } => "forwarded",
         }

@@ -16,9 +16,9 @@ impl Cluster {
 
 impl Cluster {
     /// Tasks in all partitions.
-    fn enqueue_everywhere(&mut self, count: u32) {
+    fn spread_tasks(&mut self, count: u32) {
         for number in 0..count {
-            self.enqueue_at(0, number << 16);
+            self.enqueue_at(0, (1 << 24) / count * number);
         }
     }
 }
@@ -131,7 +131,7 @@ impl Cluster {
 #[test]
 fn no_more_claims_are_granted_than_the_rate_allows() {
     let mut cluster = queue_with(rate(5, 1_000));
-    cluster.enqueue_everywhere(100);
+    cluster.spread_tasks(100);
     cluster.advance(5_000);
     let claimed = cluster.claimed_in(8_000);
     assert!((40..=52).contains(&claimed), "{claimed}: eleven, and five in a second");
@@ -143,7 +143,7 @@ fn no_more_claims_are_granted_than_the_rate_allows() {
 #[test]
 fn few_permits_find_those_who_use_them() {
     let mut cluster = queue_with(rate(30, 60_000));
-    cluster.enqueue_everywhere(100);
+    cluster.spread_tasks(100);
     let claimed = cluster.claimed_in(20_000);
     assert!((8..=12).contains(&claimed), "{claimed}: one in two seconds, and two");
 }
@@ -170,7 +170,7 @@ fn whoever_waits_is_served_when_a_permit_comes() {
 #[test]
 fn a_rate_holds_when_the_leader_of_the_home_is_lost() {
     let mut cluster = queue_with(rate(5, 1_000));
-    cluster.enqueue_everywhere(100);
+    cluster.spread_tasks(100);
     cluster.advance(5_000);
     let before = cluster.claimed_in(500);
     let home = cluster.home("mail");
@@ -190,5 +190,155 @@ fn a_rate_of_nothing_is_refused() {
             Response::Error(error) => assert_eq!(error.code, ErrorCode::Conflict),
             other => panic!("{other:?}"),
         }
+    }
+}
+
+impl Cluster {
+    /// Asks for a task with some patience.
+    fn claim_for(&mut self, index: usize, wait_ms: u64, lease_ms: u64) -> Vec<norn_client::wire::Granted> {
+        self.number += 1;
+        let claim = Claim { wait_ms, ..claim_of(ClaimId(u128::from(self.number)), lease_ms, 1) };
+        match self.ask(index, Request::Claim(claim)) {
+            Response::Claimed { tasks, .. } => tasks,
+            Response::Error(_) => Vec::new(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Claims at all nodes in turn until nothing comes any more.
+    fn claim_all(&mut self) -> Vec<norn_client::wire::Granted> {
+        let up: Vec<usize> = (0..self.nodes.len()).filter(|index| !self.down.contains(index)).collect();
+        let (mut all, mut vain) = (Vec::new(), 0);
+        for index in up.iter().cycle().copied() {
+            let granted = self.claim_for(index, 1_000, 600_000);
+            vain = if granted.is_empty() { vain + 1 } else { 0 };
+            all.extend(granted);
+            if vain == up.len() {
+                break;
+            }
+        }
+        all
+    }
+
+    fn end(&mut self, granted: &norn_client::wire::Granted) {
+        let index = (0..self.nodes.len()).find(|index| !self.down.contains(index)).expect("a node is up");
+        assert!(matches!(self.complete(index, granted.id, granted.token), Response::Acked(_)));
+    }
+
+    /// Quotas of the queue in the table of its home.
+    fn quotas(&self) -> BTreeMap<PartitionId, u32> {
+        let queue = QueueName::new("mail").expect("a name");
+        let home = self.nodes[0].home_of(&queue);
+        let leads = |node: &&Node| node.partitions[&home].register.established();
+        let leader =
+            self.nodes.iter().enumerate().filter(|(index, _)| !self.down.contains(index)).map(|(_, node)| node);
+        let leader = leader.filter(leads).max_by_key(|node| node.partitions[&home].register.viewstamp);
+        let table = &leader.expect("it has a leader").partitions[&home].register.table;
+        let quotas = table.quotas.get(&queue).into_iter().flatten();
+        quotas.map(|(partition, quota)| (*partition, quota.count)).collect()
+    }
+}
+
+fn concurrency(claims: u32) -> QueueSetting {
+    QueueSetting::Concurrency(Some(claims))
+}
+
+#[test]
+fn no_more_are_held_at_once_than_the_queue_allows() {
+    let mut cluster = queue_with(concurrency(3));
+    cluster.spread_tasks(30);
+    let mut held = cluster.claim_all();
+    assert_eq!(held.len(), 3);
+    for _ in 0..10 {
+        let granted = held.remove(0);
+        cluster.end(&granted);
+        held.extend(cluster.claim_all());
+        assert_eq!(held.len(), 3);
+    }
+    assert!(cluster.quotas().values().sum::<u32>() <= 3);
+    assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Concurrency(None))));
+    assert_eq!(cluster.claim_all().len(), 17, "there is no limit");
+    cluster.advance(5_000);
+    assert_eq!(cluster.quotas(), BTreeMap::new());
+}
+
+/// Wherever the tasks are, each comes to its turn, one at a time.
+#[test]
+fn one_claim_at_once_goes_round() {
+    let mut cluster = queue_with(concurrency(1));
+    cluster.spread_tasks(20);
+    for turn in 0..20 {
+        let granted = cluster.claim_for(turn % 3, 5_000, 600_000);
+        assert_eq!(granted.len(), 1, "{turn}");
+        assert_eq!(cluster.claim_for((turn + 1) % 3, 0, 600_000).len(), 0);
+        cluster.end(&granted[0]);
+    }
+}
+
+#[test]
+fn a_claim_that_ran_out_makes_room_and_cannot_be_renewed() {
+    let mut cluster = queue_with(concurrency(1));
+    cluster.spread_tasks(4);
+    let first = cluster.claim_for(0, 2_000, 1_000).remove(0);
+    cluster.advance(2_000);
+    let second = cluster.claim_for(1, 5_000, 600_000).remove(0);
+    let renewed = cluster.ask(0, Request::Renew { items: vec![(first.id, first.token)], lease_ms: None });
+    assert!(matches!(&renewed, Response::Renewed(results) if results[0].is_err()), "{renewed:?}");
+    assert_eq!(cluster.claim_for(2, 1_000, 1_000), Vec::new());
+    cluster.end(&second);
+    assert_eq!(cluster.claim_for(2, 5_000, 1_000).len(), 1);
+}
+
+/// Whoever is lost, the home's leader among them, what is held goes on counting, and work goes on.
+#[test]
+fn a_limit_outlives_leaders() {
+    for victim in 0..3 {
+        let mut cluster = queue_with(concurrency(4));
+        cluster.spread_tasks(20);
+        let mut held = cluster.claim_all();
+        assert_eq!(held.len(), 4);
+        cluster.down.insert(victim);
+        cluster.advance(3_000);
+        assert_eq!(cluster.claim_all().len(), 0);
+        for _ in 0..3 {
+            let granted = held.remove(0);
+            cluster.end(&granted);
+            held.extend(cluster.claim_all());
+            assert_eq!(held.len(), 4);
+        }
+        cluster.restart(victim);
+        cluster.advance(3_000);
+        assert_eq!(cluster.claim_all().len(), 0);
+        let granted = held.remove(0);
+        cluster.end(&granted);
+        assert_eq!(cluster.claim_all().len(), 1);
+    }
+}
+
+#[test]
+fn what_is_held_goes_on_where_the_limit_is_lowered() {
+    let mut cluster = queue_with(concurrency(6));
+    cluster.spread_tasks(20);
+    let mut held = cluster.claim_all();
+    assert_eq!(held.len(), 6);
+    assert!(is_changed(&cluster.set(1, "mail", concurrency(2))));
+    for left in (2..6).rev() {
+        let granted = held.remove(0);
+        let renewed = cluster.ask(0, Request::Renew { items: vec![(granted.id, granted.token)], lease_ms: None });
+        assert!(matches!(&renewed, Response::Renewed(results) if results[0].is_ok()), "{renewed:?}");
+        cluster.end(&granted);
+        assert_eq!((cluster.claim_all().len(), held.len()), (0, left));
+    }
+    let granted = held.remove(0);
+    cluster.end(&granted);
+    assert_eq!(cluster.claim_all().len(), 1);
+}
+
+#[test]
+fn a_limit_of_no_claims_is_refused() {
+    let mut cluster = Cluster::modern(1);
+    match cluster.set(0, "mail", concurrency(0)) {
+        Response::Error(error) => assert_eq!(error.code, ErrorCode::Conflict),
+        other => panic!("{other:?}"),
     }
 }
