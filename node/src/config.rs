@@ -228,6 +228,16 @@ pub enum Mutant {
     JoinsUnheard,
     /// A session has ended once its leader is not heard from.
     SessionsCutShort,
+    /// Tasks of a queue with ageing are claimed by priority alone.
+    AgeIgnored,
+    /// A permit is good for any number of claims.
+    PermitsReused,
+    /// A leader gives permits at once, and from a full bucket, whatever those before it have given.
+    FullBucket,
+    /// The leader of a partition grants as many claims as the whole queue may have, and asks nobody.
+    QuotaUnasked,
+    /// A quota is lowered though its leader has not said that it keeps to that.
+    QuotaUnconfirmed,
 }
 
 impl Default for Config {

@@ -37,6 +37,12 @@ pub const POLICIES_MAX: usize = 1_000;
 pub const QUEUE_TASKS_MAX: u64 = 1 << 40;
 /// Bytes to which a queue may be limited.
 pub const QUEUE_BYTES_MAX: u64 = 1 << 50;
+/// Claims to which a queue may be limited in one time, and permits for them in one message.
+pub const PERMITS_MAX: u64 = 1_000_000;
+/// That time.
+pub const RATE_MS_MAX: u64 = 3_600_000;
+/// Claims at once to which a queue may be limited.
+pub const CONCURRENCY_MAX: u64 = 1_000_000;
 /// Schedules of a cluster: the table of its root has them.
 pub const SCHEDULES_MAX: usize = 1_000;
 /// Bytes of all of them.

@@ -8,7 +8,7 @@ use crate::process::OPERATOR;
 use crate::world::{Event, World};
 use norn_client::wire::error::ErrorCode;
 use norn_client::wire::membership::{
-    Backoff, Candidate, ClusterChange, FailedDependency, Membership, Mode, Order, QueueSetting,
+    Backoff, Candidate, ClusterChange, FailedDependency, Membership, Mode, Order, QueueSetting, Rate,
 };
 use norn_client::wire::response::{Identity, Response};
 use norn_client::wire::{NodeId, PartitionId, QueueName, Request};
@@ -133,6 +133,28 @@ impl World {
                     _ => QueueSetting::Tasks(Some(random.between(25, 60))),
                 };
                 self.want(ClusterChange::Queue { queue, setting });
+            }
+        }
+    }
+
+    /// Sets for some queues that their tasks age, or that their claims are limited.
+    pub fn want_claims_limited(&mut self) {
+        let mut random = self.randoms.claims.clone();
+        for number in 0..self.options.queues {
+            let queue = QueueName::new(&format!("queue-{number}")).expect("a good name");
+            let mut draws = random.child();
+            if draws.chance(self.options.ageing_percent, 100) {
+                let setting = QueueSetting::Ageing(Some(draws.between(50, 5_000)));
+                self.want(ClusterChange::Queue { queue: queue.clone(), setting });
+            }
+            if draws.chance(self.options.rate_percent, 100) {
+                let (claims, per_ms) = [(3, 1_000), (8, 1_000), (20, 1_000), (200, 60_000)][draws.below(4) as usize];
+                let setting = QueueSetting::Rate(Some(Rate { claims, per_ms }));
+                self.want(ClusterChange::Queue { queue: queue.clone(), setting });
+            }
+            if draws.chance(self.options.concurrency_percent, 100) {
+                let setting = QueueSetting::Concurrency(Some(draws.between(1, 5) as u32));
+                self.want(ClusterChange::Queue { queue: queue.clone(), setting });
             }
         }
     }

@@ -61,6 +61,8 @@ pub struct Terms {
     pub steady: bool,
     /// Wall clocks may be hours off.
     pub wild: bool,
+    /// Monotonic clocks run about as fast as true time.
+    pub even: bool,
     /// Neither kind of clock can be relied on, so that leases may overlap.
     pub clockless: bool,
 }

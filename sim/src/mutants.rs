@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 70] = [
+pub const ALL: [(&str, Mutant); 75] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -75,6 +75,11 @@ pub const ALL: [(&str, Mutant); 70] = [
     ("members-miscounted", Mutant::MembersMiscounted),
     ("joins-unheard", Mutant::JoinsUnheard),
     ("sessions-cut-short", Mutant::SessionsCutShort),
+    ("age-ignored", Mutant::AgeIgnored),
+    ("permits-reused", Mutant::PermitsReused),
+    ("full-bucket", Mutant::FullBucket),
+    ("quota-unasked", Mutant::QuotaUnasked),
+    ("quota-unconfirmed", Mutant::QuotaUnconfirmed),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -278,6 +283,47 @@ fn hunting_in_groups(mutant: Mutant, plain: Overrides) -> Overrides {
             old_percent: Some(0),
             wild_wall_clock: Some(false),
             wild_monotonic: Some(false),
+            ..plain
+        },
+        _ => hunting_in_limits(mutant, plain),
+    }
+}
+
+/// The knobs for who is claimed next, and how many.
+fn hunting_in_limits(mutant: Mutant, plain: Overrides) -> Overrides {
+    match mutant {
+        Mutant::AgeIgnored => Overrides {
+            ageing_percent: Some(100),
+            queues: Some(1),
+            workers: Some(2),
+            policy_mean_ms: Some(0),
+            old_percent: Some(0),
+            ..plain
+        },
+        Mutant::PermitsReused => Overrides {
+            rate_percent: Some(100),
+            queues: Some(1),
+            old_percent: Some(0),
+            wild_monotonic: Some(false),
+            ..plain
+        },
+        Mutant::FullBucket => Overrides {
+            rate_percent: Some(100),
+            queues: Some(1),
+            old_percent: Some(0),
+            wild_monotonic: Some(false),
+            workers: Some(6),
+            tasks: Some(300),
+            crash_mean_ms: Some(800),
+            ..plain
+        },
+        Mutant::QuotaUnasked | Mutant::QuotaUnconfirmed => Overrides {
+            concurrency_percent: Some(100),
+            rate_percent: Some(0),
+            queues: Some(1),
+            partitions: Some(8),
+            workers: Some(6),
+            old_percent: Some(0),
             ..plain
         },
         _ => plain,

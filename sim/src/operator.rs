@@ -139,6 +139,7 @@ impl World {
             steady: options.jump_mean_ms + options.strobe_mean_ms + options.bad_jump_percent == 0
                 && !options.wild_wall_clock,
             wild: options.wild_wall_clock,
+            even: !options.wild_monotonic,
             clockless: options.wild_wall_clock && options.wild_monotonic,
         };
         self.tell(Happening::Founded(terms));
@@ -146,5 +147,6 @@ impl World {
         self.want_holders();
         self.want_letters();
         self.want_limits();
+        self.want_claims_limited();
     }
 }

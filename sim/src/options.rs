@@ -254,6 +254,12 @@ options! {
     session_percent: u64,
     /// Queues that take few tasks at a time, in a hundred.
     limit_percent: u64,
+    /// Queues whose tasks age, in a hundred.
+    ageing_percent: u64,
+    /// Queues whose claims come no faster than a rate, in a hundred.
+    rate_percent: u64,
+    /// Queues of which few tasks may be held at once, in a hundred.
+    concurrency_percent: u64,
     /// Nodes, among all of them, that are no founders.
     spares: u64,
     /// Mean time between an operator's changes of the cluster; 0 is never.
@@ -432,6 +438,12 @@ impl Options {
         if copy.chance(1, 3) {
             self.session_percent = copy.between(20, 90);
         }
+        for knob in [&mut self.ageing_percent, &mut self.rate_percent, &mut self.concurrency_percent] {
+            copy = copy.child();
+            if copy.chance(1, 4) {
+                *knob = copy.between(30, 100);
+            }
+        }
     }
 
     /// Nodes, and replicas of each partition.
@@ -540,6 +552,9 @@ impl Options {
             group_percent: 0,
             session_percent: 0,
             limit_percent: 0,
+            ageing_percent: 0,
+            rate_percent: 0,
+            concurrency_percent: 0,
             strobe_mean_ms: 0,
             crash_in_change_percent: 0,
             cut_in_change_percent: 0,

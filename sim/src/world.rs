@@ -265,6 +265,8 @@ pub struct Randoms {
     pub keys: Random,
     /// Which queues take how many tasks.
     pub limits: Random,
+    /// Which queues limit claims, and where tasks age.
+    pub claims: Random,
     /// Clocks that jump back and forth.
     pub strobes: Random,
     /// Crashes around steps of changes of cohorts.
@@ -393,6 +395,7 @@ impl World {
             uniques: descendant(&random, 16),
             groups: descendant(&random, 17),
             sessions: descendant(&random, 18),
+            claims: descendant(&random, 19),
             letters: descendant(&random, 10),
             after: descendant(&random, 7),
             schedules: descendant(&random, 9),

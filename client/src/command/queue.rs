@@ -3,7 +3,7 @@
 use super::runner::unexpected;
 use super::text::clean;
 use super::{Exit, Failure, Runner, Transport, parse, text};
-use crate::wire::membership::{Backoff, ClusterChange, FailedDependency, Mode, Order, QueuePolicy, QueueSetting};
+use crate::wire::membership::{Backoff, ClusterChange, FailedDependency, Mode, Order, QueuePolicy, QueueSetting, Rate};
 use crate::wire::{QueueName, Request, Response};
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Attribute, Cell};
@@ -41,6 +41,15 @@ pub enum Key {
     Retention,
     /// Which task a claim gets: `priority`, the highest and of those the oldest; `random`, any
     Order,
+    /// A ready task gains one level of priority for each such time that has passed since it was enqueued or its delay was over, so
+    /// that none starves behind a stream of higher ones; `none`: priorities stay
+    Ageing,
+    /// No more claims of the queue are granted in the whole cluster than `N/s`, `N/m` or `N/h`: in any stretch of time as many as the
+    /// rate allows in it, what it allows in two seconds, and one; `none`
+    Rate,
+    /// No more tasks of the queue are held at once in the whole cluster; `none`. A claim whose lease ran out counts as a failed attempt
+    /// then, and cannot be renewed. What is held already goes on when it is lowered
+    Concurrency,
     /// What becomes of a task if one that it waits for was cancelled, has died or is not known any more: `fail`: it dies;
     /// `skip`: it goes on; `wait`: it waits until it is cancelled
     FailedDependency,
@@ -93,6 +102,9 @@ struct PolicyLine<'a> {
     dead_letter: Option<&'a str>,
     tasks: Option<u64>,
     bytes: Option<u64>,
+    ageing_ms: Option<u64>,
+    rate: Option<String>,
+    concurrency: Option<u32>,
 }
 
 impl QueueVerb {
@@ -130,6 +142,17 @@ impl SetArguments {
                 let named = Order::ALL.into_iter().find(|order| order.name() == value);
                 named.map(QueueSetting::Order).ok_or_else(|| wanted("`priority` or `random`"))
             }
+            (Key::Rate, "none") => Ok(QueueSetting::Rate(None)),
+            (Key::Rate, _) => {
+                let parsed = parsed_rate(value).ok_or_else(|| wanted("`N/s`, `N/m` or `N/h`, or `none`"))?;
+                Ok(QueueSetting::Rate(Some(parsed)))
+            }
+            (Key::Concurrency, "none") => Ok(QueueSetting::Concurrency(None)),
+            (Key::Concurrency, _) => {
+                let claims = value.parse().map_err(|_| wanted("a number, or `none`"))?;
+                Ok(QueueSetting::Concurrency(Some(claims)))
+            }
+            (Key::Ageing, _) => Ok(QueueSetting::Ageing(duration_if_any(value)?)),
             (Key::FailedDependency, _) => {
                 let named = FailedDependency::ALL.into_iter().find(|policy| policy.name() == value);
                 named.map(QueueSetting::FailedDependency).ok_or_else(|| wanted("`fail`, `skip` or `wait`"))
@@ -205,6 +228,9 @@ impl ShowArguments {
             "DEAD LETTER",
             "#TASKS MAX",
             "#BYTES MAX",
+            "#AGEING",
+            "#RATE",
+            "#CONCURRENCY",
         ]);
         for (queue, policy) in &shown {
             table.add_row([
@@ -221,6 +247,9 @@ impl ShowArguments {
                 Cell::new(dead_letter(policy)),
                 Cell::new(number(policy.tasks_max)),
                 Cell::new(size(policy)),
+                Cell::new(duration(policy.ageing_ms)),
+                Cell::new(number(policy.rate.map(rate))),
+                Cell::new(number(policy.concurrency)),
             ]);
         }
         output.table(&table)?;
@@ -243,6 +272,9 @@ fn line<'a>(queue: &'a QueueName, policy: &'a QueuePolicy) -> PolicyLine<'a> {
         dead_letter: policy.dead_letter.as_ref().map(QueueName::as_str),
         tasks: policy.tasks_max,
         bytes: policy.bytes_max,
+        ageing_ms: policy.ageing_ms,
+        rate: policy.rate.map(rate),
+        concurrency: policy.concurrency,
     }
 }
 
@@ -262,12 +294,15 @@ fn all(policy: &QueuePolicy) -> String {
     let paused = if policy.paused { "paused" } else { "not paused" };
     let (lease, most) = (duration(policy.lease_ms), duration(policy.lease_ms_max));
     let (attempts, backoff) = (number(policy.attempts_max), backoff(policy.backoff));
-    let (tasks, bytes) = (number(policy.tasks_max), size(policy));
+    let (tasks, bytes, ageing) = (number(policy.tasks_max), size(policy), duration(policy.ageing_ms));
     let (retention, order) = (duration(policy.retention_ms), policy.order.name());
     let (failed, mode, letters) = (policy.failed_dependency.name(), policy.mode.name(), dead_letter(policy));
     format!(
         "{paused}, attempts {attempts}, lease {lease}, lease-max {most}, backoff {backoff}, retention {retention}, \
-         order {order}, failed-dependency {failed}, mode {mode}, dead-letter {letters}, tasks {tasks}, bytes {bytes}"
+         order {order}, failed-dependency {failed}, mode {mode}, dead-letter {letters}, tasks {tasks}, bytes {bytes}, \
+         ageing {ageing}, rate {}, concurrency {}",
+        number(policy.rate.map(rate)),
+        number(policy.concurrency)
     )
 }
 
@@ -287,6 +322,21 @@ fn parsed_backoff(words: &[String]) -> Option<Backoff> {
     Some(Backoff { first_ms, most_ms, jitter_percent })
 }
 
+/// The times of rates, as people write them.
+const RATES: [(&str, u64); 3] = [("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+
+fn parsed_rate(text: &str) -> Option<Rate> {
+    let (claims, time) = text.split_once('/')?;
+    let (_, per_ms) = RATES.into_iter().find(|(name, _)| *name == time.trim())?;
+    Some(Rate { claims: claims.trim().parse().ok()?, per_ms })
+}
+
+/// As people write it.
+fn rate(Rate { claims, per_ms }: Rate) -> String {
+    let time = RATES.into_iter().find(|(_, ms)| *ms == per_ms);
+    time.map_or_else(|| format!("{claims}/{per_ms}ms"), |(time, _)| format!("{claims}/{time}"))
+}
+
 /// As people write it.
 fn backoff(backoff: Option<Backoff>) -> String {
     let Some(Backoff { first_ms, most_ms, jitter_percent }) = backoff else { return "none".to_owned() };
@@ -304,4 +354,20 @@ fn duration_if_any(value: &str) -> Result<Option<u64>, Failure> {
 
 fn duration(ms: Option<u64>) -> String {
     ms.map_or_else(|| "none".to_owned(), text::duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_shown_as_they_are_written() {
+        for text in ["10/s", "1/m", "500/h"] {
+            assert_eq!(parsed_rate(text).map(rate).as_deref(), Some(text));
+        }
+        assert_eq!(parsed_rate("3 / s"), Some(Rate { claims: 3, per_ms: 1_000 }));
+        for text in ["", "10", "10/d", "/s", "-1/s", "1.5/s", "10/s/s"] {
+            assert_eq!(parsed_rate(text), None, "{text}");
+        }
+    }
 }

@@ -132,13 +132,29 @@ pub struct QueuePolicy {
     /// With so many bytes of tasks that have not ended, more are refused.
     #[serde(default)]
     pub bytes_max: Option<u64>,
+    /// A task that waits gains one level of priority in so long.
+    #[serde(default)]
+    pub ageing_ms: Option<u64>,
+    /// Its claims come no faster.
+    #[serde(default)]
+    pub rate: Option<Rate>,
+    /// No more of its claims are held at once.
+    #[serde(default)]
+    pub concurrency: Option<u32>,
 }
 
 impl Serialize for QueuePolicy {
     /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const OLDEST: usize = 9;
-        let later = [self.dead_letter.is_some(), self.tasks_max.is_some(), self.bytes_max.is_some()];
+        let later = [
+            self.dead_letter.is_some(),
+            self.tasks_max.is_some(),
+            self.bytes_max.is_some(),
+            self.ageing_ms.is_some(),
+            self.rate.is_some(),
+            self.concurrency.is_some(),
+        ];
         let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
         let mut policy = serializer.serialize_struct("QueuePolicy", count)?;
         policy.serialize_field("paused", &self.paused)?;
@@ -159,7 +175,34 @@ impl Serialize for QueuePolicy {
         if count > OLDEST + 2 {
             policy.serialize_field("bytes_max", &self.bytes_max)?;
         }
+        if count > OLDEST + 3 {
+            policy.serialize_field("ageing_ms", &self.ageing_ms)?;
+        }
+        if count > OLDEST + 4 {
+            policy.serialize_field("rate", &self.rate)?;
+        }
+        if count > OLDEST + 5 {
+            policy.serialize_field("concurrency", &self.concurrency)?;
+        }
         policy.end()
+    }
+}
+
+/// So many claims in a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rate {
+    /// Claims.
+    pub claims: u32,
+    /// In so long.
+    pub per_ms: u64,
+}
+
+impl Rate {
+    /// In any stretch of time there are at most as many claims as the rate allows in it, and so many more: what it allows in two
+    /// seconds, and one.
+    #[must_use]
+    pub fn burst(&self) -> u128 {
+        1 + u128::from(self.claims) * 2_000 / u128::from(self.per_ms.max(1))
     }
 }
 
@@ -294,6 +337,12 @@ pub enum QueueSetting {
     Tasks(Option<u64>),
     /// See [`QueuePolicy::bytes_max`].
     Bytes(Option<u64>),
+    /// See [`QueuePolicy::ageing_ms`].
+    Ageing(Option<u64>),
+    /// See [`QueuePolicy::rate`].
+    Rate(Option<Rate>),
+    /// See [`QueuePolicy::concurrency`].
+    Concurrency(Option<u32>),
 }
 
 impl QueuePolicy {
@@ -313,6 +362,9 @@ impl QueuePolicy {
             QueueSetting::DeadLetter(dead_letter) => QueuePolicy { dead_letter, ..self },
             QueueSetting::Tasks(tasks_max) => QueuePolicy { tasks_max, ..self },
             QueueSetting::Bytes(bytes_max) => QueuePolicy { bytes_max, ..self },
+            QueueSetting::Ageing(ageing_ms) => QueuePolicy { ageing_ms, ..self },
+            QueueSetting::Rate(rate) => QueuePolicy { rate, ..self },
+            QueueSetting::Concurrency(concurrency) => QueuePolicy { concurrency, ..self },
         }
     }
 
@@ -410,6 +462,11 @@ impl ClusterChange {
             ClusterChange::Queue { setting: QueueSetting::Tasks(Some(_)) | QueueSetting::Bytes(Some(_)), .. } => {
                 Versions::LIMITS
             }
+            ClusterChange::Queue {
+                setting:
+                    QueueSetting::Ageing(Some(_)) | QueueSetting::Rate(Some(_)) | QueueSetting::Concurrency(Some(_)),
+                ..
+            } => Versions::CLAIM_LIMITS,
             _ => Versions::SPOKEN.oldest,
         }
     }

@@ -52,6 +52,9 @@ impl Versions {
     /// The oldest version in which a queue that is full takes no more tasks.
     pub const LIMITS: u8 = 3;
 
+    /// The oldest version in which a queue limits its claims, or has its tasks age.
+    pub const CLAIM_LIMITS: u8 = 3;
+
     /// The oldest version in which leaders seal completions.
     pub const SEALS: u8 = 3;
 

@@ -44,6 +44,10 @@ pub enum Feature {
     Unique,
     /// Claims end with the session of their worker.
     Sessions,
+    /// Claims of a queue come no faster than a rate.
+    Permits,
+    /// A queue limits how many of its claims are held at once.
+    Quotas,
 }
 
 impl Feature {
@@ -62,7 +66,9 @@ impl Feature {
             | Feature::Unheld
             | Feature::Children
             | Feature::Unique
-            | Feature::Sessions => 3,
+            | Feature::Sessions
+            | Feature::Permits
+            | Feature::Quotas => 3,
         }
     }
 }
@@ -83,6 +89,12 @@ impl PeerMessage {
             }
             PeerMessage::Follow { .. } | PeerMessage::Ends { .. } | PeerMessage::MemberFailed { .. } => {
                 Some(Feature::Dependencies)
+            }
+            PeerMessage::PermitAsk { .. } | PeerMessage::Permits { .. } | PeerMessage::PermitsBack { .. } => {
+                Some(Feature::Permits)
+            }
+            PeerMessage::QuotaAsk { .. } | PeerMessage::Quota { .. } | PeerMessage::QuotaCall { .. } => {
+                Some(Feature::Quotas)
             }
             PeerMessage::KeyAsk { .. } | PeerMessage::KeyAnswer { .. } => Some(Feature::Unique),
             PeerMessage::Forward { request, .. } if matches!(**request, Request::EnqueueUnique { .. }) => {
@@ -194,6 +206,7 @@ impl Op {
         match self {
             Op::Seal { .. } => Some(Feature::Seals),
             Op::Reserve { .. } | Op::Placed { .. } => Some(Feature::Unique),
+            Op::Quota { .. } => Some(Feature::Quotas),
             Op::Root(_) | Op::Schedules(_) => Some(Feature::Root),
             Op::Cohort(Change::Recall { .. }) => Some(Feature::Recall),
             Op::Cohort(Change::Rescue { .. } | Change::Calm) => Some(Feature::Rescue),
@@ -233,6 +246,8 @@ impl Table {
             Some(Feature::Sessions)
         } else if !self.reserved.is_empty() {
             Some(Feature::Unique)
+        } else if !self.quotas.is_empty() {
+            Some(Feature::Quotas)
         } else {
             self.out.values().flatten().find_map(|ended| ended.facts.feature())
         }

@@ -44,9 +44,12 @@ use clocks::Clocks;
 use consistent::broker::Broker;
 use consistent::claims::Calls;
 use consistent::cohort::Told;
+use consistent::demand::Demand;
 use consistent::dependencies::Dependencies;
 use consistent::grants::Grants;
 use consistent::heads::Heads;
+use consistent::permits::Permits;
+use consistent::quotas::Quotas;
 use consistent::sessions::Sessions;
 use consistent::uniques::Uniques;
 pub use effect::{Effect, Observation, Ticket};
@@ -126,6 +129,9 @@ pub struct Node {
     grants: Grants,
     calls: Calls,
     uniques: Uniques,
+    demand: Demand,
+    permits: Permits,
+    quotas: Quotas,
     heads: Heads,
     bodies: Bodies,
     loads: Loads,
@@ -178,6 +184,9 @@ impl Node {
             grants: Grants::default(),
             calls: Calls::default(),
             uniques: Uniques::default(),
+            demand: Demand::default(),
+            permits: Permits::default(),
+            quotas: Quotas::default(),
             heads: Heads::default(),
             bodies: Bodies::default(),
             loads: Loads::default(),
@@ -424,6 +433,14 @@ impl Node {
             M::KeyAnswer { ask, partition, replica, open, ended } => {
                 self.on_key_answer(from, (ask, partition), replica, (&open, &ended));
             }
+            M::PermitAsk { ask, queue, wanted } => self.on_permit_ask(from, ask, queue, wanted),
+            M::Permits { ask, queue, count, wait_ms } => self.on_permits(ask, &queue, count, wait_ms),
+            M::PermitsBack { ask, queue, count } => self.on_permits_back(from, ask, &queue, count),
+            M::QuotaAsk { partition, epoch, ask, queue, keeps, wants } => {
+                self.on_quota_ask(from, (partition, epoch, ask), queue, (keeps, wants));
+            }
+            M::Quota { partition, epoch, ask, queue, count } => self.on_quota((partition, epoch), ask, &queue, count),
+            M::QuotaCall { partition, queue, share } => self.on_quota_call(partition, &queue, share),
             M::Forward { ask, request } => self.on_forward(from, ask, *request),
             M::Forwarded { ask, response } => self.on_forwarded(from, ask, *response),
         }
@@ -461,6 +478,8 @@ impl Node {
                 Key::Hints => self.hand_over_hints(),
                 Key::Steward => self.steer(),
                 Key::Schedules => self.see_to_schedules(),
+                Key::Permits => self.see_to_permits(),
+                Key::Quotas => self.see_to_quotas(),
             }
         }
     }

@@ -592,6 +592,25 @@ pub enum PeerMessage {
     /// that epoch: what ended by a claim in it may not be so.
     #[serde(rename = "kd")]
     KeyAnswer { ask: u64, partition: PartitionId, replica: ReplicaId, open: Vec<TaskId>, ended: Vec<TaskId> },
+    /// To the home of a queue whose claims come no faster than a rate: permits for so many.
+    #[serde(rename = "pq")]
+    PermitAsk { ask: u64, queue: QueueName, wanted: u64 },
+    /// Answer to `PermitAsk`: so many, each for one claim within a second of the question; without any, when to ask again.
+    #[serde(rename = "pn")]
+    Permits { ask: u64, queue: QueueName, count: u64, wait_ms: u64 },
+    /// Of those so many were not used, and will not be.
+    #[serde(rename = "px")]
+    PermitsBack { ask: u64, queue: QueueName, count: u64 },
+    /// From the leader of a partition, of that epoch, to the home of a queue that limits how many of its claims are held at once:
+    /// no more than `keeps` will be before this is answered, and `wants` are wanted. The number grows.
+    #[serde(rename = "qq")]
+    QuotaAsk { partition: PartitionId, epoch: Epoch, ask: u64, queue: QueueName, keeps: u32, wants: u32 },
+    /// Answer to `QuotaAsk`: so many may be.
+    #[serde(rename = "qn")]
+    Quota { partition: PartitionId, epoch: Epoch, ask: u64, queue: QueueName, count: u32 },
+    /// From a queue's home to the leader of a partition: others want claims, it shall keep no more than so many.
+    #[serde(rename = "qc")]
+    QuotaCall { partition: PartitionId, queue: QueueName, share: u32 },
     /// A client's request about a partition that the receiver leads.
     #[serde(rename = "fw")]
     Forward { ask: u64, request: Box<Request> },

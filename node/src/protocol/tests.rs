@@ -21,6 +21,7 @@ mod agreement;
 mod attempts;
 mod bodies;
 mod children;
+mod claim_limits;
 mod clocks;
 mod cluster;
 mod copy;

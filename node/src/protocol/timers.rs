@@ -56,6 +56,10 @@ pub enum Key {
     Steward,
     /// Fire what is due, at the leader of the root.
     Schedules,
+    /// Ask again for permits, or give them back.
+    Permits,
+    /// Look who wants more claims of queues that limit how many are held.
+    Quotas,
 }
 
 /// Deadlines on the monotonic clock in microseconds.

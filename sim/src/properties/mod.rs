@@ -16,9 +16,11 @@ mod forgotten;
 mod groups;
 mod leaders;
 mod letters;
+mod limits;
 mod lost;
 mod merging;
 mod nothing;
+mod order;
 mod policies;
 mod schedules;
 mod sealed;
@@ -58,6 +60,8 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<nothing::Nothing>::default(),
         Box::<changes::Changes>::default(),
         Box::<policies::Policies>::default(),
+        Box::<order::Order>::default(),
+        Box::<limits::Limits>::default(),
         Box::<schedules::Schedules>::default(),
         Box::<sealed::Sealed>::default(),
         Box::<children::Children>::default(),

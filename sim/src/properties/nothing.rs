@@ -7,9 +7,9 @@
 use super::Property;
 use crate::adapter::Call;
 use crate::history::{Fact, Finished, Happening, History, Moment, writes_of};
-use norn_client::wire::TaskId;
 use norn_client::wire::request::Request;
 use norn_client::wire::response::Response;
+use norn_client::wire::{QueueName, TaskId};
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Nothing {
     untouched: BTreeMap<TaskId, Moment>,
     touched: BTreeSet<TaskId>,
+    /// Queues that limit their claims, or did: there may be work that is not granted.
+    limited: BTreeSet<QueueName>,
 }
 
 impl Nothing {
@@ -43,6 +45,13 @@ impl Property for Nothing {
             }
             Happening::Appended { records, .. } => {
                 for record in *records {
+                    if let Record::Roster(roster) = record {
+                        let limited = roster
+                            .policies
+                            .iter()
+                            .filter(|(_, policy)| policy.rate.is_some() || policy.concurrency.is_some());
+                        self.limited.extend(limited.map(|(queue, _)| queue.clone()));
+                    }
                     let Record::Ops { ops, .. } = record else { continue };
                     for op in ops {
                         if let Op::Grant { items, .. } = &**op {
@@ -72,10 +81,9 @@ impl Property for Nothing {
                 result: Ok(Response::Claimed { tasks, unavailable: 0 }),
                 client,
             }) if tasks.is_empty() && claim.session.is_none() => {
-                let there = self
-                    .untouched
-                    .iter()
-                    .find(|(id, acked)| **acked < *submitted && claim.queues.contains(&history.specs[*id].queue));
+                let asked_for = |queue: &QueueName| claim.queues.contains(queue) && !self.limited.contains(queue);
+                let mut untouched = self.untouched.iter();
+                let there = untouched.find(|(id, acked)| **acked < *submitted && asked_for(&history.specs[*id].queue));
                 if let Some((id, acked)) = there {
                     return Err(format!(
                         "client {client} was told that there is nothing, but task {id} of partition {} was confirmed {} us \

@@ -13,6 +13,7 @@ use norn_client::wire::{
     Claim, ClaimId, ClusterId, Completion, Error, ErrorCode, NodeId, PartitionId, QueueName, TaskId, Token,
 };
 use norn_node::protocol::consistent::cohort::{Change, Cohort, Told};
+use norn_node::protocol::consistent::quotas::Quota;
 use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
 use norn_node::protocol::membership::DiskWord;
@@ -107,6 +108,9 @@ fn roster() -> Roster {
         dead_letter: Some(queue()),
         tasks_max: Some(7),
         bytes_max: Some(8),
+        ageing_ms: Some(9),
+        rate: Some(membership::Rate { claims: 10, per_ms: 60_000 }),
+        concurrency: Some(11),
         failed_dependency: membership::FailedDependency::Wait,
     };
     Roster { version: 9, members: BTreeMap::from([(3, member)]), policies: BTreeMap::from([(queue(), policy)]) }
@@ -183,6 +187,7 @@ fn operations() -> Vec<Arc<Op>> {
         }),
         Arc::new(Op::Reserve { id: id(1), spec: Arc::new(keyed(1)) }),
         Arc::new(Op::Placed { ids: vec![id(1)] }),
+        Arc::new(Op::Quota { queue: queue(), partition: PARTITION, quota: Quota { count: 3, epoch: 2, ask: 9 } }),
     ]
 }
 
@@ -484,6 +489,12 @@ fn peer_messages() -> Vec<PeerMessage> {
             ask: 5,
             request: Box::new(Request::EnqueueUnique { task: Box::new(NewTask { id: id(0), spec: keyed(1) }) }),
         },
+        PeerMessage::PermitAsk { ask: 5, queue: queue(), wanted: 3 },
+        PeerMessage::Permits { ask: 5, queue: queue(), count: 3, wait_ms: 0 },
+        PeerMessage::PermitsBack { ask: 5, queue: queue(), count: 2 },
+        PeerMessage::QuotaAsk { partition: PARTITION, epoch: 3, ask: 5, queue: queue(), keeps: 2, wants: 4 },
+        PeerMessage::Quota { partition: PARTITION, epoch: 3, ask: 5, queue: queue(), count: 4 },
+        PeerMessage::QuotaCall { partition: PARTITION, queue: queue(), share: 1 },
         PeerMessage::KeyAsk {
             ask: 5,
             partition: PARTITION,

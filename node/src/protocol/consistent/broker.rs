@@ -569,6 +569,7 @@ impl Node {
     /// A broker wants to be sure: the cohorts are asked before it is answered.
     pub(in crate::protocol) fn on_probe(&mut self, from: NodeId, ask: u64, queues: Vec<QueueName>) {
         let waiting: BTreeSet<NodeId> = self.peers.keys().copied().filter(|node| self.is_reachable(*node)).collect();
+        let sought = queues.clone();
         let own = self.asks.open(Ask::Probe(ProbeAsk {
             to: from,
             ask,
@@ -578,6 +579,9 @@ impl Node {
             needed: BTreeSet::new(),
             deadline_us: self.now.mono_after_ms(self.config.resend_ms * 4),
         }));
+        for queue in &sought {
+            self.seek(queue, 1);
+        }
         self.send_pulls(own);
         self.conclude_pulls(own);
     }
@@ -613,18 +617,13 @@ impl Node {
         if covered.len() < led.len() && !over {
             return;
         }
+        let (late, queues) = (now_us >= state.deadline_us, state.queues.clone());
+        if !late && self.is_sought(own, &queues) {
+            return;
+        }
         let Some(Ask::Probe(state)) = self.close_ask(own) else { return };
         let heads = state.queues.iter().map(|queue| self.head(queue)).collect();
         self.outbox.send(state.to, PeerMessage::Probed { ask: state.ask, heads, covered });
-    }
-
-    /// Whether there is ready work that is not granted for now.
-    fn hides_work(&self, partition: PartitionId, queues: &[QueueName]) -> bool {
-        let replica = &self.partitions[&partition];
-        let keys = replica.knows_keys(&self.config);
-        let mut indices = queues.iter().filter_map(|queue| replica.store.index().queue(queue));
-        let ghost = |(_, id)| replica.may_be_a_ghost(&id);
-        indices.any(|index| index.head(keys).is_some_and(ghost) || !keys && index.has_keys())
     }
 
     pub(in crate::protocol) fn on_pull(&mut self, from: NodeId, ask: u64, queues: &[QueueName]) {

@@ -71,7 +71,9 @@ impl Node {
         let recalled = self.recall(number, &claim, max);
         let over = claim.session.is_some_and(|session| self.sessions.is_over(&session));
         if !recall && recalled < max && !over {
-            self.grant(number, &claim, max - recalled);
+            let granted = self.grant(number, &claim, max - recalled);
+            let more = (max - recalled - granted) as u64;
+            claim.queues.iter().filter(|_| more > 0).for_each(|queue| self.seek(queue, more));
         }
         if self.grants.sessions[&number].pending == 0 {
             self.answer_grants(number);
@@ -143,9 +145,10 @@ impl Node {
         session.partitions.insert(partition);
     }
 
-    /// Takes the best tasks of all partitions led here, one operation for each partition and length of lease.
-    fn grant(&mut self, session: u64, claim: &Claim, max: usize) {
+    /// Takes the best tasks of all partitions led here, one operation for each partition and length of lease. How many it took.
+    fn grant(&mut self, session: u64, claim: &Claim, max: usize) -> usize {
         let picked = self.pick(claim, max);
+        let count = picked.values().map(Vec::len).sum();
         let worker: Arc<str> = claim.worker.as_str().into();
         for ((partition, lease_ms), ids) in picked {
             self.fetch_bodies(session, partition, ids.iter().copied());
@@ -165,6 +168,7 @@ impl Node {
             of.into_iter().for_each(|of| self.heed_session(partition, of));
             self.append(partition, op, Some(Waiting::Grant { session, items: tokens, fresh: true }));
         }
+        count
     }
 
     /// The best tasks, by partition and by the lease that their queues give them.
@@ -173,13 +177,13 @@ impl Node {
         while let Some(partition) = self.stirred.pop_first() {
             self.publish_heads(partition);
         }
-        let queues: Vec<QueueName> =
-            claim.queues.iter().filter(|queue| !self.policy_of(queue).paused).cloned().collect();
+        let is_open = |queue: &&QueueName| !self.policy_of(queue).paused && self.permits(queue) != Some(0);
+        let mut queues: Vec<QueueName> = claim.queues.iter().filter(is_open).cloned().collect();
         let mut picked: BTreeMap<(PartitionId, u64), Vec<TaskId>> = BTreeMap::new();
         let mut out = BTreeSet::new();
         let (mut count, mut bytes) = (0, 0);
         while count < max && bytes < CLAIM_BYTES_MAX {
-            let Some(((_, id), partition)) = self.heads.best(&queues, &out) else { break };
+            let Some((id, partition)) = self.heads.best(&queues, &out, self.now.wall_ms) else { break };
             let (partition, id) = self.shuffled(partition, id, &out);
             if !self.may_grant(partition) {
                 out.insert(partition);
@@ -197,12 +201,18 @@ impl Node {
                 out.insert(partition);
                 continue;
             }
+            let spec = replica.store.task(&id).and_then(|task| task.spec.as_ref());
+            let queue = spec.map(|spec| spec.queue.clone()).expect("a ready task has a spec");
+            assert!(self.room_for_claims(partition, &queue) != Some(0), "a published head has room");
+            let replica = self.partitions.get_mut(&partition).expect("just seen");
             replica.store.set_class(&id, Class::Held);
             bytes += replica.store.task(&id).map_or(0, |task| task.size_bytes());
             count += 1;
             let lease_ms = self.policy_of_task(partition, &id).unwrap_or_default().lease_of(claim);
             picked.entry((partition, lease_ms)).or_default().push(id);
             self.publish_heads(partition);
+            self.use_permit(&queue);
+            queues.retain(|other| *other != queue || self.permits(&queue) != Some(0));
         }
         picked
     }
@@ -261,6 +271,8 @@ impl Node {
             }
             Waiting::Seal(sealing) => self.seal_committed(partition, sealing),
             Waiting::Reserve { name, id } => self.unique_reserved(&name, id),
+            Waiting::Permits(giving) => self.permits_given(*giving),
+            Waiting::Quota(changing) => self.quota_changed(*changing),
         }
     }
 
@@ -272,7 +284,7 @@ impl Node {
             Waiting::Root { answer, .. } => self.root_given_up(answer),
             Waiting::Seal(sealing) => self.seal_given_up(&sealing),
             // Those who ask are told where the leader steps down.
-            Waiting::Kill { .. } | Waiting::Reserve { .. } => {}
+            Waiting::Kill { .. } | Waiting::Reserve { .. } | Waiting::Permits(_) | Waiting::Quota(_) => {}
         }
     }
 
@@ -281,8 +293,8 @@ impl Node {
             return;
         }
         for (id, token) in items {
+            // It stays unproven: a repeat of the call may wait for the same grant.
             let leading = self.partitions.get(&partition).and_then(|replica| replica.register.leading());
-            // Who asks again is not told either: the mark stays as long as the claim.
             let unproven = leading.is_some_and(|leading| leading.unproven.contains(&(*id, *token)));
             let Some(granted) = self.granted_task(partition, id, *token).filter(|_| !unproven) else { continue };
             self.outbox.observe(Observation::Granted { id: *id, token: *token });
@@ -357,6 +369,8 @@ impl Node {
                 | Waiting::Call { .. }
                 | Waiting::Kill { .. }
                 | Waiting::Seal(_)
+                | Waiting::Permits(_)
+                | Waiting::Quota(_)
                 | Waiting::Reserve { .. }
                 | Waiting::Root { .. } => None,
             });
@@ -460,8 +474,10 @@ impl Node {
             self.outbox.observe(Observation::Expired { id, token });
             if let Some((token, reason)) = self.exhausted(partition, &id) {
                 self.kill(partition, id, token, reason);
-            } else if waits && let Some(pause_ms) = self.draw_backoff(partition, &id, cell.attempt) {
-                let (not_before_ms, at_ms) = (now.wall_ms.saturating_add(pause_ms), now.wall_ms);
+            } else if waits {
+                let pause_ms = self.draw_backoff(partition, &id, cell.attempt);
+                let not_before_ms = pause_ms.map_or(0, |pause_ms| now.wall_ms.saturating_add(pause_ms));
+                let at_ms = now.wall_ms;
                 self.append(partition, Op::Release { id, token, not_before_ms, at_ms, failed: true }, None);
             } else {
                 let replica = self.partitions.get_mut(&partition).expect("just seen");

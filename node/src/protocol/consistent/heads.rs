@@ -1,10 +1,12 @@
 //! Heads of queues over all partitions that this node leads, and who wants to know of them.
 
-use crate::protocol::partition::index::Rank;
+use crate::protocol::partition::index::QueueIndex;
+use crate::protocol::partition::order::Standing;
 use crate::protocol::peer::{Head, PeerMessage};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
 use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Between summaries to those who are interested.
@@ -17,7 +19,7 @@ const WAKE_IDS_MAX: usize = 16;
 /// One queue's heads.
 #[derive(Debug, Default)]
 struct QueueHeads {
-    heads: BTreeSet<(Rank, PartitionId)>,
+    heads: BTreeSet<(Standing, PartitionId)>,
     ready: u64,
     /// As last told to those who are interested.
     told: Option<Head>,
@@ -44,8 +46,8 @@ impl Heads {
         &mut self,
         queue: &QueueName,
         partition: PartitionId,
-        before: Option<(Rank, u64)>,
-        after: Option<(Rank, u64)>,
+        before: Option<(Standing, u64)>,
+        after: Option<(Standing, u64)>,
     ) {
         if before == after {
             return;
@@ -64,12 +66,19 @@ impl Heads {
         }
     }
 
-    /// The best head of some queues, leaving some partitions out.
-    pub fn best(&self, queues: &[QueueName], out: &BTreeSet<PartitionId>) -> Option<(Rank, PartitionId)> {
+    /// The best head of some queues at that time, leaving some partitions out.
+    pub fn best(
+        &self,
+        queues: &[QueueName],
+        out: &BTreeSet<PartitionId>,
+        wall_ms: u64,
+    ) -> Option<(TaskId, PartitionId)> {
         let first = |queue: &QueueName| {
             self.queues.get(queue)?.heads.iter().find(|(_, partition)| !out.contains(partition)).copied()
         };
-        queues.iter().filter_map(first).min()
+        let firsts = queues.iter().filter_map(first);
+        let best = firsts.min_by_key(|(standing, _)| (Reverse(standing.priority(wall_ms)), standing.id));
+        best.map(|(standing, partition)| (standing.id, partition))
     }
 
     /// Partitions that have tasks of a queue.
@@ -77,8 +86,15 @@ impl Heads {
         self.queues.get(queue).into_iter().flat_map(|heads| heads.heads.iter().map(|(_, partition)| *partition))
     }
 
-    fn count(&self, queue: &QueueName) -> u64 {
+    /// Ready tasks of a queue here.
+    pub fn count(&self, queue: &QueueName) -> u64 {
         self.queues.get(queue).map_or(0, |heads| heads.ready)
+    }
+
+    /// So many workers wait for tasks of a queue.
+    pub fn credits(&self, queue: &QueueName, now_us: u64) -> u64 {
+        let interest = self.interest.get(queue).into_iter().flat_map(BTreeMap::values);
+        interest.filter(|interest| interest.until_us > now_us).map(|interest| u64::from(interest.credits)).sum()
     }
 }
 
@@ -90,11 +106,25 @@ impl Node {
         }
         let heads = self.heads.queues.get(queue)?;
         // Of what may have been forgotten nothing is granted, nor promised.
-        let granted = |(rank, partition): &&(Rank, PartitionId)| {
-            self.may_grant(*partition) && !self.partitions[partition].may_be_a_ghost(&rank.1)
+        let granted = |(standing, partition): &&(Standing, PartitionId)| {
+            self.may_grant(*partition) && !self.partitions[partition].may_be_a_ghost(&standing.id)
         };
-        let ((priority, id), _) = heads.heads.iter().find(granted)?;
-        Some(Head { priority: priority.0, id: *id, count: self.heads.count(queue) })
+        let (standing, _) = heads.heads.iter().find(granted)?;
+        let priority = standing.priority(self.now.wall_ms);
+        let count = self.permits(queue).unwrap_or(u64::MAX).min(self.heads.count(queue));
+        Some(Head { priority, id: standing.id, count }).filter(|head| head.count > 0)
+    }
+
+    /// Whether there is ready work that is not granted for now.
+    pub(super) fn hides_work(&self, partition: PartitionId, queues: &[QueueName]) -> bool {
+        let replica = &self.partitions[&partition];
+        let keys = replica.knows_keys(&self.config);
+        let ghost = |queue| {
+            let head = replica.head(queue, keys, self.ageing_of(queue));
+            head.is_some_and(|head| replica.may_be_a_ghost(&head.id))
+        };
+        let has_keys = |queue| replica.store.index().queue(queue).is_some_and(QueueIndex::has_keys);
+        queues.iter().any(|queue| ghost(queue) || !keys && has_keys(queue))
     }
 
     /// Ready work of a partition changed: a leader publishes it, a follower sees to it that its leader is awake.
@@ -113,6 +143,7 @@ impl Node {
                 touched.extend(queues.map(|(queue, _)| queue.clone()));
             }
             for queue in touched {
+                self.settle_quota(partition, &queue);
                 self.publish_head(partition, &queue);
             }
         } else if !touched.is_empty() {
@@ -121,10 +152,14 @@ impl Node {
     }
 
     fn publish_head(&mut self, partition: PartitionId, queue: &QueueName) {
+        let ageing_ms = self.ageing_of(queue);
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
-        let index = replica.store.index().queue(queue);
         let keys = replica.knows_keys(&self.config);
-        let after = index.and_then(|index| index.head(keys).map(|rank| (rank, index.ready_count(keys))));
+        let count = replica.store.index().queue(queue).map_or(0, |index| index.ready_count(keys));
+        let head = replica.head(queue, keys, ageing_ms);
+        let shown = self.shown(partition, queue, count);
+        let after = head.filter(|_| shown > 0).map(|standing| (standing, shown));
+        let replica = self.partitions.get_mut(&partition).expect("just seen");
         let before = match after {
             Some(after) => replica.published.insert(queue.clone(), after),
             None => replica.published.remove(queue),
@@ -134,6 +169,19 @@ impl Node {
         if gained > 0 {
             self.tell_waiting(queue, gained);
         }
+    }
+
+    /// What leads a queue may be another task: something else is set for it.
+    pub(in crate::protocol) fn publish_again(&mut self, queue: &QueueName) {
+        let led = self.led.iter().copied().filter(|partition| self.partitions[partition].register.established());
+        for partition in led.collect::<Vec<_>>() {
+            self.publish_head(partition, queue);
+        }
+    }
+
+    /// A partition may grant more of a queue, or less.
+    pub(super) fn publish_queue(&mut self, partition: PartitionId, queue: &QueueName) {
+        self.publish_head(partition, queue);
     }
 
     /// A new leader shows everything that it has; the index is kept by every replica, so this looks at queues, not at tasks.
@@ -161,8 +209,13 @@ impl Node {
     }
 
     /// Tells as many waiting workers' nodes as there are new tasks, in turn.
-    fn tell_waiting(&mut self, queue: &QueueName, gained: u64) {
+    pub(super) fn tell_waiting(&mut self, queue: &QueueName, gained: u64) {
         let now_us = self.now.mono_us;
+        let permits = self.permits(queue);
+        if permits.is_some_and(|permits| permits < gained) || self.is_limited(queue) {
+            self.seek(queue, 0);
+        }
+        let gained = gained.min(permits.unwrap_or(u64::MAX));
         let Some(interest) = self.heads.interest.get_mut(queue) else { return };
         let mut told = BTreeSet::new();
         for _ in 0..gained {
@@ -200,6 +253,9 @@ impl Node {
                         entry.told = None;
                     }
                 }
+            }
+            if *credits > 0 {
+                self.seek(queue, 0);
             }
         }
         self.timers.set_if_none(Key::Summaries, self.now.mono_after_ms(SUMMARIES_INTERVAL_MS));

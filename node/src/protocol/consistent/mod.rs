@@ -8,13 +8,17 @@ pub mod broker;
 pub mod change;
 pub mod claims;
 pub mod cohort;
+pub mod demand;
 pub mod dependencies;
 pub mod election;
+mod encoding;
 pub mod forgetting;
 pub mod grants;
 pub mod heads;
 pub mod outboxes;
+pub mod permits;
 pub mod policies;
+pub mod quotas;
 pub mod register;
 pub mod replication;
 pub mod rescue;
@@ -94,6 +98,10 @@ pub enum Waiting {
         /// Task.
         id: TaskId,
     },
+    /// Permits for claims: whoever asked for them is told.
+    Permits(Box<permits::Giving>),
+    /// Claims that a partition may have: its leader is told.
+    Quota(Box<quotas::Changing>),
 }
 
 /// Whether `present` counts more than half of `members`. Nothing else may compute a majority.

@@ -13,20 +13,28 @@ impl Node {
         Some(self.policy_of(&spec.queue))
     }
 
+    /// In how long a task of a queue gains a level of priority, if it does.
+    pub(super) fn ageing_of(&self, queue: &QueueName) -> Option<u64> {
+        let policy = self.roster.policies.get(queue)?;
+        policy.ageing_ms.filter(|_| policy.order == Order::Priority && !mutant!(self.config, AgeIgnored))
+    }
+
     /// Whether the completion of a task's next claim needs a seal: as it was with its first claim, or else as its queue says.
     pub(super) fn needs_seal(&self, partition: PartitionId, id: &TaskId) -> bool {
         let of_queue = || self.policy_of_task(partition, id).is_some_and(|policy| policy.mode == Mode::Holder);
         self.partitions[&partition].register.cell(id).map_or_else(of_queue, |cell| cell.token.needs_seal())
     }
 
-    /// Whether a task waits after a claim that ran out; not known where its queue is not, and some queue's tasks do.
+    /// Whether the end of a claim that ran out is written down, as its task waits or others may be claimed in its place; not known
+    /// where its queue is not, and some queue's are.
     pub(super) fn waits_when_lapsed(&self, partition: PartitionId, id: &TaskId) -> Option<bool> {
         if mutant!(self.config, LapsedAtOnce) {
             return Some(false);
         }
+        let waits = |policy: &QueuePolicy| policy.backoff.is_some() || policy.concurrency.is_some();
         match self.policy_of_task(partition, id) {
-            Some(policy) => Some(policy.backoff.is_some()),
-            None => self.roster.policies.values().all(|policy| policy.backoff.is_none()).then_some(false),
+            Some(policy) => Some(waits(&policy)),
+            None => (!self.roster.policies.values().any(waits)).then_some(false),
         }
     }
 

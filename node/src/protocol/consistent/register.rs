@@ -342,6 +342,7 @@ impl Register {
             | Op::Clear { .. }
             | Op::Reserve { .. }
             | Op::Placed { .. }
+            | Op::Quota { .. }
             | Op::Forget { .. }
             | Op::Forgotten
             | Op::Cohort(_)

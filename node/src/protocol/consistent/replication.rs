@@ -531,6 +531,8 @@ impl Node {
         self.settle_inherited(partition);
         self.begin_following(partition);
         self.begin_heeding(partition);
+        self.begin_home(partition);
+        self.begin_quotas(partition);
         self.arm_retire(partition);
         self.arm_expiry(partition);
         if self.leads_a_change(partition) {
@@ -561,6 +563,7 @@ impl Node {
         for (length, waiting) in ready {
             self.committed(partition, Viewstamp { epoch, length }, waiting);
         }
+        self.tell_lowered(partition);
     }
 
     /// The leader says by heartbeat how far it has committed.

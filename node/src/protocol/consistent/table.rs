@@ -4,14 +4,14 @@
 //! whether an operation is allowed before it appends it; [`Table::apply`] only checks that it still fits.
 
 use super::cohort::{Change, Cohort};
+use super::quotas::Quota;
 use super::{Epoch, ReplicaId, Viewstamp};
 use crate::limits::PAST_CLAIMS_MAX;
 use crate::protocol::root::{Operation, Root};
 use crate::protocol::schedules::{self, Schedules};
 use crate::protocol::task::{Completed, PastClaim, Task};
-use norn_client::wire::{ClaimId, Spec, TaskId, Token};
-use serde::ser::SerializeStruct;
-use serde::{Deserialize, Serialize, Serializer};
+use norn_client::wire::{ClaimId, PartitionId, QueueName, Spec, TaskId, Token};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_128;
@@ -190,6 +190,16 @@ pub enum Op {
         /// Tasks.
         ids: Vec<TaskId>,
     },
+    /// A partition may have so many claims of a queue that is at home here.
+    #[serde(rename = "Q")]
+    Quota {
+        /// Queue.
+        queue: QueueName,
+        /// Partition.
+        partition: PartitionId,
+        /// Without a count there is none any more.
+        quota: Quota,
+    },
     /// Forgets tasks of which every member has the tombstone on disk.
     #[serde(rename = "F")]
     Forget {
@@ -251,7 +261,9 @@ impl Op {
                 layout.lists.iter().map(|list| 2 * list.len()).sum::<usize>() + ITEM_BYTES
             }
             Op::Schedules(operation) => operation.size_bytes(),
-            Op::Release { .. } | Op::Clear { .. } | Op::Forgotten | Op::Cohort(_) | Op::Root(_) => ITEM_BYTES,
+            Op::Release { .. } | Op::Clear { .. } | Op::Forgotten | Op::Cohort(_) | Op::Root(_) | Op::Quota { .. } => {
+                ITEM_BYTES
+            }
         }
     }
 }
@@ -294,32 +306,9 @@ pub struct Table {
     /// Tasks that are to be the only ones with their keys and may not be facts yet.
     #[serde(default)]
     pub reserved: BTreeMap<TaskId, Arc<Spec>>,
-}
-
-impl Serialize for Table {
-    /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        const OLDEST: usize = 6;
-        let later = [self.root.is_some(), self.schedules.is_some(), !self.reserved.is_empty()];
-        let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
-        let mut table = serializer.serialize_struct("Table", count)?;
-        table.serialize_field("founders", &self.founders)?;
-        table.serialize_field("cells", &self.cells)?;
-        table.serialize_field("out", &self.out)?;
-        table.serialize_field("digest", &self.digest)?;
-        table.serialize_field("forgetting", &self.forgetting)?;
-        table.serialize_field("cohort", &self.cohort)?;
-        if count > OLDEST {
-            table.serialize_field("root", &self.root)?;
-        }
-        if count > OLDEST + 1 {
-            table.serialize_field("schedules", &self.schedules)?;
-        }
-        if count > OLDEST + 2 {
-            table.serialize_field("reserved", &self.reserved)?;
-        }
-        table.end()
-    }
+    /// How many claims each partition may have of queues that are at home here and limit them.
+    #[serde(default)]
+    pub quotas: BTreeMap<QueueName, BTreeMap<PartitionId, Quota>>,
 }
 
 /// How far a partition has forgotten its finished tasks.
@@ -401,7 +390,10 @@ impl Table {
             entries.chain([hash(7, &schedules.ever_set())])
         });
         let reserved = self.reserved.iter().map(|entry| hash(8, &entry));
-        let all = cells.chain(out).chain(once).chain(schedules).chain(reserved);
+        let quotas = self.quotas.iter().flat_map(|(queue, quotas)| {
+            quotas.iter().map(move |(partition, quota)| hash(9, &(queue, partition, quota)))
+        });
+        let all = cells.chain(out).chain(once).chain(schedules).chain(reserved).chain(quotas);
         all.fold(hash(0, &self.founders), u128::wrapping_add)
     }
 
@@ -439,6 +431,21 @@ impl Table {
         self.digest = self.digest.wrapping_add(hash(8, &(&id, spec)));
         self.reserved.insert(id, spec.clone());
         Ok(())
+    }
+
+    fn set_quota(&mut self, queue: &QueueName, partition: PartitionId, quota: Quota) {
+        let quotas = self.quotas.entry(queue.clone()).or_default();
+        let before = quotas.remove(&partition);
+        if quota.count > 0 {
+            quotas.insert(partition, quota);
+        }
+        let over = quotas.is_empty();
+        let digest = |quota: Option<Quota>| quota.map_or(0, |quota| hash(9, &(queue, &partition, &quota)));
+        let after = Some(quota).filter(|quota| quota.count > 0);
+        self.digest = self.digest.wrapping_sub(digest(before)).wrapping_add(digest(after));
+        if over {
+            self.quotas.remove(queue);
+        }
     }
 
     fn release(&mut self, ids: &[TaskId]) {
@@ -565,6 +572,10 @@ impl Table {
             }
             Op::Placed { ids } => {
                 self.release(ids);
+                Ok(Vec::new())
+            }
+            Op::Quota { queue, partition, quota } => {
+                self.set_quota(queue, *partition, *quota);
                 Ok(Vec::new())
             }
             Op::Forget { ids } => self.forget(ids, at).map(|()| Vec::new()),

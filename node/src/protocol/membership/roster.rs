@@ -55,9 +55,12 @@ impl Node {
         self.outbox.persist(Record::Roster(roster.clone()));
         let before: BTreeSet<NodeId> = self.peers.keys().copied().collect();
         let resumed = self.resumed(roster);
+        let reordered = self.reordered(roster);
         self.end_shuffling(roster);
         self.take_roster(roster.clone());
         self.drop_owed_to_strangers();
+        self.quotas_soon();
+        reordered.iter().for_each(|queue| self.publish_again(queue));
         resumed.iter().for_each(|queue| self.tell_all_waiting(queue));
         self.outbox.effect(Effect::Joined { genesis, roster: roster.clone() });
         self.outbox.observe(Observation::RosterChanged { version: roster.version, members: self.members().count() });
@@ -79,6 +82,15 @@ impl Node {
         for (queue, _) in ordered {
             self.partitions.values_mut().for_each(|replica| replica.store.end_shuffling(queue));
         }
+    }
+
+    /// Queues whose tasks are to be claimed in another order, or so many at once.
+    fn reordered(&self, roster: &Roster) -> Vec<QueueName> {
+        let order =
+            |policy: Option<&QueuePolicy>| policy.map(|policy| (policy.ageing_ms, policy.order, policy.concurrency));
+        let of = |roster: &Roster, queue: &QueueName| order(roster.policies.get(queue)).unwrap_or_default();
+        let all: BTreeSet<&QueueName> = self.roster.policies.keys().chain(roster.policies.keys()).collect();
+        all.into_iter().filter(|queue| of(&self.roster, queue) != of(roster, queue)).cloned().collect()
     }
 
     /// Queues that were paused, and are not any more.

@@ -81,8 +81,12 @@ impl<T: Ord> Choice<T> {
 
     /// The first that is not before `from`; from the start again, if there is none.
     fn behind(&self, from: &T, keys: bool) -> Option<&T> {
-        let behind = self.parts(keys).filter_map(|part| part.range(from..).next()).min();
-        behind.or_else(|| self.first(keys))
+        self.next(from, keys).or_else(|| self.first(keys))
+    }
+
+    /// The first that is not before `from`.
+    fn next(&self, from: &T, keys: bool) -> Option<&T> {
+        self.parts(keys).filter_map(|part| part.range(from..).next()).min()
     }
 
     fn is_empty(&self) -> bool {
@@ -94,6 +98,14 @@ impl QueueIndex {
     /// The first to claim, of tasks with keys only where these may be.
     pub fn head(&self, keys: bool) -> Option<Rank> {
         self.ready.first(keys).copied()
+    }
+
+    /// The oldest of each priority, the highest first.
+    pub fn levels(&self, keys: bool) -> impl Iterator<Item = Rank> + '_ {
+        std::iter::successors(self.head(keys), move |(Reverse(priority), _)| {
+            let lower = (Reverse(priority.checked_sub(1)?), TaskId::MIN);
+            self.ready.next(&lower, keys).copied()
+        })
     }
 
     /// How many are claimable.

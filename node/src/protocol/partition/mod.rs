@@ -2,6 +2,7 @@
 //! (claims).
 
 pub mod index;
+pub mod order;
 pub mod places;
 pub mod store;
 pub mod tree;
@@ -17,7 +18,7 @@ use crate::protocol::peer::DoneFlag;
 use crate::protocol::root::Root;
 use crate::protocol::task::{Cancel, Completed, Facts, Outline, Task};
 use crate::protocol::time::Now;
-use index::{Class, Rank};
+use index::Class;
 use norn_client::wire::{PartitionId, QueueName, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -61,8 +62,8 @@ pub struct Partition {
     pub store: Store,
     /// Claims.
     pub register: Register,
-    /// Heads that the node's brokers were told of: rank and count by queue.
-    pub published: BTreeMap<QueueName, (Rank, u64)>,
+    /// Heads that the node's brokers were told of: the first one and how many by queue.
+    pub published: BTreeMap<QueueName, (order::Standing, u64)>,
     /// Ended tasks whose claims the leader has yet to drop.
     pub to_drop: BTreeSet<TaskId>,
     /// What of the log was lost, and is not healed.
@@ -263,6 +264,11 @@ impl Partition {
     /// Claims that a new leader inherits of tasks of which it does not know what they are.
     pub fn unknown_claims(&self) -> BTreeSet<TaskId> {
         self.register.table.cells.keys().filter(|id| self.is_unknown(id)).copied().collect()
+    }
+
+    /// Whether a task is claimed and may be of any queue.
+    pub fn is_strange(&self, id: &TaskId) -> bool {
+        self.register.cell(id).is_some_and(|cell| cell.state == CellState::Held) && self.store.lacks_spec(id)
     }
 
     fn is_unknown(&self, id: &TaskId) -> bool {

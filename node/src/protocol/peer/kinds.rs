@@ -153,6 +153,12 @@ impl PeerMessage {
             PeerMessage::MemberFailed { .. } => "member_failed",
             PeerMessage::KeyAsk { .. } => "key_ask",
             PeerMessage::KeyAnswer { .. } => "key_answer",
+            PeerMessage::PermitAsk { .. } => "permit_ask",
+            PeerMessage::Permits { .. } => "permits",
+            PeerMessage::PermitsBack { .. } => "permits_back",
+            PeerMessage::QuotaAsk { .. } => "quota_ask",
+            PeerMessage::Quota { .. } => "quota",
+            PeerMessage::QuotaCall { .. } => "quota_call",
             PeerMessage::Forward { .. } => "forward",
             PeerMessage::Forwarded { .. } => "forwarded",
         }

@@ -45,7 +45,7 @@ pub enum Operation {
     SetSettings(Settings),
     /// What operators set for a queue.
     #[serde(rename = "Q")]
-    SetPolicy { queue: QueueName, policy: QueuePolicy },
+    SetPolicy { queue: QueueName, policy: Box<QueuePolicy> },
     /// A layout, as planned.
     #[serde(rename = "L")]
     Layout(Layout),
@@ -140,9 +140,9 @@ impl Root {
             }
             Operation::SetPolicy { queue, policy } => {
                 let mut policies = self.policies.clone();
-                match *policy == QueuePolicy::default() {
+                match **policy == QueuePolicy::default() {
                     true => policies.remove(queue),
-                    false => policies.insert(queue.clone(), policy.clone()),
+                    false => policies.insert(queue.clone(), (**policy).clone()),
                 };
                 super::settings::check_policies(&policies).map_err(|reason| Misfit(reason.to_string()))?;
                 self.policies = policies;

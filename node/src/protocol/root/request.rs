@@ -256,7 +256,7 @@ impl Root {
         if !self.policies.contains_key(queue) && self.policies.len() >= POLICIES_MAX {
             return Err(Reason::Policies);
         }
-        Ok(Admission::Change(Operation::SetPolicy { queue: queue.clone(), policy }))
+        Ok(Admission::Change(Operation::SetPolicy { queue: queue.clone(), policy: Box::new(policy) }))
     }
 
     fn admit_replicas(&self, replicas: u32) -> Verdict {

@@ -1,0 +1,344 @@
+//! Claims that are limited, and tasks that age.
+
+use super::policies::is_changed;
+use super::*;
+use norn_client::wire::error::ErrorCode;
+use norn_client::wire::membership::{QueueSetting, Rate};
+
+impl Cluster {
+    fn enqueue_at(&mut self, priority: i32, tag: u32) -> TaskId {
+        let id = self.id(tag);
+        let tasks = vec![NewTask { id, spec: spec(b"x", priority) }];
+        assert!(matches!(self.ask(0, Request::Enqueue { tasks, acks: Acks::All }), Response::Acked(_)));
+        id
+    }
+}
+
+impl Cluster {
+    /// Tasks in all partitions.
+    fn spread_tasks(&mut self, count: u32) {
+        for number in 0..count {
+            self.enqueue_at(0, (1 << 24) / count * number);
+        }
+    }
+}
+
+/// A queue with this set.
+fn queue_with(setting: QueueSetting) -> Cluster {
+    let mut cluster = Cluster::modern(3);
+    assert!(is_changed(&cluster.set(0, "mail", setting)));
+    cluster
+}
+
+/// Whether a task comes to its turn though two of a higher priority come every second and one is claimed.
+fn comes_to_its_turn(cluster: &mut Cluster, tags: [u32; 2]) -> bool {
+    let low = cluster.enqueue_at(0, tags[0]);
+    for _ in 0..20 {
+        cluster.enqueue_at(3, tags[1]);
+        cluster.enqueue_at(3, tags[1]);
+        if cluster.claim(1, 60_000)[0].id == low {
+            return true;
+        }
+        cluster.advance(1_000);
+    }
+    false
+}
+
+// S6: within a partition, and between partitions, whoever leads them.
+#[test]
+fn no_task_starves_where_tasks_age() {
+    for tags in [[1, 1], [0x00_0001, 0xc0_0001]] {
+        let mut cluster = queue_with(QueueSetting::Ageing(Some(2_000)));
+        assert!(comes_to_its_turn(&mut cluster, tags));
+        let mut cluster = Cluster::modern(3);
+        assert!(!comes_to_its_turn(&mut cluster, tags), "it is because of ageing");
+    }
+}
+
+/// What holds for the tasks that are there already changes with the policy.
+#[test]
+fn ageing_may_be_set_and_unset_at_any_time() {
+    let mut cluster = Cluster::modern(3);
+    let low = cluster.enqueue_at(0, 1);
+    cluster.advance(5_000);
+    let high: Vec<TaskId> = (0..3).map(|_| cluster.enqueue_at(1, 1)).collect();
+    assert_eq!(cluster.claim(0, 60_000)[0].id, high[0]);
+    assert!(is_changed(&cluster.set(1, "mail", QueueSetting::Ageing(Some(60_000)))));
+    assert_eq!(cluster.claim(1, 60_000)[0].id, high[1], "it is not old enough");
+    assert!(is_changed(&cluster.set(2, "mail", QueueSetting::Ageing(Some(1_000)))));
+    let granted = cluster.claim(2, 60_000).remove(0);
+    assert_eq!(granted.id, low);
+    assert_eq!(cluster.ask(0, Request::Release { id: low, token: granted.token }), Response::Done);
+    assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Ageing(None))));
+    assert_eq!(cluster.claim(0, 60_000)[0].id, high[2]);
+    assert_eq!(cluster.claim(1, 60_000)[0].id, low);
+}
+
+/// Time in which a task could not have been claimed makes it no older.
+#[test]
+fn a_delay_is_no_age() {
+    let mut cluster = queue_with(QueueSetting::Ageing(Some(1_000)));
+    let delayed = cluster.id(1);
+    let not_before_ms = cluster.now.wall_ms + 20_000;
+    let tasks = vec![NewTask { id: delayed, spec: Spec { not_before_ms, ..spec(b"x", 0) } }];
+    cluster.ask(0, Request::Enqueue { tasks, acks: Acks::All });
+    cluster.advance(21_500);
+    let other = cluster.enqueue_at(2, 1);
+    assert_eq!(cluster.claim(0, 60_000)[0].id, other);
+    assert_eq!(cluster.claim(0, 60_000)[0].id, delayed);
+}
+
+#[test]
+fn ageing_at_no_pace_is_refused() {
+    let mut cluster = Cluster::modern(1);
+    match cluster.set(0, "mail", QueueSetting::Ageing(Some(0))) {
+        Response::Error(error) => assert_eq!(error.code, ErrorCode::Conflict),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn rate(claims: u32, per_ms: u64) -> QueueSetting {
+    QueueSetting::Rate(Some(Rate { claims, per_ms }))
+}
+
+impl Cluster {
+    /// How many tasks workers at all nodes get in so long, who claim two at a time, again and again.
+    fn claimed_in(&mut self, ms: u64) -> u64 {
+        let mut count = 0;
+        let end_us = self.now.mono_us + ms * 1_000;
+        while self.now.mono_us < end_us {
+            for index in (0..self.nodes.len()).filter(|index| !self.down.contains(index)).collect::<Vec<_>>() {
+                self.number += 1;
+                let claim = Claim { wait_ms: 300, ..claim_of(ClaimId(u128::from(self.number)), 60_000, 2) };
+                self.advance(1);
+                match self.ask(index, Request::Claim(claim)) {
+                    Response::Claimed { tasks, .. } => count += tasks.len() as u64,
+                    Response::Error(_) => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        count
+    }
+
+    fn home(&self, queue: &str) -> usize {
+        let home = self.nodes[0].home_of(&QueueName::new(queue).expect("a name"));
+        self.nodes.iter().position(|node| node.leader_of(home) == Some(node.me)).expect("it has a leader")
+    }
+}
+
+/// In any stretch of time as many as the rate allows, and the burst; and not many fewer, whoever has the tasks and the workers.
+#[test]
+fn no_more_claims_are_granted_than_the_rate_allows() {
+    let mut cluster = queue_with(rate(5, 1_000));
+    cluster.spread_tasks(100);
+    cluster.advance(5_000);
+    let claimed = cluster.claimed_in(8_000);
+    assert!((40..=52).contains(&claimed), "{claimed}: eleven, and five in a second");
+    assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Rate(None))));
+    assert!(claimed + cluster.claimed_in(2_000) == 100);
+}
+
+/// What drips slowly is not lost at nodes that were quicker to ask.
+#[test]
+fn few_permits_find_those_who_use_them() {
+    let mut cluster = queue_with(rate(30, 60_000));
+    cluster.spread_tasks(100);
+    let claimed = cluster.claimed_in(20_000);
+    assert!((8..=12).contains(&claimed), "{claimed}: one in two seconds, and two");
+}
+
+#[test]
+fn whoever_waits_is_served_when_a_permit_comes() {
+    let mut cluster = queue_with(rate(1, 4_000));
+    let ids: Vec<TaskId> = (0..3).map(|tag| cluster.enqueue_at(0, tag << 22)).collect();
+    cluster.advance(20_000);
+    let first = cluster.claim(0, 60_000).remove(0).id;
+    assert_eq!(cluster.claim(1, 60_000), Vec::new(), "that was all");
+    let claim = Claim { wait_ms: 30_000, ..claim_of(ClaimId(5), 60_000, 1) };
+    let number = cluster.submit(2, Request::Claim(claim));
+    cluster.advance(2_500);
+    assert!(!cluster.replies.contains_key(&number), "it waits");
+    cluster.advance(2_500);
+    match cluster.replies.remove(&number) {
+        Some(Response::Claimed { tasks, .. }) => assert!(ids.contains(&tasks[0].id) && tasks[0].id != first),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The next leader of the home begins with nothing, and not before all that was given is over.
+#[test]
+fn a_rate_holds_when_the_leader_of_the_home_is_lost() {
+    let mut cluster = queue_with(rate(5, 1_000));
+    cluster.spread_tasks(100);
+    cluster.advance(5_000);
+    let before = cluster.claimed_in(500);
+    let home = cluster.home("mail");
+    cluster.down.insert(home);
+    let claimed = before + cluster.claimed_in(5_500);
+    assert!((20..=41).contains(&claimed), "{claimed}");
+    cluster.restart(home);
+    let claimed = claimed + cluster.claimed_in(4_000);
+    assert!((30..=61).contains(&claimed), "{claimed}");
+}
+
+#[test]
+fn a_rate_of_nothing_is_refused() {
+    let mut cluster = Cluster::modern(1);
+    for setting in [rate(0, 1_000), rate(1, 0), rate(2_000_000, 1_000), rate(1, 7_200_000)] {
+        match cluster.set(0, "mail", setting) {
+            Response::Error(error) => assert_eq!(error.code, ErrorCode::Conflict),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl Cluster {
+    /// Asks for a task with some patience.
+    fn claim_for(&mut self, index: usize, wait_ms: u64, lease_ms: u64) -> Vec<norn_client::wire::Granted> {
+        self.number += 1;
+        let claim = Claim { wait_ms, ..claim_of(ClaimId(u128::from(self.number)), lease_ms, 1) };
+        match self.ask(index, Request::Claim(claim)) {
+            Response::Claimed { tasks, .. } => tasks,
+            Response::Error(_) => Vec::new(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Claims at all nodes in turn until nothing comes any more.
+    fn claim_all(&mut self) -> Vec<norn_client::wire::Granted> {
+        let up: Vec<usize> = (0..self.nodes.len()).filter(|index| !self.down.contains(index)).collect();
+        let (mut all, mut vain) = (Vec::new(), 0);
+        for index in up.iter().cycle().copied() {
+            let granted = self.claim_for(index, 1_000, 600_000);
+            vain = if granted.is_empty() { vain + 1 } else { 0 };
+            all.extend(granted);
+            if vain == up.len() {
+                break;
+            }
+        }
+        all
+    }
+
+    fn end(&mut self, granted: &norn_client::wire::Granted) {
+        let index = (0..self.nodes.len()).find(|index| !self.down.contains(index)).expect("a node is up");
+        assert!(matches!(self.complete(index, granted.id, granted.token), Response::Acked(_)));
+    }
+
+    /// Quotas of the queue in the table of its home.
+    fn quotas(&self) -> BTreeMap<PartitionId, u32> {
+        let queue = QueueName::new("mail").expect("a name");
+        let home = self.nodes[0].home_of(&queue);
+        let leads = |node: &&Node| node.partitions[&home].register.established();
+        let leader =
+            self.nodes.iter().enumerate().filter(|(index, _)| !self.down.contains(index)).map(|(_, node)| node);
+        let leader = leader.filter(leads).max_by_key(|node| node.partitions[&home].register.viewstamp);
+        let table = &leader.expect("it has a leader").partitions[&home].register.table;
+        let quotas = table.quotas.get(&queue).into_iter().flatten();
+        quotas.map(|(partition, quota)| (*partition, quota.count)).collect()
+    }
+}
+
+fn concurrency(claims: u32) -> QueueSetting {
+    QueueSetting::Concurrency(Some(claims))
+}
+
+#[test]
+fn no_more_are_held_at_once_than_the_queue_allows() {
+    let mut cluster = queue_with(concurrency(3));
+    cluster.spread_tasks(30);
+    let mut held = cluster.claim_all();
+    assert_eq!(held.len(), 3);
+    for _ in 0..10 {
+        let granted = held.remove(0);
+        cluster.end(&granted);
+        held.extend(cluster.claim_all());
+        assert_eq!(held.len(), 3);
+    }
+    assert!(cluster.quotas().values().sum::<u32>() <= 3);
+    assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Concurrency(None))));
+    assert_eq!(cluster.claim_all().len(), 17, "there is no limit");
+    cluster.advance(5_000);
+    assert_eq!(cluster.quotas(), BTreeMap::new());
+}
+
+/// Wherever the tasks are, each comes to its turn, one at a time.
+#[test]
+fn one_claim_at_once_goes_round() {
+    let mut cluster = queue_with(concurrency(1));
+    cluster.spread_tasks(20);
+    for turn in 0..20 {
+        let granted = cluster.claim_for(turn % 3, 5_000, 600_000);
+        assert_eq!(granted.len(), 1, "{turn}");
+        assert_eq!(cluster.claim_for((turn + 1) % 3, 0, 600_000).len(), 0);
+        cluster.end(&granted[0]);
+    }
+}
+
+#[test]
+fn a_claim_that_ran_out_makes_room_and_cannot_be_renewed() {
+    let mut cluster = queue_with(concurrency(1));
+    cluster.spread_tasks(4);
+    let first = cluster.claim_for(0, 2_000, 1_000).remove(0);
+    cluster.advance(2_000);
+    let second = cluster.claim_for(1, 5_000, 600_000).remove(0);
+    let renewed = cluster.ask(0, Request::Renew { items: vec![(first.id, first.token)], lease_ms: None });
+    assert!(matches!(&renewed, Response::Renewed(results) if results[0].is_err()), "{renewed:?}");
+    assert_eq!(cluster.claim_for(2, 1_000, 1_000), Vec::new());
+    cluster.end(&second);
+    assert_eq!(cluster.claim_for(2, 5_000, 1_000).len(), 1);
+}
+
+/// Whoever is lost, the home's leader among them, what is held goes on counting, and work goes on.
+#[test]
+fn a_limit_outlives_leaders() {
+    for victim in 0..3 {
+        let mut cluster = queue_with(concurrency(4));
+        cluster.spread_tasks(20);
+        let mut held = cluster.claim_all();
+        assert_eq!(held.len(), 4);
+        cluster.down.insert(victim);
+        cluster.advance(3_000);
+        assert_eq!(cluster.claim_all().len(), 0);
+        for _ in 0..3 {
+            let granted = held.remove(0);
+            cluster.end(&granted);
+            held.extend(cluster.claim_all());
+            assert_eq!(held.len(), 4);
+        }
+        cluster.restart(victim);
+        cluster.advance(3_000);
+        assert_eq!(cluster.claim_all().len(), 0);
+        let granted = held.remove(0);
+        cluster.end(&granted);
+        assert_eq!(cluster.claim_all().len(), 1);
+    }
+}
+
+#[test]
+fn what_is_held_goes_on_where_the_limit_is_lowered() {
+    let mut cluster = queue_with(concurrency(6));
+    cluster.spread_tasks(20);
+    let mut held = cluster.claim_all();
+    assert_eq!(held.len(), 6);
+    assert!(is_changed(&cluster.set(1, "mail", concurrency(2))));
+    for left in (2..6).rev() {
+        let granted = held.remove(0);
+        let renewed = cluster.ask(0, Request::Renew { items: vec![(granted.id, granted.token)], lease_ms: None });
+        assert!(matches!(&renewed, Response::Renewed(results) if results[0].is_ok()), "{renewed:?}");
+        cluster.end(&granted);
+        assert_eq!((cluster.claim_all().len(), held.len()), (0, left));
+    }
+    let granted = held.remove(0);
+    cluster.end(&granted);
+    assert_eq!(cluster.claim_all().len(), 1);
+}
+
+#[test]
+fn a_limit_of_no_claims_is_refused() {
+    let mut cluster = Cluster::modern(1);
+    match cluster.set(0, "mail", concurrency(0)) {
+        Response::Error(error) => assert_eq!(error.code, ErrorCode::Conflict),
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,236 @@
+//! Limits on claims hold, in the whole cluster and whoever leads: in any stretch of time no more of a queue are granted than its
+//! rate allows, and the burst; and at no instant more workers hold tasks of a queue than may, as long as one kind of clock is good.
+//! A task that has ended does not count: its holder may learn of that later.
+//!
+//! A leader that has not heard of a limit keeps none: what such ones grant does not count. Where a limit was changed the greatest
+//! counts that it ever was.
+
+use super::Property;
+use crate::history::{Happening, History, Moment};
+use norn_client::wire::membership::{Rate, Roster};
+use norn_client::wire::{PartitionId, QueueName, TaskId, Token};
+use norn_node::protocol::consistent::table::Op;
+use norn_node::protocol::record::Record;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Clocks within their bounds are that much faster, in a million, than true time.
+const DRIFT_PPM: u128 = 2_000;
+
+/// Grants of a queue beyond what its rate allows, in parts: the most of any stretch of time that ends now.
+#[derive(Debug, Default)]
+struct Meter {
+    parts: u128,
+    at_us: u64,
+}
+
+impl Meter {
+    fn count(&mut self, rate: Rate, now_us: u64) -> Result<(), String> {
+        let whole = u128::from(rate.per_ms) * 1_000 * 1_000_000;
+        let allowed = u128::from(now_us - self.at_us) * u128::from(rate.claims) * (1_000_000 + DRIFT_PPM);
+        self.parts = self.parts.saturating_sub(allowed) + whole;
+        self.at_us = now_us;
+        match self.parts <= rate.burst() * whole {
+            true => Ok(()),
+            false => Err(format!("there are more grants than {rate:?} allows, by {} parts of {whole}", self.parts)),
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Limits {
+    /// Monotonic clocks run as they should.
+    even: bool,
+    rosters: BTreeMap<usize, Arc<Roster>>,
+    /// The highest that were ever set.
+    rates: BTreeMap<QueueName, Rate>,
+    meters: BTreeMap<QueueName, Meter>,
+    /// The most that were ever allowed at once.
+    most: BTreeMap<QueueName, usize>,
+    /// Claims that were granted under such a limit.
+    limited: BTreeSet<(TaskId, Token)>,
+    /// Who holds tasks by these, and until when.
+    holders: BTreeMap<QueueName, BTreeMap<(TaskId, Token), u64>>,
+    /// Tasks of which some node knows that they have ended.
+    ended: BTreeSet<TaskId>,
+    clockless: bool,
+    /// Operations of each epoch that were seen.
+    lengths: BTreeMap<(PartitionId, u64), u64>,
+}
+
+impl Limits {
+    fn hear(&mut self, node: usize, record: &Record) {
+        let Record::Roster(roster) = record else { return };
+        self.rosters.insert(node, roster.clone());
+        for (queue, policy) in &roster.policies {
+            let faster = |rate: &Rate, than: &Rate| {
+                u128::from(rate.claims) * u128::from(than.per_ms) > u128::from(than.claims) * u128::from(rate.per_ms)
+            };
+            if let Some(claims) = policy.concurrency {
+                let most = self.most.entry(queue.clone()).or_default();
+                *most = (claims as usize).max(*most);
+            }
+            if let Some(rate) = policy.rate
+                && self.rates.get(queue).is_none_or(|before| faster(&rate, before))
+            {
+                self.rates.insert(queue.clone(), rate);
+            }
+        }
+    }
+
+    /// A node writes, for the first time, that a task is granted.
+    fn granted(
+        &mut self,
+        history: &History,
+        node: usize,
+        (id, token): (TaskId, Token),
+        now_us: u64,
+    ) -> Result<(), String> {
+        let Some(spec) = history.specs.get(&id) else { return Ok(()) };
+        let policy = self.rosters.get(&node).and_then(|roster| roster.policies.get(&spec.queue));
+        if policy.is_some_and(|policy| policy.concurrency.is_some()) {
+            self.limited.insert((id, token));
+        }
+        if !self.even || policy.is_none_or(|policy| policy.rate.is_none()) {
+            return Ok(());
+        }
+        let meter = self.meters.entry(spec.queue.clone()).or_default();
+        meter.count(self.rates[&spec.queue], now_us).map_err(|why| format!("queue {}, task {id}: {why}", spec.queue))
+    }
+
+    /// A worker holds a task until then.
+    fn holds(&mut self, queue: &QueueName, claim: (TaskId, Token), until_us: u64, now_us: u64) -> Result<(), String> {
+        let holders = self.holders.entry(queue.clone()).or_default();
+        holders.insert(claim, until_us);
+        holders.retain(|(id, _), until_us| *until_us > now_us && !self.ended.contains(id));
+        let most = self.most.get(queue).copied().unwrap_or(usize::MAX);
+        match holders.len() <= most || self.clockless {
+            true => Ok(()),
+            false => Err(format!("{} tasks of queue {queue} are held at once, of {most}: {holders:?}", holders.len())),
+        }
+    }
+}
+
+impl Property for Limits {
+    fn name(&self) -> &'static str {
+        "limits"
+    }
+
+    fn see(&mut self, history: &History, moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
+        match happening {
+            Happening::Founded(terms) => (self.even, self.clockless) = (terms.even, terms.clockless),
+            Happening::Holds { id, token, until_us, .. } if self.limited.contains(&(*id, *token)) => {
+                let Some(spec) = history.specs.get(id) else { return Ok(()) };
+                self.holds(&spec.queue, (*id, *token), *until_us, moment.time_us)?;
+            }
+            Happening::Stops { id, token, .. } => {
+                let queue = history.specs.get(id).map(|spec| &spec.queue);
+                if let Some(holders) = queue.and_then(|queue| self.holders.get_mut(queue)) {
+                    holders.remove(&(*id, *token));
+                }
+            }
+            Happening::Replayed { node, records } => {
+                self.rosters.remove(node);
+                records.iter().for_each(|record| self.hear(*node, record));
+            }
+            Happening::Appended { node, records, .. } => {
+                for record in *records {
+                    self.hear(*node, record);
+                    if let Record::Facts { items, .. } = record {
+                        self.ended.extend(items.iter().filter(|(_, task)| task.ended().is_some()).map(|(id, _)| *id));
+                    }
+                    let Record::Ops { partition, after, ops } = record else { continue };
+                    for (number, op) in (after.length + 1..).zip(ops) {
+                        let seen = self.lengths.entry((*partition, after.epoch)).or_default();
+                        if number <= *seen {
+                            continue;
+                        }
+                        *seen = number;
+                        if let Op::Grant { items, .. } = &**op {
+                            for (id, number) in items {
+                                let token = Token { epoch: after.epoch, number: *number };
+                                self.granted(history, *node, (*id, token), moment.time_us)?;
+                            }
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::*;
+    use super::*;
+    use norn_client::wire::ClaimId;
+    use norn_client::wire::membership::QueuePolicy;
+    use norn_node::protocol::Ticket;
+    use norn_node::protocol::consistent::Viewstamp;
+
+    fn append(bench: &mut Bench<Limits>, record: Record) -> Result<(), String> {
+        bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &[record] })
+    }
+
+    fn grant(bench: &mut Bench<Limits>, length: u64) -> Result<(), String> {
+        let items = vec![(id(1), length)];
+        let op = Op::Grant { claim: ClaimId(1), worker: "w".into(), lease_ms: 1_000, granted_ms: 1, items };
+        let after = Viewstamp { epoch: 3, length };
+        append(bench, Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(op)] })
+    }
+
+    #[test]
+    fn a_claim_too_many_is_refused() {
+        let mut bench = Bench::new();
+        bench.see(Happening::Founded(Terms { even: true, ..Terms::default() })).unwrap();
+        bench.enqueued(1);
+        for length in 0..5 {
+            grant(&mut bench, length).unwrap();
+        }
+        let policy = QueuePolicy { rate: Some(Rate { claims: 1, per_ms: 1_000 }), ..QueuePolicy::default() };
+        let policies = BTreeMap::from([(spec().queue, policy)]);
+        append(&mut bench, Record::Roster(Arc::new(Roster { policies, ..Roster::default() }))).unwrap();
+        for length in 5..8 {
+            grant(&mut bench, length).unwrap();
+        }
+        assert!(grant(&mut bench, 8).is_err());
+    }
+
+    #[test]
+    fn a_holder_too_many_is_refused() {
+        let mut bench = Bench::new();
+        let policy = QueuePolicy { concurrency: Some(1), ..QueuePolicy::default() };
+        let policies = BTreeMap::from([(spec().queue, policy)]);
+        append(&mut bench, Record::Roster(Arc::new(Roster { policies, ..Roster::default() }))).unwrap();
+        for number in [1, 2] {
+            bench.enqueued(number);
+            let items = vec![(id(number), u64::from(number))];
+            let op = Op::Grant { claim: ClaimId(1), worker: "w".into(), lease_ms: 1_000, granted_ms: 1, items };
+            let after = Viewstamp { epoch: 3, length: u64::from(number) };
+            append(&mut bench, Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(op)] }).unwrap();
+        }
+        let (until_us, tokens) = (9_000_000, [token(3, 1), token(3, 2)]);
+        let holds = |number: usize| Happening::Holds {
+            client: number,
+            id: id(number as u32 + 1),
+            token: tokens[number],
+            until_us,
+        };
+        bench.see(holds(0)).unwrap();
+        assert!(bench.see(holds(1)).is_err());
+        bench.see(Happening::Stops { client: 0, id: id(1), token: tokens[0] }).unwrap();
+        assert!(bench.see(holds(1)).is_ok());
+    }
+
+    #[test]
+    fn what_time_allows_may_be_granted() {
+        let (mut meter, rate) = (Meter::default(), Rate { claims: 2, per_ms: 1_000 });
+        assert!((0..5).all(|_| meter.count(rate, 0).is_ok()));
+        assert!(meter.count(rate, 500_000).is_ok() && meter.count(rate, 600_000).is_err());
+        let mut meter = Meter::default();
+        assert!((0..1_000).all(|turn| meter.count(rate, turn * 500_000).is_ok()));
+    }
+}
