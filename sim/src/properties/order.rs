@@ -63,7 +63,9 @@ impl Order {
         items: &[(TaskId, u64)],
     ) -> Option<String> {
         self.touched.extend(items.iter().map(|(id, _)| *id));
-        let waits = |spec: &Spec| spec.not_before_ms > 0 || !spec.after.is_empty() || spec.key.is_some();
+        let is_join = |spec: &Spec| spec.grouping.as_ref().is_some_and(|grouping| grouping.join.is_some());
+        let waits =
+            |spec: &Spec| spec.not_before_ms > 0 || !spec.after.is_empty() || spec.key.is_some() || is_join(spec);
         let known = self.known.get(&(node, partition)).into_iter().flatten();
         let open = known.filter(|id| !self.touched.contains(*id)).filter_map(|id| Some((id, history.specs.get(id)?)));
         let open: Vec<(&TaskId, &Spec)> = open.filter(|(_, spec)| !waits(spec)).collect();
