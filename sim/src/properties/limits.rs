@@ -177,7 +177,8 @@ mod tests {
 
     fn grant(bench: &mut Bench<Limits>, length: u64) -> Result<(), String> {
         let items = vec![(id(1), length)];
-        let op = Op::Grant { claim: ClaimId(1), worker: "w".into(), lease_ms: 1_000, granted_ms: 1, items };
+        let op =
+            Op::Grant { claim: ClaimId(1), worker: "w".into(), lease_ms: 1_000, granted_ms: 1, items, session: None };
         let after = Viewstamp { epoch: 3, length };
         append(bench, Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(op)] })
     }
@@ -208,7 +209,14 @@ mod tests {
         for number in [1, 2] {
             bench.enqueued(number);
             let items = vec![(id(number), u64::from(number))];
-            let op = Op::Grant { claim: ClaimId(1), worker: "w".into(), lease_ms: 1_000, granted_ms: 1, items };
+            let op = Op::Grant {
+                claim: ClaimId(1),
+                worker: "w".into(),
+                lease_ms: 1_000,
+                granted_ms: 1,
+                items,
+                session: None,
+            };
             let after = Viewstamp { epoch: 3, length: u64::from(number) };
             append(&mut bench, Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(op)] }).unwrap();
         }
