@@ -4,7 +4,7 @@
 
 use super::Property;
 use super::dependencies::Ends;
-use crate::history::{Finished, Happening, History, Moment};
+use crate::history::{Fact, Finished, Happening, History, Moment};
 use norn_client::wire::group::{Join, MemberOf};
 use norn_client::wire::request::Request;
 use norn_client::wire::response::Response;
@@ -28,8 +28,8 @@ pub struct Groups {
     failed: BTreeSet<TaskId>,
     /// Tasks that were cancelled for others.
     aborted: BTreeSet<TaskId>,
-    /// Nothing happened for days: what is known of some tasks by few may be out of patience.
-    leapt: bool,
+    /// Nothing happened for days, or clocks may be hours off: patience with what few know may be over at any time.
+    impatient: bool,
     /// Groups of which a member failed by itself.
     broken: BTreeSet<TaskId>,
 }
@@ -66,7 +66,7 @@ impl Groups {
     fn store(&mut self, history: &History, id: &TaskId, task: &Task) -> Result<(), String> {
         let Some(member) = member_of(history, id) else { return Ok(()) };
         let group = member.group;
-        if task.tomb.is_some() && !self.leapt && history.is_enqueued(&group) && !self.ends.has(&group) {
+        if task.tomb.is_some() && !self.impatient && history.is_enqueued(&group) && !self.ends.has(&group) {
             return Err(format!("task {id} is buried, but the join of its group, {group}, has not ended"));
         }
         let Some(cancel) = task.facts.as_ref().and_then(|facts| facts.cancel.as_ref()) else { return Ok(()) };
@@ -97,9 +97,11 @@ impl Groups {
             if history.is_enqueued(&member) && !self.ends.has(&member) {
                 return Err(format!("join {group} is granted before its member {number}, {member}, has ended"));
             }
-            // Where there are several completions, those of which nobody knew in time do not count.
+            // Where there are several completions, those of which nobody knew in time do not count; nor does one that few have.
             let failed = self.failed.contains(&member) || self.aborted.contains(&member);
-            let one = self.completions.get(&member).is_some_and(|tokens| tokens.len() == 1);
+            let is_strict = |token: &Token| history.strict.contains_key(&(member, Fact::Completion(*token)));
+            let one =
+                self.completions.get(&member).is_some_and(|tokens| tokens.len() == 1 && tokens.iter().all(is_strict));
             let brought = history.joins.get(&member).into_iter().flatten();
             let open = |join: &&TaskId| !self.ends.has(join);
             if let Some(inner) = brought.clone().find(open).filter(|_| one && !failed) {
@@ -126,7 +128,8 @@ impl Property for Groups {
                     self.write(history, record)?;
                 }
             }
-            Happening::Leapt { .. } => self.leapt = true,
+            Happening::Founded(terms) => self.impatient = terms.wild,
+            Happening::Leapt { .. } => self.impatient = true,
             Happening::Sent { request: Request::CloseGroup { id, total, .. } } => {
                 self.totals.insert(*id, *total);
             }
