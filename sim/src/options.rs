@@ -1,9 +1,10 @@
 //! Every knob of a run. All are drawn from the seed, so that rare mixtures occur; each can be set by a flag.
 
+mod settings;
+
 use crate::mutants;
-use norn_node::config::{Config, Mutant, Retention};
+use norn_node::config::{Config, Mutant};
 use norn_node::protocol::random::Random;
-use std::sync::Arc;
 
 macro_rules! options {
     ($($(#[$doc:meta])* $name:ident: $kind:ty,)*) => {
@@ -673,34 +674,6 @@ impl Options {
         }
         // That claims do not overlap must not rest on the detector.
         self.clock_fencing = !self.wild_wall_clock && !self.wild_monotonic && random.chance(7, 8);
-    }
-
-    /// Time in which a finished task is forgotten where nothing is in the way.
-    pub fn forgets_in_ms(&self) -> u64 {
-        self.retain_ms + self.forget_after_ms
-    }
-
-    /// Settings of the nodes.
-    pub fn config(&self) -> Config {
-        Config {
-            heartbeat_ms: self.heartbeat_ms,
-            election_timeout_ms: self.election_timeout_ms,
-            exchange_interval_ms: self.exchange_interval_ms,
-            repair_bytes_per_second: self.repair_bytes_per_second,
-            repair_items_per_second: self.repair_items_per_second,
-            clock_fencing: self.clock_fencing,
-            clock_calm_ms: self.clock_calm_ms,
-            payload_memory_bytes: self.payload_memory_bytes,
-            retention: Arc::new(Retention { default_ms: self.retain_ms, ..Retention::default() }),
-            forget_after_ms: self.forget_after_ms,
-            hints_bytes_max: self.hints_bytes_max,
-            hint_ttl_ms: self.hint_ttl_ms,
-            revert_after_ms: self.revert_after_ms,
-            exile_ttl_ms: self.exile_ttl_ms,
-            archives: self.archives,
-            mutant: self.mutant,
-            ..Config::default()
-        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 pub mod archiving;
 pub mod broker;
+pub mod cell;
 pub mod change;
 pub mod claims;
 pub mod cohort;

@@ -1,0 +1,97 @@
+//! A task's entry in the table: who holds it, or held it last.
+
+use super::Viewstamp;
+use crate::limits::PAST_CLAIMS_MAX;
+use crate::protocol::task::{Completed, PastClaim};
+use norn_client::wire::{ClaimId, TaskId, Token};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Who holds a task, or held it last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Token of the latest grant.
+    pub token: Token,
+    /// Viewstamp of the operation that granted or last renewed it.
+    pub renewed: Viewstamp,
+    /// Attempts so far: claims that failed or ran out, and the present one.
+    pub attempt: u32,
+    /// Who works, for people to read.
+    pub worker: Arc<str>,
+    /// The call that took it.
+    pub claim: ClaimId,
+    /// Length of the lease.
+    pub lease_ms: u64,
+    /// When it was granted, by the leader's wall clock.
+    pub granted_ms: u64,
+    /// When it ends, by the wall clock of the leader that appended the grant or renewal.
+    pub expires_ms: u64,
+    /// What became of it.
+    pub state: CellState,
+    /// Earlier claims, oldest first, at most [`PAST_CLAIMS_MAX`].
+    pub past: Vec<(Token, PastClaim)>,
+    /// The session of the worker, with which the claim ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<TaskId>,
+}
+
+/// What became of a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CellState {
+    /// Held, even if past its time, as long as nobody took over.
+    Held,
+    /// Given back; claimable from then on.
+    Released {
+        /// By the wall clock.
+        not_before_ms: u64,
+    },
+    /// Taken back before anybody was told.
+    Void,
+    /// The task shall not be tried again. Becomes a fact of the task through `Drop`.
+    Dead {
+        /// For people.
+        reason: Arc<str>,
+        /// When, by the leader's wall clock.
+        at_ms: u64,
+    },
+    /// Its completion is the one that counts. Becomes a fact of the task once that is committed.
+    Sealed {
+        /// The completion.
+        completed: Box<Completed>,
+    },
+}
+
+impl Cell {
+    /// Under which claim the task was given up, when, and why; if it was.
+    pub fn death(&self) -> Option<(Token, u64, &str)> {
+        match &self.state {
+            CellState::Dead { reason, at_ms } => Some((self.token, *at_ms, reason)),
+            CellState::Held | CellState::Released { .. } | CellState::Void | CellState::Sealed { .. } => None,
+        }
+    }
+}
+
+impl CellState {
+    /// Whether nobody is to be granted the task any more.
+    pub fn is_final(&self) -> bool {
+        matches!(self, CellState::Dead { .. } | CellState::Sealed { .. })
+    }
+}
+
+impl Cell {
+    /// All claims so far, this one included unless it was taken back, oldest first, bounded.
+    pub fn history(&self) -> Vec<(Token, PastClaim)> {
+        let mut past = self.past.clone();
+        if self.state != CellState::Void {
+            let claim = PastClaim {
+                start_ms: self.granted_ms,
+                end_ms: self.expires_ms,
+                worker: self.worker.as_ref().to_owned(),
+            };
+            past.push((self.token, claim));
+        }
+        let surplus = past.len().saturating_sub(PAST_CLAIMS_MAX);
+        past.drain(..surplus);
+        past
+    }
+}
