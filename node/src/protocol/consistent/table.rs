@@ -620,6 +620,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::PAST_CLAIMS_MAX;
 
     fn grant(id: TaskId, number: u64) -> Op {
         Op::Grant {
