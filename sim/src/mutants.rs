@@ -84,7 +84,14 @@ pub const ALL: [(&str, Mutant); 75] = [
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
 pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
-    let plain = Overrides { mutant: Some(mutant), ..Overrides::default() };
+    // Limits hold workers up: bugs of other kinds are looked for without.
+    let plain = Overrides {
+        mutant: Some(mutant),
+        ageing_percent: Some(0),
+        rate_percent: Some(0),
+        concurrency_percent: Some(0),
+        ..Overrides::default()
+    };
     let harmful = match mutant {
         Mutant::WordMissing => Overrides { image_percent: Some(90), crash_after_ack_percent: Some(15), ..plain },
         Mutant::MemoryForgotten => {
@@ -319,7 +326,6 @@ fn hunting_in_limits(mutant: Mutant, plain: Overrides) -> Overrides {
         },
         Mutant::QuotaUnasked | Mutant::QuotaUnconfirmed => Overrides {
             concurrency_percent: Some(100),
-            rate_percent: Some(0),
             queues: Some(1),
             partitions: Some(8),
             workers: Some(6),
