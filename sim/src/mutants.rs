@@ -84,9 +84,11 @@ pub const ALL: [(&str, Mutant); 75] = [
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
 pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
-    // Limits hold workers up: bugs of other kinds are looked for without.
+    // Limits hold workers up, and groups and sessions are work of their own: bugs of other kinds are looked for without.
     let plain = Overrides {
         mutant: Some(mutant),
+        group_percent: Some(0),
+        session_percent: Some(0),
         ageing_percent: Some(0),
         rate_percent: Some(0),
         concurrency_percent: Some(0),
