@@ -387,6 +387,13 @@ fn seed_of_a_key_that_a_lost_task_kept() {
     assert_eq!(report.violation, None, "{}", report.headline());
 }
 
+/// A leader that had been told nothing yet said that it keeps to the one claim that it inherited, was told so, and then said that it
+/// keeps to none: the limit's home gave that claim to another partition while it was held.
+#[test]
+fn seed_of_a_quota_that_was_given_away_while_held() {
+    holds(426);
+}
+
 /// A schedule that was set through a node that crashed before it could answer stood after all had been removed.
 #[test]
 fn seed_of_a_schedule_that_nobody_answered_for() {

@@ -264,8 +264,8 @@ impl Node {
             allowance.again_us = again_us;
         }
         (allowance.told, allowance.known) = (true, Some(count));
-        // What was lowered since is told by a later question.
-        allowance.count = if allowance.lowered.is_some() { count.min(allowance.count) } else { count };
+        // What was lowered since is told by a later question, and no less than what that keeps to may be held already.
+        allowance.count = allowance.lowered.map_or(count, |(_, keeps)| count.min(keeps));
         if allowance.share.is_some_and(|share| allowance.lowered.is_none() && allowance.count <= share) {
             allowance.share = None;
         }
