@@ -58,6 +58,7 @@ impl Batch {
                 after: Vec::new(),
                 key: None,
                 grouping: None,
+                revision: None,
             };
             let id = TaskId::new(1_700_000_000_000, number as u32, 7, 9);
             let items = Arc::new(vec![(id, Task::from_spec(Arc::new(spec)))]);

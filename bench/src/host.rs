@@ -164,6 +164,7 @@ pub fn batch(first: usize, count: usize, made_ms: u64, queue: &QueueName, payloa
             after: Vec::new(),
             key: None,
             grouping: None,
+            revision: None,
         };
         NewTask { id: TaskId::new(made_ms, number as u32, 1, tag), spec }
     };

@@ -72,6 +72,7 @@ fn spec() -> Result<Arc<Spec>> {
         after: Vec::new(),
         key: None,
         grouping: None,
+        revision: None,
     }))
 }
 

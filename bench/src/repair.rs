@@ -76,6 +76,7 @@ fn tasks(count: usize) -> Result<Vec<(TaskId, Task)>> {
             after: Vec::new(),
             key: None,
             grouping: None,
+            revision: None,
         };
         (id, Task::from_spec(Arc::new(spec)))
     };

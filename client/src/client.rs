@@ -32,6 +32,7 @@ mod schedules;
 mod sessions;
 #[cfg(test)]
 mod tests;
+mod transactions;
 
 use crate::connection::{Answer, Handle};
 use crate::session::{Call, Config, Draft, Finish};
@@ -51,6 +52,7 @@ pub use groups::GroupMember;
 pub use listing::{ListOptions, Listing};
 pub use options::{ClaimOptions, CompleteOptions, FailOptions};
 pub use sessions::WorkerSession;
+pub use transactions::TransactError;
 
 /// A task that this program has claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,7 +136,11 @@ impl Client {
         let wait_ms = match &body {
             Call::Request(Request::Claim(claim)) => claim.wait_ms,
             Call::Request(Request::Wait { timeout_ms, .. }) => *timeout_ms,
-            Call::Request(_) | Call::Enqueue { .. } | Call::EnqueueUnique { .. } | Call::Complete { .. } => 0,
+            Call::Request(_)
+            | Call::Enqueue { .. }
+            | Call::EnqueueUnique { .. }
+            | Call::Transact { .. }
+            | Call::Complete { .. } => 0,
         };
         let wait = Duration::from_millis(wait_ms.min(limits::WAIT_MS_MAX));
         let timeout = timeout.unwrap_or(self.shared.request_timeout).saturating_add(wait);

@@ -24,6 +24,7 @@ mod call;
 mod links;
 mod mint;
 mod pulse;
+mod transaction;
 mod types;
 mod validate;
 
@@ -37,6 +38,7 @@ use call::{Pending, Stage, Verdict};
 use links::{Link, Links};
 use mint::{Mint, Random};
 use std::collections::{BTreeMap, BTreeSet};
+pub use transaction::{ChangeDraft, Seen, TransactionDraft};
 pub use types::{Call, CallId, Config, Draft, Finish, Input, Output, SESSIONS_QUEUE, explain_close, explain_name};
 
 /// No wall clock shows this; a welcome that does is malformed.

@@ -222,6 +222,12 @@ pub enum Mutant {
     UniqueUnreserved,
     /// One that a single replica takes for open is there, whoever knows that it has ended.
     UniqueEnded,
+    /// A transaction is judged by what the leader knows, and nobody else is asked.
+    TransactionUnasked,
+    /// It becomes facts before its leader has it in a table that a majority has.
+    TransactionUndecided,
+    /// Tasks that it changes can be claimed, prolonged and completed meanwhile.
+    TransactionUnlocked,
     /// The end of a group's member counts for the next one as well.
     MembersMiscounted,
     /// A group does not wait for the groups that its members bring.

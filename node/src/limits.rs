@@ -129,6 +129,12 @@ pub const UNIQUES_MAX: usize = 1_024;
 pub const KEY_TASKS_MAX: usize = 64;
 /// Tasks that a leader remembers which were not to be, as there was another one with their key.
 pub const REFUSED_MAX: usize = 16_384;
+/// Transactions of one partition that are decided and not made yet.
+pub const TRANSACTIONS_MAX: usize = 64;
+/// Transactions of one partition that were made, and are remembered for those who ask again.
+pub const TRANSACTIONS_DONE_MAX: usize = 1_024;
+/// Transactions under way at one node, and calls about one of them.
+pub const TRANSACTING_MAX: usize = 1_024;
 /// Loads of bodies under way at one node; more wait.
 pub const LOADS_MAX: usize = 64;
 /// Bytes of bodies at which no further load is begun.

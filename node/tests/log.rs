@@ -42,6 +42,7 @@ fn records() -> Vec<Record> {
         after: Vec::new(),
         key: None,
         grouping: None,
+        revision: None,
     };
     let genesis = Genesis {
         cluster: ClusterId(0xc1),

@@ -296,6 +296,7 @@ mod tests {
             lease_ms: 1_000,
             updates: Vec::new(),
             grouping: None,
+            revision: None,
             group: None,
         };
         Claimed { granted, expires }
@@ -313,6 +314,7 @@ mod tests {
             after: Vec::new(),
             key: None,
             grouping: None,
+            revision: None,
         };
         let claim = ClaimView {
             token: token(completed_by),

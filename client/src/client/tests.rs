@@ -49,6 +49,7 @@ fn view(id: TaskId) -> TaskView {
         redriven: Vec::new(),
         waits_for: Vec::new(),
         group: None,
+        version: None,
     }
 }
 

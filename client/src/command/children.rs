@@ -114,13 +114,14 @@ fn draft(child: Child) -> Result<Draft, String> {
             .collect::<Result<_, String>>()?,
         key: child.key,
         grouping: None,
+        revision: None,
     };
     if child.join.is_some() && child.number.is_some() {
         return Err("it is a join or has a number, not both: a join is no member of its own group".to_owned());
     }
     let id = child.id.map(|id| id.parse().map_err(|error| format!("{error}"))).transpose()?;
     let delay_ms = child.delay.as_deref().map(parse::duration_ms).transpose()?.unwrap_or(0);
-    let draft = Draft { id, spec, delay_ms };
+    let draft = Draft { id, spec, delay_ms, near: None };
     Ok(match (child.join, child.number) {
         (Some(join), _) => draft.join(Some(join.total), join.fail_fast),
         // Of which group they are is settled with the id of the join.

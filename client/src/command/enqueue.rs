@@ -58,6 +58,9 @@ pub struct EnqueueArguments {
     /// Tasks of the queue with the same key are run one at a time, the oldest first
     #[arg(long, value_name = "K")]
     pub key: Option<String>,
+    /// Lie where this task does, so that one transaction can change both
+    #[arg(long, value_name = "ID", conflicts_with_all = ["key", "id", "lines"])]
+    pub near: Option<String>,
     /// Only if the queue has no task with this key that has not ended; else tells of the one that there is
     #[arg(long, requires = "key", conflicts_with_all = ["lines", "acks"])]
     pub unique: bool,
@@ -78,10 +81,11 @@ impl EnqueueArguments {
         if self.lines {
             return self.run_lines(spec, runner).await;
         }
+        let near = self.near(runner).await?;
         let data = runner.read_data(self.data.data.as_deref(), self.data.file.as_ref(), PAYLOAD_BYTES_MAX).await?;
         let id = self.id.as_deref().map(str::parse).transpose()?;
         let spec = Spec { payload: data.unwrap_or_default(), ..spec };
-        let draft = Draft { id, spec, delay_ms: self.delay.unwrap_or(0) };
+        let draft = Draft { id, spec, delay_ms: self.delay.unwrap_or(0), near };
         if self.unique {
             return store_unique(runner, draft).await;
         }
@@ -109,6 +113,14 @@ impl EnqueueArguments {
         Ok(after)
     }
 
+    /// The task where it shall lie.
+    async fn near<T: Transport>(&self, runner: &Runner<T>) -> Result<Option<TaskId>, Failure> {
+        match &self.near {
+            Some(text) => Ok(Some(runner.resolve(text).await?)),
+            None => Ok(None),
+        }
+    }
+
     /// The group's member that it is, if it is one.
     fn member(&self) -> Result<Option<Member<'_>>, Failure> {
         if self.parent.is_some() {
@@ -118,6 +130,7 @@ impl EnqueueArguments {
         self.group.member(&[
             ("--unique", self.unique),
             ("--key", self.key.is_some()),
+            ("--near", self.near.is_some()),
             ("--id", self.id.is_some()),
             ("--lines", self.lines),
         ])
@@ -151,6 +164,7 @@ impl EnqueueArguments {
             after: Vec::new(),
             key: self.key.clone(),
             grouping: None,
+            revision: None,
         })
     }
 
@@ -197,7 +211,7 @@ impl EnqueueArguments {
                         load.bytes += line.len() as u64 + 1;
                         if !line.is_empty() {
                             let spec = Spec { payload: line, ..spec.clone() };
-                            drafts.push(Draft { id: None, spec, delay_ms: self.delay.unwrap_or(0) });
+                            drafts.push(Draft { id: None, spec, delay_ms: self.delay.unwrap_or(0), near: None });
                         }
                     }
                     Reading::End => ended = Some(Ok(())),

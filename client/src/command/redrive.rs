@@ -188,7 +188,7 @@ fn written_back(letter: &Spec, to: Option<&QueueName>) -> Option<Draft> {
     let own = letter.headers.iter().filter(|(name, _)| !told.contains(&name.as_str())).cloned();
     let headers = own.chain([(headers::REDRIVEN_FROM.to_owned(), died)]).collect();
     let spec = Spec { queue, headers, not_before_ms: 0, after: Vec::new(), ..letter.clone() };
-    Some(Draft { id: None, spec, delay_ms: 0 })
+    Some(Draft { id: None, spec, delay_ms: 0, near: None })
 }
 
 fn end<T: Transport>(runner: &mut Runner<T>, redriven: u64, what: &str) -> Result<Exit, Failure> {

@@ -1,13 +1,14 @@
 //! One call: its body before and after it is settled, what of it is still open, and what an answer means.
 
 use super::mint::{Mint, Random};
-use super::{Call, Draft, Finish, ensure};
+use super::{Call, ChangeDraft, Draft, Finish, TransactionDraft, ensure};
 use crate::wire::error::{Error, ErrorCode, Retry};
 use crate::wire::group::MemberOf;
 use crate::wire::ids::{ClaimId, TaskId};
 use crate::wire::limits;
 use crate::wire::request::{Acks, Claim, NewTask, Request};
 use crate::wire::response::{Acked, Response};
+use crate::wire::transaction::Transaction;
 use crate::wire::version::Versions;
 
 /// The slowest network that is counted with: about a megabyte a second.
@@ -89,6 +90,7 @@ fn is_write(request: &Request) -> bool {
     match request {
         Request::Enqueue { .. }
         | Request::EnqueueUnique { .. }
+        | Request::Transact(_)
         | Request::CloseGroup { .. }
         | Request::Update { .. }
         | Request::Complete { .. }
@@ -126,6 +128,7 @@ fn ids(request: &Request) -> Vec<TaskId> {
     match request {
         Request::Enqueue { tasks, .. } => tasks.iter().map(|task| task.id).collect(),
         Request::EnqueueUnique { task } => vec![task.id],
+        Request::Transact(transaction) => vec![transaction.id],
         Request::Complete { items, .. } => items.iter().map(|item| item.id).collect(),
         Request::Renew { items, .. } => items.iter().map(|(id, _)| *id).collect(),
         Request::CloseGroup { id, .. }
@@ -153,6 +156,7 @@ impl Pending {
             Call::Request(Request::CloseGroup { .. }) => Versions::GROUPS,
             Call::Request(Request::Claim(Claim { session: Some(_), .. })) => Versions::SESSIONS,
             Call::EnqueueUnique { .. } | Call::Request(Request::EnqueueUnique { .. }) => Versions::UNIQUE,
+            Call::Transact { .. } | Call::Request(Request::Transact(_)) => Versions::TRANSACTIONS,
             Call::Enqueue { .. } | Call::Complete { .. } | Call::Request(_) => 0,
         };
         Pending {
@@ -185,6 +189,10 @@ impl Pending {
             Call::EnqueueUnique { draft } => {
                 let mut minter = Minter { now_us, mint, random, tag: 0, minted: 0 };
                 Request::EnqueueUnique { task: Box::new(minter.resolve(*draft)) }
+            }
+            Call::Transact { draft } => {
+                let mut minter = Minter { now_us, mint, random, tag: 0, minted: 0 };
+                Request::Transact(Box::new(minter.transaction(*draft)))
             }
             Call::Complete { items, acks } => resolve_finishes(now_us, items, acks, mint, random),
             Call::Request(Request::Complete { mut items, acks }) => {
@@ -317,6 +325,7 @@ impl Pending {
             Body::Settled(request) => ids(request),
             Body::Open(Call::Enqueue { drafts, .. }) => drafts.iter().filter_map(|draft| draft.id).collect(),
             Body::Open(Call::EnqueueUnique { draft }) => draft.id.into_iter().collect(),
+            Body::Open(Call::Transact { draft }) => draft.id.into_iter().collect(),
             Body::Open(Call::Complete { items, .. }) => items.iter().map(|item| item.completion.id).collect(),
             Body::Open(Call::Request(request)) => ids(request),
         };
@@ -423,6 +432,29 @@ impl Minter<'_> {
         drafts
     }
 
+    /// Everything lies where the first lies that says so.
+    fn transaction(&mut self, draft: TransactionDraft) -> Transaction {
+        let TransactionDraft { id, near, adds, changes, deletes, depends } = draft;
+        let named = changes.iter().map(|draft| draft.change.id);
+        let named = named.chain(deletes.iter().map(|delete| delete.id)).chain(depends.iter().map(|depend| depend.id));
+        let of_add = |draft: &Draft| draft.spec.tag().or(draft.id.or(draft.near).map(|id| id.tag()));
+        let tag = id.or(named.into_iter().next()).map(|id| id.tag());
+        let tag = tag.or_else(|| adds.iter().find_map(of_add)).or(near.map(|near| near.tag()));
+        let tag = tag.unwrap_or_else(|| self.random.tag());
+        let lies = TaskId::new(0, 0, 0, tag);
+        let adds =
+            adds.into_iter().map(|draft| self.resolve(Draft { near: draft.near.or(Some(lies)), ..draft })).collect();
+        let server_ms = self.server_ms();
+        let change = |ChangeDraft { mut change, delay_ms }: ChangeDraft| {
+            let until_ms = |delay_ms: u64| if delay_ms == 0 { 0 } else { server_ms.saturating_add(delay_ms) };
+            change.not_before_ms = delay_ms.map(until_ms).or(change.not_before_ms);
+            change
+        };
+        let changes = changes.into_iter().map(change).collect();
+        let id = id.unwrap_or_else(|| self.mint.mint(self.now_us, tag));
+        Transaction { id, at_ms: server_ms, adds, changes, deletes, depends }
+    }
+
     fn resolve(&mut self, draft: Draft) -> NewTask {
         let member = draft.spec.grouping.as_ref().and_then(|grouping| grouping.member);
         let id = draft.id.or(member.map(MemberOf::id)).unwrap_or_else(|| {
@@ -430,7 +462,8 @@ impl Minter<'_> {
                 self.tag = self.random.tag();
             }
             self.minted += 1;
-            self.mint.mint(self.now_us, draft.spec.tag().unwrap_or(self.tag))
+            let tag = draft.spec.tag().or(draft.near.map(|near| near.tag()));
+            self.mint.mint(self.now_us, tag.unwrap_or(self.tag))
         });
         let mut spec = draft.spec;
         if draft.delay_ms > 0 {

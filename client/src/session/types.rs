@@ -1,5 +1,6 @@
 //! What goes into a session and what comes out of it.
 
+use super::transaction::TransactionDraft;
 use crate::wire::error::{Error, ErrorCode};
 use crate::wire::group::{Join, MemberOf};
 use crate::wire::ids::{QueueName, TaskId};
@@ -28,6 +29,8 @@ pub struct Draft {
     pub spec: Spec,
     /// Not claimable for this long after the first attempt to enqueue it; excludes `spec.not_before_ms`.
     pub delay_ms: u64,
+    /// It lies where this task does, so that one [transaction](TransactionDraft) can change both; excludes a key.
+    pub near: Option<TaskId>,
 }
 
 /// Where sessions of workers are: each is a task, held by its worker.
@@ -53,8 +56,16 @@ impl Draft {
             after: Vec::new(),
             key: None,
             grouping: None,
+            revision: None,
         };
-        Draft { id: None, spec, delay_ms: 0 }
+        Draft { id: None, spec, delay_ms: 0, near: None }
+    }
+
+    /// Lies where another task does, so that one [transaction](TransactionDraft) can change both.
+    #[must_use]
+    pub fn near(mut self, task: TaskId) -> Self {
+        self.near = Some(task);
+        self
     }
 
     /// Repeats an earlier enqueue whose outcome was unknown.
@@ -176,6 +187,11 @@ pub enum Call {
     EnqueueUnique {
         /// With a key.
         draft: Box<Draft>,
+    },
+    /// Adds, changes and ends tasks that lie together. Answered with [`Response::Transacted`].
+    Transact {
+        /// At least one task that is not as it was.
+        draft: Box<TransactionDraft>,
     },
     /// Ends tasks and enqueues others with them. Answered with [`Response::Acked`].
     Complete {

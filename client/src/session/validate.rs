@@ -1,11 +1,12 @@
 //! Refuses, before anything is sent, what every node would refuse; and weighs what is held until it is answered.
 
-use super::{Call, Draft, Finish};
+use super::{Call, ChangeDraft, Draft, Finish, TransactionDraft};
 use crate::wire::error::Error;
 use crate::wire::group::Grouping;
 use crate::wire::ids::TaskId;
 use crate::wire::request::{Claim, Completion, Request, Spec};
 use crate::wire::schedule::ScheduleChange;
+use crate::wire::transaction::{self, Change, Transaction};
 use crate::wire::validate::{check_children, check_completions, check_delay, check_tasks, check_unique};
 
 /// About what a call takes besides its payloads.
@@ -26,6 +27,7 @@ pub(super) fn validate(call: &Call) -> Result<usize, Error> {
             check_tasks(std::iter::once((draft.id, &draft.spec)))?;
             spec_bytes(&draft.spec)
         }
+        Call::Transact { draft } => check_transaction(draft)?,
         Call::Complete { items, .. } => {
             for Finish { completion, children } in items {
                 let named =
@@ -51,7 +53,29 @@ fn check_time(draft: &Draft) -> Result<(), Error> {
     if draft.delay_ms > 0 && draft.spec.not_before_ms > 0 {
         return Err(Error::invalid("a task has a delay or a time, not both; leave one out"));
     }
+    if draft.near.is_some() && draft.spec.key.is_some() {
+        return Err(Error::invalid("a task lies where its key says, or near another one; leave one of them out"));
+    }
     check_delay(draft.delay_ms)
+}
+
+/// Gives about how many bytes it holds.
+fn check_transaction(draft: &TransactionDraft) -> Result<usize, Error> {
+    for ChangeDraft { change, delay_ms } in &draft.changes {
+        if delay_ms.is_some() && change.not_before_ms.is_some() {
+            let error = Error::invalid("a change names a delay or a time, not both; leave one out");
+            return Err(error.about(change.id));
+        }
+        check_delay(delay_ms.unwrap_or(0)).map_err(|error| error.about(change.id))?;
+    }
+    let changes: Vec<Change> = draft.changes.iter().map(|draft| draft.change.clone()).collect();
+    draft.adds.iter().try_for_each(|add| check_time(add).and_then(|()| check_named(add, false)))?;
+    let adds: usize = draft.adds.iter().map(|add| spec_bytes(&add.spec)).sum();
+    let carried = Transaction { changes, deletes: draft.deletes.clone(), ..Transaction::default() };
+    let bytes = adds + carried.size_bytes();
+    let specs = draft.adds.iter().map(|add| (add.id, &add.spec));
+    transaction::check(specs, (&carried.changes, &carried.deletes, &draft.depends), bytes)?;
+    Ok(bytes)
 }
 
 fn grouping(draft: &Draft) -> Option<&Grouping> {
@@ -100,6 +124,7 @@ fn request_bytes(request: &Request) -> usize {
     match request {
         Request::Enqueue { tasks, .. } => tasks.iter().map(|task| spec_bytes(&task.spec)).sum(),
         Request::EnqueueUnique { task } => spec_bytes(&task.spec),
+        Request::Transact(transaction) => transaction.size_bytes(),
         Request::Update { data, .. } => data.len(),
         Request::Complete { items, .. } => items.iter().map(completion_bytes).sum(),
         Request::Cancel { reason, .. } | Request::Fail { reason, .. } => reason.len(),

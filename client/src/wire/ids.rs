@@ -218,6 +218,35 @@ impl FromStr for Token {
     }
 }
 
+/// Names what a task is like: another one, unless it is byte for byte as it was, with the same log and the same claim. It is a hash,
+/// so that nothing but equality is told by two of them. Text: 16 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct TaskVersion(pub u64);
+
+impl fmt::Display for TaskVersion {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(&format!("{:016x}", self.0))
+    }
+}
+
+impl fmt::Debug for TaskVersion {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
+impl FromStr for TaskVersion {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let wrong = || ParseError(format!("a version is 16 hexadecimal digits, as `get` tells them, not {text:?}"));
+        if text.len() != 16 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        u64::from_str_radix(text, 16).map(TaskVersion).map_err(|_| wrong())
+    }
+}
+
 macro_rules! random_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*

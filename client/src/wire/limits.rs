@@ -26,6 +26,10 @@ pub const BATCH_TAG_TASKS: usize = 100;
 pub const CHILDREN_MAX: usize = 100;
 /// Payloads, queue names and headers of the tasks that one completion brings, all together.
 pub const CHILDREN_BYTES_MAX: usize = 1 << 20;
+/// Most tasks that one transaction names.
+pub const TRANSACTION_TASKS_MAX: usize = 100;
+/// Largest transaction, all payloads, headers and results together.
+pub const TRANSACTION_BYTES_MAX: usize = 2 << 20;
 /// Most tasks in one claim call.
 pub const CLAIM_TASKS_MAX: u32 = 1_000;
 /// Nodes that hold one partition.

@@ -15,11 +15,13 @@ pub mod membership;
 pub mod request;
 pub mod response;
 pub mod schedule;
+pub mod transaction;
 pub(crate) mod validate;
 pub mod version;
 
 pub use error::{Error, ErrorCode, Retry};
-pub use ids::{ClaimId, ClusterId, NodeId, PartitionId, QueueName, TaskId, Token};
+pub use ids::{ClaimId, ClusterId, NodeId, PartitionId, QueueName, TaskId, TaskVersion, Token};
 pub use request::{Acks, Claim, Completion, NewTask, Request, Spec};
 pub use response::{Acked, Granted, Guarantee, Response, State, TaskView};
+pub use transaction::Transaction;
 pub use version::Versions;

@@ -5,6 +5,7 @@ use crate::wire::ids::{ClaimId, NodeId, PartitionId, QueueName, TAG_BITS, TaskId
 use crate::wire::membership::{ClusterChange, Membership};
 use crate::wire::response::{Genesis, State};
 use crate::wire::schedule::ScheduleChange;
+use crate::wire::transaction::Transaction;
 use crate::wire::version::Versions;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
@@ -24,7 +25,7 @@ pub enum Acks {
     All,
 }
 
-/// The immutable part of a task. A session resolves defaults and delays once, so that a repeated enqueue is the same bytes.
+/// What a task is; only a [transaction](super::transaction::Transaction) changes it. A session resolves defaults and delays once, so that a repeated enqueue is the same bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub struct Spec {
     /// Queue, which is also the task type for workers.
@@ -54,6 +55,18 @@ pub struct Spec {
     /// It is a member of a group, or comes behind one.
     #[serde(default)]
     pub grouping: Option<Box<Grouping>>,
+    /// A transaction has changed it since it was enqueued. Clients leave that out, and are not told.
+    #[serde(default)]
+    pub revision: Option<Box<Revision>>,
+}
+
+/// That a task is not as it was enqueued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Revision {
+    /// Epoch of the leader that changed it last, and the number of the operation: later ones are greater.
+    pub at: Token,
+    /// Hash of what was enqueued.
+    pub origin: u64,
 }
 
 impl Spec {
@@ -70,7 +83,7 @@ impl Serialize for Spec {
     /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const OLDEST: usize = 6;
-        let later = [!self.after.is_empty(), self.key.is_some(), self.grouping.is_some()];
+        let later = [!self.after.is_empty(), self.key.is_some(), self.grouping.is_some(), self.revision.is_some()];
         let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
         let mut spec = serializer.serialize_struct("Spec", count)?;
         spec.serialize_field("queue", &self.queue)?;
@@ -87,6 +100,9 @@ impl Serialize for Spec {
         }
         if count > OLDEST + 2 {
             spec.serialize_field("grouping", &self.grouping)?;
+        }
+        if count > OLDEST + 3 {
+            spec.serialize_field("revision", &self.revision)?;
         }
         spec.end()
     }
@@ -197,6 +213,8 @@ pub enum Request {
         /// With a key.
         task: Box<NewTask>,
     },
+    /// Adds, changes and ends tasks that lie together: all of it, or nothing.
+    Transact(Box<Transaction>),
     /// Says how many members a group has. Nobody may say otherwise later.
     CloseGroup {
         /// Its join.
@@ -396,6 +414,7 @@ impl Request {
                 Versions::DEPENDENCIES
             }
             Request::EnqueueUnique { .. } => Versions::UNIQUE,
+            Request::Transact(_) => Versions::TRANSACTIONS,
             Request::Change { change, .. } => change.version(),
             Request::Redrive { .. } => Versions::CHILDREN,
             Request::Schedule(_) | Request::Schedules { .. } => Versions::SCHEDULES,
@@ -409,6 +428,7 @@ impl Request {
             Request::Hello { .. } => "hello",
             Request::Enqueue { .. } => "enqueue",
             Request::EnqueueUnique { .. } => "enqueue_unique",
+            Request::Transact(_) => "transact",
             Request::CloseGroup { .. } => "close_group",
             Request::Update { .. } => "update",
             Request::Complete { .. } => "complete",

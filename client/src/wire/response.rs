@@ -2,9 +2,10 @@
 
 use crate::wire::error::Error;
 use crate::wire::group::{GroupView, Grouping};
-use crate::wire::ids::{ClusterId, NodeId, ParseError, PartitionId, QueueName, TaskId, Token};
+use crate::wire::ids::{ClusterId, NodeId, ParseError, PartitionId, QueueName, TaskId, TaskVersion, Token};
 use crate::wire::membership::{Changed, ClusterView, MemberState, Remnant};
 use crate::wire::schedule::ScheduleView;
+use crate::wire::transaction::Refusal;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use std::fmt;
@@ -189,6 +190,9 @@ pub struct TaskView {
     /// Of a join: how far its group is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<GroupView>,
+    /// What it is like now, for a transaction that is to find it so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<TaskVersion>,
 }
 
 /// A task in a list: everything but its log.
@@ -454,6 +458,8 @@ pub enum Response {
         /// It is another one than that which was sent.
         existing: bool,
     },
+    /// To `transact`: what was added and then what was changed, in order; or why nothing was changed.
+    Transacted(Result<Vec<(TaskId, TaskVersion)>, Box<Refusal>>),
     /// To `get` and `wait`.
     Task(Box<TaskView>),
     /// To `list`.

@@ -27,6 +27,7 @@ impl Request {
                 check_unique(&task.spec).map_err(|error| error.about(task.id))?;
                 check_tasks(std::iter::once((Some(task.id), &task.spec)))
             }
+            Request::Transact(transaction) => transaction.check(),
             Request::CloseGroup { total, .. } => check_total(*total),
             Request::Update { token, sequence, data, .. } => {
                 let bytes = data.len();
@@ -119,7 +120,7 @@ pub(crate) fn check_unique(spec: &Spec) -> Result<(), Error> {
 }
 
 /// All tasks with one key are in one partition.
-fn check_tag(id: Option<TaskId>, spec: &Spec) -> Result<(), Error> {
+pub(crate) fn check_tag(id: Option<TaskId>, spec: &Spec) -> Result<(), Error> {
     let differs = id.zip(spec.tag()).is_some_and(|(id, tag)| id.tag() != tag);
     check(!differs, || "the id of a task with a key ends with what its key says; leave the id to the client".into())
 }
@@ -152,7 +153,7 @@ fn check_total(total: u32) -> Result<(), Error> {
 }
 
 /// Gives the bytes of its names.
-fn check_spec(spec: &Spec) -> Result<usize, Error> {
+pub(crate) fn check_spec(spec: &Spec) -> Result<usize, Error> {
     let (bytes, headers) = (spec.payload.len(), spec.headers.len());
     check(bytes <= PAYLOAD_BYTES_MAX, || {
         format!(
@@ -171,16 +172,23 @@ fn check_spec(spec: &Spec) -> Result<usize, Error> {
     let key = spec.key.as_ref().map_or(0, String::len);
     check(key <= KEY_BYTES_MAX, || format!("a key of {key} bytes; at most {KEY_BYTES_MAX} are allowed"))?;
     check(spec.key.as_deref() != Some(""), || "a key that is empty; leave it out".into())?;
-    let mut names_bytes = spec.queue.as_str().len() + key + after * size_of::<TaskId>();
-    for (name, value) in &spec.headers {
+    check(spec.revision.is_none(), || "a task that says it was changed; leave that to the cluster".into())?;
+    let headers_bytes = check_headers(&spec.headers)?;
+    Ok(spec.queue.as_str().len() + key + after * size_of::<TaskId>() + headers_bytes)
+}
+
+/// Gives their bytes.
+pub(crate) fn check_headers(headers: &[(String, String)]) -> Result<usize, Error> {
+    let mut headers_bytes = 0;
+    for (name, value) in headers {
         check(!name.is_empty(), || "a header without a name; give it one".into())?;
         let bytes = name.len() + value.len();
         check(bytes <= HEADER_BYTES_MAX, || {
             format!("a header of {bytes} bytes; at most {HEADER_BYTES_MAX} are allowed, the payload has room for more")
         })?;
-        names_bytes += bytes;
+        headers_bytes += bytes;
     }
-    Ok(names_bytes)
+    Ok(headers_bytes)
 }
 
 pub(crate) fn check_completions<'a>(items: impl ExactSizeIterator<Item = &'a Completion>) -> Result<(), Error> {
@@ -293,6 +301,7 @@ mod tests {
             after: Vec::new(),
             key: None,
             grouping: None,
+            revision: None,
         };
         change(&mut spec);
         NewTask { id: TaskId::new(1, number, 0, 0), spec }

@@ -49,6 +49,9 @@ impl Versions {
     /// The oldest version with sessions of workers.
     pub const SESSIONS: u8 = 3;
 
+    /// The oldest version in which several tasks are changed at once.
+    pub const TRANSACTIONS: u8 = 3;
+
     /// The oldest version in which a queue that is full takes no more tasks.
     pub const LIMITS: u8 = 3;
 

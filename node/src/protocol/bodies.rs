@@ -122,9 +122,8 @@ impl Node {
     pub(super) fn set_lost(&mut self, wanted: &Wanted, lost: bool) {
         let (partition, now) = (self.partition_of(&wanted.id), self.now);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
-        let lapsed = replica.register.is_lapsed(&wanted.id);
-        let cell = replica.register.cell(&wanted.id);
-        let lost = replica.store.set_lost((&wanted.id, wanted.hash), lost, cell, lapsed, now.wall_ms);
+        let hold = replica.register.hold(&wanted.id);
+        let lost = replica.store.set_lost((&wanted.id, wanted.hash), lost, hold, now.wall_ms);
         self.stirred.insert(partition);
         if lost && self.bodies.lost.insert((partition, wanted.id)) {
             self.outbox.observe(Observation::BodyLost { id: wanted.id });

@@ -48,6 +48,8 @@ pub enum Feature {
     Permits,
     /// A queue limits how many of its claims are held at once.
     Quotas,
+    /// Several tasks change at once, and tasks are not as they were enqueued.
+    Transactions,
 }
 
 impl Feature {
@@ -68,7 +70,8 @@ impl Feature {
             | Feature::Unique
             | Feature::Sessions
             | Feature::Permits
-            | Feature::Quotas => 3,
+            | Feature::Quotas
+            | Feature::Transactions => 3,
         }
     }
 }
@@ -99,6 +102,9 @@ impl PeerMessage {
             PeerMessage::KeyAsk { .. } | PeerMessage::KeyAnswer { .. } => Some(Feature::Unique),
             PeerMessage::Forward { request, .. } if matches!(**request, Request::EnqueueUnique { .. }) => {
                 Some(Feature::Unique)
+            }
+            PeerMessage::Forward { request, .. } if matches!(**request, Request::Transact(_)) => {
+                Some(Feature::Transactions)
             }
             PeerMessage::Outboxes { .. } | PeerMessage::Childless { .. } => Some(Feature::Children),
             _ if self.is_of_root() => Some(Feature::Root),
@@ -195,6 +201,7 @@ impl<S: Content> Task<S> {
             (self.tells_of_children(), Feature::Children),
             (sealed, Feature::Seals),
             (self.tells_of_dependencies(), Feature::Dependencies),
+            (self.spec.as_ref().is_some_and(|spec| spec.revision().is_some()), Feature::Transactions),
         ];
         all.into_iter().find_map(|(tells, feature)| tells.then_some(feature))
     }
@@ -207,6 +214,7 @@ impl Op {
             Op::Seal { .. } => Some(Feature::Seals),
             Op::Reserve { .. } | Op::Placed { .. } => Some(Feature::Unique),
             Op::Quota { .. } => Some(Feature::Quotas),
+            Op::Decide { .. } | Op::Made { .. } => Some(Feature::Transactions),
             Op::Root(_) | Op::Schedules(_) => Some(Feature::Root),
             Op::Cohort(Change::Recall { .. }) => Some(Feature::Recall),
             Op::Cohort(Change::Rescue { .. } | Change::Calm) => Some(Feature::Rescue),
@@ -248,6 +256,8 @@ impl Table {
             Some(Feature::Unique)
         } else if !self.quotas.is_empty() {
             Some(Feature::Quotas)
+        } else if !self.ledger.is_empty() {
+            Some(Feature::Transactions)
         } else {
             self.out.values().flatten().find_map(|ended| ended.facts.feature())
         }

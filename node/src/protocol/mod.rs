@@ -51,6 +51,7 @@ use consistent::heads::Heads;
 use consistent::permits::Permits;
 use consistent::quotas::Quotas;
 use consistent::sessions::Sessions;
+use consistent::transactions::Transactions;
 use consistent::uniques::Uniques;
 pub use effect::{Effect, Observation, Ticket};
 pub use event::{ClientId, Event, Moved, Principal};
@@ -129,6 +130,7 @@ pub struct Node {
     grants: Grants,
     calls: Calls,
     uniques: Uniques,
+    transactions: Transactions,
     demand: Demand,
     permits: Permits,
     quotas: Quotas,
@@ -184,6 +186,7 @@ impl Node {
             grants: Grants::default(),
             calls: Calls::default(),
             uniques: Uniques::default(),
+            transactions: Transactions::default(),
             demand: Demand::default(),
             permits: Permits::default(),
             quotas: Quotas::default(),

@@ -104,6 +104,7 @@ impl Node {
             Request::Hello { .. } => self.hello(client, number),
             Request::Enqueue { tasks, acks } => self.enqueue(client, number, tasks, acks),
             Request::EnqueueUnique { task } => self.enqueue_unique(client, number, task),
+            Request::Transact(transaction) => self.transact(client, number, transaction),
             Request::CloseGroup { id, total, acks } => {
                 self.write(client, number, vec![(id, Task::from_group(GroupFacts::closed(total)))], (acks, true));
             }

@@ -43,6 +43,7 @@ mod rescue;
 mod restarts;
 mod seals;
 mod sessions;
+mod transactions;
 mod uniques;
 mod versions;
 mod waiting;
@@ -316,6 +317,7 @@ fn spec(payload: &[u8], priority: i32) -> Spec {
         after: Vec::new(),
         key: None,
         grouping: None,
+        revision: None,
     }
 }
 

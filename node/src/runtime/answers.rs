@@ -131,6 +131,7 @@ fn weight_bytes(response: &Response) -> usize {
         Response::Welcome(_)
         | Response::AckedOne(_)
         | Response::AckedUnique { .. }
+        | Response::Transacted(_)
         | Response::Count(_)
         | Response::Done
         | Response::Error(_) => 0,

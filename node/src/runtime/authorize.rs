@@ -17,6 +17,7 @@ pub fn authorize(principal: &Principal, request: &Request) -> Result<(), Error> 
         Request::Hello { .. }
         | Request::Enqueue { .. }
         | Request::EnqueueUnique { .. }
+        | Request::Transact(_)
         | Request::CloseGroup { .. }
         | Request::Update { .. }
         | Request::Complete { .. }

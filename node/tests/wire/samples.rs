@@ -50,6 +50,7 @@ fn spec() -> Spec {
         after: Vec::new(),
         key: None,
         grouping: None,
+        revision: None,
     }
 }
 
@@ -191,6 +192,7 @@ fn granted() -> Granted {
         lease_ms: 30_000,
         updates: vec![LogEntry { token: TOKEN, sequence: 0, data: b"half".to_vec() }],
         grouping: None,
+        revision: None,
         group: None,
     }
 }

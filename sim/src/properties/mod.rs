@@ -111,6 +111,7 @@ pub mod check {
             after: Vec::new(),
             key: None,
             grouping: None,
+            revision: None,
         }
     }
 
@@ -139,6 +140,7 @@ pub mod check {
             lease_ms: 1_000,
             updates: Vec::new(),
             grouping: None,
+            revision: None,
             group: None,
         };
         Response::Claimed { tasks: vec![task], unavailable: 0 }

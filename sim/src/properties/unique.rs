@@ -154,7 +154,7 @@ mod tests {
         let acked = acked(there, 2, Guarantee::Strict);
         let response = Response::AckedUnique { acked, existing: number != there };
         bench.see(Happening::Replied { request: &request(number), response: &response })?;
-        let call = Call::EnqueueUnique { draft: Box::new(Draft { id: None, spec: keyed(), delay_ms: 0 }) };
+        let call = Call::EnqueueUnique { draft: Box::new(Draft { id: None, spec: keyed(), delay_ms: 0, near: None }) };
         let result = Ok(response);
         bench.see(Happening::Finished(Finished { client: 0, call: &call, submitted, result: &result }))
     }

@@ -157,6 +157,7 @@ pub(crate) fn spec(payload: &[u8]) -> Spec {
         after: Vec::new(),
         key: None,
         grouping: None,
+        revision: None,
     }
 }
 
@@ -176,6 +177,7 @@ pub(crate) fn bare_task(number: u32, state: State) -> TaskView {
         redriven: Vec::new(),
         waits_for: Vec::new(),
         group: None,
+        version: None,
     }
 }
 

@@ -28,7 +28,7 @@ async fn request(line: &str, answer: Response) -> Request {
 #[tokio::test]
 async fn enqueue_takes_data_and_flags() {
     let (draft, acks) = enqueue("enqueue mail hello").await;
-    assert_eq!((draft, acks), (Draft { id: None, spec: spec(b"hello"), delay_ms: 0 }, Acks::Quorum));
+    assert_eq!((draft, acks), (Draft { id: None, spec: spec(b"hello"), delay_ms: 0, near: None }, Acks::Quorum));
     let (draft, _) = enqueue("enqueue mail").await;
     assert_eq!(draft.spec.payload, b"");
     let (draft, _) = enqueue("enqueue mail @literal").await;
@@ -40,7 +40,7 @@ async fn enqueue_takes_data_and_flags() {
     let (draft, acks) = enqueue(&line).await;
     let headers = vec![("a".to_owned(), "b".to_owned()), ("c".to_owned(), "d".to_owned())];
     let spec = Spec { priority: -5, headers, attempts_max: 3, ..spec(b"x") };
-    assert_eq!((draft, acks), (Draft { id: Some(id(9)), spec, delay_ms: 90_000 }, Acks::All));
+    assert_eq!((draft, acks), (Draft { id: Some(id(9)), spec, delay_ms: 90_000, near: None }, Acks::All));
     let (draft, _) = enqueue("enqueue mail x --at 2023-11-14T22:13:20Z").await;
     assert_eq!((draft.spec.not_before_ms, draft.delay_ms), (1_700_000_000_000, 0));
     let (draft, _) = enqueue(&format!("enqueue mail x --after {},{} --after {}", id(1), id(2), id(3))).await;

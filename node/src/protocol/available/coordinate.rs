@@ -14,7 +14,7 @@ use crate::protocol::{Node, Observation};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::request::Completion;
 use norn_client::wire::response::{Acked, Guarantee};
-use norn_client::wire::{Acks, NewTask, NodeId, PartitionId, Request, Response, Spec, TaskId};
+use norn_client::wire::{Acks, NewTask, NodeId, PartitionId, Request, Response, Spec, TaskId, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -56,6 +56,15 @@ impl Node {
         let tasks = std::slice::from_ref(&*task);
         match self.check_circles(tasks).and_then(|()| self.check_room(tasks)) {
             Ok(()) => self.ask_leader(client, number, Request::EnqueueUnique { task }),
+            Err(error) => self.outbox.reply(client, number, Response::Error(error)),
+        }
+    }
+
+    /// Changes of several tasks at once.
+    pub(in crate::protocol) fn transact(&mut self, client: ClientId, number: u64, transaction: Box<Transaction>) {
+        let tasks = transaction.adds.as_slice();
+        match self.check_circles(tasks).and_then(|()| self.check_room(tasks)) {
+            Ok(()) => self.ask_leader(client, number, Request::Transact(transaction)),
             Err(error) => self.outbox.reply(client, number, Response::Error(error)),
         }
     }

@@ -11,18 +11,20 @@ use super::group::COHORTS_MAX;
 use super::redrive::Asker;
 use crate::protocol::Node;
 use crate::protocol::consistent::cohort::Cohort;
+use crate::protocol::consistent::register::Hold;
 use crate::protocol::consistent::table::{Cell, CellState};
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::event::ClientId;
 use crate::protocol::partition::index::Class;
 use crate::protocol::partition::store::classify;
+use crate::protocol::partition::version::version;
 use crate::protocol::peer::{Known, PeerMessage};
 use crate::protocol::ring;
 use crate::protocol::task::{Facts, PastClaim, Task, Wanted, visible};
 use crdts::CvRDT;
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::response::{ClaimView, Rejected, TaskView};
-use norn_client::wire::{NodeId, PartitionId, Response, TaskId, Token};
+use norn_client::wire::{NodeId, PartitionId, Response, Spec, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the reader wants to see before it is answered.
@@ -43,6 +45,8 @@ pub enum Reader {
     Client(ClientId, u64),
     /// Somebody who wants a copy of it.
     Redrive(Asker),
+    /// The leader, for a transaction that names it.
+    Transaction(TaskId),
 }
 
 /// A read under way.
@@ -98,7 +102,7 @@ pub(super) fn combine(answers: impl Iterator<Item = Known>) -> (Task, Option<Cel
 pub(in crate::protocol) fn view(id: TaskId, task: &Task, cell: Option<&Cell>, wall_ms: u64) -> Option<TaskView> {
     let spec = task.spec.as_ref()?;
     let over = cell.is_some_and(|cell| cell.state == CellState::Held && wall_ms >= cell.expires_ms);
-    let class: Class = classify(task, cell, over, wall_ms);
+    let class: Class = classify(task, Hold { cell, lapsed: over, locked: false }, wall_ms);
     let facts = task.facts.as_deref().cloned().unwrap_or_default();
     let reason = facts.cancel.as_ref().map(|cancel| cancel.reason.clone()).filter(|reason| !reason.is_empty());
     let dead = cell.and_then(|cell| match &cell.state {
@@ -108,7 +112,8 @@ pub(in crate::protocol) fn view(id: TaskId, task: &Task, cell: Option<&Cell>, wa
     Some(TaskView {
         id,
         state: class.state()?,
-        spec: spec.as_ref().clone(),
+        spec: Spec { revision: None, ..spec.as_ref().clone() },
+        version: Some(version(task, cell)),
         claims: claims(&facts, cell),
         updates: visible(task),
         result: facts.winner().and_then(|(_, completed)| completed.result.clone()),
@@ -173,7 +178,7 @@ impl Node {
     }
 
     /// Reads what there is, for somebody else than a client.
-    pub(super) fn read_for(&mut self, reader: Reader, id: TaskId, timeout_ms: u64) {
+    pub(in crate::protocol) fn read_for(&mut self, reader: Reader, id: TaskId, timeout_ms: u64) {
         let ask = self.open_read(reader, id, Until::Now, timeout_ms);
         self.send_reads(ask);
     }
@@ -317,6 +322,10 @@ impl Node {
                 self.outbox.reply(client, number, response);
             }
             Reader::Redrive(asker) => self.redrive_read(id, asker, task, cell),
+            Reader::Transaction(transaction) => {
+                let epoch = read.answers.values().map(|known| known.viewstamp.epoch).max().unwrap_or(0);
+                self.transaction_read(transaction, id, Ok((task, epoch)));
+            }
         }
     }
 
@@ -338,6 +347,7 @@ impl Node {
         match reader {
             Reader::Client(client, number) => self.outbox.reply(client, number, Response::Error(error.about(id))),
             Reader::Redrive(asker) => self.not_redriven(id, &asker, error),
+            Reader::Transaction(transaction) => self.transaction_read(transaction, id, Err(error)),
         }
     }
 }

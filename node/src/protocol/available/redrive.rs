@@ -242,5 +242,5 @@ fn renewed(spec: &Spec, queue: QueueName, told: &[(&str, String)]) -> Spec {
         value.truncate(value.floor_char_boundary(HEADER_BYTES_MAX - name.len()));
         ((*name).to_owned(), value)
     }));
-    Spec { queue, not_before_ms: 0, after: Vec::new(), headers, grouping: None, ..spec.clone() }
+    Spec { queue, not_before_ms: 0, after: Vec::new(), headers, grouping: None, revision: None, ..spec.clone() }
 }

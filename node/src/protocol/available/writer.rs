@@ -23,6 +23,8 @@ pub enum Writer {
     Redrive(Asker, TaskId),
     /// A leader, for a task that is the only one with its key.
     Unique(Box<uniques::Name>),
+    /// A leader, for a transaction that is decided.
+    Transaction(TaskId),
     /// The join of a group that has failed: its members are cancelled.
     Abort(TaskId),
 }
@@ -36,6 +38,7 @@ impl Writer {
             | Writer::Schedule(_)
             | Writer::Redrive(Asker::Leader(_), _)
             | Writer::Unique(_)
+            | Writer::Transaction(_)
             | Writer::Abort(_) => None,
         }
     }
@@ -60,6 +63,7 @@ impl Node {
                 return self.redriven(ids[0], &asker, copy, results.pop().expect("it is one write"));
             }
             Writer::Abort(group) => return self.group_aborted(&group),
+            Writer::Transaction(id) => return self.transaction_written(id, &results),
             Writer::Unique(name) => {
                 return self.unique_written(&name, ids[0], results.pop().expect("it is one write"));
             }

@@ -183,6 +183,10 @@ impl Node {
             self.on_unique(from, ask, request);
             return;
         }
+        if let Request::Transact(transaction) = request {
+            self.on_transact(from, ask, transaction);
+            return;
+        }
         let subjects = subjects(&request);
         if subjects.is_empty() {
             return;
@@ -229,8 +233,12 @@ impl Node {
     }
 
     /// As [`Node::current`], and the claim is held and the task has not ended.
-    pub(super) fn held(&self, id: &TaskId, token: Token) -> Result<(PartitionId, &Cell), Error> {
+    pub(in crate::protocol) fn held(&self, id: &TaskId, token: Token) -> Result<(PartitionId, &Cell), Error> {
         let (partition, cell) = self.current(id, token)?;
+        if self.partitions[&partition].register.table.ledger.is_locked(id) && !mutant!(self.config, TransactionUnlocked)
+        {
+            return Err(Error::unavailable("the task is just being changed; ask again").about(*id));
+        }
         if self.partitions[&partition].store.ended(id) || cell.state.is_final() {
             return Err(Error::new(ErrorCode::Ended, "the task has ended").about(*id));
         }

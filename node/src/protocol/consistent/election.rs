@@ -373,6 +373,7 @@ impl Node {
         replica.to_drop.clear();
         self.forget_letters_of(partition);
         self.forget_uniques_of(partition);
+        self.forget_transactions_of(partition);
         self.end_home(partition);
         self.end_quotas(partition);
         for key in [Key::Resend(partition), Key::Expiry(partition), Key::Drop(partition)] {

@@ -8,7 +8,13 @@ impl Serialize for Table {
     /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const OLDEST: usize = 6;
-        let later = [self.root.is_some(), self.schedules.is_some(), !self.reserved.is_empty(), !self.quotas.is_empty()];
+        let later = [
+            self.root.is_some(),
+            self.schedules.is_some(),
+            !self.reserved.is_empty(),
+            !self.quotas.is_empty(),
+            !self.ledger.is_empty(),
+        ];
         let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
         let mut table = serializer.serialize_struct("Table", count)?;
         table.serialize_field("founders", &self.founders)?;
@@ -28,6 +34,9 @@ impl Serialize for Table {
         }
         if count > OLDEST + 3 {
             table.serialize_field("quotas", &self.quotas)?;
+        }
+        if count > OLDEST + 4 {
+            table.serialize_field("ledger", &self.ledger)?;
         }
         table.end()
     }

@@ -271,6 +271,7 @@ impl Node {
             }
             Waiting::Seal(sealing) => self.seal_committed(partition, sealing),
             Waiting::Reserve { name, id } => self.unique_reserved(&name, id),
+            Waiting::Decide { id } => self.transaction_decided(id),
             Waiting::Permits(giving) => self.permits_given(*giving),
             Waiting::Quota(changing) => self.quota_changed(*changing),
         }
@@ -284,7 +285,11 @@ impl Node {
             Waiting::Root { answer, .. } => self.root_given_up(answer),
             Waiting::Seal(sealing) => self.seal_given_up(&sealing),
             // Those who ask are told where the leader steps down.
-            Waiting::Kill { .. } | Waiting::Reserve { .. } | Waiting::Permits(_) | Waiting::Quota(_) => {}
+            Waiting::Kill { .. }
+            | Waiting::Reserve { .. }
+            | Waiting::Decide { .. }
+            | Waiting::Permits(_)
+            | Waiting::Quota(_) => {}
         }
     }
 
@@ -372,6 +377,7 @@ impl Node {
                 | Waiting::Permits(_)
                 | Waiting::Quota(_)
                 | Waiting::Reserve { .. }
+                | Waiting::Decide { .. }
                 | Waiting::Root { .. } => None,
             });
             // Whoever asked for a grant again has renewed it: then it is another session's to answer.
@@ -516,6 +522,7 @@ impl Node {
         self.learn(partition, verdicts);
         self.arm_drop(partition);
         self.inherit_reserved(partition);
+        self.inherit_transactions(partition);
         self.ask_for_keys(partition);
     }
 
@@ -581,6 +588,7 @@ impl Node {
         }
         self.forget_letters(&ids);
         self.settle_reserved(partition);
+        self.settle_transactions(partition);
         self.clear_out(partition);
         if !items.is_empty() {
             self.append(partition, Op::Drop { items }, None);

@@ -16,6 +16,7 @@ mod encoding;
 pub mod forgetting;
 pub mod grants;
 pub mod heads;
+pub mod ledger;
 pub mod outboxes;
 pub mod permits;
 pub mod policies;
@@ -28,6 +29,7 @@ pub mod seals;
 pub mod seat;
 pub mod sessions;
 pub mod table;
+pub mod transactions;
 pub mod uniques;
 
 use crate::protocol::membership::Asked;
@@ -97,6 +99,11 @@ pub enum Waiting {
         /// Its key.
         name: Box<uniques::Name>,
         /// Task.
+        id: TaskId,
+    },
+    /// A transaction that is decided: now it may become facts.
+    Decide {
+        /// The transaction.
         id: TaskId,
     },
     /// Permits for claims: whoever asked for them is told.

@@ -15,6 +15,17 @@ use std::sync::Arc;
 /// Entries of recent claims that are kept without a look at what has become of them.
 const RECENT_CLAIMS_MAX: usize = 4 * OPS_UNCOMMITTED_MAX as usize;
 
+/// What keeps a task from being claimed, beside itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Hold<'a> {
+    /// Its claim.
+    pub cell: Option<&'a Cell>,
+    /// The leader saw that run out.
+    pub lapsed: bool,
+    /// A transaction is changing it.
+    pub locked: bool,
+}
+
 /// The leader that a replica follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leader {
@@ -244,6 +255,11 @@ impl Register {
         self.lapsed.get(id).is_some_and(|token| self.cell(id).is_some_and(|cell| cell.token == *token))
     }
 
+    /// How a task is held.
+    pub fn hold(&self, id: &TaskId) -> Hold<'_> {
+        Hold { cell: self.cell(id), lapsed: self.is_lapsed(id), locked: self.table.ledger.is_locked(id) }
+    }
+
     /// The same, or its time is over, and what is to follow is not known.
     pub fn has_run_out(&self, id: &TaskId) -> bool {
         self.is_lapsed(id) || self.overdue.contains(id)
@@ -342,6 +358,8 @@ impl Register {
             | Op::Clear { .. }
             | Op::Reserve { .. }
             | Op::Placed { .. }
+            | Op::Decide { .. }
+            | Op::Made { .. }
             | Op::Quota { .. }
             | Op::Forget { .. }
             | Op::Forgotten
@@ -349,7 +367,13 @@ impl Register {
             | Op::Root(_)
             | Op::Schedules(_) => Vec::new(),
         };
-        let changed = self.table.apply(op, at)?;
+        // Whether these may be claimed changes with it, though their cells need not.
+        let locked = match op {
+            Op::Decide { decided, .. } => decided.locked.clone(),
+            Op::Made { id } => self.table.ledger.decided().get(id).map(|made| made.locked.clone()).unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        let mut changed = self.table.apply(op, at)?;
         self.viewstamp = at;
         if matches!(op, Op::Cohort(_)) {
             self.note_cohort(now, config);
@@ -373,6 +397,7 @@ impl Register {
             self.recent.insert(at.length, changed.clone());
             self.bound_recent();
         }
+        changed.extend(locked);
         Ok(changed)
     }
 
@@ -488,6 +513,9 @@ impl Register {
             self.table.cells.iter().filter(|(id, cell)| !same(id, cell)).map(|(id, _)| *id).collect();
         let mut touched: BTreeSet<TaskId> = before.cells.keys().copied().collect();
         touched.extend(self.table.cells.keys().copied());
+        for ledger in [&before.ledger, &self.table.ledger] {
+            touched.extend(ledger.decided().values().flat_map(|decided| &decided.locked));
+        }
         self.by_claim.clear();
         for id in &touched {
             if fresh.contains(id) || !self.still_armed(id) {

@@ -5,6 +5,7 @@
 
 pub use super::cell::{Cell, CellState};
 use super::cohort::{Change, Cohort};
+use super::ledger::{Decided, Ledger};
 use super::quotas::Quota;
 use super::{Epoch, ReplicaId, Viewstamp};
 use crate::protocol::root::{Operation, Root};
@@ -119,6 +120,20 @@ pub enum Op {
         /// Tasks.
         ids: Vec<TaskId>,
     },
+    /// These tasks change together. It is made, whoever leads: once this is committed it becomes facts.
+    #[serde(rename = "X")]
+    Decide {
+        /// The transaction.
+        id: TaskId,
+        /// What becomes of them.
+        decided: Arc<Decided>,
+    },
+    /// A majority has the facts: claims that end with it are over, and the tasks may be claimed again.
+    #[serde(rename = "Y")]
+    Made {
+        /// The transaction.
+        id: TaskId,
+    },
     /// A partition may have so many claims of a queue that is at home here.
     #[serde(rename = "Q")]
     Quota {
@@ -184,15 +199,22 @@ impl Op {
             Op::Void { items } => items.len() * ITEM_BYTES,
             Op::Forget { ids } | Op::Placed { ids } => ids.len() * ITEM_BYTES,
             Op::Reserve { spec, .. } => spec.payload.len() + ITEM_BYTES,
+            Op::Decide { decided, .. } => {
+                decided.facts.iter().map(|(_, facts)| facts.size_bytes() + ITEM_BYTES).sum::<usize>() + ITEM_BYTES
+            }
             Op::Kill { reason, .. } => reason.len() + ITEM_BYTES,
             Op::Seal { completed, .. } => completed.size_bytes() + ITEM_BYTES,
             Op::Root(Operation::Layout(layout)) => {
                 layout.lists.iter().map(|list| 2 * list.len()).sum::<usize>() + ITEM_BYTES
             }
             Op::Schedules(operation) => operation.size_bytes(),
-            Op::Release { .. } | Op::Clear { .. } | Op::Forgotten | Op::Cohort(_) | Op::Root(_) | Op::Quota { .. } => {
-                ITEM_BYTES
-            }
+            Op::Release { .. }
+            | Op::Made { .. }
+            | Op::Clear { .. }
+            | Op::Forgotten
+            | Op::Cohort(_)
+            | Op::Root(_)
+            | Op::Quota { .. } => ITEM_BYTES,
         }
     }
 }
@@ -238,6 +260,9 @@ pub struct Table {
     /// How many claims each partition may have of queues that are at home here and limit them.
     #[serde(default)]
     pub quotas: BTreeMap<QueueName, BTreeMap<PartitionId, Quota>>,
+    /// Transactions.
+    #[serde(default)]
+    pub ledger: Ledger,
 }
 
 /// How far a partition has forgotten its finished tasks.
@@ -273,6 +298,10 @@ fn digest_of(cohort: Option<&Cohort>) -> u128 {
 /// One schedule: what changes one costs no more than it.
 fn digest_of_schedule(schedules: &Schedules, name: &str) -> u128 {
     schedules.entries().get(name).map_or(0, |standing| hash(6, &(name, standing)))
+}
+
+fn digest_of_floor(floor: Option<TaskId>) -> u128 {
+    floor.map_or(0, |floor| hash(12, &floor))
 }
 
 fn digest_of_root(root: Option<&Root>) -> u128 {
@@ -322,7 +351,10 @@ impl Table {
         let quotas = self.quotas.iter().flat_map(|(queue, quotas)| {
             quotas.iter().map(move |(partition, quota)| hash(9, &(queue, partition, quota)))
         });
-        let all = cells.chain(out).chain(once).chain(schedules).chain(reserved).chain(quotas);
+        let (decided, made, floor) = self.ledger.parts();
+        let transactions = decided.map(|entry| hash(10, &entry)).chain(made.map(|entry| hash(11, &entry)));
+        let transactions = transactions.chain([digest_of_floor(floor)]);
+        let all = cells.chain(out).chain(once).chain(schedules).chain(reserved).chain(quotas).chain(transactions);
         all.fold(hash(0, &self.founders), u128::wrapping_add)
     }
 
@@ -375,6 +407,36 @@ impl Table {
         if over {
             self.quotas.remove(queue);
         }
+    }
+
+    fn decide(&mut self, id: TaskId, decided: &Arc<Decided>) -> Result<(), &'static str> {
+        self.ledger.decide(id, decided)?;
+        self.digest = self.digest.wrapping_add(hash(10, &(&id, decided)));
+        Ok(())
+    }
+
+    /// Gives the tasks whose claims end.
+    fn make(&mut self, id: TaskId) -> Result<Vec<TaskId>, &'static str> {
+        let before = digest_of_floor(self.ledger.floor());
+        let (decided, over) = self.ledger.make(&id)?;
+        let over = over.map_or(0, |(id, stamps)| hash(11, &(&id, &stamps)));
+        let gone = before.wrapping_add(over).wrapping_add(hash(10, &(&id, &decided)));
+        let come = digest_of_floor(self.ledger.floor()).wrapping_add(hash(11, &(&id, &decided.stamps)));
+        self.digest = self.digest.wrapping_sub(gone).wrapping_add(come);
+        let mut freed = Vec::new();
+        for (task, token, not_before_ms) in &decided.freed {
+            let Some(mut cell) = self.cells.get(task).filter(|cell| cell.token == *token).cloned() else { continue };
+            match cell.state {
+                // Handed back, it is no attempt.
+                CellState::Held => cell.attempt = cell.attempt.saturating_sub(1),
+                CellState::Released { .. } => {}
+                CellState::Void | CellState::Dead { .. } | CellState::Sealed { .. } => continue,
+            }
+            cell.state = CellState::Released { not_before_ms: *not_before_ms };
+            self.set_cell(*task, Some(cell));
+            freed.push(*task);
+        }
+        Ok(freed)
     }
 
     fn release(&mut self, ids: &[TaskId]) {
@@ -503,6 +565,11 @@ impl Table {
                 self.release(ids);
                 Ok(Vec::new())
             }
+            Op::Decide { id, decided } => {
+                self.decide(*id, decided).map_err(|why| misfit(id, why))?;
+                Ok(Vec::new())
+            }
+            Op::Made { id } => self.make(*id).map_err(|why| misfit(id, why)),
             Op::Quota { queue, partition, quota } => {
                 self.set_quota(queue, *partition, *quota);
                 Ok(Vec::new())

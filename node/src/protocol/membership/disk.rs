@@ -88,7 +88,11 @@ impl Node {
 
     /// Whether a request may make the log grow for good while there is no room: endings and claims bring it to an end.
     pub(in crate::protocol) fn admit_growth(&self, request: &Request) -> Result<(), Error> {
-        let grows = matches!(request, Request::Enqueue { .. } | Request::EnqueueUnique { .. } | Request::Update { .. });
+        let grows = match request {
+            Request::Enqueue { .. } | Request::EnqueueUnique { .. } | Request::Update { .. } => true,
+            Request::Transact(transaction) => !transaction.adds.is_empty() || !transaction.changes.is_empty(),
+            _ => false,
+        };
         if grows && self.disk.is_short() {
             let name = &self.founding.name;
             let message = format!("the disk of node {name} is nearly full: make room on it, or ask another node");

@@ -83,6 +83,10 @@ impl Node {
                 let leader = self.leader_of(self.partition_of(&task.id));
                 leader.filter(|leader| self.speaks(*leader, Feature::Unique))
             }
+            Request::Transact(transaction) => {
+                let leader = self.leader_of(self.partition_of(&transaction.id));
+                leader.filter(|leader| self.speaks(*leader, Feature::Transactions))
+            }
             _ => self.leader_of(PartitionId::ROOT),
         };
         if let Some(leader) = leader {
@@ -109,12 +113,17 @@ impl Node {
     pub(in crate::protocol) fn steer_deadline(&mut self, ask: u64) {
         let Some(Ask::Steer(state)) = self.asks.get(ask) else { return };
         let is_read = matches!(state.request, Request::Cluster | Request::Schedules { .. });
-        let error = if let Request::EnqueueUnique { task } = &state.request {
+        let of_partition = match &state.request {
+            Request::EnqueueUnique { task } => Some(task.id),
+            Request::Transact(transaction) => Some(transaction.id),
+            _ => None,
+        };
+        let error = if let Some(id) = of_partition {
             let none = "the task's partition has no leader that answers; nothing was stored, try again";
             let message = "the leader of the task's partition did not answer in time; repeat the call with the same id";
             let error =
                 if state.parts.is_empty() { Error::unavailable(none) } else { Error::new(ErrorCode::Unknown, message) };
-            error.about(task.id)
+            error.about(id)
         } else if state.parts.is_empty() || is_read {
             Error::unavailable("the root of the cluster has no leader that answers; nothing was changed, try again")
         } else {

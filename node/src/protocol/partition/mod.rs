@@ -6,6 +6,7 @@ pub mod order;
 pub mod places;
 pub mod store;
 pub mod tree;
+pub mod version;
 pub mod wound;
 
 use crate::config::{Config, mutant};
@@ -188,8 +189,7 @@ impl Partition {
     /// was cleared the log says so behind them, too.
     pub fn learn_again(&mut self, id: TaskId, delta: Task, now: Now, config: &Config) -> Learned {
         let delta = if mutant!(config, MergeDropsUpdate) { self.without_known_log(&id, delta) } else { delta };
-        let lapsed = self.register.is_lapsed(&id);
-        let learned = self.store.merge(id, delta, self.register.cell(&id), lapsed, now.wall_ms);
+        let learned = self.store.merge(id, delta, self.register.hold(&id), now.wall_ms);
         if learned.ended && self.register.leading().is_some() && self.register.cell(&id).is_some() {
             self.to_drop.insert(id);
         }
@@ -251,8 +251,7 @@ impl Partition {
 
     /// Finds a task's class anew.
     pub fn reclassify(&mut self, id: &TaskId, now: Now) {
-        let lapsed = self.register.is_lapsed(id);
-        self.store.reclassify(id, self.register.cell(id), lapsed, now.wall_ms);
+        self.store.reclassify(id, self.register.hold(id), now.wall_ms);
     }
 
     /// Whether this leader knows the keys of all tasks that are held: it has granted them itself, or knows what they are.
@@ -417,7 +416,7 @@ impl Partition {
     pub fn check(&self, now: Now) -> Result<(), String> {
         let register = &self.register;
         register.check()?;
-        self.store.check(|id, task| store::classify(task, register.cell(id), register.is_lapsed(id), now.wall_ms))?;
+        self.store.check(|id, task| store::classify(task, register.hold(id), now.wall_ms))?;
         let dropped_unseen = |ended: &&crate::protocol::consistent::table::Ended| !self.store.ended(&ended.id);
         // A table that has lost something may be older than what was forgotten since, and so may that of an exile.
         let whole = self.healing.wound.is_whole();

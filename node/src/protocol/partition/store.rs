@@ -4,7 +4,8 @@ use super::index::{Class, Ended, Index, Place};
 use super::places::bucket_of;
 use super::tree::{Root, Tree};
 use crate::limits::RECENT_CHANGES_MAX;
-use crate::protocol::consistent::table::{Cell, CellState};
+use crate::protocol::consistent::register::Hold;
+use crate::protocol::consistent::table::CellState;
 use crate::protocol::task::{Content, Digest, Outline, Task, Tomb, Wanted, spec_digest};
 use crdts::CvRDT;
 use norn_client::wire::{QueueName, State, TaskId, Token};
@@ -118,8 +119,8 @@ fn ended<'a>(id: &TaskId, task: &'a Task<Outline>) -> Option<Ended<'a>> {
     tomb.map(|tomb| (task.spec.as_ref().map(|spec| &spec.queue), tomb.at_ms.max(id.time_ms())))
 }
 
-/// Where a task stands, from its facts and its claim. `lapsed` says that the leader saw the claim run out.
-pub fn classify<S: Content>(task: &Task<S>, cell: Option<&Cell>, lapsed: bool, wall_ms: u64) -> Class {
+/// Where a task stands, from its facts and what holds it.
+pub fn classify<S: Content>(task: &Task<S>, Hold { cell, lapsed, locked }: Hold<'_>, wall_ms: u64) -> Class {
     if let Some(state) = task.ended() {
         return Class::Ended(state);
     }
@@ -139,12 +140,15 @@ pub fn classify<S: Content>(task: &Task<S>, cell: Option<&Cell>, lapsed: bool, w
     if task.is_blocked() {
         return Class::Blocked;
     }
+    if locked {
+        return Class::Delayed(u64::MAX);
+    }
     if not_before_ms > wall_ms { Class::Delayed(not_before_ms) } else { Class::Ready }
 }
 
 impl Store {
-    /// Merges facts about a task; `cell`, `lapsed` and `wall_ms` as in [`classify`].
-    pub fn merge(&mut self, id: TaskId, delta: Task, cell: Option<&Cell>, lapsed: bool, wall_ms: u64) -> Learned {
+    /// Merges facts about a task; `hold` and `wall_ms` as in [`classify`].
+    pub fn merge(&mut self, id: TaskId, delta: Task, hold: Hold<'_>, wall_ms: u64) -> Learned {
         if delta.is_bottom() {
             return Learned::default();
         }
@@ -182,7 +186,7 @@ impl Store {
             // Nothing was learned. A class that changed with the clock alone would go unnoticed by whoever sets timers.
             return Learned::default();
         }
-        let class = classify(&entry.task, cell, lapsed, wall_ms);
+        let class = classify(&entry.task, hold, wall_ms);
         entry.class = class;
         let body = hash(&indexed_after).filter(|_| spec_changes || restored);
         if indexed_after != indexed_before || before_class != Some(class) {
@@ -231,9 +235,9 @@ impl Store {
     }
 
     /// The claim of a task, or the time, changed: finds its class anew.
-    pub fn reclassify(&mut self, id: &TaskId, cell: Option<&Cell>, lapsed: bool, wall_ms: u64) {
+    pub fn reclassify(&mut self, id: &TaskId, hold: Hold<'_>, wall_ms: u64) {
         let Some(entry) = self.tasks.get(id) else { return };
-        let class = classify(&entry.task, cell, lapsed, wall_ms);
+        let class = classify(&entry.task, hold, wall_ms);
         self.set_class(id, class);
     }
 

@@ -77,6 +77,7 @@ impl Firing {
             after: Vec::new(),
             key: None,
             grouping: None,
+            revision: None,
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Values under one key are ordered by content, a total order, so a client that writes two different values under
 //! one key gets the same winner everywhere and a flag that says so. Specs go by the hash of their content, as a replica may
-//! not have the rest at hand.
+//! not have the rest at hand; the one that a transaction made goes before what it changed, and a later one before that.
 
 use super::{Completed, Content, Facts, Task};
 use crdts::CvRDT;
@@ -126,9 +126,8 @@ impl<S: Content> CvRDT for Task<S> {
         let mut conflict = false;
         match (&mut self.spec, other.spec) {
             (Some(known), Some(spec)) => {
-                let (own, other) = (known.hash(), spec.hash());
-                conflict = own != other;
-                if other > own {
+                conflict = known.origin() != spec.origin();
+                if spec.rank() > known.rank() {
                     *known = spec;
                 }
             }
@@ -151,7 +150,7 @@ impl<S: Content> Task<S> {
     /// may each have accepted one of two, merge decides.
     pub fn contradicts(&self, delta: &Task) -> Result<(), Conflict> {
         if let (Some(known), Some(spec)) = (&self.spec, &delta.spec)
-            && known.hash() != spec.hash()
+            && known.origin() != spec.origin()
         {
             return Err(Conflict);
         }
@@ -186,7 +185,7 @@ impl Task {
         }
         let flagged = self.facts.as_ref().is_some_and(|facts| facts.conflict);
         let spec = match (&self.spec, &delta.spec) {
-            (Some(known), Some(spec)) => known.hash() == spec.hash() || flagged && spec.hash() < known.hash(),
+            (Some(known), Some(spec)) => spec.rank() <= known.rank() && (flagged || known.origin() == spec.origin()),
             (known, spec) => known.is_some() || spec.is_none(),
         };
         let facts = match (&self.facts, &delta.facts) {

@@ -4,7 +4,8 @@
 //! merge without their bodies.
 
 use norn_client::wire::group::Grouping;
-use norn_client::wire::{QueueName, Spec, TaskId};
+use norn_client::wire::request::Revision;
+use norn_client::wire::{QueueName, Spec, TaskId, Token};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
@@ -96,6 +97,8 @@ pub struct Outline {
     pub key: Option<NonZeroU64>,
     /// As in [`Spec`].
     pub grouping: Option<Box<Grouping>>,
+    /// As in [`Spec`].
+    pub revision: Option<Box<Revision>>,
 }
 
 impl Outline {
@@ -111,6 +114,7 @@ impl Outline {
             after: spec.after.as_slice().into(),
             key: spec.key.as_ref().map(|key| NonZeroU64::new(xxh3_64(key.as_bytes())).unwrap_or(NonZeroU64::MIN)),
             grouping: spec.grouping.clone(),
+            revision: spec.revision.clone(),
             body: Body { here: Some(spec), place: None, bytes, lost: false },
         }
     }
@@ -195,10 +199,22 @@ pub trait Content {
     fn has_key(&self) -> bool;
     /// What it has to do with groups.
     fn grouping(&self) -> Option<&Grouping>;
+    /// That it is not as it was enqueued.
+    fn revision(&self) -> Option<&Revision>;
     /// Whether it can be handed out.
     fn is_readable(&self) -> bool;
     /// Bytes that it takes in a message, about.
     fn size_bytes(&self) -> usize;
+
+    /// Hash of what was enqueued.
+    fn origin(&self) -> u64 {
+        self.revision().map_or_else(|| self.hash(), |revision| revision.origin)
+    }
+
+    /// Of two, the greater one is kept: the later change, and else any.
+    fn rank(&self) -> (Option<Token>, u64) {
+        (self.revision().map(|revision| revision.at), self.hash())
+    }
 }
 
 impl Content for Arc<Spec> {
@@ -220,6 +236,10 @@ impl Content for Arc<Spec> {
 
     fn grouping(&self) -> Option<&Grouping> {
         self.grouping.as_deref()
+    }
+
+    fn revision(&self) -> Option<&Revision> {
+        self.revision.as_deref()
     }
 
     fn is_readable(&self) -> bool {
@@ -250,6 +270,10 @@ impl Content for Outline {
 
     fn grouping(&self) -> Option<&Grouping> {
         self.grouping.as_deref()
+    }
+
+    fn revision(&self) -> Option<&Revision> {
+        self.revision.as_deref()
     }
 
     fn is_readable(&self) -> bool {

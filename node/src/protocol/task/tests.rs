@@ -24,6 +24,7 @@ fn spec() -> impl Strategy<Value = Spec> {
         after: Vec::new(),
         key: None,
         grouping: None,
+        revision: None,
     })
 }
 
@@ -72,6 +73,7 @@ fn with_children(number: u64, handed: bool) -> Task {
         after: Vec::new(),
         key: None,
         grouping: None,
+        revision: None,
     };
     let child = norn_client::wire::NewTask { id: TaskId::new(number, 1, 1, 1), spec };
     let children = Children::new(vec![child]).map(|open| if handed { open.handed() } else { open });

@@ -32,6 +32,7 @@ fn spec(number: usize) -> Arc<Spec> {
         after: Vec::new(),
         key: None,
         grouping: None,
+        revision: None,
     })
 }
 

@@ -187,6 +187,7 @@ fn large(partition: u16) -> Record {
         after: Vec::new(),
         key: None,
         grouping: None,
+        revision: None,
     };
     let items = Arc::new(vec![(TaskId::new(1, 1, 1, 1), Task::from_spec(Arc::new(spec)))]);
     Record::Facts { partition: PartitionId(partition), items }

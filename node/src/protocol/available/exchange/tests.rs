@@ -5,6 +5,7 @@ use super::budget::Cost;
 use super::dialogue::{Dialogue, Parcel, Slice};
 use crate::config::Config;
 use crate::limits::{BUCKETS, REPAIR_LIST_TASKS_MAX, REPAIR_LOOKS_MAX, REPAIR_QUEUE_BYTES_MAX};
+use crate::protocol::consistent::register::Hold;
 use crate::protocol::partition::Store;
 use crate::protocol::partition::places::bucket_of;
 use crate::protocol::peer::{Level, Step};
@@ -32,6 +33,7 @@ fn enqueued() -> Task {
         after: Vec::new(),
         key: None,
         grouping: None,
+        revision: None,
     }))
 }
 
@@ -69,7 +71,7 @@ impl Side {
     }
 
     fn learn(&mut self, id: TaskId, task: Task) {
-        self.store.merge(id, task, None, false, 1);
+        self.store.merge(id, task, Hold::default(), 1);
     }
 
     fn work(&mut self) -> Slice {

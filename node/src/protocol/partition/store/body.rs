@@ -1,7 +1,7 @@
 //! Bodies in a store: which are in memory, where the others are, and which are lost.
 
 use super::{Entry, Store, classify};
-use crate::protocol::consistent::table::Cell;
+use crate::protocol::consistent::register::Hold;
 use crate::protocol::task::{Outline, Place, Task, buried, spec_digest};
 use norn_client::wire::TaskId;
 
@@ -69,20 +69,13 @@ impl Store {
         }
     }
 
-    /// The log could not give back the spec with this hash, or could after all; `cell`, `lapsed` and `wall_ms` as in
-    /// [`classify`]. Whether it is lost now.
-    pub fn set_lost(
-        &mut self,
-        (id, hash): (&TaskId, u64),
-        lost: bool,
-        cell: Option<&Cell>,
-        lapsed: bool,
-        wall_ms: u64,
-    ) -> bool {
+    /// The log could not give back the spec with this hash, or could after all; `hold` and `wall_ms` as in [`classify`].
+    /// Whether it is lost now.
+    pub fn set_lost(&mut self, (id, hash): (&TaskId, u64), lost: bool, hold: Hold<'_>, wall_ms: u64) -> bool {
         self.change(id, hash, |spec| if lost { spec.lose() } else { spec.find() });
         let Some(entry) = self.tasks.get(id) else { return false };
         let lost = entry.task.spec.as_ref().is_some_and(|spec| spec.body.is_lost());
-        let class = classify(&entry.task, cell, lapsed, wall_ms);
+        let class = classify(&entry.task, hold, wall_ms);
         self.set_class(id, class);
         lost
     }

@@ -1,0 +1,54 @@
+//! Changes of several tasks at once.
+
+use super::Client;
+use super::answers::unexpected;
+use crate::session::{Call, TransactionDraft};
+use crate::wire::error::Error;
+use crate::wire::ids::{TaskId, TaskVersion};
+use crate::wire::response::Response;
+use crate::wire::transaction::Refusal;
+
+/// Why a transaction was not made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TransactError {
+    /// Some tasks were not as expected; nothing was changed.
+    #[error(transparent)]
+    Refused(Box<Refusal>),
+    /// It could not be decided, or broke a limit. After an `unknown` outcome, repeat it with the error's id in
+    /// [`TransactionDraft::id`].
+    #[error(transparent)]
+    Failed(#[from] Error),
+}
+
+impl Client {
+    /// Adds, changes and ends tasks that lie together: all of it, on a majority of the disks, or nothing. Gives the tasks that were
+    /// added and then those that were changed, in order, with their new versions.
+    ///
+    /// ```no_run
+    /// # async fn example(client: norn_client::client::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use norn_client::client::{ClaimOptions, TransactError};
+    /// use norn_client::session::{Draft, TransactionDraft};
+    /// use norn_client::wire::QueueName;
+    /// let (inbox, outbox) = (QueueName::new("inbox")?, QueueName::new("outbox")?);
+    /// for claimed in client.claim(ClaimOptions::new([inbox])).await?.tasks {
+    ///     let granted = claimed.granted;
+    ///     let letter = Draft::new(outbox.clone(), granted.payload);
+    ///     // The task moves from one queue to the other, unless somebody else has it by now.
+    ///     let moves = TransactionDraft::new().add(letter).delete((granted.id, granted.token));
+    ///     match client.transact(moves).await {
+    ///         Ok(tasks) => println!("{} has taken its place", tasks[0].0),
+    ///         Err(TransactError::Refused(refusal)) => println!("{refusal}"),
+    ///         Err(TransactError::Failed(error)) => return Err(error.into()),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn transact(&self, draft: TransactionDraft) -> Result<Vec<(TaskId, TaskVersion)>, TransactError> {
+        match self.call(Call::Transact { draft: Box::new(draft) }, None).await? {
+            Response::Transacted(Ok(tasks)) => Ok(tasks),
+            Response::Transacted(Err(refusal)) => Err(TransactError::Refused(refusal)),
+            _ => Ok(unexpected("transact")?),
+        }
+    }
+}

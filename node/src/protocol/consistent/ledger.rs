@@ -1,0 +1,146 @@
+//! Transactions in the table of a partition: those that are decided and not made yet, and the latest that were made.
+
+use crate::limits::{TRANSACTIONS_DONE_MAX, TRANSACTIONS_MAX};
+use crate::protocol::task::Task;
+use norn_client::wire::{TaskId, TaskVersion, Token};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Tasks that a transaction added and then those that it changed, with the versions that they have by it.
+pub type Stamps = Vec<(TaskId, TaskVersion)>;
+
+/// A transaction that is decided: it is made, whoever leads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decided {
+    /// What becomes of the tasks, as facts.
+    pub facts: Vec<(TaskId, Task)>,
+    /// Tasks that nobody may claim, prolong or complete meanwhile; in order.
+    pub locked: Vec<TaskId>,
+    /// Claims that end with it, and from when on their tasks may be claimed.
+    pub freed: Vec<(TaskId, Token, u64)>,
+    /// What whoever asked is told.
+    pub stamps: Stamps,
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Ledger {
+    /// Decided, and perhaps not facts yet.
+    decided: BTreeMap<TaskId, Arc<Decided>>,
+    /// Made, so that a repeated call is told the same: the latest ones.
+    made: BTreeMap<TaskId, Stamps>,
+    /// The latest of those that are not remembered any more.
+    floor: Option<TaskId>,
+}
+
+impl Ledger {
+    /// There never was any.
+    pub fn is_empty(&self) -> bool {
+        *self == Ledger::default()
+    }
+
+    /// Those that are decided.
+    pub fn decided(&self) -> &BTreeMap<TaskId, Arc<Decided>> {
+        &self.decided
+    }
+
+    /// What was told of one that was made.
+    pub fn made(&self, id: &TaskId) -> Option<&Stamps> {
+        self.made.get(id)
+    }
+
+    /// Whether an unknown one may have been made, and is not remembered.
+    pub fn may_have_made(&self, id: &TaskId) -> bool {
+        self.floor.is_some_and(|floor| *id <= floor) && !self.made.contains_key(id)
+    }
+
+    /// Whether there is room for another one.
+    pub fn has_room(&self) -> bool {
+        self.decided.len() < TRANSACTIONS_MAX
+    }
+
+    /// The transaction that holds a task.
+    pub fn is_locked(&self, id: &TaskId) -> bool {
+        self.decided.values().any(|decided| decided.locked.binary_search(id).is_ok())
+    }
+
+    /// It is decided.
+    pub(super) fn decide(&mut self, id: TaskId, decided: &Arc<Decided>) -> Result<(), &'static str> {
+        if self.decided.contains_key(&id) || self.made.contains_key(&id) {
+            return Err("this transaction was decided before");
+        }
+        if decided.locked.iter().any(|task| self.is_locked(task)) {
+            return Err("another transaction has this task");
+        }
+        self.decided.insert(id, decided.clone());
+        Ok(())
+    }
+
+    /// It is made: what was decided, and what is not remembered any more for its sake.
+    pub(super) fn make(&mut self, id: &TaskId) -> Result<(Arc<Decided>, Option<(TaskId, Stamps)>), &'static str> {
+        let decided = self.decided.remove(id).ok_or("no such transaction was decided")?;
+        self.made.insert(*id, decided.stamps.clone());
+        let surplus = self.made.len() > TRANSACTIONS_DONE_MAX;
+        let over = if surplus { self.made.pop_first() } else { None };
+        self.floor = self.floor.max(over.as_ref().map(|(id, _)| *id));
+        Ok((decided, over))
+    }
+
+    /// Everything that counts for a digest, each by itself.
+    pub(super) fn parts(
+        &self,
+    ) -> (impl Iterator<Item = Entry<'_>>, impl Iterator<Item = Remembered<'_>>, Option<TaskId>) {
+        (self.decided.iter(), self.made.iter(), self.floor)
+    }
+
+    /// The latest of those that are not remembered.
+    pub(super) fn floor(&self) -> Option<TaskId> {
+        self.floor
+    }
+}
+
+/// One that is decided.
+type Entry<'a> = (&'a TaskId, &'a Arc<Decided>);
+/// One that was made.
+type Remembered<'a> = (&'a TaskId, &'a Stamps);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u64) -> TaskId {
+        TaskId::new(number, 0, 0, 0)
+    }
+
+    fn locking(tasks: &[u64]) -> Arc<Decided> {
+        let locked = tasks.iter().map(|number| id(*number)).collect();
+        Arc::new(Decided { facts: Vec::new(), locked, freed: Vec::new(), stamps: Vec::new() })
+    }
+
+    #[test]
+    fn a_task_is_in_one_transaction_at_a_time() {
+        let mut ledger = Ledger::default();
+        ledger.decide(id(10), &locking(&[1, 2])).unwrap();
+        assert!(ledger.is_locked(&id(2)) && !ledger.is_locked(&id(3)));
+        assert!(ledger.decide(id(10), &locking(&[4])).is_err(), "it is decided once");
+        assert!(ledger.decide(id(11), &locking(&[2])).is_err(), "another one has it");
+        ledger.make(&id(10)).unwrap();
+        assert!(!ledger.is_locked(&id(2)));
+        assert!(ledger.decide(id(10), &locking(&[])).is_err(), "it was made");
+        assert!(ledger.make(&id(10)).is_err());
+    }
+
+    #[test]
+    fn what_is_not_remembered_is_told_apart_from_what_never_was() {
+        let mut ledger = Ledger::default();
+        let count = TRANSACTIONS_DONE_MAX as u64;
+        for number in 1..=count + 2 {
+            ledger.decide(id(number), &locking(&[])).unwrap();
+            ledger.make(&id(number)).unwrap();
+        }
+        assert!(ledger.may_have_made(&id(1)) && ledger.may_have_made(&id(2)) && ledger.made(&id(2)).is_none());
+        assert!(ledger.made(&id(3)).is_some() && !ledger.may_have_made(&id(3)));
+        assert!(!ledger.may_have_made(&id(count + 3)));
+    }
+}

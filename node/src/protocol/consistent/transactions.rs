@@ -1,0 +1,432 @@
+//! Transactions: changes of several tasks at once, all of which are made, or none.
+//!
+//! All tasks of one have the same tag, so one leader decides. It
+//!
+//! 1. reads the tasks that it names at a majority, and learns what that knows: every end, and every entry of a log, that was
+//!    strictly acknowledged before;
+//! 2. compares them with what was expected, and says what is otherwise; or else
+//! 3. appends `Op::Decide`, with everything that is to become of them as facts. From then on nobody is granted a task that it
+//!    changes, nor may prolong, give back or complete it through the leader, whoever leads;
+//! 4. once that is committed writes the facts to their replicas, all in one message and one record, as any node would (X-1);
+//! 5. once a majority has them appends `Op::Made`, with which claims end, and answers.
+//!
+//! A leader that finds a decided one in its table goes on at 4, so what is decided is made, and what is not is nowhere: no fact is
+//! written before. Both are known by the id of the call: who asks again is told what was told before, as long as that is
+//! remembered. Completions of queues in mode `any`, entries of logs and cancellations ask no leader: what of these comes after 1
+//! counts as later than the transaction, as it was under way. Readers may see some of the changes before others while the call
+//! is under way, but none before all of them are certain.
+
+use super::ledger::{Decided, Stamps};
+use super::table::{CellState, Op};
+use super::{Epoch, Waiting};
+use crate::config::mutant;
+use crate::limits::TRANSACTING_MAX;
+use crate::protocol::available::{Reader, Writer};
+use crate::protocol::partition::Partition;
+use crate::protocol::partition::version::version;
+use crate::protocol::peer::PeerMessage;
+use crate::protocol::task::{Cancel, Completed, Content, Task};
+use crate::protocol::timers::Key;
+use crate::protocol::{Feature, Node};
+use crdts::CvRDT;
+use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::request::Revision;
+use norn_client::wire::response::Acked;
+use norn_client::wire::transaction::{Change, Delete, Expected, Refusal};
+use norn_client::wire::{Acks, NodeId, PartitionId, Request, Response, Spec, TaskId, TaskVersion, Token, Transaction};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Until what could not be written is tried again.
+const WRITE_AGAIN_MS: u64 = 500;
+/// Why a task without a word is cancelled.
+const DELETED: &str = "deleted by a transaction";
+
+/// Who asks for a transaction.
+#[derive(Debug, Clone, Copy)]
+struct Asker {
+    node: NodeId,
+    ask: u64,
+}
+
+/// How far one is.
+#[derive(Debug)]
+enum Stage {
+    /// Its tasks are being read: which are not yet, and what those were that are.
+    Reading { transaction: Box<Transaction>, open: BTreeSet<TaskId>, read: BTreeMap<TaskId, Arc<Spec>> },
+    /// It is in the table.
+    Decided,
+    /// A majority has it in their tables. Its facts are being written, or are to be written again.
+    Writing { under_way: bool },
+}
+
+/// A transaction under way.
+#[derive(Debug)]
+struct Coming {
+    stage: Stage,
+    askers: Vec<Asker>,
+}
+
+/// What leaders know of transactions. All that is decided in the table of a partition that this node leads is in here.
+#[derive(Debug, Default)]
+pub struct Transactions {
+    coming: BTreeMap<TaskId, Coming>,
+}
+
+impl Node {
+    /// At the leader: a transaction that somebody asks for.
+    pub(in crate::protocol) fn on_transact(&mut self, from: NodeId, ask: u64, transaction: Box<Transaction>) {
+        let (asker, id) = (Asker { node: from, ask }, transaction.id);
+        let request = Request::Transact(transaction);
+        let checked = request.check();
+        let Request::Transact(transaction) = request else { return };
+        if let Err(error) = checked.and_then(|()| self.take_transaction(asker, transaction)) {
+            self.answer_transaction(asker, Response::Error(error.about(id)));
+        }
+    }
+
+    fn take_transaction(&mut self, asker: Asker, transaction: Box<Transaction>) -> Result<(), Error> {
+        let (id, partition) = (transaction.id, self.partition_of(&transaction.id));
+        if !self.may_append(partition) {
+            return Err(Error::unavailable("the partition's leader has moved; ask again"));
+        }
+        let ledger = &self.partitions[&partition].register.table.ledger;
+        if let Some(stamps) = ledger.made(&id) {
+            self.answer_transaction(asker, Response::Transacted(Ok(stamps.clone())));
+            return Ok(());
+        }
+        if ledger.may_have_made(&id) {
+            let message = "so many transactions came since this one was first asked for that it is not known whether it was \
+                           made: look at its tasks, and make a new one if it was not";
+            return Err(Error::new(ErrorCode::TooOld, message));
+        }
+        if let Some(coming) = self.transactions.coming.get_mut(&id) {
+            coming.askers.retain(|other| other.node != asker.node);
+            if coming.askers.len() < TRANSACTING_MAX {
+                coming.askers.push(asker);
+            }
+            return Ok(());
+        }
+        if self.transactions.coming.len() >= TRANSACTING_MAX || !ledger.has_room() {
+            return Err(Error::new(ErrorCode::Overloaded, "too many transactions are under way; ask again"));
+        }
+        let open: BTreeSet<TaskId> = transaction.named().collect();
+        let stage = Stage::Reading { transaction, open: open.clone(), read: BTreeMap::new() };
+        self.transactions.coming.insert(id, Coming { stage, askers: vec![asker] });
+        if open.is_empty() {
+            self.judge_transaction(id);
+        }
+        let timeout_ms = self.config.request_timeout_ms;
+        open.into_iter().for_each(|task| self.read_for(Reader::Transaction(id), task, timeout_ms));
+        Ok(())
+    }
+
+    /// A majority has said what it knows of a task, the latest of them in this epoch.
+    pub(in crate::protocol) fn transaction_read(
+        &mut self,
+        id: TaskId,
+        task: TaskId,
+        read: Result<(&Task, Epoch), Error>,
+    ) {
+        let Some(Coming { stage: Stage::Reading { .. }, .. }) = self.transactions.coming.get(&id) else { return };
+        let (known, epoch) = match read {
+            Ok(read) => read,
+            Err(error) => return self.drop_transaction(id, Response::Error(error.about(id))),
+        };
+        let partition = self.partition_of(&id);
+        let Some(replica) = self.partitions.get(&partition) else { return };
+        if epoch > replica.register.viewstamp.epoch {
+            let error = Error::unavailable("the partition's leader has moved; ask again");
+            return self.drop_transaction(id, Response::Error(error.about(id)));
+        }
+        // What may have been forgotten here is not there.
+        if !replica.may_have_forgotten(&task) && !mutant!(self.config, TransactionUnasked) {
+            self.learn(partition, vec![(task, known.clone())]);
+        }
+        let Some(Coming { stage: Stage::Reading { open, read, .. }, .. }) = self.transactions.coming.get_mut(&id)
+        else {
+            return;
+        };
+        read.extend(known.spec.clone().map(|spec| (task, spec)));
+        if open.remove(&task) && open.is_empty() {
+            self.judge_transaction(id);
+        }
+    }
+
+    /// All that is to be known is known.
+    fn judge_transaction(&mut self, id: TaskId) {
+        let partition = self.partition_of(&id);
+        let Some(Coming { stage: Stage::Reading { transaction, read, .. }, .. }) = self.transactions.coming.get(&id)
+        else {
+            return;
+        };
+        if !self.may_append(partition) || !self.reads_transactions(partition) {
+            let error =
+                Error::unavailable("the partition has no leader, or too few replicas that know of transactions");
+            return self.drop_transaction(id, Response::Error(error.about(id)));
+        }
+        let register = &self.partitions[&partition].register;
+        let at = Token { epoch: register.viewstamp.epoch, number: register.viewstamp.length + 1 };
+        let judged = self.admit_additions(partition, transaction).and_then(|bugs| {
+            Judge { node: self, replica: &self.partitions[&partition], read, at, at_ms: transaction.at_ms }
+                .judge(transaction, bugs)
+        });
+        match judged {
+            Err(error) => self.drop_transaction(id, Response::Error(error.about(id))),
+            Ok(Err(refusal)) => self.drop_transaction(id, Response::Transacted(Err(refusal))),
+            Ok(Ok(decided)) => self.decide_transaction(id, decided),
+        }
+    }
+
+    /// Whether a majority can read it: else nothing behind it could commit, either.
+    fn reads_transactions(&self, partition: PartitionId) -> bool {
+        let reads = |node: NodeId| node == self.me || self.speaks(node, Feature::Transactions);
+        let cohort = &self.partitions[&partition].register.cohort;
+        cohort.members_quorum(reads) && cohort.next_quorum(reads) && self.speaks(self.me, Feature::Transactions)
+    }
+
+    /// Whether there may be tasks with these ids; names those that there are.
+    fn admit_additions(&self, partition: PartitionId, transaction: &Transaction) -> Result<Vec<String>, Error> {
+        let mut bugs = Vec::new();
+        for add in &transaction.adds {
+            if self.partitions[&partition].store.knows(&add.id) {
+                bugs.push(format!("there is a task {} already", add.id));
+            } else {
+                let spec = Arc::new(add.spec.clone());
+                self.admit_unique(partition, add.id, &spec).map_err(|error| error.about(add.id))?;
+            }
+        }
+        Ok(bugs)
+    }
+
+    fn decide_transaction(&mut self, id: TaskId, decided: Decided) {
+        let partition = self.partition_of(&id);
+        let coming = self.transactions.coming.get_mut(&id).expect("just judged");
+        coming.stage = Stage::Decided;
+        let decided = Arc::new(decided);
+        if mutant!(self.config, TransactionUndecided) {
+            self.learn(partition, decided.facts.clone());
+        }
+        self.append(partition, Op::Decide { id, decided }, Some(Waiting::Decide { id }));
+    }
+
+    /// No leader can pass over it any more: now it may become facts.
+    pub(in crate::protocol) fn transaction_decided(&mut self, id: TaskId) {
+        let Some(coming) = self.transactions.coming.get_mut(&id) else { return };
+        coming.stage = Stage::Writing { under_way: false };
+        self.write_transaction(id);
+    }
+
+    fn write_transaction(&mut self, id: TaskId) {
+        let partition = self.partition_of(&id);
+        let Some(decided) = self.partitions[&partition].register.table.ledger.decided().get(&id).cloned() else {
+            return;
+        };
+        let Some(coming) = self.transactions.coming.get_mut(&id) else { return };
+        coming.stage = Stage::Writing { under_way: true };
+        self.write_for(Writer::Transaction(id), decided.facts.clone(), (Acks::Quorum, false));
+    }
+
+    /// What was decided is on the disks of a majority, or is not yet.
+    pub(in crate::protocol) fn transaction_written(&mut self, id: TaskId, results: &[Result<Acked, Error>]) {
+        let partition = self.partition_of(&id);
+        let may_append = self.may_append(partition);
+        let Some(Coming { stage: stage @ Stage::Writing { .. }, .. }) = self.transactions.coming.get_mut(&id) else {
+            // Of an earlier leadership.
+            return;
+        };
+        let again = results.iter().any(|result| result.as_ref().is_err_and(Error::passes));
+        if again || !may_append {
+            *stage = Stage::Writing { under_way: false };
+            self.timers.set_earliest(Key::Drop(partition), self.after_ms(WRITE_AGAIN_MS));
+            return;
+        }
+        self.append(partition, Op::Made { id }, None);
+        let stamps = self.partitions[&partition].register.table.ledger.made(&id).cloned().expect("it was just made");
+        self.drop_transaction(id, Response::Transacted(Ok(stamps)));
+    }
+
+    /// A new leader goes on with those that are decided.
+    pub(in crate::protocol) fn inherit_transactions(&mut self, partition: PartitionId) {
+        let decided = self.partitions[&partition].register.table.ledger.decided().keys().copied();
+        for id in decided.collect::<Vec<_>>() {
+            let coming = Coming { stage: Stage::Writing { under_way: false }, askers: Vec::new() };
+            self.transactions.coming.insert(id, coming);
+            self.write_transaction(id);
+        }
+    }
+
+    /// A leader writes again what could not be written.
+    pub(in crate::protocol) fn settle_transactions(&mut self, partition: PartitionId) {
+        let idle = |coming: &Coming| matches!(coming.stage, Stage::Writing { under_way: false });
+        let decided = self.partitions[&partition].register.table.ledger.decided().keys();
+        let is_idle = |id: &&TaskId| self.transactions.coming.get(id).is_some_and(idle);
+        for id in decided.filter(is_idle).copied().collect::<Vec<_>>() {
+            self.write_transaction(id);
+        }
+    }
+
+    /// The leader steps down: nobody knows yet what becomes of them.
+    pub(in crate::protocol) fn forget_transactions_of(&mut self, partition: PartitionId) {
+        let here = |id: &&TaskId| self.partition_of(id) == partition;
+        for id in self.transactions.coming.keys().filter(here).copied().collect::<Vec<_>>() {
+            let error = Error::unavailable("the partition's leader has moved; ask again");
+            self.drop_transaction(id, Response::Error(error.about(id)));
+        }
+    }
+
+    fn drop_transaction(&mut self, id: TaskId, response: Response) {
+        let Some(coming) = self.transactions.coming.remove(&id) else { return };
+        coming.askers.into_iter().for_each(|asker| self.answer_transaction(asker, response.clone()));
+    }
+
+    fn answer_transaction(&mut self, asker: Asker, response: Response) {
+        self.outbox.send(asker.node, PeerMessage::Forwarded { ask: asker.ask, response: Box::new(response) });
+    }
+}
+
+/// Compares what is with what was expected.
+struct Judge<'a> {
+    node: &'a Node,
+    replica: &'a Partition,
+    /// Whole specs of the tasks that were read.
+    read: &'a BTreeMap<TaskId, Arc<Spec>>,
+    /// What the operation will be.
+    at: Token,
+    at_ms: u64,
+}
+
+/// What is there under an id.
+enum Found {
+    /// Nothing that could be changed, or not as expected.
+    Absent,
+    /// It is as expected, and held by somebody else.
+    Owned,
+    /// It is as expected.
+    There,
+}
+
+impl Judge<'_> {
+    fn judge(&self, transaction: &Transaction, bugs: Vec<String>) -> Result<Result<Decided, Box<Refusal>>, Error> {
+        let mut refusal = Refusal { bugs, ..Refusal::default() };
+        for Change { id, expected, .. } in &transaction.changes {
+            match self.find(id, *expected)? {
+                Found::There => {}
+                Found::Owned => refusal.owned.push(*id),
+                Found::Absent => refusal.changes.push(*id),
+            }
+        }
+        for Delete { id, expected, .. } in &transaction.deletes {
+            match self.find(id, *expected)? {
+                Found::There => {}
+                Found::Owned => refusal.owned.push(*id),
+                Found::Absent => refusal.deletes.push(*id),
+            }
+        }
+        for depend in &transaction.depends {
+            // It may be held by anybody.
+            if matches!(self.find(&depend.id, depend.expected)?, Found::Absent) {
+                refusal.depends.push(depend.id);
+            }
+        }
+        if refusal.is_empty() { self.decided(transaction).map(Ok) } else { Ok(Err(Box::new(refusal))) }
+    }
+
+    fn find(&self, id: &TaskId, expected: Expected) -> Result<Found, Error> {
+        let register = &self.replica.register;
+        if register.table.ledger.is_locked(id) && !mutant!(self.node.config, TransactionUnlocked) {
+            return Err(Error::unavailable("another transaction changes the same task; ask again"));
+        }
+        let Some(task) = self.replica.store.task(id) else { return Ok(Found::Absent) };
+        let cell = register.cell(id);
+        let Some(spec) = &task.spec else { return Ok(Found::Absent) };
+        if task.ended().is_some() || cell.is_some_and(|cell| cell.state.is_final()) {
+            return Ok(Found::Absent);
+        }
+        // It has changed since it was read.
+        if self.read.get(id).is_none_or(|read| Content::hash(read) != spec.hash) {
+            return Err(Error::unavailable("the task has just been changed; ask again"));
+        }
+        let held = cell.filter(|cell| cell.state == CellState::Held);
+        let as_expected = match expected {
+            Expected::Present => true,
+            Expected::Version(expected) => version(task, cell) == expected,
+            Expected::Token(token) => held.is_some_and(|cell| cell.token == token),
+        };
+        let own = matches!(expected, Expected::Token(_));
+        Ok(match held {
+            _ if !as_expected => Found::Absent,
+            Some(_) if !own && !register.is_lapsed(id) => Found::Owned,
+            _ => Found::There,
+        })
+    }
+
+    fn decided(&self, transaction: &Transaction) -> Result<Decided, Error> {
+        let mut decided =
+            Decided { facts: Vec::new(), locked: Vec::new(), freed: Vec::new(), stamps: Stamps::default() };
+        for add in &transaction.adds {
+            let fact = Task::from_spec(Arc::new(add.spec.clone()));
+            decided.stamps.push((add.id, version(&fact, None)));
+            decided.facts.push((add.id, fact));
+        }
+        for change in &transaction.changes {
+            let fact = Task::from_spec(Arc::new(self.changed(change)));
+            decided.freed.extend(self.freed(change));
+            decided.stamps.push((change.id, self.version_with(&change.id, &fact, change.release)));
+            decided.facts.push((change.id, fact));
+        }
+        decided.facts.extend(transaction.deletes.iter().map(|delete| (delete.id, self.end(delete))));
+        let changed = transaction.changes.iter().map(|change| change.id);
+        decided.locked = changed.chain(transaction.deletes.iter().map(|delete| delete.id)).collect();
+        decided.locked.sort_unstable();
+        Ok(decided)
+    }
+
+    /// The task as it is to be.
+    fn changed(&self, change: &Change) -> Spec {
+        let before = &self.read[&change.id];
+        let revision = Revision { at: self.at, origin: Content::origin(before) };
+        Spec {
+            payload: change.payload.as_ref().map_or_else(|| before.payload.clone(), |payload| payload.to_vec()),
+            headers: change.headers.clone().unwrap_or_else(|| before.headers.clone()),
+            priority: change.priority.unwrap_or(before.priority),
+            not_before_ms: change.not_before_ms.unwrap_or(before.not_before_ms),
+            attempts_max: change.attempts_max.unwrap_or(before.attempts_max),
+            revision: Some(Box::new(revision)),
+            ..before.as_ref().clone()
+        }
+    }
+
+    /// The claim that ends with a change, and when the task may be claimed then. One that was given back before waits as the
+    /// change says.
+    fn freed(&self, change: &Change) -> Option<(TaskId, Token, u64)> {
+        let cell = self.replica.register.cell(&change.id)?;
+        match &cell.state {
+            CellState::Held if change.release => {}
+            CellState::Released { .. } if change.not_before_ms.is_some() => {}
+            _ => return None,
+        }
+        Some((change.id, cell.token, change.not_before_ms.unwrap_or(0)))
+    }
+
+    /// What becomes of a task that ends.
+    fn end(&self, delete: &Delete) -> Task {
+        let Expected::Token(token) = delete.expected else {
+            return Task::from_cancel(Cancel { dead: false, reason: DELETED.to_owned(), at_ms: self.at_ms });
+        };
+        let result = delete.result.clone();
+        let completed = Completed { sequence: None, result, at_ms: self.at_ms, children: None };
+        if token.needs_seal() { Task::from_seal(token, completed) } else { Task::from_completion(token, completed) }
+    }
+
+    /// The version of a task with what is to become of it.
+    fn version_with(&self, id: &TaskId, fact: &Task, released: bool) -> TaskVersion {
+        let mut task = self.replica.store.task(id).expect("it is there").clone();
+        task.merge(fact.clone().outlined());
+        let mut cell = self.replica.register.cell(id).cloned();
+        if let Some(cell) = cell.as_mut().filter(|cell| released && cell.state == CellState::Held) {
+            cell.state = CellState::Released { not_before_ms: 0 };
+        }
+        version(&task, cell.as_ref())
+    }
+}

@@ -1,0 +1,29 @@
+//! Versions of tasks: what a transaction goes by that is to find a task as it was seen.
+
+use crate::protocol::consistent::table::{Cell, CellState};
+use crate::protocol::task::{Content, Task};
+use norn_client::wire::{TaskVersion, Token};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The claim under which a task is or was last, and whether it is held. A grant that nobody was told of is none.
+fn claim<S>(task: &Task<S>, cell: Option<&Cell>) -> (Option<Token>, bool) {
+    let told = cell.filter(|cell| cell.state != CellState::Void).map(|cell| cell.token);
+    let before = || cell.and_then(|cell| cell.past.last()).map(|(token, _)| *token);
+    let exported = || task.facts.as_ref().and_then(|facts| facts.claims.last()).map(|(token, _)| *token);
+    let held = cell.is_some_and(|cell| cell.state == CellState::Held);
+    (told.or_else(before).or_else(exported), held)
+}
+
+/// What a task is like: its content, its log, how it ended, and its claim. What follows from other tasks is no part of it.
+pub fn version<S: Content>(task: &Task<S>, cell: Option<&Cell>) -> TaskVersion {
+    let facts = task.facts.as_deref();
+    let parts = (
+        task.spec.as_ref().map(Content::hash),
+        facts.map(|facts| &facts.updates),
+        facts.map(|facts| facts.completions.iter().map(|(token, done)| (token, &done.result)).collect::<Vec<_>>()),
+        facts.and_then(|facts| facts.cancel.as_ref()),
+        facts.and_then(|facts| facts.seal),
+        claim(task, cell),
+    );
+    TaskVersion(xxh3_64(&rmp_serde::to_vec(&parts).expect("facts always encode")))
+}

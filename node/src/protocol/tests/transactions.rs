@@ -1,0 +1,317 @@
+//! Changes of several tasks at once.
+
+use super::*;
+use norn_client::wire::Transaction;
+use norn_client::wire::membership::{Mode, QueueSetting};
+use norn_client::wire::transaction::{Change, Delete, Depend, Expected, Refusal};
+use serde_bytes::ByteBuf;
+
+const TAG: u32 = 0x12_3456;
+
+fn connected() -> Cluster {
+    let mut cluster = Cluster::modern(3);
+    cluster.connect_all();
+    cluster
+}
+
+fn change(id: TaskId, expected: Expected, payload: &[u8]) -> Change {
+    Change { id, expected, payload: Some(ByteBuf::from(payload)), ..Change::default() }
+}
+
+fn delete(id: TaskId, expected: Expected) -> Delete {
+    Delete { id, expected, result: None }
+}
+
+impl Cluster {
+    fn transaction(&mut self) -> Transaction {
+        Transaction { id: self.id(TAG), at_ms: self.now.wall_ms, ..Transaction::default() }
+    }
+
+    fn new_task(&mut self, payload: &[u8]) -> NewTask {
+        NewTask { id: self.id(TAG), spec: spec(payload, 0) }
+    }
+
+    fn transact(&mut self, index: usize, transaction: &Transaction) -> Result<Vec<TaskId>, Refusal> {
+        match self.ask(index, Request::Transact(Box::new(transaction.clone()))) {
+            Response::Transacted(told) => {
+                told.map(|stamps| stamps.into_iter().map(|(id, _)| id).collect()).map_err(|it| *it)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn version_of(&mut self, id: TaskId) -> Expected {
+        Expected::Version(self.get(0, id).version.expect("it is told"))
+    }
+
+    /// Handles what is at hand until it is so.
+    fn handle_until(&mut self, done: impl Fn(&Cluster) -> bool) {
+        while !done(self) {
+            assert!(self.handle_next(), "it comes about");
+        }
+    }
+
+    fn post(&mut self, index: usize, request: Request) -> u64 {
+        self.number += 1;
+        let principal = Principal { name: "tester".into(), node: false };
+        self.queue.push_back((index, Event::Request { client: CLIENT, number: self.number, principal, request }));
+        self.number
+    }
+
+    fn ledgers(&self, id: &TaskId, has: impl Fn(&crate::protocol::consistent::ledger::Ledger) -> bool) -> usize {
+        let of = |node: &&Node| has(&node.partitions[&node.partition_of(id)].register.table.ledger);
+        self.nodes.iter().filter(of).count()
+    }
+}
+
+/// A worker replaces what it holds by the next task; who lost the task in the meantime changes nothing.
+// T9, T11, T20, T23, T34, T39, T41, T42, T43
+#[test]
+fn a_holder_moves_its_task_and_nobody_else_does() {
+    let mut cluster = connected();
+    let id = cluster.enqueue(0, b"one", TAG);
+    let first = cluster.claim(1, 1_000).remove(0).token;
+    cluster.advance(3_000);
+    let second = cluster.claim(2, 60_000).remove(0).token;
+    let mut late = cluster.transaction();
+    late.adds = vec![cluster.new_task(b"late")];
+    late.deletes = vec![delete(id, Expected::Token(first))];
+    assert_eq!(cluster.transact(0, &late), Err(Refusal { deletes: vec![id], ..Refusal::default() }));
+    let mut stranger = cluster.transaction();
+    stranger.changes = vec![change(id, Expected::Present, b"two")];
+    assert_eq!(cluster.transact(0, &stranger), Err(Refusal { owned: vec![id], ..Refusal::default() }));
+    let mut moves = cluster.transaction();
+    moves.adds = vec![cluster.new_task(b"next"), cluster.new_task(b"other")];
+    moves.deletes = vec![Delete { result: Some(ByteBuf::from("done")), ..delete(id, Expected::Token(second)) }];
+    let added: Vec<TaskId> = moves.adds.iter().map(|add| add.id).collect();
+    assert_eq!(cluster.transact(1, &moves), Ok(added.clone()));
+    let view = cluster.get(2, id);
+    assert_eq!((view.state, view.result.as_deref()), (State::Done, Some(&b"done".to_vec())));
+    assert_eq!(cluster.knowing(&late.adds[0].id), 0, "nothing of what was refused is there");
+    for id in &added {
+        assert_eq!(cluster.get(0, *id).state, State::Ready);
+    }
+    // Who asks again is told the same, whoever is asked, and it is done once.
+    for index in 0..3 {
+        assert_eq!(cluster.transact(index, &moves), Ok(added.clone()));
+    }
+    assert_eq!(cluster.claim(1, 1_000).len(), 1);
+}
+
+// T10, T36, T37, T40, T21
+#[test]
+fn a_change_is_a_patch_of_what_was_seen() {
+    let mut cluster = connected();
+    let id = cluster.enqueue(0, b"one", TAG);
+    let switch = cluster.enqueue(0, b"switch", TAG);
+    let (seen, on) = (cluster.version_of(id), cluster.version_of(switch));
+    let mut patch = cluster.transaction();
+    patch.changes = vec![Change { priority: Some(7), ..change(id, seen, b"two") }];
+    patch.depends = vec![Depend { id: switch, expected: on }];
+    assert_eq!(cluster.transact(2, &patch), Ok(vec![id]));
+    let view = cluster.get(1, id);
+    assert_eq!((view.spec.payload.as_slice(), view.spec.priority), (&b"two"[..], 7));
+    assert_eq!(view.spec.queue, spec(b"", 0).queue, "what is not named stays");
+    assert_eq!(cluster.version_of(switch), on, "what it depends on is not changed");
+    // The version that was seen is gone.
+    let mut again = cluster.transaction();
+    again.changes = vec![change(id, seen, b"three")];
+    again.deletes = vec![delete(switch, on)];
+    assert_eq!(cluster.transact(0, &again), Err(Refusal { changes: vec![id], ..Refusal::default() }));
+    assert_eq!(cluster.get(0, switch).state, State::Ready, "nothing was changed");
+    // What depends on the switch is refused once that is gone.
+    let mut off = cluster.transaction();
+    off.deletes = vec![delete(switch, on)];
+    assert_eq!(cluster.transact(1, &off), Ok(vec![]));
+    assert_eq!(cluster.get(0, switch).state, State::Cancelled);
+    let mut depends = cluster.transaction();
+    depends.adds = vec![cluster.new_task(b"more")];
+    depends.depends = vec![Depend { id: switch, expected: Expected::Present }];
+    assert_eq!(cluster.transact(1, &depends), Err(Refusal { depends: vec![switch], ..Refusal::default() }));
+    // A worker gets the task as it is now, and the first enqueue may still be repeated.
+    let tasks = vec![NewTask { id, spec: spec(b"one", 0) }];
+    let repeated = cluster.ask(0, Request::Enqueue { tasks, acks: Acks::Quorum });
+    assert!(matches!(&repeated, Response::Acked(results) if results[0].is_ok()), "{repeated:?}");
+    let tasks = vec![NewTask { id, spec: spec(b"other", 0) }];
+    let other = cluster.ask(0, Request::Enqueue { tasks, acks: Acks::Quorum });
+    assert!(matches!(&other, Response::Acked(results) if results[0].is_err()), "{other:?}");
+    let granted = cluster.claim(2, 60_000).remove(0);
+    assert_eq!((granted.id, granted.payload.as_slice(), granted.priority), (id, &b"two"[..], 7));
+    assert!(!cluster.get(0, id).conflict);
+}
+
+/// Its holder hands a task back in the middle of the work, as another task, for later.
+// T8, T37, T38
+#[test]
+fn what_is_handed_back_waits_as_the_change_says() {
+    let mut cluster = connected();
+    let id = cluster.enqueue(0, b"one", TAG);
+    let token = cluster.claim(1, 60_000).remove(0).token;
+    let mut back = cluster.transaction();
+    let later_ms = cluster.now.wall_ms + 5_000;
+    back.changes = vec![Change {
+        release: true,
+        not_before_ms: Some(later_ms),
+        ..change(id, Expected::Token(token), b"half done")
+    }];
+    assert_eq!(cluster.transact(0, &back), Ok(vec![id]));
+    let version = cluster.version_of(id);
+    let Response::Transacted(Ok(stamps)) = cluster.ask(1, Request::Transact(Box::new(back))) else {
+        panic!("it was made")
+    };
+    assert_eq!(version, Expected::Version(stamps[0].1), "the version that was told is the one that is there");
+    assert_eq!(cluster.claim(1, 1_000), Vec::new());
+    let renew = Request::Renew { items: vec![(id, token)], lease_ms: None };
+    assert!(matches!(cluster.ask(0, renew), Response::Renewed(results) if results[0].is_err()));
+    cluster.advance(6_000);
+    let next = cluster.claim(2, 60_000).remove(0);
+    assert_eq!((next.payload.as_slice(), next.attempt), (&b"half done"[..], 1), "handing back is no attempt");
+    assert!(next.token > token);
+}
+
+/// Goal: what is decided is made, by whoever leads then. Method: the leader goes down once a majority has the decision, and nobody
+/// has any of it as a fact.
+// T6, T26
+#[test]
+fn another_leader_makes_what_was_decided() {
+    let mut cluster = connected();
+    let id = cluster.enqueue(0, b"one", TAG);
+    let seen = cluster.version_of(id);
+    let mut transaction = cluster.transaction();
+    transaction.adds = vec![cluster.new_task(b"next")];
+    transaction.deletes = vec![delete(id, seen)];
+    let leader = cluster.leader(&id);
+    let request = Request::Transact(Box::new(transaction.clone()));
+    cluster.post(leader, request);
+    let decided = transaction.id;
+    cluster.handle_until(|cluster| cluster.ledgers(&decided, |it| it.decided().contains_key(&decided)) >= 2);
+    assert_eq!(cluster.knowing(&transaction.adds[0].id), 0, "nobody has it as a fact yet");
+    cluster.down.insert(leader);
+    cluster.advance(5_000);
+    let next = (leader + 1) % 3;
+    assert_eq!(cluster.get(next, id).state, State::Cancelled);
+    assert_eq!(cluster.get(next, transaction.adds[0].id).state, State::Ready);
+    let added = vec![transaction.adds[0].id];
+    assert_eq!(cluster.transact(next, &transaction), Ok(added), "and whoever asks again is told so");
+    assert_eq!(cluster.ledgers(&decided, |it| it.decided().is_empty()), 2, "it is over");
+}
+
+/// What is not decided when its leader goes is nowhere, and may be asked for again.
+#[test]
+fn what_was_not_decided_is_nowhere() {
+    let mut cluster = connected();
+    let id = cluster.enqueue(0, b"one", TAG);
+    let mut transaction = cluster.transaction();
+    transaction.adds = vec![cluster.new_task(b"next")];
+    transaction.deletes = vec![delete(id, Expected::Present)];
+    let leader = cluster.leader(&id);
+    cluster.post(leader, Request::Transact(Box::new(transaction.clone())));
+    let call = transaction.id;
+    cluster.handle_until(|cluster| cluster.ledgers(&call, |it| it.decided().contains_key(&call)) >= 1);
+    cluster.down.insert(leader);
+    cluster.queue.clear();
+    cluster.advance(5_000);
+    let next = (leader + 1) % 3;
+    assert_eq!((cluster.get(next, id).state, cluster.knowing(&transaction.adds[0].id)), (State::Ready, 0));
+    assert_eq!(cluster.transact(next, &transaction), Ok(vec![transaction.adds[0].id]));
+}
+
+/// While it is decided and not made nobody gets the tasks that it changes.
+#[test]
+fn a_task_that_is_being_changed_is_nobodys() {
+    let mut cluster = connected();
+    let id = cluster.enqueue(0, b"one", TAG);
+    let held = cluster.enqueue(0, b"held", TAG);
+    let mut token = cluster.claim(0, 60_000).remove(0);
+    let (id, held) = if token.id == id { (held, id) } else { (id, held) };
+    token.id = held;
+    let mut transaction = cluster.transaction();
+    transaction.changes = vec![change(id, Expected::Present, b"two"), change(held, Expected::Token(token.token), b"3")];
+    let leader = cluster.leader(&id);
+    cluster.post(leader, Request::Transact(Box::new(transaction.clone())));
+    let call = transaction.id;
+    cluster.handle_until(|cluster| cluster.ledgers(&call, |it| it.decided().contains_key(&call)) >= 1);
+    let partition = cluster.nodes[leader].partition_of(&id);
+    assert!(!cluster.nodes[leader].partitions[&partition].is_ready(&id));
+    let error = cluster.nodes[leader].held(&held, token.token).map(|_| ()).expect_err("it is being changed");
+    assert!(error.passes(), "{error:?}");
+    cluster.advance(1_000);
+    assert_eq!(cluster.claim(1, 60_000).remove(0).payload, b"two");
+    assert!(matches!(cluster.complete(1, held, token.token), Response::Acked(results) if results[0].is_ok()));
+}
+
+/// Goal: an end that a majority has counts, also where the leader has not heard of it. Method: the completion never comes to it.
+// T21, T40
+#[test]
+fn an_end_that_the_leader_has_not_heard_of_counts() {
+    let mut cluster = connected();
+    let id = cluster.enqueue(0, b"one", TAG);
+    let seen = cluster.version_of(id);
+    let leader = cluster.leader(&id);
+    let other = (leader + 1) % 3;
+    let items = vec![Completion {
+        id,
+        token: Token { epoch: 1, number: 1 },
+        sequence: None,
+        result: None,
+        at_ms: 5,
+        children: Vec::new(),
+    }];
+    let number = cluster.post(other, Request::Complete { items, acks: Acks::Quorum });
+    while !cluster.replies.contains_key(&number) {
+        cluster.queue.retain(|(to, event)| {
+            *to != leader || !matches!(event, Event::Peer { message: PeerMessage::Write { .. }, .. })
+        });
+        assert!(cluster.handle_next(), "it is answered");
+    }
+    let partition = cluster.nodes[leader].partition_of(&id);
+    assert!(!cluster.nodes[leader].partitions[&partition].store.ended(&id), "the leader does not know");
+    let mut transaction = cluster.transaction();
+    transaction.deletes = vec![delete(id, seen)];
+    assert_eq!(cluster.transact(leader, &transaction), Err(Refusal { deletes: vec![id], ..Refusal::default() }));
+}
+
+/// In a queue of mode `holder` a completion in a transaction is the one that counts.
+// C2, C15, T41
+#[test]
+fn a_completion_in_a_transaction_is_sealed() {
+    let mut cluster = Cluster::modern(3);
+    cluster.set(0, "mail", QueueSetting::Mode(Mode::Holder));
+    cluster.advance(1_000);
+    let id = cluster.enqueue(0, b"one", TAG);
+    let token = cluster.claim(1, 60_000).remove(0).token;
+    assert!(token.needs_seal());
+    let mut transaction = cluster.transaction();
+    transaction.adds = vec![cluster.new_task(b"next")];
+    transaction.deletes = vec![delete(id, Expected::Token(token))];
+    assert_eq!(cluster.transact(0, &transaction), Ok(vec![transaction.adds[0].id]));
+    cluster.advance(2_000);
+    assert_eq!(cluster.get(2, id).state, State::Done);
+    let response = cluster.complete(0, id, token);
+    assert!(matches!(&response, Response::Acked(results) if results[0].is_ok()), "it says the same: {response:?}");
+}
+
+#[test]
+fn a_transaction_keeps_to_what_it_may_say() {
+    let mut cluster = connected();
+    let id = cluster.enqueue(0, b"one", TAG);
+    let mut refused =
+        |transaction: Transaction, why: &str| match cluster.ask(0, Request::Transact(Box::new(transaction))) {
+            Response::Error(error) => assert!(error.message.contains(why), "{error:?}"),
+            other => panic!("{other:?}"),
+        };
+    let own = Transaction { id: TaskId::new(1, 1, 1, TAG), at_ms: 1, ..Transaction::default() };
+    refused(own.clone(), "changes nothing");
+    let apart = Transaction { deletes: vec![delete(id.with_tag(1), Expected::Present)], ..own.clone() };
+    refused(apart, "lie together");
+    let twice = Transaction {
+        deletes: vec![delete(id, Expected::Present)],
+        depends: vec![Depend { id, expected: Expected::Present }],
+        ..own.clone()
+    };
+    refused(twice, "names a task twice");
+    let unheld = Change { release: true, ..change(id, Expected::Present, b"") };
+    refused(Transaction { changes: vec![unheld], ..own.clone() }, "only its holder");
+    let many = (0..101).map(|number| delete(TaskId::new(number, 1, 1, TAG), Expected::Present)).collect();
+    refused(Transaction { deletes: many, ..own }, "at most 100");
+}
