@@ -1,6 +1,8 @@
 //! Everything that the simulator takes from the other crates under names of its own, in one place.
 
-pub use norn_client::session::{self, Call, CallId, Draft, Finish, Input, Output, Session};
+pub use norn_client::session::{
+    self, Call, CallId, ChangeDraft, Draft, Finish, Input, Output, Seen, Session, TransactionDraft,
+};
 pub use norn_node::protocol::{Node as Core, ReplicaView, ring};
 pub use norn_node::restore::Restorer;
 pub use norn_node::storage as log;

@@ -1,10 +1,12 @@
 //! What happened, as the properties see it, and the state that several of them need.
 
 use crate::adapter::{Call, ReplicaView};
+use crate::transactions::queue_of_banks;
 use norn_client::wire::membership::ClusterChange;
 use norn_client::wire::request::{Acks, NewTask, Request, Spec};
 use norn_client::wire::response::{Genesis, Guarantee, Response};
 use norn_client::wire::schedule::Schedule;
+use norn_client::wire::transaction::{Expected, Transaction};
 use norn_client::wire::{Error, NodeId, PartitionId, TaskId, TaskView, Token, headers};
 use norn_node::protocol::consistent::Viewstamp;
 use norn_node::protocol::consistent::cohort::Cohort;
@@ -116,9 +118,15 @@ pub enum Happening<'a> {
     Settled { stores: &'a [Store] },
 }
 
-/// A hash of a value's bytes.
+/// What tells a task from others: all of it, but for what transactions change.
 pub fn spec_hash(spec: &Spec) -> u64 {
-    xxh3_64(format!("{spec:?}").as_bytes())
+    xxh3_64(format!("{:?}", unchanging(spec)).as_bytes())
+}
+
+/// A task without what transactions change.
+pub fn unchanging(spec: &Spec) -> Spec {
+    let payload = if spec.queue == queue_of_banks() { Vec::new() } else { spec.payload.clone() };
+    Spec { payload, revision: None, ..spec.clone() }
 }
 
 /// One thing that a replica can know of a task.
@@ -162,9 +170,20 @@ pub fn writes_of(request: &Request) -> Vec<(TaskId, Fact)> {
         Request::Complete { items, .. } => items.iter().map(|item| (item.id, Fact::Completion(item.token))).collect(),
         Request::Cancel { id, .. } => vec![(*id, Fact::Cancel)],
         Request::CloseGroup { id, total, .. } => vec![(*id, Fact::Total(*total))],
+        Request::Transact(transaction) => writes_of_transaction(transaction),
         Request::Redrive { id, child, .. } => vec![(*id, Fact::Completion(Token::of_copy(*child)))],
         _ => Vec::new(),
     }
+}
+
+/// What a transaction adds, and what it ends.
+fn writes_of_transaction(transaction: &Transaction) -> Vec<(TaskId, Fact)> {
+    let adds = transaction.adds.iter().map(|add| (add.id, Fact::Spec(spec_hash(&add.spec))));
+    let ends = transaction.deletes.iter().map(|delete| match delete.expected {
+        Expected::Token(token) => (delete.id, Fact::Completion(token)),
+        Expected::Present | Expected::Version(_) => (delete.id, Fact::Cancel),
+    });
+    adds.chain(ends).collect()
 }
 
 /// The items of an answer that say yes: place in the request, acknowledgement.
@@ -195,6 +214,8 @@ pub struct History {
     seated: BTreeSet<(usize, PartitionId)>,
     /// Every task that was ever put on the wire.
     pub specs: BTreeMap<TaskId, Spec>,
+    /// Payloads that transactions may have given a task.
+    pub changed: BTreeMap<TaskId, BTreeSet<Vec<u8>>>,
     /// Sessions under which a task was granted, by task.
     pub sessions: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// Joins of groups that completions of a task bring, by task.
@@ -304,6 +325,19 @@ impl History {
                 tasks.iter().try_for_each(|task| self.note_sent(task))?;
             }
             Happening::Sent { request: Request::EnqueueUnique { task } } => self.note_sent(task)?,
+            Happening::Sent { request: Request::Transact(transaction) } => {
+                transaction.adds.iter().try_for_each(|add| self.note_sent(add))?;
+                for change in &transaction.changes {
+                    let payload = change.payload.iter().map(|payload| payload.to_vec());
+                    self.changed.entry(change.id).or_default().extend(payload);
+                }
+            }
+            // Not told to the client yet, it is safe already.
+            Happening::Replied { request: Request::Transact(transaction), response: Response::Transacted(Ok(_)) } => {
+                for (id, fact) in writes_of_transaction(transaction) {
+                    self.strict.entry((id, fact)).or_insert(moment);
+                }
+            }
             Happening::Sent { request: Request::Complete { items, .. } } => {
                 for (parent, task) in items.iter().flat_map(|item| item.children.iter().map(|child| (item.id, child))) {
                     if task.spec.grouping.as_ref().is_some_and(|grouping| grouping.join.is_some()) {
@@ -433,6 +467,7 @@ impl History {
             Call::Enqueue { .. } | Call::EnqueueUnique { .. } => acked
                 .filter_map(|(_, acked)| self.specs.get(&acked.id).map(|spec| (acked.id, Fact::Spec(spec_hash(spec)))))
                 .collect(),
+            Call::Transact { .. } => Vec::new(),
             Call::Complete { items, .. } => acked
                 .filter_map(|(place, _)| items.get(place))
                 .map(|item| (item.completion.id, Fact::Completion(item.completion.token)))

@@ -35,6 +35,7 @@ mod snapshots;
 #[cfg(test)]
 mod tests;
 pub mod trace;
+mod transactions;
 mod troubles;
 mod wire;
 mod witnesses;

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 75] = [
+pub const ALL: [(&str, Mutant); 78] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -72,6 +72,9 @@ pub const ALL: [(&str, Mutant); 75] = [
     ("unique-unasked", Mutant::UniqueUnasked),
     ("unique-unreserved", Mutant::UniqueUnreserved),
     ("unique-ended", Mutant::UniqueEnded),
+    ("transaction-unasked", Mutant::TransactionUnasked),
+    ("transaction-undecided", Mutant::TransactionUndecided),
+    ("transaction-unlocked", Mutant::TransactionUnlocked),
     ("members-miscounted", Mutant::MembersMiscounted),
     ("joins-unheard", Mutant::JoinsUnheard),
     ("sessions-cut-short", Mutant::SessionsCutShort),
@@ -92,6 +95,7 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
         ageing_percent: Some(0),
         rate_percent: Some(0),
         concurrency_percent: Some(0),
+        transaction_percent: Some(0),
         ..Overrides::default()
     };
     let harmful = match mutant {
@@ -246,6 +250,14 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
             exchange_interval_ms: Some(5_000),
             batch_percent: Some(0),
             queues: Some(1),
+            old_percent: Some(0),
+            ..plain
+        },
+        Mutant::TransactionUnasked | Mutant::TransactionUndecided | Mutant::TransactionUnlocked => Overrides {
+            transaction_percent: Some(100),
+            lost_writes_percent: Some(30),
+            crash_mean_ms: Some(1_000),
+            exchange_interval_ms: Some(5_000),
             old_percent: Some(0),
             ..plain
         },

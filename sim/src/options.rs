@@ -261,6 +261,8 @@ options! {
     rate_percent: u64,
     /// Queues of which few tasks may be held at once, in a hundred.
     concurrency_percent: u64,
+    /// Chances to change several tasks at once that producers take, in a hundred.
+    transaction_percent: u64,
     /// Nodes, among all of them, that are no founders.
     spares: u64,
     /// Mean time between an operator's changes of the cluster; 0 is never.
@@ -445,6 +447,10 @@ impl Options {
                 *knob = copy.between(30, 100);
             }
         }
+        copy = copy.child();
+        if copy.chance(1, 3) {
+            self.transaction_percent = copy.between(30, 100);
+        }
     }
 
     /// Nodes, and replicas of each partition.
@@ -556,6 +562,7 @@ impl Options {
             ageing_percent: 0,
             rate_percent: 0,
             concurrency_percent: 0,
+            transaction_percent: 0,
             strobe_mean_ms: 0,
             crash_in_change_percent: 0,
             cut_in_change_percent: 0,

@@ -9,6 +9,7 @@ use crate::jobs::Job;
 use crate::links::Link;
 use crate::process::draw_rate;
 use crate::sessions::{Held, queue_of_sessions};
+use crate::transactions::queue_of_banks;
 use crate::world::{Event, World};
 use norn_client::wire::request::{Acks, Claim, Request};
 use norn_client::wire::response::{Guarantee, Response};
@@ -26,6 +27,8 @@ pub enum Act {
     Read(TaskId),
     /// Asks for work.
     Claim,
+    /// Changes several tasks at once.
+    Transact,
     /// Goes on with a job.
     Step(u64),
     /// Counts and lists everything.
@@ -58,6 +61,8 @@ pub enum Purpose {
     Session,
     /// For a group: members from this number on come next.
     Group(TaskId, u32),
+    /// One of many transactions.
+    Banking,
     /// To compare with what is there.
     Audit,
 }
@@ -96,7 +101,7 @@ impl Client {
     /// Nothing of it that writes is under way.
     pub fn is_idle(&self) -> bool {
         let reads = |pending: &Pending| match &pending.call {
-            Call::Enqueue { .. } | Call::EnqueueUnique { .. } | Call::Complete { .. } => false,
+            Call::Enqueue { .. } | Call::EnqueueUnique { .. } | Call::Transact { .. } | Call::Complete { .. } => false,
             // Where it goes on being refused its task is nowhere any more.
             Call::Request(Request::CloseGroup { .. }) => true,
             Call::Request(request) => crate::history::writes_of(request).is_empty(),
@@ -131,7 +136,12 @@ impl World {
             });
             let delay_us = self.randoms.workload.between(0, 2_000_000);
             match kind {
-                Kind::Producer => self.act_in(client, delay_us, Act::Enqueue),
+                Kind::Producer => {
+                    self.act_in(client, delay_us, Act::Enqueue);
+                    if self.options.transaction_percent > 0 {
+                        self.act_in(client, delay_us, Act::Transact);
+                    }
+                }
                 Kind::Worker => self.act_in(client, delay_us, Act::Claim),
                 Kind::Auditor => {}
             }
@@ -167,6 +177,7 @@ impl World {
             }
             Act::Read(id) => self.act_read(client, id),
             Act::Claim => self.act_claim(client),
+            Act::Transact => self.act_transact(client),
             Act::Step(job) => self.job_step(client, job),
             Act::Audit(after) => self.act_audit(client, after),
             Act::Heartbeat(id) => self.act_heartbeat(client, id),
@@ -295,6 +306,10 @@ impl World {
         } else if random.chance(1, 3) && second != queues[0] {
             queues.push(second);
         }
+        if self.claims_from_banks() {
+            queues.push(queue_of_banks());
+        }
+        let random = &mut self.randoms.workload;
         let wait = random.chance(self.options.wait_percent, 100);
         let claim = Claim {
             claim: ClaimId(0),
@@ -443,6 +458,11 @@ impl World {
             (Call::Request(Request::Claim(claim)), Purpose::Plain) => {
                 self.claimed(client, result, claim.session, first_sent_us);
             }
+            (Call::Transact { .. }, Purpose::Plain) => self.transacted(&result),
+            (_, Purpose::Banking) => {
+                self.transacted(&result);
+                self.go_on_banking(client);
+            }
             (Call::Request(_) | Call::Complete { .. }, Purpose::Plain) => {}
         }
     }
@@ -481,12 +501,19 @@ impl World {
             return self.act_in(client, delay_us, Act::Claim);
         }
         let first_sent_us = first_sent_us.expect("what was answered was sent");
+        let mut idle = true;
         for task in &tasks {
             self.count("tasks granted");
             if task.attempt > 1 {
                 self.count("sometimes: granted again");
             }
-            self.new_job(client, task, session, first_sent_us);
+            if !self.transact_granted(client, task) {
+                idle = false;
+                self.new_job(client, task, session, first_sent_us);
+            }
+        }
+        if idle {
+            self.act_in(client, 1_000, Act::Claim);
         }
     }
 

@@ -74,6 +74,7 @@ impl Outbox {
                 Some(Feature::Dependencies) => Some("dependencies_unspoken"),
                 Some(Feature::Children) => Some("children_unspoken"),
                 Some(Feature::Seals) => Some("seals_unspoken"),
+                Some(Feature::Transactions) => Some("transactions_unspoken"),
                 Some(Feature::Rescue) => Some("rescue_unspoken"),
                 _ => None,
             };

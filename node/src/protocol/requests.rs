@@ -6,7 +6,7 @@ use super::event::{ClientId, Principal};
 use super::membership::is_sound;
 use super::task::{Cancel, GroupFacts, Task};
 use super::timers::Key;
-use super::{Effect, Node, ring};
+use super::{Effect, Feature, Node, ring};
 use crate::limits::REQUESTS_MAX;
 use crate::protocol::record::Record;
 use norn_client::wire::error::{Error, ErrorCode};
@@ -97,6 +97,15 @@ impl Node {
              setting protocol_version_max"
         );
         Err(Error::unavailable(message))
+    }
+
+    /// What every node has to know of is not begun while one is there that does not.
+    pub(super) fn admit_peers(&self, feature: Feature, what: &str) -> Result<(), Error> {
+        let too_old = |node: &&NodeId| self.is_alive(**node) && !self.speaks(**node, feature);
+        self.peers.keys().find(too_old).map_or(Ok(()), |node| {
+            let message = format!("node {node} is of a version that knows no {what}; upgrade it first");
+            Err(Error::new(ErrorCode::Unsupported, message))
+        })
     }
 
     fn route(&mut self, client: ClientId, number: u64, principal: &Principal, request: Request) {

@@ -22,7 +22,9 @@ impl Property for Contents {
             let Some(spec) = history.specs.get(&task.id) else {
                 return Err(format!("task {} was granted but never enqueued", task.id));
             };
-            if (&task.queue, &task.payload, task.priority) != (&spec.queue, &spec.payload, spec.priority) {
+            let changed = history.changed.get(&task.id).is_some_and(|changed| changed.contains(&task.payload));
+            let payload = if changed { &task.payload } else { &spec.payload };
+            if (&task.queue, &task.payload, task.priority) != (&spec.queue, payload, spec.priority) {
                 return Err(format!("task {} was granted with other content than enqueued", task.id));
             }
             if task.attempt == 0 || (spec.attempts_max > 0 && task.attempt > spec.attempts_max) {

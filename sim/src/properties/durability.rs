@@ -211,6 +211,9 @@ impl Durability {
             }
         }
         let writes = writes_of(request);
+        if let Response::Transacted(Ok(_)) = response {
+            return writes.iter().try_for_each(|(id, fact)| self.majority(history, id, Lesson::Fact(*id, *fact)));
+        }
         for (place, acked) in acks_of(response) {
             let Some((id, fact)) = writes.get(place) else {
                 return Err(format!("{} has no item {place}, but the answer has", request.verb()));

@@ -306,6 +306,7 @@ mod tests {
             children: Vec::new(),
             children_open: false,
             redriven: Vec::new(),
+            version: None,
             group: None,
         }
     }

@@ -26,6 +26,7 @@ mod schedules;
 mod sealed;
 mod succession;
 mod tokens;
+mod transactions;
 mod turns;
 mod unique;
 mod viewstamps;
@@ -54,6 +55,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<exclusion::Exclusion>::default(),
         Box::<turns::Turns>::default(),
         Box::<unique::Unique>::default(),
+        Box::<transactions::Transactions>::default(),
         Box::<completion::Completion>::default(),
         Box::<dependencies::Dependencies>::default(),
         Box::<groups::Groups>::default(),
@@ -140,7 +142,6 @@ pub mod check {
             lease_ms: 1_000,
             updates: Vec::new(),
             grouping: None,
-            revision: None,
             group: None,
         };
         Response::Claimed { tasks: vec![task], unavailable: 0 }

@@ -26,7 +26,7 @@ use crate::protocol::{Node, Observation};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::request::Completion;
 use norn_client::wire::response::Acked;
-use norn_client::wire::{Acks, NodeId, PartitionId, TaskId, Token};
+use norn_client::wire::{Acks, PartitionId, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Replicas that do not lead wait so long for the leader to hand over.
@@ -60,12 +60,7 @@ impl Node {
             return Ok(());
         }
         self.admit_version(Feature::Children.since())?;
-        let too_old = |node: &NodeId| self.is_alive(*node) && !self.speaks(*node, Feature::Children);
-        if let Some(node) = self.peers.keys().find(|node| too_old(node)) {
-            let message =
-                format!("node {node} is of a version that knows no tasks with a completion; upgrade it first");
-            return Err(Error::new(ErrorCode::Unsupported, message));
-        }
+        self.admit_peers(Feature::Children, "tasks with a completion")?;
         let latest_ms = self.now.wall_ms.saturating_add(ID_AHEAD_MS_MAX);
         match children.find(|child| child.id.time_ms() > latest_ms) {
             Some(child) => {

@@ -10,7 +10,7 @@ use crate::protocol::event::ClientId;
 use crate::protocol::partition::Partition;
 use crate::protocol::peer::{Items, LogWord, Outcome, PeerMessage};
 use crate::protocol::task::{Cancel, Completed, Task};
-use crate::protocol::{Node, Observation};
+use crate::protocol::{Feature, Node, Observation};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::request::Completion;
 use norn_client::wire::response::{Acked, Guarantee};
@@ -63,7 +63,9 @@ impl Node {
     /// Changes of several tasks at once.
     pub(in crate::protocol) fn transact(&mut self, client: ClientId, number: u64, transaction: Box<Transaction>) {
         let tasks = transaction.adds.as_slice();
-        match self.check_circles(tasks).and_then(|()| self.check_room(tasks)) {
+        let checked = self.admit_version(Feature::Transactions.since());
+        let checked = checked.and_then(|()| self.admit_peers(Feature::Transactions, "transactions"));
+        match checked.and_then(|()| self.check_circles(tasks)).and_then(|()| self.check_room(tasks)) {
             Ok(()) => self.ask_leader(client, number, Request::Transact(transaction)),
             Err(error) => self.outbox.reply(client, number, Response::Error(error)),
         }

@@ -235,7 +235,9 @@ impl Node {
             // Of an earlier leadership.
             return;
         };
-        let again = results.iter().any(|result| result.as_ref().is_err_and(Error::passes));
+        // Where an id is from the future by some clock, that passes, too. What can never be stored was, and is forgotten since.
+        let passes = |error: &Error| error.passes() || error.code == ErrorCode::IdFromFuture;
+        let again = results.iter().any(|result| result.as_ref().is_err_and(passes));
         if again || !may_append {
             *stage = Stage::Writing { under_way: false };
             self.timers.set_earliest(Key::Drop(partition), self.after_ms(WRITE_AGAIN_MS));

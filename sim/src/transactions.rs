@@ -1,0 +1,131 @@
+//! Applications that change several tasks at once: those of a bank, whose tasks have one routing tag. Workers claim them now and then,
+//! and change or end them, too; after healing they are worked off as all others are.
+
+use crate::adapter::{Call, ChangeDraft, Draft, Seen, TransactionDraft};
+use crate::workload::{Act, Purpose};
+use crate::world::World;
+use norn_client::wire::response::{Granted, Response};
+use norn_client::wire::{Error, QueueName, TaskId, TaskVersion};
+use std::collections::BTreeMap;
+
+/// Most tasks of a bank that are remembered.
+const REMEMBERED_MAX: usize = 12;
+
+/// Tasks of banks, with the versions that somebody was told last, by tag.
+#[derive(Debug, Default)]
+pub struct Banks(BTreeMap<u32, BTreeMap<TaskId, TaskVersion>>);
+
+/// Where the tasks of banks are.
+pub fn queue_of_banks() -> QueueName {
+    QueueName::new("banks").expect("a good name")
+}
+
+impl World {
+    /// Whether a claim asks for tasks of banks, too.
+    pub fn claims_from_banks(&mut self) -> bool {
+        let percent = self.options.transaction_percent;
+        percent > 0 && (self.healed() || self.randoms.transactions.chance(1, 3))
+    }
+
+    /// Changes some tasks at once, now and then.
+    pub fn act_transact(&mut self, client: usize) {
+        let percent = self.options.transaction_percent;
+        if percent == 0 || self.healed() {
+            return;
+        }
+        if !self.randoms.transactions.chance(percent, 100) {
+            return self.go_on_banking(client);
+        }
+        let draft = self.draw_transaction();
+        self.submit(client, Call::Transact { draft: Box::new(draft) }, Purpose::Banking);
+    }
+
+    /// The next one, after a while.
+    pub fn go_on_banking(&mut self, client: usize) {
+        let delay_us = self.randoms.transactions.between(10_000, 1_000_000);
+        self.act_in(client, delay_us, Act::Transact);
+    }
+
+    fn coin(&mut self) -> Draft {
+        let number = self.counters.entry("coins".into()).or_default();
+        *number += 1;
+        Draft::new(queue_of_banks(), format!("coin {number}"))
+    }
+
+    fn draw_transaction(&mut self) -> TransactionDraft {
+        let count = self.randoms.transactions.between(1, 3);
+        let known: Vec<(u32, Vec<(TaskId, TaskVersion)>)> = self
+            .banks
+            .0
+            .iter()
+            .map(|(tag, tasks)| (*tag, tasks.iter().map(|(id, version)| (*id, *version)).collect()))
+            .collect();
+        if known.len() < 3 && self.randoms.transactions.chance(1, 3) || known.is_empty() {
+            self.count("sometimes: bank founded");
+            return (0..=count).fold(TransactionDraft::new(), |draft, _| draft.add(self.coin()));
+        }
+        let (_, mut tasks) = known[self.randoms.transactions.below(known.len() as u64) as usize].clone();
+        let mut draft = TransactionDraft::new();
+        for _ in 0..count.min(tasks.len() as u64) {
+            let (id, version) = tasks.swap_remove(self.randoms.transactions.below(tasks.len() as u64) as usize);
+            let seen = if self.randoms.transactions.chance(2, 3) { Seen::from((id, version)) } else { Seen::from(id) };
+            draft = match self.randoms.transactions.below(3) {
+                0 => {
+                    let payload = self.coin().spec.payload;
+                    draft.change(ChangeDraft::of(seen).payload(payload))
+                }
+                1 => draft.delete(seen).add(self.coin()),
+                _ => draft.depend(seen),
+            };
+        }
+        if draft.changes.len() + draft.deletes.len() == 0 { draft.add(self.coin()) } else { draft }
+    }
+
+    /// A worker that was given a task of a bank changes it and hands it back, or ends it and adds another one, now and then, rather
+    /// than do what workers do.
+    pub fn transact_granted(&mut self, client: usize, task: &Granted) -> bool {
+        let own = self.options.transaction_percent > 0 && task.queue == queue_of_banks();
+        if !own || self.healed() || !self.randoms.transactions.chance(1, 2) {
+            return false;
+        }
+        self.count("sometimes: a holder transacts");
+        let (seen, coin) = (Seen::from((task.id, task.token)), self.coin());
+        let draft = if self.randoms.transactions.chance(1, 2) {
+            TransactionDraft::new().change(ChangeDraft::of(seen).payload(coin.spec.payload).release())
+        } else {
+            TransactionDraft::new().delete(seen).add(coin)
+        };
+        self.submit(client, Call::Transact { draft: Box::new(draft) }, Purpose::Plain);
+        true
+    }
+
+    /// The cluster has answered a transaction.
+    pub fn transacted(&mut self, result: &Result<Response, Error>) {
+        match result {
+            Ok(Response::Transacted(Ok(stamps))) => {
+                self.count("sometimes: transaction made");
+                for (id, version) in stamps {
+                    let tasks = self.banks.0.entry(id.tag()).or_default();
+                    tasks.insert(*id, *version);
+                    while tasks.len() > REMEMBERED_MAX {
+                        tasks.pop_first();
+                    }
+                }
+            }
+            Ok(Response::Transacted(Err(refusal))) => {
+                self.count("sometimes: transaction refused");
+                // Whoever was refused looks for others, mostly.
+                let gone = refusal.changes.iter().chain(&refusal.deletes).chain(&refusal.depends);
+                for id in gone {
+                    if self.randoms.transactions.chance(1, 2)
+                        && let Some(tasks) = self.banks.0.get_mut(&id.tag())
+                    {
+                        tasks.remove(id);
+                    }
+                }
+                self.banks.0.retain(|_, tasks| !tasks.is_empty());
+            }
+            _ => self.count("sometimes: transaction failed"),
+        }
+    }
+}
