@@ -25,7 +25,7 @@ enum File {
 /// The fields are those of `enqueue`, and are named as `get --json` names them.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Child {
+pub(super) struct Child {
     queue: String,
     #[serde(default)]
     data: String,
@@ -94,12 +94,18 @@ fn check_numbers(drafts: &[Draft]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn draft(child: Child) -> Result<Draft, String> {
-    let payload = match child.data_encoding.as_deref() {
-        None | Some("utf8") => child.data.into_bytes(),
-        Some("base64") => STANDARD.decode(&child.data).map_err(|error| format!("data is not base64: {error}"))?,
-        Some(other) => return Err(format!("data_encoding is utf8 or base64, not {other:?}")),
-    };
+/// The bytes that a field of this name stands for.
+pub(super) fn decode(text: String, encoding: Option<&str>, field: &str) -> Result<Vec<u8>, String> {
+    match encoding {
+        None | Some("utf8") => Ok(text.into_bytes()),
+        Some("base64") => STANDARD.decode(&text).map_err(|error| format!("{field} is not base64: {error}")),
+        Some(other) => Err(format!("{field}_encoding is utf8 or base64, not {other:?}")),
+    }
+}
+
+/// The task that is told.
+pub(super) fn draft(child: Child) -> Result<Draft, String> {
+    let payload = decode(child.data, child.data_encoding.as_deref(), "data")?;
     let spec = Spec {
         queue: QueueName::new(&child.queue).map_err(|error| error.to_string())?,
         payload,

@@ -298,6 +298,7 @@ pub struct TaskLine<'a> {
     waits_for: Vec<String>,
     member_of: Option<MemberOfLine>,
     group: Option<GroupLine>,
+    version: Option<String>,
 }
 
 /// Of get, wait and list; a list leaves the updates out.
@@ -327,6 +328,7 @@ pub fn task(task: &TaskView) -> TaskLine<'_> {
         waits_for: task.waits_for.iter().map(TaskId::to_string).collect(),
         member_of: member_of(task.spec.grouping.as_deref()),
         group: task.group.as_ref().map(group),
+        version: task.version.map(|version| version.to_string()),
     }
 }
 

@@ -32,6 +32,7 @@ mod schedule;
 mod session;
 mod tasks;
 pub mod text;
+mod transact;
 mod why;
 pub(crate) mod words;
 
@@ -60,6 +61,7 @@ pub use runner::{Place, Runner};
 pub use schedule::{ScheduleArguments, ScheduleSetArguments, ScheduleVerb};
 pub use session::{SessionArguments, SessionOpenArguments, SessionVerb};
 pub use tasks::{CancelArguments, CountArguments, GetArguments, ListArguments, LogArguments, WaitArguments};
+pub use transact::TransactArguments;
 pub use why::WhyArguments;
 
 use crate::wire::{Error, ErrorCode, Request, Response, TaskView};
@@ -82,6 +84,20 @@ const COMPLETE_EXAMPLES: &str = "Examples:
 A file with a group of two, and the join that comes behind them:
   [{\"queue\": \"books\", \"data\": \"bind\", \"join\": {\"total\": 2, \"fail_fast\": false}},
    {\"queue\": \"pages\", \"data\": \"one\", \"number\": 1}, {\"queue\": \"pages\", \"data\": \"two\", \"number\": 2}]";
+
+const TRANSACT_EXAMPLES: &str = "The tasks lie together: they have one queue and key, or were enqueued with --near. A task is found by its id, as it was seen
+with its `version` (from `get`), or under its holder's `token`. Nothing is changed unless all are found so.
+
+Examples:
+  norn transact '{\"adds\": [{\"queue\": \"outbox\", \"data\": \"hello\"}], \"deletes\": [{\"id\": \"ID\", \"token\": \"7.42\"}]}'
+  norn transact --file change.json
+
+A file that changes a task, ends another one, and needs a third one to be there:
+  {\"changes\": [{\"id\": \"ID\", \"version\": \"VERSION\", \"data\": \"two\", \"priority\": 5, \"delay\": \"1m\"}],
+   \"deletes\": [{\"id\": \"ID\", \"token\": \"7.42\", \"result\": \"sent\"}],
+   \"depends\": [{\"id\": \"ID\"}]}
+
+A holder that hands a task back, changed, names its token and {\"release\": true}.";
 
 /// A task as `get --json` shows it, in one line.
 pub fn task_line(task: &TaskView) -> String {
@@ -132,6 +148,9 @@ pub enum Verb {
     Release(ReleaseArguments),
     /// Ends a task that nobody should run any more
     Cancel(CancelArguments),
+    /// Adds, changes and ends several tasks at once, or none of them
+    #[command(after_help = TRANSACT_EXAMPLES)]
+    Transact(TransactArguments),
     /// Enqueues dead tasks again
     Redrive(RedriveArguments),
     /// Shows a task with its claims and its log
@@ -217,6 +236,7 @@ impl Verb {
             Verb::Fail(arguments) => arguments.run(runner).await,
             Verb::Release(arguments) => arguments.run(runner).await,
             Verb::Cancel(arguments) => arguments.run(runner).await,
+            Verb::Transact(arguments) => arguments.run(runner).await,
             Verb::Redrive(arguments) => arguments.run(runner).await,
             Verb::Get(arguments) => arguments.run(runner).await,
             Verb::Log(arguments) => arguments.run(runner).await,

@@ -319,6 +319,9 @@ fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(
         output.line(&format!("not before  {relative}, {}", text::instant(not_before_ms)))?;
     }
     output.line(&format!("priority    {}", task.spec.priority))?;
+    if let Some(version) = task.version {
+        output.line(&format!("version     {version}"))?;
+    }
     if task.spec.attempts_max > 0 {
         output.line(&format!("attempts    at most {}", task.spec.attempts_max))?;
     }

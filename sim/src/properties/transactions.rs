@@ -33,14 +33,10 @@ pub struct Transactions {
     seen: BTreeMap<TaskId, BTreeSet<Vec<u8>>>,
     /// Tasks that had ever ended anywhere.
     ended: BTreeSet<TaskId>,
-    /// Who used up a version of a task.
-    used: BTreeMap<(TaskId, TaskVersion), TaskId>,
+    /// Who used up a version of a task, and when that was told.
+    used: BTreeMap<(TaskId, TaskVersion), (TaskId, Moment)>,
     /// Who ended a task.
     ended_by: BTreeMap<TaskId, TaskId>,
-    /// When a task was said to have another version than this.
-    over: BTreeMap<(TaskId, TaskVersion), Moment>,
-    /// The version that was told last, and when.
-    latest: BTreeMap<TaskId, (TaskVersion, Moment)>,
     /// What workers believe to hold.
     held: BTreeMap<TaskId, Hold>,
     /// They may be wrong.
@@ -76,7 +72,7 @@ impl Transactions {
         for (task, expected) in changes.chain(deletes) {
             self.check_unowned(id, task, expected, submitted, moment)?;
             if let Expected::Version(version) = expected
-                && let Some(other) = self.used.insert((task, version), id)
+                && let Some((other, _)) = self.used.insert((task, version), (id, moment))
             {
                 return Err(format!("transactions {id} and {other} both found task {task} at version {version}"));
             }
@@ -116,8 +112,8 @@ impl Transactions {
 
     fn check_version(&self, id: TaskId, task: TaskId, expected: Expected, submitted: Moment) -> Result<(), String> {
         let Expected::Version(version) = expected else { return Ok(()) };
-        match self.over.get(&(task, version)) {
-            Some(over) if *over < submitted => Err(format!(
+        match self.used.get(&(task, version)) {
+            Some((other, told)) if *other != id && *told < submitted => Err(format!(
                 "transaction {id} found task {task} at version {version}, which was over before it was asked for"
             )),
             _ => Ok(()),
@@ -166,14 +162,6 @@ impl Transactions {
         }
         Ok(())
     }
-
-    fn note_version(&mut self, task: TaskId, version: TaskVersion, moment: Moment) {
-        if let Some((before, _)) = self.latest.insert(task, (version, moment))
-            && before != version
-        {
-            self.over.entry((task, before)).or_insert(moment);
-        }
-    }
 }
 
 // T10, T20, T21, T34, T40, T41
@@ -211,13 +199,9 @@ impl Property for Transactions {
                     items.iter().try_for_each(|(id, task)| self.note_fact(*id, task))?;
                 }
             }
-            Happening::Replied {
-                request: Request::Transact(transaction),
-                response: Response::Transacted(Ok(stamps)),
-            } => {
+            Happening::Replied { request: Request::Transact(transaction), response: Response::Transacted(Ok(_)) } => {
                 if self.made.insert(transaction.id) {
                     self.note_made(history, moment, transaction.id)?;
-                    stamps.iter().for_each(|(task, version)| self.note_version(*task, *version, moment));
                 }
             }
             Happening::Holds { id, token, until_us, .. } => {

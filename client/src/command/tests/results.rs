@@ -58,7 +58,7 @@ async fn json_of_tasks() {
         "\"children\":[],\"children_open\":false,",
         "\"redriven\":[],",
         "\"headers\":{},\"not_before_ms\":0,\"max_attempts\":0,\"key\":null,\"after\":[],\"waits_for\":[],",
-        "\"member_of\":null,\"group\":null}\n",
+        "\"member_of\":null,\"group\":null,\"version\":null}\n",
     ));
     let full = named(concat!(
         "{\"id\":\"ID1\",\"queue\":\"mail\",\"state\":\"claimed\",\"priority\":5,",
@@ -70,7 +70,7 @@ async fn json_of_tasks() {
         "\"log_incomplete\":true,\"children\":[],\"children_open\":false,",
         "\"redriven\":[],\"headers\":{\"trace\":\"a\\u001bb\"},",
         "\"not_before_ms\":1700000019800,\"max_attempts\":3,\"key\":null,\"after\":[\"ID2\",\"ID3\"],\"waits_for\":[\"ID3\"],",
-        "\"member_of\":null,\"group\":null}\n",
+        "\"member_of\":null,\"group\":null,\"version\":null}\n",
     ));
     let task = |task| Response::Task(Box::new(task));
     assert_eq!(printed(&named("get ID1 --json"), task(bare_task(1, State::Ready))).await, bare);
