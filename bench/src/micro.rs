@@ -10,6 +10,7 @@ use norn_client::wire::{ClaimId, NodeId, PartitionId, QueueName, TaskId, Token, 
 use norn_node::limits::PEER_FRAME_BYTES_MAX;
 use norn_node::protocol::PeerMessage;
 use norn_node::protocol::consistent::Viewstamp;
+use norn_node::protocol::consistent::register::Hold;
 use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::partition::Store;
 use norn_node::protocol::record::Record;
@@ -120,15 +121,15 @@ fn stores(report: &mut Report) -> Result<()> {
     answer(report, "store a new task, with digest, tree and index", ROUNDS, || {
         let mut store = Store::default();
         for number in 0..ROUNDS {
-            black_box(store.merge(id(number), Task::from_spec(spec.clone()), None, false, 1));
+            black_box(store.merge(id(number), Task::from_spec(spec.clone()), Hold::default(), 1));
         }
         Ok(())
     })?;
     answer(report, "the same, and its completion", ROUNDS, || {
         let mut store = Store::default();
         for number in 0..ROUNDS {
-            store.merge(id(number), Task::from_spec(spec.clone()), None, false, 1);
-            black_box(store.merge(id(number), completion(), None, false, 1));
+            store.merge(id(number), Task::from_spec(spec.clone()), Hold::default(), 1);
+            black_box(store.merge(id(number), completion(), Hold::default(), 1));
         }
         Ok(())
     })

@@ -266,6 +266,7 @@ impl Client {
             worker: options.worker.clone(),
             lease_open: options.lease.is_none() && options.session.is_none(),
             session: options.session,
+            depends: options.depends.clone(),
         };
         let answer = self.answer(Call::Request(Request::Claim(claim)), options.timeout).await;
         match answer.result? {

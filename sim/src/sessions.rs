@@ -80,6 +80,7 @@ impl World {
                     worker: format!("worker-{client}"),
                     lease_open: false,
                     session: None,
+                    depends: Vec::new(),
                 };
                 return self.submit(client, Call::Request(Request::Claim(claim)), Purpose::Session);
             }

@@ -321,6 +321,7 @@ impl World {
             worker: format!("worker-{client}"),
             lease_open: self.options.policy_mean_ms > 0 && random.chance(1, 2),
             session: None,
+            depends: Vec::new(),
         };
         let claim = self.under_session(client, claim);
         self.submit(client, Call::Request(Request::Claim(claim)), Purpose::Plain);

@@ -1,8 +1,9 @@
 //! Builders of requests.
 
-use crate::session::Draft;
+use crate::session::{Draft, Seen};
 use crate::wire::ids::{QueueName, TaskId, Token};
 use crate::wire::request::Acks;
+use crate::wire::transaction::Depend;
 use std::time::Duration;
 
 /// What to claim.
@@ -29,6 +30,8 @@ pub struct ClaimOptions {
     pub worker: String,
     /// The worker's session, with which the claims end. Their own lease is then as long as may be, where none is named.
     pub session: Option<TaskId>,
+    /// Tasks that must be there.
+    pub depends: Vec<Depend>,
     /// How long the call may take besides waiting; the client's by default.
     pub timeout: Option<Duration>,
 }
@@ -43,6 +46,7 @@ impl ClaimOptions {
             max: 1,
             worker: String::new(),
             session: None,
+            depends: Vec::new(),
             timeout: None,
         }
     }
@@ -79,6 +83,13 @@ impl ClaimOptions {
     #[must_use]
     pub fn session(mut self, session: TaskId) -> Self {
         self.session = Some(session);
+        self
+    }
+
+    /// A task that must be there, wherever it lies, or nothing is claimed: a switch, for example. It may be claimed itself.
+    #[must_use]
+    pub fn depend(mut self, task: impl Into<Seen>) -> Self {
+        self.depends.push(task.into().depend());
         self
     }
 

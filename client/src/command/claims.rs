@@ -7,6 +7,7 @@ use super::parse::{self, DataArguments, DurabilityArguments};
 use super::runner::{only, unexpected};
 use super::{Call, Finish, Runner, Transport, children, group, json, text};
 use crate::wire::limits::{LEASE_MS_DEFAULT, LEASE_MS_MAX, PAYLOAD_BYTES_MAX, UPDATE_BYTES_MAX};
+use crate::wire::transaction::{Depend, Expected};
 use crate::wire::{Claim, ClaimId, Completion, Error, Granted, Request, Response, TaskId, Token};
 use clap::Args;
 use serde_bytes::ByteBuf;
@@ -38,6 +39,10 @@ pub struct ClaimArguments {
     /// The lease is then as long as may be, if it is left out
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,
+    /// Claims nothing unless these tasks are there and have not ended, in any queue: switches, for example. ID@VERSION: and nobody
+    /// has changed it since
+    #[arg(long, value_name = "ID,...", value_delimiter = ',')]
+    pub depends: Vec<String>,
 }
 
 impl ClaimArguments {
@@ -46,6 +51,15 @@ impl ClaimArguments {
             Some(text) => Some(runner.resolve(text).await?),
             None => None,
         };
+        let mut depends = Vec::with_capacity(self.depends.len());
+        for text in &self.depends {
+            let (id, version) = text.split_once('@').map_or((text.as_str(), None), |(id, version)| (id, Some(version)));
+            let expected = match version {
+                Some(version) => Expected::Version(version.parse()?),
+                None => Expected::Present,
+            };
+            depends.push(Depend { id: runner.resolve(id).await?, expected });
+        }
         let lease_ms = if session.is_some() { LEASE_MS_MAX } else { LEASE_MS_DEFAULT };
         let queues = self.queues.iter().map(|queue| parse::queue(queue)).collect::<Result<Vec<_>, _>>()?;
         queues.iter().for_each(|queue| runner.recent().see_queue(queue));
@@ -59,6 +73,7 @@ impl ClaimArguments {
             worker: self.worker,
             lease_open: self.lease.is_none() && session.is_none(),
             session,
+            depends,
         };
         let until_ms = (runner.clock)().saturating_add(self.wait);
         let (sent_ms, tasks, unavailable) = loop {

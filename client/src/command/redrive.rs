@@ -128,6 +128,7 @@ impl RedriveArguments {
                 worker: "redrive".to_owned(),
                 lease_open: true,
                 session: None,
+                depends: Vec::new(),
             };
             let Response::Claimed { tasks: granted, .. } = runner.request(Request::Claim(claim)).await? else {
                 return Err(unexpected("claim"));

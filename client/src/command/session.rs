@@ -92,6 +92,7 @@ impl SessionOpenArguments {
             worker: self.worker,
             lease_open: false,
             session: None,
+            depends: Vec::new(),
         };
         let sent_ms = (runner.clock)();
         let wait_ms = claim.wait_ms;

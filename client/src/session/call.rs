@@ -154,6 +154,7 @@ impl Pending {
             }
             Call::Request(Request::Redrive { .. }) => Versions::CHILDREN,
             Call::Request(Request::CloseGroup { .. }) => Versions::GROUPS,
+            Call::Request(Request::Claim(claim)) if !claim.depends.is_empty() => Versions::TRANSACTIONS,
             Call::Request(Request::Claim(Claim { session: Some(_), .. })) => Versions::SESSIONS,
             Call::EnqueueUnique { .. } | Call::Request(Request::EnqueueUnique { .. }) => Versions::UNIQUE,
             Call::Transact { .. } | Call::Request(Request::Transact(_)) => Versions::TRANSACTIONS,

@@ -52,6 +52,7 @@ fn claim(wait_ms: u64) -> Call {
         worker: String::new(),
         lease_open: false,
         session: None,
+        depends: Vec::new(),
     }))
 }
 

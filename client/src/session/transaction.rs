@@ -19,6 +19,13 @@ pub struct Seen {
     expected: Expected,
 }
 
+impl Seen {
+    /// That it must be there.
+    pub fn depend(self) -> Depend {
+        Depend { id: self.id, expected: self.expected }
+    }
+}
+
 impl From<TaskId> for Seen {
     fn from(id: TaskId) -> Self {
         Seen { id, expected: Expected::Present }
@@ -184,8 +191,7 @@ impl TransactionDraft {
     /// A task that must be there, and is not changed.
     #[must_use]
     pub fn depend(mut self, task: impl Into<Seen>) -> Self {
-        let Seen { id, expected } = task.into();
-        self.depends.push(Depend { id, expected });
+        self.depends.push(task.into().depend());
         self
     }
 

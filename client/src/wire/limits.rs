@@ -32,6 +32,8 @@ pub const TRANSACTION_TASKS_MAX: usize = 100;
 pub const TRANSACTION_BYTES_MAX: usize = 2 << 20;
 /// Most tasks in one claim call.
 pub const CLAIM_TASKS_MAX: u32 = 1_000;
+/// Most tasks that one claim depends on.
+pub const CLAIM_DEPENDS_MAX: usize = 16;
 /// Nodes that hold one partition.
 pub const NODES_OF_PARTITION_MAX: usize = 7;
 /// Most queues in one claim call.

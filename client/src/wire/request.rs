@@ -5,7 +5,7 @@ use crate::wire::ids::{ClaimId, NodeId, PartitionId, QueueName, TAG_BITS, TaskId
 use crate::wire::membership::{ClusterChange, Membership};
 use crate::wire::response::{Genesis, State};
 use crate::wire::schedule::ScheduleChange;
-use crate::wire::transaction::Transaction;
+use crate::wire::transaction::{Depend, Transaction};
 use crate::wire::version::Versions;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
@@ -166,13 +166,16 @@ pub struct Claim {
     /// at the end of their own leases.
     #[serde(default)]
     pub session: Option<TaskId>,
+    /// Tasks that must be there, wherever they lie: nothing is granted unless they are while it is.
+    #[serde(default)]
+    pub depends: Vec<Depend>,
 }
 
 impl Serialize for Claim {
     /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const OLDEST: usize = 7;
-        let later = [self.lease_open, self.session.is_some()];
+        let later = [self.lease_open, self.session.is_some(), !self.depends.is_empty()];
         let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
         let mut claim = serializer.serialize_struct("Claim", count)?;
         claim.serialize_field("claim", &self.claim)?;
@@ -187,6 +190,9 @@ impl Serialize for Claim {
         }
         if count > OLDEST + 1 {
             claim.serialize_field("session", &self.session)?;
+        }
+        if count > OLDEST + 2 {
+            claim.serialize_field("depends", &self.depends)?;
         }
         claim.end()
     }
@@ -408,6 +414,7 @@ impl Request {
         match self {
             Request::Enqueue { tasks, .. } if tasks.iter().any(|task| task.spec.grouping.is_some()) => Versions::GROUPS,
             Request::CloseGroup { .. } => Versions::GROUPS,
+            Request::Claim(claim) if !claim.depends.is_empty() => Versions::TRANSACTIONS,
             Request::Claim(Claim { session: Some(_), .. }) => Versions::SESSIONS,
             Request::Enqueue { tasks, .. } if tasks.iter().any(|task| task.spec.key.is_some()) => Versions::KEYS,
             Request::Enqueue { tasks, .. } if tasks.iter().any(|task| !task.spec.after.is_empty()) => {

@@ -240,6 +240,10 @@ fn check_claim(claim: &Claim) -> Result<(), Error> {
     check((1..=CLAIM_TASKS_MAX).contains(&max), || {
         format!("a claim of {max} tasks; ask for 1 to {CLAIM_TASKS_MAX} at once")
     })?;
+    let depends = claim.depends.len();
+    check(depends <= CLAIM_DEPENDS_MAX, || {
+        format!("a claim that depends on {depends} tasks; at most {CLAIM_DEPENDS_MAX} are allowed")
+    })?;
     check_wait(claim.wait_ms)?;
     check_text("name of a worker", &claim.worker)?;
     check_lease(claim.lease_ms)
@@ -342,8 +346,18 @@ mod tests {
     fn claim(change: impl FnOnce(&mut Claim)) -> Request {
         let (queues, worker) = (vec![queue()], String::new());
         let (claim, repeated, lease_open) = (ClaimId(1), false, false);
-        let mut claim =
-            Claim { claim, repeated, queues, lease_ms: 1_000, wait_ms: 0, max: 1, worker, lease_open, session: None };
+        let mut claim = Claim {
+            claim,
+            repeated,
+            queues,
+            lease_ms: 1_000,
+            wait_ms: 0,
+            max: 1,
+            worker,
+            lease_open,
+            session: None,
+            depends: Vec::new(),
+        };
         change(&mut claim);
         Request::Claim(claim)
     }

@@ -332,6 +332,7 @@ fn claim_of(claim: ClaimId, lease_ms: u64, max: u32) -> Claim {
         worker: "worker".into(),
         lease_open: false,
         session: None,
+        depends: Vec::new(),
     }
 }
 

@@ -154,6 +154,7 @@ fn answer_name(response: &Response) -> &'static str {
         Response::Nodes(_) => "nodes",
         // These came with version 3, and are asked for by requests that did.
         Response::AckedUnique { .. } => "acked_unique",
+        Response::Transacted(_) => "transacted",
         Response::Changed(_) => "changed",
         Response::Cluster(_) => "cluster",
         Response::Remnants(_) => "remnants",

@@ -177,6 +177,7 @@ fn claim() -> Claim {
         worker: "worker".into(),
         lease_open: false,
         session: None,
+        depends: Vec::new(),
     }
 }
 

@@ -158,6 +158,7 @@ pub mod check {
             worker: String::new(),
             lease_open: false,
             session: None,
+            depends: Vec::new(),
         })
     }
 

@@ -6,13 +6,15 @@ use norn_client::wire::group::{Grouping, Join, MemberOf};
 use norn_client::wire::membership::{
     self, Candidate, Changed, ClusterChange, ClusterView, MemberState, Membership, Roster, Settings, Share,
 };
-use norn_client::wire::request::{Acks, NewTask, Request, Spec};
+use norn_client::wire::request::{Acks, NewTask, Request, Revision, Spec};
 use norn_client::wire::response::{Acked, Genesis, Granted, Guarantee, LogEntry, Member, Response, Welcome};
 use norn_client::wire::schedule::{CatchUp, Schedule, ScheduleChange, ScheduleView, When};
+use norn_client::wire::transaction::{Change as TaskChange, Delete, Depend, Expected, Refusal, Transaction};
 use norn_client::wire::{
-    Claim, ClaimId, ClusterId, Completion, Error, ErrorCode, NodeId, PartitionId, QueueName, TaskId, Token,
+    Claim, ClaimId, ClusterId, Completion, Error, ErrorCode, NodeId, PartitionId, QueueName, TaskId, TaskVersion, Token,
 };
 use norn_node::protocol::consistent::cohort::{Change, Cohort, Told};
+use norn_node::protocol::consistent::ledger::Decided;
 use norn_node::protocol::consistent::quotas::Quota;
 use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
@@ -165,7 +167,35 @@ fn claim() -> Claim {
         worker: "worker".into(),
         lease_open: true,
         session: None,
+        depends: Vec::new(),
     }
+}
+
+fn decided() -> Decided {
+    let revision = Revision { at: TOKEN, origin: 7 };
+    let changed = Spec { revision: Some(Box::new(revision)), ..spec() };
+    Decided {
+        facts: vec![(id(0), Task::from_spec(Arc::new(changed)))],
+        locked: vec![id(0)],
+        freed: vec![(id(0), TOKEN, 9)],
+        stamps: vec![(id(0), TaskVersion(7))],
+    }
+}
+
+fn transaction() -> Transaction {
+    let changes = vec![TaskChange {
+        id: id(1),
+        expected: Expected::Version(TaskVersion(7)),
+        payload: Some(vec![1, 2].into()),
+        headers: Some(vec![("k".into(), "v".into())]),
+        priority: Some(1),
+        not_before_ms: Some(2),
+        attempts_max: Some(3),
+        release: false,
+    }];
+    let deletes = vec![Delete { id: id(2), expected: Expected::Token(TOKEN), result: Some(vec![3].into()) }];
+    let depends = vec![Depend { id: id(3), expected: Expected::Present }];
+    Transaction { id: id(9), at_ms: 7, adds: vec![NewTask { id: id(0), spec: spec() }], changes, deletes, depends }
 }
 
 fn operations() -> Vec<Arc<Op>> {
@@ -188,6 +218,8 @@ fn operations() -> Vec<Arc<Op>> {
         }),
         Arc::new(Op::Reserve { id: id(1), spec: Arc::new(keyed(1)) }),
         Arc::new(Op::Placed { ids: vec![id(1)] }),
+        Arc::new(Op::Decide { id: id(2), decided: Arc::new(decided()) }),
+        Arc::new(Op::Made { id: id(2) }),
         Arc::new(Op::Quota { queue: queue(), partition: PARTITION, quota: Quota { count: 3, epoch: 2, ask: 9 } }),
     ]
 }
@@ -291,6 +323,7 @@ fn requests() -> Vec<Request> {
         },
         Request::Redrive { id: id(0), child: id(1), queue: Some(queue()), acks: Acks::Quorum },
         Request::EnqueueUnique { task: Box::new(NewTask { id: id(0), spec: keyed(1) }) },
+        Request::Transact(Box::new(transaction())),
         Request::Status,
         Request::Arrange { partition: PartitionId(1), nodes: vec![NodeId(1), NodeId(2)] },
         Request::Initialize(Box::new(genesis())),
@@ -351,7 +384,6 @@ fn granted() -> Granted {
         lease_ms: 30_000,
         updates: vec![LogEntry { token: TOKEN, sequence: 0, data: b"half".to_vec() }],
         grouping: None,
-        revision: None,
         group: None,
     }
 }
@@ -360,6 +392,12 @@ fn responses() -> Vec<Response> {
     let acked = Acked { id: id(0), acks: 2, replicas: 3, guarantee: Guarantee::Strict };
     let error = Error::new(ErrorCode::NotFound, "there is no such task");
     vec![
+        Response::Transacted(Ok(vec![(id(0), TaskVersion(7))])),
+        Response::Transacted(Err(Box::new(Refusal {
+            owned: vec![id(1)],
+            bugs: vec!["b".into()],
+            ..Refusal::default()
+        }))),
         Response::Welcome(Welcome { node: NODE, cluster: ClusterId(0xc1), time_ms: 1_700_000_000_000, minter: 77 }),
         Response::Acked(vec![Ok(acked), Err(error.clone())]),
         Response::Count(12),

@@ -112,6 +112,7 @@ async fn claim_names_queues_lease_and_patience() {
         worker: "norn".into(),
         lease_open: true,
         session: None,
+        depends: Vec::new(),
     };
     assert_eq!(request("claim mail", claimed()).await, Request::Claim(defaults.clone()));
     let under = format!("claim mail --session {}", id(7));

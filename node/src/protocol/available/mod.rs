@@ -103,7 +103,7 @@ impl Ask {
             Ask::Write(ask) => ask.writer.client(),
             Ask::Read(ask) => match &ask.reader {
                 Reader::Client(client, _) | Reader::Redrive(Asker::Client { client, .. }) => Some(*client),
-                Reader::Redrive(Asker::Leader(_)) | Reader::Transaction(_) => None,
+                Reader::Redrive(Asker::Leader(_)) | Reader::Transaction(_) | Reader::Claim(_) => None,
             },
             Ask::Count(ask) => Some(ask.client),
             Ask::List(ask) => Some(ask.client),

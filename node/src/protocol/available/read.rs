@@ -47,6 +47,8 @@ pub enum Reader {
     Redrive(Asker),
     /// The leader, for a transaction that names it.
     Transaction(TaskId),
+    /// A claim under this number that depends on it.
+    Claim(u64),
 }
 
 /// A read under way.
@@ -322,6 +324,7 @@ impl Node {
                 self.outbox.reply(client, number, response);
             }
             Reader::Redrive(asker) => self.redrive_read(id, asker, task, cell),
+            Reader::Claim(claim) => self.depend_read(claim, id, Ok((task, cell))),
             Reader::Transaction(transaction) => {
                 let epoch = read.answers.values().map(|known| known.viewstamp.epoch).max().unwrap_or(0);
                 self.transaction_read(transaction, id, Ok((task, epoch)));
@@ -348,6 +351,7 @@ impl Node {
             Reader::Client(client, number) => self.outbox.reply(client, number, Response::Error(error.about(id))),
             Reader::Redrive(asker) => self.not_redriven(id, &asker, error),
             Reader::Transaction(transaction) => self.transaction_read(transaction, id, Err(error)),
+            Reader::Claim(claim) => self.depend_read(claim, id, Err(error)),
         }
     }
 }

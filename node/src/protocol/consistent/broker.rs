@@ -5,10 +5,13 @@
 //! and is told of new work.
 
 use super::Viewstamp;
+use super::table::Cell;
 use crate::limits::{CLAIM_BYTES_MAX, WAITERS_MAX};
-use crate::protocol::available::{Ask, ProbeAsk};
+use crate::protocol::available::{Ask, ProbeAsk, Reader};
 use crate::protocol::event::ClientId;
+use crate::protocol::partition::version::is_as_expected;
 use crate::protocol::peer::{Head, PeerMessage};
+use crate::protocol::task::Task;
 use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node, Observation};
 use norn_client::wire::error::{Error, ErrorCode};
@@ -52,6 +55,8 @@ enum Phase {
     Pausing,
     /// Waits for work.
     Parked,
+    /// Tasks that it depends on are being read: these are not yet.
+    Checking { open: BTreeSet<TaskId> },
 }
 
 /// A client's claim.
@@ -199,7 +204,11 @@ impl Node {
                 deadline_us,
             },
         );
-        self.pursue(call);
+        if self.broker.calls[&call].claim.depends.is_empty() {
+            self.pursue(call);
+        } else {
+            self.check_depends(call);
+        }
     }
 
     /// How long a call waits. Its client counts the lease from the question, so where a queue gives less than the claim names,
@@ -285,6 +294,8 @@ impl Node {
         let max = call.claim.max.saturating_sub(elsewhere);
         let mut claim = Box::new(call.claim.clone());
         claim.lease_open &= self.speaks(node, Feature::Policies);
+        // That is for this node to see to.
+        claim.depends.clear();
         self.outbox.send(node, PeerMessage::GrantAsk { ask, claim, max, recall });
     }
 
@@ -453,7 +464,7 @@ impl Node {
                 self.pursue(number);
                 return;
             }
-            Phase::Idle | Phase::Parked => return,
+            Phase::Idle | Phase::Parked | Phase::Checking { .. } => return,
         }
         self.set_claim_timer(number);
     }
@@ -509,7 +520,16 @@ impl Node {
         }
     }
 
+    /// Whatever was granted is only told if what it depends on is still there.
     fn finish_claim(&mut self, number: u64) {
+        let call = &self.broker.calls[&number];
+        if !call.got.is_empty() && !call.claim.depends.is_empty() {
+            return self.check_depends(number);
+        }
+        self.answer_claim(number);
+    }
+
+    fn answer_claim(&mut self, number: u64) {
         let call = self.end_claim(number);
         let tasks: Vec<Granted> = call.got.into_iter().map(|(granted, ..)| granted).collect();
         let unavailable = if tasks.is_empty() { call.unavailable } else { 0 };
@@ -518,13 +538,55 @@ impl Node {
 
     /// The deadline passed with questions open: what came counts, otherwise nobody knows.
     fn fail_claim(&mut self, number: u64) {
-        let call = self.end_claim(number);
+        let mut call = self.end_claim(number);
+        if !call.claim.depends.is_empty() {
+            self.give_back(call.got.drain(..).map(|(granted, renewed, _)| (granted, renewed)).collect());
+        }
         let response = if call.got.is_empty() {
             Response::Error(Error::new(ErrorCode::Unavailable, "no leader answered in time"))
         } else {
             Response::Claimed { tasks: call.got.into_iter().map(|(granted, ..)| granted).collect(), unavailable: 0 }
         };
         self.outbox.reply(call.client, call.number, response);
+    }
+
+    /// Reads what a call depends on: before anything is asked for, and when something was granted. What is there the second time
+    /// was there all the while, as nothing that has ended comes back, and no version does. So it was when the tasks were granted.
+    fn check_depends(&mut self, number: u64) {
+        let timeout_ms = self.config.request_timeout_ms;
+        let call = self.broker.calls.get_mut(&number).expect("under way");
+        let open: BTreeSet<TaskId> = call.claim.depends.iter().map(|depend| depend.id).collect();
+        call.phase = Phase::Checking { open: open.clone() };
+        open.into_iter().for_each(|id| self.read_for(Reader::Claim(number), id, timeout_ms));
+    }
+
+    /// A majority has said what it knows of a task that a call depends on.
+    pub(in crate::protocol) fn depend_read(
+        &mut self,
+        number: u64,
+        id: TaskId,
+        read: Result<(&Task, Option<&Cell>), Error>,
+    ) {
+        let Some(call) = self.broker.calls.get_mut(&number) else { return };
+        let Phase::Checking { open } = &mut call.phase else { return };
+        let there = |(task, cell): (&Task, Option<&Cell>)| {
+            let depends = call.claim.depends.iter().filter(|depend| depend.id == id);
+            depends.into_iter().all(|depend| is_as_expected(task, cell, depend.expected)).then_some(())
+        };
+        let missing = || {
+            let message = "a task that the claim depends on is not there, or not as expected; nothing was claimed";
+            Error::new(ErrorCode::Conflict, message)
+        };
+        if let Err(error) = read.and_then(|known| there(known).ok_or_else(missing)) {
+            let call = self.end_claim(number);
+            self.give_back(call.got.into_iter().map(|(granted, renewed, _)| (granted, renewed)).collect());
+            return self.outbox.reply(call.client, call.number, Response::Error(error.about(id)));
+        }
+        if !open.remove(&id) || !open.is_empty() {
+            return;
+        }
+        call.phase = Phase::Idle;
+        if call.got.is_empty() { self.pursue(number) } else { self.answer_claim(number) }
     }
 
     fn end_claim(&mut self, number: u64) -> Call {
@@ -537,7 +599,7 @@ impl Node {
             Phase::Probing { ask, .. } => {
                 self.broker.asks.remove(&ask);
             }
-            Phase::Idle | Phase::Pausing | Phase::Parked => {}
+            Phase::Idle | Phase::Pausing | Phase::Parked | Phase::Checking { .. } => {}
         }
         call
     }

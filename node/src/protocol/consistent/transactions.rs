@@ -23,7 +23,7 @@ use crate::config::mutant;
 use crate::limits::TRANSACTING_MAX;
 use crate::protocol::available::{Reader, Writer};
 use crate::protocol::partition::Partition;
-use crate::protocol::partition::version::version;
+use crate::protocol::partition::version::{is_as_expected, version};
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::{Cancel, Completed, Content, Task};
 use crate::protocol::timers::Key;
@@ -341,24 +341,18 @@ impl Judge<'_> {
         }
         let Some(task) = self.replica.store.task(id) else { return Ok(Found::Absent) };
         let cell = register.cell(id);
-        let Some(spec) = &task.spec else { return Ok(Found::Absent) };
-        if task.ended().is_some() || cell.is_some_and(|cell| cell.state.is_final()) {
+        if !is_as_expected(task, cell, Expected::Present) {
             return Ok(Found::Absent);
         }
         // It has changed since it was read.
-        if self.read.get(id).is_none_or(|read| Content::hash(read) != spec.hash) {
+        let hash = task.spec.as_ref().map(|spec| spec.hash);
+        if self.read.get(id).map(Content::hash) != hash {
             return Err(Error::unavailable("the task has just been changed; ask again"));
         }
-        let held = cell.filter(|cell| cell.state == CellState::Held);
-        let as_expected = match expected {
-            Expected::Present => true,
-            Expected::Version(expected) => version(task, cell) == expected,
-            Expected::Token(token) => held.is_some_and(|cell| cell.token == token),
-        };
-        let own = matches!(expected, Expected::Token(_));
-        Ok(match held {
-            _ if !as_expected => Found::Absent,
-            Some(_) if !own && !register.is_lapsed(id) => Found::Owned,
+        let held = cell.is_some_and(|cell| cell.state == CellState::Held) && !register.is_lapsed(id);
+        Ok(match expected {
+            _ if !is_as_expected(task, cell, expected) => Found::Absent,
+            Expected::Present | Expected::Version(_) if held => Found::Owned,
             _ => Found::There,
         })
     }

@@ -2,6 +2,7 @@
 
 use crate::protocol::consistent::table::{Cell, CellState};
 use crate::protocol::task::{Content, Task};
+use norn_client::wire::transaction::Expected;
 use norn_client::wire::{TaskVersion, Token};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -26,4 +27,15 @@ pub fn version<S: Content>(task: &Task<S>, cell: Option<&Cell>) -> TaskVersion {
         claim(task, cell),
     );
     TaskVersion(xxh3_64(&rmp_serde::to_vec(&parts).expect("facts always encode")))
+}
+
+/// Whether a task is there that has not ended, and is as somebody expects it.
+pub fn is_as_expected<S: Content>(task: &Task<S>, cell: Option<&Cell>, expected: Expected) -> bool {
+    let over = task.spec.is_none() || task.ended().is_some() || cell.is_some_and(|cell| cell.state.is_final());
+    !over
+        && match expected {
+            Expected::Present => true,
+            Expected::Version(expected) => version(task, cell) == expected,
+            Expected::Token(token) => cell.is_some_and(|cell| cell.token == token && cell.state == CellState::Held),
+        }
 }

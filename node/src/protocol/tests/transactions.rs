@@ -58,6 +58,39 @@ impl Cluster {
         self.number
     }
 
+    /// Handles what is at hand until a claim of a task is in the table of its leader.
+    fn run_until_granted(&mut self, id: TaskId) {
+        let granted = |cluster: &Cluster| {
+            let leader = &cluster.nodes[cluster.leader(&id)];
+            leader.partitions[&leader.partition_of(&id)].register.cell(&id).is_some()
+        };
+        for _ in 0..1_000 {
+            while !granted(self) && self.handle_next() {}
+            if granted(self) {
+                return;
+            }
+            self.advance(1);
+        }
+        panic!("it is granted");
+    }
+
+    /// What is answered to the first call, where nothing about grants arrives before the second one is answered.
+    fn hold_answers(&mut self, number: u64, before: u64) -> Response {
+        let is_answer = |event: &Event| matches!(event, Event::Peer { message: PeerMessage::GrantAnswer { .. }, .. });
+        let mut held = Vec::new();
+        while !self.replies.contains_key(&before) {
+            while let Some(place) = self.queue.iter().position(|(_, event)| is_answer(event)) {
+                held.extend(self.queue.remove(place));
+            }
+            if !self.handle_next() {
+                self.advance(1);
+            }
+        }
+        self.queue.extend(held);
+        self.run_until(|cluster| cluster.replies.contains_key(&number));
+        self.replies.remove(&number).expect("just seen")
+    }
+
     fn ledgers(&self, id: &TaskId, has: impl Fn(&crate::protocol::consistent::ledger::Ledger) -> bool) -> usize {
         let of = |node: &&Node| has(&node.partitions[&node.partition_of(id)].register.table.ledger);
         self.nodes.iter().filter(of).count()
@@ -314,4 +347,75 @@ fn a_transaction_keeps_to_what_it_may_say() {
     refused(Transaction { changes: vec![unheld], ..own.clone() }, "only its holder");
     let many = (0..101).map(|number| delete(TaskId::new(number, 1, 1, TAG), Expected::Present)).collect();
     refused(Transaction { deletes: many, ..own }, "at most 100");
+}
+
+/// Signal tasks switch claiming on and off, wherever they lie; what was granted while one went is given back.
+// T45, T46
+#[test]
+fn a_claim_may_depend_on_tasks_that_are_there() {
+    let mut cluster = connected();
+    let (task, switch) = (cluster.enqueue(0, b"work", TAG), cluster.enqueue(0, b"switch", 0xff_0000));
+    let token = cluster.claim(1, 60_000).remove(0);
+    // The other one of both is claimable; the queue is that of both.
+    let release = Request::Release { id: token.id, token: token.token };
+    cluster.ask(0, release);
+    let seen = cluster.version_of(switch);
+    let claim_with = |cluster: &mut Cluster, depends: Vec<Depend>| {
+        cluster.number += 1;
+        let claim = ClaimId(u128::from(cluster.number));
+        let claim = Claim { depends, ..claim_of(claim, 60_000, 2) };
+        cluster.ask(2, Request::Claim(claim))
+    };
+    let depends =
+        vec![Depend { id: switch, expected: Expected::Present }, Depend { id: task, expected: Expected::Present }];
+    let Response::Claimed { tasks, .. } = claim_with(&mut cluster, depends.clone()) else { panic!("both are there") };
+    assert_eq!(tasks.len(), 2);
+    for granted in &tasks {
+        cluster.ask(0, Request::Release { id: granted.id, token: granted.token });
+    }
+    let stale = vec![Depend { id: switch, expected: seen }];
+    match claim_with(&mut cluster, stale) {
+        Response::Error(error) => assert_eq!((error.code, error.id), (ErrorCode::Conflict, Some(switch))),
+        other => panic!("it was claimed meanwhile, so its version is another: {other:?}"),
+    }
+    let cancel = Request::Cancel { id: switch, reason: String::new(), at_ms: 1, acks: Acks::Quorum };
+    assert!(matches!(cluster.ask(0, cancel), Response::AckedOne(_)));
+    match claim_with(&mut cluster, depends) {
+        Response::Error(error) => assert_eq!((error.code, error.id), (ErrorCode::Conflict, Some(switch))),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(cluster.get(1, task).state, State::Ready);
+}
+
+/// Goal: a switch that goes while the claim is under way counts. Method: it is cancelled once the task is granted, before that is
+/// told.
+// T46
+#[test]
+fn what_goes_while_a_claim_is_under_way_has_it_fail() {
+    let mut cluster = connected();
+    let switch = cluster.enqueue(0, b"switch", 0xff_0000);
+    let held = cluster.claim(1, 600_000).remove(0);
+    assert_eq!(held.id, switch);
+    let task = cluster.enqueue(0, b"work", TAG);
+    cluster.number += 1;
+    let claim = Claim {
+        depends: vec![Depend { id: switch, expected: Expected::Present }],
+        ..claim_of(ClaimId(u128::from(cluster.number)), 600_000, 1)
+    };
+    let number = cluster.post(2, Request::Claim(claim));
+    cluster.run_until_granted(task);
+    let items = vec![Completion {
+        id: switch,
+        token: held.token,
+        sequence: None,
+        result: None,
+        at_ms: 5,
+        children: Vec::new(),
+    }];
+    let done = cluster.post(1, Request::Complete { items, acks: Acks::Quorum });
+    let held_back = cluster.hold_answers(number, done);
+    assert!(matches!(&held_back, Response::Error(error) if error.code == ErrorCode::Conflict), "{held_back:?}");
+    cluster.advance(1_000);
+    assert_eq!(cluster.get(0, task).state, State::Ready, "it was given back at once");
+    assert_eq!(cluster.claim(0, 1_000).remove(0).attempt, 1, "and is no attempt");
 }
