@@ -261,6 +261,10 @@ options! {
     rate_percent: u64,
     /// Queues of which few tasks may be held at once, in a hundred.
     concurrency_percent: u64,
+    /// Queues of which several tasks with the same key may be held at once, in a hundred.
+    key_concurrency_percent: u64,
+    /// Queues whose keys take turns, in a hundred.
+    fair_percent: u64,
     /// Nodes, among all of them, that are no founders.
     spares: u64,
     /// Mean time between an operator's changes of the cluster; 0 is never.
@@ -439,7 +443,13 @@ impl Options {
         if copy.chance(1, 3) {
             self.session_percent = copy.between(20, 90);
         }
-        for knob in [&mut self.ageing_percent, &mut self.rate_percent, &mut self.concurrency_percent] {
+        for knob in [
+            &mut self.ageing_percent,
+            &mut self.rate_percent,
+            &mut self.concurrency_percent,
+            &mut self.key_concurrency_percent,
+            &mut self.fair_percent,
+        ] {
             copy = copy.child();
             if copy.chance(1, 4) {
                 *knob = copy.between(30, 100);
@@ -556,6 +566,8 @@ impl Options {
             ageing_percent: 0,
             rate_percent: 0,
             concurrency_percent: 0,
+            key_concurrency_percent: 0,
+            fair_percent: 0,
             strobe_mean_ms: 0,
             crash_in_change_percent: 0,
             cut_in_change_percent: 0,
