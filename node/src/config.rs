@@ -244,6 +244,10 @@ pub enum Mutant {
     QuotaUnasked,
     /// A quota is lowered though its leader has not said that it keeps to that.
     QuotaUnconfirmed,
+    /// A leader lets twice as many tasks of a key be held as may be.
+    KeysUncounted,
+    /// Where keys take turns, it is not noted who was served.
+    ServedIgnored,
 }
 
 impl Default for Config {

@@ -43,6 +43,8 @@ pub const PERMITS_MAX: u64 = 1_000_000;
 pub const RATE_MS_MAX: u64 = 3_600_000;
 /// Claims at once to which a queue may be limited.
 pub const CONCURRENCY_MAX: u64 = 1_000_000;
+/// Claims at once to which each key of a queue may be limited.
+pub const KEY_CONCURRENCY_MAX: u64 = 1_000;
 /// Schedules of a cluster: the table of its root has them.
 pub const SCHEDULES_MAX: usize = 1_000;
 /// Bytes of all of them.

@@ -8,7 +8,7 @@ use crate::process::OPERATOR;
 use crate::world::{Event, World};
 use norn_client::wire::error::ErrorCode;
 use norn_client::wire::membership::{
-    Backoff, Candidate, ClusterChange, FailedDependency, Membership, Mode, Order, QueueSetting, Rate,
+    Backoff, Candidate, ClusterChange, FailedDependency, KeyConcurrency, Membership, Mode, Order, QueueSetting, Rate,
 };
 use norn_client::wire::response::{Identity, Response};
 use norn_client::wire::{NodeId, PartitionId, QueueName, Request};
@@ -154,6 +154,15 @@ impl World {
             }
             if draws.chance(self.options.concurrency_percent, 100) {
                 let setting = QueueSetting::Concurrency(Some(draws.between(1, 5) as u32));
+                self.want(ClusterChange::Queue { queue: queue.clone(), setting });
+            }
+            if draws.chance(self.options.key_concurrency_percent, 100) {
+                let most = [KeyConcurrency::Most(2), KeyConcurrency::Most(3), KeyConcurrency::Any];
+                let setting = QueueSetting::KeyConcurrency(most[draws.below(3) as usize]);
+                self.want(ClusterChange::Queue { queue: queue.clone(), setting });
+            }
+            if draws.chance(self.options.fair_percent, 100) {
+                let setting = QueueSetting::Order(Order::Fair);
                 self.want(ClusterChange::Queue { queue: queue.clone(), setting });
             }
         }

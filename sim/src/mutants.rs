@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 78] = [
+pub const ALL: [(&str, Mutant); 80] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -83,6 +83,8 @@ pub const ALL: [(&str, Mutant); 78] = [
     ("full-bucket", Mutant::FullBucket),
     ("quota-unasked", Mutant::QuotaUnasked),
     ("quota-unconfirmed", Mutant::QuotaUnconfirmed),
+    ("keys-uncounted", Mutant::KeysUncounted),
+    ("served-ignored", Mutant::ServedIgnored),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -96,6 +98,8 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
         rate_percent: Some(0),
         concurrency_percent: Some(0),
         transaction_percent: Some(0),
+        key_concurrency_percent: Some(0),
+        fair_percent: Some(0),
         ..Overrides::default()
     };
     let harmful = match mutant {
@@ -343,6 +347,25 @@ fn hunting_in_limits(mutant: Mutant, plain: Overrides) -> Overrides {
             queues: Some(1),
             partitions: Some(8),
             workers: Some(6),
+            old_percent: Some(0),
+            ..plain
+        },
+        Mutant::KeysUncounted => Overrides {
+            key_concurrency_percent: Some(100),
+            key_percent: Some(80),
+            queues: Some(1),
+            workers: Some(6),
+            policy_mean_ms: Some(0),
+            old_percent: Some(0),
+            ..plain
+        },
+        Mutant::ServedIgnored => Overrides {
+            fair_percent: Some(100),
+            key_percent: Some(60),
+            queues: Some(1),
+            partitions: Some(1),
+            workers: Some(2),
+            policy_mean_ms: Some(0),
             old_percent: Some(0),
             ..plain
         },

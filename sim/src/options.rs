@@ -263,6 +263,10 @@ options! {
     concurrency_percent: u64,
     /// Chances to change several tasks at once that producers take, in a hundred.
     transaction_percent: u64,
+    /// Queues of which several tasks with the same key may be held at once, in a hundred.
+    key_concurrency_percent: u64,
+    /// Queues whose keys take turns, in a hundred.
+    fair_percent: u64,
     /// Nodes, among all of them, that are no founders.
     spares: u64,
     /// Mean time between an operator's changes of the cluster; 0 is never.
@@ -441,7 +445,13 @@ impl Options {
         if copy.chance(1, 3) {
             self.session_percent = copy.between(20, 90);
         }
-        for knob in [&mut self.ageing_percent, &mut self.rate_percent, &mut self.concurrency_percent] {
+        for knob in [
+            &mut self.ageing_percent,
+            &mut self.rate_percent,
+            &mut self.concurrency_percent,
+            &mut self.key_concurrency_percent,
+            &mut self.fair_percent,
+        ] {
             copy = copy.child();
             if copy.chance(1, 4) {
                 *knob = copy.between(30, 100);
@@ -563,6 +573,8 @@ impl Options {
             rate_percent: 0,
             concurrency_percent: 0,
             transaction_percent: 0,
+            key_concurrency_percent: 0,
+            fair_percent: 0,
             strobe_mean_ms: 0,
             crash_in_change_percent: 0,
             cut_in_change_percent: 0,

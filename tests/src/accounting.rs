@@ -296,7 +296,6 @@ mod tests {
             lease_ms: 1_000,
             updates: Vec::new(),
             grouping: None,
-            revision: None,
             group: None,
         };
         Claimed { granted, expires }
@@ -337,6 +336,7 @@ mod tests {
             waits_for: Vec::new(),
             children: Vec::new(),
             children_open: false,
+            version: None,
             redriven: Vec::new(),
             group: None,
         }

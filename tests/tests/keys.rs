@@ -57,3 +57,61 @@ fn tasks_of_one_key_are_run_one_at_a_time_whoever_leads() {
     cluster.restart(2);
     cluster.wait_ready(2);
 }
+
+/// The key of what a claim got, and with what to complete it.
+fn claimed(line: &Value) -> Option<(String, String, String)> {
+    let [id, token, payload] = ["id", "token", "data"].map(|name| line[name].as_str().map(str::to_owned));
+    Some((payload?, id?, token?))
+}
+
+/// Of a key with three places no four are ever held at once, and three are.
+// O15
+#[test]
+fn as_many_tasks_of_one_key_are_held_as_its_queue_says() {
+    let cluster = Cluster::start();
+    let cli = cluster.cli_at(0);
+    let set = cli.json(&["queue", "set", "mail", "key-concurrency", "3"]).done().object();
+    assert_eq!(set["key_concurrency"], 3, "{set}");
+    let payloads = "anna\n".repeat(12);
+    cli.run_with(&["enqueue", "mail", "--lines", "--key", "anna"], payloads.as_bytes()).done();
+    let (mut held, mut done, mut most) = (Vec::new(), 0, 0);
+    found("all are done", || {
+        let lines = cluster
+            .cli_at(1 + done % 2)
+            .json(&["claim", "mail", "--max", "10", "--wait", "2s", "--lease", "60s"])
+            .lines();
+        held.extend(lines.iter().filter_map(claimed));
+        assert!(held.len() <= 3, "{held:?}");
+        most = most.max(held.len());
+        if let Some((_, id, token)) = held.pop() {
+            cli.json(&["complete", &id, &token]).done();
+            done += 1;
+        }
+        (done == 12).then_some(())
+    });
+    assert_eq!(most, 3);
+}
+
+/// A tenant with 2,000 tasks and one with 20, which came later: the small one is through after about as many tasks of the large one.
+// S6
+#[test]
+fn a_small_tenant_is_served_beside_a_large_one() {
+    let cluster = Cluster::start();
+    let cli = cluster.cli_at(0);
+    cli.json(&["queue", "set", "mail", "order", "fair"]).done();
+    cli.json(&["queue", "set", "mail", "key-concurrency", "none"]).done();
+    for (tenant, count) in [("large", 2_000), ("small", 20)] {
+        let payloads = format!("{tenant}\n").repeat(count);
+        cli.run_with(&["enqueue", "mail", "--lines", "--key", tenant], payloads.as_bytes()).done();
+    }
+    let (mut large, mut small) = (0, 0);
+    found("the small one is through", || {
+        let lines = cli.json(&["claim", "mail", "--wait", "2s", "--lease", "60s"]).lines();
+        for (payload, id, token) in lines.iter().filter_map(claimed) {
+            *if payload == "small" { &mut small } else { &mut large } += 1;
+            cli.json(&["complete", &id, &token]).done();
+        }
+        (small == 20).then_some(())
+    });
+    assert!(large <= 60, "{large} of the large one went before");
+}

@@ -3,7 +3,9 @@
 use super::runner::unexpected;
 use super::text::clean;
 use super::{Exit, Failure, Runner, Transport, parse, text};
-use crate::wire::membership::{Backoff, ClusterChange, FailedDependency, Mode, Order, QueuePolicy, QueueSetting, Rate};
+use crate::wire::membership::{
+    Backoff, ClusterChange, FailedDependency, KeyConcurrency, Mode, Order, QueuePolicy, QueueSetting, Rate,
+};
 use crate::wire::{QueueName, Request, Response};
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Attribute, Cell};
@@ -39,7 +41,8 @@ pub enum Key {
     Backoff,
     /// How long its tasks are kept that have ended; `none`: as the settings of the nodes say
     Retention,
-    /// Which task a claim gets: `priority`, the highest and of those the oldest; `random`, any
+    /// Which task a claim gets: `priority`, the highest and of those the oldest; `random`, any; `fair`, that of the key that was
+    /// served longest ago, so that keys take turns
     Order,
     /// A ready task gains one level of priority for each such time that has passed since it was enqueued or its delay was over, so
     /// that none starves behind a stream of higher ones; `none`: priorities stay
@@ -50,6 +53,9 @@ pub enum Key {
     /// No more tasks of the queue are held at once in the whole cluster; `none`. A claim whose lease ran out counts as a failed attempt
     /// then, and cannot be renewed. What is held already goes on when it is lowered
     Concurrency,
+    /// No more tasks with the same key are held at once, 1 to 1000, instead of 1; `none`: any number. Where it is not 1, a claim of a
+    /// task with a key whose lease ran out counts as a failed attempt then, and cannot be renewed
+    KeyConcurrency,
     /// What becomes of a task if one that it waits for was cancelled, has died or is not known any more: `fail`: it dies;
     /// `skip`: it goes on; `wait`: it waits until it is cancelled
     FailedDependency,
@@ -105,6 +111,7 @@ struct PolicyLine<'a> {
     ageing_ms: Option<u64>,
     rate: Option<String>,
     concurrency: Option<u32>,
+    key_concurrency: Option<u32>,
 }
 
 impl QueueVerb {
@@ -140,7 +147,7 @@ impl SetArguments {
             }
             (Key::Order, _) => {
                 let named = Order::ALL.into_iter().find(|order| order.name() == value);
-                named.map(QueueSetting::Order).ok_or_else(|| wanted("`priority` or `random`"))
+                named.map(QueueSetting::Order).ok_or_else(|| wanted("`priority`, `random` or `fair`"))
             }
             (Key::Rate, "none") => Ok(QueueSetting::Rate(None)),
             (Key::Rate, _) => {
@@ -151,6 +158,11 @@ impl SetArguments {
             (Key::Concurrency, _) => {
                 let claims = value.parse().map_err(|_| wanted("a number, or `none`"))?;
                 Ok(QueueSetting::Concurrency(Some(claims)))
+            }
+            (Key::KeyConcurrency, "none") => Ok(QueueSetting::KeyConcurrency(KeyConcurrency::Any)),
+            (Key::KeyConcurrency, _) => {
+                let most = value.parse().map_err(|_| wanted("a number, or `none`"))?;
+                Ok(QueueSetting::KeyConcurrency(KeyConcurrency::Most(most)))
             }
             (Key::Ageing, _) => Ok(QueueSetting::Ageing(duration_if_any(value)?)),
             (Key::FailedDependency, _) => {
@@ -231,6 +243,7 @@ impl ShowArguments {
             "#AGEING",
             "#RATE",
             "#CONCURRENCY",
+            "#KEY CONCURRENCY",
         ]);
         for (queue, policy) in &shown {
             table.add_row([
@@ -250,6 +263,7 @@ impl ShowArguments {
                 Cell::new(duration(policy.ageing_ms)),
                 Cell::new(number(policy.rate.map(rate))),
                 Cell::new(number(policy.concurrency)),
+                Cell::new(number(of_key(policy))),
             ]);
         }
         output.table(&table)?;
@@ -275,11 +289,20 @@ fn line<'a>(queue: &'a QueueName, policy: &'a QueuePolicy) -> PolicyLine<'a> {
         ageing_ms: policy.ageing_ms,
         rate: policy.rate.map(rate),
         concurrency: policy.concurrency,
+        key_concurrency: of_key(policy),
     }
 }
 
 fn dead_letter(policy: &QueuePolicy) -> String {
     policy.dead_letter.as_ref().map_or_else(|| "none".to_owned(), |queue| clean(queue.as_str()))
+}
+
+/// Where keys are no limit there is none.
+fn of_key(policy: &QueuePolicy) -> Option<u32> {
+    match policy.key_concurrency {
+        KeyConcurrency::Most(most) => Some(most),
+        KeyConcurrency::Any => None,
+    }
 }
 
 fn number(number: Option<impl ToString>) -> String {
@@ -300,9 +323,10 @@ fn all(policy: &QueuePolicy) -> String {
     format!(
         "{paused}, attempts {attempts}, lease {lease}, lease-max {most}, backoff {backoff}, retention {retention}, \
          order {order}, failed-dependency {failed}, mode {mode}, dead-letter {letters}, tasks {tasks}, bytes {bytes}, \
-         ageing {ageing}, rate {}, concurrency {}",
+         ageing {ageing}, rate {}, concurrency {}, key-concurrency {}",
         number(policy.rate.map(rate)),
-        number(policy.concurrency)
+        number(policy.concurrency),
+        number(of_key(policy))
     )
 }
 

@@ -141,6 +141,9 @@ pub struct QueuePolicy {
     /// No more of its claims are held at once.
     #[serde(default)]
     pub concurrency: Option<u32>,
+    /// So many of its tasks with the same key are held at once.
+    #[serde(default)]
+    pub key_concurrency: KeyConcurrency,
 }
 
 impl Serialize for QueuePolicy {
@@ -154,6 +157,7 @@ impl Serialize for QueuePolicy {
             self.ageing_ms.is_some(),
             self.rate.is_some(),
             self.concurrency.is_some(),
+            self.key_concurrency != KeyConcurrency::default(),
         ];
         let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
         let mut policy = serializer.serialize_struct("QueuePolicy", count)?;
@@ -183,6 +187,9 @@ impl Serialize for QueuePolicy {
         }
         if count > OLDEST + 5 {
             policy.serialize_field("concurrency", &self.concurrency)?;
+        }
+        if count > OLDEST + 6 {
+            policy.serialize_field("key_concurrency", &self.key_concurrency)?;
         }
         policy.end()
     }
@@ -239,17 +246,47 @@ pub enum Order {
     Priority,
     /// Any, whatever its priority.
     Random,
+    /// The first one of the key that was served longest ago.
+    Fair,
 }
 
 impl Order {
     /// All of them.
-    pub const ALL: [Order; 2] = [Order::Priority, Order::Random];
+    pub const ALL: [Order; 3] = [Order::Priority, Order::Random, Order::Fair];
 
     /// Its name in text.
     pub fn name(self) -> &'static str {
         match self {
             Order::Priority => "priority",
             Order::Random => "random",
+            Order::Fair => "fair",
+        }
+    }
+}
+
+/// How many tasks of a queue with the same key may be held at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyConcurrency {
+    /// So many, the oldest first.
+    Most(u32),
+    /// Any number: keys are no limit.
+    Any,
+}
+
+impl Default for KeyConcurrency {
+    fn default() -> Self {
+        KeyConcurrency::Most(1)
+    }
+}
+
+impl KeyConcurrency {
+    /// As a number.
+    #[must_use]
+    pub fn count(self) -> usize {
+        match self {
+            KeyConcurrency::Most(most) => most as usize,
+            KeyConcurrency::Any => usize::MAX,
         }
     }
 }
@@ -343,6 +380,8 @@ pub enum QueueSetting {
     Rate(Option<Rate>),
     /// See [`QueuePolicy::concurrency`].
     Concurrency(Option<u32>),
+    /// See [`QueuePolicy::key_concurrency`].
+    KeyConcurrency(KeyConcurrency),
 }
 
 impl QueuePolicy {
@@ -365,6 +404,7 @@ impl QueuePolicy {
             QueueSetting::Ageing(ageing_ms) => QueuePolicy { ageing_ms, ..self },
             QueueSetting::Rate(rate) => QueuePolicy { rate, ..self },
             QueueSetting::Concurrency(concurrency) => QueuePolicy { concurrency, ..self },
+            QueueSetting::KeyConcurrency(key_concurrency) => QueuePolicy { key_concurrency, ..self },
         }
     }
 

@@ -10,7 +10,7 @@ use super::Node;
 use super::consistent::cohort::{Change, Told};
 use super::consistent::table::{Op, Table};
 use super::partition::Store;
-use super::peer::PeerMessage;
+use super::peer::{Head, PeerMessage};
 use super::record::Record;
 use super::task::{Content, Task};
 use norn_client::wire::{NodeId, PartitionId, Request, Response, TaskId, Versions};
@@ -50,6 +50,8 @@ pub enum Feature {
     Quotas,
     /// Several tasks change at once, and tasks are not as they were enqueued.
     Transactions,
+    /// Keys of a queue take turns.
+    Fairness,
 }
 
 impl Feature {
@@ -71,9 +73,14 @@ impl Feature {
             | Feature::Sessions
             | Feature::Permits
             | Feature::Quotas
-            | Feature::Transactions => 3,
+            | Feature::Transactions
+            | Feature::Fairness => 3,
         }
     }
+}
+
+fn feature_of_head(head: &Option<Head>) -> Option<Feature> {
+    head.as_ref()?.served_ms.map(|_| Feature::Fairness)
 }
 
 impl PeerMessage {
@@ -98,6 +105,10 @@ impl PeerMessage {
             }
             PeerMessage::QuotaAsk { .. } | PeerMessage::Quota { .. } | PeerMessage::QuotaCall { .. } => {
                 Some(Feature::Quotas)
+            }
+            PeerMessage::Available { head, .. } => feature_of_head(head),
+            PeerMessage::Probed { heads, .. } | PeerMessage::GrantAnswer { heads, .. } => {
+                heads.iter().find_map(feature_of_head)
             }
             PeerMessage::KeyAsk { .. } | PeerMessage::KeyAnswer { .. } => Some(Feature::Unique),
             PeerMessage::Forward { request, .. } if matches!(**request, Request::EnqueueUnique { .. }) => {

@@ -164,6 +164,9 @@ pub struct Head {
     pub id: TaskId,
     /// About how many there are.
     pub count: u64,
+    /// Where keys take turns, when that of the first task was last served, by its leader's wall clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served_ms: Option<u64>,
 }
 
 /// Counts of one queue in one partition, by state.

@@ -28,6 +28,7 @@ mod copy;
 mod dependencies;
 mod disk;
 mod endings;
+mod fairness;
 mod forgetting;
 mod groups;
 mod handover;

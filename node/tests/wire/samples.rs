@@ -226,7 +226,7 @@ pub fn heartbeat() -> Heartbeat {
 }
 
 fn head() -> Head {
-    Head { priority: -1, id: id(0), count: 12 }
+    Head { priority: -1, id: id(0), count: 12, served_ms: None }
 }
 
 fn known(holes: bool) -> Known {

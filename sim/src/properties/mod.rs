@@ -11,6 +11,7 @@ mod convergence;
 mod dependencies;
 mod durability;
 mod exclusion;
+mod fairness;
 mod fenced;
 mod forgotten;
 mod groups;
@@ -64,6 +65,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<policies::Policies>::default(),
         Box::<order::Order>::default(),
         Box::<limits::Limits>::default(),
+        Box::<fairness::Fairness>::default(),
         Box::<schedules::Schedules>::default(),
         Box::<sealed::Sealed>::default(),
         Box::<children::Children>::default(),

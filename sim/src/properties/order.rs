@@ -72,7 +72,7 @@ impl Order {
         for (id, spec) in items.iter().filter_map(|(id, _)| Some((id, history.specs.get(id)?))) {
             let roster = self.rosters.get(&node);
             let policy = roster.and_then(|roster| roster.policies.get(&spec.queue)).cloned().unwrap_or_default();
-            if policy.order == Choice::Random {
+            if policy.order != Choice::Priority {
                 continue;
             }
             let own = standing(*id, spec, &policy);

@@ -1,5 +1,6 @@
-//! No two workers hold tasks with the same key of one queue at any real instant, as long as one kind of clock is good. A task that
-//! was ended by somebody else than its holder, as by a cancellation, does not count: its holder learns of that later.
+//! No more workers hold tasks with the same key of one queue at any real instant than may, one if nothing else is set, as long as one
+//! kind of clock is good. A task that was ended by somebody else than its holder, as by a cancellation, does not count: its holder
+//! learns of that later. Where it was changed how many may, the greatest number counts that it ever was.
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
@@ -25,6 +26,8 @@ pub struct Turns {
     /// Tasks of which some node knows that they have ended.
     ended: BTreeSet<TaskId>,
     clockless: bool,
+    /// How many may be held at once, where that is not one.
+    most: BTreeMap<QueueName, usize>,
 }
 
 fn key(history: &History, id: &TaskId) -> Option<Key> {
@@ -33,12 +36,23 @@ fn key(history: &History, id: &TaskId) -> Option<Key> {
 }
 
 impl Turns {
-    /// Who holds another task with the same key now.
+    fn hear(&mut self, record: &Record) {
+        let Record::Roster(roster) = record else { return };
+        for (queue, policy) in &roster.policies {
+            let most = self.most.entry(queue.clone()).or_insert(1);
+            *most = policy.key_concurrency.count().max(*most);
+        }
+    }
+
+    /// Who holds another task with the same key now, if there are as many as may.
     fn other(&mut self, key: &Key, id: TaskId, now_us: u64) -> Option<Holder> {
+        let most = self.most.get(&key.0).copied().unwrap_or(1);
         let holders = self.holders.get_mut(key)?;
         holders.retain(|holder| holder.until_us > now_us);
-        let other = holders.iter().find(|holder| holder.id != id && !self.ended.contains(&holder.id));
-        other.copied().filter(|_| !self.clockless)
+        let mut others = holders.iter().filter(|holder| holder.id != id && !self.ended.contains(&holder.id));
+        let tasks: BTreeSet<TaskId> = others.clone().map(|holder| holder.id).collect();
+        let other = others.next_back().copied();
+        other.filter(|_| !self.clockless && tasks.len() >= most)
     }
 
     fn check(&mut self, key: &Key, id: TaskId, now_us: u64, what: &str) -> Result<(), String> {
@@ -64,6 +78,7 @@ impl Property for Turns {
             Happening::Founded(terms) => self.clockless = terms.clockless,
             Happening::Appended { records, .. } => {
                 for record in *records {
+                    self.hear(record);
                     let Record::Facts { items, .. } = record else { continue };
                     self.ended.extend(items.iter().filter(|(_, task)| task.ended().is_some()).map(|(id, _)| *id));
                 }
@@ -94,7 +109,10 @@ impl Property for Turns {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use norn_client::wire::membership::{KeyConcurrency, QueuePolicy, Roster};
     use norn_client::wire::request::{Acks, NewTask, Request, Spec};
+    use norn_node::protocol::Ticket;
+    use std::sync::Arc;
 
     fn bench() -> Bench<Turns> {
         let mut bench = Bench::new();
@@ -122,5 +140,20 @@ mod tests {
         assert!(bench.see(Happening::Observed { node: 0, boot: 1, observation: &granted }).is_err());
         bench.see(Happening::Stops { client: 0, id: id(1), token: token(1, 1) }).unwrap();
         holds(&mut bench, 2, 2).unwrap();
+    }
+
+    #[test]
+    fn as_many_may_be_held_as_is_set() {
+        let mut bench = bench();
+        let policy = QueuePolicy { key_concurrency: KeyConcurrency::Most(2), ..QueuePolicy::default() };
+        let policies = BTreeMap::from([(spec().queue, policy)]);
+        let roster = Record::Roster(Arc::new(Roster { policies, ..Roster::default() }));
+        bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &[roster] }).unwrap();
+        holds(&mut bench, 0, 1).unwrap();
+        holds(&mut bench, 1, 2).unwrap();
+        let spec = Spec { key: Some("a".into()), ..spec() };
+        let request = Request::Enqueue { tasks: vec![NewTask { id: id(4), spec }], acks: Acks::Quorum };
+        bench.see(Happening::Sent { request: &request }).unwrap();
+        assert!(holds(&mut bench, 2, 4).is_err());
     }
 }

@@ -19,7 +19,7 @@ use norn_node::protocol::consistent::quotas::Quota;
 use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
 use norn_node::protocol::membership::DiskWord;
-use norn_node::protocol::peer::{Heartbeat, Level, LogWord, Outcome, RecentPart, Step};
+use norn_node::protocol::peer::{Head, Heartbeat, Level, LogWord, Outcome, RecentPart, Step};
 use norn_node::protocol::schedules::{self, Schedules};
 use norn_node::protocol::task::{Completed, Settled, Task};
 use norn_node::protocol::{PeerMessage, Record};
@@ -114,6 +114,7 @@ fn roster() -> Roster {
         ageing_ms: Some(9),
         rate: Some(membership::Rate { claims: 10, per_ms: 60_000 }),
         concurrency: Some(11),
+        key_concurrency: membership::KeyConcurrency::Most(3),
         failed_dependency: membership::FailedDependency::Wait,
     };
     Roster { version: 9, members: BTreeMap::from([(3, member)]), policies: BTreeMap::from([(queue(), policy)]) }
@@ -518,7 +519,7 @@ fn peer_messages() -> Vec<PeerMessage> {
             ask: 3,
             claim: ClaimId(99),
             tasks: vec![(granted(), Some(VIEWSTAMP))],
-            heads: vec![None],
+            heads: vec![None, Some(Head { priority: -1, id: id(0), count: 12, served_ms: Some(1_000) })],
         },
         PeerMessage::Outboxes { partition: PARTITION, epoch: 3, number: 2, above: Some(id(0)), up_to: id(1) },
         PeerMessage::Childless { partition: PARTITION, epoch: 3, number: 2, seats: 7 },

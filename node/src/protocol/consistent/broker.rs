@@ -254,18 +254,19 @@ impl Node {
         }
     }
 
-    /// The node with the best head among those not yet tried: higher priority, then older. Where all queues are claimed at
-    /// random it is drawn, by how many tasks each node has.
+    /// The node with the best head among those not yet tried: of each queue the one that comes first there, and of these the one of
+    /// higher priority, then the older one. Where all queues are claimed at random it is drawn, by how many tasks each node has.
     fn best_node(&mut self, number: u64) -> Option<NodeId> {
         let call = &self.broker.calls[&number];
-        let own = call.claim.queues.iter().filter_map(|queue| self.head(queue)).map(|head| (head, self.me));
-        let others = call.claim.queues.iter().filter_map(|queue| self.broker.summaries.get(queue)).flatten();
-        let heads = others
-            .map(|(node, head)| (*head, *node))
-            .filter(|(_, node)| *node != self.me && self.is_reachable(*node))
-            .chain(own)
-            .filter(|(_, node)| !call.tried.contains(node) && self.knows_sessions(&call.claim, *node));
+        let is_open = |node: &NodeId| !call.tried.contains(node) && self.knows_sessions(&call.claim, *node);
+        let heads_of = |queue: &QueueName| {
+            let own = self.head(queue).map(|head| (head, self.me));
+            let others = self.broker.summaries.get(queue).into_iter().flatten().map(|(node, head)| (*head, *node));
+            let others = others.filter(|(_, node)| *node != self.me && self.is_reachable(*node));
+            others.chain(own).filter(|(_, node)| is_open(node)).collect::<Vec<_>>()
+        };
         if self.are_shuffled(&call.claim.queues) {
+            let heads = call.claim.queues.iter().flat_map(heads_of);
             let heads: Vec<(u64, NodeId)> = heads.map(|(head, node)| (head.count.clamp(1, COUNT_MAX), node)).collect();
             let mut point = self.random.below(heads.iter().map(|(count, _)| count).sum::<u64>().max(1));
             return heads.into_iter().find_map(|(count, node)| {
@@ -274,7 +275,9 @@ impl Node {
                 found
             });
         }
-        heads.min_by_key(|(head, node)| (Reverse(head.priority), head.id, *node != self.me)).map(|(_, node)| node)
+        let rank = |(head, node): &(Head, NodeId)| (Reverse(head.priority), head.id, *node != self.me);
+        let first = |queue| heads_of(queue).into_iter().min_by_key(|head| (head.0.served_ms, rank(head)));
+        call.claim.queues.iter().filter_map(first).min_by_key(rank).map(|(_, node)| node)
     }
 
     fn ask_for_grants(&mut self, number: u64, node: NodeId, recall: bool) {
@@ -684,7 +687,7 @@ impl Node {
             return;
         }
         let Some(Ask::Probe(state)) = self.close_ask(own) else { return };
-        let heads = state.queues.iter().map(|queue| self.head(queue)).collect();
+        let heads = state.queues.iter().map(|queue| self.readable_head(state.to, self.head(queue))).collect();
         self.outbox.send(state.to, PeerMessage::Probed { ask: state.ask, heads, covered });
     }
 

@@ -262,7 +262,8 @@ impl Node {
             return Err(Error::unavailable(message).about(*id));
         }
         match replica.overtaken(id) {
-            None if key.is_none_or(|key| turns.insert(key)) => Ok(()),
+            // Of those that ran out and of which nobody has any, one gets it back.
+            None if key.is_none_or(|key| !replica.register.has_run_out(id) || turns.insert(key)) => Ok(()),
             Some(Overtaken::Perhaps) => {
                 refusal(ErrorCode::Unavailable, "the leader does not know yet what is held; try again")
             }

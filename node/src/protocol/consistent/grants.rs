@@ -205,6 +205,9 @@ impl Node {
             let queue = spec.map(|spec| spec.queue.clone()).expect("a ready task has a spec");
             assert!(self.room_for_claims(partition, &queue) != Some(0), "a published head has room");
             let replica = self.partitions.get_mut(&partition).expect("just seen");
+            if !mutant!(self.config, ServedIgnored) {
+                replica.store.serve(&id, self.now.wall_ms);
+            }
             replica.store.set_class(&id, Class::Held);
             bytes += replica.store.task(&id).map_or(0, |task| task.size_bytes());
             count += 1;
@@ -353,7 +356,7 @@ impl Node {
                 (None, None) => {}
             }
         }
-        let heads = queues.iter().map(|queue| self.head(queue)).collect();
+        let heads = queues.iter().map(|queue| self.readable_head(to, self.head(queue))).collect();
         self.outbox.send(to, PeerMessage::GrantAnswer { ask, claim, tasks: whole, heads });
         if !unreadable.is_empty() {
             // Nobody was told of these.

@@ -4,7 +4,7 @@ use crate::protocol::partition::index::QueueIndex;
 use crate::protocol::partition::order::Standing;
 use crate::protocol::peer::{Head, PeerMessage};
 use crate::protocol::timers::Key;
-use crate::protocol::{Node, Observation};
+use crate::protocol::{Feature, Node, Observation};
 use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,7 +112,7 @@ impl Node {
         let (standing, _) = heads.heads.iter().find(granted)?;
         let priority = standing.priority(self.now.wall_ms);
         let count = self.permits(queue).unwrap_or(u64::MAX).min(self.heads.count(queue));
-        Some(Head { priority, id: standing.id, count }).filter(|head| head.count > 0)
+        Some(Head { priority, id: standing.id, count, served_ms: standing.served_ms }).filter(|head| head.count > 0)
     }
 
     /// Whether there is ready work that is not granted for now.
@@ -133,6 +133,10 @@ impl Node {
         self.note_blocked(partition);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let mut touched = replica.store.take_touched();
+        for queue in &touched {
+            self.follow_policy(partition, queue);
+        }
+        let replica = self.partitions.get_mut(&partition).expect("just seen");
         if let Some(due_ms) = replica.store.index().first_due_ms() {
             let wait_ms = due_ms.saturating_sub(self.now.wall_ms).clamp(1, 1_000);
             self.timers.set_earliest(Key::Delayed(partition), self.now.mono_after_ms(wait_ms));
@@ -156,7 +160,7 @@ impl Node {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
         let keys = replica.knows_keys(&self.config);
         let count = replica.store.index().queue(queue).map_or(0, |index| index.ready_count(keys));
-        let head = replica.head(queue, keys, ageing_ms);
+        let head = replica.head(queue, keys, ageing_ms).map(|standing| standing.by_now(self.now.wall_ms));
         let shown = self.shown(partition, queue, count);
         let after = head.filter(|_| shown > 0).map(|standing| (standing, shown));
         let replica = self.partitions.get_mut(&partition).expect("just seen");
@@ -191,6 +195,7 @@ impl Node {
         replica.store.take_touched();
         let queues: Vec<QueueName> = replica.store.index().queues().map(|(queue, _)| queue.clone()).collect();
         for queue in queues {
+            self.follow_policy(partition, &queue);
             self.publish_head(partition, &queue);
         }
     }
@@ -198,6 +203,7 @@ impl Node {
     /// A leader that steps down takes its heads back.
     pub(in crate::protocol) fn unpublish_heads(&mut self, partition: PartitionId) {
         let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        replica.store.end_lines(None);
         for (queue, before) in std::mem::take(&mut replica.published) {
             self.heads.change(&queue, partition, Some(before), None);
         }
@@ -233,8 +239,20 @@ impl Node {
         }
         let head = self.head(queue);
         for node in told {
-            self.outbox.send(node, PeerMessage::Available { queue: queue.clone(), head });
+            self.tell_head(node, queue, head);
         }
+    }
+
+    /// Tells a node of a head.
+    fn tell_head(&mut self, node: NodeId, queue: &QueueName, head: Option<Head>) {
+        let head = self.readable_head(node, head);
+        self.outbox.send(node, PeerMessage::Available { queue: queue.clone(), head });
+    }
+
+    /// A head as a node can read it.
+    pub(in crate::protocol) fn readable_head(&self, node: NodeId, head: Option<Head>) -> Option<Head> {
+        let knows = self.speaks(node, Feature::Fairness);
+        head.map(|head| Head { served_ms: head.served_ms.filter(|_| knows), ..head })
     }
 
     pub(in crate::protocol) fn on_interest(&mut self, from: NodeId, queues: &[(QueueName, u32)]) {
@@ -244,7 +262,7 @@ impl Node {
             self.heads.interest.entry(queue.clone()).or_default().insert(from, interest);
             match self.head(queue) {
                 Some(head) if *credits > 0 => {
-                    self.outbox.send(from, PeerMessage::Available { queue: queue.clone(), head: Some(head) });
+                    self.tell_head(from, queue, Some(head));
                 }
                 Some(_) => {}
                 // There may be one that is not granted for now: as soon as it is, that is news.
@@ -278,7 +296,7 @@ impl Node {
             entry.told = head;
             let nodes: Vec<NodeId> = self.heads.interest[&queue].keys().copied().collect();
             for node in nodes {
-                self.outbox.send(node, PeerMessage::Available { queue: queue.clone(), head });
+                self.tell_head(node, &queue, head);
             }
         }
         let interest = &self.heads.interest;

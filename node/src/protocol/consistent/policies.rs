@@ -2,7 +2,7 @@
 
 use crate::config::mutant;
 use crate::protocol::Node;
-use norn_client::wire::membership::{Mode, Order, QueuePolicy};
+use norn_client::wire::membership::{KeyConcurrency, Mode, Order, QueuePolicy};
 use norn_client::wire::{PartitionId, QueueName, TaskId};
 use std::collections::BTreeSet;
 
@@ -11,6 +11,35 @@ impl Node {
     pub(super) fn policy_of_task(&self, partition: PartitionId, id: &TaskId) -> Option<QueuePolicy> {
         let spec = self.partitions[&partition].store.task(id)?.spec.as_ref()?;
         Some(self.policy_of(&spec.queue))
+    }
+
+    /// What is set for a queue holds for the index of a partition as well: for every replica how many tasks of a key are held at once,
+    /// as followers are asked what could be claimed; for a leader whether keys take turns.
+    pub(super) fn follow_policy(&mut self, partition: PartitionId, queue: &QueueName) {
+        let policy = self.roster.policies.get(queue);
+        let (limit, order) = policy.map(|policy| (policy.key_concurrency, policy.order)).unwrap_or_default();
+        let replica = self.partitions.get_mut(&partition).expect("asked for own partitions only");
+        let leads = replica.register.established();
+        let limit = match limit {
+            KeyConcurrency::Most(most) if leads && mutant!(self.config, KeysUncounted) => {
+                KeyConcurrency::Most(most.saturating_mul(2))
+            }
+            limit => limit,
+        };
+        replica.store.limit_keys(queue, limit);
+        let fair = leads && order == Order::Fair;
+        if fair && replica.store.index().lines(queue).is_none() {
+            replica.line_up(queue);
+        } else if !fair {
+            replica.store.end_lines(Some(queue));
+        }
+    }
+
+    /// The same for all partitions, as something else is set.
+    pub(in crate::protocol) fn follow_policy_everywhere(&mut self, queue: &QueueName) {
+        for partition in self.partitions.keys().copied().collect::<Vec<_>>() {
+            self.follow_policy(partition, queue);
+        }
     }
 
     /// In how long a task of a queue gains a level of priority, if it does.
@@ -32,15 +61,23 @@ impl Node {
             return Some(false);
         }
         let waits = |policy: &QueuePolicy| policy.backoff.is_some() || policy.concurrency.is_some();
+        let shares = |policy: &QueuePolicy| policy.key_concurrency != KeyConcurrency::default();
         match self.policy_of_task(partition, id) {
-            Some(policy) => Some(waits(&policy)),
+            Some(policy) => Some(waits(&policy) || shares(&policy) && self.partitions[&partition].key_of(id).is_some()),
+            // It may be one of several that are held with its key: the next leader must not take it for held.
+            None if self.roster.policies.values().any(shares) => Some(true),
             None => (!self.roster.policies.values().any(waits)).then_some(false),
         }
     }
 
     /// How long a task waits after an attempt by its queue's back-off, if it has one. Drawn once, for the operation that says it.
     pub(super) fn draw_backoff(&mut self, partition: PartitionId, id: &TaskId, attempt: u32) -> Option<u64> {
-        let (least_ms, most_ms) = self.policy_of_task(partition, id)?.backoff?.range_ms(attempt);
+        let Some(policy) = self.policy_of_task(partition, id) else {
+            // Where it is not known which queue that is: as long as in any.
+            let backoffs = self.roster.policies.values().filter_map(|policy| policy.backoff);
+            return backoffs.map(|backoff| backoff.range_ms(attempt).1).max();
+        };
+        let (least_ms, most_ms) = policy.backoff?.range_ms(attempt);
         Some(self.random.between(least_ms, most_ms))
     }
 

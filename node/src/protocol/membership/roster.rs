@@ -60,7 +60,10 @@ impl Node {
         self.take_roster(roster.clone());
         self.drop_owed_to_strangers();
         self.quotas_soon();
-        reordered.iter().for_each(|queue| self.publish_again(queue));
+        for queue in &reordered {
+            self.follow_policy_everywhere(queue);
+            self.publish_again(queue);
+        }
         resumed.iter().for_each(|queue| self.tell_all_waiting(queue));
         self.outbox.effect(Effect::Joined { genesis, roster: roster.clone() });
         self.outbox.observe(Observation::RosterChanged { version: roster.version, members: self.members().count() });
@@ -86,9 +89,8 @@ impl Node {
 
     /// Queues whose tasks are to be claimed in another order, or so many at once.
     fn reordered(&self, roster: &Roster) -> Vec<QueueName> {
-        let order =
-            |policy: Option<&QueuePolicy>| policy.map(|policy| (policy.ageing_ms, policy.order, policy.concurrency));
-        let of = |roster: &Roster, queue: &QueueName| order(roster.policies.get(queue)).unwrap_or_default();
+        let order = |policy: &QueuePolicy| (policy.ageing_ms, policy.order, policy.concurrency, policy.key_concurrency);
+        let of = |roster: &Roster, queue: &QueueName| roster.policies.get(queue).map(order).unwrap_or_default();
         let all: BTreeSet<&QueueName> = self.roster.policies.keys().chain(roster.policies.keys()).collect();
         all.into_iter().filter(|queue| of(&self.roster, queue) != of(roster, queue)).cloned().collect()
     }

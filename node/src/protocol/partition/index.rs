@@ -1,5 +1,8 @@
 //! Which tasks of a partition can be claimed, by queue; kept by every change, so that a claim never scans tasks.
 
+use super::lines::{LineKey, Lines};
+use super::turn::{Moved, Turn};
+use norn_client::wire::membership::KeyConcurrency;
 use norn_client::wire::{QueueName, State, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -159,51 +162,6 @@ impl Place<'_> {
     }
 }
 
-/// Tasks of one queue and key that have not ended: they are run one at a time, the oldest first. One that was tried and is to
-/// be tried again later keeps its turn.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-struct Turn {
-    /// All of them.
-    all: BTreeSet<TaskId>,
-    /// Not those that were never claimable yet: who waits for tasks that are behind it, or for tomorrow, would hold up all.
-    open: BTreeSet<TaskId>,
-    /// Of these, those that are claimed.
-    held: BTreeSet<TaskId>,
-    /// Of these, those that wait for nothing but their turn, with their priorities.
-    ready: BTreeMap<TaskId, i32>,
-    /// The one of them whose turn it is: claimable.
-    next: Option<Rank>,
-}
-
-impl Turn {
-    fn enter(&mut self, id: TaskId, place: Place<'_>, class: Class) {
-        if !matches!(class, Class::Orphan | Class::Ended(_)) {
-            self.all.insert(id);
-        }
-        match class {
-            Class::Orphan | Class::Ended(_) | Class::Blocked => return,
-            Class::Delayed(until_ms) if until_ms == place.not_before_ms => return,
-            Class::Held => drop(self.held.insert(id)),
-            Class::Ready => drop(self.ready.insert(id, place.priority)),
-            Class::Delayed(_) => {}
-        }
-        self.open.insert(id);
-    }
-
-    fn leave(&mut self, id: &TaskId) {
-        self.all.remove(id);
-        self.open.remove(id);
-        self.held.remove(id);
-        self.ready.remove(id);
-    }
-
-    /// The oldest, if nobody holds another one and it waits for nothing else.
-    fn first(&self) -> Option<Rank> {
-        let first = self.open.first().filter(|_| self.held.is_empty())?;
-        self.ready.get(first).map(|priority| (Reverse(*priority), *first))
-    }
-}
-
 /// The index of a partition.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Index {
@@ -216,6 +174,10 @@ pub struct Index {
     orphans: usize,
     /// By queue and by the hash of the key.
     turns: BTreeMap<(QueueName, NonZeroU64), Turn>,
+    /// How many tasks of a key may be held at once, in queues where that is not the default.
+    limits: BTreeMap<QueueName, KeyConcurrency>,
+    /// At a leader, of queues whose keys take turns.
+    lines: BTreeMap<QueueName, Lines>,
     /// Claimable tasks of queues that are claimed at random, by hashes of their ids: each queue from its first draw on.
     shuffled: BTreeMap<QueueName, Choice<(u64, TaskId)>>,
 }
@@ -260,6 +222,86 @@ impl Index {
         other.shuffled.keys().for_each(|queue| self.shuffle(queue));
     }
 
+    /// Lets as many tasks of a key be held at once as another one does, before there are any.
+    pub fn limit_as(&mut self, other: &Index) {
+        self.limits.clone_from(&other.limits);
+    }
+
+    /// Has lines where another one has them, with keys that were served when they were there.
+    pub fn line_up_as(&mut self, other: &Index) {
+        for (queue, lines) in &other.lines {
+            let has = |key: LineKey| key.is_none_or(|key| self.turns.contains_key(&(queue.clone(), key)));
+            let lines = self.filled(queue, lines.emptied(has));
+            self.lines.insert(queue.clone(), lines);
+        }
+    }
+
+    /// So many tasks of each key of a queue may be held at once. Where that is news, it looks at each key.
+    pub fn limit_keys(&mut self, queue: &QueueName, limit: KeyConcurrency) {
+        if self.limits.get(queue).copied().unwrap_or_default() == limit {
+            return;
+        }
+        match limit == KeyConcurrency::default() {
+            true => drop(self.limits.remove(queue)),
+            false => drop(self.limits.insert(queue.clone(), limit)),
+        }
+        for key in self.keys_of(queue).map(|(key, _)| key).collect::<Vec<_>>() {
+            let turn = self.turns.get_mut(&(queue.clone(), key)).expect("just seen");
+            let moved = turn.limit(limit.count());
+            self.show_moved(queue, key, moved);
+        }
+    }
+
+    /// How many tasks of a key may be held at once.
+    pub fn key_limit(&self, queue: &QueueName) -> usize {
+        self.limits.get(queue).copied().unwrap_or_default().count()
+    }
+
+    fn keys_of(&self, queue: &QueueName) -> impl Iterator<Item = (NonZeroU64, &Turn)> {
+        let (first, last) = ((queue.clone(), NonZeroU64::MIN), (queue.clone(), NonZeroU64::MAX));
+        self.turns.range(first..=last).map(|((_, key), turn)| (*key, turn))
+    }
+
+    /// The lines of a queue whose keys take turns.
+    pub fn lines(&self, queue: &QueueName) -> Option<&Lines> {
+        self.lines.get(queue)
+    }
+
+    /// From now on the keys of a queue take turns; `served` tells when tasks of some of them were granted. It looks at each key.
+    pub fn line_up(&mut self, queue: &QueueName, served: &BTreeMap<Option<NonZeroU64>, u64>) {
+        let plain = self.queues.get(queue).and_then(|index| index.ready.plain.first());
+        let plain = (None, plain.map_or(0, |(_, id)| id.time_ms()));
+        let keyed = self.keys_of(queue).map(|(key, turn)| (Some(key), turn.all.first().map_or(0, TaskId::time_ms)));
+        let known = |(key, since_ms)| (key, served.get(&key).copied().unwrap_or(since_ms));
+        let lines = Lines::new(keyed.chain([plain]).map(known));
+        let lines = self.filled(queue, lines);
+        self.lines.insert(queue.clone(), lines);
+    }
+
+    fn filled(&self, queue: &QueueName, mut lines: Lines) -> Lines {
+        let plain = self.queues.get(queue).into_iter().flat_map(|index| &index.ready.plain);
+        plain.for_each(|rank| lines.show(None, *rank));
+        for (key, turn) in self.keys_of(queue) {
+            turn.claimable().for_each(|rank| lines.show(Some(key), rank));
+        }
+        lines
+    }
+
+    /// The keys of a queue do not take turns any more; of no queue, if none is named.
+    pub fn end_lines(&mut self, queue: Option<&QueueName>) {
+        match queue {
+            Some(queue) => drop(self.lines.remove(queue)),
+            None => self.lines.clear(),
+        }
+    }
+
+    /// A task of a key is granted, where keys take turns.
+    pub fn serve(&mut self, queue: &QueueName, key: Option<NonZeroU64>, at_ms: u64) {
+        if let Some(lines) = self.lines.get_mut(queue) {
+            lines.serve(key, at_ms);
+        }
+    }
+
     /// A task goes from one class to another; `None` where it was or will be unknown. Where it is no orphan, `place` names
     /// what its spec says.
     pub fn change(&mut self, id: TaskId, place: Option<Place<'_>>, before: Option<Class>, after: Option<Class>) {
@@ -281,8 +323,8 @@ impl Index {
         };
         let Place { queue, priority, waits_for, .. } = place;
         match place.key {
-            Some(key) => self.take_turn(queue, key, |turn| turn.leave(&id)),
-            None if class == Class::Ready => self.hide(queue, (Reverse(priority), id), false),
+            Some(key) => self.take_turn(queue, key, |turn, limit| turn.leave(&id, limit)),
+            None if class == Class::Ready => self.hide(queue, (Reverse(priority), id), None),
             None => {}
         }
         let index = self.queues.get_mut(queue).expect("a counted task's queue is indexed");
@@ -321,8 +363,8 @@ impl Index {
             index.open_bytes += u64::from(place.bytes);
         }
         match place.key {
-            Some(key) => self.take_turn(queue, key, |turn| turn.enter(id, place, class)),
-            None if class == Class::Ready => self.show(queue, (Reverse(priority), id), false),
+            Some(key) => self.take_turn(queue, key, |turn, limit| turn.enter(id, place, class, limit)),
+            None if class == Class::Ready => self.show(queue, (Reverse(priority), id), None),
             None => {}
         }
         if let Class::Delayed(until_ms) = class {
@@ -334,34 +376,49 @@ impl Index {
     }
 
     /// A task is claimable.
-    fn show(&mut self, queue: &QueueName, rank: Rank, keyed: bool) {
+    fn show(&mut self, queue: &QueueName, rank: Rank, key: LineKey) {
         let index = self.queues.get_mut(queue).expect("a claimable task's queue is indexed");
-        index.ready.part(keyed).insert(rank);
+        index.ready.part(key.is_some()).insert(rank);
         if let Some(ready) = self.shuffled.get_mut(queue) {
-            ready.part(keyed).insert(shuffled(rank.1));
+            ready.part(key.is_some()).insert(shuffled(rank.1));
+        }
+        if let Some(lines) = self.lines.get_mut(queue) {
+            lines.show(key, rank);
         }
     }
 
     /// A task is not claimable any more.
-    fn hide(&mut self, queue: &QueueName, rank: Rank, keyed: bool) {
+    fn hide(&mut self, queue: &QueueName, rank: Rank, key: LineKey) {
         let index = self.queues.get_mut(queue).expect("a claimable task's queue is indexed");
-        assert!(index.ready.part(keyed).remove(&rank), "a claimable task is in the index");
-        self.unshuffle(queue, rank.1, keyed);
+        assert!(index.ready.part(key.is_some()).remove(&rank), "a claimable task is in the index");
+        self.unshuffle(queue, rank.1, key.is_some());
+        if let Some(lines) = self.lines.get_mut(queue) {
+            lines.hide(key, &rank);
+        }
     }
 
     /// Something changes among the tasks of a key: whose turn it is follows from that.
-    fn take_turn(&mut self, queue: &QueueName, key: NonZeroU64, change: impl FnOnce(&mut Turn)) {
+    fn take_turn(&mut self, queue: &QueueName, key: NonZeroU64, change: impl FnOnce(&mut Turn, usize) -> Moved) {
+        let limit = self.key_limit(queue);
         let name = (self.shared_name(queue), key);
         let turn = self.turns.entry(name.clone()).or_default();
-        change(turn);
-        let (before, next, over) = (turn.next, turn.first(), turn.all.is_empty());
-        turn.next = next;
+        let moved = change(turn, limit);
+        let over = turn.all.is_empty();
+        self.show_moved(queue, key, moved);
         if over {
             self.turns.remove(&name);
+            if let Some(lines) = self.lines.get_mut(queue) {
+                lines.forget(Some(key));
+            }
         }
-        if before != next {
-            before.into_iter().for_each(|rank| self.hide(queue, rank, true));
-            next.into_iter().for_each(|rank| self.show(queue, rank, true));
+    }
+
+    fn show_moved(&mut self, queue: &QueueName, key: NonZeroU64, moved: Moved) {
+        for (rank, shown) in moved {
+            match shown {
+                true => self.show(queue, rank, Some(key)),
+                false => self.hide(queue, rank, Some(key)),
+            }
         }
     }
 

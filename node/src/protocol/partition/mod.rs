@@ -2,10 +2,12 @@
 //! (claims).
 
 pub mod index;
+pub mod lines;
 pub mod order;
 pub mod places;
 pub mod store;
 pub mod tree;
+mod turn;
 pub mod version;
 pub mod wound;
 
@@ -281,9 +283,14 @@ impl Partition {
         Some((spec.queue.clone(), spec.key?))
     }
 
-    /// Whether it has been the turn of another task with its key since the claim of this one was granted or last renewed: then
-    /// its lease had run out, and what was told of that to nobody but the leader of that time is here. It may be told later,
-    /// where it is not known what is held; and where it is not known what this one is, it may have the key of any that is.
+    /// Whether the claim of a task with a key cannot be prolonged, as its lease had run out and it has been the turn of others: what
+    /// was told of the end of its lease to nobody but the leader of that time is here. It may be told later, where it is not known what
+    /// is held; and where it is not known what this one is, it may have the key of any that is.
+    ///
+    /// A claim that this leader granted or prolonged, and did not see run out, has been held all the time. Of any other one it is asked
+    /// how many of the same key were granted or prolonged since and are held: where these are as many as may be, one more would be too
+    /// many. If its lease never ran out they are fewer. And if it did, each claim that is in force is among these: it is later, or was
+    /// in force as this one ran out, which happens only where several may be, and there what ran out is written down.
     pub fn overtaken(&self, id: &TaskId) -> Option<Overtaken> {
         let renewed = self.register.cell(id)?.renewed;
         let later = |other: &TaskId| self.register.cell(other).is_some_and(|cell| cell.renewed > renewed);
@@ -294,12 +301,20 @@ impl Partition {
             return others.any(|other| later(other) && may_share(other)).then_some(Overtaken::Perhaps);
         }
         let (queue, key) = self.key_of(id)?;
-        let unknown = self.register.leading().into_iter().flat_map(|leading| &leading.unknown);
-        if self.store.index().held(&queue, key).any(later) {
-            Some(Overtaken::Surely)
-        } else {
-            unknown.filter(|id| self.is_unknown(id)).any(later).then_some(Overtaken::Perhaps)
+        let ran_out = self.register.has_run_out(id);
+        let (index, leading) = (self.store.index(), self.register.leading());
+        let most = index.key_limit(&queue);
+        let own = leading.is_some_and(|leading| leading.epoch == renewed.epoch) && !ran_out;
+        if own || most == usize::MAX {
+            return None;
         }
+        let others = || index.held(&queue, key).filter(|other| *other != id);
+        if ran_out && others().nth(most - 1).is_some() || others().filter(|other| later(other)).nth(most - 1).is_some()
+        {
+            return Some(Overtaken::Surely);
+        }
+        let mut unknown = leading.into_iter().flat_map(|leading| &leading.unknown).filter(|id| self.is_unknown(id));
+        unknown.any(later).then_some(Overtaken::Perhaps)
     }
 
     /// Looks at the first of the unknown claims until that is still unknown; whether that was the last.
@@ -424,6 +439,19 @@ impl Partition {
             Some(ended) => Err(format!("task {}: its claim is dropped but its ending is not known", ended.id)),
             None => Ok(()),
         }
+    }
+
+    /// From now on the keys of a queue take turns: who was served when is told by the claims that are in the table.
+    pub fn line_up(&mut self, queue: &QueueName) {
+        let mut served: BTreeMap<Option<NonZeroU64>, u64> = BTreeMap::new();
+        for (id, cell) in &self.register.table.cells {
+            let spec = self.store.task(id).and_then(|task| task.spec.as_ref());
+            if let Some(spec) = spec.filter(|spec| spec.queue == *queue) {
+                let at_ms = served.entry(spec.key).or_default();
+                *at_ms = cell.granted_ms.max(*at_ms);
+            }
+        }
+        self.store.line_up(queue, &served);
     }
 
     /// The class of a task that could be granted.

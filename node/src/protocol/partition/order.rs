@@ -24,6 +24,8 @@ pub struct Standing {
     since_ms: u64,
     /// 0: it does not age.
     ageing_ms: u64,
+    /// When its key was last served, where keys take turns.
+    pub served_ms: Option<u64>,
 }
 
 impl Standing {
@@ -33,7 +35,21 @@ impl Standing {
             Some(ageing_ms) => i128::from(since_ms) - i128::from(priority) * i128::from(ageing_ms),
             None => -i128::from(priority),
         };
-        Standing { order, id, priority, since_ms, ageing_ms: ageing_ms.unwrap_or(0) }
+        Standing { order, id, priority, since_ms, ageing_ms: ageing_ms.unwrap_or(0), served_ms: None }
+    }
+
+    /// Of the first claimable task of a key that was last served then, in a queue whose keys take turns.
+    pub fn in_line(id: TaskId, priority: i32, served_ms: u64) -> Standing {
+        Standing { order: i128::from(served_ms), served_ms: Some(served_ms), ..Standing::new(id, priority, 0, None) }
+    }
+
+    /// No key was served later than now, whatever the clock of a client has said.
+    #[must_use]
+    pub fn by_now(self, wall_ms: u64) -> Standing {
+        match self.served_ms {
+            Some(served_ms) => Standing::in_line(self.id, self.priority, served_ms.min(wall_ms)),
+            None => self,
+        }
     }
 
     /// Its priority with the levels that it has gained by then.
@@ -47,6 +63,9 @@ impl Partition {
     /// The first of a queue to be claimed, of tasks with keys only where these may be.
     pub fn head(&self, queue: &QueueName, keys: bool, ageing_ms: Option<u64>) -> Option<Standing> {
         let index = self.store.index().queue(queue)?;
+        if let Some(lines) = self.store.index().lines(queue) {
+            return lines.head(keys).map(|(at_ms, (priority, id))| Standing::in_line(id, priority.0, at_ms));
+        }
         if ageing_ms.is_none() {
             return index.head(keys).map(|(priority, id)| Standing::new(id, priority.0, 0, None));
         }

@@ -8,6 +8,7 @@ use crate::protocol::consistent::register::Hold;
 use crate::protocol::consistent::table::CellState;
 use crate::protocol::task::{Content, Digest, Outline, Task, Tomb, Wanted, spec_digest};
 use crdts::CvRDT;
+use norn_client::wire::membership::KeyConcurrency;
 use norn_client::wire::{QueueName, State, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
@@ -342,6 +343,29 @@ impl Store {
         self.index.end_shuffling(queue);
     }
 
+    /// So many tasks of each key of a queue may be held at once.
+    pub fn limit_keys(&mut self, queue: &QueueName, limit: KeyConcurrency) {
+        self.index.limit_keys(queue, limit);
+    }
+
+    /// The keys of a queue take turns; `served` tells when tasks of some of them were granted.
+    pub fn line_up(&mut self, queue: &QueueName, served: &BTreeMap<Option<NonZeroU64>, u64>) {
+        self.index.line_up(queue, served);
+    }
+
+    /// The keys of a queue, or of all of them, do not take turns any more.
+    pub fn end_lines(&mut self, queue: Option<&QueueName>) {
+        self.index.end_lines(queue);
+    }
+
+    /// A task is granted, where keys take turns.
+    pub fn serve(&mut self, id: &TaskId, at_ms: u64) {
+        let Store { tasks, index, .. } = self;
+        if let Some(spec) = tasks.get(id).and_then(|entry| entry.task.spec.as_ref()) {
+            index.serve(&spec.queue, spec.key, at_ms);
+        }
+    }
+
     /// The index.
     pub fn index(&self) -> &Index {
         &self.index
@@ -394,6 +418,7 @@ impl Store {
     /// Everything derived is as it would be from scratch. `expected` gives a task's class.
     pub fn check(&self, expected: impl Fn(&TaskId, &Task<Outline>) -> Class) -> Result<(), String> {
         let mut index = Index::default();
+        index.limit_as(&self.index);
         for (id, entry) in &self.tasks {
             entry.check(id)?;
             let class = expected(id, &entry.task);
@@ -426,6 +451,7 @@ impl Store {
             return Err(format!("{body_bytes} bytes of bodies are in memory, and {} are counted", self.body_bytes));
         }
         index.shuffle_as(&self.index);
+        index.line_up_as(&self.index);
         if index != self.index {
             return Err("the index is not that of its tasks".into());
         }

@@ -2,12 +2,12 @@
 
 use super::Reason;
 use crate::limits::{
-    ATTEMPTS_MAX, CONCURRENCY_MAX, HEAL_AFTER_MS_MAX, HEAL_AFTER_MS_MIN, MOVES_MAX, PERMITS_MAX, POLICIES_MAX,
-    QUEUE_BYTES_MAX, QUEUE_TASKS_MAX, RATE_MS_MAX,
+    ATTEMPTS_MAX, CONCURRENCY_MAX, HEAL_AFTER_MS_MAX, HEAL_AFTER_MS_MIN, KEY_CONCURRENCY_MAX, MOVES_MAX, PERMITS_MAX,
+    POLICIES_MAX, QUEUE_BYTES_MAX, QUEUE_TASKS_MAX, RATE_MS_MAX,
 };
 use norn_client::wire::QueueName;
 use norn_client::wire::limits::{DELAY_MS_MAX, LEASE_MS_MAX, LEASE_MS_MIN};
-use norn_client::wire::membership::{Backoff, QueuePolicy, Settings};
+use norn_client::wire::membership::{Backoff, KeyConcurrency, QueuePolicy, Settings};
 use std::collections::BTreeMap;
 
 /// Whether all are within their bounds.
@@ -29,6 +29,9 @@ pub(super) fn check_policy(policy: &QueuePolicy) -> Result<(), Reason> {
     bound_if_any("rate", policy.rate.map(|rate| u64::from(rate.claims)), 1, PERMITS_MAX)?;
     bound_if_any("time of the rate", policy.rate.map(|rate| rate.per_ms), 1_000, RATE_MS_MAX)?;
     bound_if_any("concurrency", policy.concurrency.map(u64::from), 1, CONCURRENCY_MAX)?;
+    if let KeyConcurrency::Most(most) = policy.key_concurrency {
+        bound("key-concurrency", u64::from(most), 1, KEY_CONCURRENCY_MAX)?;
+    }
     bound_if_any("bytes", policy.bytes_max, 1, QUEUE_BYTES_MAX)?;
     bound_if_any("retention", policy.retention_ms, 0, DELAY_MS_MAX)?;
     policy.backoff.map_or(Ok(()), |Backoff { first_ms, most_ms, jitter_percent }| {

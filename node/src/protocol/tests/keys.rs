@@ -8,7 +8,7 @@ use norn_client::wire::Granted;
 use norn_client::wire::membership::{Backoff, QueueSetting};
 
 impl Cluster {
-    fn enqueue_with(&mut self, index: usize, key: &str) -> Result<TaskId, Error> {
+    pub(super) fn enqueue_with(&mut self, index: usize, key: &str) -> Result<TaskId, Error> {
         let spec = Spec { key: Some(key.to_owned()), ..spec(key.as_bytes(), 0) };
         let id = self.id(spec.tag().expect("it has a key"));
         match self.ask(index, Request::Enqueue { tasks: vec![NewTask { id, spec }], acks: Acks::Quorum }) {
@@ -20,7 +20,7 @@ impl Cluster {
 }
 
 impl Cluster {
-    fn claim_some(&mut self, index: usize, lease_ms: u64, max: u32) -> Vec<Granted> {
+    pub(super) fn claim_some(&mut self, index: usize, lease_ms: u64, max: u32) -> Vec<Granted> {
         self.number += 1;
         let claim = claim_of(ClaimId(1_000 + u128::from(self.number)), lease_ms, max);
         match self.ask(index, Request::Claim(claim)) {
@@ -29,7 +29,7 @@ impl Cluster {
         }
     }
 
-    fn prolong(&mut self, index: usize, granted: &Granted, lease_ms: u64) -> Result<(), ErrorCode> {
+    pub(super) fn prolong(&mut self, index: usize, granted: &Granted, lease_ms: u64) -> Result<(), ErrorCode> {
         let items = vec![(granted.id, granted.token)];
         match self.ask(index, Request::Renew { items, lease_ms: Some(lease_ms) }) {
             Response::Renewed(mut results) => results.remove(0).map(drop).map_err(|error| error.code),

@@ -1,0 +1,169 @@
+//! Claimable tasks of a queue by key, where keys take turns (`queue set Q order fair`).
+//!
+//! Each key has a line, and the line that was served longest ago comes first: round robin over the keys that have something to be
+//! served, as in J. Nagle, *On Packet Switches With Infinite Storage* (RFC 970, 1985), with a list of the active ones as in M.
+//! Shreedhar and G. Varghese, *Efficient Fair Queueing Using Deficit Round Robin* (1995); every task counts the same, as nobody knows
+//! how long one takes. A key that is new comes behind all others, as if it had been served just now: if it came first, a stream of
+//! new keys would starve those that are there; start-time fair queueing (P. Goyal, H. Vin, H. Cheng, 1996) has to remember keys that
+//! went idle for that. So a key may be forgotten once it has no open tasks, and whoever has something to be claimed waits for at most
+//! one turn of each other key. Tasks without a key are one line together.
+//!
+//! Within a partition the order is that of a counter, and no clock has a part in it. Partitions are compared by when the first line of
+//! each was last served, by the leader's wall clock; a line that never was counts from when the task was enqueued that opened it.
+
+use super::index::Rank;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
+
+/// Hash of a key; of tasks without one, nothing.
+pub(super) type LineKey = Option<NonZeroU64>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Line {
+    /// Less was served longer ago.
+    place: u64,
+    at_ms: u64,
+    tasks: BTreeSet<Rank>,
+}
+
+/// See the module.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Lines {
+    next: u64,
+    lines: BTreeMap<LineKey, Line>,
+    /// Lines that have tasks, by their places.
+    order: BTreeMap<u64, LineKey>,
+}
+
+impl Lines {
+    /// Lines without tasks, each with when it was last served as far as that is known.
+    pub(super) fn new(served: impl Iterator<Item = (LineKey, u64)>) -> Lines {
+        let mut served: Vec<(u64, LineKey)> = served.map(|(key, at_ms)| (at_ms, key)).collect();
+        served.sort_unstable();
+        let mut lines = Lines::default();
+        for (at_ms, key) in served {
+            lines.open(key, at_ms);
+        }
+        lines
+    }
+
+    /// The same lines without tasks, of these keys.
+    pub(super) fn emptied(&self, has: impl Fn(LineKey) -> bool) -> Lines {
+        let lines = self.lines.iter().filter(|(key, _)| has(**key));
+        let lines = lines.map(|(key, line)| (*key, Line { tasks: BTreeSet::new(), ..*line })).collect();
+        Lines { next: self.next, lines, order: BTreeMap::new() }
+    }
+
+    fn open(&mut self, key: LineKey, at_ms: u64) -> &mut Line {
+        let place = self.next;
+        self.next += 1;
+        self.lines.entry(key).or_insert(Line { place, at_ms, tasks: BTreeSet::new() })
+    }
+
+    /// A task is claimable.
+    pub(super) fn show(&mut self, key: LineKey, rank: Rank) {
+        if !self.lines.contains_key(&key) {
+            self.open(key, rank.1.time_ms());
+        }
+        let line = self.lines.get_mut(&key).expect("just opened");
+        line.tasks.insert(rank);
+        self.order.insert(line.place, key);
+    }
+
+    /// A task is not claimable any more.
+    pub(super) fn hide(&mut self, key: LineKey, rank: &Rank) {
+        let line = self.lines.get_mut(&key).expect("a claimable task's line is open");
+        assert!(line.tasks.remove(rank), "a claimable task is in its line");
+        if line.tasks.is_empty() {
+            self.order.remove(&line.place);
+        }
+    }
+
+    /// A key has no open tasks any more.
+    pub(super) fn forget(&mut self, key: LineKey) {
+        if let Some(line) = self.lines.remove(&key) {
+            self.order.remove(&line.place);
+        }
+    }
+
+    /// A task of a key is granted.
+    pub(super) fn serve(&mut self, key: LineKey, at_ms: u64) {
+        let Some(line) = self.lines.get_mut(&key) else { return };
+        self.order.remove(&line.place);
+        (line.place, line.at_ms) = (self.next, at_ms);
+        self.next += 1;
+        if !line.tasks.is_empty() {
+            self.order.insert(line.place, key);
+        }
+    }
+
+    /// The first task of the first line, and when that was served; where keys are not known, of tasks without one.
+    pub(super) fn head(&self, keys: bool) -> Option<(u64, Rank)> {
+        let first = match keys {
+            true => self.order.first_key_value().map(|(_, key)| *key)?,
+            false => None,
+        };
+        let line = self.lines.get(&first)?;
+        Some((line.at_ms, *line.tasks.first()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use norn_client::wire::TaskId;
+    use std::cmp::Reverse;
+
+    fn key(number: u64) -> LineKey {
+        NonZeroU64::new(number)
+    }
+
+    fn rank(time_ms: u64, priority: i32) -> Rank {
+        (Reverse(priority), TaskId::new(time_ms, 1, 1, 1))
+    }
+
+    /// Takes the first task, of the key that the function knows it by: its priority.
+    fn take(lines: &mut Lines) -> i32 {
+        let (_, rank) = lines.head(true).expect("there are tasks");
+        let of = key(rank.0.0.unsigned_abs().into());
+        lines.hide(of, &rank);
+        lines.serve(of, 1_000);
+        rank.0.0
+    }
+
+    #[test]
+    fn lines_take_turns_and_new_ones_come_last() {
+        let mut lines = Lines::new([(key(2), 5), (key(1), 9)].into_iter());
+        for time_ms in 0..4 {
+            [1, 2, 3].into_iter().for_each(|of| lines.show(key(of), rank(time_ms, of as i32)));
+        }
+        assert_eq!([(); 4].map(|()| take(&mut lines)), [2, 1, 3, 2]);
+        lines.show(key(4), rank(0, 4));
+        assert_eq!([(); 5].map(|()| take(&mut lines)), [1, 3, 2, 4, 1]);
+        lines.forget(key(4));
+        assert_eq!(lines.lines.len(), 3);
+    }
+
+    /// However many new keys come, who is there waits for those before it only.
+    #[test]
+    fn a_stream_of_new_keys_starves_nobody() {
+        let mut lines = Lines::default();
+        (0..2).for_each(|time_ms| lines.show(key(1), rank(time_ms, 1)));
+        assert_eq!(take(&mut lines), 1);
+        let served = (2..10).map(|of| {
+            lines.show(key(of), rank(of, of as i32));
+            take(&mut lines)
+        });
+        assert_eq!(served.take(2).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn only_tasks_without_keys_are_first_where_keys_are_not_known() {
+        let mut lines = Lines::default();
+        lines.show(key(1), rank(1, 0));
+        assert_eq!(lines.head(false), None);
+        lines.show(None, rank(2, 0));
+        assert_eq!(lines.head(false), Some((2, rank(2, 0))));
+        assert_eq!(lines.head(true), Some((1, rank(1, 0))));
+    }
+}
