@@ -193,7 +193,6 @@ fn granted() -> Granted {
         lease_ms: 30_000,
         updates: vec![LogEntry { token: TOKEN, sequence: 0, data: b"half".to_vec() }],
         grouping: None,
-        revision: None,
         group: None,
     }
 }
@@ -489,6 +488,7 @@ fn view() -> TaskView {
         waits_for: Vec::new(),
         children: Vec::new(),
         children_open: false,
+        version: None,
         redriven: Vec::new(),
         group: None,
     }
