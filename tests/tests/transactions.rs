@@ -1,0 +1,143 @@
+//! Several tasks at once, with real processes: through the library while a node is killed, and through the command line.
+
+use norn_client::client::{Client, ListOptions, TransactError};
+use norn_client::session::{Draft, TransactionDraft};
+use norn_client::wire::{ErrorCode, QueueName, State, TaskId};
+use norn_tests::Cluster;
+use norn_tests::cli::Cli;
+use norn_tests::wait::{PATIENCE, eventually};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Coins that there are at any time.
+const COINS: usize = 12;
+const SPENDERS: usize = 4;
+const SPENT_EACH: u64 = 40;
+
+fn coins() -> QueueName {
+    QueueName::new("coins").expect("a name")
+}
+
+async fn open(client: &Client) -> Vec<TaskId> {
+    let options = ListOptions::new().queue(coins()).state(State::Ready);
+    let mut listing = client.list(options);
+    let mut ids = Vec::new();
+    // While leaders change a page may have to be asked for again.
+    loop {
+        match listing.next().await {
+            Ok(Some(task)) => ids.push(task.id),
+            Ok(None) => return ids,
+            Err(error) => assert!(error.passes(), "{error}"),
+        }
+    }
+}
+
+/// Replaces a coin that it has seen by two halves, or two by one, again and again; gives the coins that it used up.
+async fn spend(client: Client, spent: Arc<AtomicU64>) -> BTreeSet<TaskId> {
+    let mut used = BTreeSet::new();
+    let mut done = 0;
+    while done < SPENT_EACH {
+        let known = open(&client).await;
+        let Some(coin) = known.get(done as usize % known.len().max(1)).copied() else { continue };
+        let Ok(view) = client.get(coin).await else { continue };
+        let (Some(version), State::Ready) = (view.version, view.state) else { continue };
+        let draft = TransactionDraft::new().add(Draft::new(coins(), "coin")).delete((coin, version));
+        if transact(&client, draft).await {
+            assert!(used.insert(coin), "a coin is used up once");
+            done += 1;
+            spent.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    used
+}
+
+/// Whether it was made; where that is not known it is asked for again, under its id.
+async fn transact(client: &Client, mut draft: TransactionDraft) -> bool {
+    loop {
+        match client.transact(draft.clone()).await {
+            Ok(_) => return true,
+            Err(TransactError::Refused(_)) => return false,
+            Err(TransactError::Failed(error)) => {
+                assert!(error.passes(), "{error}");
+                // Else it has another id the next time, and the same task is not there any more if it was made.
+                if error.code == ErrorCode::Unknown {
+                    draft.id = error.id;
+                }
+            }
+        }
+    }
+}
+
+/// Many replace the same tasks at the same time, each by another one, while a node is killed: no task is replaced twice, and
+/// there are always as many.
+// T6, T10, T34, T41, T42
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_replaced_twice_though_a_node_is_killed() {
+    let mut cluster = Cluster::start();
+    let client = cluster.client().await;
+    let found = (0..COINS).fold(TransactionDraft::new(), |draft, _| draft.add(Draft::new(coins(), "coin")));
+    assert!(transact(&client, found).await);
+    let spent = Arc::new(AtomicU64::new(0));
+    let spenders: Vec<_> = (0..SPENDERS).map(|_| tokio::spawn(spend(client.clone(), spent.clone()))).collect();
+    let half = SPENDERS as u64 * SPENT_EACH / 2;
+    eventually("half is spent", PATIENCE, || async { (spent.load(Ordering::Relaxed) >= half).then_some(()) }).await;
+    cluster.kill(1);
+    let mut used = BTreeSet::new();
+    for spender in spenders {
+        for coin in spender.await.expect("it ends") {
+            assert!(used.insert(coin), "{coin} was used up by two");
+        }
+    }
+    assert_eq!(used.len() as u64, SPENDERS as u64 * SPENT_EACH);
+    assert_eq!(open(&client).await.len(), COINS);
+    assert_eq!(client.count(Some(coins()), Some(State::Cancelled)).await.expect("counted"), used.len() as u64);
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("text").to_owned()
+}
+
+fn transact_with(cli: &Cli, transaction: &Value) -> Value {
+    cli.json(&["transact", &transaction.to_string()]).object()
+}
+
+/// The README's own example: a task moves on as long as a switch is there, and its old holder is told what stands against it.
+// T36, T43, T44, T45, T46
+#[test]
+fn a_task_moves_on_as_long_as_the_switch_is_there() {
+    let cluster = Cluster::start();
+    let cli = cluster.cli_at(0);
+    let switch = text(&cli.json(&["enqueue", "switch", "on"]).done().object()["id"]);
+    let order = text(&cli.json(&["enqueue", "inbox", "order 7", "--near", &switch]).done().object()["id"]);
+    let depends = ["claim", "inbox", "--depends", &switch, "--lease", "60s"];
+    let claimed = cli.json(&depends).done().object();
+    let token = text(&claimed["token"]);
+    assert_eq!(claimed["id"], order.as_str());
+    let stranger = json!({"changes": [{"id": order, "data": "mine"}]});
+    let refused = transact_with(&cluster.cli_at(1), &stranger);
+    assert_eq!(refused["error"]["owned"], json!([order]), "{refused}");
+    let moves = json!({
+        "adds": [{"queue": "outbox", "data": "order 7, packed"}],
+        "deletes": [{"id": order, "token": token, "result": "packed"}],
+        "depends": [{"id": switch}],
+    });
+    let moved = transact_with(&cluster.cli_at(2), &moves);
+    let next = text(&moved["added"][0]["id"]);
+    let shown = cluster.cli_at(1).json(&["get", &order]).done().object();
+    assert_eq!((&shown["state"], &shown["result"]), (&json!("done"), &json!("packed")));
+    // Once the switch is gone nothing that depends on it is done.
+    let version = text(&cli.json(&["get", &switch]).done().object()["version"]);
+    let off = transact_with(&cli, &json!({"deletes": [{"id": switch, "version": version}]}));
+    assert_eq!(off, json!({"added": [], "changed": []}));
+    let again = json!({"changes": [{"id": next, "data": "sent"}], "depends": [{"id": switch}]});
+    let refused = transact_with(&cli, &again);
+    assert_eq!(refused["error"]["depends"], json!([switch]), "{refused}");
+    let refused = cli.json(&["claim", "outbox", "--depends", &switch]).object();
+    assert_eq!(refused["error"]["code"], "conflict", "{refused}");
+    let changed = transact_with(&cli, &json!({"changes": [{"id": next, "data": "sent", "priority": 3}]}));
+    assert_eq!(changed["changed"][0]["id"], next.as_str());
+    let claimed = cli.json(&["claim", "outbox"]).done().object();
+    assert_eq!((&claimed["data"], &claimed["priority"]), (&json!("sent"), &json!(3)));
+}
