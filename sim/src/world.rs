@@ -19,7 +19,7 @@ use crate::settle::Audit;
 use crate::trace::{Keep, Trace};
 use crate::witnesses::Word;
 use crate::workload::{Act, Client};
-use norn_client::wire::{PartitionId, TaskView, Versions};
+use norn_client::wire::{Error, PartitionId, Response, TaskView, Versions};
 use norn_node::protocol::Ticket;
 use norn_node::protocol::random::Random;
 use norn_node::protocol::task::Wanted;
@@ -168,6 +168,8 @@ pub enum Event {
     Heal,
     /// A look whether all is settled.
     Poll,
+    /// Nothing, but somebody outside of the world waits for this time.
+    Bell,
 }
 
 #[derive(Debug)]
@@ -341,6 +343,8 @@ pub struct World {
     pub audit: Audit,
     /// What applications know of groups.
     pub groups: Groups,
+    /// Answers of calls from outside of the world that nobody has taken yet, by client.
+    pub answers: BTreeMap<(usize, CallId), Result<Response, Error>>,
     properties: Vec<Box<dyn Property>>,
     queue: BinaryHeap<Reverse<Entry>>,
     sequence: u64,
@@ -423,6 +427,7 @@ impl World {
             cut_number: 0,
             audit: Audit::default(),
             groups: Groups::default(),
+            answers: BTreeMap::new(),
             properties: properties::all(),
             queue: BinaryHeap::new(),
             sequence: 0,
@@ -453,19 +458,22 @@ impl World {
     /// Runs to the end or to the first violation.
     pub fn run(&mut self) {
         while self.violation.is_none() && self.phase != Phase::Done {
-            let Some(Reverse(entry)) = self.queue.pop() else {
-                self.fail("liveness", "nothing is left to happen".into());
-                break;
-            };
-            assert!(entry.time_us >= self.now_us, "time never goes back");
-            self.now_us = entry.time_us;
-            self.events += 1;
-            if self.events > EVENTS_MAX {
-                self.fail("storm", format!("more than {EVENTS_MAX} events"));
-                break;
-            }
-            self.handle(entry.event);
+            self.step();
         }
+    }
+
+    /// The next event.
+    pub fn step(&mut self) {
+        let Some(Reverse(entry)) = self.queue.pop() else {
+            return self.fail("liveness", "nothing is left to happen".into());
+        };
+        assert!(entry.time_us >= self.now_us, "time never goes back");
+        self.now_us = entry.time_us;
+        self.events += 1;
+        if self.events > EVENTS_MAX {
+            return self.fail("storm", format!("more than {EVENTS_MAX} events"));
+        }
+        self.handle(entry.event);
     }
 
     fn handle(&mut self, event: Event) {
@@ -503,6 +511,7 @@ impl World {
                 self.heal_disks();
             }
             Event::Poll => self.poll(),
+            Event::Bell => {}
         }
     }
 
@@ -551,6 +560,11 @@ impl World {
                 self.fail(name, message);
             }
         }
+    }
+
+    /// No property is in force any more.
+    pub fn close_eyes(&mut self) {
+        self.properties.clear();
     }
 
     /// Something does not hold. The first counts.
