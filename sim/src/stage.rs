@@ -163,6 +163,14 @@ mod tests {
         ask(stage, Call::Request(request)).expect("it is cancelled");
     }
 
+    fn pass(stage: &mut Stage, length: Duration) {
+        let end = stage.now() + length;
+        stage.ring_at(end);
+        while stage.now() < end {
+            stage.step();
+        }
+    }
+
     #[test]
     fn calls_are_answered_without_a_node_and_time_passes_when_it_is_to() {
         let mut stage = Stage::new(1, Conditions::Calm, 1, Keep::Tail, None);
@@ -171,10 +179,7 @@ mod tests {
         let other = enqueue(&mut stage);
         assert!(one < other);
         let end = stage.now() + PATIENCE;
-        stage.ring_at(end);
-        while stage.now() < end {
-            stage.step();
-        }
+        pass(&mut stage, PATIENCE);
         assert!(stage.world.nodes[0].running.is_none() && stage.now() == end);
         stage.restart(0);
         cancel(&mut stage, one);
@@ -189,6 +194,7 @@ mod tests {
             while stage.now() < Duration::from_secs(60) {
                 let id = enqueue(&mut stage);
                 cancel(&mut stage, id);
+                pass(&mut stage, Duration::from_secs(2));
             }
             stage.settle();
             (stage.trace_hash(), stage.counters().clone())
