@@ -32,6 +32,7 @@ mod scrub;
 mod sessions;
 mod settle;
 mod snapshots;
+mod stage;
 #[cfg(test)]
 mod tests;
 pub mod trace;
@@ -42,7 +43,8 @@ mod witnesses;
 mod workload;
 mod world;
 
-pub use options::Overrides;
+pub use options::{Conditions, Overrides};
 pub use report::{Report, run};
+pub use stage::{Cue, Stage};
 pub use trace::Keep;
 pub use world::{Counters, Violation};

@@ -1,6 +1,9 @@
 //! Every knob of a run. All are drawn from the seed, so that rare mixtures occur; each can be set by a flag.
 
 mod settings;
+mod stage;
+
+pub use stage::Conditions;
 
 use crate::mutants;
 use norn_node::config::{Config, Mutant};

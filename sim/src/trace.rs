@@ -62,6 +62,11 @@ impl Trace {
         self.count
     }
 
+    /// The lines kept so far.
+    pub fn lines(&self) -> impl Iterator<Item = &str> {
+        self.lines.iter().map(String::as_str)
+    }
+
     /// The lines kept.
     pub fn into_lines(self) -> Vec<String> {
         self.lines.into()

@@ -65,6 +65,8 @@ pub enum Purpose {
     Banking,
     /// To compare with what is there.
     Audit,
+    /// Somebody outside of the world wants to know.
+    Stage,
 }
 
 struct Pending {
@@ -116,24 +118,8 @@ impl World {
         let producers = (0..self.options.producers).map(|_| Kind::Producer);
         let workers = (0..self.options.workers).map(|_| Kind::Worker);
         let kinds: Vec<Kind> = producers.chain(workers).chain([Kind::Auditor]).collect();
-        for (client, kind) in kinds.into_iter().enumerate() {
-            let session = self.new_session();
-            let rate_ppm = draw_rate(&self.options, &mut self.randoms.clocks);
-            let reading_us = self.randoms.clocks.between(0, 1_000_000_000);
-            self.clients.push(Client {
-                generation: 1,
-                clock: Monotonic::new(0, reading_us, rate_ppm),
-                links: BTreeMap::new(),
-                paused_until_us: 0,
-                jobs: BTreeMap::new(),
-                next_job: 0,
-                next_call: 0,
-                session,
-                held: None,
-                inbox: VecDeque::new(),
-                wake_us: None,
-                calls: BTreeMap::new(),
-            });
+        for kind in kinds {
+            let client = self.add_client();
             let delay_us = self.randoms.workload.between(0, 2_000_000);
             match kind {
                 Kind::Producer => {
@@ -146,6 +132,28 @@ impl World {
                 Kind::Auditor => {}
             }
         }
+    }
+
+    /// One more client, which does nothing yet.
+    pub fn add_client(&mut self) -> usize {
+        let session = self.new_session();
+        let rate_ppm = draw_rate(&self.options, &mut self.randoms.clocks);
+        let reading_us = self.randoms.clocks.between(0, 1_000_000_000);
+        self.clients.push(Client {
+            generation: 1,
+            clock: Monotonic::new(self.now_us, reading_us, rate_ppm),
+            links: BTreeMap::new(),
+            paused_until_us: 0,
+            jobs: BTreeMap::new(),
+            next_job: 0,
+            next_call: 0,
+            session,
+            held: None,
+            inbox: VecDeque::new(),
+            wake_us: None,
+            calls: BTreeMap::new(),
+        });
+        self.clients.len() - 1
     }
 
     fn new_session(&mut self) -> Session {
@@ -329,15 +337,24 @@ impl World {
 
     /// Gives a call to the client's session.
     pub fn submit(&mut self, client: usize, call: Call, purpose: Purpose) {
-        let (id, submitted) = (self.next_call(client), self.moment());
         let length_us = match &call {
             Call::Request(Request::Claim(claim)) => 8_000_000 + claim.wait_ms * 1_000,
             _ => self.randoms.workload.between(1_000_000, 20_000_000),
         };
+        self.submit_for(client, call, purpose, length_us);
+    }
+
+    /// The same, with the time within which an answer is wanted.
+    pub fn submit_for(&mut self, client: usize, call: Call, purpose: Purpose, length_us: u64) -> CallId {
+        let (id, submitted) = (self.next_call(client), self.moment());
+        if let (Call::Request(Request::Change { change, .. }), Purpose::Stage) = (&call, purpose) {
+            self.tell(Happening::Wished { change });
+        }
         let state = &mut self.clients[client];
         let deadline_us = state.clock.read_us(self.now_us) + length_us;
         state.calls.insert(id, Pending { call: call.clone(), submitted, purpose });
         self.give_client(client, Input::Submit { call: id, body: call, deadline_us });
+        id
     }
 
     /// Hands an input to a session, now or when its pause is over.
@@ -450,6 +467,12 @@ impl World {
         match (&call, purpose) {
             (_, Purpose::Job(job)) => self.job_answered(client, job, &call, &result, first_sent_us),
             (_, Purpose::Audit) => self.audit_answered(client, &call, &result),
+            (_, Purpose::Stage) => {
+                if let (Call::Request(request), Ok(response)) = (&call, &result) {
+                    self.tell(Happening::Steered { request, asked: submitted, response });
+                }
+                self.answers.insert((client, id), result);
+            }
             (_, Purpose::Session) => self.session_answered(client, &call, &result, first_sent_us),
             (_, Purpose::Group(group, next)) => self.members_answered(client, (group, next), &result),
             (Call::Enqueue { .. } | Call::EnqueueUnique { .. }, Purpose::Plain) => {
@@ -526,6 +549,9 @@ impl World {
             let generation = state.generation;
             self.schedule_in(1, Event::ClientResume { client, generation });
         }
-        self.complete_groups();
+        // On a stage it is for the script to say what becomes of its groups.
+        if self.options.producers > 0 {
+            self.complete_groups();
+        }
     }
 }

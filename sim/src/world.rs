@@ -20,7 +20,7 @@ use crate::trace::{Keep, Trace};
 use crate::transactions::Banks;
 use crate::witnesses::Word;
 use crate::workload::{Act, Client};
-use norn_client::wire::{PartitionId, TaskView, Versions};
+use norn_client::wire::{Error, PartitionId, Response, TaskView, Versions};
 use norn_node::protocol::Ticket;
 use norn_node::protocol::random::Random;
 use norn_node::protocol::task::Wanted;
@@ -169,6 +169,8 @@ pub enum Event {
     Heal,
     /// A look whether all is settled.
     Poll,
+    /// Nothing, but somebody outside of the world waits for this time.
+    Bell,
 }
 
 #[derive(Debug)]
@@ -346,6 +348,8 @@ pub struct World {
     pub groups: Groups,
     /// Tasks that are changed several at once.
     pub banks: Banks,
+    /// Answers of calls from outside of the world that nobody has taken yet, by client.
+    pub answers: BTreeMap<(usize, CallId), Result<Response, Error>>,
     properties: Vec<Box<dyn Property>>,
     queue: BinaryHeap<Reverse<Entry>>,
     sequence: u64,
@@ -430,6 +434,7 @@ impl World {
             audit: Audit::default(),
             groups: Groups::default(),
             banks: Banks::default(),
+            answers: BTreeMap::new(),
             properties: properties::all(),
             queue: BinaryHeap::new(),
             sequence: 0,
@@ -460,19 +465,22 @@ impl World {
     /// Runs to the end or to the first violation.
     pub fn run(&mut self) {
         while self.violation.is_none() && self.phase != Phase::Done {
-            let Some(Reverse(entry)) = self.queue.pop() else {
-                self.fail("liveness", "nothing is left to happen".into());
-                break;
-            };
-            assert!(entry.time_us >= self.now_us, "time never goes back");
-            self.now_us = entry.time_us;
-            self.events += 1;
-            if self.events > EVENTS_MAX {
-                self.fail("storm", format!("more than {EVENTS_MAX} events"));
-                break;
-            }
-            self.handle(entry.event);
+            self.step();
         }
+    }
+
+    /// The next event.
+    pub fn step(&mut self) {
+        let Some(Reverse(entry)) = self.queue.pop() else {
+            return self.fail("liveness", "nothing is left to happen".into());
+        };
+        assert!(entry.time_us >= self.now_us, "time never goes back");
+        self.now_us = entry.time_us;
+        self.events += 1;
+        if self.events > EVENTS_MAX {
+            return self.fail("storm", format!("more than {EVENTS_MAX} events"));
+        }
+        self.handle(entry.event);
     }
 
     fn handle(&mut self, event: Event) {
@@ -510,6 +518,7 @@ impl World {
                 self.heal_disks();
             }
             Event::Poll => self.poll(),
+            Event::Bell => {}
         }
     }
 
@@ -558,6 +567,11 @@ impl World {
                 self.fail(name, message);
             }
         }
+    }
+
+    /// No property is in force any more.
+    pub fn close_eyes(&mut self) {
+        self.properties.clear();
     }
 
     /// Something does not hold. The first counts.

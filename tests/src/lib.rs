@@ -11,6 +11,7 @@
 //! - [`workers`]: workers of all habits, who keep these books.
 //! - [`trial`]: a cluster under load whose network turns bad.
 //! - [`fuzz`]: what any bytes may be taken for; no processes.
+//! - [`suite`]: what a task queue promises, once for real nodes and for the simulator.
 //! - [`source`]: the files of the workspace; [`promises`]: what was promised, and which test proves it.
 
 pub mod accounting;
@@ -23,6 +24,7 @@ pub mod log;
 pub mod network;
 pub mod promises;
 pub mod source;
+pub mod suite;
 pub mod trial;
 pub mod wait;
 pub mod workers;

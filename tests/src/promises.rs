@@ -2,8 +2,9 @@
 //!
 //! `tests/promises.txt` lists every promise of the five systems that Norn comes from, a row each. A test names the rows that it
 //! proves in a plain comment above itself: `// S18, S25`, or `// S18, S25: why`. So does a property of the simulator, above its
-//! `impl Property for`. A row is named only by a test that fails when the promise is broken. Where Norn decides otherwise than
-//! the system that a row comes from, the row says what Norn does, and often what was the case there.
+//! `impl Property for`, and a scene of the suite, a function of a `Scene<H>` on any host. A row is named only by a test that fails
+//! when the promise is broken. Where Norn decides otherwise than the system that a row comes from, the row says what Norn does, and
+//! often what was the case there.
 
 use crate::source::Source;
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ pub struct Row {
     pub statement: String,
 }
 
-/// A test, or a property of the simulator, and the rows that it names.
+/// A test, a scene, or a property of the simulator, and the rows that it names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
     /// Line of the comment, from 1.
@@ -130,7 +131,9 @@ fn proofs(text: &str) -> (Vec<Proof>, Vec<(usize, String)>) {
         let is_plain = comment.starts_with(' ');
         match (named(words).filter(|_| is_plain), item_below(&lines[index + 1..])) {
             (None, _) => complaints.push((index + 1, format!("{FORM}, in a plain comment"))),
-            (_, None) => complaints.push((index + 1, "rows are named above a test or a property alone".to_owned())),
+            (_, None) => {
+                complaints.push((index + 1, "rows are named above a test, a scene or a property alone".to_owned()))
+            }
             (Some(rows), Some(name)) => proofs.push(Proof { line: index + 1, rows, name: name.to_owned() }),
         }
     }
@@ -150,7 +153,10 @@ fn named(comment: &str) -> Option<Vec<String>> {
     rows.split(", ").map(|word| is_id(word).then(|| word.to_owned())).collect()
 }
 
-/// The name of the test or property that these lines begin with, behind comments and attributes.
+/// What a scene is, between its name and its end. One that is not in the table of scenes is dead code.
+const SCENE: &str = "<H: Host>(scene: Scene<H>)";
+
+/// The name of the test, property or scene that these lines begin with, behind comments and attributes.
 fn item_below<'a>(lines: &[&'a str]) -> Option<&'a str> {
     let mut is_test = false;
     for line in lines {
@@ -158,6 +164,8 @@ fn item_below<'a>(lines: &[&'a str]) -> Option<&'a str> {
             return property.split([' ', '{', '<']).next();
         } else if line.starts_with("#[") {
             is_test |= *line == "#[test]" || line.starts_with("#[tokio::test");
+        } else if let Some(scene) = line.strip_prefix("pub(super) async fn ") {
+            return scene.split_once(SCENE).map(|(name, _)| name);
         } else if !line.starts_with("//") {
             let function = line.trim_start_matches("async ").strip_prefix("fn ")?;
             return function.split(['(', '<']).next().filter(|_| is_test);
@@ -202,12 +210,14 @@ mod tests {
     #[test]
     fn tests_and_properties_name_rows() {
         let text = "// S1, T1\n#[test]\nfn a_test() {}\n\n    // S2: because\n    // of this\n    /// What it does.\n    \
-                    #[tokio::test(flavor = \"current_thread\")]\n    async fn another<T>() {}\n// S1\nimpl Property for Leaders {\n";
+                    #[tokio::test(flavor = \"current_thread\")]\n    async fn another<T>() {}\n// S1\n\
+                    impl Property for Leaders {\n// S2\n\
+                    pub(super) async fn a_scene<H: Host>(scene: Scene<H>) {\n";
         let (found, complaints) = proofs(text);
         assert_eq!(complaints, []);
         let found: Vec<(usize, String, &str)> =
             found.iter().map(|proof| (proof.line, proof.rows.join("+"), proof.name.as_str())).collect();
-        let expected = [(1, "S1+T1", "a_test"), (5, "S2", "another"), (10, "S1", "Leaders")];
+        let expected = [(1, "S1+T1", "a_test"), (5, "S2", "another"), (10, "S1", "Leaders"), (12, "S2", "a_scene")];
         assert_eq!(found, expected.map(|(line, rows, name)| (line, rows.to_owned(), name)));
     }
 
@@ -217,8 +227,15 @@ mod tests {
             let (found, complaints) = proofs(&format!("// {wrong}\n#[test]\nfn a_test() {{}}\n"));
             assert!(found.is_empty() && complaints.len() == 1, "{wrong}");
         }
-        for wrong in ["//S1\n#[test]\nfn a() {}\n", "/// S1: a\n#[test]\nfn a() {}\n", "// S1\nfn a() {}\n", "// S1\n"]
-        {
+        let of_a_scene = "// S1\npub(super) async fn open<H: Host>(scene: &Scene<H>) {}\n";
+        let below = [
+            "//S1\n#[test]\nfn a() {}\n",
+            "/// S1: a\n#[test]\nfn a() {}\n",
+            "// S1\nfn a() {}\n",
+            "// S1\n",
+            of_a_scene,
+        ];
+        for wrong in below {
             assert_eq!(proofs(wrong).1.len(), 1, "{wrong:?}");
         }
         for other in ["// Some text\n", "// C-2: a rule\n", "let text = \"// S1\";\n", "// See S1.\n"] {

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Nothing {
     untouched: BTreeMap<TaskId, Moment>,
     touched: BTreeSet<TaskId>,
-    /// Queues that limit their claims, or did: there may be work that is not granted.
+    /// Queues that are paused or limit their claims, or did: there may be work that is not granted.
     limited: BTreeSet<QueueName>,
 }
 
@@ -46,10 +46,9 @@ impl Property for Nothing {
             Happening::Appended { records, .. } => {
                 for record in *records {
                     if let Record::Roster(roster) = record {
-                        let limited = roster
-                            .policies
-                            .iter()
-                            .filter(|(_, policy)| policy.rate.is_some() || policy.concurrency.is_some());
+                        let limited = roster.policies.iter().filter(|(_, policy)| {
+                            policy.paused || policy.rate.is_some() || policy.concurrency.is_some()
+                        });
                         self.limited.extend(limited.map(|(queue, _)| queue.clone()));
                     }
                     let Record::Ops { ops, .. } = record else { continue };

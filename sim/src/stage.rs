@@ -1,0 +1,208 @@
+//! A world without applications of its own: whoever has it makes the calls of its clients, and lets time pass.
+//!
+//! It is what a seed makes of it, and every property is in force; what is asked, and what must come of it, is for a script
+//! to say. So a script that is written for real nodes can be played here, as often and in as bad weather as one likes.
+
+use crate::adapter::{Call, CallId};
+use crate::options::{Conditions, Options};
+use crate::trace::Keep;
+use crate::workload::Purpose;
+use crate::world::{Counters, Event, Phase, World};
+use norn_client::wire::Error;
+use norn_client::wire::response::Response;
+use norn_node::config::Mutant;
+use norn_node::protocol::random::Random;
+use std::time::Duration;
+
+/// Nothing that is played takes longer, in virtual time.
+const LENGTH_US_MAX: u64 = 3_600_000_000;
+
+/// Names a call, with the client that makes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cue(usize, CallId);
+
+/// See the module. Its methods panic as soon as a property does not hold.
+pub struct Stage {
+    world: World,
+    /// Clients before the first one of the stage.
+    others: usize,
+    /// Nodes that are not to be started before somebody says so.
+    down: Vec<bool>,
+}
+
+impl Stage {
+    /// The stage of a seed with so many clients, before anything happened.
+    pub fn new(seed: u64, conditions: Conditions, clients: usize, keep: Keep, mutant: Option<Mutant>) -> Stage {
+        let mut random = Random::new(seed);
+        let mut options = Options::of_stage(&mut random.child(), conditions);
+        options.mutant = mutant;
+        let mut world = World::new(random, options, keep);
+        let others = world.clients.len();
+        for _ in 0..clients {
+            world.add_client();
+        }
+        let down = vec![false; world.nodes.len()];
+        Stage { world, others, down }
+    }
+
+    /// No property is in force any more: whoever plays a known bug wants to know what the script alone finds.
+    pub fn close_eyes(&mut self) {
+        self.world.close_eyes();
+    }
+
+    /// Virtual time.
+    pub fn now(&self) -> Duration {
+        Duration::from_micros(self.world.now_us)
+    }
+
+    /// How many nodes there are.
+    pub fn nodes(&self) -> usize {
+        self.world.nodes.len()
+    }
+
+    /// A client makes a call, and wants its answer within `patience`.
+    pub fn submit(&mut self, client: usize, call: Call, patience: Duration) -> Cue {
+        let client = self.others + client;
+        let cue = self.world.submit_for(client, call, Purpose::Stage, patience.as_micros() as u64);
+        Cue(client, cue)
+    }
+
+    /// Takes the answer of a call, if it is there.
+    pub fn answer(&mut self, cue: Cue) -> Option<Result<Response, Error>> {
+        self.world.answers.remove(&(cue.0, cue.1))
+    }
+
+    /// Has a step come then, if none does anyway.
+    pub fn ring_at(&mut self, time: Duration) {
+        self.world.schedule(time.as_micros() as u64, Event::Bell);
+    }
+
+    /// The next thing happens.
+    pub fn step(&mut self) {
+        self.world.step();
+        if self.world.now_us > LENGTH_US_MAX {
+            self.world.fail("stage", format!("the play is not over after {LENGTH_US_MAX} us"));
+        }
+        for node in 0..self.down.len() {
+            // A crash of the seed's own may have had it come back.
+            if self.down[node] && self.world.nodes[node].running.is_some() {
+                self.world.crash_node(node);
+            }
+        }
+        if let Some(violation) = &self.world.violation {
+            panic!("`{}` does not hold after {:?}: {}", violation.property, self.now(), violation.message);
+        }
+    }
+
+    /// A node crashes, and with its machine what it had not synced is lost.
+    pub fn kill(&mut self, node: usize) {
+        self.world.crash_node(node);
+        self.down[node] = true;
+    }
+
+    /// A node starts again.
+    pub fn restart(&mut self, node: usize) {
+        self.down[node] = false;
+        self.world.start_node(node);
+    }
+
+    /// Nothing breaks any more. Once every task has ended, all replicas must come to hold the same, and be listed so.
+    pub fn settle(&mut self) {
+        self.down.fill(false);
+        self.world.heal();
+        while self.world.phase != Phase::Done {
+            self.step();
+        }
+    }
+
+    /// What there was, by name.
+    pub fn counters(&self) -> &Counters {
+        &self.world.counters
+    }
+
+    /// What happened, line by line, as far as it is kept.
+    pub fn lines(&self) -> impl Iterator<Item = &str> {
+        self.world.trace.lines()
+    }
+
+    /// Hash of all that happened.
+    pub fn trace_hash(&self) -> u128 {
+        self.world.trace.hash()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapter::Draft;
+    use norn_client::wire::request::{Acks, Request};
+    use norn_client::wire::{QueueName, TaskId};
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn ask(stage: &mut Stage, call: Call) -> Result<Response, Error> {
+        let cue = stage.submit(0, call, PATIENCE);
+        loop {
+            if let Some(answer) = stage.answer(cue) {
+                return answer;
+            }
+            stage.step();
+        }
+    }
+
+    fn enqueue(stage: &mut Stage) -> TaskId {
+        let draft = Draft::new(QueueName::new("mail").expect("a good name"), "hello");
+        match ask(stage, Call::Enqueue { drafts: vec![draft], acks: Acks::Quorum }) {
+            Ok(Response::Acked(items)) => items[0].as_ref().expect("it is stored").id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn cancel(stage: &mut Stage, id: TaskId) {
+        let request = Request::Cancel { id, reason: String::new(), at_ms: 0, acks: Acks::Quorum };
+        ask(stage, Call::Request(request)).expect("it is cancelled");
+    }
+
+    fn pass(stage: &mut Stage, length: Duration) {
+        let end = stage.now() + length;
+        stage.ring_at(end);
+        while stage.now() < end {
+            stage.step();
+        }
+    }
+
+    #[test]
+    fn calls_are_answered_without_a_node_and_time_passes_when_it_is_to() {
+        let mut stage = Stage::new(1, Conditions::Calm, 1, Keep::Tail, None);
+        let one = enqueue(&mut stage);
+        stage.kill(0);
+        let other = enqueue(&mut stage);
+        assert!(one < other);
+        let end = stage.now() + PATIENCE;
+        pass(&mut stage, PATIENCE);
+        assert!(stage.world.nodes[0].running.is_none() && stage.now() == end);
+        stage.restart(0);
+        cancel(&mut stage, one);
+        cancel(&mut stage, other);
+        stage.settle();
+    }
+
+    #[test]
+    fn the_same_seed_is_the_same_play_and_rough_weather_breaks_something() {
+        let play = |seed| {
+            let mut stage = Stage::new(seed, Conditions::Rough, 1, Keep::Tail, None);
+            while stage.now() < Duration::from_secs(60) {
+                let id = enqueue(&mut stage);
+                cancel(&mut stage, id);
+                pass(&mut stage, Duration::from_secs(2));
+            }
+            stage.settle();
+            (stage.trace_hash(), stage.counters().clone())
+        };
+        let plays: Vec<_> = (1..4).map(play).collect();
+        assert_eq!(play(1), plays[0]);
+        assert_ne!(plays[0].0, plays[1].0);
+        let crashes = plays.iter().filter(|(_, counters)| counters.contains_key("fault: crash")).count();
+        assert!(crashes > 0, "nothing crashed");
+    }
+}

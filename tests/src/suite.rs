@@ -1,0 +1,145 @@
+//! What a task queue promises, as scenes that are written once and played on two hosts: on real nodes, which are processes that
+//! talk QUIC ([`real`]), and on the stage of the simulator, in virtual time and in any weather ([`simulated`]).
+//!
+//! A scene is an asynchronous function of a [`Scene`], which has the verbs of a client, a clock, and nodes that can be killed. It knows
+//! of no host, and each stands in the table of [`PLAYS`]; so none is played on one host alone. It has queues of its own, so that
+//! many are played at once, by the same cluster.
+
+mod claims;
+mod dependencies;
+mod effects;
+mod endings;
+mod groups;
+mod keys;
+mod logs;
+mod nodes;
+mod queues;
+pub mod real;
+mod scene;
+mod schedules;
+mod sessions;
+pub mod simulated;
+
+pub use real::Real;
+pub use scene::Scene;
+pub use simulated::Simulated;
+
+use norn_client::session::Call;
+use norn_client::wire::{Error, Response};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Clients of a host: they are numbered from 0.
+pub const CLIENTS: usize = 3;
+/// Nodes of a host, numbered likewise.
+pub const NODES: usize = 3;
+
+/// Where scenes are played.
+pub trait Host {
+    /// A client makes a call, and wants its answer within `patience`; what it waits for on purpose comes on top.
+    fn call(&self, client: usize, call: Call, patience: Duration) -> impl Future<Output = Result<Response, Error>>;
+
+    /// Time since some moment before.
+    fn now(&self) -> Duration;
+
+    /// Comes back after so long.
+    fn pass(&self, length: Duration) -> impl Future<Output = ()>;
+
+    /// How long anything may take that is expected to happen.
+    fn patience(&self) -> Duration;
+
+    /// In which all nodes have surely heard what was set for a queue.
+    fn spread(&self) -> Duration;
+
+    /// A node ends at once.
+    fn kill(&self, node: usize);
+
+    /// A node that was killed starts again; it need not serve yet.
+    fn restart(&self, node: usize);
+}
+
+/// What is left of a scene to be played.
+pub type Playing = Pin<Box<dyn Future<Output = ()>>>;
+
+/// A scene, for either host.
+#[derive(Clone, Copy)]
+pub struct Play {
+    /// What it is called.
+    pub name: &'static str,
+    /// It kills nodes, so that others beside it may have to be patient.
+    pub kills: bool,
+    /// On the stage of the simulator.
+    pub simulated: fn(Rc<Simulated>) -> Playing,
+    /// On real nodes.
+    pub real: fn(Rc<Real>) -> Playing,
+}
+
+macro_rules! plays {
+    ($($kind:ident: $($module:ident::$scene:ident,)*;)*) => {
+        /// All scenes.
+        pub const PLAYS: &[Play] = &[$($(Play {
+            name: stringify!($scene),
+            kills: plays!(@kills $kind),
+            simulated: |host| Box::pin($module::$scene(Scene::new(stringify!($scene), host))),
+            real: |host| Box::pin($module::$scene(Scene::new(stringify!($scene), host))),
+        },)*)*];
+    };
+    (@kills peaceful) => { false };
+    (@kills deadly) => { true };
+}
+
+plays! {
+    peaceful:
+        claims::what_is_enqueued_is_read_claimed_and_completed_as_it_was,
+        claims::an_enqueue_that_is_repeated_is_stored_once,
+        claims::the_highest_priority_goes_first_and_then_the_oldest,
+        claims::what_is_not_due_is_granted_to_nobody,
+        claims::a_second_claim_finds_nothing_and_tokens_grow,
+        claims::a_lease_that_ran_out_is_taken_over,
+        claims::a_renewal_prolongs_and_never_shortens,
+        claims::what_is_given_back_was_no_attempt,
+        claims::tasks_are_held_at_once_and_end_in_any_order,
+        claims::a_worker_chooses_how_long_it_waits_for_work,
+        claims::a_claim_that_is_repeated_gets_the_same,
+        logs::a_log_is_seen_without_gaps_and_repeats_change_nothing,
+        logs::the_next_worker_reads_on_in_the_logs_of_those_before,
+        endings::a_completion_is_repeated_without_effect,
+        endings::whoever_claimed_a_task_may_complete_it,
+        endings::the_latest_holder_alone_completes_where_the_queue_says_so,
+        endings::a_failed_attempt_waits_as_long_as_it_says,
+        endings::a_queue_backs_off_and_gives_up,
+        endings::what_is_invalid_is_dead_and_is_redriven_once,
+        endings::what_dies_leaves_a_letter,
+        endings::what_is_cancelled_is_over_for_its_holder_too,
+        endings::who_waits_is_told_of_the_end,
+        endings::what_a_completion_brings_is_there_once,
+        effects::work_that_is_found_done_is_just_completed,
+        effects::a_service_that_tells_repetitions_apart_has_one_effect,
+        dependencies::a_task_waits_for_what_nobody_knows_yet,
+        dependencies::a_queue_says_what_becomes_of_a_failed_dependency,
+        groups::a_join_comes_behind_all_members_with_their_results,
+        groups::a_group_that_is_generated_again_is_the_same,
+        groups::one_failure_ends_a_group_that_says_so,
+        groups::a_group_waits_for_the_groups_that_its_members_bring,
+        keys::of_a_key_there_is_one_at_a_time,
+        keys::a_unique_task_is_there_once_however_many_ask,
+        sessions::a_session_that_ends_frees_all_at_once,
+        sessions::a_session_that_is_not_renewed_is_over_for_good,
+        queues::a_paused_queue_grants_nothing,
+        queues::a_queue_of_random_order_gives_any,
+        queues::no_more_is_held_at_once_than_a_queue_allows,
+        queues::claims_come_no_faster_than_a_queue_allows,
+        queues::a_full_queue_takes_no_more,
+        queues::a_queue_says_how_long_leases_are,
+        queues::a_listing_tells_what_is_left,
+        schedules::a_schedule_makes_one_task_for_each_time,
+    ;
+    deadly:
+        nodes::claims_and_their_logs_outlive_each_node,
+        nodes::of_a_key_there_is_one_whoever_leads,
+        nodes::a_group_comes_to_its_end_whoever_is_killed,
+        nodes::children_are_there_once_whoever_is_killed,
+        nodes::a_session_outlives_each_node,
+    ;
+}

@@ -1,0 +1,201 @@
+//! How tasks end: completed, failed, invalid, cancelled; and what comes after that.
+
+use super::Host;
+use super::scene::{CLOCKS, LONG, Scene, millis};
+use norn_client::session::{Draft, Finish};
+use norn_client::wire::membership::{Backoff, Mode, QueueSetting};
+use norn_client::wire::request::{Acks, Request};
+use norn_client::wire::response::{Rejected, State};
+use norn_client::wire::{ErrorCode, Response, TaskId};
+use std::time::Duration;
+
+const SHORT: Duration = Duration::from_secs(2);
+
+// S22, O16, S5: and nobody gets the task again
+pub(super) async fn a_completion_is_repeated_without_effect<H: Host>(scene: Scene<H>) {
+    let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
+    let claim = scene.take(0, "mail").await;
+    scene.complete(0, &claim, "sent").await;
+    scene.complete(1, &claim, "sent").await;
+    scene.nothing("mail").await;
+    let view = scene.get(2, id).await;
+    assert_eq!((view.state, view.result.as_deref().map(Vec::as_slice)), (State::Done, Some(&b"sent"[..])));
+    assert!(!view.conflict && view.claims.iter().filter(|claim| claim.completed_ms.is_some()).count() == 1);
+    let over = scene.renew(0, id, claim.token, None).await.expect_err("it has ended");
+    assert_eq!(over.code, ErrorCode::Ended);
+    scene.cancel(1, id).await;
+    assert_eq!(scene.get(0, id).await.state, State::Done, "what is done is not cancelled");
+}
+
+// S1, S54: completions merge; that of the latest claim counts, and all are shown
+pub(super) async fn whoever_claimed_a_task_may_complete_it<H: Host>(scene: Scene<H>) {
+    let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
+    let first = scene.take_for(0, "mail", SHORT).await;
+    let second = scene.take(1, "mail").await;
+    scene.complete(0, &first, "by the first").await;
+    let view = scene.get(2, id).await;
+    assert_eq!((view.state, view.result.as_deref().map(Vec::as_slice)), (State::Done, Some(&b"by the first"[..])));
+    scene.complete(1, &second, "by the second").await;
+    let view = scene.get(2, id).await;
+    assert_eq!(view.result.as_deref().map(Vec::as_slice), Some(&b"by the second"[..]));
+    for token in [first.token, second.token] {
+        let claim = view.claims.iter().find(|claim| claim.token == token).expect("it is shown");
+        assert!(claim.completed_ms.is_some(), "{claim:?}");
+    }
+}
+
+// T20, T23, C2, C3, C15, C16: whoever lost the task is told so, and what it had to say is kept
+pub(super) async fn the_latest_holder_alone_completes_where_the_queue_says_so<H: Host>(scene: Scene<H>) {
+    scene.set("mail", QueueSetting::Mode(Mode::Holder)).await;
+    let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
+    let first = scene.take_for(0, "mail", SHORT).await;
+    let second = scene.take(1, "mail").await;
+    let late = scene.try_complete(0, Scene::<H>::finish(&first, "late")).await.expect_err("another one has it");
+    assert_eq!(late.code, ErrorCode::Superseded);
+    assert_eq!(scene.get(2, id).await.state, State::Claimed);
+    scene.complete(1, &second, "sent").await;
+    scene.complete(1, &second, "sent").await;
+    let other = scene.try_complete(2, Scene::<H>::finish(&second, "otherwise")).await.expect_err("it is sealed");
+    assert_eq!(other.code, ErrorCode::Conflict);
+    let told = |view: &norn_client::wire::TaskView| view.claims.iter().any(|claim| claim.rejected.is_some());
+    let view = scene.get_when(id, "what was refused is shown", told).await;
+    assert_eq!((view.state, view.result.as_deref().map(Vec::as_slice)), (State::Done, Some(&b"sent"[..])));
+    let rejected = view.claims.iter().find(|claim| claim.token == first.token).expect("it is shown").rejected.clone();
+    assert_eq!(rejected, Some(Rejected { result: Some(b"late".to_vec().into()) }));
+}
+
+// T12, O37: and then it is another attempt, under a higher token
+pub(super) async fn a_failed_attempt_waits_as_long_as_it_says<H: Host>(scene: Scene<H>) {
+    let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
+    let first = scene.take(0, "mail").await;
+    let (wait, failed) = (SHORT + CLOCKS, scene.now());
+    scene.done(0, Scene::<H>::failure(&first, Some(wait))).await;
+    assert_eq!(scene.get(1, id).await.state, State::Waiting);
+    scene.nothing_until("mail", failed + wait - CLOCKS).await;
+    let second = scene.take(2, "mail").await;
+    assert!(second.token > first.token && second.attempt == first.attempt + 1, "{second:?}");
+}
+
+// O37
+pub(super) async fn a_queue_backs_off_and_gives_up<H: Host>(scene: Scene<H>) {
+    let wait = SHORT + CLOCKS;
+    let backoff = Backoff { first_ms: millis(wait), most_ms: millis(wait), jitter_percent: 0 };
+    scene.set_at_once("mail", QueueSetting::Attempts(Some(2))).await;
+    scene.set("mail", QueueSetting::Backoff(Some(backoff))).await;
+    let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
+    let first = scene.take(0, "mail").await;
+    let failed = scene.now();
+    scene.done(0, Scene::<H>::failure(&first, None)).await;
+    scene.nothing_until("mail", failed + wait - CLOCKS).await;
+    let second = scene.take(1, "mail").await;
+    assert_eq!(second.attempt, 2);
+    scene.end(1, Scene::<H>::failure(&second, None)).await;
+    let view = scene.get(2, id).await;
+    assert_eq!(view.state, State::Dead);
+    assert!(view.reason.as_deref().is_some_and(|reason| reason.ends_with(": of no use")), "{view:?}");
+    scene.nothing("mail").await;
+}
+
+// O16, O33: whoever redrives it, and however often, there is one copy, with all its attempts
+pub(super) async fn what_is_invalid_is_dead_and_is_redriven_once<H: Host>(scene: Scene<H>) {
+    let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello").priority(3)).await;
+    let claim = scene.take(0, "mail").await;
+    scene.end(0, Scene::<H>::invalidity(&claim)).await;
+    let view = scene.get(1, id).await;
+    assert_eq!((view.state, view.reason.as_deref()), (State::Dead, Some("invalid: blank")));
+    scene.nothing("mail").await;
+    let redrive = Request::Redrive { id, child: TaskId::MIN, queue: None, acks: Acks::Quorum };
+    let mut copies = Vec::new();
+    for client in 0..3 {
+        match scene.done(client, redrive.clone()).await {
+            Response::AckedOne(acked) => copies.push(acked.id),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(copies[0] != id && copies.iter().all(|copy| *copy == copies[0]), "{copies:?}");
+    let again = scene.take(1, "mail").await;
+    assert_eq!((again.id, again.attempt, again.priority), (copies[0], 1, 3));
+    assert_eq!(again.payload, b"hello");
+    scene.nothing("mail").await;
+    assert_eq!(scene.get(2, id).await.redriven, [copies[0]]);
+}
+
+// O16: the letter is one, and tells what died of what
+pub(super) async fn what_dies_leaves_a_letter<H: Host>(scene: Scene<H>) {
+    scene.set("mail", QueueSetting::DeadLetter(Some(scene.queue("letters")))).await;
+    let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello").attempts_max(1).header("to", "anna")).await;
+    let claim = scene.take(0, "mail").await;
+    scene.end(0, Scene::<H>::failure(&claim, None)).await;
+    let letter = scene.take(1, "letters").await;
+    assert_eq!(letter.payload, b"hello");
+    let header = |name: &str| {
+        let found = letter.headers.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.clone()).unwrap_or_default()
+    };
+    assert_eq!((header("to"), header("norn-dead-task")), ("anna".to_owned(), id.to_string()));
+    assert_eq!(header("norn-dead-queue"), scene.queue("mail").as_str());
+    assert!(header("norn-dead-reason").ends_with("of no use"), "{letter:?}");
+    assert_eq!(scene.get(2, id).await.redriven, [letter.id]);
+    scene.nothing("letters").await;
+    assert_eq!(scene.count("letters", None).await, 1);
+}
+
+pub(super) async fn what_is_cancelled_is_over_for_its_holder_too<H: Host>(scene: Scene<H>) {
+    let held = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
+    let claim = scene.take(0, "mail").await;
+    let ready = scene.enqueue(1, Draft::new(scene.queue("mail"), "hello")).await;
+    for id in [held, ready] {
+        scene.cancel(2, id).await;
+        let view = scene.get(0, id).await;
+        assert_eq!((view.state, view.reason.as_deref()), (State::Cancelled, Some("not needed")));
+    }
+    scene.nothing("mail").await;
+    let over = scene.renew(0, held, claim.token, None).await.expect_err("it has ended");
+    assert_eq!(over.code, ErrorCode::Ended);
+}
+
+pub(super) async fn who_waits_is_told_of_the_end<H: Host>(scene: Scene<H>) {
+    let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
+    let (timeout, started) = (Duration::from_secs(200), scene.now());
+    let wait = |timeout: Duration| Request::Wait { id, timeout_ms: millis(timeout) };
+    let Response::Task(open) = scene.done(0, wait(SHORT)).await else { panic!("no task") };
+    assert_eq!(open.state, State::Ready);
+    assert!(scene.now() >= started + SHORT * 95 / 100, "until its time is over");
+    let claim = scene.take_for(1, "mail", LONG).await;
+    let (waited, ()) = tokio::join!(
+        async {
+            let waited = scene.done(2, wait(timeout)).await;
+            (waited, scene.now())
+        },
+        async {
+            scene.pass(SHORT).await;
+            scene.complete(1, &claim, "sent").await;
+        }
+    );
+    let Response::Task(view) = waited.0 else { panic!("no task") };
+    assert_eq!((view.state, view.result.as_deref().map(Vec::as_slice)), (State::Done, Some(&b"sent"[..])));
+    assert!(waited.1 < started + timeout / 2, "it is told when it ends");
+}
+
+// O22: however often the completion is sent; and the task names them
+pub(super) async fn what_a_completion_brings_is_there_once<H: Host>(scene: Scene<H>) {
+    let mut ids = scene.neighbours(2).await;
+    let id = scene.enqueue(0, Draft::new(scene.queue("orders"), "")).await;
+    let claim = scene.take(0, "orders").await;
+    let child = |id: &TaskId| Draft::new(scene.queue("parcels"), id.to_string()).id(*id);
+    let finish = Finish { children: ids.iter().map(child).collect(), ..Scene::<H>::finish(&claim, "packed") };
+    for client in 0..3 {
+        scene.try_complete(client, finish.clone()).await.expect("it is taken, once or again");
+    }
+    let handed_over = |view: &norn_client::wire::TaskView| !view.children_open;
+    let view = scene.get_when(id, "all children are handed over", handed_over).await;
+    let mut children = view.children;
+    children.sort();
+    ids.sort();
+    assert_eq!((view.state, children), (State::Done, ids.clone()));
+    let mut claimed: Vec<TaskId> = scene.take_all("parcels", 2).await.iter().map(|claim| claim.id).collect();
+    claimed.sort();
+    assert_eq!(claimed, ids);
+    scene.nothing("parcels").await;
+    assert_eq!(scene.count("parcels", None).await, 2);
+}

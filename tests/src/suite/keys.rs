@@ -1,0 +1,56 @@
+//! Tasks with keys.
+
+use super::Host;
+use super::scene::Scene;
+use norn_client::session::Draft;
+
+// O15, O25, O27: the oldest first; others do not wait for it
+pub(super) async fn of_a_key_there_is_one_at_a_time<H: Host>(scene: Scene<H>) {
+    let draft = |key: &str| Draft::new(scene.queue("mail"), "").key(key);
+    let mut annas = Vec::new();
+    for client in 0..3 {
+        annas.push(scene.enqueue(client, draft("anna")).await);
+    }
+    annas.sort();
+    let first = scene.take(0, "mail").await;
+    assert_eq!(first.id, annas[0]);
+    scene.nothing("mail").await;
+    let bert = scene.enqueue(1, draft("bert")).await;
+    assert_eq!(scene.take(1, "mail").await.id, bert);
+    scene.nothing("mail").await;
+    // It is still its turn while it is to be tried again.
+    scene.done(0, Scene::<H>::failure(&first, None)).await;
+    let again = scene.take(2, "mail").await;
+    assert_eq!(again.id, annas[0]);
+    scene.complete(2, &again, "").await;
+    let second = scene.take(0, "mail").await;
+    assert_eq!(second.id, annas[1]);
+    scene.nothing("mail").await;
+    scene.cancel(1, second.id).await;
+    assert_eq!(scene.take(1, "mail").await.id, annas[2]);
+}
+
+// O15, O27: until it has ended, whichever way
+pub(super) async fn a_unique_task_is_there_once_however_many_ask<H: Host>(scene: Scene<H>) {
+    let draft = |payload: &str| Draft::new(scene.queue("index"), payload).key("customer 17");
+    let mut ids = Vec::new();
+    for round in 0..2 {
+        let [one, other, third] = ["one", "other", "third"].map(draft);
+        let asked =
+            tokio::join!(scene.enqueue_unique(0, one), scene.enqueue_unique(1, other), scene.enqueue_unique(2, third));
+        let (id, _) = asked.0;
+        assert!([asked.1.0, asked.2.0] == [id; 2] && !ids.contains(&id), "{asked:?}, and before {ids:?}");
+        ids.push(id);
+        assert_eq!(scene.count("index", None).await, ids.len() as u64);
+        let claim = scene.take(round, "index").await;
+        assert_eq!(claim.id, id);
+        assert_eq!(scene.enqueue_unique(1, draft("while it is held")).await, (id, true));
+        scene.nothing("index").await;
+        if round == 0 {
+            scene.complete(round, &claim, "").await;
+        } else {
+            scene.cancel(2, id).await;
+        }
+    }
+    assert!(!scene.enqueue_unique(0, draft("anew")).await.1);
+}

@@ -1,0 +1,136 @@
+//! What is set for whole queues, and what there is in them.
+
+use super::Host;
+use super::scene::{CLOCKS, LONG, Scene, millis};
+use norn_client::session::Draft;
+use norn_client::wire::membership::{Order, QueueSetting, Rate};
+use norn_client::wire::request::{Claim, Request};
+use norn_client::wire::response::State;
+use norn_client::wire::{ErrorCode, Response, TaskId};
+use std::time::Duration;
+
+const SHORT: Duration = Duration::from_secs(2);
+
+pub(super) async fn a_paused_queue_grants_nothing<H: Host>(scene: Scene<H>) {
+    scene.enqueue(0, Draft::new(scene.queue("mail"), "held")).await;
+    let held = scene.take(0, "mail").await;
+    scene.set("mail", QueueSetting::Paused(true)).await;
+    let id = scene.enqueue(1, Draft::new(scene.queue("mail"), "paused")).await;
+    scene.nothing("mail").await;
+    scene.renew(0, held.id, held.token, None).await.expect("what is held goes on");
+    scene.complete(0, &held, "").await;
+    scene.nothing("mail").await;
+    assert_eq!(scene.get(2, id).await.state, State::Ready);
+    scene.set_at_once("mail", QueueSetting::Paused(false)).await;
+    assert_eq!(scene.take(2, "mail").await.id, id);
+}
+
+// T18: that a dozen comes in the order of age by chance happens once in 479 million times
+pub(super) async fn a_queue_of_random_order_gives_any<H: Host>(scene: Scene<H>) {
+    scene.set("mail", QueueSetting::Order(Order::Random)).await;
+    let ids = scene.neighbours(12).await;
+    for id in &ids {
+        scene.enqueue(0, Draft::new(scene.queue("mail"), "").id(*id)).await;
+    }
+    let order: Vec<TaskId> = scene.take_all("mail", ids.len()).await.iter().map(|claim| claim.id).collect();
+    assert_ne!(order, ids);
+    let mut sorted = order;
+    sorted.sort();
+    assert_eq!(sorted, ids, "each of them comes once");
+}
+
+pub(super) async fn no_more_is_held_at_once_than_a_queue_allows<H: Host>(scene: Scene<H>) {
+    const MOST: usize = 2;
+    const TASKS: usize = 5;
+    scene.set("mail", QueueSetting::Concurrency(Some(MOST as u32))).await;
+    for number in 0..TASKS {
+        scene.enqueue(number % 3, Draft::new(scene.queue("mail"), "")).await;
+    }
+    let mut held = scene.take_all("mail", MOST).await;
+    for left in (0..TASKS).rev() {
+        if held.len() == MOST {
+            scene.nothing("mail").await;
+            assert_eq!(scene.count("mail", Some(State::Claimed)).await, MOST as u64);
+        }
+        scene.complete(left % 3, &held.remove(0), "").await;
+        // A partition without work may keep what it may grant for a while, so another one need not get it at once.
+        held.extend(scene.look(left % 3, "mail").await);
+        if held.is_empty() && left > 0 {
+            held.push(scene.take(left % 3, "mail").await);
+        }
+    }
+    scene.nothing("mail").await;
+    assert_eq!(scene.count("mail", Some(State::Done)).await, TASKS as u64);
+}
+
+pub(super) async fn claims_come_no_faster_than_a_queue_allows<H: Host>(scene: Scene<H>) {
+    let rate = Rate { claims: 1, per_ms: 1_000 };
+    let more = 4;
+    scene.set("mail", QueueSetting::Rate(Some(rate))).await;
+    let count = usize::try_from(rate.burst()).expect("a few") + more;
+    for number in 0..count {
+        scene.enqueue(number % 3, Draft::new(scene.queue("mail"), "")).await;
+    }
+    let started = scene.now();
+    scene.take_all("mail", count).await;
+    let least = Duration::from_millis(rate.per_ms) * more as u32;
+    assert!(scene.now() >= started + least - CLOCKS, "{count} claims in {:?}", scene.now() - started);
+}
+
+pub(super) async fn a_full_queue_takes_no_more<H: Host>(scene: Scene<H>) {
+    const MOST: u64 = 3;
+    scene.set("mail", QueueSetting::Tasks(Some(MOST))).await;
+    let draft = || Draft::new(scene.queue("mail"), "");
+    // How many are let in where several nodes count is for the replicas to agree on.
+    let ids = scene.neighbours(MOST as u32 + 1).await;
+    for id in &ids[..MOST as usize] {
+        scene.enqueue(0, draft().id(*id)).await;
+    }
+    let claim = scene.take(0, "mail").await;
+    let refusal = scene.try_enqueue(1, draft().id(ids[MOST as usize]), SHORT).await.expect_err("it is full");
+    assert!(refusal.passes(), "{refusal:?}");
+    assert_eq!(scene.count("mail", None).await, MOST);
+    scene.complete(0, &claim, "").await;
+    scene.enqueue(2, draft().id(ids[MOST as usize])).await;
+}
+
+// O35
+pub(super) async fn a_queue_says_how_long_leases_are<H: Host>(scene: Scene<H>) {
+    let (own, most) = (Duration::from_secs(7), Duration::from_secs(11));
+    scene.set_at_once("mail", QueueSetting::LeaseMax(Some(millis(most)))).await;
+    scene.set("mail", QueueSetting::Lease(Some(millis(own)))).await;
+    for client in 0..2 {
+        scene.enqueue(client, Draft::new(scene.queue("mail"), "")).await;
+    }
+    let open = Claim { lease_open: true, ..scene.claim("mail", LONG) };
+    assert_eq!(scene.take_as(0, &open).await[0].lease_ms, millis(own));
+    let claim = scene.take_for(1, "mail", LONG).await;
+    assert_eq!(claim.lease_ms, millis(most));
+    let renewed = scene.renew(1, claim.id, claim.token, Some(LONG)).await.expect("it is held");
+    assert_eq!(renewed, millis(most));
+}
+
+// T17, T19, S14
+pub(super) async fn a_listing_tells_what_is_left<H: Host>(scene: Scene<H>) {
+    let known = async || match scene.done(2, Request::Queues).await {
+        Response::Queues(queues) => queues.into_iter().find(|known| known.queue == scene.queue("mail")),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(known().await, None);
+    let mut ids = Vec::new();
+    for client in 0..3 {
+        ids.push(scene.enqueue(client, Draft::new(scene.queue("mail"), "")).await);
+    }
+    ids.sort();
+    let listed = |tasks: Vec<norn_client::wire::TaskView>| tasks.iter().map(|view| view.id).collect::<Vec<_>>();
+    assert_eq!(listed(scene.list("mail", None).await), ids);
+    let claim = scene.take(0, "mail").await;
+    assert_eq!(listed(scene.list("mail", Some(State::Claimed)).await), [claim.id]);
+    assert_eq!(scene.count("mail", Some(State::Ready)).await, 2);
+    scene.complete(0, &claim, "").await;
+    let left: Vec<TaskId> = ids.iter().copied().filter(|id| *id != claim.id).collect();
+    assert_eq!(listed(scene.list("mail", Some(State::Ready)).await), left);
+    assert_eq!(known().await.map(|known| known.counts), Some([0, 2, 0, 1, 0, 0]));
+    let nobody = Request::Get { id: TaskId::new(claim.id.time_ms(), 7, 7, 7), minimum: None, minimum_sequence: None };
+    assert_eq!(scene.refused(1, nobody).await, ErrorCode::NotFound);
+}

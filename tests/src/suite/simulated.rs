@@ -1,0 +1,134 @@
+//! Scenes on the stage of the simulator: futures that are polled by hand, as often as something has happened there.
+
+use super::scene::{LONG, Scene};
+use super::{CLIENTS, Host, Play};
+use crate::wait::PATIENCE;
+use norn_client::session::Call;
+use norn_client::wire::request::{Claim, Request};
+use norn_client::wire::{Error, Response};
+use norn_node::config::Mutant;
+use norn_sim::{Conditions, Keep, Stage};
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// In which all nodes hear what is set, in any weather of a stage.
+const SPREAD_ROUGH: Duration = Duration::from_secs(12);
+/// Where nothing goes wrong.
+const SPREAD_CALM: Duration = Duration::from_secs(2);
+
+/// See the module.
+pub struct Simulated {
+    stage: RefCell<Stage>,
+    conditions: Conditions,
+}
+
+impl Simulated {
+    /// The stage of a seed.
+    pub fn new(seed: u64, conditions: Conditions, keep: Keep) -> Rc<Simulated> {
+        let stage = RefCell::new(Stage::new(seed, conditions, CLIENTS, keep, None));
+        Rc::new(Simulated { stage, conditions })
+    }
+
+    /// A calm one whose nodes have a known bug, and of which the scenes alone are to say what is wrong.
+    pub fn with_bug(seed: u64, bug: Mutant) -> Rc<Simulated> {
+        let mut stage = Stage::new(seed, Conditions::Calm, CLIENTS, Keep::Tail, Some(bug));
+        stage.close_eyes();
+        Rc::new(Simulated { stage: RefCell::new(stage), conditions: Conditions::Calm })
+    }
+
+    /// Plays these scenes at the same time, until the last of them is over. Then all that is left is cancelled, nothing breaks any
+    /// more, and all replicas must come to hold the same. Panics if anything is not as it is to be.
+    pub fn play(self: &Rc<Self>, plays: &[Play]) {
+        self.play_at_once(plays);
+        self.run(Scene::new("the end", self.clone()).clear());
+        self.stage.borrow_mut().settle();
+    }
+
+    fn play_at_once(self: &Rc<Self>, plays: &[Play]) {
+        let mut playing: Vec<_> = plays.iter().map(|play| Some((play.simulated)(self.clone()))).collect();
+        self.run(poll_fn(|context| {
+            for scene in &mut playing {
+                if scene.as_mut().is_some_and(|scene| scene.as_mut().poll(context).is_ready()) {
+                    *scene = None;
+                }
+            }
+            if playing.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
+        }));
+    }
+
+    /// Has things happen until a future is done.
+    fn run<T>(&self, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+                return done;
+            }
+            self.stage.borrow_mut().step();
+        }
+    }
+
+    /// What happened, line by line, as far as it is kept.
+    pub fn text(&self) -> String {
+        self.stage.borrow().lines().collect::<Vec<_>>().join("\n")
+    }
+
+    /// Hash of all that happened.
+    pub fn trace_hash(&self) -> u128 {
+        self.stage.borrow().trace_hash()
+    }
+}
+
+/// How long a call waits on purpose.
+fn wait(call: &Call) -> Duration {
+    match call {
+        Call::Request(Request::Claim(Claim { wait_ms, .. })) => Duration::from_millis(*wait_ms),
+        Call::Request(Request::Wait { timeout_ms, .. }) => Duration::from_millis(*timeout_ms),
+        _ => Duration::ZERO,
+    }
+}
+
+impl Host for Simulated {
+    async fn call(&self, client: usize, call: Call, patience: Duration) -> Result<Response, Error> {
+        let patience = patience + wait(&call);
+        let cue = self.stage.borrow_mut().submit(client, call, patience);
+        poll_fn(|_| self.stage.borrow_mut().answer(cue).map_or(Poll::Pending, Poll::Ready)).await
+    }
+
+    fn now(&self) -> Duration {
+        self.stage.borrow().now()
+    }
+
+    async fn pass(&self, length: Duration) {
+        let end = self.now() + length;
+        self.stage.borrow_mut().ring_at(end);
+        poll_fn(|_| if self.now() >= end { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+
+    /// In bad weather a grant may be lost on its way, and keep its task until its lease is over.
+    fn patience(&self) -> Duration {
+        match self.conditions {
+            Conditions::Calm => PATIENCE,
+            Conditions::Rough => LONG + PATIENCE,
+        }
+    }
+
+    fn spread(&self) -> Duration {
+        match self.conditions {
+            Conditions::Calm => SPREAD_CALM,
+            Conditions::Rough => SPREAD_ROUGH,
+        }
+    }
+
+    fn kill(&self, node: usize) {
+        self.stage.borrow_mut().kill(node);
+    }
+
+    fn restart(&self, node: usize) {
+        self.stage.borrow_mut().restart(node);
+    }
+}

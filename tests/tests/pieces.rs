@@ -1,0 +1,32 @@
+//! What depends on what: the pieces of Norn can be had one without the other.
+
+use std::process::Command;
+
+/// What brings sockets, threads and clocks.
+const OF_SERVICES: [&str; 4] = ["tokio", "quinn", "rustls", "socket2"];
+
+/// Names of all crates that one of the workspace is built with.
+fn built_with(package: &str, more: &[&str]) -> Vec<String> {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["tree", "--locked", "--offline", "--edges", "normal", "--prefix", "none", "--format", "{p}"]);
+    let output = command.args(["--package", package]).args(more).output().expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("it says text");
+    text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+}
+
+/// The simulator runs the store and the client, and has nothing of the service; nor does the client know the store.
+// T1
+#[test]
+fn store_and_client_do_without_the_service_and_the_client_without_the_store() {
+    let has = |names: &[String], name: &str| names.iter().any(|known| known == name);
+    let simulator = built_with("norn-sim", &[]);
+    assert!(has(&simulator, "norn-node") && has(&simulator, "norn-client"), "{simulator:?}");
+    let client = built_with("norn-client", &["--features", "net"]);
+    assert!(!has(&client, "norn-node"), "{client:?}");
+    let service = built_with("norn-node", &[]);
+    for name in OF_SERVICES {
+        assert!(!has(&simulator, name), "the simulator is built with {name}");
+        assert!(has(&service, name) || has(&client, name), "nothing is built with {name} any more");
+    }
+}
