@@ -44,7 +44,7 @@ pub struct Options {
 
 /// Where the tasks of a backlog stand. Of all but the ready ones there are a few ready ones beside them, to be claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kind {
+pub enum Kind {
     /// They can be claimed.
     Ready,
     /// Their time has not come.
@@ -58,7 +58,8 @@ enum Kind {
 }
 
 impl Kind {
-    async fn fill(self, cluster: &Cluster, queue: &QueueName, tasks: usize, payload_bytes: usize) -> Result<()> {
+    /// Brings so many more tasks into this state.
+    pub async fn fill(self, cluster: &Cluster, queue: &QueueName, tasks: usize, payload_bytes: usize) -> Result<()> {
         let mut draft = Draft::new(queue.clone(), vec![b'x'; payload_bytes]);
         match self {
             Kind::Delayed => draft.delay_ms = DELAY_MS,
@@ -69,7 +70,7 @@ impl Kind {
         if matches!(self, Kind::Claimed | Kind::Finished) {
             load::take(cluster, queue, tasks, self == Kind::Finished).await?;
         }
-        if self == Kind::Ready { Ok(()) } else { load::fill(cluster, queue, STOCK, payload_bytes).await }
+        Ok(())
     }
 }
 
@@ -93,6 +94,9 @@ pub async fn run(options: &Options, mut report: Report) -> Result<()> {
         let cluster = Cluster::start(&nodes).await?;
         let (before_bytes, before, started) = (cluster.resident_bytes()?, cluster.usage().await?, Instant::now());
         kind.fill(&cluster, &queue, *tasks, options.payload).await?;
+        if kind != Kind::Ready {
+            load::fill(&cluster, &queue, STOCK, options.payload).await?;
+        }
         let (fill_seconds, filled) = (started.elapsed().as_secs_f64(), cluster.usage().await?.since(before));
         let filled_bytes = cluster.resident_bytes()?;
         let outcome = load::run(&cluster, &queue, &plan).await?;

@@ -6,6 +6,7 @@
 //! cargo run --release -p norn-bench -- backlog --tasks 1000,1000000
 //! cargo run --release -p norn-bench -- backlog --kinds ready,delayed,blocked,claimed,finished
 //! cargo run --release -p norn-bench -- backlog --tasks 200000 --payload 1024 --payload-memory 1073741824,33554432,0
+//! cargo run --release -p norn-bench -- claims --tasks 1000,10000,100000 --turns 3
 //! cargo run --release -p norn-bench -- memory
 //! cargo run --release -p norn-bench -- micro
 //! cargo run --release -p norn-bench -- log
@@ -19,6 +20,7 @@
 
 mod absence;
 mod backlog;
+mod claims;
 mod cluster;
 mod contender;
 mod failover;
@@ -57,6 +59,8 @@ enum Command {
     Lifecycles(lifecycles::Options),
     /// The same over a standing backlog; memory for each task.
     Backlog(backlog::Options),
+    /// What a claim costs beside up to a million blocked, delayed, claimed or finished tasks, as a ratio to what it costs beside none.
+    Claims(claims::Options),
     /// Bytes of memory for each waiting task, as the allocator counts them.
     Memory(memory::Options),
     /// Small loops over single parts, the best of five each.
@@ -98,6 +102,7 @@ fn main() -> ExitCode {
         // On the main thread: the nodes end with the thread that started them.
         Command::Lifecycles(options) => runtime.block_on(lifecycles::run(&options, report)),
         Command::Backlog(options) => runtime.block_on(backlog::run(&options, report)),
+        Command::Claims(options) => runtime.block_on(claims::run(&options, report)),
         Command::Memory(options) => memory::run(&options, report),
         Command::Micro(options) => micro::run(&options, report),
         Command::Log(options) => log::run(&options, report),

@@ -54,6 +54,18 @@ impl Report {
         Report { json, header: Vec::new() }
     }
 
+    /// Prints lines that are for people alone, behind the rows.
+    pub fn lines(&mut self, lines: &[String]) -> Result<()> {
+        if self.json {
+            return Ok(());
+        }
+        let mut out = std::io::stdout().lock();
+        self.header.clear();
+        writeln!(out)?;
+        lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        Ok(out.flush()?)
+    }
+
     /// Prints a row at once: a long bench shows what it has.
     pub fn row(&mut self, row: Row) -> Result<()> {
         let mut out = std::io::stdout().lock();

@@ -1,7 +1,8 @@
 //! A worker: handlers by task type, with everything around them.
 //!
 //! A [`Worker`] claims only while it has room, runs one handler for each task, renews all its claims in the
-//! background, stops a handler whose lease is lost, reports outcomes, and drains gracefully.
+//! background, stops a handler whose lease is lost, reports outcomes, and drains gracefully. With many claims it is cheaper
+//! under a [session](Worker::session).
 //!
 //! A handler may run more than once for a task, and after a lost lease another worker may already run: effects on
 //! the outside should carry the claim's [token](Context::token), so that the later one wins.
@@ -33,6 +34,7 @@
 mod context;
 mod lanes;
 mod run;
+mod session;
 #[cfg(test)]
 mod tests;
 
@@ -147,6 +149,7 @@ pub struct Worker {
     name: String,
     concurrency: usize,
     lease: Option<Duration>,
+    session: Option<Duration>,
     poll: Duration,
     drain_timeout: Duration,
     /// The first mistake in the settings; told when the worker is run.
@@ -161,6 +164,7 @@ impl std::fmt::Debug for Worker {
             .field("name", &self.name)
             .field("concurrency", &self.concurrency)
             .field("lease", &self.lease)
+            .field("session", &self.session)
             .finish_non_exhaustive()
     }
 }
@@ -175,6 +179,7 @@ impl Worker {
             name: String::new(),
             concurrency: 1,
             lease: None,
+            session: None,
             poll: Duration::from_secs(2),
             drain_timeout: Duration::from_secs(30),
             mistake: None,
@@ -286,6 +291,26 @@ impl Worker {
         self
     }
 
+    /// Works under a [session](Client::open_session), which lasts so long without a renewal: one heartbeat keeps all claims,
+    /// however many there are. When the session is lost, all handlers are stopped, none of them can report an outcome any more,
+    /// and the worker goes on under another one. At the end of the drain the session is ended, and what is left is claimable at once.
+    ///
+    /// Leases are then as long as the queues allow, an hour at the most, as a short one has no purpose any more. One that is named
+    /// holds all the same, and is renewed as well.
+    ///
+    /// ```no_run
+    /// # use norn_client::worker::{Context, Outcome, Worker};
+    /// # use std::time::Duration;
+    /// # async fn mail(_: Context) -> Outcome { Outcome::Done(None) }
+    /// # fn example(worker: Worker) -> Worker {
+    /// worker.handler("mail", mail).concurrency(1_000).session(Duration::from_secs(5)).name("host-7, process 4711")
+    /// # }
+    /// ```
+    pub fn session(mut self, ttl: Duration) -> Worker {
+        self.session = Some(ttl);
+        self
+    }
+
     /// How long one claim call waits for work; also about how long an idle worker takes to stop. 2 s by default.
     pub fn poll(mut self, poll: Duration) -> Worker {
         self.poll = poll;
@@ -321,7 +346,7 @@ impl Worker {
             return Err(Error::invalid("a worker works on one task at least"));
         }
         let leases = self.services.values().filter_map(|service| service.options.lease).chain(self.lease);
-        leases.map(|lease| lease.as_millis()).try_for_each(check_lease)?;
+        leases.chain(self.session).map(|lease| lease.as_millis()).try_for_each(check_lease)?;
         if self.name.len() > limits::TEXT_BYTES_MAX {
             return Err(Error::invalid("the worker's name is too long"));
         }
@@ -334,7 +359,7 @@ fn check_lease(lease_ms: u128) -> Result<(), Error> {
     if (u128::from(least)..=u128::from(most)).contains(&lease_ms) {
         return Ok(());
     }
-    Err(Error::invalid(format!("a lease is {least} to {most} ms, not {lease_ms}")))
+    Err(Error::invalid(format!("a lease, or a session, is {least} to {most} ms, not {lease_ms}")))
 }
 
 fn warn(context: &Context, reason: &str) {

@@ -2,13 +2,32 @@
 
 use crate::wait::PATIENCE;
 use crate::{Cluster, binary};
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A running example. Dropping it kills it.
 #[derive(Debug)]
 pub struct Example(Child);
+
+/// What an example has said so far.
+#[derive(Debug, Clone, Default)]
+pub struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl Lines {
+    fn add(&self, line: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+    }
+
+    /// Those with a text in them.
+    pub fn with(&self, text: &str) -> Vec<String> {
+        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().filter(|line| line.contains(text)).cloned().collect()
+    }
+}
 
 impl Drop for Example {
     fn drop(&mut self) {
@@ -37,6 +56,33 @@ impl Example {
     /// What it says, once.
     pub fn output(&mut self) -> ChildStdout {
         self.0.stdout.take().expect("it is taken once")
+    }
+
+    /// Holds it still: SIGSTOP.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on: SIGCONT.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// What Ctrl-C does: SIGINT.
+    pub fn interrupt(&self) {
+        self.signal(Signal::INT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("the process is there");
+    }
+
+    /// What it says from now on, line by line.
+    pub fn lines(&mut self) -> Lines {
+        let (lines, out) = (Lines::default(), BufReader::new(self.output()));
+        let heard = lines.clone();
+        std::thread::spawn(move || out.lines().map_while(Result::ok).for_each(|line| heard.add(line)));
+        lines
     }
 
     /// Waits until it has ended well.

@@ -1,9 +1,10 @@
 //! Sessions of workers: one heartbeat for all claims.
 
-use super::{ClaimOptions, Client, CompleteOptions};
+use super::{ClaimOptions, Claimed, Client, CompleteOptions};
 use crate::session::{Draft, SESSIONS_QUEUE};
 use crate::wire::error::Error;
 use crate::wire::ids::{QueueName, TaskId, Token};
+use crate::wire::limits;
 use std::time::{Duration, Instant};
 
 /// How long a session may take to be had, once it is enqueued.
@@ -15,6 +16,7 @@ pub struct WorkerSession {
     client: Client,
     id: TaskId,
     token: Token,
+    ttl: Duration,
     expires: Instant,
 }
 
@@ -38,12 +40,27 @@ impl Client {
     /// ```
     pub async fn open_session(&self, ttl: Duration, worker: &str) -> Result<WorkerSession, Error> {
         self.enqueue(Draft::session(worker)).await?;
+        let session = self.take_session(ttl, worker, OPEN).await?;
+        session.ok_or_else(|| Error::unavailable("no session could be had; ask again"))
+    }
+
+    /// Takes a session that is there and that nobody holds; none where it is certain that there is none.
+    pub(crate) async fn take_session(
+        &self,
+        ttl: Duration,
+        worker: &str,
+        wait: Duration,
+    ) -> Result<Option<WorkerSession>, Error> {
         let queue = QueueName::new(SESSIONS_QUEUE).expect("a good name");
-        let options = ClaimOptions::new([queue]).lease(ttl).wait(OPEN).worker(worker);
-        let claimed = self.claim(options).await?.tasks.pop();
-        let claimed = claimed.ok_or_else(|| Error::unavailable("no session could be had; ask again"))?;
-        let (id, token) = (claimed.granted.id, claimed.granted.token);
-        Ok(WorkerSession { client: self.clone(), id, token, expires: claimed.expires })
+        let mut claims = self.claim(ClaimOptions::new([queue]).lease(ttl).wait(wait).worker(worker)).await?;
+        let Some(Claimed { granted, expires }) = claims.tasks.pop() else {
+            if claims.unavailable > 0 {
+                return Err(Error::unavailable("not all partitions could be asked for a session; ask again"));
+            }
+            return Ok(None);
+        };
+        let ttl = Duration::from_millis(granted.lease_ms.min(limits::LEASE_MS_MAX));
+        Ok(Some(WorkerSession { client: self.clone(), id: granted.id, token: granted.token, ttl, expires }))
     }
 }
 
@@ -51,6 +68,15 @@ impl WorkerSession {
     /// Goes with claims: [`ClaimOptions::session`].
     pub fn id(&self) -> TaskId {
         self.id
+    }
+
+    pub(crate) fn token(&self) -> Token {
+        self.token
+    }
+
+    /// How long it lasts without a renewal.
+    pub fn ttl(&self) -> Duration {
+        self.ttl
     }
 
     /// When work under it must have stopped, unless it is renewed before.

@@ -1,6 +1,6 @@
 //! A claim in the hands of a worker, and what of it a handler sees.
 
-use crate::client::{Claimed, Client, GroupMember};
+use crate::client::{Claimed, Client, GroupMember, WorkerSession};
 use crate::session::Draft;
 use crate::wire::error::{Error, ErrorCode};
 use crate::wire::group::{GroupView, MemberOf};
@@ -43,21 +43,33 @@ pub(super) struct Held {
     /// find the claim ended because the report got there first.
     reporting: AtomicBool,
     log: tokio::sync::Mutex<Log>,
+    /// The session with which it ends.
+    session: Option<Arc<Held>>,
 }
 
 impl Held {
-    pub fn new(claimed: &Claimed) -> Held {
+    pub fn new(claimed: &Claimed, session: Option<Arc<Held>>) -> Held {
         let lease = Duration::from_millis(claimed.granted.lease_ms.min(limits::LEASE_MS_MAX));
+        Held::until(claimed.granted.id, claimed.granted.token, lease, claimed.expires, session)
+    }
+
+    /// A session is a claim, too.
+    pub fn session(session: &WorkerSession) -> Held {
+        Held::until(session.id(), session.token(), session.ttl(), session.expires(), None)
+    }
+
+    fn until(id: TaskId, token: Token, lease: Duration, expires: Instant, session: Option<Arc<Held>>) -> Held {
         let held = Held {
-            id: claimed.granted.id,
-            token: claimed.granted.token,
+            id,
+            token,
             lease,
-            expires: watch::Sender::new(Some(claimed.expires)),
-            renew_at: Mutex::new(claimed.expires),
+            expires: watch::Sender::new(Some(expires)),
+            renew_at: Mutex::new(expires),
             reporting: AtomicBool::new(false),
             log: tokio::sync::Mutex::default(),
+            session,
         };
-        held.plan_renewal(claimed.expires, lease);
+        held.plan_renewal(expires, lease);
         held
     }
 
@@ -108,11 +120,21 @@ impl Held {
 
     /// A claim that is lost stays listed until its handler is stopped, but is not renewed any more.
     pub fn is_lost(&self) -> bool {
-        self.expires.borrow().is_none()
+        self.expires.borrow().is_none() || self.session.as_ref().is_some_and(|session| session.is_lost())
     }
 
-    /// Ready once the lease is lost: by the local clock, or because a node said so.
+    /// Ready once the lease is lost, or the session with it: by the local clock, or because a node said so.
     pub async fn lost(&self) {
+        match &self.session {
+            None => self.lost_alone().await,
+            Some(session) => tokio::select! {
+                () = self.lost_alone() => {}
+                () = session.lost_alone() => {}
+            },
+        }
+    }
+
+    async fn lost_alone(&self) {
         let mut expires = self.expires.subscribe();
         loop {
             let Some(at) = *expires.borrow_and_update() else {

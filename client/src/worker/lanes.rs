@@ -3,7 +3,7 @@
 use super::Worker;
 use crate::client::{ClaimOptions, Claims};
 use crate::wire::error::Error;
-use crate::wire::ids::QueueName;
+use crate::wire::ids::{QueueName, TaskId};
 use crate::wire::limits;
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ const CLAIM_PAUSE: Duration = Duration::from_millis(500);
 /// The longest wait of a call while there is no room for those of other lanes.
 const WAIT_SHARED: Duration = Duration::from_millis(200);
 
-type Claiming = Pin<Box<dyn Future<Output = Result<Claims, Error>> + Send>>;
+pub(super) type Claiming = Pin<Box<dyn Future<Output = Result<Claims, Error>> + Send>>;
 
 /// The queues whose tasks get leases of one length.
 struct Lane {
@@ -61,8 +61,13 @@ impl Lanes {
         self.lanes.iter().filter(|lane| lane.claiming.is_none()).map(|lane| lane.claim_at).min()
     }
 
+    /// Calls under way, which are none of these lanes' any more.
+    pub fn abandon(&mut self) -> impl Iterator<Item = Claiming> + '_ {
+        self.lanes.iter_mut().filter_map(|lane| lane.claiming.take()).map(|(claiming, _)| claiming)
+    }
+
     /// Begins the calls for which it is time, each for its share of the room.
-    pub fn start(&mut self, worker: &Worker, mut room: usize) {
+    pub fn start(&mut self, worker: &Worker, session: Option<TaskId>, mut room: usize) {
         let (now, count) = (Instant::now(), self.lanes.len());
         let is_due = |lane: &Lane| lane.claiming.is_none() && lane.claim_at <= now;
         let mut due = self.lanes.iter().filter(|lane| is_due(lane)).count();
@@ -75,7 +80,7 @@ impl Lanes {
             let share = if lane.quiet && count > 1 { 1 } else { room.div_ceil(due) };
             let max = share.min(limits::CLAIM_TASKS_MAX as usize);
             let wait = if is_shared { worker.poll.min(WAIT_SHARED) } else { worker.poll };
-            let options = ClaimOptions { lease: lane.lease, ..ClaimOptions::new(lane.queues.iter().cloned()) }
+            let options = ClaimOptions { lease: lane.lease, session, ..ClaimOptions::new(lane.queues.iter().cloned()) }
                 .wait(lane.lease.map_or(wait, |lease| wait.min(lease / 4)))
                 .max(u32::try_from(max).unwrap_or(u32::MAX))
                 .worker(worker.name.clone());

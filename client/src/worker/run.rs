@@ -2,6 +2,7 @@
 
 use super::context::Held;
 use super::lanes::Lanes;
+use super::session::Session;
 use super::{Context, Handler, InvalidHandler, Outcome, Summary, Worker};
 use crate::client::{Claimed, Claims, Client, CompleteOptions, FailOptions};
 use crate::session::Draft;
@@ -32,13 +33,14 @@ enum Ending {
 }
 
 type Key = (TaskId, Token);
-type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+pub(super) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type Renewals = Vec<(Arc<Held>, Result<Instant, Error>)>;
 
 struct Running {
     worker: Worker,
     held: BTreeMap<Key, Arc<Held>>,
     tasks: JoinSet<(Key, Ending)>,
+    session: Session,
     lanes: Lanes,
     renewing: Option<Boxed<Renewals>>,
     releasing: JoinSet<()>,
@@ -55,7 +57,7 @@ async fn optional<T>(future: &mut Option<Boxed<T>>) -> T {
     }
 }
 
-async fn sleep_until(at: Option<Instant>) {
+pub(super) async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at.into()).await,
         None => std::future::pending().await,
@@ -64,6 +66,7 @@ async fn sleep_until(at: Option<Instant>) {
 
 pub(super) async fn run(worker: Worker, shutdown: impl Future<Output = ()>) -> Result<Summary, Error> {
     let mut running = Running {
+        session: Session::new(&worker),
         lanes: Lanes::new(&worker),
         worker,
         held: BTreeMap::new(),
@@ -76,14 +79,19 @@ pub(super) async fn run(worker: Worker, shutdown: impl Future<Output = ()>) -> R
     let mut shutdown = std::pin::pin!(shutdown);
     while !running.is_over() {
         running.start_calls();
-        let room = running.room() > 0 && running.drained_at.is_none();
-        let claim_at = running.lanes.claim_at().filter(|_| room);
+        let may_claim = running.may_claim() && running.room() > 0;
+        let claim_at = running.lanes.claim_at().filter(|_| may_claim);
         let renew_at = if running.renewing.is_none() { running.renew_at() } else { None };
         tokio::select! {
             () = &mut shutdown, if running.drained_at.is_none() => {
                 running.drained_at = Some(Instant::now() + running.worker.drain_timeout);
             }
             claims = running.lanes.claimed() => running.claimed(claims),
+            lost = running.session.changed(running.drained_at.is_some()) => {
+                if lost {
+                    running.abandon_calls();
+                }
+            }
             renewals = optional(&mut running.renewing) => running.renewed(renewals),
             Some(ended) = running.tasks.join_next() => {
                 if let Ok((key, ending)) = ended {
@@ -96,8 +104,7 @@ pub(super) async fn run(worker: Worker, shutdown: impl Future<Output = ()>) -> R
             () = sleep_until(running.drained_at) => break,
         }
     }
-    running.release_rest().await;
-    Ok(running.summary)
+    Ok(running.release_rest().await)
 }
 
 impl Running {
@@ -110,6 +117,10 @@ impl Running {
         self.worker.concurrency.saturating_sub(self.held.len() + self.lanes.asked())
     }
 
+    fn may_claim(&self) -> bool {
+        self.drained_at.is_none() && self.session.allows_claims()
+    }
+
     fn renew_at(&self) -> Option<Instant> {
         self.held.values().filter(|held| !held.is_lost()).map(|held| held.renew_at()).min()
     }
@@ -117,9 +128,9 @@ impl Running {
     /// Starts claims, and a renewal if none is under way, if it is time for them.
     fn start_calls(&mut self) {
         let now = Instant::now();
-        if self.drained_at.is_none() {
+        if self.may_claim() {
             let room = self.room();
-            self.lanes.start(&self.worker, room);
+            self.lanes.start(&self.worker, self.session.id(), room);
         }
         if self.renewing.is_none() && self.renew_at().is_some_and(|at| at <= now) {
             let held: Vec<Arc<Held>> = self.held.values().filter(|held| !held.is_lost()).cloned().collect();
@@ -132,15 +143,28 @@ impl Running {
         for claimed in claims.into_iter().flat_map(|claims| claims.tasks) {
             let service = self.worker.services.get(&claimed.granted.queue);
             match service.and_then(|service| service.of(&claimed.granted)).cloned() {
-                Some(handler) if self.drained_at.is_none() => self.start(claimed, &handler),
+                Some(handler) if self.may_claim() => self.start(claimed, &handler),
                 // Too late, or of a queue that was not asked for.
                 _ => self.release(claimed.granted.id, claimed.granted.token),
             }
         }
     }
 
+    /// What calls under a session bring that is lost is nobody's to work on.
+    fn abandon_calls(&mut self) {
+        for claiming in self.lanes.abandon() {
+            let client = self.worker.client.clone();
+            self.releasing.spawn(async move {
+                let tasks = claiming.await.map(|claims| claims.tasks).unwrap_or_default();
+                for Claimed { granted, .. } in tasks {
+                    release(&client, granted.id, granted.token).await;
+                }
+            });
+        }
+    }
+
     fn start(&mut self, claimed: Claimed, handler: &Handler) {
-        let held = Arc::new(Held::new(&claimed));
+        let held = Arc::new(Held::new(&claimed, self.session.held().cloned()));
         let key = (held.id, held.token);
         if self.held.contains_key(&key) {
             return;
@@ -173,15 +197,11 @@ impl Running {
     fn release(&mut self, id: TaskId, token: Token) {
         self.summary.released += 1;
         let client = self.worker.client.clone();
-        self.releasing.spawn(async move {
-            if let Err(error) = client.release(id, token).await {
-                tracing::debug!(%id, %token, %error, "release failed; the lease will end by itself");
-            }
-        });
+        self.releasing.spawn(async move { release(&client, id, token).await });
     }
 
-    /// Stops what still runs and gives it back.
-    async fn release_rest(&mut self) {
+    /// Stops what still runs and gives it back: the end of the session does so for all that is claimed under it.
+    async fn release_rest(mut self) -> Summary {
         self.tasks.abort_all();
         // Some may have ended by themselves in the last moment.
         while let Some(ended) = self.tasks.join_next().await {
@@ -189,11 +209,27 @@ impl Running {
                 self.ended(key, ending);
             }
         }
-        for (id, token) in std::mem::take(&mut self.held).into_keys() {
-            self.release(id, token);
+        let ended = tokio::time::timeout(RELEASE_TIMEOUT, self.session.end()).await.unwrap_or_default();
+        for ((id, token), held) in std::mem::take(&mut self.held) {
+            match () {
+                () if held.is_lost() => self.summary.lost += 1,
+                () if ended => self.summary.released += 1,
+                () => {
+                    self.summary.released += 1;
+                    let client = self.worker.client.clone();
+                    self.releasing.spawn(async move { release(&client, id, token).await });
+                }
+            }
         }
         let released = async { while self.releasing.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(RELEASE_TIMEOUT, released).await;
+        self.summary
+    }
+}
+
+async fn release(client: &Client, id: TaskId, token: Token) {
+    if let Err(error) = client.release(id, token).await {
+        tracing::debug!(%id, %token, %error, "release failed; the lease will end by itself");
     }
 }
 

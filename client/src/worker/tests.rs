@@ -1,6 +1,7 @@
 //! Goal: every promise in the worker's header. Method: handlers against a node that keeps a small table of tasks.
 
 mod groups;
+mod sessions;
 
 use super::*;
 use crate::connection::testing::{Certificates, Node, Reply};
@@ -25,7 +26,7 @@ enum Fate {
 }
 
 /// The node's table.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Table {
     fates: Vec<Fate>,
     logs: Vec<Vec<Vec<u8>>>,
@@ -45,6 +46,7 @@ struct Table {
     children: Vec<NewTask>,
     /// Each claim's lease, queues, and how many tasks it asked for.
     asked: Vec<(u64, Vec<QueueName>, u32)>,
+    sessions: sessions::Sessions,
 }
 
 const QUEUES: [&str; 2] = ["mail", "print"];
@@ -115,6 +117,9 @@ impl Table {
     }
 
     fn serve(&mut self, request: Request) -> Reply {
+        if let Some(reply) = self.sessions.serve(&request) {
+            return reply;
+        }
         Reply::Answer(match request {
             Request::Claim(claim) => {
                 self.claims += 1;
@@ -374,9 +379,10 @@ async fn a_full_worker_does_not_claim() {
 async fn wrong_settings_are_told() {
     let table = Table::new(0);
     let handler = async |_: Context| Outcome::Done(None);
-    let changes: [fn(Worker) -> Worker; 3] = [
+    let changes: [fn(Worker) -> Worker; 4] = [
         |worker| worker.concurrency(0),
         |worker| worker.lease(Duration::ZERO),
+        |worker| worker.session(Duration::ZERO),
         |worker| worker.name("n".repeat(2_000)),
     ];
     for change in changes {

@@ -123,6 +123,7 @@ impl<H: Host> Scene<H> {
             worker: self.name.to_owned(),
             lease_open: false,
             session: None,
+            depends: Vec::new(),
         }
     }
 

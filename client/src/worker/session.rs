@@ -1,0 +1,160 @@
+//! The session of a worker: one heartbeat for all its claims.
+//!
+//! It is a claim like any other, and is counted like one: from when its last renewal was first sent, so that the handlers have
+//! stopped before anybody else is granted their tasks. One that is lost is never had again; the next one is opened at once.
+
+use super::Worker;
+use super::context::Held;
+use super::run::{Boxed, sleep_until};
+use crate::client::{Client, CompleteOptions, WorkerSession};
+use crate::wire::error::Error;
+use crate::wire::ids::TaskId;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Pause after a session could not be opened.
+const OPEN_PAUSE: Duration = Duration::from_millis(500);
+
+/// Where it stands.
+enum State {
+    /// None is wanted: each claim stands for itself.
+    Unwanted,
+    /// Not opened before this.
+    Closed {
+        open_at: Instant,
+    },
+    Opening(Boxed<Result<WorkerSession, Error>>),
+    Open {
+        held: Arc<Held>,
+        beating: Option<Boxed<Result<Instant, Error>>>,
+    },
+}
+
+/// See the module.
+pub(super) struct Session {
+    client: Client,
+    ttl: Duration,
+    name: String,
+    state: State,
+    /// A session that was not had may be there, and is to be taken before another one is made.
+    left_behind: bool,
+}
+
+impl Session {
+    pub fn new(worker: &Worker) -> Session {
+        let state = worker.session.map_or(State::Unwanted, |_| State::Closed { open_at: Instant::now() });
+        let ttl = worker.session.unwrap_or_default();
+        Session { client: worker.client.clone(), ttl, name: worker.name.clone(), state, left_behind: false }
+    }
+
+    /// Whether claims may be made: not without a session, if there is to be one.
+    pub fn allows_claims(&self) -> bool {
+        match &self.state {
+            State::Unwanted => true,
+            State::Open { held, .. } => !held.is_lost(),
+            State::Closed { .. } | State::Opening(_) => false,
+        }
+    }
+
+    /// What new claims are under.
+    pub fn held(&self) -> Option<&Arc<Held>> {
+        match &self.state {
+            State::Open { held, .. } => Some(held),
+            State::Unwanted | State::Closed { .. } | State::Opening(_) => None,
+        }
+    }
+
+    /// Goes with claims.
+    pub fn id(&self) -> Option<TaskId> {
+        self.held().map(|held| held.id)
+    }
+
+    /// Opens the session, unless the worker ends, and keeps it alive: what is next of that. Ready once something has
+    /// changed; true if the session is lost. Dropping the future undoes nothing.
+    pub async fn changed(&mut self, ends: bool) -> bool {
+        match &mut self.state {
+            State::Unwanted => std::future::pending().await,
+            State::Closed { .. } if ends => std::future::pending().await,
+            State::Closed { open_at } => {
+                sleep_until(Some(*open_at)).await;
+                let opening = open(self.client.clone(), self.ttl, self.name.clone(), self.left_behind);
+                self.state = State::Opening(Box::pin(opening));
+                false
+            }
+            State::Opening(opening) => {
+                let opened = opening.await;
+                self.opened(opened);
+                false
+            }
+            State::Open { held, beating } => {
+                let lost = beat(&self.client, held, beating).await;
+                if lost {
+                    tracing::warn!(session = %held.id, "session lost: its handlers are stopped");
+                    self.state = State::Closed { open_at: Instant::now() };
+                }
+                lost
+            }
+        }
+    }
+
+    fn opened(&mut self, opened: Result<WorkerSession, Error>) {
+        self.left_behind = opened.is_err();
+        self.state = match opened {
+            Ok(session) => State::Open { held: Arc::new(Held::session(&session)), beating: None },
+            Err(error) => {
+                tracing::warn!(%error, "no session yet");
+                State::Closed { open_at: Instant::now() + OPEN_PAUSE }
+            }
+        };
+    }
+
+    /// Ends it, and with it all claims under it; also one that is just being opened. Whether it is known to have ended.
+    pub async fn end(self) -> bool {
+        let (id, token) = match self.state {
+            State::Opening(opening) => match opening.await {
+                Ok(session) => (session.id(), session.token()),
+                Err(_) => return false,
+            },
+            State::Open { held, .. } if !held.is_lost() => (held.id, held.token),
+            State::Unwanted | State::Closed { .. } | State::Open { .. } => return false,
+        };
+        let ended = self.client.complete(CompleteOptions::new(id, token)).await;
+        if let Err(error) = &ended {
+            tracing::debug!(session = %id, %error, "the session could not be ended; it will end by itself");
+        }
+        ended.is_ok()
+    }
+}
+
+async fn open(client: Client, ttl: Duration, name: String, left_behind: bool) -> Result<WorkerSession, Error> {
+    if left_behind && let Some(session) = client.take_session(ttl, &name, Duration::ZERO).await? {
+        return Ok(session);
+    }
+    client.open_session(ttl, &name).await
+}
+
+/// Begins a renewal when it is time, or waits for the one under way; true once the session is lost.
+async fn beat(client: &Client, held: &Arc<Held>, beating: &mut Option<Boxed<Result<Instant, Error>>>) -> bool {
+    let renewed = async {
+        match beating {
+            Some(renewal) => {
+                let result = renewal.await;
+                *beating = None;
+                held.renewed(result);
+            }
+            None => {
+                sleep_until(Some(held.renew_at())).await;
+                let (client, item, timeout) = (client.clone(), (held.id, held.token), held.renewal_timeout());
+                *beating = Some(Box::pin(async move {
+                    let mut results = client.renew_within(vec![item], None, Some(timeout)).await;
+                    results.pop().expect("one result for each")
+                }));
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = held.lost() => true,
+        () = renewed => held.is_lost(),
+    }
+}

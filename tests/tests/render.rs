@@ -1,0 +1,108 @@
+//! A worker's session, with real processes: the example that renders films.
+
+use norn_client::client::{ClaimOptions, Client};
+use norn_client::session::SESSIONS_QUEUE;
+use norn_client::wire::{QueueName, State, TaskId};
+use norn_tests::cluster::all_tasks;
+use norn_tests::example::Lines;
+use norn_tests::wait::{PATIENCE, eventually, until};
+use norn_tests::{Cluster, Example};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+const FILMS: usize = 20;
+const FRAMES: usize = 200;
+/// What a worker says of a film that others have.
+const LOST: &str = "is lost in the middle";
+const TTL: Duration = Duration::from_secs(5);
+
+fn work(cluster: &Cluster, ttl: Duration, frame_ms: u64) -> (Example, Lines) {
+    let (ttl, at_once, frame_ms) = (ttl.as_secs().to_string(), FILMS.to_string(), frame_ms.to_string());
+    let arguments = ["work", "--session", &ttl, "--at-once", &at_once, "--frame-ms", &frame_ms];
+    let mut worker = Example::start(cluster, "render", &arguments);
+    let lines = worker.lines();
+    (worker, lines)
+}
+
+/// Which films a line each is about.
+fn films(lines: &[String]) -> BTreeSet<String> {
+    lines.iter().filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect()
+}
+
+/// All films have gone on from a checkpoint.
+fn all_go_on(lines: &Lines) -> bool {
+    let begun = lines.with("goes on at frame");
+    begun.iter().all(|line| !line.ends_with("frame 0")) && films(&begun).len() == FILMS
+}
+
+/// How often each film was claimed, once somebody has all of them, and a frame of each.
+async fn all_have_a_frame(client: &Client, queue: &QueueName) -> BTreeMap<TaskId, usize> {
+    let look = || async {
+        let mut begun = BTreeMap::new();
+        for listed in all_tasks(client).await.iter().filter(|task| task.spec.queue == *queue) {
+            let task = client.get(listed.id).await.ok()?;
+            if task.state == State::Claimed && !task.updates.is_empty() {
+                begun.insert(task.id, task.claims.len());
+            }
+        }
+        (begun.len() == FILMS).then_some(begun)
+    };
+    eventually("a worker has all films, and a frame of each", PATIENCE, look).await
+}
+
+/// One worker with twenty films is killed: another one has all of them after the session's time, though their leases last an hour,
+/// and goes on where they stood. Then that one stands still for too long: the next one has all, and when it wakes up it is told
+/// that each is lost in the middle. The last one is interrupted, and all are to be had at once, long before its session would end.
+// C4, C5, C7, C8, C9, C10, C20, O38
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn films_go_on_where_sessions_are_lost_in_the_middle() {
+    let cluster = Cluster::start();
+    let client = cluster.client().await;
+    let (queue, sessions) = (QueueName::new("render/films").unwrap(), QueueName::new(SESSIONS_QUEUE).unwrap());
+    let (films_count, frames) = (FILMS.to_string(), FRAMES.to_string());
+    let submitter = Example::start(&cluster, "render", &["submit", "--films", &films_count, "--frames", &frames]);
+
+    let (killed, _) = work(&cluster, TTL, 500);
+    all_have_a_frame(&client, &queue).await;
+    drop(killed);
+    let killed_at = Instant::now();
+    let (paused, paused_lines) = work(&cluster, TTL, 500);
+    until("another one goes on with all films of the one that was killed", || all_go_on(&paused_lines));
+    // It may have renewed its session just before, or a third of its time.
+    assert!(killed_at.elapsed() > TTL / 2, "not before the session was over");
+    all_have_a_frame(&client, &queue).await;
+
+    // A machine that is very slow may have taken films from it before.
+    let before = paused_lines.with(LOST).len();
+    paused.pause();
+    let (last, last_lines) = work(&cluster, PATIENCE * 5, 500);
+    until("the next one goes on with all films of the one that stands still", || all_go_on(&last_lines));
+    assert_eq!(paused_lines.with(LOST).len(), before);
+    paused.resume();
+    until("it is told that all are lost", || films(&paused_lines.with(LOST)[before..]).len() == FILMS);
+    let look = || async { (client.count(Some(sessions.clone()), Some(State::Claimed)).await.ok()? == 2).then_some(()) };
+    eventually("it goes on under a new session", PATIENCE, look).await;
+    paused.interrupt();
+    paused.succeed();
+
+    let claims = all_have_a_frame(&client, &queue).await;
+    last.interrupt();
+    last.succeed();
+    let ended_at = Instant::now();
+    let given_back = format!("{FILMS} given back");
+    assert_eq!(last_lines.with(&given_back).len(), 1, "{:?}", last_lines.with("given back"));
+    let mut taken = Vec::new();
+    while taken.len() < FILMS {
+        let options = ClaimOptions::new([queue.clone()]).max(FILMS as u32).wait(Duration::from_secs(1));
+        taken.extend(client.claim(options).await.expect("the cluster serves").tasks);
+        assert!(ended_at.elapsed() < PATIENCE, "{} are claimable", taken.len());
+    }
+    for film in taken {
+        assert_eq!(film.granted.attempt as usize, claims[&film.granted.id], "what was given back is no attempt");
+        client.release(film.granted.id, film.granted.token).await.expect("it is held");
+    }
+    let (_worker, _) = work(&cluster, TTL, 1);
+    let told = submitter.told().await;
+    assert_eq!(films(&told.lines().map(str::to_owned).collect::<Vec<_>>()).len(), FILMS, "{told}");
+    assert!(told.lines().all(|line| line.contains(&format!("has {frames} frames"))), "{told}");
+}
