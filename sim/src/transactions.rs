@@ -62,7 +62,7 @@ impl World {
             .collect();
         if known.len() < 3 && self.randoms.transactions.chance(1, 3) || known.is_empty() {
             self.count("sometimes: bank founded");
-            return (0..=count).fold(TransactionDraft::new(), |draft, _| draft.add(self.coin()));
+            return (0..=count).fold(TransactionDraft::new(), |draft, _| draft.enqueue(self.coin()));
         }
         let (_, mut tasks) = known[self.randoms.transactions.below(known.len() as u64) as usize].clone();
         let mut draft = TransactionDraft::new();
@@ -74,11 +74,11 @@ impl World {
                     let payload = self.coin().spec.payload;
                     draft.change(ChangeDraft::of(seen).payload(payload))
                 }
-                1 => draft.delete(seen).add(self.coin()),
+                1 => draft.delete(seen).enqueue(self.coin()),
                 _ => draft.depend(seen),
             };
         }
-        if draft.changes.len() + draft.deletes.len() == 0 { draft.add(self.coin()) } else { draft }
+        if draft.changes.len() + draft.deletes.len() == 0 { draft.enqueue(self.coin()) } else { draft }
     }
 
     /// A worker that was given a task of a bank changes it and hands it back, or ends it and adds another one, now and then, rather
@@ -93,7 +93,7 @@ impl World {
         let draft = if self.randoms.transactions.chance(1, 2) {
             TransactionDraft::new().change(ChangeDraft::of(seen).payload(coin.spec.payload).release())
         } else {
-            TransactionDraft::new().delete(seen).add(coin)
+            TransactionDraft::new().delete(seen).enqueue(coin)
         };
         self.submit(client, Call::Transact { draft: Box::new(draft) }, Purpose::Plain);
         true

@@ -43,7 +43,7 @@ async fn spend(client: Client, spent: Arc<AtomicU64>) -> BTreeSet<TaskId> {
         let Some(coin) = known.get(done as usize % known.len().max(1)).copied() else { continue };
         let Ok(view) = client.get(coin).await else { continue };
         let (Some(version), State::Ready) = (view.version, view.state) else { continue };
-        let draft = TransactionDraft::new().add(Draft::new(coins(), "coin")).delete((coin, version));
+        let draft = TransactionDraft::new().enqueue(Draft::new(coins(), "coin")).delete((coin, version));
         if transact(&client, draft).await {
             assert!(used.insert(coin), "a coin is used up once");
             done += 1;
@@ -77,7 +77,7 @@ async fn transact(client: &Client, mut draft: TransactionDraft) -> bool {
 async fn nothing_is_replaced_twice_though_a_node_is_killed() {
     let mut cluster = Cluster::start();
     let client = cluster.client().await;
-    let found = (0..COINS).fold(TransactionDraft::new(), |draft, _| draft.add(Draft::new(coins(), "coin")));
+    let found = (0..COINS).fold(TransactionDraft::new(), |draft, _| draft.enqueue(Draft::new(coins(), "coin")));
     assert!(transact(&client, found).await);
     let spent = Arc::new(AtomicU64::new(0));
     let spenders: Vec<_> = (0..SPENDERS).map(|_| tokio::spawn(spend(client.clone(), spent.clone()))).collect();

@@ -34,7 +34,7 @@ impl Client {
     ///     let granted = claimed.granted;
     ///     let letter = Draft::new(outbox.clone(), granted.payload);
     ///     // The task moves from one queue to the other, unless somebody else has it by now.
-    ///     let moves = TransactionDraft::new().add(letter).delete((granted.id, granted.token));
+    ///     let moves = TransactionDraft::new().enqueue(letter).delete((granted.id, granted.token));
     ///     match client.transact(moves).await {
     ///         Ok(tasks) => println!("{} has taken its place", tasks[0].0),
     ///         Err(TransactError::Refused(refusal)) => println!("{refusal}"),

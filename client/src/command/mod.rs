@@ -132,7 +132,7 @@ impl<T: Transport> Transport for &T {
 pub enum Verb {
     /// Stores a task
     #[command(after_help = ENQUEUE_EXAMPLES)]
-    Enqueue(EnqueueArguments),
+    Enqueue(Box<EnqueueArguments>),
     /// Takes tasks to work on
     Claim(ClaimArguments),
     /// Prolongs a claim

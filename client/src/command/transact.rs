@@ -266,7 +266,7 @@ mod tests {
         let token = Token { epoch: 7, number: 42 };
         let change = ChangeDraft::of((id(), token)).payload("half").priority(3).delay_ms(10_000).release();
         let expected = TransactionDraft::new()
-            .add(Draft::new(queue(), [0, 1]))
+            .enqueue(Draft::new(queue(), [0, 1]))
             .change(change)
             .delete((id(), TaskVersion(255)))
             .complete(id(), token, "x")

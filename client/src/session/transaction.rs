@@ -133,7 +133,7 @@ impl ChangeDraft {
 /// # let (done, token, switch) = (TaskId::MIN, Token { epoch: 7, number: 42 }, TaskId::MAX);
 /// // The holder of a task replaces it by another one, as long as the switch is there.
 /// let next = Draft::new(QueueName::new("reduce").unwrap(), "part 7");
-/// let transaction = TransactionDraft::new().add(next).delete((done, token)).depend(switch);
+/// let transaction = TransactionDraft::new().enqueue(next).delete((done, token)).depend(switch);
 /// # assert_eq!(transaction.adds.len(), 1);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -160,7 +160,7 @@ impl TransactionDraft {
 
     /// A new task.
     #[must_use]
-    pub fn add(mut self, draft: Draft) -> Self {
+    pub fn enqueue(mut self, draft: Draft) -> Self {
         self.adds.push(draft);
         self
     }

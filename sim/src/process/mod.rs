@@ -52,7 +52,7 @@ pub struct Running {
 }
 
 enum Waiting {
-    Input(Input, Option<Word>),
+    Input(Box<Input>, Option<Word>),
     Synced(Ticket),
 }
 
@@ -303,7 +303,7 @@ impl World {
         self.nodes[node].paused_until_us = 0;
         while let Some(waiting) = self.nodes[node].inbox.pop_front() {
             match waiting {
-                Waiting::Input(input, word) => self.step_told(node, input, word),
+                Waiting::Input(input, word) => self.step_told(node, *input, word),
                 Waiting::Synced(ticket) => self.end_sync(node, ticket),
             }
         }
@@ -324,7 +324,7 @@ impl World {
             return;
         }
         if self.is_paused(node) {
-            self.nodes[node].inbox.push_back(Waiting::Input(input, word));
+            self.nodes[node].inbox.push_back(Waiting::Input(Box::new(input), word));
         } else {
             self.step_told(node, input, word);
         }

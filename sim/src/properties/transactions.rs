@@ -199,19 +199,17 @@ impl Property for Transactions {
                     items.iter().try_for_each(|(id, task)| self.note_fact(*id, task))?;
                 }
             }
-            Happening::Replied { request: Request::Transact(transaction), response: Response::Transacted(Ok(_)) } => {
-                if self.made.insert(transaction.id) {
-                    self.note_made(history, moment, transaction.id)?;
-                }
+            Happening::Replied { request: Request::Transact(transaction), response: Response::Transacted(Ok(_)) }
+                if self.made.insert(transaction.id) =>
+            {
+                self.note_made(history, moment, transaction.id)?;
             }
             Happening::Holds { id, token, until_us, .. } => {
                 let since = self.held.get(id).filter(|hold| hold.token == *token).map_or(moment, |hold| hold.since);
                 self.held.insert(*id, Hold { since, token: *token, until_us: *until_us });
             }
-            Happening::Stops { id, token, .. } => {
-                if self.held.get(id).is_some_and(|hold| hold.token == *token) {
-                    self.held.remove(id);
-                }
+            Happening::Stops { id, token, .. } if self.held.get(id).is_some_and(|hold| hold.token == *token) => {
+                self.held.remove(id);
             }
             Happening::Settled { .. } => self.check_whole()?,
             _ => {}

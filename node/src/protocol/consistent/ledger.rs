@@ -77,14 +77,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// It is made: what was decided, and what is not remembered any more for its sake.
-    pub(super) fn make(&mut self, id: &TaskId) -> Result<(Arc<Decided>, Option<(TaskId, Stamps)>), &'static str> {
+    /// It is made.
+    pub(super) fn make(&mut self, id: &TaskId) -> Result<Making, &'static str> {
         let decided = self.decided.remove(id).ok_or("no such transaction was decided")?;
         self.made.insert(*id, decided.stamps.clone());
         let surplus = self.made.len() > TRANSACTIONS_DONE_MAX;
         let over = if surplus { self.made.pop_first() } else { None };
         self.floor = self.floor.max(over.as_ref().map(|(id, _)| *id));
-        Ok((decided, over))
+        Ok(Making { decided, over })
     }
 
     /// Everything that counts for a digest, each by itself.
@@ -98,6 +98,14 @@ impl Ledger {
     pub(super) fn floor(&self) -> Option<TaskId> {
         self.floor
     }
+}
+
+/// What comes of making one.
+pub(super) struct Making {
+    /// What was decided.
+    pub decided: Arc<Decided>,
+    /// The one that is not remembered any more for its sake.
+    pub over: Option<(TaskId, Stamps)>,
 }
 
 /// One that is decided.

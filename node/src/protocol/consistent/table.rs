@@ -5,7 +5,7 @@
 
 pub use super::cell::{Cell, CellState};
 use super::cohort::{Change, Cohort};
-use super::ledger::{Decided, Ledger};
+use super::ledger::{Decided, Ledger, Making};
 use super::quotas::Quota;
 use super::{Epoch, ReplicaId, Viewstamp};
 use crate::protocol::root::{Operation, Root};
@@ -418,7 +418,7 @@ impl Table {
     /// Gives the tasks whose claims end.
     fn make(&mut self, id: TaskId) -> Result<Vec<TaskId>, &'static str> {
         let before = digest_of_floor(self.ledger.floor());
-        let (decided, over) = self.ledger.make(&id)?;
+        let Making { decided, over } = self.ledger.make(&id)?;
         let over = over.map_or(0, |(id, stamps)| hash(11, &(&id, &stamps)));
         let gone = before.wrapping_add(over).wrapping_add(hash(10, &(&id, &decided)));
         let come = digest_of_floor(self.ledger.floor()).wrapping_add(hash(11, &(&id, &decided.stamps)));
@@ -517,6 +517,7 @@ impl Table {
     /// of no further use.
     pub fn apply(&mut self, op: &Op, at: Viewstamp) -> Result<Vec<TaskId>, Misfit> {
         let misfit = |id: &TaskId, why| Misfit { at, id: *id, why };
+        let nothing = |()| Ok(Vec::new());
         match op {
             Op::Grant { claim, worker, lease_ms, granted_ms, items, session } => {
                 for (id, number) in items {
@@ -557,18 +558,12 @@ impl Table {
                 self.export(items, at);
                 Ok(items.iter().map(|item| item.id).collect())
             }
-            Op::Reserve { id, spec } => {
-                self.reserve(*id, spec).map_err(|why| misfit(id, why))?;
-                Ok(Vec::new())
-            }
+            Op::Reserve { id, spec } => self.reserve(*id, spec).map_or_else(|why| Err(misfit(id, why)), nothing),
             Op::Placed { ids } => {
                 self.release(ids);
                 Ok(Vec::new())
             }
-            Op::Decide { id, decided } => {
-                self.decide(*id, decided).map_err(|why| misfit(id, why))?;
-                Ok(Vec::new())
-            }
+            Op::Decide { id, decided } => self.decide(*id, decided).map_or_else(|why| Err(misfit(id, why)), nothing),
             Op::Made { id } => self.make(*id).map_err(|why| misfit(id, why)),
             Op::Quota { queue, partition, quota } => {
                 self.set_quota(queue, *partition, *quota);
