@@ -134,6 +134,7 @@ impl Client {
         let wait_ms = match &body {
             Call::Request(Request::Claim(claim)) => claim.wait_ms,
             Call::Request(Request::Wait { timeout_ms, .. }) => *timeout_ms,
+            Call::Request(Request::Watch { wait_ms, .. }) => *wait_ms,
             Call::Request(_) | Call::Enqueue { .. } | Call::EnqueueUnique { .. } | Call::Complete { .. } => 0,
         };
         let wait = Duration::from_millis(wait_ms.min(limits::WAIT_MS_MAX));

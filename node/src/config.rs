@@ -238,6 +238,8 @@ pub enum Mutant {
     QuotaUnasked,
     /// A quota is lowered though its leader has not said that it keeps to that.
     QuotaUnconfirmed,
+    /// A watch goes on as if nothing were missing where a node has not told all.
+    WatchGapUnheeded,
 }
 
 impl Default for Config {

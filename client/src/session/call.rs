@@ -107,6 +107,7 @@ fn is_write(request: &Request) -> bool {
         Request::Hello { .. }
         | Request::Get { .. }
         | Request::Wait { .. }
+        | Request::Watch { .. }
         | Request::List { .. }
         | Request::Count { .. }
         | Request::Queues
@@ -153,6 +154,7 @@ impl Pending {
             Call::Request(Request::CloseGroup { .. }) => Versions::GROUPS,
             Call::Request(Request::Claim(Claim { session: Some(_), .. })) => Versions::SESSIONS,
             Call::EnqueueUnique { .. } | Call::Request(Request::EnqueueUnique { .. }) => Versions::UNIQUE,
+            Call::Request(Request::Watch { .. }) => Versions::WATCHES,
             Call::Enqueue { .. } | Call::Complete { .. } | Call::Request(_) => 0,
         };
         Pending {
@@ -255,6 +257,10 @@ impl Pending {
             Request::Wait { id, timeout_ms } => {
                 let timeout_ms = timeout_ms.saturating_sub(elapsed_ms);
                 (Request::Wait { id: *id, timeout_ms }, timeout_ms)
+            }
+            Request::Watch { subject, cursor, wait_ms } => {
+                let (subject, cursor, wait_ms) = (subject.clone(), cursor.clone(), wait_ms.saturating_sub(elapsed_ms));
+                (Request::Watch { subject, cursor, wait_ms }, wait_ms)
             }
             Request::Enqueue { tasks, acks } => (Request::Enqueue { tasks: pick(tasks, positions), acks: *acks }, 0),
             Request::Complete { items, acks } => (Request::Complete { items: pick(items, positions), acks: *acks }, 0),

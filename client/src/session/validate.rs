@@ -113,6 +113,7 @@ fn request_bytes(request: &Request) -> usize {
         Request::Hello { .. }
         | Request::Get { .. }
         | Request::Wait { .. }
+        | Request::Watch { .. }
         | Request::List { .. }
         | Request::Count { .. }
         | Request::Queues

@@ -17,9 +17,11 @@ pub mod response;
 pub mod schedule;
 pub(crate) mod validate;
 pub mod version;
+pub mod watch;
 
 pub use error::{Error, ErrorCode, Retry};
 pub use ids::{ClaimId, ClusterId, NodeId, PartitionId, QueueName, TaskId, Token};
 pub use request::{Acks, Claim, Completion, NewTask, Request, Spec};
 pub use response::{Acked, Granted, Guarantee, Response, State, TaskView};
 pub use version::Versions;
+pub use watch::{Subject, WatchCursor, WatchEvent, Watched};

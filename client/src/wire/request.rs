@@ -6,6 +6,7 @@ use crate::wire::membership::{ClusterChange, Membership};
 use crate::wire::response::{Genesis, State};
 use crate::wire::schedule::ScheduleChange;
 use crate::wire::version::Versions;
+use crate::wire::watch::{Subject, WatchCursor};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_bytes::ByteBuf;
@@ -257,6 +258,17 @@ pub enum Request {
         /// How long.
         timeout_ms: u64,
     },
+    /// Answers once something has happened behind the cursor, or at the end of the time; without a cursor as soon as the watch
+    /// has begun.
+    Watch {
+        /// Whose tasks.
+        subject: Subject,
+        /// Of the last answer.
+        #[serde(default)]
+        cursor: Option<WatchCursor>,
+        /// How long.
+        wait_ms: u64,
+    },
     /// A page of tasks in the order of their ids.
     List {
         /// Only this queue.
@@ -399,6 +411,7 @@ impl Request {
             Request::Change { change, .. } => change.version(),
             Request::Redrive { .. } => Versions::CHILDREN,
             Request::Schedule(_) | Request::Schedules { .. } => Versions::SCHEDULES,
+            Request::Watch { .. } => Versions::WATCHES,
             _ => Versions::SPOKEN.oldest,
         }
     }
@@ -415,6 +428,7 @@ impl Request {
             Request::Cancel { .. } => "cancel",
             Request::Get { .. } => "get",
             Request::Wait { .. } => "wait",
+            Request::Watch { .. } => "watch",
             Request::List { .. } => "list",
             Request::Count { .. } => "count",
             Request::Queues => "queues",

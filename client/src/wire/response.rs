@@ -5,6 +5,7 @@ use crate::wire::group::{GroupView, Grouping};
 use crate::wire::ids::{ClusterId, NodeId, ParseError, PartitionId, QueueName, TaskId, Token};
 use crate::wire::membership::{Changed, ClusterView, MemberState, Remnant};
 use crate::wire::schedule::ScheduleView;
+use crate::wire::watch::Watched;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use std::fmt;
@@ -494,6 +495,8 @@ pub enum Response {
     },
     /// To `schedules`, in the order of their names.
     Schedules(Vec<ScheduleView>),
+    /// To `watch`.
+    Watched(Watched),
     /// To `recover`: what has no majority.
     Remnants(Vec<Remnant>),
     /// To anything.

@@ -48,6 +48,8 @@ pub enum Feature {
     Permits,
     /// A queue limits how many of its claims are held at once.
     Quotas,
+    /// Nodes tell what becomes of the tasks of a queue or a group.
+    Watches,
 }
 
 impl Feature {
@@ -68,7 +70,8 @@ impl Feature {
             | Feature::Unique
             | Feature::Sessions
             | Feature::Permits
-            | Feature::Quotas => 3,
+            | Feature::Quotas
+            | Feature::Watches => 3,
         }
     }
 }
@@ -95,6 +98,9 @@ impl PeerMessage {
             }
             PeerMessage::QuotaAsk { .. } | PeerMessage::Quota { .. } | PeerMessage::QuotaCall { .. } => {
                 Some(Feature::Quotas)
+            }
+            PeerMessage::Watch { .. } | PeerMessage::Watched { .. } | PeerMessage::WatchNews { .. } => {
+                Some(Feature::Watches)
             }
             PeerMessage::KeyAsk { .. } | PeerMessage::KeyAnswer { .. } => Some(Feature::Unique),
             PeerMessage::Forward { request, .. } if matches!(**request, Request::EnqueueUnique { .. }) => {

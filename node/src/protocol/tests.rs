@@ -46,6 +46,7 @@ mod sessions;
 mod uniques;
 mod versions;
 mod waiting;
+mod watches;
 
 const CLIENT: ClientId = ClientId(1);
 const PARTITIONS: u32 = 4;

@@ -159,6 +159,7 @@ fn answer_name(response: &Response) -> &'static str {
         Response::Remnants(_) => "remnants",
         Response::Scheduled { .. } => "scheduled",
         Response::Schedules(_) => "schedules",
+        Response::Watched(_) => "watched",
         Response::Partitions(_) => "partitions",
         Response::Status(_) => "status",
         Response::Identity(_) => "identity",
