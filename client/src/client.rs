@@ -32,6 +32,7 @@ mod schedules;
 mod sessions;
 #[cfg(test)]
 mod tests;
+mod watching;
 
 use crate::connection::{Answer, Handle};
 use crate::session::{Call, Config, Draft, Finish};
@@ -51,6 +52,7 @@ pub use groups::GroupMember;
 pub use listing::{ListOptions, Listing};
 pub use options::{ClaimOptions, CompleteOptions, FailOptions};
 pub use sessions::WorkerSession;
+pub use watching::Watch;
 
 /// A task that this program has claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]

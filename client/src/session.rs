@@ -26,6 +26,7 @@ mod mint;
 mod pulse;
 mod types;
 mod validate;
+mod watch;
 
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ use links::{Link, Links};
 use mint::{Mint, Random};
 use std::collections::{BTreeMap, BTreeSet};
 pub use types::{Call, CallId, Config, Draft, Finish, Input, Output, SESSIONS_QUEUE, explain_close, explain_name};
+pub use watch::{WatchNews, WatchState};
 
 /// No wall clock shows this; a welcome that does is malformed.
 const TIME_MS_END: u64 = 1 << 56;

@@ -44,8 +44,8 @@ pub struct WatchEvent {
 pub struct WatchPlace {
     /// Node.
     pub node: NodeId,
-    /// Its start.
-    pub boot: u64,
+    /// Drawn by it for its start.
+    pub start: u64,
     /// The last of its events that was told.
     pub number: u64,
     /// One bit for each partition, the lowest of the first byte for the first: of these nothing was missed since the watch

@@ -214,8 +214,8 @@ pub struct WantPart {
 /// A place among the events of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchAt {
-    /// In this start.
-    pub boot: u64,
+    /// Drawn by the node for its start.
+    pub start: u64,
     /// Behind this event.
     pub number: u64,
 }

@@ -21,9 +21,9 @@
 use crate::config::mutant;
 use crate::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, FOLLOWERS_MAX, GROUP_WINDOW};
 use crate::protocol::Node;
-use crate::protocol::feature::Feature;
 use crate::protocol::available::Writer;
 use crate::protocol::consistent::Viewstamp;
+use crate::protocol::feature::Feature;
 use crate::protocol::partition::Partition;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::{Cancel, Facts, GroupFacts, Members, Outline, Settled, Task};

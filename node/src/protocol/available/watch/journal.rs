@@ -146,9 +146,10 @@ impl Node {
     }
 
     fn told(&self, subject: &Subject, at: Option<WatchAt>, compare: &[PartitionId]) -> WatchTold {
-        let (boot, number) = (self.boot, self.journals.number);
+        // An older image of the disk is started under the same count.
+        let (start, number) = (self.log.start, self.journals.number);
         let journal = &self.journals.by_subject[subject];
-        let follows = at.filter(|at| at.boot == boot && (journal.floor..=number).contains(&at.number));
+        let follows = at.filter(|at| at.start == start && (journal.floor..=number).contains(&at.number));
         let since = follows.map_or(number, |at| at.number);
         let behind = journal.events.partition_point(|(number, _)| *number <= since);
         let events: Vec<&(u64, Moved)> = journal.events.range(behind..).take(WATCH_EVENTS_MAX).collect();
@@ -157,7 +158,7 @@ impl Node {
         let covered = |partition: &&PartitionId| !more && self.journals.covered.contains_key(*partition);
         let compared = compare.iter().take(COMPARED_MAX).filter(covered);
         WatchTold {
-            at: WatchAt { boot, number: upto },
+            at: WatchAt { start, number: upto },
             follows: follows.is_some(),
             events: events.into_iter().filter_map(|(_, moved)| self.event(moved)).collect(),
             covers: self.journals.covered(..=since),

@@ -5,17 +5,17 @@
 //! place it is, so none counts twice or in the place of another one, and a sweep asks again.
 //!
 //! **No ending is missed silently.** An ending is a fact, and every replica of its partition learns of it sooner or later, if it
-//! does not lose its seat. So it is enough that one replica of each partition, any one, has told all that it has learned since the watch
-//! began: an ending that nobody knew then is told when that one learns of it. The cursor names these replicas: the partitions
-//! of which a node is **whole**. A node ceases to be whole of a partition where its answer does not follow the place in the
-//! cursor (it was started again, or its journal reaches no further back), and where its replica was not covered in between. A
-//! partition of which no node is whole makes the watch lag: the client is told, and it begins anew.
+//! does not lose its seat. So it is enough that one replica of each partition, any one, has told all that it has learned since
+//! the watch began: an ending that nobody knew then is told when that one learns of it. The cursor names these replicas: the
+//! partitions of which a node is **whole**. A node ceases to be whole of a partition where its answer does not follow the place
+//! in the cursor (it was started again, or its journal reaches no further back), and where its replica was not covered in
+//! between. A partition of which no node is whole makes the watch lag: the client is told, and it begins anew.
 //!
-//! A node that has been started again becomes whole by comparison: it has been asked once, and from there on it follows. What it had learned
-//! before, others may not have told. If its replica has the same facts as one that is whole had when it last answered, then that one has
-//! learned of all of that, and what it learned is told up to its place in the same cursor. So a watch outlives that all nodes are started
-//! anew, one after the other. Where much is written replicas are hardly ever equal at one moment; then it goes on with those that are whole,
-//! and tries again with each call.
+//! A node that has been started again becomes whole by comparison. It has been asked once, and from there on it follows; what it
+//! had learned before, others may not have told. If its replica has the same facts as one that is whole had when it last
+//! answered, then that one has learned of all of that, and what it learned is told up to its place in the same cursor. So a
+//! watch outlives that all nodes are started anew, one after the other. Where much is written replicas are hardly ever equal at
+//! one moment; then it goes on with those that are whole, and tries again with each call.
 //!
 //! A node that is gone keeps its place for as long as the cluster has it as a member. If it comes back as it was, it goes on; if
 //! it alone was whole of a partition, its silence is told, and at the end of the call the watch lags rather than to wait for it.
@@ -34,9 +34,7 @@ use crate::protocol::peer::{PeerMessage, WatchAt, WatchTold};
 use crate::protocol::timers::Key;
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::watch::WatchPlace;
-use norn_client::wire::{
-    NodeId, PartitionId, Response, State, Subject, TaskId, WatchCursor, WatchEvent, Watched,
-};
+use norn_client::wire::{NodeId, PartitionId, Response, State, Subject, TaskId, WatchCursor, WatchEvent, Watched};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Between the first event and the answer, so that those of several nodes come together and a busy queue is no flood of calls.
@@ -116,9 +114,9 @@ impl WatchAsk {
 
     fn cursor(&self, partitions: u32) -> WatchCursor {
         let place = |(node, teller): (&NodeId, &Teller)| {
-            let WatchAt { boot, number } = teller.at?;
+            let WatchAt { start, number } = teller.at?;
             let whole = to_bits(&teller.whole, partitions).into();
-            Some(WatchPlace { node: *node, boot, number, whole })
+            Some(WatchPlace { node: *node, start, number, whole })
         };
         WatchCursor { places: self.tellers.iter().filter_map(place).collect() }
     }
@@ -153,7 +151,7 @@ impl Node {
         }
         let begins = cursor.is_none();
         let tellers = self.tellers(cursor.unwrap_or_default());
-        let compare = if begins { Vec::new() } else { self.to_compare(&tellers) };
+        let compare = if begins { Vec::new() } else { self.pick_compared(&tellers) };
         let least_ms = if begins { self.config.request_timeout_ms } else { 100 };
         let ask = self.asks.open(Ask::Watch(WatchAsk {
             client,
@@ -178,16 +176,16 @@ impl Node {
         let mut places: BTreeMap<NodeId, WatchPlace> =
             cursor.places.into_iter().map(|place| (place.node, place)).collect();
         let mut teller = |node: NodeId| {
-            let Some(WatchPlace { boot, number, whole, .. }) = places.remove(&node) else { return Teller::default() };
+            let Some(WatchPlace { start, number, whole, .. }) = places.remove(&node) else { return Teller::default() };
             let whole = from_bits(&whole, partitions);
-            Teller { at: Some(WatchAt { boot, number }), whole, ..Teller::default() }
+            Teller { at: Some(WatchAt { start, number }), whole, ..Teller::default() }
         };
         let nodes = self.peers.keys().copied().chain([self.me]);
         nodes.map(|node| (node, teller(node))).collect()
     }
 
     /// Some of the partitions of which not all members are whole. Each call looks at others, in turn.
-    fn to_compare(&mut self, tellers: &BTreeMap<NodeId, Teller>) -> Vec<PartitionId> {
+    fn pick_compared(&mut self, tellers: &BTreeMap<NodeId, Teller>) -> Vec<PartitionId> {
         let Some(partitions) = self.genesis.as_ref().map(|genesis| genesis.partitions) else { return Vec::new() };
         let looks = partitions.min(COMPARED_MAX as u32);
         let first = self.asks.compared % partitions;
