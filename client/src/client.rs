@@ -33,6 +33,7 @@ mod sessions;
 #[cfg(test)]
 mod tests;
 mod transactions;
+mod watching;
 
 use crate::connection::{Answer, Handle};
 use crate::session::{Call, Config, Draft, Finish};
@@ -53,6 +54,7 @@ pub use listing::{ListOptions, Listing};
 pub use options::{ClaimOptions, CompleteOptions, FailOptions};
 pub use sessions::WorkerSession;
 pub use transactions::TransactError;
+pub use watching::Watch;
 
 /// A task that this program has claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,6 +138,7 @@ impl Client {
         let wait_ms = match &body {
             Call::Request(Request::Claim(claim)) => claim.wait_ms,
             Call::Request(Request::Wait { timeout_ms, .. }) => *timeout_ms,
+            Call::Request(Request::Watch { wait_ms, .. }) => *wait_ms,
             Call::Request(_)
             | Call::Enqueue { .. }
             | Call::EnqueueUnique { .. }

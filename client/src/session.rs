@@ -27,6 +27,7 @@ mod pulse;
 mod transaction;
 mod types;
 mod validate;
+mod watch;
 
 #[cfg(test)]
 mod tests;
@@ -40,6 +41,7 @@ use mint::{Mint, Random};
 use std::collections::{BTreeMap, BTreeSet};
 pub use transaction::{ChangeDraft, Seen, TransactionDraft};
 pub use types::{Call, CallId, Config, Draft, Finish, Input, Output, SESSIONS_QUEUE, explain_close, explain_name};
+pub use watch::{WatchNews, WatchState};
 
 /// No wall clock shows this; a welcome that does is malformed.
 const TIME_MS_END: u64 = 1 << 56;

@@ -248,6 +248,8 @@ pub enum Mutant {
     KeysUncounted,
     /// Where keys take turns, it is not noted who was served.
     ServedIgnored,
+    /// A watch goes on as if nothing were missing where a node has not told all.
+    WatchGapUnheeded,
 }
 
 impl Default for Config {

@@ -97,6 +97,16 @@ pub const DEPENDENTS_MAX: usize = 256;
 pub const SESSIONS_OVER_MAX: usize = 10_000;
 /// Of the members of a group that have not ended, so many are waited for at a time.
 pub const GROUP_WINDOW: usize = 128;
+/// Calls of clients that watch, parked at one node.
+pub const WATCHES_MAX: usize = 1_024;
+/// Queues and groups of which a node keeps what becomes of their tasks, for those who watch.
+pub const JOURNALS_MAX: usize = 128;
+/// Events that it keeps of each; whoever is further behind lags.
+pub const JOURNAL_EVENTS_MAX: usize = 4_096;
+/// Events at which a call that watches is answered, and most of one node in one message.
+pub const WATCH_EVENTS_MAX: usize = 256;
+/// Partitions whose replicas are compared for one call that watches.
+pub const COMPARED_MAX: usize = 64;
 /// Operations that a leader keeps for followers that lag; further behind, they get the table.
 pub const OPS_KEPT_MAX: usize = 4_096;
 /// Operations in one message.

@@ -6,6 +6,7 @@ use crate::wire::membership::MemberState;
 use crate::wire::response::{
     Agreement, ClaimView, Health, LogEntry, NodeView, PartitionView, QueueCounts, Rejected, Status,
 };
+use crate::wire::watch::WatchEvent;
 use crate::wire::{
     Acked, ErrorCode, Granted, Guarantee, NodeId, PartitionId, QueueName, Retry, State, TaskId, TaskView, Token,
 };
@@ -156,6 +157,40 @@ pub fn member(of: MemberOf, task: Option<&TaskView>) -> MemberLine<'_> {
     let (result, result_encoding) = task.map_or((None, None), result);
     let reason = task.and_then(|task| task.reason.as_deref());
     MemberLine { number: of.number, id: of.id(), state: task.map(|task| task.state), result, result_encoding, reason }
+}
+
+/// Of watch: that it has begun, has lagged, or cannot tell of so many partitions.
+#[derive(Serialize)]
+pub struct WatchLine {
+    watch: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partitions: Option<u32>,
+}
+
+/// Of watch, beside events.
+pub fn watch(watch: &'static str, partitions: Option<u32>) -> WatchLine {
+    WatchLine { watch, partitions }
+}
+
+/// A task that came to a state.
+#[derive(Serialize)]
+pub struct WatchEventLine<'a> {
+    #[serde(serialize_with = "text")]
+    id: TaskId,
+    queue: &'a QueueName,
+    state: State,
+    number: Option<u32>,
+    result: Option<Cow<'a, str>>,
+    result_encoding: Option<&'static str>,
+    reason: Option<&'a str>,
+}
+
+/// Of watch.
+pub fn watch_event(event: &WatchEvent) -> WatchEventLine<'_> {
+    let data = event.result.as_ref().map(|result| encode(result));
+    let (result, result_encoding) = data.map(|data| (data.data, data.data_encoding)).unzip();
+    let (id, queue, reason) = (event.id, &event.queue, event.reason.as_deref());
+    WatchEventLine { id, queue, state: event.state, number: event.number, result, result_encoding, reason }
 }
 
 /// The result of a task as text, and what that stands for.

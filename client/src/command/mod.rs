@@ -33,6 +33,7 @@ mod session;
 mod tasks;
 pub mod text;
 mod transact;
+mod watch;
 mod why;
 pub(crate) mod words;
 
@@ -62,6 +63,7 @@ pub use schedule::{ScheduleArguments, ScheduleSetArguments, ScheduleVerb};
 pub use session::{SessionArguments, SessionOpenArguments, SessionVerb};
 pub use tasks::{CancelArguments, CountArguments, GetArguments, ListArguments, LogArguments, WaitArguments};
 pub use transact::TransactArguments;
+pub use watch::WatchArguments;
 pub use why::WhyArguments;
 
 use crate::wire::{Error, ErrorCode, Request, Response, TaskView};
@@ -76,6 +78,13 @@ const ENQUEUE_EXAMPLES: &str = "Examples:
 
 const MEMBERS_EXAMPLES: &str = "Example, by the id that `enqueue --group` printed:
   norn members 000038g2m4d7kq9rjscg0080000w3n5t --limit 1000";
+
+const WATCH_EXAMPLES: &str = "Examples:
+  norn watch mail
+  norn watch --group 000038g2m4d7kq9rjscg0080000w3n5t
+  norn watch mail --json --limit 10 --timeout 1m
+
+An ending is told at least once. That a task is ready or claimed is told as its leader sees it.";
 
 const COMPLETE_EXAMPLES: &str = "Examples:
   norn complete ID TOKEN --result sent
@@ -159,6 +168,9 @@ pub enum Verb {
     Log(LogArguments),
     /// Waits until a task has ended
     Wait(WaitArguments),
+    /// Shows what becomes of the tasks of a queue or of a group, as it happens
+    #[command(after_help = WATCH_EXAMPLES)]
+    Watch(WatchArguments),
     /// Says what keeps a task from being claimed, or from having ended
     Why(WhyArguments),
     /// Lists the members of a group with what came of each
@@ -241,6 +253,7 @@ impl Verb {
             Verb::Get(arguments) => arguments.run(runner).await,
             Verb::Log(arguments) => arguments.run(runner).await,
             Verb::Wait(arguments) => arguments.run(runner).await,
+            Verb::Watch(arguments) => arguments.run(runner).await,
             Verb::Why(arguments) => arguments.run(runner).await,
             Verb::Members(arguments) => arguments.run(runner).await,
             Verb::List(arguments) => arguments.run(runner).await,

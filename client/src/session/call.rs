@@ -109,6 +109,7 @@ fn is_write(request: &Request) -> bool {
         Request::Hello { .. }
         | Request::Get { .. }
         | Request::Wait { .. }
+        | Request::Watch { .. }
         | Request::List { .. }
         | Request::Count { .. }
         | Request::Queues
@@ -158,6 +159,7 @@ impl Pending {
             Call::Request(Request::Claim(Claim { session: Some(_), .. })) => Versions::SESSIONS,
             Call::EnqueueUnique { .. } | Call::Request(Request::EnqueueUnique { .. }) => Versions::UNIQUE,
             Call::Transact { .. } | Call::Request(Request::Transact(_)) => Versions::TRANSACTIONS,
+            Call::Request(Request::Watch { .. }) => Versions::WATCHES,
             Call::Enqueue { .. } | Call::Complete { .. } | Call::Request(_) => 0,
         };
         Pending {
@@ -264,6 +266,10 @@ impl Pending {
             Request::Wait { id, timeout_ms } => {
                 let timeout_ms = timeout_ms.saturating_sub(elapsed_ms);
                 (Request::Wait { id: *id, timeout_ms }, timeout_ms)
+            }
+            Request::Watch { subject, cursor, wait_ms } => {
+                let (subject, cursor, wait_ms) = (subject.clone(), cursor.clone(), wait_ms.saturating_sub(elapsed_ms));
+                (Request::Watch { subject, cursor, wait_ms }, wait_ms)
             }
             Request::Enqueue { tasks, acks } => (Request::Enqueue { tasks: pick(tasks, positions), acks: *acks }, 0),
             Request::Complete { items, acks } => (Request::Complete { items: pick(items, positions), acks: *acks }, 0),

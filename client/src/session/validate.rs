@@ -138,6 +138,7 @@ fn request_bytes(request: &Request) -> usize {
         Request::Hello { .. }
         | Request::Get { .. }
         | Request::Wait { .. }
+        | Request::Watch { .. }
         | Request::List { .. }
         | Request::Count { .. }
         | Request::Queues

@@ -56,6 +56,14 @@ pub const LEASE_MS_MAX: u64 = 3_600_000;
 pub const LEASE_MS_DEFAULT: u64 = 30_000;
 /// Longest wait of a long poll.
 pub const WAIT_MS_MAX: u64 = 300_000;
+/// Longest result that is told with an event of a watch; longer ones are read with the task.
+pub const WATCH_RESULT_BYTES_MAX: usize = 1 << 10;
+/// Nodes of which the cursor of a watch tells.
+pub const WATCH_PLACES_MAX: usize = 512;
+/// Bytes that it has for the partitions of each.
+pub const WATCH_WHOLE_BYTES_MAX: usize = 512;
+/// A watch goes on where it was if it is asked for again within this time.
+pub const WATCH_KEPT_MS: u64 = 60_000;
 /// Longest delay before a task can be claimed: ten years.
 pub const DELAY_MS_MAX: u64 = 10 * 365 * 86_400_000;
 /// Most tasks in a page of a list.

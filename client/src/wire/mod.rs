@@ -18,6 +18,7 @@ pub mod schedule;
 pub mod transaction;
 pub(crate) mod validate;
 pub mod version;
+pub mod watch;
 
 pub use error::{Error, ErrorCode, Retry};
 pub use ids::{ClaimId, ClusterId, NodeId, PartitionId, QueueName, TaskId, TaskVersion, Token};
@@ -25,3 +26,4 @@ pub use request::{Acks, Claim, Completion, NewTask, Request, Spec};
 pub use response::{Acked, Granted, Guarantee, Response, State, TaskView};
 pub use transaction::Transaction;
 pub use version::Versions;
+pub use watch::{Subject, WatchCursor, WatchEvent, Watched};

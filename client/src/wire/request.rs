@@ -7,6 +7,7 @@ use crate::wire::response::{Genesis, State};
 use crate::wire::schedule::ScheduleChange;
 use crate::wire::transaction::{Depend, Transaction};
 use crate::wire::version::Versions;
+use crate::wire::watch::{Subject, WatchCursor};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_bytes::ByteBuf;
@@ -281,6 +282,17 @@ pub enum Request {
         /// How long.
         timeout_ms: u64,
     },
+    /// Answers once something has happened behind the cursor, or at the end of the time; without a cursor as soon as the watch
+    /// has begun.
+    Watch {
+        /// Whose tasks.
+        subject: Subject,
+        /// Of the last answer.
+        #[serde(default)]
+        cursor: Option<WatchCursor>,
+        /// How long.
+        wait_ms: u64,
+    },
     /// A page of tasks in the order of their ids.
     List {
         /// Only this queue.
@@ -425,6 +437,7 @@ impl Request {
             Request::Change { change, .. } => change.version(),
             Request::Redrive { .. } => Versions::CHILDREN,
             Request::Schedule(_) | Request::Schedules { .. } => Versions::SCHEDULES,
+            Request::Watch { .. } => Versions::WATCHES,
             _ => Versions::SPOKEN.oldest,
         }
     }
@@ -442,6 +455,7 @@ impl Request {
             Request::Cancel { .. } => "cancel",
             Request::Get { .. } => "get",
             Request::Wait { .. } => "wait",
+            Request::Watch { .. } => "watch",
             Request::List { .. } => "list",
             Request::Count { .. } => "count",
             Request::Queues => "queues",

@@ -6,6 +6,7 @@ use crate::wire::ids::{ClusterId, NodeId, ParseError, PartitionId, QueueName, Ta
 use crate::wire::membership::{Changed, ClusterView, MemberState, Remnant};
 use crate::wire::schedule::ScheduleView;
 use crate::wire::transaction::Refusal;
+use crate::wire::watch::Watched;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use std::fmt;
@@ -500,6 +501,8 @@ pub enum Response {
     },
     /// To `schedules`, in the order of their names.
     Schedules(Vec<ScheduleView>),
+    /// To `watch`.
+    Watched(Watched),
     /// To `recover`: what has no majority.
     Remnants(Vec<Remnant>),
     /// To anything.

@@ -8,6 +8,7 @@ use super::limits::*;
 use super::membership::ClusterChange;
 use super::request::{Claim, Completion, Request, Spec};
 use super::schedule;
+use super::watch::{WatchCursor, WatchPlace};
 use std::collections::BTreeSet;
 
 /// Room in a frame for a batch's queue names and headers; what is left of it covers the encoding.
@@ -42,6 +43,10 @@ impl Request {
             Request::Complete { items, .. } => check_completions(items.iter()),
             Request::Cancel { reason, .. } => check_text("reason", reason),
             Request::Wait { timeout_ms, .. } => check_wait(*timeout_ms),
+            Request::Watch { cursor, wait_ms, .. } => {
+                check_wait(*wait_ms)?;
+                cursor.as_ref().map_or(Ok(()), check_cursor)
+            }
             Request::List { limit, .. } => check((1..=LIST_PAGE_MAX).contains(limit), || {
                 format!("a page of {limit} tasks; ask for 1 to {LIST_PAGE_MAX} at once")
             }),
@@ -269,6 +274,12 @@ fn check_wait(wait_ms: u64) -> Result<(), Error> {
     check(wait_ms <= WAIT_MS_MAX, || {
         format!("a wait of {wait_ms} ms; at most {WAIT_MS_MAX} ms are allowed, ask again to wait longer")
     })
+}
+
+fn check_cursor(cursor: &WatchCursor) -> Result<(), Error> {
+    let sound = |place: &WatchPlace| place.whole.len() <= WATCH_WHOLE_BYTES_MAX;
+    let fits = cursor.places.len() <= WATCH_PLACES_MAX && cursor.places.iter().all(sound);
+    check(fits, || "this is no cursor of a watch; give the one of the last answer, or none to begin".to_owned())
 }
 
 /// Before a task can be claimed, for the first time or again.

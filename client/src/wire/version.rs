@@ -64,6 +64,9 @@ impl Versions {
     /// The oldest version with schedules.
     pub const SCHEDULES: u8 = 3;
 
+    /// The oldest version with watches.
+    pub const WATCHES: u8 = 3;
+
     /// What this build speaks, up to a version.
     #[must_use]
     pub fn up_to(newest: u8) -> Versions {

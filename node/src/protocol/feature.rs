@@ -52,6 +52,8 @@ pub enum Feature {
     Transactions,
     /// Keys of a queue take turns.
     Fairness,
+    /// Nodes tell what becomes of the tasks of a queue or a group.
+    Watches,
 }
 
 impl Feature {
@@ -74,7 +76,8 @@ impl Feature {
             | Feature::Permits
             | Feature::Quotas
             | Feature::Transactions
-            | Feature::Fairness => 3,
+            | Feature::Fairness
+            | Feature::Watches => 3,
         }
     }
 }
@@ -109,6 +112,9 @@ impl PeerMessage {
             PeerMessage::Available { head, .. } => feature_of_head(head),
             PeerMessage::Probed { heads, .. } | PeerMessage::GrantAnswer { heads, .. } => {
                 heads.iter().find_map(feature_of_head)
+            }
+            PeerMessage::Watch { .. } | PeerMessage::Watched { .. } | PeerMessage::WatchNews { .. } => {
+                Some(Feature::Watches)
             }
             PeerMessage::KeyAsk { .. } | PeerMessage::KeyAnswer { .. } => Some(Feature::Unique),
             PeerMessage::Forward { request, .. } if matches!(**request, Request::EnqueueUnique { .. }) => {

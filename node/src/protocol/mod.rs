@@ -38,7 +38,7 @@ mod tests;
 
 use crate::config::{Config, mutant};
 use crate::limits::LOOPBACKS_MAX;
-use available::{Asks, Hints, WriteAnswer};
+use available::{Asks, Hints, Journals, WriteAnswer};
 use bodies::Bodies;
 use clocks::Clocks;
 use consistent::broker::Broker;
@@ -138,6 +138,7 @@ pub struct Node {
     bodies: Bodies,
     loads: Loads,
     hints: Hints,
+    journals: Journals,
     /// Partitions with operations that have not been sent yet in this step.
     unsent: BTreeSet<PartitionId>,
     /// Partitions whose ready work changed in this step.
@@ -194,6 +195,7 @@ impl Node {
             bodies: Bodies::default(),
             loads: Loads::default(),
             hints: Hints::default(),
+            journals: Journals::default(),
             unsent: BTreeSet::new(),
             stirred: BTreeSet::new(),
             led: BTreeSet::new(),
@@ -429,6 +431,9 @@ impl Node {
             M::Available { queue, head } => self.on_available(from, &queue, head),
             M::Follow { partition, ids } => self.on_follow(from, partition, &ids),
             M::Ends { partition, ends, joins } => self.on_ends(from, partition, &ends, &joins),
+            M::Watch { ask, subject, at, compare } => self.on_watch(from, ask, subject, at, &compare),
+            M::Watched { ask, at, told } => self.on_watched(from, ask, at, told.map(|told| *told)),
+            M::WatchNews { subject } => self.on_watch_news(from, &subject),
             M::MemberFailed { member, how } => self.on_member_failed(member, how),
             M::KeyAsk { ask, partition, epoch, queue, key, ids } => {
                 self.on_key_ask(from, (ask, epoch), (partition, queue, key), &ids);

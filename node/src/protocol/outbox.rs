@@ -83,7 +83,7 @@ impl Outbox {
                 return;
             }
             // The link has broken since the question came, and the next one may be to an older program.
-            if matches!(message, PeerMessage::GroupsAnswer { .. }) {
+            if matches!(message, PeerMessage::GroupsAnswer { .. } | PeerMessage::Watched { .. }) {
                 return;
             }
             self.observe(Observation::Unspoken { to, message: message.name() });

@@ -14,7 +14,9 @@ use crate::protocol::task::{Digest, Settled, Task, Tomb};
 use norn_client::wire::group::MemberOf;
 use norn_client::wire::membership::Roster;
 use norn_client::wire::response::Standing;
-use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Request, Response, TaskId, Token};
+use norn_client::wire::{
+    Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Request, Response, Subject, TaskId, Token, WatchEvent,
+};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use std::num::NonZeroU64;
@@ -210,6 +212,32 @@ pub struct WantPart {
     pub upto: Option<u64>,
     /// Tasks.
     pub ids: Vec<TaskId>,
+}
+
+/// A place among the events of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatchAt {
+    /// Drawn by the node for its start.
+    pub start: u64,
+    /// Behind this event.
+    pub number: u64,
+}
+
+/// What a node tells of what has become of tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatchTold {
+    /// All up to this place.
+    pub at: WatchAt,
+    /// All behind the place in the question. Otherwise nothing before `at`.
+    pub follows: bool,
+    /// In order.
+    pub events: Vec<WatchEvent>,
+    /// Replicas of which nothing is missing in that.
+    pub covers: Vec<PartitionId>,
+    /// Replicas of which nothing will be missing behind it.
+    pub begins: Vec<PartitionId>,
+    /// Roots of the hash trees of those that are to be compared, if this is all that there is.
+    pub roots: Vec<(PartitionId, u128)>,
 }
 
 /// What a [`Step::Compare`] compares.
@@ -588,6 +616,15 @@ pub enum PeerMessage {
     /// A member of a group has ended otherwise than by completion; the receiver leads the partition of the join.
     #[serde(rename = "mf")]
     MemberFailed { member: MemberOf, how: Settled },
+    /// A client watches here: what has become of those tasks behind this place, and of which facts are these replicas?
+    #[serde(rename = "wt")]
+    Watch { ask: u64, subject: Subject, at: Option<WatchAt>, compare: Vec<PartitionId> },
+    /// Answer to `Watch`, with the place that it named; nothing, if too much is watched already.
+    #[serde(rename = "wd")]
+    Watched { ask: u64, at: Option<WatchAt>, told: Option<Box<WatchTold>> },
+    /// Something has become of such tasks.
+    #[serde(rename = "wv")]
+    WatchNews { subject: Subject },
     /// Which tasks with this key do you know that have not ended, and which of these do you know to have ended?
     #[serde(rename = "ka")]
     KeyAsk { ask: u64, partition: PartitionId, epoch: Epoch, queue: QueueName, key: NonZeroU64, ids: Vec<TaskId> },

@@ -139,6 +139,7 @@ impl Node {
         let cleared = covered && replica.is_blank();
         if after != replica.register.viewstamp && (replica.healing.is_passing() || cleared) {
             replica.learn_endings(ops, now, &config);
+            replica.take_ended();
             return Ok(());
         }
         if after != replica.register.viewstamp {
@@ -146,6 +147,7 @@ impl Node {
         }
         let applied = ops.iter().try_for_each(|op| replica.apply(op, now, &config));
         replica.register.forget_recent();
+        replica.take_ended();
         applied.map_err(|misfit| misfit.to_string())
     }
 

@@ -130,6 +130,7 @@ impl Node {
                 self.read(client, number, id, until, self.config.request_timeout_ms);
             }
             Request::Wait { id, timeout_ms } => self.read(client, number, id, Until::Ended, timeout_ms.max(100)),
+            Request::Watch { subject, cursor, wait_ms } => self.watch(client, number, (subject, cursor), wait_ms),
             Request::List { queue, state, after, from, to, limit } => {
                 let after = after.max(from.map(before));
                 self.list(client, number, Selection { queue, state, after, to, limit });

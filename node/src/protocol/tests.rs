@@ -48,6 +48,7 @@ mod transactions;
 mod uniques;
 mod versions;
 mod waiting;
+mod watches;
 
 const CLIENT: ClientId = ClientId(1);
 const PARTITIONS: u32 = 4;

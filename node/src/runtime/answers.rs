@@ -6,6 +6,7 @@
 use norn_client::wire::Response;
 use norn_client::wire::membership::ClusterView;
 use norn_client::wire::response::TaskView;
+use norn_client::wire::watch::WatchEvent;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::mpsc;
@@ -128,6 +129,11 @@ fn weight_bytes(response: &Response) -> usize {
         Response::Cluster(view) => cluster_bytes(view),
         Response::Scheduled { view, .. } => view.as_ref().map_or(0, |view| base + view.schedule.payload.len()),
         Response::Schedules(views) => views.iter().map(|view| base + view.schedule.payload.len()).sum(),
+        Response::Watched(watched) => {
+            let event = |event: &WatchEvent| base + event.result.as_ref().map_or(0, |result| result.len());
+            let places = watched.cursor.places.iter().map(|place| 64 + place.whole.len());
+            watched.events.iter().map(event).sum::<usize>() + places.sum::<usize>()
+        }
         Response::Welcome(_)
         | Response::AckedOne(_)
         | Response::AckedUnique { .. }

@@ -24,6 +24,7 @@ pub fn authorize(principal: &Principal, request: &Request) -> Result<(), Error> 
         | Request::Cancel { .. }
         | Request::Get { .. }
         | Request::Wait { .. }
+        | Request::Watch { .. }
         | Request::List { .. }
         | Request::Count { .. }
         | Request::Queues

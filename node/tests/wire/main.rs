@@ -103,6 +103,9 @@ fn came_with(message: &PeerMessage) -> u8 {
         | M::QuotaCall { .. }
         | M::KeyAsk { .. }
         | M::KeyAnswer { .. }
+        | M::Watch { .. }
+        | M::Watched { .. }
+        | M::WatchNews { .. }
         | M::MemberFailed { .. }
         | M::Ends { .. } => 3,
     }
@@ -160,6 +163,7 @@ fn answer_name(response: &Response) -> &'static str {
         Response::Remnants(_) => "remnants",
         Response::Scheduled { .. } => "scheduled",
         Response::Schedules(_) => "schedules",
+        Response::Watched(_) => "watched",
         Response::Partitions(_) => "partitions",
         Response::Status(_) => "status",
         Response::Identity(_) => "identity",

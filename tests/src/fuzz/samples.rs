@@ -11,7 +11,8 @@ use norn_client::wire::response::{Acked, Genesis, Granted, Guarantee, LogEntry, 
 use norn_client::wire::schedule::{CatchUp, Schedule, ScheduleChange, ScheduleView, When};
 use norn_client::wire::transaction::{Change as TaskChange, Delete, Depend, Expected, Refusal, Transaction};
 use norn_client::wire::{
-    Claim, ClaimId, ClusterId, Completion, Error, ErrorCode, NodeId, PartitionId, QueueName, TaskId, TaskVersion, Token,
+    Claim, ClaimId, ClusterId, Completion, Error, ErrorCode, NodeId, PartitionId, QueueName, State, Subject, TaskId,
+    TaskVersion, Token, WatchCursor, WatchEvent, Watched, watch::WatchPlace,
 };
 use norn_node::protocol::consistent::cohort::{Change, Cohort, Told};
 use norn_node::protocol::consistent::ledger::Decided;
@@ -19,7 +20,7 @@ use norn_node::protocol::consistent::quotas::Quota;
 use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
 use norn_node::protocol::membership::DiskWord;
-use norn_node::protocol::peer::{Head, Heartbeat, Level, LogWord, Outcome, RecentPart, Step};
+use norn_node::protocol::peer::{Head, Heartbeat, Level, LogWord, Outcome, RecentPart, Step, WatchAt, WatchTold};
 use norn_node::protocol::schedules::{self, Schedules};
 use norn_node::protocol::task::{Completed, Settled, Task};
 use norn_node::protocol::{PeerMessage, Record};
@@ -295,6 +296,22 @@ pub fn frames() -> Vec<Vec<u8>> {
     files.filter_map(|file| Some(file.get(super::SEGMENT_HEADER_BYTES..)?.to_vec())).collect()
 }
 
+const WATCH_AT: WatchAt = WatchAt { start: 9, number: 12 };
+
+fn watch_event() -> WatchEvent {
+    let (result, reason) = (Some(b"sent".to_vec().into()), Some("because".into()));
+    WatchEvent { id: id(0), queue: queue(), state: State::Done, number: Some(3), result, reason }
+}
+
+fn watch_cursor() -> WatchCursor {
+    WatchCursor { places: vec![WatchPlace { node: NodeId(1), start: 9, number: 12, whole: vec![255, 3].into() }] }
+}
+
+fn watch_told() -> WatchTold {
+    let (covers, begins, roots) = (vec![PARTITION], vec![PARTITION], vec![(PARTITION, 7)]);
+    WatchTold { at: WATCH_AT, follows: true, events: vec![watch_event()], covers, begins, roots }
+}
+
 fn requests() -> Vec<Request> {
     let tasks = (0..4).map(|number| NewTask { id: id(number), spec: keyed(number) }).collect();
     let completion = Completion {
@@ -335,6 +352,8 @@ fn requests() -> Vec<Request> {
         Request::Schedule(Box::new(ScheduleChange::Set { name: "nightly".into(), schedule: schedule() })),
         Request::Schedule(Box::new(ScheduleChange::Pause { name: "nightly".into(), paused: true })),
         Request::Schedules { name: Some("nightly".into()) },
+        Request::Watch { subject: Subject::Queue(queue()), cursor: Some(watch_cursor()), wait_ms: 5_000 },
+        Request::Watch { subject: Subject::Group(id(0)), cursor: None, wait_ms: 0 },
         Request::Recover { lost: vec![NODE], partitions: vec![PARTITION], lease_ms: 1_000 },
     ]
 }
@@ -407,6 +426,7 @@ fn responses() -> Vec<Response> {
         Response::Done,
         Response::Cluster(Box::new(cluster())),
         Response::Remnants(vec![remnant()]),
+        Response::Watched(Watched { events: vec![watch_event()], cursor: watch_cursor(), lagged: true, silent: 2 }),
         Response::Schedules(vec![schedule_view()]),
         Response::Scheduled { already: false, view: Some(Box::new(schedule_view())) },
         Response::Changed(Box::new(changed())),
@@ -525,6 +545,9 @@ fn peer_messages() -> Vec<PeerMessage> {
         PeerMessage::Childless { partition: PARTITION, epoch: 3, number: 2, seats: 7 },
         PeerMessage::Follow { partition: PARTITION, ids: vec![id(0), id(1)] },
         PeerMessage::Ends { partition: PARTITION, ends: vec![(id(0), Settled::Done)], joins: vec![(id(0), id(2))] },
+        PeerMessage::Watch { ask: 5, subject: Subject::Queue(queue()), at: Some(WATCH_AT), compare: vec![PARTITION] },
+        PeerMessage::Watched { ask: 5, at: Some(WATCH_AT), told: Some(Box::new(watch_told())) },
+        PeerMessage::WatchNews { subject: Subject::Group(id(0)) },
         PeerMessage::MemberFailed { member: MemberOf { group: id(0), number: 3 }, how: Settled::Dead },
         PeerMessage::Forward {
             ask: 5,

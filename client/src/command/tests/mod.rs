@@ -4,6 +4,7 @@ mod failures;
 mod groups;
 mod requests;
 mod results;
+mod watch;
 
 use super::input::Input;
 use super::{Call, Exit, Output, Place, Runner, Transport, refuse_usage};

@@ -11,6 +11,7 @@ mod list;
 mod read;
 mod redrive;
 mod room;
+mod watch;
 mod writer;
 
 pub use coordinate::WriteAsk;
@@ -23,6 +24,7 @@ pub use list::{ListAsk, Selection};
 pub(in crate::protocol) use read::view;
 pub use read::{ReadAsk, Reader, Until};
 pub use redrive::Asker;
+pub use watch::{Journals, WatchAsk};
 pub use writer::Writer;
 
 use super::event::ClientId;
@@ -33,7 +35,7 @@ use super::timers::Key;
 use super::{Node, Observation};
 use crate::config::mutant;
 use norn_client::wire::error::Error;
-use norn_client::wire::{NodeId, PartitionId, QueueName, Request, TaskId};
+use norn_client::wire::{NodeId, PartitionId, QueueName, Request, Subject, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -95,6 +97,8 @@ pub enum Ask {
     Probe(ProbeAsk),
     /// A call about the cluster.
     Steer(SteerAsk),
+    /// A call of a client that watches.
+    Watch(WatchAsk),
 }
 
 impl Ask {
@@ -109,6 +113,7 @@ impl Ask {
             Ask::List(ask) => Some(ask.client),
             Ask::Forward(ask) => Some(ask.client),
             Ask::Steer(ask) => Some(ask.client),
+            Ask::Watch(ask) => Some(ask.client),
             Ask::Probe(_) => None,
         }
     }
@@ -122,6 +127,7 @@ impl Ask {
             Ask::Forward(ask) => ask.deadline_us,
             Ask::Probe(ask) => ask.deadline_us,
             Ask::Steer(ask) => ask.deadline_us,
+            Ask::Watch(ask) => ask.deadline_us,
         }
     }
 }
@@ -134,6 +140,10 @@ pub struct Asks {
     aliases: BTreeMap<u64, u64>,
     /// Reads that wait for a task to end.
     watchers: BTreeMap<TaskId, BTreeSet<u64>>,
+    /// Calls of clients that watch.
+    watching: BTreeMap<Subject, BTreeSet<u64>>,
+    /// The next partition whose replicas are compared for them.
+    compared: u32,
     /// Tasks that completions brought, on their way.
     deliveries: children::Deliveries,
     /// What dead tasks bring to dead-letter queues.
@@ -185,7 +195,13 @@ impl Asks {
     fn writes_mut(&mut self) -> impl Iterator<Item = (u64, &mut WriteAsk)> {
         self.open.iter_mut().filter_map(|(number, ask)| match ask {
             Ask::Write(write) => Some((*number, write)),
-            Ask::Read(_) | Ask::Count(_) | Ask::List(_) | Ask::Forward(_) | Ask::Probe(_) | Ask::Steer(_) => None,
+            Ask::Read(_)
+            | Ask::Count(_)
+            | Ask::List(_)
+            | Ask::Forward(_)
+            | Ask::Probe(_)
+            | Ask::Steer(_)
+            | Ask::Watch(_) => None,
         })
     }
 
@@ -267,6 +283,14 @@ impl Node {
                     }
                 }
             }
+            Ask::Watch(watch) => {
+                if let Some(watching) = self.asks.watching.get_mut(&watch.subject) {
+                    watching.remove(&number);
+                    if watching.is_empty() {
+                        self.asks.watching.remove(&watch.subject);
+                    }
+                }
+            }
             Ask::Write(_) | Ask::Count(_) | Ask::List(_) | Ask::Probe(_) => {}
         }
         Some(ask)
@@ -303,6 +327,7 @@ impl Node {
             Ask::Probe(_) => self.send_pulls(number),
             Ask::Steer(_) if over => self.steer_deadline(number),
             Ask::Steer(_) => self.send_to_leader(number),
+            Ask::Watch(_) => self.on_watch_timer(number, over),
         }
     }
 
@@ -315,7 +340,8 @@ impl Node {
         }
     }
 
-    fn wake_watchers(&mut self, id: &TaskId) {
+    /// Reads that wait for the end of a task look again.
+    pub(super) fn wake_watchers(&mut self, id: &TaskId) {
         for number in self.asks.watchers.get(id).cloned().unwrap_or_default() {
             self.send_reads(number);
         }

@@ -3,6 +3,10 @@
 //! The newest table among a majority contains every committed operation, so a reader sees every claim that anybody was
 //! told of.
 //!
+//! Who waits for a task to end is not kept by asking again and again: once a majority has said that it has not ended, its leader
+//! is asked to tell of the end, as it is for tasks that wait for others ([`crate::protocol::consistent`]), and a word of that
+//! is only a reason to look again. What gets lost is made up for by a slow sweep.
+//!
 //! Where the answers show that a replica lacks facts, it is told who has them, and asks: a reader's node need not hold the
 //! partition, and only replicas of one cohort send each other tasks.
 
@@ -21,6 +25,7 @@ use crate::protocol::partition::version::version;
 use crate::protocol::peer::{Known, PeerMessage};
 use crate::protocol::ring;
 use crate::protocol::task::{Facts, PastClaim, Task, Wanted, visible};
+use crate::protocol::timers::Key;
 use crdts::CvRDT;
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::response::{ClaimView, Rejected, TaskView};
@@ -62,6 +67,8 @@ pub struct ReadAsk {
     /// Of the partition, that were heard of, by version.
     cohorts: BTreeMap<Viewstamp, Cohort>,
     answers: BTreeMap<ReplicaId, Known>,
+    /// Since the replicas were last asked, the leader was asked to tell of the end.
+    followed: bool,
     /// When to give up.
     pub deadline_us: u64,
 }
@@ -193,13 +200,15 @@ impl Node {
             until,
             cohorts: BTreeMap::from([(cohort.version, cohort)]),
             answers: BTreeMap::new(),
+            followed: false,
             deadline_us: self.now.mono_after_ms(timeout_ms),
         }))
     }
 
     /// Asks all replicas (again).
     pub(super) fn send_reads(&mut self, ask: u64) {
-        let Some(Ask::Read(read)) = self.asks.get(ask) else { return };
+        let Some(Ask::Read(read)) = self.asks.get_mut(ask) else { return };
+        read.followed = false;
         let (id, at) = (read.id, read.newest().version);
         // What was heard last need not be what is.
         let nodes: BTreeSet<NodeId> = read.cohorts.values().flat_map(Cohort::voters).collect();
@@ -290,6 +299,19 @@ impl Node {
         if seen {
             self.repair_laggards(ask, &task);
             self.answer_read(ask, (id, &task, cell.as_ref()));
+        } else if matches!(until, Until::Ended) {
+            self.follow_end(ask);
+        }
+    }
+
+    /// A task has not ended yet: whoever learns of its end first is to tell. Where nobody is that could, it is looked at again
+    /// as soon as if nobody had answered.
+    fn follow_end(&mut self, ask: u64) {
+        let Some(Ask::Read(read)) = self.asks.get_mut(ask) else { return };
+        let (id, deadline_us) = (read.id, read.deadline_us);
+        if !std::mem::replace(&mut read.followed, true) && self.ask_for_end(id) {
+            let sweep_us = self.after_ms(self.config.sweep_interval_ms);
+            self.timers.set(Key::Ask(ask), sweep_us.min(deadline_us));
         }
     }
 

@@ -628,6 +628,7 @@ impl Node {
         if !queues.is_empty() {
             self.tell_interest(&queues);
         }
+        self.prune_journals();
         self.hand_over_misplaced();
     }
 

@@ -23,6 +23,7 @@ use crate::limits::{DEPENDENTS_MAX, FOLLOWED_MAX, FOLLOWERS_MAX, GROUP_WINDOW};
 use crate::protocol::Node;
 use crate::protocol::available::Writer;
 use crate::protocol::consistent::Viewstamp;
+use crate::protocol::feature::Feature;
 use crate::protocol::partition::Partition;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::{Cancel, Facts, GroupFacts, Members, Outline, Settled, Task};
@@ -162,6 +163,17 @@ impl Node {
         }
     }
 
+    /// Somebody here waits for a task to end; it need not be led here, nor be known. Whether whoever is asked can tell.
+    pub(in crate::protocol) fn ask_for_end(&mut self, id: TaskId) -> bool {
+        let partition = self.partition_of(&id);
+        let nodes = self.who_tells(partition, false);
+        let tells = !nodes.is_empty() && nodes.iter().all(|node| self.speaks(*node, Feature::Dependencies));
+        if tells {
+            self.ask_for_ends(partition, std::iter::once(id));
+        }
+        tells
+    }
+
     /// The leader of a partition. All replicas where no message reaches it, as they know of ends as well, only later; or where
     /// one of them does not know the task, and never will.
     fn who_tells(&self, partition: PartitionId, all: bool) -> Vec<NodeId> {
@@ -265,6 +277,15 @@ impl Node {
         }
     }
 
+    /// What the table has said of endings is told as if it had been learned in any other way.
+    pub(in crate::protocol) fn note_endings(&mut self, partition: PartitionId) {
+        let ended = self.partitions.get_mut(&partition).map(Partition::take_ended).unwrap_or_default();
+        for id in ended {
+            self.wake_watchers(&id);
+            self.tell_followers(partition, &id);
+        }
+    }
+
     /// At a leader of tasks that wait: these have ended.
     pub(in crate::protocol) fn on_ends(
         &mut self,
@@ -273,6 +294,7 @@ impl Node {
         ends: &[(TaskId, Settled)],
         joins: &[(TaskId, TaskId)],
     ) {
+        ends.iter().for_each(|(id, _)| self.wake_watchers(id));
         let Some(replica) = self.partitions.get(&partition) else { return };
         if !replica.register.established() {
             return;

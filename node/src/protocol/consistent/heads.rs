@@ -131,6 +131,8 @@ impl Node {
     pub(in crate::protocol) fn publish_heads(&mut self, partition: PartitionId) {
         self.count_bodies(partition);
         self.note_blocked(partition);
+        self.note_endings(partition);
+        self.note_moves(partition);
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let mut touched = replica.store.take_touched();
         for queue in &touched {

@@ -102,6 +102,7 @@ impl Node {
         let replica = self.partitions.get_mut(&partition).expect("it has just changed");
         let after = replica.standing();
         if after.lacks_facts(before) && replica.healing.open_facts() {
+            self.journals.uncover(partition);
             self.tell_wound(partition);
         }
         if after.version != before.version {

@@ -86,6 +86,8 @@ pub struct Partition {
     forgot: u64,
     /// What of its store the node has counted.
     pub counted: Counted,
+    /// Tasks that were found to have ended by what the table said, since last asked.
+    ended: Vec<TaskId>,
 }
 
 /// What a store held when it was counted.
@@ -141,6 +143,7 @@ impl Partition {
             dismissed: None,
             forgot: 0,
             counted: Counted::default(),
+            ended: Vec::new(),
         }
     }
 
@@ -215,7 +218,7 @@ impl Partition {
         if let Op::Drop { items } = op {
             for item in items {
                 if !mutant!(config, DropWithoutRecord) || self.register.leading().is_some() {
-                    self.learn(item.id, item.facts.clone(), now, config);
+                    self.learn_ending(item.id, item.facts.clone(), now, config);
                 }
                 self.to_drop.remove(&item.id);
             }
@@ -226,12 +229,24 @@ impl Partition {
         Ok(())
     }
 
+    /// Learns an ending of which nobody but the table has told.
+    fn learn_ending(&mut self, id: TaskId, facts: Task, now: Now, config: &Config) {
+        if self.learn(id, facts, now, config).ended {
+            self.ended.push(id);
+        }
+    }
+
+    /// Takes out the tasks that were found to have ended by what the table said.
+    pub fn take_ended(&mut self) -> Vec<TaskId> {
+        std::mem::take(&mut self.ended)
+    }
+
     /// Takes the endings out of operations that cannot be applied.
     pub fn learn_endings(&mut self, ops: &[Arc<Op>], now: Now, config: &Config) {
         for op in ops {
             let Op::Drop { items } = &**op else { continue };
             for item in items {
-                self.learn(item.id, item.facts.clone(), now, config);
+                self.learn_ending(item.id, item.facts.clone(), now, config);
             }
         }
     }
@@ -243,7 +258,7 @@ impl Partition {
             self.register.table.out.values().flatten().map(|ended| (ended.id, ended.facts.clone())).collect();
         if !mutant!(config, DropWithoutRecord) {
             for (id, facts) in ended {
-                self.learn(id, facts, now, config);
+                self.learn_ending(id, facts, now, config);
             }
         }
         for id in touched {

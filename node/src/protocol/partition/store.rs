@@ -39,6 +39,19 @@ pub struct Learned {
     pub freed: bool,
 }
 
+/// A task came to a state that is told to those who watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moved {
+    /// Task.
+    pub id: TaskId,
+    /// Claimable, held, or how it ended.
+    pub state: State,
+    /// Its queue. It is not known of a task of which nothing but its tombstone has come.
+    pub queue: Option<QueueName>,
+    /// The group that it is a member of.
+    pub group: Option<TaskId>,
+}
+
 /// The tasks of one partition.
 #[derive(Debug, Default)]
 pub struct Store {
@@ -63,6 +76,10 @@ pub struct Store {
     blocked: BTreeSet<TaskId>,
     /// Bytes of bodies in memory.
     body_bytes: usize,
+    /// Somebody watches a queue: what becomes of tasks is noted.
+    watched: bool,
+    /// What was, since last asked.
+    moved: Vec<Moved>,
 }
 
 /// What the index goes by of a task with a spec.
@@ -147,6 +164,19 @@ pub fn classify<S: Content>(task: &Task<S>, Hold { cell, lapsed, locked }: Hold<
     if not_before_ms > wall_ms { Class::Delayed(not_before_ms) } else { Class::Ready }
 }
 
+/// What is told of a task that has come to a class. Of one whose spec is not known that waits for it; and only facts are told as
+/// endings, as a claim that was the last one may be undone.
+fn moved(id: TaskId, task: &Task<Outline>, class: Class) -> Option<Moved> {
+    let state = match class {
+        Class::Ready => State::Ready,
+        Class::Held => State::Claimed,
+        Class::Ended(_) => task.ended()?,
+        Class::Orphan | Class::Blocked | Class::Delayed(_) => return None,
+    };
+    let queue = Some(task.spec.as_ref()?.queue.clone());
+    Some(Moved { id, state, queue, group: task.member_of().map(|member| member.group) })
+}
+
 impl Store {
     /// Merges facts about a task; `hold` and `wall_ms` as in [`classify`].
     pub fn merge(&mut self, id: TaskId, delta: Task, hold: Hold<'_>, wall_ms: u64) -> Learned {
@@ -157,13 +187,14 @@ impl Store {
             return self.bury(id, delta);
         }
         let mut delta = delta.outlined();
-        let Store { tasks, index, tree, touched, blocked, body_bytes, .. } = self;
+        let Store { tasks, index, tree, touched, blocked, body_bytes, moved: moves, watched, .. } = self;
         let mut before_class = None;
         let entry = tasks
             .entry(id)
             .and_modify(|entry| before_class = Some(entry.class))
             .or_insert_with(|| Box::new(Entry { task: Task::default(), digest: 0, class: Class::Orphan }));
         let (before_digest, had_ended) = (entry.digest, entry.task.ended().is_some());
+        let had_spec = entry.task.spec.is_some();
         let awaited_join = entry.task.awaits_join();
         let brought: Vec<TaskId> = entry.task.brings().collect();
         let before_ms = ended(&id, &entry.task).map(|(_, at_ms)| at_ms);
@@ -199,6 +230,10 @@ impl Store {
         }
         let before = before_ms.map(|at_ms| (indexed_before.as_ref().map(|indexed| &indexed.queue), at_ms));
         index.change_ended(id, before, ended(&id, &entry.task));
+        let is_news = before_class != Some(class) || !had_spec || !had_ended && entry.task.ended().is_some();
+        if *watched && is_news {
+            moves.extend(moved(id, &entry.task, class));
+        }
         let (ended, digest) = (entry.task.ended().is_some() && !had_ended, entry.digest);
         let join_over = awaited_join && !entry.task.awaits_join();
         if ended && let Some(spec) = &mut entry.task.spec {
@@ -253,6 +288,9 @@ impl Store {
         self.index.change(*id, indexed.as_ref().map(Indexed::place), Some(before), Some(class));
         if class == Class::Blocked {
             self.blocked.extend(entry.task.waits_for(id));
+        }
+        if self.watched {
+            self.moved.extend(moved(*id, &entry.task, class));
         }
         // Where there is a key, it may be another one's turn.
         if let Some(spec) = &entry.task.spec
@@ -408,6 +446,22 @@ impl Store {
     /// Queues whose ready tasks changed since the last call.
     pub fn take_touched(&mut self) -> BTreeSet<QueueName> {
         std::mem::take(&mut self.touched)
+    }
+
+    /// Whether it is noted what becomes of tasks.
+    pub fn is_watched(&self) -> bool {
+        self.watched
+    }
+
+    /// From now on it is noted, or not.
+    pub fn watch(&mut self, watched: bool) {
+        self.watched = watched;
+        self.moved = Vec::new();
+    }
+
+    /// What was noted since the last call.
+    pub fn take_moved(&mut self) -> Vec<Moved> {
+        std::mem::take(&mut self.moved)
     }
 
     /// Tasks that newly blocked ones wait for, since the last call.

@@ -11,6 +11,7 @@ impl PeerMessage {
             | PeerMessage::Roster { .. }
             | PeerMessage::ListAsk { .. }
             | PeerMessage::ListAnswer { .. }
+            | PeerMessage::Watched { .. }
             | PeerMessage::Roots { .. }
             | PeerMessage::RootsAnswer { .. }
             | PeerMessage::GroupsAsk { .. }
@@ -152,6 +153,9 @@ impl PeerMessage {
             PeerMessage::Follow { .. } => "follow",
             PeerMessage::Ends { .. } => "ends",
             PeerMessage::MemberFailed { .. } => "member_failed",
+            PeerMessage::Watch { .. } => "watch",
+            PeerMessage::Watched { .. } => "watched",
+            PeerMessage::WatchNews { .. } => "watch_news",
             PeerMessage::KeyAsk { .. } => "key_ask",
             PeerMessage::KeyAnswer { .. } => "key_answer",
             PeerMessage::PermitAsk { .. } => "permit_ask",

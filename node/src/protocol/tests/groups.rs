@@ -6,13 +6,13 @@ use crate::limits::GROUP_WINDOW;
 use norn_client::wire::State;
 use norn_client::wire::group::{GroupView, Grouping, Join, MemberOf};
 
-fn member(group: TaskId, number: u32) -> NewTask {
+pub(super) fn member(group: TaskId, number: u32) -> NewTask {
     let member = MemberOf { group, number };
     let grouping = Some(Box::new(Grouping { member: Some(member), join: None }));
     NewTask { id: member.id(), spec: Spec { grouping, ..spec(&number.to_be_bytes(), 0) } }
 }
 
-fn join(id: TaskId, total: Option<u32>, fail_fast: bool) -> NewTask {
+pub(super) fn join(id: TaskId, total: Option<u32>, fail_fast: bool) -> NewTask {
     let join = Join { total, fail_fast };
     let grouping = Some(Box::new(Grouping { member: None, join: Some(join) }));
     NewTask { id, spec: Spec { grouping, ..spec(b"join", 5) } }

@@ -30,3 +30,50 @@ fn who_waits_is_not_woken_for_what_is_not_granted() {
     let Some(Response::Claimed { tasks, .. }) = cluster.replies.remove(&number) else { panic!() };
     assert_eq!(tasks[0].id, id);
 }
+
+/// Goal: who waits for a task to end is told when it does, and asks nobody meanwhile. Method: at a node without a replica of it.
+#[test]
+fn who_waits_for_an_end_is_told_and_does_not_ask_again_and_again() {
+    for dies in [false, true] {
+        let mut cluster = Cluster::modern(4);
+        let id = (0..16).map(|tag| cluster.enqueue(0, b"work", tag << 20));
+        let ids: Vec<TaskId> = id.collect();
+        let holds = |cluster: &Cluster, id: &TaskId| {
+            cluster.nodes[3].partitions.contains_key(&cluster.nodes[3].partition_of(id))
+        };
+        let id = ids.into_iter().find(|id| !holds(&cluster, id)).expect("it does not hold all");
+        while cluster.get(0, id).state != State::Claimed {
+            assert!(!cluster.claim(0, 60_000).is_empty());
+        }
+        let token = cluster.get(0, id).claims[0].token;
+        let number = cluster.submit(3, Request::Wait { id, timeout_ms: 60_000 });
+        cluster.advance(100);
+        let mut reads = 0;
+        let until_us = cluster.now.mono_us + 1_500_000;
+        while cluster.now.mono_us < until_us {
+            cluster.now.mono_us += 1_000;
+            cluster.now.wall_ms += 1;
+            for index in 0..4 {
+                cluster.queue.push_back((index, Event::Wake));
+            }
+            while let Some((_, event)) = cluster.queue.front() {
+                reads += usize::from(matches!(event, Event::Peer { message: PeerMessage::Read { .. }, .. }));
+                cluster.handle_next();
+            }
+        }
+        assert_eq!(reads, 0, "it is told");
+        assert!(!cluster.replies.contains_key(&number), "it waits");
+        let before_us = cluster.now.mono_us;
+        if dies {
+            let reason = "it is broken".to_owned();
+            let fail = Request::Fail { id, token, reason, retry_in_ms: 0, invalid: true, retry_open: false };
+            assert_eq!(cluster.ask(0, fail), Response::Done);
+        } else {
+            assert!(matches!(cluster.complete(0, id, token), Response::Acked(_)));
+        }
+        cluster.run_until(|cluster| cluster.replies.contains_key(&number));
+        assert!(cluster.now.mono_us - before_us < 500_000, "at once");
+        let Some(Response::Task(view)) = cluster.replies.remove(&number) else { panic!() };
+        assert_eq!(view.state, if dies { State::Dead } else { State::Done });
+    }
+}

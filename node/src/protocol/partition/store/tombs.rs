@@ -1,10 +1,10 @@
 //! Tombstones in a store, and what may stand beside one: a task is not given up before the tasks that its completions brought
 //! are enqueued, so such a completion stays, and is kept among the tasks.
 
-use super::{Class, Entry, Learned, Store};
+use super::{Class, Entry, Learned, Moved, Store};
 use crate::protocol::task::{Digest, Facts, Task, Tomb, buried};
 use crdts::CvRDT;
-use norn_client::wire::{TaskId, Token};
+use norn_client::wire::{State, TaskId, Token};
 use std::ops::Bound;
 
 impl Store {
@@ -28,6 +28,9 @@ impl Store {
             return Learned::default();
         }
         let had_outbox = self.outboxes.contains(&id);
+        if self.watched && !was_buried {
+            self.note_burial(id, task.tomb.as_ref().map(|tomb| tomb.state));
+        }
         let had_ended = self.take_tomb(&id) || self.remove(&id).1;
         let tomb: Tomb = *task.tomb.clone().expect("merging does not take it away");
         let outbox = task.has_outbox();
@@ -44,6 +47,17 @@ impl Store {
         self.tree.change(&id, before, digest);
         self.remember(id);
         Learned { changed: true, ended: !had_ended, body: None, outbox, freed: had_outbox && !outbox }
+    }
+
+    /// The tombstone of a task of which it was not known that it has ended, or whose queue was not known, says so.
+    fn note_burial(&mut self, id: TaskId, state: Option<State>) {
+        let known = self.task(&id).filter(|task| task.spec.is_some());
+        if known.is_some_and(|task| task.ended().is_some()) {
+            return;
+        }
+        let queue = known.and_then(|task| task.spec.as_ref()).map(|spec| spec.queue.clone());
+        let group = known.and_then(Task::member_of).map(|member| member.group);
+        self.moved.extend(state.map(|state| Moved { id, state, queue, group }));
     }
 
     /// Takes a tombstone out of everything but the tree. Whether there was one.

@@ -1,0 +1,145 @@
+//! A watch on the side of whoever watches: which call comes next, and what its answer brings.
+
+use crate::wire::request::Request;
+use crate::wire::watch::{Subject, WatchCursor, WatchEvent, Watched};
+use crate::wire::{State, TaskId};
+use std::collections::{BTreeSet, VecDeque};
+
+/// Endings that are remembered, so that each is told once where several nodes tell of it.
+const TOLD_MAX: usize = 4_096;
+
+/// What a watch brings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WatchNews {
+    /// A task came to a state.
+    Event(WatchEvent),
+    /// Endings may have been missed before this, and none is from here on: list what is there.
+    Lagged,
+    /// Of so many partitions nobody can be reached who could tell what happens there; of 0 again, after some. What happens
+    /// meanwhile is told later, or the watch lags.
+    Silent(u32),
+}
+
+/// A watch without its connection. It has begun with the answer to its first call.
+#[derive(Debug)]
+pub struct WatchState {
+    subject: Subject,
+    cursor: Option<WatchCursor>,
+    news: VecDeque<WatchNews>,
+    told: BTreeSet<TaskId>,
+    /// In the order in which they came.
+    told_order: VecDeque<TaskId>,
+    silent: u32,
+}
+
+impl WatchState {
+    /// A watch that has not begun.
+    pub fn new(subject: Subject) -> WatchState {
+        WatchState {
+            subject,
+            cursor: None,
+            news: VecDeque::new(),
+            told: BTreeSet::new(),
+            told_order: VecDeque::new(),
+            silent: 0,
+        }
+    }
+
+    /// The next call. Once it has begun it waits so long for something to happen.
+    pub fn request(&self, wait_ms: u64) -> Request {
+        Request::Watch { subject: self.subject.clone(), cursor: self.cursor.clone(), wait_ms }
+    }
+
+    /// Takes in the answer to it.
+    pub fn take(&mut self, watched: Watched) {
+        let Watched { events, cursor, lagged, silent } = watched;
+        self.cursor = Some(cursor);
+        for event in events {
+            if !is_ending(event.state) || self.is_news(event.id) {
+                self.news.push_back(WatchNews::Event(event));
+            }
+        }
+        if lagged {
+            self.news.push_back(WatchNews::Lagged);
+        }
+        if silent != self.silent {
+            self.silent = silent;
+            self.news.push_back(WatchNews::Silent(silent));
+        }
+    }
+
+    /// What came first of all that was not taken yet.
+    pub fn take_news(&mut self) -> Option<WatchNews> {
+        self.news.pop_front()
+    }
+
+    fn is_news(&mut self, id: TaskId) -> bool {
+        if !self.told.insert(id) {
+            return false;
+        }
+        self.told_order.push_back(id);
+        if self.told_order.len() > TOLD_MAX
+            && let Some(oldest) = self.told_order.pop_front()
+        {
+            self.told.remove(&oldest);
+        }
+        true
+    }
+}
+
+fn is_ending(state: State) -> bool {
+    matches!(state, State::Done | State::Dead | State::Cancelled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{NodeId, QueueName, watch::WatchPlace};
+
+    fn event(number: u32, state: State) -> WatchEvent {
+        let (id, queue) = (TaskId::new(1_700_000_000_000, number, 1, 7), QueueName::new("mail").unwrap());
+        WatchEvent { id, queue, state, number: None, result: None, reason: None }
+    }
+
+    fn answer(number: u64, events: Vec<WatchEvent>) -> Watched {
+        let place = WatchPlace { node: NodeId(1), start: 1, number, whole: vec![3].into() };
+        Watched { events, cursor: WatchCursor { places: vec![place] }, lagged: false, silent: 0 }
+    }
+
+    fn drain(watch: &mut WatchState) -> Vec<WatchNews> {
+        std::iter::from_fn(|| watch.take_news()).collect()
+    }
+
+    #[test]
+    fn each_call_goes_on_where_the_last_answer_ended_and_each_ending_is_told_once() {
+        let mut watch = WatchState::new(Subject::Queue(QueueName::new("mail").unwrap()));
+        assert!(matches!(watch.request(5), Request::Watch { cursor: None, wait_ms: 5, .. }));
+        let (ready, done) = (event(1, State::Ready), event(1, State::Done));
+        watch.take(answer(3, vec![ready.clone(), done.clone(), done.clone()]));
+        let cursor = answer(3, Vec::new()).cursor;
+        assert!(matches!(watch.request(5), Request::Watch { cursor: Some(at), .. } if at == cursor));
+        watch.take(answer(4, vec![done.clone(), ready.clone()]));
+        let all = [&ready, &done, &ready].map(|event| WatchNews::Event(event.clone()));
+        assert_eq!(drain(&mut watch), all, "a task may be ready again");
+    }
+
+    #[test]
+    fn lag_comes_behind_what_is_known_and_silence_when_it_changes() {
+        let mut watch = WatchState::new(Subject::Group(TaskId::MIN));
+        let done = event(1, State::Done);
+        watch.take(Watched { lagged: true, silent: 2, ..answer(1, vec![done.clone()]) });
+        watch.take(Watched { silent: 2, ..answer(2, Vec::new()) });
+        watch.take(answer(3, Vec::new()));
+        let expected = [WatchNews::Event(done), WatchNews::Lagged, WatchNews::Silent(2), WatchNews::Silent(0)];
+        assert_eq!(drain(&mut watch), expected);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut watch = WatchState::new(Subject::Group(TaskId::MIN));
+        for number in 0..2 * TOLD_MAX as u32 {
+            watch.take(answer(1, vec![event(number, State::Done)]));
+        }
+        assert_eq!((watch.told.len(), watch.told_order.len()), (TOLD_MAX, TOLD_MAX));
+    }
+}
