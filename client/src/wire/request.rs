@@ -26,7 +26,8 @@ pub enum Acks {
     All,
 }
 
-/// What a task is; only a [transaction](super::transaction::Transaction) changes it. A session resolves defaults and delays once, so that a repeated enqueue is the same bytes.
+/// What a task is; only a [transaction](super::transaction::Transaction) changes it. A session resolves defaults and
+/// delays once, so that a repeated enqueue is the same bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub struct Spec {
     /// Queue, which is also the task type for workers.
