@@ -224,8 +224,6 @@ pub enum Mutant {
     UniqueEnded,
     /// A transaction is judged by what the leader knows, and nobody else is asked.
     TransactionUnasked,
-    /// It becomes facts before its leader has it in a table that a majority has.
-    TransactionUndecided,
     /// Tasks that it changes can be claimed, prolonged and completed meanwhile.
     TransactionUnlocked,
     /// The end of a group's member counts for the next one as well.

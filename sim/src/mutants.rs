@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 80] = [
+pub const ALL: [(&str, Mutant); 79] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -73,7 +73,6 @@ pub const ALL: [(&str, Mutant); 80] = [
     ("unique-unreserved", Mutant::UniqueUnreserved),
     ("unique-ended", Mutant::UniqueEnded),
     ("transaction-unasked", Mutant::TransactionUnasked),
-    ("transaction-undecided", Mutant::TransactionUndecided),
     ("transaction-unlocked", Mutant::TransactionUnlocked),
     ("members-miscounted", Mutant::MembersMiscounted),
     ("joins-unheard", Mutant::JoinsUnheard),
@@ -257,7 +256,7 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
             old_percent: Some(0),
             ..plain
         },
-        Mutant::TransactionUnasked | Mutant::TransactionUndecided | Mutant::TransactionUnlocked => Overrides {
+        Mutant::TransactionUnasked | Mutant::TransactionUnlocked => Overrides {
             transaction_percent: Some(100),
             lost_writes_percent: Some(30),
             crash_mean_ms: Some(1_000),

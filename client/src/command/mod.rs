@@ -94,8 +94,8 @@ A file with a group of two, and the join that comes behind them:
   [{\"queue\": \"books\", \"data\": \"bind\", \"join\": {\"total\": 2, \"fail_fast\": false}},
    {\"queue\": \"pages\", \"data\": \"one\", \"number\": 1}, {\"queue\": \"pages\", \"data\": \"two\", \"number\": 2}]";
 
-const TRANSACT_EXAMPLES: &str = "The tasks lie together: they have one queue and key, or were enqueued with --near. A task is found by its id, as it was seen
-with its `version` (from `get`), or under its holder's `token`. Nothing is changed unless all are found so.
+const TRANSACT_EXAMPLES: &str = "The tasks lie together: they have one queue and key, or were enqueued with --near. A task is
+found by its id, as it was seen with its `version` (from `get`), or under its holder's `token`. Nothing is changed unless all are found so.
 
 Examples:
   norn transact '{\"adds\": [{\"queue\": \"outbox\", \"data\": \"hello\"}], \"deletes\": [{\"id\": \"ID\", \"token\": \"7.42\"}]}'

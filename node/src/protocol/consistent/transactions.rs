@@ -204,9 +204,6 @@ impl Node {
         let coming = self.transactions.coming.get_mut(&id).expect("just judged");
         coming.stage = Stage::Decided;
         let decided = Arc::new(decided);
-        if mutant!(self.config, TransactionUndecided) {
-            self.learn(partition, decided.facts.clone());
-        }
         self.append(partition, Op::Decide { id, decided }, Some(Waiting::Decide { id }));
     }
 
