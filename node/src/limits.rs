@@ -145,8 +145,12 @@ pub const REFUSED_MAX: usize = 16_384;
 pub const TRANSACTIONS_MAX: usize = 64;
 /// Transactions of one partition that were made, and are remembered for those who ask again.
 pub const TRANSACTIONS_DONE_MAX: usize = 1_024;
+/// Bytes of those; one always fits. They travel with the table.
+pub const TRANSACTIONS_BYTES_MAX: usize = 8 << 20;
 /// Transactions under way at one node, and calls about one of them.
 pub const TRANSACTING_MAX: usize = 1_024;
+/// Bytes of what one transaction makes of tasks: of those that it changes all of it, also what it leaves as it is.
+pub const DECIDED_BYTES_MAX: usize = 4 << 20;
 /// Loads of bodies under way at one node; more wait.
 pub const LOADS_MAX: usize = 64;
 /// Bytes of bodies at which no further load is begun.

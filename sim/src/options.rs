@@ -1,5 +1,6 @@
 //! Every knob of a run. All are drawn from the seed, so that rare mixtures occur; each can be set by a flag.
 
+mod queues;
 mod settings;
 mod stage;
 
@@ -385,85 +386,6 @@ impl Options {
         let copies = options.image_percent + options.lies_ppm + options.harm_percent + options.rot_ppm;
         options.unsynced_facts &= !options.disks_fail() && copies == 0;
         options
-    }
-
-    /// What becomes of tasks. Each knob from a copy of its own, so that runs without it stay what they are. The last copy.
-    fn draw_queues(&mut self, random: &Random) -> Random {
-        let mut copy = random.clone().child();
-        if copy.chance(1, 3) {
-            self.policy_mean_ms = copy.between(300, 4_000);
-        }
-        let mut copy = copy.clone().child();
-        if copy.chance(1, 3) {
-            self.holder_percent = copy.between(30, 100);
-        }
-        let mut copy = copy.clone().child();
-        // As long as some nodes are old, completions with children are refused.
-        if copy.chance(1, 2) && self.old_percent == 0 {
-            self.children_percent = copy.between(10, 60);
-        }
-        let mut copy = copy.clone().child();
-        if copy.chance(1, 3) {
-            self.letters_percent = copy.between(30, 100);
-        }
-        let mut copy = copy.clone().child();
-        // With wall clocks that are hours off, catching up makes thousands of tasks, at all of which each check looks.
-        if copy.chance(1, 4) && !self.wild_wall_clock {
-            self.schedule_mean_ms = copy.between(500, 5_000);
-        }
-        let mut copy = copy.clone().child();
-        if copy.chance(1, 4) {
-            self.key_percent = copy.between(5, 60);
-        }
-        let mut copy = copy.clone().child();
-        if copy.chance(1, 4) {
-            self.limit_percent = copy.between(30, 100);
-        }
-        copy
-    }
-
-    /// Faults that strike at steps, or step by step; each from a copy of its own, too.
-    fn draw_steps(&mut self, random: &Random) {
-        let mut copy = random.clone().child();
-        if copy.chance(1, 3) {
-            self.strobe_mean_ms = copy.between(1_000, 10_000);
-        }
-        let mut copy = copy.clone().child();
-        if copy.chance(1, 3) {
-            self.crash_in_change_percent = copy.between(3, 30);
-        }
-        let mut copy = copy.clone().child();
-        if copy.chance(1, 3) {
-            self.cut_in_change_percent = copy.between(3, 30);
-        }
-        let mut copy = copy.clone().child();
-        if copy.chance(1, 2) {
-            self.unique_percent = copy.between(20, 80);
-        }
-        let mut copy = copy.clone().child();
-        if copy.chance(1, 3) {
-            self.group_percent = copy.between(5, 50);
-        }
-        let mut copy = copy.clone().child();
-        if copy.chance(1, 3) {
-            self.session_percent = copy.between(20, 90);
-        }
-        for knob in [
-            &mut self.ageing_percent,
-            &mut self.rate_percent,
-            &mut self.concurrency_percent,
-            &mut self.key_concurrency_percent,
-            &mut self.fair_percent,
-        ] {
-            copy = copy.child();
-            if copy.chance(1, 4) {
-                *knob = copy.between(30, 100);
-            }
-        }
-        copy = copy.child();
-        if copy.chance(1, 3) {
-            self.transaction_percent = copy.between(30, 100);
-        }
     }
 
     /// Nodes, and replicas of each partition.

@@ -172,9 +172,8 @@ impl Transaction {
     /// Whether it keeps to the limits.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let adds = self.adds.iter().map(|add| (Some(add.id), &add.spec));
-        check(adds, (&self.changes, &self.deletes, &self.depends), self.size_bytes())?;
-        let other = self.adds.iter().map(|add| add.id).chain(self.named()).find(|id| id.tag() != self.id.tag());
-        other.map_or(Ok(()), |id| Err(apart(id)))
+        let tag = check(adds, (&self.changes, &self.deletes, &self.depends), self.size_bytes())?;
+        if tag.is_none_or(|tag| tag == self.id.tag()) { Ok(()) } else { Err(apart(self.id)) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Transactions in the table of a partition: those that are decided and not made yet, and the latest that were made.
 
-use crate::limits::{TRANSACTIONS_DONE_MAX, TRANSACTIONS_MAX};
+use crate::limits::{TRANSACTIONS_BYTES_MAX, TRANSACTIONS_DONE_MAX, TRANSACTIONS_MAX};
 use crate::protocol::task::Task;
 use norn_client::wire::{TaskId, TaskVersion, Token};
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,14 @@ pub struct Decided {
     pub freed: Vec<(TaskId, Token, u64)>,
     /// What whoever asked is told.
     pub stamps: Stamps,
+}
+
+impl Decided {
+    /// Bytes of what it carries, for budgets.
+    pub fn size_bytes(&self) -> usize {
+        const ITEM_BYTES: usize = 64;
+        self.facts.iter().map(|(_, facts)| facts.size_bytes() + ITEM_BYTES).sum::<usize>() + ITEM_BYTES
+    }
 }
 
 /// See the module.
@@ -55,9 +63,10 @@ impl Ledger {
         self.floor.is_some_and(|floor| *id <= floor) && !self.made.contains_key(id)
     }
 
-    /// Whether there is room for another one.
-    pub fn has_room(&self) -> bool {
-        self.decided.len() < TRANSACTIONS_MAX
+    /// Whether there is room for another one of so many bytes.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        let there: usize = self.decided.values().map(|decided| decided.size_bytes()).sum();
+        self.decided.len() < TRANSACTIONS_MAX && (there == 0 || there + bytes <= TRANSACTIONS_BYTES_MAX)
     }
 
     /// The transaction that holds a task.

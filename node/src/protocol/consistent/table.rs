@@ -199,9 +199,7 @@ impl Op {
             Op::Void { items } => items.len() * ITEM_BYTES,
             Op::Forget { ids } | Op::Placed { ids } => ids.len() * ITEM_BYTES,
             Op::Reserve { spec, .. } => spec.payload.len() + ITEM_BYTES,
-            Op::Decide { decided, .. } => {
-                decided.facts.iter().map(|(_, facts)| facts.size_bytes() + ITEM_BYTES).sum::<usize>() + ITEM_BYTES
-            }
+            Op::Decide { decided, .. } => decided.size_bytes(),
             Op::Kill { reason, .. } => reason.len() + ITEM_BYTES,
             Op::Seal { completed, .. } => completed.size_bytes() + ITEM_BYTES,
             Op::Root(Operation::Layout(layout)) => {

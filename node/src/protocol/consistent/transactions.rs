@@ -20,7 +20,7 @@ use super::ledger::{Decided, Stamps};
 use super::table::{CellState, Op};
 use super::{Epoch, Waiting};
 use crate::config::mutant;
-use crate::limits::TRANSACTING_MAX;
+use crate::limits::{DECIDED_BYTES_MAX, SEALING_BYTES_MAX, TRANSACTING_MAX};
 use crate::protocol::available::{Reader, Writer};
 use crate::protocol::partition::Partition;
 use crate::protocol::partition::version::{is_as_expected, version};
@@ -49,11 +49,19 @@ struct Asker {
     ask: u64,
 }
 
+/// A task as it was when it was read.
+#[derive(Debug)]
+struct Seen {
+    hash: u64,
+    /// All of it, if it is to be changed.
+    spec: Option<Arc<Spec>>,
+}
+
 /// How far one is.
 #[derive(Debug)]
 enum Stage {
     /// Its tasks are being read: which are not yet, and what those were that are.
-    Reading { transaction: Box<Transaction>, open: BTreeSet<TaskId>, read: BTreeMap<TaskId, Arc<Spec>> },
+    Reading { transaction: Box<Transaction>, open: BTreeSet<TaskId>, read: BTreeMap<TaskId, Seen> },
     /// It is in the table.
     Decided,
     /// A majority has it in their tables. Its facts are being written, or are to be written again.
@@ -65,12 +73,46 @@ enum Stage {
 struct Coming {
     stage: Stage,
     askers: Vec<Asker>,
+    /// Of what is kept of it before it is in the table.
+    bytes: usize,
 }
 
 /// What leaders know of transactions. All that is decided in the table of a partition that this node leads is in here.
 #[derive(Debug, Default)]
 pub struct Transactions {
     coming: BTreeMap<TaskId, Coming>,
+    /// Of all of them.
+    bytes: usize,
+}
+
+impl Transactions {
+    /// Whether so many more bytes may be kept of one: one always may.
+    fn keep(&mut self, id: &TaskId, bytes: usize) -> bool {
+        let Some(coming) = self.coming.get_mut(id) else { return false };
+        let others = self.bytes - coming.bytes;
+        coming.bytes += bytes;
+        self.bytes += bytes;
+        others == 0 || self.bytes <= SEALING_BYTES_MAX
+    }
+
+    /// Bytes that are kept, for tests.
+    #[cfg(test)]
+    pub fn kept_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn enter(&mut self, id: &TaskId, stage: Stage) {
+        if let Some(coming) = self.coming.get_mut(id) {
+            coming.stage = stage;
+            self.bytes -= std::mem::take(&mut coming.bytes);
+        }
+    }
+
+    fn remove(&mut self, id: &TaskId) -> Option<Coming> {
+        let coming = self.coming.remove(id)?;
+        self.bytes -= coming.bytes;
+        Some(coming)
+    }
 }
 
 impl Node {
@@ -107,12 +149,17 @@ impl Node {
             }
             return Ok(());
         }
-        if self.transactions.coming.len() >= TRANSACTING_MAX || !ledger.has_room() {
-            return Err(Error::new(ErrorCode::Overloaded, "too many transactions are under way; ask again"));
+        let bytes = transaction.size_bytes();
+        if self.transactions.coming.len() >= TRANSACTING_MAX || !ledger.has_room(bytes) {
+            return Err(overloaded());
         }
         let open: BTreeSet<TaskId> = transaction.named().collect();
         let stage = Stage::Reading { transaction, open: open.clone(), read: BTreeMap::new() };
-        self.transactions.coming.insert(id, Coming { stage, askers: vec![asker] });
+        self.transactions.coming.insert(id, Coming { stage, askers: vec![asker], bytes: 0 });
+        if !self.transactions.keep(&id, bytes) {
+            self.transactions.remove(&id);
+            return Err(overloaded());
+        }
         if open.is_empty() {
             self.judge_transaction(id);
         }
@@ -143,12 +190,21 @@ impl Node {
         if !replica.may_have_forgotten(&task) && !mutant!(self.config, TransactionUnasked) {
             self.learn(partition, vec![(task, known.clone())]);
         }
-        let Some(Coming { stage: Stage::Reading { open, read, .. }, .. }) = self.transactions.coming.get_mut(&id)
+        let Some(Coming { stage: Stage::Reading { transaction, open, read }, .. }) =
+            self.transactions.coming.get_mut(&id)
         else {
             return;
         };
-        read.extend(known.spec.clone().map(|spec| (task, spec)));
-        if open.remove(&task) && open.is_empty() {
+        let (mut kept, done) = (0, open.remove(&task) && open.is_empty());
+        if let Some(spec) = &known.spec {
+            let changes = transaction.changes.iter().any(|change| change.id == task);
+            let seen = Seen { hash: Content::hash(spec), spec: changes.then(|| spec.clone()) };
+            kept = seen.spec.as_ref().map_or(0, Content::size_bytes);
+            read.insert(task, seen);
+        }
+        if !self.transactions.keep(&id, kept) {
+            self.drop_transaction(id, Response::Error(overloaded().about(id)));
+        } else if done {
             self.judge_transaction(id);
         }
     }
@@ -171,7 +227,12 @@ impl Node {
             Judge { node: self, replica: &self.partitions[&partition], read, at, at_ms: transaction.at_ms }
                 .judge(transaction, bugs)
         });
+        let ledger = &self.partitions[&partition].register.table.ledger;
         match judged {
+            // Others were decided while its tasks were read.
+            Ok(Ok(decided)) if !ledger.has_room(decided.size_bytes()) => {
+                self.drop_transaction(id, Response::Error(overloaded().about(id)));
+            }
             Err(error) => self.drop_transaction(id, Response::Error(error.about(id))),
             Ok(Err(refusal)) => self.drop_transaction(id, Response::Transacted(Err(refusal))),
             Ok(Ok(decided)) => self.decide_transaction(id, decided),
@@ -201,16 +262,14 @@ impl Node {
 
     fn decide_transaction(&mut self, id: TaskId, decided: Decided) {
         let partition = self.partition_of(&id);
-        let coming = self.transactions.coming.get_mut(&id).expect("just judged");
-        coming.stage = Stage::Decided;
+        self.transactions.enter(&id, Stage::Decided);
         let decided = Arc::new(decided);
         self.append(partition, Op::Decide { id, decided }, Some(Waiting::Decide { id }));
     }
 
     /// No leader can pass over it any more: now it may become facts.
     pub(in crate::protocol) fn transaction_decided(&mut self, id: TaskId) {
-        let Some(coming) = self.transactions.coming.get_mut(&id) else { return };
-        coming.stage = Stage::Writing { under_way: false };
+        self.transactions.enter(&id, Stage::Writing { under_way: false });
         self.write_transaction(id);
     }
 
@@ -219,8 +278,7 @@ impl Node {
         let Some(decided) = self.partitions[&partition].register.table.ledger.decided().get(&id).cloned() else {
             return;
         };
-        let Some(coming) = self.transactions.coming.get_mut(&id) else { return };
-        coming.stage = Stage::Writing { under_way: true };
+        self.transactions.enter(&id, Stage::Writing { under_way: true });
         self.write_for(Writer::Transaction(id), decided.facts.clone(), (Acks::Quorum, false));
     }
 
@@ -241,15 +299,16 @@ impl Node {
             return;
         }
         self.append(partition, Op::Made { id }, None);
-        let stamps = self.partitions[&partition].register.table.ledger.made(&id).cloned().expect("it was just made");
-        self.drop_transaction(id, Response::Transacted(Ok(stamps)));
+        if let Some(stamps) = self.partitions[&partition].register.table.ledger.made(&id).cloned() {
+            self.drop_transaction(id, Response::Transacted(Ok(stamps)));
+        }
     }
 
     /// A new leader goes on with those that are decided.
     pub(in crate::protocol) fn inherit_transactions(&mut self, partition: PartitionId) {
         let decided = self.partitions[&partition].register.table.ledger.decided().keys().copied();
         for id in decided.collect::<Vec<_>>() {
-            let coming = Coming { stage: Stage::Writing { under_way: false }, askers: Vec::new() };
+            let coming = Coming { stage: Stage::Writing { under_way: false }, askers: Vec::new(), bytes: 0 };
             self.transactions.coming.insert(id, coming);
             self.write_transaction(id);
         }
@@ -275,7 +334,7 @@ impl Node {
     }
 
     fn drop_transaction(&mut self, id: TaskId, response: Response) {
-        let Some(coming) = self.transactions.coming.remove(&id) else { return };
+        let Some(coming) = self.transactions.remove(&id) else { return };
         coming.askers.into_iter().for_each(|asker| self.answer_transaction(asker, response.clone()));
     }
 
@@ -284,12 +343,16 @@ impl Node {
     }
 }
 
+fn overloaded() -> Error {
+    Error::new(ErrorCode::Overloaded, "too many transactions are under way; ask again")
+}
+
 /// Compares what is with what was expected.
 struct Judge<'a> {
     node: &'a Node,
     replica: &'a Partition,
-    /// Whole specs of the tasks that were read.
-    read: &'a BTreeMap<TaskId, Arc<Spec>>,
+    /// The tasks as they were read.
+    read: &'a BTreeMap<TaskId, Seen>,
     /// What the operation will be.
     at: Token,
     at_ms: u64,
@@ -343,7 +406,7 @@ impl Judge<'_> {
         }
         // It has changed since it was read.
         let hash = task.spec.as_ref().map(|spec| spec.hash);
-        if self.read.get(id).map(Content::hash) != hash {
+        if self.read.get(id).map(|read| read.hash) != hash {
             return Err(Error::unavailable("the task has just been changed; ask again"));
         }
         let held = cell.is_some_and(|cell| cell.state == CellState::Held) && !register.is_lapsed(id);
@@ -363,7 +426,7 @@ impl Judge<'_> {
             decided.facts.push((add.id, fact));
         }
         for change in &transaction.changes {
-            let fact = Task::from_spec(Arc::new(self.changed(change)));
+            let fact = Task::from_spec(Arc::new(self.changed(change)?));
             decided.freed.extend(self.freed(change));
             decided.stamps.push((change.id, self.version_with(&change.id, &fact, change.release)));
             decided.facts.push((change.id, fact));
@@ -372,14 +435,23 @@ impl Judge<'_> {
         let changed = transaction.changes.iter().map(|change| change.id);
         decided.locked = changed.chain(transaction.deletes.iter().map(|delete| delete.id)).collect();
         decided.locked.sort_unstable();
+        let bytes = decided.size_bytes();
+        if bytes > DECIDED_BYTES_MAX {
+            let message = format!(
+                "with what it leaves as it is, the tasks that the transaction makes have {bytes} bytes; at most \
+                 {DECIDED_BYTES_MAX} are allowed, change fewer of them at once"
+            );
+            return Err(Error::invalid(message));
+        }
         Ok(decided)
     }
 
     /// The task as it is to be.
-    fn changed(&self, change: &Change) -> Spec {
-        let before = &self.read[&change.id];
+    fn changed(&self, change: &Change) -> Result<Spec, Error> {
+        let before = self.read.get(&change.id).and_then(|read| read.spec.as_ref());
+        let before = before.ok_or_else(|| Error::unavailable("the task could not be read; ask again"))?;
         let revision = Revision { at: self.at, origin: Content::origin(before) };
-        Spec {
+        Ok(Spec {
             payload: change.payload.as_ref().map_or_else(|| before.payload.clone(), |payload| payload.to_vec()),
             headers: change.headers.clone().unwrap_or_else(|| before.headers.clone()),
             priority: change.priority.unwrap_or(before.priority),
@@ -387,7 +459,7 @@ impl Judge<'_> {
             attempts_max: change.attempts_max.unwrap_or(before.attempts_max),
             revision: Some(Box::new(revision)),
             ..before.as_ref().clone()
-        }
+        })
     }
 
     /// The claim that ends with a change, and when the task may be claimed then. One that was given back before waits as the

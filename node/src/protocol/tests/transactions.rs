@@ -349,6 +349,23 @@ fn a_transaction_keeps_to_what_it_may_say() {
     refused(Transaction { deletes: many, ..own }, "at most 100");
 }
 
+/// What a change leaves as it is counts, too: it travels with the table.
+#[test]
+fn tasks_that_are_too_large_together_are_not_changed_at_once() {
+    let mut cluster = connected();
+    let ids: Vec<TaskId> = (0..6).map(|_| cluster.enqueue(0, &vec![7; 1 << 20], TAG)).collect();
+    let change = |id: &TaskId| Change { id: *id, priority: Some(1), ..Change::default() };
+    let all = Transaction { changes: ids.iter().map(change).collect(), ..cluster.transaction() };
+    match cluster.ask(0, Request::Transact(Box::new(all))) {
+        Response::Error(error) => assert_eq!(error.code, ErrorCode::Invalid, "{error:?}"),
+        other => panic!("{other:?}"),
+    }
+    let few = Transaction { changes: ids.iter().take(3).map(change).collect(), ..cluster.transaction() };
+    assert_eq!(cluster.transact(1, &few), Ok(ids[..3].to_vec()));
+    let kept: usize = cluster.nodes.iter().map(|node| node.transactions.kept_bytes()).sum();
+    assert_eq!(kept, 0, "nothing is left behind");
+}
+
 /// Signal tasks switch claiming on and off, wherever they lie; what was granted while one went is given back.
 // T45, T46
 #[test]

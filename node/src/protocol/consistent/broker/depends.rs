@@ -1,0 +1,52 @@
+//! Claims that depend on tasks: nothing is granted unless these are there, wherever they lie.
+
+use super::Phase;
+use crate::protocol::Node;
+use crate::protocol::available::Reader;
+use crate::protocol::consistent::table::Cell;
+use crate::protocol::partition::version::is_as_expected;
+use crate::protocol::task::Task;
+use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::{Response, TaskId};
+use std::collections::BTreeSet;
+
+impl Node {
+    /// Reads what a call depends on: before anything is asked for, and when something was granted. What is there the second time
+    /// was there all the while, as nothing that has ended comes back, and no version does. So it was when the tasks were granted.
+    pub(super) fn check_depends(&mut self, number: u64) {
+        let timeout_ms = self.config.request_timeout_ms;
+        let call = self.broker.calls.get_mut(&number).expect("under way");
+        let open: BTreeSet<TaskId> = call.claim.depends.iter().map(|depend| depend.id).collect();
+        call.phase = Phase::Checking { open: open.clone() };
+        open.into_iter().for_each(|id| self.read_for(Reader::Claim(number), id, timeout_ms));
+    }
+
+    /// A majority has said what it knows of a task that a call depends on.
+    pub(in crate::protocol) fn depend_read(
+        &mut self,
+        number: u64,
+        id: TaskId,
+        read: Result<(&Task, Option<&Cell>), Error>,
+    ) {
+        let Some(call) = self.broker.calls.get_mut(&number) else { return };
+        let Phase::Checking { open } = &mut call.phase else { return };
+        let there = |(task, cell): (&Task, Option<&Cell>)| {
+            let depends = call.claim.depends.iter().filter(|depend| depend.id == id);
+            depends.into_iter().all(|depend| is_as_expected(task, cell, depend.expected)).then_some(())
+        };
+        let missing = || {
+            let message = "a task that the claim depends on is not there, or not as expected; nothing was claimed";
+            Error::new(ErrorCode::Conflict, message)
+        };
+        if let Err(error) = read.and_then(|known| there(known).ok_or_else(missing)) {
+            let call = self.end_claim(number);
+            self.give_back(call.got.into_iter().map(|(granted, renewed, _)| (granted, renewed)).collect());
+            return self.outbox.reply(call.client, call.number, Response::Error(error.about(id)));
+        }
+        if !open.remove(&id) || !open.is_empty() {
+            return;
+        }
+        call.phase = Phase::Idle;
+        if call.got.is_empty() { self.pursue(number) } else { self.answer_claim(number) }
+    }
+}

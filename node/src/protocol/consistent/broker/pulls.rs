@@ -1,0 +1,138 @@
+//! What a node is asked before a broker says that there is nothing: it asks the cohorts of what it leads first.
+
+use crate::protocol::Node;
+use crate::protocol::available::{Ask, ProbeAsk};
+use crate::protocol::peer::PeerMessage;
+use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Ready tasks in one answer to a `Pull`.
+const PULL_TASKS_MAX: usize = 1_024;
+
+impl Node {
+    /// A broker wants to be sure: the cohorts are asked before it is answered.
+    pub(in crate::protocol) fn on_probe(&mut self, from: NodeId, ask: u64, queues: Vec<QueueName>) {
+        let waiting: BTreeSet<NodeId> = self.peers.keys().copied().filter(|node| self.is_reachable(*node)).collect();
+        let sought = queues.clone();
+        let own = self.asks.open(Ask::Probe(ProbeAsk {
+            to: from,
+            ask,
+            queues,
+            answered: BTreeMap::new(),
+            waiting,
+            needed: BTreeSet::new(),
+            deadline_us: self.now.mono_after_ms(self.config.resend_ms * 4),
+        }));
+        for queue in &sought {
+            self.seek(queue, 1);
+        }
+        self.send_pulls(own);
+        self.conclude_pulls(own);
+    }
+
+    pub(in crate::protocol) fn send_pulls(&mut self, own: u64) {
+        let Some(Ask::Probe(state)) = self.asks.get(own) else { return };
+        for node in &state.waiting {
+            self.outbox.send(*node, PeerMessage::Pull { ask: own, queues: state.queues.clone() });
+        }
+        self.set_ask_timer(own);
+    }
+
+    /// Whether the answered peers and this node are a majority of a partition.
+    fn pulled_from_quorum(&self, state: &ProbeAsk, partition: PartitionId) -> bool {
+        let answered = state.answered.get(&partition);
+        let replica = &self.partitions[&partition];
+        let own = |node| node == self.me && self.speaks_for(partition);
+        // Each strictly acknowledged fact is with a majority of the members.
+        replica.cohort().members_quorum(|node| own(node) || answered.is_some_and(|nodes| nodes.contains(&node)))
+    }
+
+    /// Answers a probe once every led partition was pulled from a majority, or nobody is left to ask.
+    pub(in crate::protocol) fn conclude_pulls(&mut self, own: u64) {
+        let now_us = self.now.mono_us;
+        let Some(Ask::Probe(state)) = self.asks.get(own) else { return };
+        let led: Vec<PartitionId> = self.partitions.keys().copied().filter(|id| self.may_grant(*id)).collect();
+        // A task whose body is lost is there, and cannot be granted.
+        let hides =
+            |partition: &PartitionId| self.hides_work(*partition, &state.queues) || self.bodies_lost(*partition) > 0;
+        let speaks = |partition: &PartitionId| self.pulled_from_quorum(state, *partition) && !hides(partition);
+        let covered: Vec<PartitionId> = led.iter().copied().filter(speaks).collect();
+        let over = state.waiting.is_empty() || now_us >= state.deadline_us;
+        if covered.len() < led.len() && !over {
+            return;
+        }
+        let (late, queues) = (now_us >= state.deadline_us, state.queues.clone());
+        if !late && self.is_sought(own, &queues) {
+            return;
+        }
+        let Some(Ask::Probe(state)) = self.close_ask(own) else { return };
+        let heads = state.queues.iter().map(|queue| self.readable_head(state.to, self.head(queue))).collect();
+        self.outbox.send(state.to, PeerMessage::Probed { ask: state.ask, heads, covered });
+    }
+
+    pub(in crate::protocol) fn on_pull(&mut self, from: NodeId, ask: u64, queues: &[QueueName]) {
+        let mut partitions = Vec::new();
+        let mut ready = Vec::new();
+        let follows = |replica: &&crate::protocol::Partition| {
+            replica.cohort().knows(from) && replica.register.leading().is_none()
+        };
+        for replica in self.partitions.values().filter(follows) {
+            if self.speaks_for(replica.id) {
+                partitions.push(replica.id);
+            }
+            let indices = queues.iter().filter_map(|queue| replica.store.index().queue(queue));
+            let room = PULL_TASKS_MAX + 1 - ready.len();
+            ready.extend(indices.flat_map(|index| index.ready().map(|(_, id)| *id)).take(room));
+        }
+        let more = ready.len() > PULL_TASKS_MAX;
+        ready.truncate(PULL_TASKS_MAX);
+        self.outbox.send(from, PeerMessage::Pulled { ask, partitions, ready, more });
+    }
+
+    pub(in crate::protocol) fn on_pulled(
+        &mut self,
+        from: NodeId,
+        ask: u64,
+        partitions: &[PartitionId],
+        (ready, more): (&[TaskId], bool),
+    ) {
+        let Some(Ask::Probe(state)) = self.asks.get(ask) else { return };
+        let queues = state.queues.clone();
+        let mut unknown: BTreeMap<PartitionId, Vec<TaskId>> = BTreeMap::new();
+        for id in ready {
+            let partition = self.partition_of(id);
+            let Some(replica) = self.partitions.get(&partition) else { continue };
+            // Of what may be forgotten only a peer without holes is believed.
+            let believed = !replica.may_have_forgotten(id) || partitions.contains(&partition);
+            if replica.store.lacks_spec(id) && believed {
+                unknown.entry(partition).or_default().push(*id);
+            }
+        }
+        if !unknown.is_empty() {
+            // The peer is asked again once these have come; where it may be behind in forgetting, after a while.
+            let old = |(partition, ids): (&PartitionId, &Vec<TaskId>)| {
+                ids.iter().any(|id| self.partitions[partition].may_have_forgotten(id))
+            };
+            // What was asked for before and has not been taken may never be: there would be no end to asking at once.
+            let no_end = unknown.iter().any(old);
+            let Some(Ask::Probe(state)) = self.asks.get_mut(ask) else { return };
+            let needed = state.needed.len();
+            state.needed.extend(unknown.values().flatten());
+            let at_once = state.needed.len() > needed && !no_end;
+            for (partition, ids) in unknown {
+                self.outbox.send(from, PeerMessage::Need { partition, ids });
+            }
+            if at_once {
+                self.outbox.send(from, PeerMessage::Pull { ask, queues });
+            }
+            return;
+        }
+        let Some(Ask::Probe(state)) = self.asks.get_mut(ask) else { return };
+        if state.waiting.remove(&from) && !more {
+            for partition in partitions {
+                state.answered.entry(*partition).or_default().insert(from);
+            }
+        }
+        self.conclude_pulls(ask);
+    }
+}
