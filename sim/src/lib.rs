@@ -36,6 +36,7 @@ mod snapshots;
 mod tests;
 pub mod trace;
 mod troubles;
+mod watches;
 mod wire;
 mod witnesses;
 mod workload;

@@ -34,6 +34,8 @@ pub enum Act {
     Heartbeat(TaskId),
     /// Enqueues members of a group from this number on, or says how many there are.
     Members(TaskId, u32),
+    /// Looks on, as one of its watchers.
+    Watch(usize),
 }
 
 /// What kind of application it is.
@@ -60,6 +62,8 @@ pub enum Purpose {
     Group(TaskId, u32),
     /// To compare with what is there.
     Audit,
+    /// To look on as this watcher; whether all was settled before.
+    Watch(usize, bool),
 }
 
 struct Pending {
@@ -136,6 +140,7 @@ impl World {
                 Kind::Auditor => {}
             }
         }
+        self.begin_watches();
     }
 
     fn new_session(&mut self) -> Session {
@@ -171,6 +176,7 @@ impl World {
             Act::Audit(after) => self.act_audit(client, after),
             Act::Heartbeat(id) => self.act_heartbeat(client, id),
             Act::Members(group, from) => self.act_members(client, group, from),
+            Act::Watch(number) => self.act_watch(client, number),
         }
     }
 
@@ -313,11 +319,16 @@ impl World {
 
     /// Gives a call to the client's session.
     pub fn submit(&mut self, client: usize, call: Call, purpose: Purpose) {
-        let (id, submitted) = (self.next_call(client), self.moment());
         let length_us = match &call {
             Call::Request(Request::Claim(claim)) => 8_000_000 + claim.wait_ms * 1_000,
             _ => self.randoms.workload.between(1_000_000, 20_000_000),
         };
+        self.submit_for(client, call, purpose, length_us);
+    }
+
+    /// Gives a call to the client's session, with so much time.
+    pub fn submit_for(&mut self, client: usize, call: Call, purpose: Purpose, length_us: u64) {
+        let (id, submitted) = (self.next_call(client), self.moment());
         let state = &mut self.clients[client];
         let deadline_us = state.clock.read_us(self.now_us) + length_us;
         state.calls.insert(id, Pending { call: call.clone(), submitted, purpose });
@@ -433,6 +444,7 @@ impl World {
         self.tell(Happening::Finished(Finished { client, call: &call, submitted, result: &result }));
         match (&call, purpose) {
             (_, Purpose::Job(job)) => self.job_answered(client, job, &call, &result, first_sent_us),
+            (_, Purpose::Watch(number, late)) => self.watch_answered(client, (number, late), &result),
             (_, Purpose::Audit) => self.audit_answered(client, &call, &result),
             (_, Purpose::Session) => self.session_answered(client, &call, &result, first_sent_us),
             (_, Purpose::Group(group, next)) => self.members_answered(client, (group, next), &result),

@@ -17,6 +17,7 @@ use crate::process::Process;
 use crate::properties::{self, Property};
 use crate::settle::Audit;
 use crate::trace::{Keep, Trace};
+use crate::watches::Watcher;
 use crate::witnesses::Word;
 use crate::workload::{Act, Client};
 use norn_client::wire::{PartitionId, TaskView, Versions};
@@ -279,6 +280,8 @@ pub struct Randoms {
     pub groups: Random,
     /// Of sessions.
     pub sessions: Random,
+    /// Of watchers.
+    pub watches: Random,
 }
 
 /// Counters by name.
@@ -341,6 +344,8 @@ pub struct World {
     pub audit: Audit,
     /// What applications know of groups.
     pub groups: Groups,
+    /// Who looks on at queues.
+    pub watchers: Vec<Watcher>,
     properties: Vec<Box<dyn Property>>,
     queue: BinaryHeap<Reverse<Entry>>,
     sequence: u64,
@@ -395,6 +400,7 @@ impl World {
             uniques: descendant(&random, 16),
             groups: descendant(&random, 17),
             sessions: descendant(&random, 18),
+            watches: descendant(&random, 20),
             claims: descendant(&random, 19),
             letters: descendant(&random, 10),
             after: descendant(&random, 7),
@@ -423,6 +429,7 @@ impl World {
             cut_number: 0,
             audit: Audit::default(),
             groups: Groups::default(),
+            watchers: Vec::new(),
             properties: properties::all(),
             queue: BinaryHeap::new(),
             sequence: 0,

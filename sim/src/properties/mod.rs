@@ -29,6 +29,7 @@ mod tokens;
 mod turns;
 mod unique;
 mod viewstamps;
+mod watching;
 
 use crate::history::{Happening, History, Moment};
 pub use convergence::{is_open, unsettled};
@@ -69,6 +70,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<forgotten::Forgotten>::default(),
         Box::<durability::Durability>::default(),
         Box::<lost::Lost>::default(),
+        Box::<watching::Watching>::default(),
         Box::<convergence::Convergence>::default(),
     ]
 }
