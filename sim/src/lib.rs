@@ -38,6 +38,7 @@ mod tests;
 pub mod trace;
 mod transactions;
 mod troubles;
+mod watches;
 mod wire;
 mod witnesses;
 mod workload;

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 79] = [
+pub const ALL: [(&str, Mutant); 80] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -84,6 +84,7 @@ pub const ALL: [(&str, Mutant); 79] = [
     ("quota-unconfirmed", Mutant::QuotaUnconfirmed),
     ("keys-uncounted", Mutant::KeysUncounted),
     ("served-ignored", Mutant::ServedIgnored),
+    ("watch-gap-unheeded", Mutant::WatchGapUnheeded),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -93,6 +94,7 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
         mutant: Some(mutant),
         group_percent: Some(0),
         session_percent: Some(0),
+        watchers: Some(0),
         ageing_percent: Some(0),
         rate_percent: Some(0),
         concurrency_percent: Some(0),
@@ -368,6 +370,9 @@ fn hunting_in_limits(mutant: Mutant, plain: Overrides) -> Overrides {
             old_percent: Some(0),
             ..plain
         },
+        Mutant::WatchGapUnheeded => {
+            Overrides { watchers: Some(2), crash_mean_ms: Some(800), old_percent: Some(0), ..plain }
+        }
         _ => plain,
     }
 }

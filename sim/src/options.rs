@@ -257,6 +257,8 @@ options! {
     group_percent: u64,
     /// Claims that workers make under a session, in a hundred.
     session_percent: u64,
+    /// Queues that are watched from beginning to end.
+    watchers: u64,
     /// Queues that take few tasks at a time, in a hundred.
     limit_percent: u64,
     /// Queues whose tasks age, in a hundred.
@@ -493,6 +495,7 @@ impl Options {
             unique_percent: 0,
             group_percent: 0,
             session_percent: 0,
+            watchers: 0,
             limit_percent: 0,
             ageing_percent: 0,
             rate_percent: 0,

@@ -155,11 +155,18 @@ impl World {
         let stores = self.stores();
         self.tell(Happening::Settled { stores: &stores });
         self.phase = Phase::Audit;
-        let auditor = self.clients.len() - 1;
         self.audit.expected = stores
             .iter()
             .flat_map(|store| store.tasks.iter().filter(|(_, task)| task.spec.is_some()).map(|(id, _)| *id))
             .collect();
+        if self.watches_over() {
+            self.begin_audit();
+        }
+    }
+
+    /// Whoever watched has seen it all.
+    pub fn begin_audit(&mut self) {
+        let auditor = self.clients.len() - 1;
         let count = Request::Count { queue: None, state: None };
         self.submit(auditor, Call::Request(count), Purpose::Audit);
     }

@@ -37,6 +37,8 @@ pub enum Act {
     Heartbeat(TaskId),
     /// Enqueues members of a group from this number on, or says how many there are.
     Members(TaskId, u32),
+    /// Looks on, as one of its watchers.
+    Watch(usize),
 }
 
 /// What kind of application it is.
@@ -67,6 +69,8 @@ pub enum Purpose {
     Audit,
     /// Somebody outside of the world wants to know.
     Stage,
+    /// To look on as this watcher; whether all was settled before.
+    Watch(usize, bool),
 }
 
 struct Pending {
@@ -132,6 +136,7 @@ impl World {
                 Kind::Auditor => {}
             }
         }
+        self.begin_watches();
     }
 
     /// One more client, which does nothing yet.
@@ -190,6 +195,7 @@ impl World {
             Act::Audit(after) => self.act_audit(client, after),
             Act::Heartbeat(id) => self.act_heartbeat(client, id),
             Act::Members(group, from) => self.act_members(client, group, from),
+            Act::Watch(number) => self.act_watch(client, number),
         }
     }
 
@@ -466,6 +472,7 @@ impl World {
         self.tell(Happening::Finished(Finished { client, call: &call, submitted, result: &result }));
         match (&call, purpose) {
             (_, Purpose::Job(job)) => self.job_answered(client, job, &call, &result, first_sent_us),
+            (_, Purpose::Watch(number, late)) => self.watch_answered(client, (number, late), &result),
             (_, Purpose::Audit) => self.audit_answered(client, &call, &result),
             (_, Purpose::Stage) => {
                 if let (Call::Request(request), Ok(response)) = (&call, &result) {

@@ -18,6 +18,7 @@ use crate::properties::{self, Property};
 use crate::settle::Audit;
 use crate::trace::{Keep, Trace};
 use crate::transactions::Banks;
+use crate::watches::Watcher;
 use crate::witnesses::Word;
 use crate::workload::{Act, Client};
 use norn_client::wire::{Error, PartitionId, Response, TaskView, Versions};
@@ -284,6 +285,8 @@ pub struct Randoms {
     pub sessions: Random,
     /// Of changes of several tasks at once.
     pub transactions: Random,
+    /// Of watchers.
+    pub watches: Random,
 }
 
 /// Counters by name.
@@ -350,6 +353,8 @@ pub struct World {
     pub banks: Banks,
     /// Answers of calls from outside of the world that nobody has taken yet, by client.
     pub answers: BTreeMap<(usize, CallId), Result<Response, Error>>,
+    /// Who looks on at queues.
+    pub watchers: Vec<Watcher>,
     properties: Vec<Box<dyn Property>>,
     queue: BinaryHeap<Reverse<Entry>>,
     sequence: u64,
@@ -405,6 +410,7 @@ impl World {
             groups: descendant(&random, 17),
             sessions: descendant(&random, 18),
             transactions: descendant(&random, 20),
+            watches: descendant(&random, 21),
             claims: descendant(&random, 19),
             letters: descendant(&random, 10),
             after: descendant(&random, 7),
@@ -435,6 +441,7 @@ impl World {
             groups: Groups::default(),
             banks: Banks::default(),
             answers: BTreeMap::new(),
+            watchers: Vec::new(),
             properties: properties::all(),
             queue: BinaryHeap::new(),
             sequence: 0,

@@ -81,5 +81,9 @@ impl Options {
         if copy.chance(1, 3) {
             self.transaction_percent = copy.between(30, 100);
         }
+        copy = copy.child();
+        if copy.chance(1, 3) {
+            self.watchers = copy.between(1, 3);
+        }
     }
 }

@@ -31,6 +31,7 @@ mod transactions;
 mod turns;
 mod unique;
 mod viewstamps;
+mod watching;
 
 use crate::history::{Happening, History, Moment};
 pub use convergence::{is_open, unsettled};
@@ -73,6 +74,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<forgotten::Forgotten>::default(),
         Box::<durability::Durability>::default(),
         Box::<lost::Lost>::default(),
+        Box::<watching::Watching>::default(),
         Box::<convergence::Convergence>::default(),
     ]
 }
