@@ -238,6 +238,8 @@ pub enum Mutant {
     QuotaUnasked,
     /// A quota is lowered though its leader has not said that it keeps to that.
     QuotaUnconfirmed,
+    /// Leaders tell nobody that their heads have changed.
+    HeadsUntold,
 }
 
 impl Default for Config {

@@ -22,6 +22,7 @@ mod merging;
 mod nothing;
 mod order;
 mod policies;
+mod rank;
 mod schedules;
 mod sealed;
 mod succession;
@@ -61,6 +62,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<changes::Changes>::default(),
         Box::<policies::Policies>::default(),
         Box::<order::Order>::default(),
+        Box::<rank::Rank>::default(),
         Box::<limits::Limits>::default(),
         Box::<schedules::Schedules>::default(),
         Box::<sealed::Sealed>::default(),
