@@ -248,6 +248,8 @@ pub enum Mutant {
     ServedIgnored,
     /// A watch goes on as if nothing were missing where a node has not told all.
     WatchGapUnheeded,
+    /// Leaders tell nobody that their heads have changed.
+    HeadsUntold,
 }
 
 impl Default for Config {

@@ -65,6 +65,8 @@ pub struct Terms {
     pub wild: bool,
     /// Monotonic clocks run about as fast as true time.
     pub even: bool,
+    /// Nothing fails, and nothing moves.
+    pub calm: bool,
     /// Neither kind of clock can be relied on, so that leases may overlap.
     pub clockless: bool,
 }

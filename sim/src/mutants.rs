@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 80] = [
+pub const ALL: [(&str, Mutant); 81] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -85,6 +85,7 @@ pub const ALL: [(&str, Mutant); 80] = [
     ("keys-uncounted", Mutant::KeysUncounted),
     ("served-ignored", Mutant::ServedIgnored),
     ("watch-gap-unheeded", Mutant::WatchGapUnheeded),
+    ("heads-untold", Mutant::HeadsUntold),
 ];
 
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
@@ -373,6 +374,19 @@ fn hunting_in_limits(mutant: Mutant, plain: Overrides) -> Overrides {
         Mutant::WatchGapUnheeded => {
             Overrides { watchers: Some(2), crash_mean_ms: Some(800), old_percent: Some(0), ..plain }
         }
+        // Work stands in the queue, and what is granted comes from where it is known to be.
+        Mutant::HeadsUntold => Overrides {
+            calm: Some(true),
+            queues: Some(1),
+            partitions: Some(8),
+            workers: Some(2),
+            tasks: Some(300),
+            delay_percent: Some(0),
+            after_percent: Some(0),
+            key_percent: Some(0),
+            cancel_percent: Some(0),
+            ..plain
+        },
         _ => plain,
     }
 }

@@ -140,6 +140,7 @@ impl World {
                 && !options.wild_wall_clock,
             wild: options.wild_wall_clock,
             even: !options.wild_monotonic,
+            calm: options.calm,
             clockless: options.wild_wall_clock && options.wild_monotonic,
         };
         self.tell(Happening::Founded(terms));

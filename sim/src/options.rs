@@ -291,6 +291,8 @@ options! {
     return_percent: u64,
     /// After this time nobody waits for what a node that is away and has left a partition may have.
     exile_ttl_ms: u64,
+    /// Whatever else is drawn or set, nothing fails, nothing moves, and nobody changes what is set. Never drawn.
+    calm: bool,
 }
 
 /// A draw that is 0, so that the fault is off, one time in four.
@@ -382,6 +384,9 @@ impl Options {
         let copy = options.draw_queues(&copy);
         options.draw_steps(&copy);
         overrides.apply(&mut options);
+        if options.calm {
+            options.calm_down();
+        }
         options.spares = options.spares.min(options.nodes - 1);
         options.replicas = options.replicas.min(options.nodes - options.spares);
         // Where disks fail, what was not synced is lost.
@@ -515,6 +520,7 @@ impl Options {
             reserves: 0,
             return_percent: 0,
             exile_ttl_ms: Config::default().exile_ttl_ms,
+            calm: false,
             mutant: None,
         }
     }

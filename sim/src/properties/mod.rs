@@ -23,6 +23,7 @@ mod merging;
 mod nothing;
 mod order;
 mod policies;
+mod rank;
 mod schedules;
 mod sealed;
 mod succession;
@@ -65,6 +66,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<changes::Changes>::default(),
         Box::<policies::Policies>::default(),
         Box::<order::Order>::default(),
+        Box::<rank::Rank>::default(),
         Box::<limits::Limits>::default(),
         Box::<fairness::Fairness>::default(),
         Box::<schedules::Schedules>::default(),

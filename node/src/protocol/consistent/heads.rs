@@ -1,5 +1,6 @@
 //! Heads of queues over all partitions that this node leads, and who wants to know of them.
 
+use crate::config::mutant;
 use crate::protocol::partition::index::QueueIndex;
 use crate::protocol::partition::order::Standing;
 use crate::protocol::peer::{Head, PeerMessage};
@@ -296,6 +297,9 @@ impl Node {
                 continue;
             }
             entry.told = head;
+            if mutant!(self.config, HeadsUntold) {
+                continue;
+            }
             let nodes: Vec<NodeId> = self.heads.interest[&queue].keys().copied().collect();
             for node in nodes {
                 self.tell_head(node, &queue, head);
