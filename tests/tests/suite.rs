@@ -7,6 +7,10 @@ use norn_sim::{Conditions, Keep};
 use norn_tests::suite::{PLAYS, Play, Real, Simulated};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use tokio::sync::Mutex;
+
+/// Real nodes have the machine to themselves: they are timed by its clock, and the simulator takes all that it gets.
+static MACHINE: Mutex<()> = Mutex::const_new(());
 
 fn chosen(wanted: impl Fn(&Play) -> bool) -> Vec<Play> {
     let part = std::env::var("NORN_SCENE").unwrap_or_default();
@@ -29,6 +33,7 @@ fn text(panic: &(dyn Any + Send)) -> String {
 
 /// Plays each of these alone, with several seeds; tells of all that fail.
 fn play_alone(conditions: Conditions, usual: u64) {
+    let _machine = MACHINE.blocking_lock();
     let mut failed = Vec::new();
     for play in chosen(|_| true) {
         for seed in seeds(usual) {
@@ -45,6 +50,7 @@ fn play_alone(conditions: Conditions, usual: u64) {
 /// Scenes that kill nobody share a cluster at the same time; those that do have it to themselves, one after the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_scene_is_played_on_real_nodes() {
+    let _machine = MACHINE.lock().await;
     let real = Real::start().await;
     let mut failed = real.play(&chosen(|play| !play.kills)).await;
     for play in chosen(|play| play.kills) {
@@ -66,6 +72,7 @@ fn every_scene_is_played_in_the_simulator_where_all_sorts_of_things_break() {
 
 #[test]
 fn all_scenes_are_played_at_once_in_the_simulator_and_a_seed_decides_what_happens() {
+    let _machine = MACHINE.blocking_lock();
     let play = |seed| {
         let simulated = Simulated::new(seed, Conditions::Calm, keep());
         simulated.play(&chosen(|play| !play.kills));
@@ -77,6 +84,7 @@ fn all_scenes_are_played_at_once_in_the_simulator_and_a_seed_decides_what_happen
 /// Goal: scenes fail where what they are about is broken, whatever properties would say. Method: known bugs are put back.
 #[test]
 fn a_known_bug_is_noticed_by_the_scene_that_it_concerns() {
+    let _machine = MACHINE.blocking_lock();
     let bugs = [
         (Mutant::RenewalShortens, "a_renewal_prolongs_and_never_shortens"),
         (Mutant::LeaseUnbounded, "a_queue_says_how_long_leases_are"),
