@@ -27,7 +27,8 @@
 //!
 //! **Who has what.** Leaders ask where there is work and somebody wants it (`demand.rs`). When there is none left, the home asks those
 //! that have more than their share (N by as many partitions as take part) to keep to that: what is idle comes at once, the rest as
-//! claims end, and whoever gave asks anew, behind those that wait.
+//! claims end, and whoever gave asks anew, behind those that wait. Every second it asks all others as well: where there is no work
+//! left, nothing is kept of a share, either.
 
 use super::table::Op;
 use super::{Epoch, Waiting};
@@ -44,6 +45,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const ASK_MS: u64 = 1_000;
 /// Between looks at what is still wanted.
 const LOOK_MS: u64 = 100;
+/// Between calls to all others: what they have they may have no use for.
+const IDLE_MS: u64 = 1_000;
 /// Who has not asked again for so long wants nothing any more.
 const WAITS_MS: u64 = 3_000;
 /// Partitions of one queue for which a node asks at once.
@@ -109,6 +112,8 @@ pub struct Quotas {
     lowered: BTreeSet<PartitionId>,
     /// At homes: who waits, the first one first.
     wishes: BTreeMap<QueueName, Vec<Wish>>,
+    /// At homes, while somebody waits: when all are to be called next.
+    idle_us: BTreeMap<QueueName, u64>,
 }
 
 /// A change of a quota that waits for its commit.
@@ -296,7 +301,9 @@ impl Node {
         let Some(holder) = self.quotas.holders.get_mut(&partition) else { return };
         let Some(allowance) = holder.allowances.get_mut(queue) else { return };
         let Some(share) = allowance.share else { return };
-        let least = if limited { share.max(held) } else { 0 };
+        let ready = self.partitions[&partition].store.index().queue(queue).map_or(0, |index| index.ready_count(true));
+        let used = held.saturating_add(u32::try_from(ready).unwrap_or(u32::MAX));
+        let least = if limited { share.min(used).max(held) } else { 0 };
         if again || allowance.told && least < allowance.count {
             // Who was told nothing grants nothing, and what it has may be less than its predecessor was told.
             allowance.count = least.min(allowance.count);
@@ -444,7 +451,15 @@ impl Node {
             let has = |partition: &PartitionId| quotas.get(partition).map_or(0, |quota| quota.count);
             above.truncate(waiting.iter().filter(|partition| has(partition) < share.max(1)).count());
         }
-        for (_, partition) in above {
+        let mut called: BTreeMap<PartitionId, u32> =
+            above.into_iter().map(|(_, partition)| (partition, share)).collect();
+        if !self.quotas.idle_us.contains_key(queue) {
+            self.quotas.idle_us.insert(queue.clone(), self.after_ms(IDLE_MS));
+            for (partition, quota) in quotas.iter().filter(|(partition, _)| !waiting.contains(partition)) {
+                called.entry(*partition).or_insert(quota.count);
+            }
+        }
+        for (partition, share) in called {
             if let Some(node) = self.leader_of(partition).filter(|node| self.speaks(*node, Feature::Quotas)) {
                 self.outbox.send(node, PeerMessage::QuotaCall { partition, queue: queue.clone(), share });
             }
@@ -456,6 +471,8 @@ impl Node {
         let homes: Vec<PartitionId> =
             self.led.iter().copied().filter(|home| self.may_append(*home) && *home != PartitionId::ROOT).collect();
         let mut busy = false;
+        let now_us = self.now.mono_us;
+        self.quotas.idle_us.retain(|_, until_us| *until_us > now_us);
         for home in homes {
             let kept: BTreeSet<QueueName> = self.partitions[&home].register.table.quotas.keys().cloned().collect();
             let waited: BTreeSet<QueueName> =

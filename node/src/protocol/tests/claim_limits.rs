@@ -262,6 +262,29 @@ fn no_more_are_held_at_once_than_the_queue_allows() {
     assert_eq!(cluster.quotas(), BTreeMap::new());
 }
 
+/// Where there is no work left, nothing is kept of what others can use.
+#[test]
+fn a_limit_is_used_in_full_where_all_work_is_in_one_partition() {
+    let mut cluster = queue_with(concurrency(8));
+    cluster.spread_tasks(8);
+    let held = cluster.claim_all();
+    assert_eq!(held.len(), 8);
+    assert!(cluster.quotas().len() > 1, "several partitions have a part of it");
+    held.iter().for_each(|granted| cluster.end(granted));
+    for _ in 0..20 {
+        cluster.enqueue_at(0, 1);
+    }
+    let mut held = cluster.claim_all();
+    assert_eq!(held.len(), 8);
+    cluster.spread_tasks(8);
+    for _ in 0..12 {
+        let granted = held.remove(0);
+        cluster.end(&granted);
+        held.extend(cluster.claim_all());
+        assert_eq!(held.len(), 8);
+    }
+}
+
 /// Wherever the tasks are, each comes to its turn, one at a time.
 #[test]
 fn one_claim_at_once_goes_round() {
@@ -307,6 +330,7 @@ fn a_limit_outlives_leaders() {
             assert_eq!(held.len(), 4);
         }
         cluster.restart(victim);
+        cluster.connect_all();
         cluster.advance(3_000);
         assert_eq!(cluster.claim_all().len(), 0);
         let granted = held.remove(0);
