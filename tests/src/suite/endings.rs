@@ -89,9 +89,12 @@ pub(super) async fn a_queue_backs_off_and_gives_up<H: Host>(scene: Scene<H>) {
     scene.nothing_until("mail", failed + wait - CLOCKS).await;
     let second = scene.take(1, "mail").await;
     assert_eq!(second.attempt, 2);
-    scene.end(1, Scene::<H>::failure(&second, None)).await;
+    scene.done(1, Scene::<H>::failure(&second, None)).await;
     let view = scene.get(2, id).await;
     assert_eq!(view.state, State::Dead);
+    scene.done(0, Scene::<H>::failure(&second, None)).await;
+    let late = scene.request(0, Scene::<H>::failure(&first, None)).await.expect_err("another one failed last");
+    assert!(matches!(late.code, ErrorCode::Superseded | ErrorCode::Ended), "{late:?}");
     assert!(view.reason.as_deref().is_some_and(|reason| reason.ends_with(": of no use")), "{view:?}");
     scene.nothing("mail").await;
 }
@@ -100,7 +103,8 @@ pub(super) async fn a_queue_backs_off_and_gives_up<H: Host>(scene: Scene<H>) {
 pub(super) async fn what_is_invalid_is_dead_and_is_redriven_once<H: Host>(scene: Scene<H>) {
     let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello").priority(3)).await;
     let claim = scene.take(0, "mail").await;
-    scene.end(0, Scene::<H>::invalidity(&claim)).await;
+    scene.done(0, Scene::<H>::invalidity(&claim)).await;
+    scene.done(2, Scene::<H>::invalidity(&claim)).await;
     let view = scene.get(1, id).await;
     assert_eq!((view.state, view.reason.as_deref()), (State::Dead, Some("invalid: blank")));
     scene.nothing("mail").await;
@@ -125,7 +129,7 @@ pub(super) async fn what_dies_leaves_a_letter<H: Host>(scene: Scene<H>) {
     scene.set("mail", QueueSetting::DeadLetter(Some(scene.queue("letters")))).await;
     let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello").attempts_max(1).header("to", "anna")).await;
     let claim = scene.take(0, "mail").await;
-    scene.end(0, Scene::<H>::failure(&claim, None)).await;
+    scene.done(0, Scene::<H>::failure(&claim, None)).await;
     let letter = scene.take(1, "letters").await;
     assert_eq!(letter.payload, b"hello");
     let header = |name: &str| {
@@ -183,7 +187,9 @@ pub(super) async fn what_a_completion_brings_is_there_once<H: Host>(scene: Scene
     let id = scene.enqueue(0, Draft::new(scene.queue("orders"), "")).await;
     let claim = scene.take(0, "orders").await;
     let child = |id: &TaskId| Draft::new(scene.queue("parcels"), id.to_string()).id(*id);
-    let finish = Finish { children: ids.iter().map(child).collect(), ..Scene::<H>::finish(&claim, "packed") };
+    let mut finish = Finish { children: ids.iter().map(child).collect(), ..Scene::<H>::finish(&claim, "packed") };
+    // What brings tasks is the same only with its time.
+    finish.completion.at_ms = claim.id.time_ms() + 1;
     for client in 0..3 {
         scene.try_complete(client, finish.clone()).await.expect("it is taken, once or again");
     }

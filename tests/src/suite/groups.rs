@@ -37,7 +37,7 @@ pub(super) async fn a_join_comes_behind_all_members_with_their_results<H: Host>(
     for (number, claim) in scene.take_all("pages", ids.len()).await.iter().enumerate() {
         scene.nothing("books").await;
         if claim.id == ids[1] {
-            scene.end(0, Scene::<H>::invalidity(claim)).await;
+            scene.done(0, Scene::<H>::invalidity(claim)).await;
         } else {
             let text = String::from_utf8(claim.payload.clone()).expect("text");
             scene.complete(number, claim, &format!("{text} is printed")).await;
@@ -90,7 +90,7 @@ pub(super) async fn one_failure_ends_a_group_that_says_so<H: Host>(scene: Scene<
     let ids = fill(&scene, 0, group).await;
     close(&scene, 1, group, MEMBERS).await;
     let claim = scene.take(1, "pages").await;
-    scene.end(1, Scene::<H>::invalidity(&claim)).await;
+    scene.done(1, Scene::<H>::invalidity(&claim)).await;
     let join = scene.take(2, "books").await;
     let ended = GroupView { total: Some(MEMBERS), ended: MEMBERS, failed: MEMBERS };
     assert_eq!((join.id, join.group), (group, Some(ended)));

@@ -202,14 +202,14 @@ impl<H: Host> Scene<H> {
         tasks
     }
 
-    /// What a worker says at the end. The time is settled with it, so that a repeat is the same bytes.
+    /// What a worker says at the end. Each call says anew when that was.
     pub fn finish(claim: &Granted, result: &str) -> Finish {
         let completion = Completion {
             id: claim.id,
             token: claim.token,
             sequence: None,
             result: Some(result.as_bytes().to_vec().into()),
-            at_ms: claim.id.time_ms() + 1,
+            at_ms: 0,
             children: Vec::new(),
         };
         Finish { completion, children: Vec::new() }
@@ -265,15 +265,6 @@ impl<H: Host> Scene<H> {
     pub fn invalidity(claim: &Granted) -> Request {
         let (id, token, reason) = (claim.id, claim.token, "blank".to_owned());
         Request::Fail { id, token, reason, retry_in_ms: 0, invalid: true, retry_open: false }
-    }
-
-    /// A task's holder ends it, by what it says of it. Where the answer was lost, who says so again is told that it has ended.
-    pub async fn end(&self, client: usize, request: Request) {
-        match self.request(client, request).await {
-            Ok(Response::Done) => {}
-            Err(error) if error.code == ErrorCode::Ended => {}
-            other => panic!("{}: {other:?}", self.name),
-        }
     }
 
     /// A request that must succeed.

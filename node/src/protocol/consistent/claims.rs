@@ -337,19 +337,30 @@ impl Node {
             Err(error) if error.code == ErrorCode::Superseded && !invalid => {
                 return self.release(call, (id, token), named_ms, true);
             }
+            Err(error) if error.code == ErrorCode::Ended && self.died_so(&id, token, &death(reason, invalid)) => {
+                self.answer_durably(call);
+                return self.decide(call, 0, Ok(0));
+            }
             Err(error) => return self.decide(call, 0, Err(error)),
         };
         let partition = self.partition_of(&id);
         let attempts_max = self.attempts_max(partition, &id);
         if invalid || (attempts_max > 0 && attempt >= attempts_max) {
-            let why = if invalid { "invalid" } else { "the last attempt failed" };
-            let reason = if reason.is_empty() { why.to_owned() } else { format!("{why}: {reason}") };
-            self.kill(partition, id, token, &reason);
+            self.kill(partition, id, token, &death(reason, invalid));
             self.decide_after_commit(call, &id);
         } else {
             let backoff_ms = if open { self.draw_backoff(partition, &id, attempt) } else { None };
             self.release(call, (id, token), backoff_ms.unwrap_or(named_ms), true);
         }
+    }
+
+    /// Whether a task has been given up for this reason under its latest claim: a call that says so is a repeated one.
+    fn died_so(&self, id: &TaskId, token: Token, reason: &str) -> bool {
+        let task = self.partitions[&self.partition_of(id)].store.task(id);
+        task.and_then(|task| task.facts.as_deref()).is_some_and(|facts| {
+            let is_latest = facts.claims.last().is_some_and(|(latest, _)| *latest == token);
+            is_latest && facts.cancel.as_ref().is_some_and(|cancel| cancel.dead && cancel.reason == reason)
+        })
     }
 
     /// Whether a task that has not ended was given back under the current token.
@@ -413,6 +424,12 @@ impl Node {
             self.outbox.send(to, answer);
         }
     }
+}
+
+/// Why a task is dead whose holder says that it failed, and gives a reason.
+fn death(reason: &str, invalid: bool) -> String {
+    let why = if invalid { "invalid" } else { "the last attempt failed" };
+    if reason.is_empty() { why.to_owned() } else { format!("{why}: {reason}") }
 }
 
 fn answer_one(result: Option<Result<u64, Error>>) -> Response {

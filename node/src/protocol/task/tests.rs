@@ -42,10 +42,10 @@ fn fact() -> impl Strategy<Value = Task> {
     prop_oneof![
         spec().prop_map(|spec| Task::from_spec(Arc::new(spec))),
         (token(), 0u32..3, bytes()).prop_map(|(token, sequence, data)| Task::from_update(token, sequence, data)),
-        (token(), proptest::option::of(0u32..3), proptest::option::of(bytes())).prop_map(
-            |(token, sequence, result)| Task::from_completion(
+        (token(), proptest::option::of(0u32..3), proptest::option::of(bytes()), 0u64..3).prop_map(
+            |(token, sequence, result, at_ms)| Task::from_completion(
                 token,
-                Completed { sequence, result: result.map(ByteBuf::from), at_ms: 1, children: None }
+                Completed { sequence, result: result.map(ByteBuf::from), at_ms, children: None }
             )
         ),
         (1u64..3, any::<bool>()).prop_map(|(number, handed)| with_children(number, handed)),
