@@ -16,6 +16,7 @@ mod claims;
 mod cluster;
 mod enqueue;
 mod error;
+mod examples;
 mod group;
 mod help;
 pub mod input;
@@ -71,43 +72,6 @@ use clap::Subcommand;
 use std::future::Future;
 use std::time::Duration;
 
-const ENQUEUE_EXAMPLES: &str = "Examples:
-  norn enqueue mail hello --priority 5 --delay 10m
-  norn enqueue pages 'page one' --group book-7 --number 1 --join books
-  norn enqueue pages 'page two' --group book-7 --number 2 --join books --total 2    # the last one says how many there are";
-
-const MEMBERS_EXAMPLES: &str = "Example, by the id that `enqueue --group` printed:
-  norn members 000038g2m4d7kq9rjscg0080000w3n5t --limit 1000";
-
-const WATCH_EXAMPLES: &str = "Examples:
-  norn watch mail
-  norn watch --group 000038g2m4d7kq9rjscg0080000w3n5t
-  norn watch mail --json --limit 10 --timeout 1m
-
-An ending is told at least once. That a task is ready or claimed is told as its leader sees it.";
-
-const COMPLETE_EXAMPLES: &str = "Examples:
-  norn complete ID TOKEN --result sent
-  norn complete ID TOKEN --then next.json
-
-A file with a group of two, and the join that comes behind them:
-  [{\"queue\": \"books\", \"data\": \"bind\", \"join\": {\"total\": 2, \"fail_fast\": false}},
-   {\"queue\": \"pages\", \"data\": \"one\", \"number\": 1}, {\"queue\": \"pages\", \"data\": \"two\", \"number\": 2}]";
-
-const TRANSACT_EXAMPLES: &str = "The tasks lie together: they have one queue and key, or were enqueued with --near. A task is
-found by its id, as it was seen with its `version` (from `get`), or under its holder's `token`. Nothing is changed unless all are found so.
-
-Examples:
-  norn transact '{\"adds\": [{\"queue\": \"outbox\", \"data\": \"hello\"}], \"deletes\": [{\"id\": \"ID\", \"token\": \"7.42\"}]}'
-  norn transact --file change.json
-
-A file that changes a task, ends another one, and needs a third one to be there:
-  {\"changes\": [{\"id\": \"ID\", \"version\": \"VERSION\", \"data\": \"two\", \"priority\": 5, \"delay\": \"1m\"}],
-   \"deletes\": [{\"id\": \"ID\", \"token\": \"7.42\", \"result\": \"sent\"}],
-   \"depends\": [{\"id\": \"ID\"}]}
-
-A holder that hands a task back, changed, names its token and {\"release\": true}.";
-
 /// A task as `get --json` shows it, in one line.
 pub fn task_line(task: &TaskView) -> String {
     serde_json::to_string(&json::task(task)).expect("a task is text")
@@ -140,47 +104,61 @@ impl<T: Transport> Transport for &T {
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum Verb {
     /// Stores a task
-    #[command(after_help = ENQUEUE_EXAMPLES)]
+    #[command(after_help = examples::ENQUEUE)]
     Enqueue(Box<EnqueueArguments>),
     /// Takes tasks to work on
+    #[command(after_help = examples::CLAIM)]
     Claim(ClaimArguments),
     /// Prolongs a claim
+    #[command(after_help = examples::RENEW)]
     Renew(RenewArguments),
     /// Adds an entry to a claim's log
+    #[command(after_help = examples::UPDATE)]
     Update(UpdateArguments),
     /// Ends a task with a result
-    #[command(after_help = COMPLETE_EXAMPLES)]
+    #[command(after_help = examples::COMPLETE)]
     Complete(CompleteArguments),
     /// Says that an attempt failed
+    #[command(after_help = examples::FAIL)]
     Fail(FailArguments),
     /// Gives a claim back
+    #[command(after_help = examples::RELEASE)]
     Release(ReleaseArguments),
     /// Ends a task that nobody should run any more
+    #[command(after_help = examples::CANCEL)]
     Cancel(CancelArguments),
     /// Adds, changes and ends several tasks at once, or none of them
-    #[command(after_help = TRANSACT_EXAMPLES)]
+    #[command(after_help = examples::TRANSACT)]
     Transact(TransactArguments),
     /// Enqueues dead tasks again
+    #[command(after_help = examples::REDRIVE)]
     Redrive(RedriveArguments),
-    /// Shows a task with its claims and its log
+    /// Shows tasks with their claims and their logs
+    #[command(after_help = examples::GET)]
     Get(GetArguments),
     /// Shows a task's log
+    #[command(after_help = examples::LOG)]
     Log(LogArguments),
     /// Waits until a task has ended
+    #[command(after_help = examples::WAIT)]
     Wait(WaitArguments),
     /// Shows what becomes of the tasks of a queue or of a group, as it happens
-    #[command(after_help = WATCH_EXAMPLES)]
+    #[command(after_help = examples::WATCH)]
     Watch(WatchArguments),
     /// Says what keeps a task from being claimed, or from having ended
+    #[command(after_help = examples::WHY)]
     Why(WhyArguments),
     /// Lists the members of a group with what came of each
-    #[command(after_help = MEMBERS_EXAMPLES)]
+    #[command(after_help = examples::MEMBERS)]
     Members(MembersArguments),
     /// Lists tasks
+    #[command(after_help = examples::LIST)]
     List(ListArguments),
     /// Counts tasks
+    #[command(after_help = examples::COUNT)]
     Count(CountArguments),
     /// Lists queues with their counts
+    #[command(after_help = examples::QUEUES)]
     Queues,
     /// Sets and shows what holds for a queue
     #[command(subcommand)]
@@ -192,14 +170,19 @@ pub enum Verb {
     #[command(subcommand)]
     Schedule(ScheduleVerb),
     /// Lists the nodes of the cluster
+    #[command(after_help = examples::NODES)]
     Nodes,
     /// Shows which nodes hold which partition
+    #[command(after_help = examples::RING)]
     Ring,
     /// Shows leaders, epochs and sizes of the partitions
+    #[command(after_help = examples::PARTITIONS)]
     Partitions,
     /// Shows the cluster in short
+    #[command(after_help = examples::STATUS)]
     Status(StatusArguments),
     /// Shows the verbs, or one of them
+    #[command(after_help = examples::HELP)]
     Help(HelpArguments),
 }
 

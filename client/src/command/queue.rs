@@ -2,7 +2,7 @@
 
 use super::runner::unexpected;
 use super::text::clean;
-use super::{Exit, Failure, Runner, Transport, parse, text};
+use super::{Exit, Failure, Runner, Transport, examples, parse, text};
 use crate::wire::membership::{
     Backoff, ClusterChange, FailedDependency, KeyConcurrency, Mode, Order, QueuePolicy, QueueSetting, Rate,
 };
@@ -17,8 +17,10 @@ pub enum QueueVerb {
     /// Sets something for a queue
     ///
     /// It holds for tasks that are there already, too, as soon as the nodes have heard of it, and outlives them.
+    #[command(after_help = examples::QUEUE_SET)]
     Set(SetArguments),
     /// Shows queues for which something is set, or one queue
+    #[command(after_help = examples::QUEUE_SHOW)]
     Show(ShowArguments),
 }
 

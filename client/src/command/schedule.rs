@@ -3,7 +3,7 @@
 use super::parse::DataArguments;
 use super::runner::unexpected;
 use super::text::{clean, instant};
-use super::{Exit, Failure, Runner, Transport, parse, text};
+use super::{Exit, Failure, Runner, Transport, examples, parse, text};
 use crate::wire::limits::SCHEDULE_PAYLOAD_BYTES_MAX;
 use crate::wire::schedule::{CatchUp, Schedule, ScheduleChange, ScheduleView, When};
 use crate::wire::{Request, Response};
@@ -13,28 +13,28 @@ use comfy_table::{Attribute, Cell, Color};
 use serde::Serialize;
 use std::sync::Arc;
 
-const EXAMPLES: &str = "Examples:
-  norn schedule set backup jobs '{\"what\":\"all\"}' --cron '30 2 * * *' --zone Europe/Berlin
-  norn schedule set heartbeat probes --cron '*/10 * * * * *' --catch-up skip
-  norn schedule set launch mail 'we are open' --at 2030-01-31T09:00:00Z";
-
 /// What the cluster enqueues by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum ScheduleVerb {
     /// Has a task enqueued at certain times, once in the whole cluster
     ///
     /// The same again changes nothing. Another one under the same name takes its place, and begins anew.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = examples::SCHEDULE_SET)]
     Set(ScheduleSetArguments),
     /// Lists the schedules
+    #[command(after_help = examples::SCHEDULE_LIST)]
     List,
     /// Shows a schedule: when it fires next, what it fired last, and how often it could not
+    #[command(after_help = examples::SCHEDULE_SHOW)]
     Show(ScheduleArguments),
     /// Removes a schedule; its tasks stay
+    #[command(after_help = examples::SCHEDULE_REMOVE)]
     Remove(ScheduleArguments),
     /// Keeps a schedule from firing; what is due meanwhile is passed over
+    #[command(after_help = examples::SCHEDULE_PAUSE)]
     Pause(ScheduleArguments),
     /// Has a schedule fire again that was paused
+    #[command(after_help = examples::SCHEDULE_RESUME)]
     Resume(ScheduleArguments),
 }
 

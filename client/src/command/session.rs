@@ -3,18 +3,11 @@
 use super::parse;
 use super::runner::{only, unexpected};
 use super::text;
-use super::{Call, Exit, Failure, Runner, Transport};
+use super::{Call, Exit, Failure, Runner, Transport, examples};
 use crate::session::{Draft, SESSIONS_QUEUE};
 use crate::wire::{Acks, Claim, ClaimId, Completion, Error, QueueName, Request, Response};
 use clap::{Args, Subcommand};
 use serde::Serialize;
-
-const EXAMPLES: &str = "Examples:
-  norn session open --ttl 10s --worker build-7        prints the session's id and token
-  norn claim mail --session ID --max 20
-  norn session renew ID TOKEN                         at least every 10s: keeps all 20
-  norn session end ID TOKEN                           frees at once what is not completed
-  norn list norn/sessions --state claimed             who is there";
 
 /// How long a session may take to be opened, once it is enqueued.
 const OPEN_MS: u64 = 5_000;
@@ -25,11 +18,13 @@ pub enum SessionVerb {
     /// Opens a session
     ///
     /// It is a task of the queue norn/sessions, held as long as it is renewed.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = examples::SESSION_OPEN)]
     Open(SessionOpenArguments),
     /// Keeps a session, and all claims under it, for as long again
+    #[command(after_help = examples::SESSION_RENEW)]
     Renew(SessionArguments),
     /// Ends a session: all that is claimed under it is claimable at once
+    #[command(after_help = examples::SESSION_END)]
     End(SessionArguments),
 }
 

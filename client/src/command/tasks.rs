@@ -8,7 +8,7 @@ use super::runner::unexpected;
 use super::{Runner, Transport, group, json, text};
 use crate::wire::limits::{LIST_PAGE_MAX, WAIT_MS_MAX};
 use crate::wire::response::{ClaimView, LogEntry, Page};
-use crate::wire::{QueueName, Request, Response, State, TaskId, TaskView};
+use crate::wire::{ErrorCode, QueueName, Request, Response, State, TaskId, TaskView};
 use clap::Args;
 use comfy_table::Cell;
 
@@ -20,12 +20,12 @@ const PREVIEW_CHARACTERS: usize = 40;
 
 const _: () = assert!(WAIT_ROUND_MS <= WAIT_MS_MAX);
 
-/// Shows a task with its claims and its log.
+/// Shows tasks with their claims and their logs.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct GetArguments {
-    /// Task
-    #[arg(value_name = "ID")]
-    pub id: String,
+    /// Task; of several, those that are not known are passed over, or `null` with --json
+    #[arg(value_name = "ID", required = true)]
+    pub ids: Vec<String>,
     /// Only once the latest claim's log has this many entries
     #[arg(long, value_name = "N")]
     pub min_seq: Option<u32>,
@@ -33,9 +33,31 @@ pub struct GetArguments {
 
 impl GetArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
-        let id = runner.resolve(&self.id).await?;
-        let task = get(runner, id, self.min_seq).await?;
-        print_task(runner, &task)?;
+        if let [id] = &self.ids[..] {
+            let id = runner.resolve(id).await?;
+            let task = get(runner, id, self.min_seq).await?;
+            print_task(runner, &task)?;
+            return Ok(Exit::Done);
+        }
+        for (place, id) in self.ids.iter().enumerate() {
+            let id = runner.resolve(id).await?;
+            let task = match get(runner, id, self.min_seq).await {
+                Err(Failure::Call(error)) if error.code == ErrorCode::NotFound => None,
+                found => Some(found?),
+            };
+            if runner.output.json() {
+                runner.output.row(&task.as_ref().map(json::task))?;
+                continue;
+            }
+            if place > 0 {
+                runner.output.line("")?;
+            }
+            match task {
+                Some(task) => print_task(runner, &task)?,
+                None => runner.output.line(&format!("id          {id}: there is no such task"))?,
+            }
+        }
+        runner.output.end_rows()?;
         Ok(Exit::Done)
     }
 }

@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    // T42, T43, T44
+    // T35, T42, T43, T44
     #[tokio::test]
     async fn what_was_done_and_what_stood_against_it_is_told() {
         let done = || Ok(Response::Transacted(Ok(vec![(id(), TaskVersion(1)), (id(), TaskVersion(2))])));

@@ -1,5 +1,6 @@
 //! The verbs against a transport that answers from a script: what is asked, what is printed, how it ends.
 
+mod examples;
 mod failures;
 mod groups;
 mod requests;

@@ -208,6 +208,7 @@ async fn an_unlimited_wait_asks_again_until_the_task_has_ended() {
     assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Done, 3));
 }
 
+// T33
 #[tokio::test]
 async fn list_turns_pages_up_to_its_limit() {
     let limits = |outcome: &Outcome| -> Vec<(Option<TaskId>, u32)> {

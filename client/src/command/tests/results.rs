@@ -87,6 +87,24 @@ async fn json_of_tasks() {
     );
 }
 
+// T32
+#[tokio::test]
+async fn several_tasks_are_shown_in_the_order_asked_for() {
+    let task = |number| Ok(Response::Task(Box::new(bare_task(number, State::Ready))));
+    let answers = || [task(2), Err(Error::new(ErrorCode::NotFound, "no such task")), task(1)];
+    let line = named("get ID2 ID3 ID1 --json");
+    let outcome = run(&line, answers()).await;
+    assert_eq!(outcome.exit, Exit::Done, "{}", outcome.noted);
+    let rows: Vec<serde_json::Value> = outcome.printed.lines().map(|row| serde_json::from_str(row).unwrap()).collect();
+    let ids: Vec<Option<&str>> = rows.iter().map(|row| row.get("id").and_then(|id| id.as_str())).collect();
+    assert_eq!(ids, [Some(named("ID2").as_str()), None, Some(named("ID1").as_str())]);
+    assert!(rows[1].is_null());
+    let text = run(&named("get ID2 ID3 ID1"), answers()).await.printed;
+    assert!(text.contains(&named("ID3: there is no such task")), "{text}");
+    let refused = run(&line, [task(2), Err(Error::new(ErrorCode::Unavailable, "no majority"))]).await;
+    assert_eq!(refused.exit, Exit::Unavailable, "anything else is a failure");
+}
+
 #[tokio::test]
 async fn json_of_counts() {
     assert_eq!(printed("count --json", Response::Count(7)).await, "{\"count\":7}\n");

@@ -1,0 +1,151 @@
+//! What `--help` shows of each verb by example. Each line is one that the verbs take: a test sees to that.
+
+pub const ENQUEUE: &str = "Examples:
+  norn enqueue mail hello --priority 5 --delay 10m
+  norn enqueue mail 'all is packed' --after 000038g2m4d7kq9rjscg0080000w3n5t
+  norn enqueue profiles anna --key anna --unique              # one at a time that is not finished; tells its id
+  norn enqueue pages 'page one' --group book-7 --number 1 --join books
+  norn enqueue pages 'page two' --group book-7 --number 2 --join books --total 2    # the last one says how many there are";
+
+pub const CLAIM: &str = "Examples:
+  norn claim mail
+  norn claim mail,maps --lease 5m --wait 20s --max 9 --json";
+
+pub const RENEW: &str = "Example, with what `claim` printed:
+  norn renew 000038g2m4d7kq9rjscg0080000w3n5t 7.42 --lease 1m";
+
+pub const UPDATE: &str = "Example:
+  norn update 000038g2m4d7kq9rjscg0080000w3n5t 7.42 0 'half of it is done'    # the next entry is number 1";
+
+pub const COMPLETE: &str = "Examples:
+  norn complete 000038g2m4d7kq9rjscg0080000w3n5t 7.42 --result sent
+  norn complete 000038g2m4d7kq9rjscg0080000w3n5t 7.42 --then next.json
+
+A file with a group of two, and the join that comes behind them:
+  [{\"queue\": \"books\", \"data\": \"bind\", \"join\": {\"total\": 2, \"fail_fast\": false}},
+   {\"queue\": \"pages\", \"data\": \"one\", \"number\": 1}, {\"queue\": \"pages\", \"data\": \"two\", \"number\": 2}]";
+
+pub const FAIL: &str = "Examples:
+  norn fail 000038g2m4d7kq9rjscg0080000w3n5t 7.42 --reason 'server is busy' --retry-in 30s
+  norn fail 000038g2m4d7kq9rjscg0080000w3n5t 7.42 --reason 'no such address' --invalid    # dead, whatever attempts are left";
+
+pub const RELEASE: &str = "Example:
+  norn release 000038g2m4d7kq9rjscg0080000w3n5t 7.42";
+
+pub const CANCEL: &str = "Example:
+  norn cancel 000038g2m4d7kq9rjscg0080000w3n5t --reason 'not needed any more'";
+
+pub const TRANSACT: &str = "The tasks lie together: they have one queue and key, or were enqueued with --near. A task is
+found by its id, as it was seen with its `version` (from `get`), or under its holder's `token`. Nothing is changed unless all are found so.
+
+Examples:
+  norn transact '{\"adds\": [{\"queue\": \"outbox\", \"data\": \"hello\"}], \"deletes\": [{\"id\": \"ID\", \"token\": \"7.42\"}]}'
+  norn transact --file change.json
+
+A file that changes a task, ends another one, and needs a third one to be there:
+  {\"changes\": [{\"id\": \"ID\", \"version\": \"VERSION\", \"data\": \"two\", \"priority\": 5, \"delay\": \"1m\"}],
+   \"deletes\": [{\"id\": \"ID\", \"token\": \"7.42\", \"result\": \"sent\"}],
+   \"depends\": [{\"id\": \"ID\"}]}
+
+A holder that hands a task back, changed, names its token and {\"release\": true}.";
+
+pub const REDRIVE: &str = "Examples:
+  norn redrive 000038g2m4d7kq9rjscg0080000w3n5t
+  norn redrive --queue mail --reason timeout --limit 100    # what died in a queue
+  norn redrive --letters mail-dead                          # letters, back to where they came from";
+
+pub const GET: &str = "Examples:
+  norn get 000038g2m4d7kq9rjscg0080000w3n5t
+  norn get 000038g2m4d7kq9rjscg0080000w3n5t --min-seq 3 --json
+  norn get 000038g2m4d7kq9rjscg0080000w3n5t 000038g2m4d7kq9rjscg0080000w3n5v --json    # one that is not known is null";
+
+pub const LOG: &str = "Example:
+  norn log 000038g2m4d7kq9rjscg0080000w3n5t";
+
+pub const WAIT: &str = "Example:
+  norn wait 000038g2m4d7kq9rjscg0080000w3n5t --timeout 5m";
+
+pub const WATCH: &str = "Examples:
+  norn watch mail
+  norn watch --group 000038g2m4d7kq9rjscg0080000w3n5t
+  norn watch mail --json --limit 10 --timeout 1m
+
+An ending is told at least once. That a task is ready or claimed is told as its leader sees it.";
+
+pub const WHY: &str = "Example:
+  norn why 000038g2m4d7kq9rjscg0080000w3n5t";
+
+pub const MEMBERS: &str = "Example, by the id that `enqueue --group` printed:
+  norn members 000038g2m4d7kq9rjscg0080000w3n5t --limit 1000";
+
+pub const LIST: &str = "Examples:
+  norn list mail --state dead --limit 20
+  norn list --json";
+
+pub const COUNT: &str = "Examples:
+  norn count mail
+  norn count --state claimed";
+
+pub const QUEUES: &str = "Example:
+  norn queues --json";
+
+pub const QUEUE_SET: &str = "Examples:
+  norn queue set mail lease 5m
+  norn queue set mail attempts 5
+  norn queue set mail backoff exponential 1s 10m jitter 20%
+  norn queue set mail dead-letter mail-dead
+  norn queue set payments mode holder
+  norn queue set imports concurrency 10
+  norn queue set tenants order fair
+  norn queue set mail paused yes";
+
+pub const QUEUE_SHOW: &str = "Example:
+  norn queue show mail";
+
+pub const SESSION_OPEN: &str = "Examples:
+  norn session open --ttl 10s --worker build-7         # prints the session's id and token
+  norn claim mail --session ID --max 20
+  norn session renew ID TOKEN                          # at least every 10s: keeps all 20
+  norn session end ID TOKEN                            # frees at once what is not completed
+  norn list norn/sessions --state claimed              # who is there";
+
+pub const SESSION_RENEW: &str = "Example, with what `session open` printed:
+  norn session renew 000038g2m4d7kq9rjscg0080000w3n5t 7.42";
+
+pub const SESSION_END: &str = "Example, with what `session open` printed:
+  norn session end 000038g2m4d7kq9rjscg0080000w3n5t 7.42";
+
+pub const SCHEDULE_SET: &str = "Examples:
+  norn schedule set backup jobs '{\"what\":\"all\"}' --cron '30 2 * * *' --zone Europe/Berlin
+  norn schedule set heartbeat probes --cron '*/10 * * * * *' --catch-up skip
+  norn schedule set launch mail 'we are open' --at 2030-01-31T09:00:00Z";
+
+pub const SCHEDULE_LIST: &str = "Example:
+  norn schedule list";
+
+pub const SCHEDULE_SHOW: &str = "Example:
+  norn schedule show backup";
+
+pub const SCHEDULE_REMOVE: &str = "Example:
+  norn schedule remove launch";
+
+pub const SCHEDULE_PAUSE: &str = "Example:
+  norn schedule pause backup";
+
+pub const SCHEDULE_RESUME: &str = "Example:
+  norn schedule resume backup";
+
+pub const NODES: &str = "Example:
+  norn nodes --json";
+
+pub const RING: &str = "Example:
+  norn ring";
+
+pub const PARTITIONS: &str = "Example:
+  norn partitions";
+
+pub const STATUS: &str = "Example:
+  norn status --watch";
+
+pub const HELP: &str = "Example:
+  norn help enqueue";
