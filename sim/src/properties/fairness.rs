@@ -8,6 +8,7 @@ use super::Property;
 use crate::history::{Happening, History, Moment, writes_of};
 use norn_client::wire::membership::{KeyConcurrency, Order, QueuePolicy, Roster};
 use norn_client::wire::{PartitionId, QueueName, Request, Spec, TaskId};
+use norn_node::protocol::Observation;
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
 use std::collections::{BTreeMap, BTreeSet};
@@ -148,6 +149,8 @@ impl Property for Fairness {
                     self.touch(history, id);
                 }
             }
+            // Only whoever has all of a task at hand grants it.
+            Happening::Observed { observation: Observation::BodyLost { id }, .. } => drop(self.touched.insert(*id)),
             Happening::Appended { node, records, .. } => {
                 for record in *records {
                     let Record::Ops { partition, after, ops } = record else { continue };

@@ -8,6 +8,7 @@ use super::Property;
 use crate::history::{Happening, History, Moment, writes_of};
 use norn_client::wire::membership::{Order as Choice, QueuePolicy, Roster};
 use norn_client::wire::{PartitionId, Request, Spec, TaskId};
+use norn_node::protocol::Observation;
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::partition::order::Standing;
 use norn_node::protocol::record::Record;
@@ -123,6 +124,8 @@ impl Property for Order {
             Happening::Sent { request } if !matches!(request, Request::Enqueue { .. }) => {
                 self.touched.extend(writes_of(request).into_iter().map(|(id, _)| id));
             }
+            // Only whoever has all of a task at hand grants it.
+            Happening::Observed { observation: Observation::BodyLost { id }, .. } => drop(self.touched.insert(*id)),
             Happening::Appended { node, records, .. } => {
                 let mut learned = Vec::new();
                 for record in *records {
