@@ -147,5 +147,6 @@ pub const PARTITIONS: &str = "Example:
 pub const STATUS: &str = "Example:
   norn status --watch";
 
-pub const HELP: &str = "Example:
-  norn help enqueue";
+pub const HELP: &str = "Examples:
+  norn help enqueue
+  norn help session open";

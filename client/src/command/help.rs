@@ -11,9 +11,9 @@ use serde::Serialize;
 /// Shows the verbs, or one of them.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct HelpArguments {
-    /// The verb to explain
-    #[arg(value_name = "VERB")]
-    pub verb: Option<String>,
+    /// The verb to explain: `help enqueue`, `help session open`
+    #[arg(value_name = "VERB", num_args = 0..=3)]
+    pub verb: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -23,22 +23,23 @@ struct HelpLine {
 
 pub(super) fn run<T: Transport>(arguments: &HelpArguments, runner: &mut Runner<T>) -> Result<Exit, Failure> {
     let command = crate::repl::CommandLine::command();
-    print_help(command, arguments.verb.as_deref(), &mut runner.output)
+    print_help(command, &arguments.verb, &mut runner.output)
 }
 
 /// Prints a command's help, or that of one of its verbs.
-pub fn print_help(mut command: clap::Command, verb: Option<&str>, output: &mut Output) -> Result<Exit, Failure> {
-    let Some(verb) = verb else {
+pub fn print_help(mut command: clap::Command, verb: &[String], output: &mut Output) -> Result<Exit, Failure> {
+    if verb.is_empty() {
         let rendered = command.render_help();
         return print_rendered(&rendered, output);
-    };
+    }
     // The parser itself renders the help of a verb with the usage line that a person would type.
-    let mut words = vec![verb.to_owned(), "--help".to_owned()];
+    let mut words = verb.to_vec();
+    words.push("--help".to_owned());
     if !command.is_no_binary_name_set() {
         words.insert(0, command.get_name().to_owned());
     }
     match command.try_get_matches_from(words) {
-        Ok(_) => Err(Failure::Usage(format!("there is no help about {verb:?}"))),
+        Ok(_) => Err(Failure::Usage(format!("there is no help about {:?}", verb.join(" ")))),
         Err(error) => refuse_usage(&error, output),
     }
 }

@@ -132,7 +132,7 @@ fn discover(global: &Global) -> Result<Place, Failure> {
 /// Runs one verb.
 pub fn run(verb: Verb, global: Global) -> Outcome {
     if let Verb::Help(help) = &verb {
-        return Ok(help_about(help.verb.as_deref(), global.json));
+        return Ok(help_about(&help.verb, global.json));
     }
     let place = discover(&global)?;
     block_on(async move {
@@ -144,7 +144,7 @@ pub fn run(verb: Verb, global: Global) -> Outcome {
 }
 
 /// Help about the whole program, not only the verbs of the REPL. Needs no cluster.
-fn help_about(verb: Option<&str>, json: bool) -> ExitCode {
+fn help_about(verb: &[String], json: bool) -> ExitCode {
     let shown = print_help(Arguments::command(), verb, &mut Output::standard(json));
     shown.unwrap_or_else(|failure| failure.exit()).into()
 }
