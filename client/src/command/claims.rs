@@ -295,9 +295,9 @@ impl FailArguments {
         let (retry_in_ms, retry_open) = (self.retry_in.unwrap_or(0), self.retry_in.is_none());
         let remark = match (self.invalid, self.retry_in) {
             (true, _) => "it is dead".to_owned(),
-            (false, None) => "it can be claimed again when its queue says so".to_owned(),
-            (false, Some(0)) => "it can be claimed again".to_owned(),
-            (false, Some(ms)) => format!("it can be claimed again in {}", text::duration(ms)),
+            (false, None) => "it can be claimed again when its queue says so, if any attempt is left".to_owned(),
+            (false, Some(0)) => "it can be claimed again, if any attempt is left".to_owned(),
+            (false, Some(ms)) => format!("it can be claimed again in {}, if any attempt is left", text::duration(ms)),
         };
         let (reason, invalid) = (self.reason, self.invalid);
         let request = Request::Fail { id, token, reason, retry_in_ms, invalid, retry_open };

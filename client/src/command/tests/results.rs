@@ -167,7 +167,7 @@ async fn people_read_short_confirmations() {
     let renewed = printed(&named("renew ID1 7.42"), Response::Renewed(vec![Ok(9_800)])).await;
     assert_eq!(renewed, named("renewed ID1 7.42, lease ends in 9.8s\n"));
     let failed = printed(&named("fail ID1 7.42 --retry-in 5m"), Response::Done).await;
-    assert_eq!(failed, named("failed ID1 7.42; it can be claimed again in 5m\n"));
+    assert_eq!(failed, named("failed ID1 7.42; it can be claimed again in 5m, if any attempt is left\n"));
     let claimed = printed("claim mail", Response::Claimed { tasks: vec![granted()], unavailable: 0 }).await;
     let expected = named(
         "claimed ID1 from mail\n  token     7.42\n  lease     30s, ends in 30s\n  attempt   2\n  priority  5\n  \
