@@ -226,6 +226,8 @@ pub enum Mutant {
     TransactionUnasked,
     /// Tasks that it changes can be claimed, prolonged and completed meanwhile.
     TransactionUnlocked,
+    /// What a transaction is about that is decided can be forgotten before it is made.
+    DecidedForgotten,
     /// The end of a group's member counts for the next one as well.
     MembersMiscounted,
     /// A group does not wait for the groups that its members bring.

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 81] = [
+pub const ALL: [(&str, Mutant); 82] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -74,6 +74,7 @@ pub const ALL: [(&str, Mutant); 81] = [
     ("unique-ended", Mutant::UniqueEnded),
     ("transaction-unasked", Mutant::TransactionUnasked),
     ("transaction-unlocked", Mutant::TransactionUnlocked),
+    ("decided-forgotten", Mutant::DecidedForgotten),
     ("members-miscounted", Mutant::MembersMiscounted),
     ("joins-unheard", Mutant::JoinsUnheard),
     ("sessions-cut-short", Mutant::SessionsCutShort),
@@ -259,14 +260,6 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
             old_percent: Some(0),
             ..plain
         },
-        Mutant::TransactionUnasked | Mutant::TransactionUnlocked => Overrides {
-            transaction_percent: Some(100),
-            lost_writes_percent: Some(30),
-            crash_mean_ms: Some(1_000),
-            exchange_interval_ms: Some(5_000),
-            old_percent: Some(0),
-            ..plain
-        },
         Mutant::TurnRetaken => {
             Overrides { key_percent: Some(80), unique_percent: Some(0), queues: Some(1), old_percent: Some(0), ..plain }
         }
@@ -294,7 +287,7 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
     }
 }
 
-/// The knobs for groups and sessions.
+/// The knobs for groups, sessions and transactions.
 fn hunting_in_groups(mutant: Mutant, plain: Overrides) -> Overrides {
     match mutant {
         Mutant::MembersMiscounted | Mutant::JoinsUnheard => Overrides {
@@ -310,6 +303,26 @@ fn hunting_in_groups(mutant: Mutant, plain: Overrides) -> Overrides {
             old_percent: Some(0),
             wild_wall_clock: Some(false),
             wild_monotonic: Some(false),
+            ..plain
+        },
+        Mutant::TransactionUnasked | Mutant::TransactionUnlocked => Overrides {
+            transaction_percent: Some(100),
+            lost_writes_percent: Some(30),
+            crash_mean_ms: Some(1_000),
+            exchange_interval_ms: Some(5_000),
+            old_percent: Some(0),
+            ..plain
+        },
+        Mutant::DecidedForgotten => Overrides {
+            transaction_percent: Some(100),
+            cancel_percent: Some(30),
+            retain_ms: Some(200),
+            forget_after_ms: Some(2_000),
+            replicas: Some(2),
+            crash_mean_ms: Some(1_000),
+            cut_mean_ms: Some(1_000),
+            cut_ms_max: Some(2_000),
+            old_percent: Some(0),
             ..plain
         },
         _ => hunting_in_limits(mutant, plain),

@@ -6,7 +6,8 @@
 //!    archive, the host has the task in it first (`archiving.rs`).
 //! 2. **Ask** (G-2). Before tombstones are given up, every member of the cohort, and not a majority, must say that it has
 //!    them on disk, and that the ids are old by its own clock. A member that has holes does not answer. All nodes are asked,
-//!    too, whether completions bring tasks as old as these (`outboxes.rs`).
+//!    too, whether completions bring tasks as old as these (`outboxes.rs`). Nor is anything forgotten that a transaction is about
+//!    which is decided and not made yet, or that would have its new tasks taken for forgotten ones.
 //! 3. **Forget.** `Op::Forget` names the tasks in the table and raises its floor, the highest id ever forgotten. When it is
 //!    committed every member removes them, for which it writes a record, and says so.
 //! 4. **Forgotten.** When every member has said so, `Op::Forgotten` takes the names out of the table. Until then they travel with
@@ -362,6 +363,10 @@ impl Node {
             return true;
         }
         if !self.nothing_is_brought(partition) {
+            return false;
+        }
+        let ledger = &self.partitions[&partition].register.table.ledger;
+        if ledger.speaks_of(&ids) && !mutant!(self.config, DecidedForgotten) {
             return false;
         }
         if self.speaks_of(partition, &ids) {

@@ -74,6 +74,13 @@ impl Ledger {
         self.decided.values().any(|decided| decided.locked.binary_search(id).is_ok())
     }
 
+    /// Whether one that is decided is about any of these tasks, which are in order, or makes one whose id is not above theirs: as
+    /// long as it is not made, its facts must find what they are about, and an id that nobody can have forgotten.
+    pub fn speaks_of(&self, ids: &[TaskId]) -> bool {
+        let mut facts = self.decided.values().flat_map(|decided| &decided.facts);
+        facts.any(|(id, fact)| ids.binary_search(id).is_ok() || fact.spec.is_some() && Some(id) <= ids.last())
+    }
+
     /// It is decided.
     pub(super) fn decide(&mut self, id: TaskId, decided: &Arc<Decided>) -> Result<(), &'static str> {
         if self.decided.contains_key(&id) || self.made.contains_key(&id) {
@@ -146,6 +153,24 @@ mod tests {
         assert!(!ledger.is_locked(&id(2)));
         assert!(ledger.decide(id(10), &locking(&[])).is_err(), "it was made");
         assert!(ledger.make(&id(10)).is_err());
+    }
+
+    #[test]
+    fn what_is_decided_is_about_its_tasks_and_all_before_those_that_it_makes() {
+        let queue = norn_client::wire::QueueName::new("mail").expect("a name");
+        let spec = Task::from_spec(Arc::new(norn_client::session::Draft::new(queue, "").spec));
+        let mut ledger = Ledger::default();
+        let facts = vec![(id(5), Task::default()), (id(7), spec)];
+        let decided = Decided { facts, locked: vec![id(5)], freed: Vec::new(), stamps: Vec::new() };
+        ledger.decide(id(10), &Arc::new(decided)).unwrap();
+        for (ids, speaks) in
+            [(vec![1, 4], false), (vec![1, 5], true), (vec![6], false), (vec![6, 7], true), (vec![9], true)]
+        {
+            let ids: Vec<TaskId> = ids.into_iter().map(id).collect();
+            assert_eq!(ledger.speaks_of(&ids), speaks, "{ids:?}");
+        }
+        ledger.make(&id(10)).unwrap();
+        assert!(!ledger.speaks_of(&[id(5)]));
     }
 
     #[test]

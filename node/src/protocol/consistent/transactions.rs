@@ -21,10 +21,10 @@ use super::table::{CellState, Op};
 use super::{Epoch, Waiting};
 use crate::config::mutant;
 use crate::limits::{DECIDED_BYTES_MAX, SEALING_BYTES_MAX, TRANSACTING_MAX};
-use crate::protocol::available::{Reader, Writer};
+use crate::protocol::available::{Reader, Writer, refused};
 use crate::protocol::partition::Partition;
 use crate::protocol::partition::version::{is_as_expected, version};
-use crate::protocol::peer::PeerMessage;
+use crate::protocol::peer::{Outcome, PeerMessage};
 use crate::protocol::task::{Cancel, Completed, Content, Task};
 use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node};
@@ -250,8 +250,11 @@ impl Node {
     fn admit_additions(&self, partition: PartitionId, transaction: &Transaction) -> Result<Vec<String>, Error> {
         let mut bugs = Vec::new();
         for add in &transaction.adds {
-            if self.partitions[&partition].store.knows(&add.id) {
+            let replica = &self.partitions[&partition];
+            if replica.store.knows(&add.id) {
                 bugs.push(format!("there is a task {} already", add.id));
+            } else if replica.may_have_forgotten(&add.id) {
+                return Err(refused(Outcome::TooOld, true).about(add.id));
             } else {
                 let spec = Arc::new(add.spec.clone());
                 self.admit_unique(partition, add.id, &spec).map_err(|error| error.about(add.id))?;
@@ -290,7 +293,8 @@ impl Node {
             // Of an earlier leadership.
             return;
         };
-        // Where an id is from the future by some clock, that passes, too. What can never be stored was, and is forgotten since.
+        // Where an id is from the future by some clock, that passes, too. What is refused for good has an id that
+        // others have used for something else meanwhile.
         let passes = |error: &Error| error.passes() || error.code == ErrorCode::IdFromFuture;
         let again = results.iter().any(|result| result.as_ref().is_err_and(passes));
         if again || !may_append {
