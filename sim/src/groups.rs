@@ -18,14 +18,24 @@ const MEMBERS_MAX: u64 = 8;
 /// After healing a call for a group is made again so often.
 const TRIES_MAX: u32 = 40;
 
-/// Groups that are to be whole after healing, and how often a call for them has failed since.
+/// Groups that are on their way.
 #[derive(Debug, Default)]
-pub struct Groups(BTreeMap<TaskId, u32>);
+pub struct Groups {
+    /// Those that are to be whole after healing, and how often a call for them has failed since.
+    tries: BTreeMap<TaskId, u32>,
+    /// When the last one is gone on with of which that is known.
+    until_us: u64,
+}
 
 impl Groups {
     /// How many are to be whole.
     pub fn count(&self) -> u64 {
-        self.0.len() as u64
+        self.tries.len() as u64
+    }
+
+    /// Whether somebody is about to go on with one.
+    pub fn are_open(&self, now_us: u64) -> bool {
+        now_us <= self.until_us
     }
 }
 
@@ -102,12 +112,17 @@ impl World {
             let join = spec.and_then(|spec| spec.grouping.as_ref()?.join);
             if join.is_some_and(|join| join.total.is_none()) {
                 if healed {
-                    self.groups.0.entry(id).or_insert(0);
+                    self.groups.tries.entry(id).or_insert(0);
                 }
                 let delay_us = self.randoms.groups.between(1_000, 500_000);
-                self.act_in(client, delay_us, Act::Members(id, 1));
+                self.act_members_in(client, delay_us, (id, 1));
             }
         }
+    }
+
+    fn act_members_in(&mut self, client: usize, delay_us: u64, (group, from): (TaskId, u32)) {
+        self.groups.until_us = self.groups.until_us.max(self.now_us + delay_us);
+        self.act_in(client, delay_us, Act::Members(group, from));
     }
 
     /// Enqueues some of the members, or, when all are, says how many there are.
@@ -133,15 +148,17 @@ impl World {
         let delay_us = self.randoms.groups.between(1_000, 1_000_000);
         if !passes {
             return if next > 0 {
-                self.act_in(client, delay_us, Act::Members(group, next))
+                self.act_members_in(client, delay_us, (group, next))
             } else {
                 self.count("groups closed")
             };
         }
         let healed = self.healed();
-        let Some(tries) = self.groups.0.get_mut(&group).filter(|tries| healed && **tries < TRIES_MAX) else { return };
+        let Some(tries) = self.groups.tries.get_mut(&group).filter(|tries| healed && **tries < TRIES_MAX) else {
+            return;
+        };
         *tries += 1;
-        self.act_in(client, delay_us, Act::Members(group, 1));
+        self.act_members_in(client, delay_us, (group, 1));
     }
 
     /// Whoever has begun a group, or somebody else, begins it again, and ends it: its join may be there whatever was answered.
@@ -151,9 +168,9 @@ impl World {
         };
         let begun = self.history.specs.iter().filter(|(_, spec)| begun(spec)).map(|(id, _)| *id);
         for group in begun.collect::<Vec<_>>() {
-            self.groups.0.insert(group, 0);
+            self.groups.tries.insert(group, 0);
             let delay_us = self.randoms.groups.between(1_000, 1_000_000);
-            self.act_in(0, delay_us, Act::Members(group, 1));
+            self.act_members_in(0, delay_us, (group, 1));
         }
     }
 }

@@ -403,8 +403,11 @@ impl History {
         let Some(spec) = task.spec.as_ref().filter(|_| !self.specs.contains_key(&id)) else { return Ok(()) };
         let named = [headers::REDRIVEN_FROM, headers::DEAD_TASK].into_iter().find_map(|name| spec.header(name));
         let Some(original) = named.and_then(|text| self.specs.get(&text.parse().ok()?)) else { return Ok(()) };
-        let content = |spec: &Spec| (spec.payload.clone(), spec.priority, spec.attempts_max);
-        if content(original) != content(spec) {
+        let id_of = named.and_then(|text| text.parse::<TaskId>().ok());
+        let changed = id_of.and_then(|original| self.changed.get(&original));
+        let is_payload = original.payload == spec.payload || changed.is_some_and(|all| all.contains(&spec.payload));
+        let is_copied = is_payload && (original.priority, original.attempts_max) == (spec.priority, spec.attempts_max);
+        if !is_copied {
             return Err(format!("{id} is no copy of the task that it names"));
         }
         self.specs.insert(id, (**spec).clone());

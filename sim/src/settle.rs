@@ -61,6 +61,9 @@ impl World {
         if let Some(client) = self.clients.iter().position(|client| !client.is_idle()) {
             return Some(format!("client {client} still has work in hand"));
         }
+        if self.groups.are_open(self.now_us) {
+            return Some("somebody is about to go on with a group".into());
+        }
         if let Some(open) = self.schedules_left() {
             return Some(open);
         }
@@ -155,17 +158,18 @@ impl World {
         let stores = self.stores();
         self.tell(Happening::Settled { stores: &stores });
         self.phase = Phase::Audit;
-        self.audit.expected = stores
-            .iter()
-            .flat_map(|store| store.tasks.iter().filter(|(_, task)| task.spec.is_some()).map(|(id, _)| *id))
-            .collect();
         if self.watches_over() {
             self.begin_audit();
         }
     }
 
-    /// Whoever watched has seen it all.
+    /// Whoever watched has seen it all. What nobody was told of may have come to light meanwhile.
     pub fn begin_audit(&mut self) {
+        self.audit.expected = self
+            .stores()
+            .iter()
+            .flat_map(|store| store.tasks.iter().filter(|(_, task)| task.spec.is_some()).map(|(id, _)| *id))
+            .collect();
         let auditor = self.clients.len() - 1;
         let count = Request::Count { queue: None, state: None };
         self.submit(auditor, Call::Request(count), Purpose::Audit);

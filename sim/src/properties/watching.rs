@@ -9,6 +9,7 @@ use norn_client::wire::response::{Response, State};
 use norn_client::wire::{QueueName, Subject, TaskId};
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
+use norn_node::protocol::task::Task;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What one client was told of a queue.
@@ -70,7 +71,9 @@ impl Property for Watching {
             Happening::Appended { records, .. } => records.iter().for_each(|record| self.note(moment, record)),
             Happening::Settled { stores } => {
                 let tasks = stores.iter().flat_map(|store| &store.tasks);
-                let ended = tasks.filter(|(_, task)| task.ended().is_some()).map(|(id, _)| *id).collect();
+                // Where nobody has come to know of which queue a task is, nobody can tell.
+                let is_told = |task: &Task| task.ended().is_some() && (task.spec.is_some() || task.tomb.is_some());
+                let ended = tasks.filter(|(_, task)| is_told(task)).map(|(id, _)| *id).collect();
                 self.settled = Some((moment, ended));
             }
             Happening::Finished(Finished {
@@ -102,7 +105,7 @@ mod tests {
     use super::*;
     use norn_client::wire::{PartitionId, WatchCursor, WatchEvent, Watched};
     use norn_node::protocol::Ticket;
-    use norn_node::protocol::task::{Cancel, Task};
+    use norn_node::protocol::task::Cancel;
     use std::sync::Arc;
 
     struct Watches {
