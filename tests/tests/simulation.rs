@@ -445,6 +445,12 @@ fn without_faults_the_first_of_a_queue_is_the_next() {
     assert!(granted > 500, "{granted} tasks were granted");
 }
 
+/// A task that a transaction is to delete ended otherwise, and was forgotten, before that was made: it never was then.
+#[test]
+fn seeds_of_transactions_about_forgotten_tasks() {
+    [102_781].into_iter().for_each(holds);
+}
+
 /// A task waits for one of a partition whose only member is away; and a letter that died itself was redriven.
 #[test]
 fn seeds_that_the_properties_were_wrong_about() {
@@ -459,7 +465,7 @@ fn seeds_that_the_properties_were_wrong_about() {
 
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
-const CAUGHT_FROM: [(Mutant, u64); 81] = [
+const CAUGHT_FROM: [(Mutant, u64); 82] = [
     (Mutant::VoteNotDurable, 30),
     (Mutant::GrantBeforeQuorum, 2),
     (Mutant::MergeDropsUpdate, 2),
@@ -529,6 +535,7 @@ const CAUGHT_FROM: [(Mutant, u64); 81] = [
     (Mutant::UniqueEnded, 3),
     (Mutant::TransactionUnasked, 1),
     (Mutant::TransactionUnlocked, 7),
+    (Mutant::DecidedForgotten, 85),
     (Mutant::MembersMiscounted, 2),
     (Mutant::JoinsUnheard, 2),
     (Mutant::SessionsCutShort, 3),
