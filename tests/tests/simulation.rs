@@ -535,7 +535,7 @@ const CAUGHT_FROM: [(Mutant, u64); 82] = [
     (Mutant::UniqueEnded, 3),
     (Mutant::TransactionUnasked, 1),
     (Mutant::TransactionUnlocked, 7),
-    (Mutant::DecidedForgotten, 85),
+    (Mutant::DecidedForgotten, 112),
     (Mutant::MembersMiscounted, 2),
     (Mutant::JoinsUnheard, 2),
     (Mutant::SessionsCutShort, 3),

@@ -212,7 +212,10 @@ impl Durability {
         }
         let writes = writes_of(request);
         if let Response::Transacted(Ok(_)) = response {
-            return writes.iter().try_for_each(|(id, fact)| self.majority(history, id, Lesson::Fact(*id, *fact)));
+            // Who asks once more is told what was told before, and all of it may be forgotten since.
+            let forgot = |id: &TaskId| self.ghosts.values().any(|ghost| ghost.forgotten.contains(id));
+            let mut known = writes.iter().filter(|(id, _)| !forgot(id));
+            return known.try_for_each(|(id, fact)| self.majority(history, id, Lesson::Fact(*id, *fact)));
         }
         for (place, acked) in acks_of(response) {
             let Some((id, fact)) = writes.get(place) else {
