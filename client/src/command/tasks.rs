@@ -23,7 +23,7 @@ const _: () = assert!(WAIT_ROUND_MS <= WAIT_MS_MAX);
 /// Shows tasks with their claims and their logs.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct GetArguments {
-    /// Task; of several, those that are not known are passed over, or `null` with --json
+    /// Task; of several, one that is not known is no failure: it is said so, with --json by `null`
     #[arg(value_name = "ID", required = true)]
     pub ids: Vec<String>,
     /// Only once the latest claim's log has this many entries
