@@ -9,9 +9,9 @@
 //!   for patience; then the next one becomes active. An older connection stays open while it still answers.
 //! - **Whether a node is still there** is asked when it is silent while calls are under way, and not only told by how long an
 //!   answer takes: calls may wait at a node for as long as they like.
-//! - **Work is sought elsewhere without a wait.** While the active endpoint finds no work and cannot look everywhere, others
-//!   are tried in the background, one at a time, and the first that is ready becomes active. Until then the present one
-//!   serves on.
+//! - **What a node cannot do is sought elsewhere without a wait.** While the active endpoint finds no work and cannot look
+//!   everywhere, or fails a call again and again, others are tried in the background, one at a time, and the first that is
+//!   ready becomes active. Until then the present one serves on.
 //! - **Resolved once.** When a call is first sent, its ids, times and claim id are settled; every repeat carries
 //!   the same. What a repeat does is therefore what the first attempt would have done.
 //! - **One answer.** Every submitted call gets exactly one [`Output::Done`], at its deadline at the latest.
@@ -68,8 +68,8 @@ pub struct Session {
     calls: BTreeMap<CallId, Pending>,
     calls_bytes: usize,
     calls_submitted: u64,
-    /// How many of the calls are claims.
-    claims: usize,
+    /// How many of the calls may fare better at another node.
+    seekers: usize,
     /// Calls to send, by the order of their submission, so that a repeat goes before what came later.
     queue: BTreeMap<u64, CallId>,
     /// The same for calls that need no welcome.
@@ -101,7 +101,7 @@ impl Session {
             calls: BTreeMap::new(),
             calls_bytes: 0,
             calls_submitted: 0,
-            claims: 0,
+            seekers: 0,
             queue: BTreeMap::new(),
             queue_early: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -128,8 +128,8 @@ impl Session {
         self.expire_calls();
         self.feel_pulses();
         self.pump();
-        // Who asks for no work does not need another node for it.
-        if self.claims > 0 {
+        // Who asks for no work and is served does not need another node.
+        if self.seekers > 0 {
             self.search();
         }
         outputs.append(&mut self.outputs);
@@ -138,7 +138,7 @@ impl Session {
     /// When to call [`Session::step`] with [`Input::Wake`], unless something else happens before.
     pub fn next_wake(&self) -> Option<u64> {
         let call = self.timers.first().map(|(at_us, _)| *at_us);
-        let link = self.links.next_wake(!self.queue.is_empty(), !self.queue_early.is_empty(), self.claims > 0);
+        let link = self.links.next_wake(!self.queue.is_empty(), !self.queue_early.is_empty(), self.seekers > 0);
         call.into_iter().chain(link).min()
     }
 
@@ -161,7 +161,7 @@ impl Session {
                 self.calls_submitted += 1;
                 self.calls_bytes += bytes;
                 let pending = Pending::new(self.calls_submitted, body, bytes, deadline_us);
-                self.claims += usize::from(pending.is_claim);
+                self.seekers += usize::from(pending.seeks());
                 self.timers.insert((pending.wake_us, id));
                 self.queue_of(pending.early).insert(pending.order, id);
                 self.calls.insert(id, pending);
@@ -229,7 +229,7 @@ impl Session {
         // A node that is cut off from the others would find no work for as long as its clients stay with it. The search
         // begins at once, so that the next claim may go elsewhere.
         if let Some(blind) = blind {
-            self.links.claimed(self.now_us, endpoint, blind);
+            self.links.found(self.now_us, endpoint, blind);
             self.search();
         }
     }
@@ -281,11 +281,15 @@ impl Session {
 
     fn retry(&mut self, id: CallId, endpoint: usize, error: Error) {
         let call = self.calls.get_mut(&id).expect("it was just answered");
+        let sought = call.seeks();
         call.failures = call.failures.saturating_add(1);
         let failures = call.failures;
+        self.seekers += usize::from(!sought && call.seeks());
         let later = error.retry == Retry::Later;
         call.error_last = Some(error);
-        if later && endpoint == self.links.active {
+        if failures > 1 && self.links.get(endpoint).is_ready() {
+            self.links.found(self.now_us, endpoint, true);
+        } else if later && endpoint == self.links.active {
             self.links.rotate(self.now_us, true);
         }
         // The first repeat that may be made at once is; from the second on even those are spaced.
@@ -461,11 +465,11 @@ impl Session {
         let call = self.calls.remove(&id).expect("it is under way");
         assert!(self.timers.remove(&(call.wake_us, id)), "every call has a timer");
         self.leave_stage(call.stage, call.order, call.early);
+        self.seekers -= usize::from(call.seeks());
         for number in call.numbers {
             assert!(self.attempts.remove(&number).is_some(), "open attempts are listed");
         }
         self.calls_bytes -= call.bytes;
-        self.claims -= usize::from(call.is_claim);
         self.outputs.push(Output::Done { call: id, result, first_sent_us: call.first_sent_us });
     }
 
@@ -518,8 +522,8 @@ impl Session {
         let bytes: usize = self.calls.values().map(|call| call.bytes).sum();
         ensure(listed == self.attempts.len(), || "an attempt has no call".into())?;
         ensure(bytes == self.calls_bytes, || "bytes of the calls are miscounted".into())?;
-        let claims = self.calls.values().filter(|call| call.is_claim).count();
-        ensure(claims == self.claims, || format!("{claims} claims, counted {}", self.claims))?;
+        let seekers = self.calls.values().filter(|call| call.seeks()).count();
+        ensure(seekers == self.seekers, || format!("{seekers} seek another node, counted {}", self.seekers))?;
         ensure(self.timers.len() == self.calls.len(), || "a timer has no call".into())?;
         ensure(self.queue.len() + self.queue_early.len() == queued, || "a queue lists calls twice".into())?;
         ensure(in_flight == self.in_flight, || format!("{in_flight} in flight, counted {}", self.in_flight))?;

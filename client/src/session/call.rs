@@ -65,7 +65,7 @@ pub(super) struct Pending {
     pub bytes: usize,
     /// Can be sent to a node that has no cluster yet.
     pub early: bool,
-    pub is_claim: bool,
+    is_claim: bool,
     /// The oldest version of a node that may be asked.
     pub version: u8,
     pub deadline_us: u64,
@@ -178,6 +178,11 @@ impl Pending {
             body: Body::Open(body),
             items: Items::None,
         }
+    }
+
+    /// Whether it may fare better at another node: it asks for work, or it was refused again and again.
+    pub fn seeks(&self) -> bool {
+        self.is_claim || self.failures > 1
     }
 
     /// Settles ids, times and the claim id, once.

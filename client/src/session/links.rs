@@ -16,7 +16,8 @@ pub(super) enum Link {
     Refused,
     /// Made and welcomed.
     Ready {
-        /// When a claim found nothing there and the node could not look everywhere, unless a later one fared better.
+        /// When a claim found nothing there and the node could not look everywhere, or when it failed a call again and again,
+        /// unless a later claim fared better.
         blind_us: Option<u64>,
     },
 }
@@ -120,10 +121,10 @@ impl Links {
         }
     }
 
-    /// A claim was answered: `blind` if there was nothing and the node could not look everywhere. If that is the active
-    /// endpoint it is left for another that is ready: one that sees, else the one that was found blind before all others.
-    /// Where no other is ready, there is nothing to leave it for yet.
-    pub fn claimed(&mut self, now_us: u64, endpoint: usize, blind: bool) {
+    /// A claim or a call that has failed was answered: `blind` if there was nothing and the node could not look everywhere, or
+    /// if it failed again. If that is the active endpoint it is left for another that is ready: one that sees, else the one
+    /// that was found blind before all others. Where no other is ready, there is nothing to leave it for yet.
+    pub fn found(&mut self, now_us: u64, endpoint: usize, blind: bool) {
         let Link::Ready { blind_us } = &mut self.get_mut(endpoint).link else {
             return;
         };
@@ -158,9 +159,9 @@ impl Links {
         (1..count).map(move |distance| (active + distance) % count)
     }
 
-    /// When something must happen here: `queued` and `queued_early` tell whether calls wait for a connection, `claiming`
-    /// whether claims are under way.
-    pub fn next_wake(&self, queued: bool, queued_early: bool, claiming: bool) -> Option<u64> {
+    /// When something must happen here: `queued` and `queued_early` tell whether calls wait for a connection, `seeking`
+    /// whether some that may fare better elsewhere are under way.
+    pub fn next_wake(&self, queued: bool, queued_early: bool, seeking: bool) -> Option<u64> {
         let expiry = self.endpoints.iter().filter_map(|endpoint| match endpoint.link {
             Link::Connecting { until_us } | Link::Greeting { until_us, .. } => Some(until_us),
             Link::Idle | Link::Refused | Link::Ready { .. } => None,
@@ -171,7 +172,7 @@ impl Links {
             Link::Refused => queued.then_some(active.retry_us),
             Link::Connecting { .. } | Link::Greeting { .. } | Link::Ready { .. } => None,
         };
-        let search = self.next_search().filter(|_| claiming).map(|(at_us, _)| at_us);
+        let search = self.next_search().filter(|_| seeking).map(|(at_us, _)| at_us);
         let pulses = self.endpoints.iter().filter(|_| self.endpoints.len() > 1);
         let pulse = pulses.filter_map(|endpoint| endpoint.pulse.due_us());
         expiry.chain(retry).chain(search).chain(pulse).min()

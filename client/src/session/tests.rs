@@ -145,6 +145,13 @@ impl Bench {
         }
         panic!("nothing is sent any more");
     }
+
+    /// As [`Bench::sleep_until_sent`], where that must be.
+    fn sleep_until_sent_to(&mut self, expected: usize) -> (usize, u64) {
+        let (endpoint, number, _) = self.sleep_until_sent();
+        assert_eq!(endpoint, expected);
+        (endpoint, number)
+    }
 }
 
 fn sent(outputs: &[Output]) -> Vec<(usize, u64, &Request)> {

@@ -222,10 +222,21 @@ impl Node {
         // What was never here is not lost, and what is no member has nothing to give.
         let healable = |replica: &&Partition| {
             let lost = replica.healing.losses != 0 && replica.cohort().has_member(self.me);
-            !lost || wound::is_healable(replica.healing.wound, replica.cohort().members().count())
+            !lost || wound::is_healable(replica.healing.wound, self.members_at_most(replica))
         };
         let lost = self.partitions.values().filter(|replica| !healable(replica));
         lost.map(|replica| (replica.id, replica.healing.wound)).collect()
+    }
+
+    /// How many members the cohort of a replica may have. What says that it has grown may be among the lost records: a cohort
+    /// that is smaller than it was founded is about to grow again.
+    fn members_at_most(&self, replica: &Partition) -> usize {
+        let told = replica.cohort().members().count();
+        if !replica.healing.wound.table {
+            return told;
+        }
+        let living = self.roster.members.values().filter(|member| member.state.is_present()).count();
+        told.max(self.founders(replica.id).len().min(living))
     }
 
     /// The replica of which the log has a record. One that was not there at genesis begins blank: it was made without the

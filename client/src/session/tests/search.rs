@@ -209,3 +209,33 @@ fn wait_us(early: bool) -> u64 {
 fn leaving_early_would_cost_a_connect_timeout() {
     assert_eq!((wait_us(false), wait_us(true)), (0, ATTEMPT_US));
 }
+
+/// A refusal of all that an enqueue carries.
+fn refused(code: ErrorCode) -> Response {
+    Response::Acked(vec![Err(error(code))])
+}
+
+#[test]
+fn a_call_that_fails_again_and_again_seeks_another_node_though_all_others_have_failed() {
+    for code in [ErrorCode::Unavailable, ErrorCode::Unknown] {
+        let (mut bench, number, _) = bench_sent(3, enqueue(1), 100 * SECOND_US);
+        for endpoint in [1, 2] {
+            bench.session.links.get_mut(endpoint).failures = 1;
+        }
+        assert!(connects(&bench.answer(0, number, refused(code))).is_empty(), "once is an accident");
+        let (endpoint, number) = match bench.session.attempts.first_key_value() {
+            Some((number, attempt)) => (attempt.endpoint, *number),
+            None => bench.sleep_until_sent_to(0),
+        };
+        assert_eq!(endpoint, 0);
+        assert_eq!(connects(&bench.answer(0, number, refused(code))), [1], "{code:?}");
+        let (_, number) = bench.sleep_until_sent_to(0);
+        assert!(connects(&bench.answer(0, number, refused(code))).is_empty(), "one at a time");
+        bench.open(1);
+        let (endpoint, number, _) = bench.sleep_until_sent();
+        assert_eq!(endpoint, 1, "the first that is ready");
+        assert_eq!(done(&bench.answer(1, number, Response::Acked(vec![Ok(acked(TaskId::MIN))]))).len(), 1);
+        sleep_for(&mut bench, 50 * SECOND_US);
+        assert_eq!(connects(&bench.outputs), [0, 1], "nobody seeks any more");
+    }
+}

@@ -185,6 +185,39 @@ fn what_nobody_else_has_is_lost_for_good() {
     assert_eq!(three.replay_without(0, &table).lost_for_good(), Vec::new());
 }
 
+/// Goal: a node whose log last tells of a cohort of two starts, as what is lost may say that it has grown again.
+#[test]
+fn a_cohort_that_is_smaller_than_founded_may_have_grown_since() {
+    let mut cluster = Cluster::with_config(3, &Config::default());
+    cluster.connect_all();
+    cluster.advance(5_000);
+    let id = cluster.enqueue(0, b"x", 9);
+    let partition = cluster.nodes[0].partition_of(&id);
+    let lossy = 0;
+    let arrange = |cluster: &mut Cluster, count: u128| {
+        let nodes: Vec<NodeId> = (1..=count).map(NodeId).collect();
+        assert_eq!(cluster.ask(0, Request::Arrange { partition, nodes: nodes.clone() }), Response::Done);
+        cluster.run_until(|cluster| {
+            let cohort = cluster.replica(lossy, &id).cohort();
+            cohort.is_stable() && cohort.members().collect::<BTreeSet<_>>() == nodes.iter().copied().collect()
+        });
+    };
+    arrange(&mut cluster, 2);
+    let small = cluster.logs[lossy].len() as u64;
+    arrange(&mut cluster, 3);
+    cluster.run_until(|cluster| (0..3).all(|index| cluster.wound(index, &id).is_whole()));
+    let mut lost = cluster.places(lossy, |record| is_table(record) && record.partition() == Some(partition));
+    lost.retain(|ordinal| *ordinal >= small);
+    assert!(!lost.is_empty());
+    let replayed = cluster.replay_without(lossy, &lost);
+    assert_eq!(replayed.partitions[&partition].cohort().members().count(), 2, "so much is left");
+    assert_eq!(replayed.lost_for_good(), Vec::new());
+    cluster.restart_without(lossy, &lost);
+    cluster.connect_all();
+    cluster.run_until(|cluster| cluster.wound(lossy, &id).is_whole());
+    assert_eq!(cluster.replica(lossy, &id).cohort().members().count(), 3);
+}
+
 /// Goal: a message with an absurd epoch does not use up all epochs.
 #[test]
 fn an_epoch_far_ahead_is_not_believed() {
