@@ -126,6 +126,8 @@ plays! {
         keys::a_unique_task_is_there_once_however_many_ask,
         sessions::a_session_that_ends_frees_all_at_once,
         sessions::a_session_that_is_not_renewed_is_over_for_good,
+        sessions::sessions_that_claim_at_once_get_a_task_each,
+        sessions::who_comes_and_goes_shares_all_work,
         queues::a_paused_queue_grants_nothing,
         queues::a_queue_of_random_order_gives_any,
         queues::no_more_is_held_at_once_than_a_queue_allows,

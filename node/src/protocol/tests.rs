@@ -32,6 +32,7 @@ mod fairness;
 mod forgetting;
 mod groups;
 mod handover;
+mod heads;
 mod healing;
 mod hints;
 mod keys;

@@ -15,6 +15,7 @@ mod fairness;
 mod fenced;
 mod forgotten;
 mod groups;
+mod known;
 mod leaders;
 mod letters;
 mod limits;

@@ -5,93 +5,44 @@
 //! known, and that wait for nothing: nobody was ever granted them.
 
 use super::Property;
-use crate::history::{Happening, History, Moment, writes_of};
-use norn_client::wire::membership::{Order as Choice, QueuePolicy, Roster};
-use norn_client::wire::{PartitionId, Request, Spec, TaskId};
-use norn_node::protocol::Observation;
-use norn_node::protocol::consistent::table::Op;
+use super::known::{Grants, Known};
+use crate::history::{Happening, History, Moment};
+use norn_client::wire::membership::{Order as Choice, QueuePolicy};
+use norn_client::wire::{Spec, TaskId};
 use norn_node::protocol::partition::order::Standing;
-use norn_node::protocol::record::Record;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Order {
-    rosters: BTreeMap<usize, Arc<Roster>>,
-    /// Tasks that each node has logged since its start.
-    known: BTreeMap<(usize, PartitionId), BTreeSet<TaskId>>,
-    /// Of which more than the spec may be known to somebody.
-    touched: BTreeSet<TaskId>,
-    /// Operations of each epoch that were seen.
-    lengths: BTreeMap<(PartitionId, u64), u64>,
+    known: Known,
 }
 
-impl Order {
-    fn hear(&mut self, node: usize, record: &Record) {
-        if let Record::Roster(roster) = record {
-            self.rosters.insert(node, roster.clone());
+fn judge(known: &Known, history: &History, grants: Grants<'_>) -> Result<(), String> {
+    let open: Vec<(TaskId, &Spec)> = known
+        .open(history, &grants)
+        .filter(|(_, spec, _)| spec.key.is_none())
+        .map(|(id, spec, _)| (id, spec))
+        .collect();
+    for (id, spec) in grants.items.iter().filter_map(|(id, _)| Some((id, history.specs.get(id)?))) {
+        let policy = known.policy(grants.node, &spec.queue);
+        if policy.order != Choice::Priority {
+            continue;
+        }
+        let own = standing(*id, spec, &policy);
+        let passed_over = |(other, its): &&(TaskId, &Spec)| {
+            if its.queue != spec.queue {
+                return false;
+            }
+            match its.priority == spec.priority {
+                true => *other < *id,
+                false => standing(*other, its, &policy) < own && !may_be_hidden(history, *other, its),
+            }
+        };
+        if let Some((before, _)) = open.iter().find(passed_over) {
+            return Err(format!("task {id} is granted before task {before}, which comes first by {policy:?}"));
         }
     }
-
-    fn forget(&mut self, node: usize) {
-        self.known.retain(|(place, _), _| *place != node);
-    }
-
-    /// A node takes a record in; the tasks that it learns of.
-    fn note(&mut self, node: usize, record: &Record) -> Vec<(PartitionId, TaskId)> {
-        self.hear(node, record);
-        match record {
-            Record::Facts { partition, items } => {
-                let more = items.iter().filter(|(_, task)| task.facts.is_some() || task.tomb.is_some());
-                self.touched.extend(more.map(|(id, _)| *id));
-                let learned = items.iter().filter(|(_, task)| task.spec.is_some());
-                learned.map(|(id, _)| (*partition, *id)).collect()
-            }
-            Record::Left { partition, .. } => {
-                self.known.remove(&(node, *partition));
-                Vec::new()
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    /// A leader grants these.
-    fn granted(
-        &mut self,
-        history: &History,
-        (node, partition): (usize, PartitionId),
-        items: &[(TaskId, u64)],
-    ) -> Option<String> {
-        self.touched.extend(items.iter().map(|(id, _)| *id));
-        let is_join = |spec: &Spec| spec.grouping.as_ref().is_some_and(|grouping| grouping.join.is_some());
-        let waits =
-            |spec: &Spec| spec.not_before_ms > 0 || !spec.after.is_empty() || spec.key.is_some() || is_join(spec);
-        let known = self.known.get(&(node, partition)).into_iter().flatten();
-        let open = known.filter(|id| !self.touched.contains(*id)).filter_map(|id| Some((id, history.specs.get(id)?)));
-        let open: Vec<(&TaskId, &Spec)> = open.filter(|(_, spec)| !waits(spec)).collect();
-        for (id, spec) in items.iter().filter_map(|(id, _)| Some((id, history.specs.get(id)?))) {
-            let roster = self.rosters.get(&node);
-            let policy = roster.and_then(|roster| roster.policies.get(&spec.queue)).cloned().unwrap_or_default();
-            if policy.order != Choice::Priority {
-                continue;
-            }
-            let own = standing(*id, spec, &policy);
-            let passed_over = |(other, its): &&(&TaskId, &Spec)| {
-                if its.queue != spec.queue {
-                    return false;
-                }
-                match its.priority == spec.priority {
-                    true => **other < *id,
-                    false => standing(**other, its, &policy) < own && !may_be_hidden(history, **other, its),
-                }
-            };
-            if let Some((before, _)) = open.iter().find(passed_over) {
-                return Some(format!("task {id} is granted before task {before}, which comes first by {policy:?}"));
-            }
-        }
-        None
-    }
+    Ok(())
 }
 
 /// Of each priority the oldest task stands for all: where that was delayed, it is not as old as its id.
@@ -114,43 +65,7 @@ impl Property for Order {
     }
 
     fn see(&mut self, history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
-        match happening {
-            Happening::Replayed { node, records } => {
-                self.forget(*node);
-                self.rosters.remove(node);
-                records.iter().for_each(|record| self.hear(*node, record));
-            }
-            Happening::Crashed { node } | Happening::Gone { node } => self.forget(*node),
-            Happening::Sent { request } if !matches!(request, Request::Enqueue { .. }) => {
-                self.touched.extend(writes_of(request).into_iter().map(|(id, _)| id));
-            }
-            // Only whoever has all of a task at hand grants it.
-            Happening::Observed { observation: Observation::BodyLost { id }, .. } => drop(self.touched.insert(*id)),
-            Happening::Appended { node, records, .. } => {
-                let mut learned = Vec::new();
-                for record in *records {
-                    learned.extend(self.note(*node, record));
-                    let Record::Ops { partition, after, ops } = record else { continue };
-                    for (number, op) in (after.length + 1..).zip(ops) {
-                        let seen = self.lengths.entry((*partition, after.epoch)).or_default();
-                        if number > std::mem::replace(seen, number.max(*seen))
-                            && let Op::Grant { items, .. } = &**op
-                        {
-                            // What a disk has lost nobody can know.
-                            let whole = !history.is_harmed(*node);
-                            let passes_over = self.granted(history, (*node, *partition), items);
-                            passes_over.filter(|_| whole).map_or(Ok(()), Err)?;
-                        }
-                    }
-                }
-                // What comes in the same step may have come behind the grants.
-                for (partition, id) in learned {
-                    self.known.entry((*node, partition)).or_default().insert(id);
-                }
-            }
-            _ => {}
-        }
-        Ok(())
+        self.known.see(history, happening, |known, grants| judge(known, history, grants))
     }
 }
 
@@ -158,11 +73,16 @@ impl Property for Order {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use norn_client::wire::membership::Roster;
     use norn_client::wire::request::NewTask;
-    use norn_client::wire::{Acks, ClaimId};
+    use norn_client::wire::{Acks, ClaimId, PartitionId, Request};
     use norn_node::protocol::Ticket;
     use norn_node::protocol::consistent::Viewstamp;
+    use norn_node::protocol::consistent::table::Op;
+    use norn_node::protocol::record::Record;
     use norn_node::protocol::task::Task;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     fn append(bench: &mut Bench<Order>, record: Record) -> Result<(), String> {
         bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &[record] })

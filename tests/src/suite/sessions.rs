@@ -1,7 +1,7 @@
 //! Sessions: one heartbeat for all claims of a worker.
 
-use super::Host;
 use super::scene::{CLOCKS, LONG, Scene, millis};
+use super::{CLIENTS, Host};
 use norn_client::session::{Draft, SESSIONS_QUEUE};
 use norn_client::wire::request::Claim;
 use norn_client::wire::response::Granted;
@@ -70,4 +70,60 @@ pub(super) async fn a_session_that_is_not_renewed_is_over_for_good<H: Host>(scen
     let asked = scene.request(0, norn_client::wire::Request::Claim(claim)).await;
     let got = matches!(&asked, Ok(norn_client::wire::Response::Claimed { tasks, .. }) if !tasks.is_empty());
     assert!(!got, "nothing is granted under it: {asked:?}");
+}
+
+// C23: who claims at the same time as others is in nobody's way: as many claims as there are tasks get one each, and none is asked to
+// come again
+pub(super) async fn sessions_that_claim_at_once_get_a_task_each<H: Host>(scene: Scene<H>) {
+    const EACH: usize = 10;
+    for number in 0..CLIENTS * EACH {
+        scene.enqueue(number % CLIENTS, Draft::new(scene.queue("work"), "").key(number.to_string())).await;
+    }
+    let mut sessions = Vec::new();
+    for client in 0..CLIENTS {
+        sessions.push(open(&scene, client, LONG).await);
+    }
+    let work = async |client: usize| {
+        let session: &Granted = &sessions[client];
+        let claim = Claim { session: Some(session.id), wait_ms: millis(LONG), ..scene.claim("work", LONG) };
+        let mut granted = Vec::new();
+        for _ in 0..EACH {
+            granted.push(scene.claimed(client, &claim).await);
+        }
+        granted
+    };
+    let (one, other, third) = tokio::join!(work(0), work(1), work(2));
+    let granted = [one, other, third].concat();
+    assert!(granted.iter().all(|tasks| tasks.len() == 1), "{granted:?}");
+    let ids: BTreeSet<TaskId> = granted.iter().flatten().map(|task| task.id).collect();
+    assert_eq!(ids.len(), CLIENTS * EACH);
+}
+
+// C24, C25, C26: no session has to give anything up for one that comes, and none waits for a task because another one could have it;
+// what the end of one frees goes to whoever is waiting, at once
+pub(super) async fn who_comes_and_goes_shares_all_work<H: Host>(scene: Scene<H>) {
+    const TASKS: usize = 12;
+    for number in 0..TASKS {
+        scene.enqueue(0, Draft::new(scene.queue("work"), "").key(number.to_string())).await;
+    }
+    let first = open(&scene, 0, LONG).await;
+    let under = |session: &Granted, max: usize, wait: Duration| Claim {
+        session: Some(session.id),
+        max: max as u32,
+        wait_ms: millis(wait),
+        ..scene.claim("work", LONG)
+    };
+    let held = scene.take_as(0, &under(&first, 1, Duration::ZERO)).await;
+    let second = open(&scene, 1, LONG).await;
+    let mut rest = 0;
+    while rest < TASKS - held.len() {
+        rest += scene.take_as(1, &under(&second, TASKS, Duration::ZERO)).await.len();
+    }
+    let started = scene.now();
+    let (freed, ()) = tokio::join!(async { scene.claimed(1, &under(&second, 1, LONG)).await }, async {
+        scene.pass(CLOCKS).await;
+        scene.complete(0, &first, "").await;
+    });
+    assert_eq!(freed.iter().map(|task| task.id).collect::<Vec<_>>(), [held[0].id]);
+    assert!(scene.now() < started + LONG / 2, "it is pushed, and waits neither for a lease nor for the next look");
 }

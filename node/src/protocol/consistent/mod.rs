@@ -16,6 +16,7 @@ mod encoding;
 pub mod forgetting;
 pub mod grants;
 pub mod heads;
+mod judge;
 pub mod ledger;
 pub mod outboxes;
 pub mod permits;

@@ -16,45 +16,31 @@
 //! counts as later than the transaction, as it was under way. Readers may see some of the changes before others while the call
 //! is under way, but none before all of them are certain.
 
-use super::ledger::{Decided, Stamps};
-use super::table::{CellState, Op};
+use super::judge::{Judge, Seen};
+use super::ledger::Decided;
+use super::table::Op;
 use super::{Epoch, Waiting};
 use crate::config::mutant;
-use crate::limits::{DECIDED_BYTES_MAX, SEALING_BYTES_MAX, TRANSACTING_MAX};
+use crate::limits::{SEALING_BYTES_MAX, TRANSACTING_MAX};
 use crate::protocol::available::{Reader, Writer, refused};
-use crate::protocol::partition::Partition;
-use crate::protocol::partition::version::{is_as_expected, version};
 use crate::protocol::peer::{Outcome, PeerMessage};
-use crate::protocol::task::{Cancel, Completed, Content, Task};
+use crate::protocol::task::{Content, Task};
 use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node};
-use crdts::CvRDT;
 use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::request::Revision;
 use norn_client::wire::response::Acked;
-use norn_client::wire::transaction::{Change, Delete, Expected, Refusal};
-use norn_client::wire::{Acks, NodeId, PartitionId, Request, Response, Spec, TaskId, TaskVersion, Token, Transaction};
+use norn_client::wire::{Acks, NodeId, PartitionId, Request, Response, TaskId, Token, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Until what could not be written is tried again.
 const WRITE_AGAIN_MS: u64 = 500;
-/// Why a task without a word is cancelled.
-const DELETED: &str = "deleted by a transaction";
 
 /// Who asks for a transaction.
 #[derive(Debug, Clone, Copy)]
 struct Asker {
     node: NodeId,
     ask: u64,
-}
-
-/// A task as it was when it was read.
-#[derive(Debug)]
-struct Seen {
-    hash: u64,
-    /// All of it, if it is to be changed.
-    spec: Option<Arc<Spec>>,
 }
 
 /// How far one is.
@@ -224,7 +210,7 @@ impl Node {
         let register = &self.partitions[&partition].register;
         let at = Token { epoch: register.viewstamp.epoch, number: register.viewstamp.length + 1 };
         let judged = self.admit_additions(partition, transaction).and_then(|bugs| {
-            Judge { node: self, replica: &self.partitions[&partition], read, at, at_ms: transaction.at_ms }
+            Judge { config: &self.config, replica: &self.partitions[&partition], read, at, at_ms: transaction.at_ms }
                 .judge(transaction, bugs)
         });
         let ledger = &self.partitions[&partition].register.table.ledger;
@@ -349,153 +335,4 @@ impl Node {
 
 fn overloaded() -> Error {
     Error::new(ErrorCode::Overloaded, "too many transactions are under way; ask again")
-}
-
-/// Compares what is with what was expected.
-struct Judge<'a> {
-    node: &'a Node,
-    replica: &'a Partition,
-    /// The tasks as they were read.
-    read: &'a BTreeMap<TaskId, Seen>,
-    /// What the operation will be.
-    at: Token,
-    at_ms: u64,
-}
-
-/// What is there under an id.
-enum Found {
-    /// Nothing that could be changed, or not as expected.
-    Absent,
-    /// It is as expected, and held by somebody else.
-    Owned,
-    /// It is as expected.
-    There,
-}
-
-impl Judge<'_> {
-    fn judge(&self, transaction: &Transaction, bugs: Vec<String>) -> Result<Result<Decided, Box<Refusal>>, Error> {
-        let mut refusal = Refusal { bugs, ..Refusal::default() };
-        for Change { id, expected, .. } in &transaction.changes {
-            match self.find(id, *expected)? {
-                Found::There => {}
-                Found::Owned => refusal.owned.push(*id),
-                Found::Absent => refusal.changes.push(*id),
-            }
-        }
-        for Delete { id, expected, .. } in &transaction.deletes {
-            match self.find(id, *expected)? {
-                Found::There => {}
-                Found::Owned => refusal.owned.push(*id),
-                Found::Absent => refusal.deletes.push(*id),
-            }
-        }
-        for depend in &transaction.depends {
-            // It may be held by anybody.
-            if matches!(self.find(&depend.id, depend.expected)?, Found::Absent) {
-                refusal.depends.push(depend.id);
-            }
-        }
-        if refusal.is_empty() { self.decided(transaction).map(Ok) } else { Ok(Err(Box::new(refusal))) }
-    }
-
-    fn find(&self, id: &TaskId, expected: Expected) -> Result<Found, Error> {
-        let register = &self.replica.register;
-        if register.table.ledger.is_locked(id) && !mutant!(self.node.config, TransactionUnlocked) {
-            return Err(Error::unavailable("another transaction changes the same task; ask again"));
-        }
-        let Some(task) = self.replica.store.task(id) else { return Ok(Found::Absent) };
-        let cell = register.cell(id);
-        if !is_as_expected(task, cell, Expected::Present) {
-            return Ok(Found::Absent);
-        }
-        // It has changed since it was read.
-        let hash = task.spec.as_ref().map(|spec| spec.hash);
-        if self.read.get(id).map(|read| read.hash) != hash {
-            return Err(Error::unavailable("the task has just been changed; ask again"));
-        }
-        let held = cell.is_some_and(|cell| cell.state == CellState::Held) && !register.is_lapsed(id);
-        Ok(match expected {
-            _ if !is_as_expected(task, cell, expected) => Found::Absent,
-            Expected::Present | Expected::Version(_) if held => Found::Owned,
-            _ => Found::There,
-        })
-    }
-
-    fn decided(&self, transaction: &Transaction) -> Result<Decided, Error> {
-        let mut decided =
-            Decided { facts: Vec::new(), locked: Vec::new(), freed: Vec::new(), stamps: Stamps::default() };
-        for add in &transaction.adds {
-            let fact = Task::from_spec(Arc::new(add.spec.clone()));
-            decided.stamps.push((add.id, version(&fact, None)));
-            decided.facts.push((add.id, fact));
-        }
-        for change in &transaction.changes {
-            let fact = Task::from_spec(Arc::new(self.changed(change)?));
-            decided.freed.extend(self.freed(change));
-            decided.stamps.push((change.id, self.version_with(&change.id, &fact, change.release)));
-            decided.facts.push((change.id, fact));
-        }
-        decided.facts.extend(transaction.deletes.iter().map(|delete| (delete.id, self.end(delete))));
-        let changed = transaction.changes.iter().map(|change| change.id);
-        decided.locked = changed.chain(transaction.deletes.iter().map(|delete| delete.id)).collect();
-        decided.locked.sort_unstable();
-        let bytes = decided.size_bytes();
-        if bytes > DECIDED_BYTES_MAX {
-            let message = format!(
-                "with what it leaves as it is, the tasks that the transaction makes have {bytes} bytes; at most \
-                 {DECIDED_BYTES_MAX} are allowed, change fewer of them at once"
-            );
-            return Err(Error::invalid(message));
-        }
-        Ok(decided)
-    }
-
-    /// The task as it is to be.
-    fn changed(&self, change: &Change) -> Result<Spec, Error> {
-        let before = self.read.get(&change.id).and_then(|read| read.spec.as_ref());
-        let before = before.ok_or_else(|| Error::unavailable("the task could not be read; ask again"))?;
-        let revision = Revision { at: self.at, origin: Content::origin(before) };
-        Ok(Spec {
-            payload: change.payload.as_ref().map_or_else(|| before.payload.clone(), |payload| payload.to_vec()),
-            headers: change.headers.clone().unwrap_or_else(|| before.headers.clone()),
-            priority: change.priority.unwrap_or(before.priority),
-            not_before_ms: change.not_before_ms.unwrap_or(before.not_before_ms),
-            attempts_max: change.attempts_max.unwrap_or(before.attempts_max),
-            revision: Some(Box::new(revision)),
-            ..before.as_ref().clone()
-        })
-    }
-
-    /// The claim that ends with a change, and when the task may be claimed then. One that was given back before waits as the
-    /// change says.
-    fn freed(&self, change: &Change) -> Option<(TaskId, Token, u64)> {
-        let cell = self.replica.register.cell(&change.id)?;
-        match &cell.state {
-            CellState::Held if change.release => {}
-            CellState::Released { .. } if change.not_before_ms.is_some() => {}
-            _ => return None,
-        }
-        Some((change.id, cell.token, change.not_before_ms.unwrap_or(0)))
-    }
-
-    /// What becomes of a task that ends.
-    fn end(&self, delete: &Delete) -> Task {
-        let Expected::Token(token) = delete.expected else {
-            return Task::from_cancel(Cancel { dead: false, reason: DELETED.to_owned(), at_ms: self.at_ms });
-        };
-        let result = delete.result.clone();
-        let completed = Completed { sequence: None, result, at_ms: self.at_ms, children: None };
-        if token.needs_seal() { Task::from_seal(token, completed) } else { Task::from_completion(token, completed) }
-    }
-
-    /// The version of a task with what is to become of it.
-    fn version_with(&self, id: &TaskId, fact: &Task, released: bool) -> TaskVersion {
-        let mut task = self.replica.store.task(id).expect("it is there").clone();
-        task.merge(fact.clone().outlined());
-        let mut cell = self.replica.register.cell(id).cloned();
-        if let Some(cell) = cell.as_mut().filter(|cell| released && cell.state == CellState::Held) {
-            cell.state = CellState::Released { not_before_ms: 0 };
-        }
-        version(&task, cell.as_ref())
-    }
 }

@@ -1,0 +1,70 @@
+//! What claims look at.
+
+use super::*;
+
+const EACH: usize = 40;
+
+impl Cluster {
+    fn enqueue_as(&mut self, tag: u32, of: impl Fn(&mut Spec)) -> TaskId {
+        let id = self.id(tag);
+        let mut spec = spec(b"x", 0);
+        of(&mut spec);
+        let tasks = vec![NewTask { id, spec }];
+        assert!(matches!(self.ask(0, Request::Enqueue { tasks, acks: Acks::Quorum }), Response::Acked(_)));
+        id
+    }
+
+    /// What claims of a queue choose from in a task's partition, in order.
+    fn choice(&self, of: &TaskId) -> Vec<TaskId> {
+        let replica = &self.nodes[self.leader(of)].partitions[&self.nodes[0].partition_of(of)];
+        let queue = replica.store.index().queue(&spec(b"", 0).queue).expect("it has tasks");
+        assert_eq!(queue.ready_count(true), queue.ready().count() as u64);
+        assert_eq!(queue.head(true).map(|(_, id)| id), queue.ready().next().map(|(_, id)| *id));
+        queue.ready().map(|(_, id)| *id).collect()
+    }
+}
+
+// C21: it looks at the first of those that can be claimed, and at none that are blocked, delayed, held or ended, however many
+// there are; these are in no order of keys or ids that it would have to pass over
+#[test]
+fn a_claim_chooses_among_nothing_but_what_can_be_claimed() {
+    const TAG: u32 = 9;
+    let mut cluster = Cluster::modern(3);
+    let unknown = cluster.id(TAG);
+    for _ in 0..EACH {
+        cluster.enqueue(0, b"x", TAG);
+    }
+    let held: Vec<_> = (0..EACH).map(|_| cluster.claim(0, 600_000).remove(0)).collect();
+    for granted in held.iter().step_by(2) {
+        assert!(matches!(cluster.complete(1, granted.id, granted.token), Response::Acked(_)));
+    }
+    let due_ms = cluster.now.wall_ms + 3_600_000;
+    for _ in 0..EACH {
+        cluster.enqueue_as(TAG, |spec| spec.after = vec![unknown]);
+        cluster.enqueue_as(TAG, |spec| spec.not_before_ms = due_ms);
+    }
+    let low = cluster.enqueue(0, b"x", TAG);
+    assert_eq!(cluster.choice(&low), [low]);
+    let high = cluster.enqueue_as(TAG, |spec| spec.priority = 7);
+    cluster.run_until(|cluster| cluster.choice(&low) == [high, low]);
+    for expected in [high, low] {
+        assert_eq!(cluster.claim(2, 60_000)[0].id, expected);
+    }
+    cluster.run_until(|cluster| cluster.choice(&low).is_empty());
+}
+
+// C22: tasks of one queue are claimed at all leaders, each of which keeps the claims of its own tasks
+#[test]
+fn no_node_has_the_claims_of_all() {
+    let mut cluster = Cluster::modern(3);
+    let mut leaders = BTreeMap::new();
+    for number in 0..EACH as u32 {
+        cluster.enqueue(0, b"x", (1 << 24) / EACH as u32 * number);
+    }
+    for _ in 0..EACH {
+        let id = cluster.claim(0, 60_000)[0].id;
+        *leaders.entry(cluster.leader(&id)).or_insert(0) += 1;
+    }
+    assert_eq!(leaders.len(), 3, "each leads something: {leaders:?}");
+    assert!(leaders.values().all(|claims| *claims <= EACH / 2), "{leaders:?}");
+}
