@@ -451,6 +451,18 @@ fn seeds_of_transactions_about_forgotten_tasks() {
     [102_781].into_iter().for_each(holds);
 }
 
+/// A client stayed with a node that was cut off from the others, as every other endpoint had failed once.
+#[test]
+fn seeds_of_clients_that_stay_with_a_node_that_is_cut_off() {
+    [106_734].into_iter().for_each(holds);
+}
+
+/// A disk lost the change by which a cohort of two grew again, and the node took that for a loss that nobody can heal.
+#[test]
+fn seeds_of_cohorts_that_have_grown_since() {
+    [109_600].into_iter().for_each(holds);
+}
+
 /// A task waits for one of a partition whose only member is away; and a letter that died itself was redriven.
 #[test]
 fn seeds_that_the_properties_were_wrong_about() {
