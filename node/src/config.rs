@@ -226,6 +226,8 @@ pub enum Mutant {
     TransactionUnasked,
     /// Tasks that it changes can be claimed, prolonged and completed meanwhile.
     TransactionUnlocked,
+    /// A transaction that was refused is judged anew when it is asked for again.
+    RefusalForgotten,
     /// What a transaction is about that is decided can be forgotten before it is made.
     DecidedForgotten,
     /// The end of a group's member counts for the next one as well.

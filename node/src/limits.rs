@@ -143,7 +143,7 @@ pub const KEY_TASKS_MAX: usize = 64;
 pub const REFUSED_MAX: usize = 16_384;
 /// Transactions of one partition that are decided and not made yet.
 pub const TRANSACTIONS_MAX: usize = 64;
-/// Transactions of one partition that were made, and are remembered for those who ask again.
+/// Transactions of one partition that were made, and as many that were refused, are remembered for those who ask again.
 pub const TRANSACTIONS_DONE_MAX: usize = 1_024;
 /// Bytes of those; one always fits. They travel with the table.
 pub const TRANSACTIONS_BYTES_MAX: usize = 8 << 20;

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 82] = [
+pub const ALL: [(&str, Mutant); 83] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -74,6 +74,7 @@ pub const ALL: [(&str, Mutant); 82] = [
     ("unique-ended", Mutant::UniqueEnded),
     ("transaction-unasked", Mutant::TransactionUnasked),
     ("transaction-unlocked", Mutant::TransactionUnlocked),
+    ("refusal-forgotten", Mutant::RefusalForgotten),
     ("decided-forgotten", Mutant::DecidedForgotten),
     ("members-miscounted", Mutant::MembersMiscounted),
     ("joins-unheard", Mutant::JoinsUnheard),
@@ -303,6 +304,15 @@ fn hunting_in_groups(mutant: Mutant, plain: Overrides) -> Overrides {
             old_percent: Some(0),
             wild_wall_clock: Some(false),
             wild_monotonic: Some(false),
+            ..plain
+        },
+        Mutant::RefusalForgotten => Overrides {
+            transaction_percent: Some(100),
+            producers: Some(6),
+            workers: Some(6),
+            duplicate_ppm: Some(500_000),
+            delay_us_max: Some(150_000),
+            old_percent: Some(0),
             ..plain
         },
         Mutant::TransactionUnasked | Mutant::TransactionUnlocked => Overrides {

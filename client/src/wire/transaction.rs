@@ -116,6 +116,12 @@ impl Refusal {
     pub fn is_empty(&self) -> bool {
         *self == Refusal::default()
     }
+
+    /// Bytes, for budgets.
+    pub fn size_bytes(&self) -> usize {
+        let ids = self.changes.len() + self.deletes.len() + self.depends.len() + self.owned.len();
+        ids * std::mem::size_of::<TaskId>() + self.bugs.iter().map(String::len).sum::<usize>()
+    }
 }
 
 impl fmt::Display for Refusal {

@@ -231,7 +231,7 @@ impl Op {
             Op::Seal { .. } => Some(Feature::Seals),
             Op::Reserve { .. } | Op::Placed { .. } => Some(Feature::Unique),
             Op::Quota { .. } => Some(Feature::Quotas),
-            Op::Decide { .. } | Op::Made { .. } => Some(Feature::Transactions),
+            Op::Decide { .. } | Op::Made { .. } | Op::Refuse { .. } => Some(Feature::Transactions),
             Op::Root(_) | Op::Schedules(_) => Some(Feature::Root),
             Op::Cohort(Change::Recall { .. }) => Some(Feature::Recall),
             Op::Cohort(Change::Rescue { .. } | Change::Calm) => Some(Feature::Rescue),

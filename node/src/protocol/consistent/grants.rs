@@ -275,6 +275,7 @@ impl Node {
             Waiting::Seal(sealing) => self.seal_committed(partition, sealing),
             Waiting::Reserve { name, id } => self.unique_reserved(&name, id),
             Waiting::Decide { id } => self.transaction_decided(id),
+            Waiting::Refuse { id } => self.transaction_refused(id),
             Waiting::Permits(giving) => self.permits_given(*giving),
             Waiting::Quota(changing) => self.quota_changed(*changing),
         }
@@ -291,6 +292,7 @@ impl Node {
             Waiting::Kill { .. }
             | Waiting::Reserve { .. }
             | Waiting::Decide { .. }
+            | Waiting::Refuse { .. }
             | Waiting::Permits(_)
             | Waiting::Quota(_) => {}
         }
@@ -381,6 +383,7 @@ impl Node {
                 | Waiting::Quota(_)
                 | Waiting::Reserve { .. }
                 | Waiting::Decide { .. }
+                | Waiting::Refuse { .. }
                 | Waiting::Root { .. } => None,
             });
             // Whoever asked for a grant again has renewed it: then it is another session's to answer.

@@ -1,7 +1,8 @@
-//! Transactions in the table of a partition: those that are decided and not made yet, and the latest that were made.
+//! Transactions in the table of a partition: those that are decided and not made yet, and the latest that were made or refused.
 
 use crate::limits::{TRANSACTIONS_BYTES_MAX, TRANSACTIONS_DONE_MAX, TRANSACTIONS_MAX};
 use crate::protocol::task::Task;
+use norn_client::wire::transaction::Refusal;
 use norn_client::wire::{TaskId, TaskVersion, Token};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -9,6 +10,9 @@ use std::sync::Arc;
 
 /// Tasks that a transaction added and then those that it changed, with the versions that they have by it.
 pub type Stamps = Vec<(TaskId, TaskVersion)>;
+
+/// What whoever asks for a transaction is told in the end.
+pub type Told = Result<Stamps, Box<Refusal>>;
 
 /// A transaction that is decided: it is made, whoever leads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +44,9 @@ pub struct Ledger {
     made: BTreeMap<TaskId, Stamps>,
     /// The latest of those that are not remembered any more.
     floor: Option<TaskId>,
+    /// Refused, likewise: what was told to be refused is not made, however late it is asked for again.
+    #[serde(default)]
+    refused: BTreeMap<TaskId, Box<Refusal>>,
 }
 
 impl Ledger {
@@ -53,14 +60,15 @@ impl Ledger {
         &self.decided
     }
 
-    /// What was told of one that was made.
-    pub fn made(&self, id: &TaskId) -> Option<&Stamps> {
-        self.made.get(id)
+    /// What is told of one that was made or refused.
+    pub fn told(&self, id: &TaskId) -> Option<Told> {
+        let made = self.made.get(id).cloned().map(Ok);
+        made.or_else(|| self.refused.get(id).cloned().map(Err))
     }
 
-    /// Whether an unknown one may have been made, and is not remembered.
-    pub fn may_have_made(&self, id: &TaskId) -> bool {
-        self.floor.is_some_and(|floor| *id <= floor) && !self.made.contains_key(id)
+    /// Whether an unknown one may have been made or refused, and is not remembered.
+    pub fn may_have_told(&self, id: &TaskId) -> bool {
+        self.floor.is_some_and(|floor| *id <= floor) && self.told(id).is_none()
     }
 
     /// Whether there is room for another one of so many bytes.
@@ -83,7 +91,7 @@ impl Ledger {
 
     /// It is decided.
     pub(super) fn decide(&mut self, id: TaskId, decided: &Arc<Decided>) -> Result<(), &'static str> {
-        if self.decided.contains_key(&id) || self.made.contains_key(&id) {
+        if self.decided.contains_key(&id) || self.told(&id).is_some() {
             return Err("this transaction was decided before");
         }
         if decided.locked.iter().any(|task| self.is_locked(task)) {
@@ -103,7 +111,28 @@ impl Ledger {
         Ok(Making { decided, over })
     }
 
-    /// Everything that counts for a digest, each by itself.
+    /// It is refused. Gives the one that is not remembered any more for its sake.
+    pub(super) fn refuse(
+        &mut self,
+        id: TaskId,
+        refusal: &Refusal,
+    ) -> Result<Option<(TaskId, Box<Refusal>)>, &'static str> {
+        if self.decided.contains_key(&id) || self.told(&id).is_some() {
+            return Err("this transaction was decided before");
+        }
+        self.refused.insert(id, Box::new(refusal.clone()));
+        let surplus = self.refused.len() > TRANSACTIONS_DONE_MAX;
+        let over = if surplus { self.refused.pop_first() } else { None };
+        self.floor = self.floor.max(over.as_ref().map(|(id, _)| *id));
+        Ok(over)
+    }
+
+    /// Those that are refused, which count for a digest, too.
+    pub(super) fn refused(&self) -> impl Iterator<Item = (&TaskId, &Box<Refusal>)> {
+        self.refused.iter()
+    }
+
+    /// Everything else that counts for a digest, each by itself.
     pub(super) fn parts(
         &self,
     ) -> (impl Iterator<Item = Entry<'_>>, impl Iterator<Item = Remembered<'_>>, Option<TaskId>) {
@@ -181,8 +210,23 @@ mod tests {
             ledger.decide(id(number), &locking(&[])).unwrap();
             ledger.make(&id(number)).unwrap();
         }
-        assert!(ledger.may_have_made(&id(1)) && ledger.may_have_made(&id(2)) && ledger.made(&id(2)).is_none());
-        assert!(ledger.made(&id(3)).is_some() && !ledger.may_have_made(&id(3)));
-        assert!(!ledger.may_have_made(&id(count + 3)));
+        assert!(ledger.may_have_told(&id(1)) && ledger.may_have_told(&id(2)) && ledger.told(&id(2)).is_none());
+        assert!(ledger.told(&id(3)).is_some() && !ledger.may_have_told(&id(3)));
+        assert!(!ledger.may_have_told(&id(count + 3)));
+    }
+
+    #[test]
+    fn what_is_refused_is_not_decided_any_more() {
+        let mut ledger = Ledger::default();
+        let refusal = |number| Refusal { changes: vec![id(number)], ..Refusal::default() };
+        assert!(ledger.refuse(id(10), &refusal(1)).unwrap().is_none());
+        assert!(ledger.decide(id(10), &locking(&[])).is_err() && ledger.refuse(id(10), &refusal(2)).is_err());
+        assert_eq!(ledger.told(&id(10)), Some(Err(Box::new(refusal(1)))));
+        ledger.decide(id(11), &locking(&[])).unwrap();
+        assert!(ledger.refuse(id(11), &refusal(1)).is_err(), "it is decided");
+        for number in 0..TRANSACTIONS_DONE_MAX as u64 {
+            ledger.refuse(id(number + 20), &refusal(1)).unwrap();
+        }
+        assert!(ledger.told(&id(10)).is_none() && ledger.may_have_told(&id(10)));
     }
 }

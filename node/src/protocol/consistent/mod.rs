@@ -107,6 +107,11 @@ pub enum Waiting {
         /// The transaction.
         id: TaskId,
     },
+    /// A transaction that is refused: whoever asked is told.
+    Refuse {
+        /// The transaction.
+        id: TaskId,
+    },
     /// Permits for claims: whoever asked for them is told.
     Permits(Box<permits::Giving>),
     /// Claims that a partition may have: its leader is told.

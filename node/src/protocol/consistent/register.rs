@@ -360,6 +360,7 @@ impl Register {
             | Op::Placed { .. }
             | Op::Decide { .. }
             | Op::Made { .. }
+            | Op::Refuse { .. }
             | Op::Quota { .. }
             | Op::Forget { .. }
             | Op::Forgotten

@@ -11,6 +11,7 @@ use super::{Epoch, ReplicaId, Viewstamp};
 use crate::protocol::root::{Operation, Root};
 use crate::protocol::schedules::{self, Schedules};
 use crate::protocol::task::{Completed, Task};
+use norn_client::wire::transaction::Refusal;
 use norn_client::wire::{ClaimId, PartitionId, QueueName, Spec, TaskId, Token};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -134,6 +135,14 @@ pub enum Op {
         /// The transaction.
         id: TaskId,
     },
+    /// This transaction is not made, and never will be: whoever asked is told once that is committed.
+    #[serde(rename = "Z")]
+    Refuse {
+        /// The transaction.
+        id: TaskId,
+        /// What stood against it.
+        refusal: Box<Refusal>,
+    },
     /// A partition may have so many claims of a queue that is at home here.
     #[serde(rename = "Q")]
     Quota {
@@ -200,6 +209,7 @@ impl Op {
             Op::Forget { ids } | Op::Placed { ids } => ids.len() * ITEM_BYTES,
             Op::Reserve { spec, .. } => spec.payload.len() + ITEM_BYTES,
             Op::Decide { decided, .. } => decided.size_bytes(),
+            Op::Refuse { refusal, .. } => refusal.size_bytes() + ITEM_BYTES,
             Op::Kill { reason, .. } => reason.len() + ITEM_BYTES,
             Op::Seal { completed, .. } => completed.size_bytes() + ITEM_BYTES,
             Op::Root(Operation::Layout(layout)) => {
@@ -351,7 +361,8 @@ impl Table {
         });
         let (decided, made, floor) = self.ledger.parts();
         let transactions = decided.map(|entry| hash(10, &entry)).chain(made.map(|entry| hash(11, &entry)));
-        let transactions = transactions.chain([digest_of_floor(floor)]);
+        let refused = self.ledger.refused().map(|entry| hash(13, &entry));
+        let transactions = transactions.chain(refused).chain([digest_of_floor(floor)]);
         let all = cells.chain(out).chain(once).chain(schedules).chain(reserved).chain(quotas).chain(transactions);
         all.fold(hash(0, &self.founders), u128::wrapping_add)
     }
@@ -435,6 +446,14 @@ impl Table {
             freed.push(*task);
         }
         Ok(freed)
+    }
+
+    fn refuse(&mut self, id: TaskId, refusal: &Refusal) -> Result<(), &'static str> {
+        let before = digest_of_floor(self.ledger.floor());
+        let over = self.ledger.refuse(id, refusal)?.map_or(0, |over| hash(13, &over));
+        let come = digest_of_floor(self.ledger.floor()).wrapping_add(hash(13, &(&id, refusal)));
+        self.digest = self.digest.wrapping_sub(before.wrapping_add(over)).wrapping_add(come);
+        Ok(())
     }
 
     fn release(&mut self, ids: &[TaskId]) {
@@ -563,6 +582,7 @@ impl Table {
             }
             Op::Decide { id, decided } => self.decide(*id, decided).map_or_else(|why| Err(misfit(id, why)), nothing),
             Op::Made { id } => self.make(*id).map_err(|why| misfit(id, why)),
+            Op::Refuse { id, refusal } => self.refuse(*id, refusal).map_or_else(|why| Err(misfit(id, why)), nothing),
             Op::Quota { queue, partition, quota } => {
                 self.set_quota(queue, *partition, *quota);
                 Ok(Vec::new())

@@ -11,8 +11,9 @@
 //! 5. once a majority has them appends `Op::Made`, with which claims end, and answers.
 //!
 //! A leader that finds a decided one in its table goes on at 4, so what is decided is made, and what is not is nowhere: no fact is
-//! written before. Both are known by the id of the call: who asks again is told what was told before, as long as that is
-//! remembered. Completions of queues in mode `any`, entries of logs and cancellations ask no leader: what of these comes after 1
+//! written before. What is otherwise at 2 is appended, too, as `Op::Refuse`, and told once that is committed: calls are repeated, by
+//! several nodes at once, and a late copy must not make what somebody was told is refused. Both are known by the id of the call: who
+//! asks again is told what was told before, as long as that is remembered. Completions of queues in mode `any`, entries of logs and cancellations ask no leader: what of these comes after 1
 //! counts as later than the transaction, as it was under way. Readers may see some of the changes before others while the call
 //! is under way, but none before all of them are certain.
 
@@ -29,6 +30,7 @@ use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::response::Acked;
+use norn_client::wire::transaction::Refusal;
 use norn_client::wire::{Acks, NodeId, PartitionId, Request, Response, TaskId, Token, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -50,6 +52,8 @@ enum Stage {
     Reading { transaction: Box<Transaction>, open: BTreeSet<TaskId>, read: BTreeMap<TaskId, Seen> },
     /// It is in the table.
     Decided,
+    /// In the table it is refused; what is to be told.
+    Refused { response: Box<Response> },
     /// A majority has it in their tables. Its facts are being written, or are to be written again.
     Writing { under_way: bool },
 }
@@ -119,11 +123,12 @@ impl Node {
             return Err(Error::unavailable("the partition's leader has moved; ask again"));
         }
         let ledger = &self.partitions[&partition].register.table.ledger;
-        if let Some(stamps) = ledger.made(&id) {
-            self.answer_transaction(asker, Response::Transacted(Ok(stamps.clone())));
+        // What is refused in the table may not be committed yet.
+        if let Some(told) = ledger.told(&id).filter(|_| !self.transactions.coming.contains_key(&id)) {
+            self.answer_transaction(asker, Response::Transacted(told));
             return Ok(());
         }
-        if ledger.may_have_made(&id) {
+        if ledger.may_have_told(&id) {
             let message = "so many transactions came since this one was first asked for that it is not known whether it was \
                            made: look at its tasks, and make a new one if it was not";
             return Err(Error::new(ErrorCode::TooOld, message));
@@ -219,8 +224,14 @@ impl Node {
             Ok(Ok(decided)) if !ledger.has_room(decided.size_bytes()) => {
                 self.drop_transaction(id, Response::Error(overloaded().about(id)));
             }
-            Err(error) => self.drop_transaction(id, Response::Error(error.about(id))),
-            Ok(Err(refusal)) => self.drop_transaction(id, Response::Transacted(Err(refusal))),
+            Err(error) if error.passes() => self.drop_transaction(id, Response::Error(error.about(id))),
+            Err(error) => {
+                let refusal = Refusal { bugs: vec![error.message.clone()], ..Refusal::default() };
+                self.refuse_transaction(id, Box::new(refusal), Response::Error(error.about(id)));
+            }
+            Ok(Err(refusal)) => {
+                self.refuse_transaction(id, refusal.clone(), Response::Transacted(Err(refusal)));
+            }
             Ok(Ok(decided)) => self.decide_transaction(id, decided),
         }
     }
@@ -256,6 +267,21 @@ impl Node {
         self.append(partition, Op::Decide { id, decided }, Some(Waiting::Decide { id }));
     }
 
+    fn refuse_transaction(&mut self, id: TaskId, refusal: Box<Refusal>, response: Response) {
+        if mutant!(self.config, RefusalForgotten) {
+            return self.drop_transaction(id, response);
+        }
+        self.transactions.enter(&id, Stage::Refused { response: Box::new(response) });
+        self.append(self.partition_of(&id), Op::Refuse { id, refusal }, Some(Waiting::Refuse { id }));
+    }
+
+    /// No leader can make it any more.
+    pub(in crate::protocol) fn transaction_refused(&mut self, id: TaskId) {
+        let Some(Coming { stage: Stage::Refused { response }, .. }) = self.transactions.coming.get(&id) else { return };
+        let response = response.as_ref().clone();
+        self.drop_transaction(id, response);
+    }
+
     /// No leader can pass over it any more: now it may become facts.
     pub(in crate::protocol) fn transaction_decided(&mut self, id: TaskId) {
         self.transactions.enter(&id, Stage::Writing { under_way: false });
@@ -289,8 +315,8 @@ impl Node {
             return;
         }
         self.append(partition, Op::Made { id }, None);
-        if let Some(stamps) = self.partitions[&partition].register.table.ledger.made(&id).cloned() {
-            self.drop_transaction(id, Response::Transacted(Ok(stamps)));
+        if let Some(told) = self.partitions[&partition].register.table.ledger.told(&id) {
+            self.drop_transaction(id, Response::Transacted(told));
         }
     }
 

@@ -436,3 +436,30 @@ fn what_goes_while_a_claim_is_under_way_has_it_fail() {
     assert_eq!(cluster.get(0, task).state, State::Ready, "it was given back at once");
     assert_eq!(cluster.claim(0, 1_000).remove(0).attempt, 1, "and is no attempt");
 }
+
+/// Goal: who is told that a transaction is refused can rely on it, however many copies of the call are still under way. Method: what
+/// stood against it is over, and it is asked for once more, at the same leader and at the next one.
+// T41
+#[test]
+fn what_is_refused_is_refused_for_good() {
+    let mut cluster = connected();
+    let id = cluster.enqueue(0, b"one", TAG);
+    let held = cluster.claim(0, 60_000).remove(0);
+    let mut transaction = cluster.transaction();
+    transaction.adds = vec![cluster.new_task(b"next")];
+    transaction.changes = vec![change(id, Expected::Present, b"two")];
+    let refusal = Refusal { owned: vec![id], ..Refusal::default() };
+    assert_eq!(cluster.transact(0, &transaction), Err(refusal.clone()));
+    let release = Request::Release { id, token: held.token };
+    assert!(!matches!(cluster.ask(1, release), Response::Error(_)));
+    cluster.advance(100);
+    assert_eq!(cluster.transact(1, &transaction), Err(refusal.clone()));
+    let leader = cluster.leader(&id);
+    cluster.down.insert(leader);
+    cluster.advance(5_000);
+    let next = (leader + 1) % 3;
+    assert_eq!(cluster.transact(next, &transaction), Err(refusal));
+    assert_eq!(cluster.knowing(&transaction.adds[0].id), 0);
+    transaction.id = cluster.id(TAG);
+    assert_eq!(cluster.transact(next, &transaction).map(|told| told.len()), Ok(2), "it may be tried anew");
+}

@@ -77,7 +77,8 @@ impl Node {
             replica.cohort().knows(from) && replica.register.leading().is_none()
         };
         for replica in self.partitions.values().filter(follows) {
-            if self.speaks_for(replica.id) {
+            // A task whose body is lost here is in no queue, so it is not told of below.
+            if self.speaks_for(replica.id) && self.bodies_lost(replica.id) == 0 {
                 partitions.push(replica.id);
             }
             let indices = queues.iter().filter_map(|queue| replica.store.index().queue(queue));
