@@ -13,9 +13,11 @@
 //! A leader that finds a decided one in its table goes on at 4, so what is decided is made, and what is not is nowhere: no fact is
 //! written before. What is otherwise at 2 is appended, too, as `Op::Refuse`, and told once that is committed: calls are repeated, by
 //! several nodes at once, and a late copy must not make what somebody was told is refused. Both are known by the id of the call: who
-//! asks again is told what was told before, as long as that is remembered. Completions of queues in mode `any`, entries of logs and cancellations ask no leader: what of these comes after 1
-//! counts as later than the transaction, as it was under way. Readers may see some of the changes before others while the call
-//! is under way, but none before all of them are certain.
+//! asks again is told what was told before, as long as that is remembered.
+//!
+//! Completions of queues in mode `any`, entries of logs and cancellations ask no leader: what of these comes after 1 counts as later
+//! than the transaction, as it was under way. Readers may see some of the changes before others while the call is under way, but none
+//! before all of them are certain.
 
 use super::judge::{Judge, Seen};
 use super::ledger::Decided;
