@@ -451,6 +451,14 @@ fn seeds_of_transactions_about_forgotten_tasks() {
     [102_781].into_iter().for_each(holds);
 }
 
+/// Open: a node comes back with an earlier image of its disk just when its peers are started, too, and goes on with it, though one that
+/// answers was told of more.
+#[test]
+#[ignore = "open: this image is not noticed"]
+fn seeds_of_images_among_peers_that_have_just_started() {
+    [487].into_iter().for_each(holds);
+}
+
 /// Two nodes passed one transaction on: what was told to be refused was made by the later copy.
 #[test]
 fn seeds_of_transactions_that_were_refused_and_made() {
