@@ -37,8 +37,8 @@ pub struct Grants<'a> {
 }
 
 impl Known {
-    /// Takes in what happens. Each grant is judged as it comes; `judge` is not asked about a leader whose disk has lost anything,
-    /// as nobody can say what that knows.
+    /// Takes in what happens. Each grant is judged as it comes; what `judge` says of a leader whose disk has lost anything does not
+    /// count, as nobody can say what that knows.
     pub fn see(
         &mut self,
         history: &History,

@@ -66,9 +66,13 @@ impl Ledger {
         made.or_else(|| self.refused.get(id).cloned().map(Err))
     }
 
+    fn is_told(&self, id: &TaskId) -> bool {
+        self.made.contains_key(id) || self.refused.contains_key(id)
+    }
+
     /// Whether an unknown one may have been made or refused, and is not remembered.
     pub fn may_have_told(&self, id: &TaskId) -> bool {
-        self.floor.is_some_and(|floor| *id <= floor) && self.told(id).is_none()
+        self.floor.is_some_and(|floor| *id <= floor) && !self.is_told(id)
     }
 
     /// Whether there is room for another one of so many bytes.
@@ -91,7 +95,7 @@ impl Ledger {
 
     /// It is decided.
     pub(super) fn decide(&mut self, id: TaskId, decided: &Arc<Decided>) -> Result<(), &'static str> {
-        if self.decided.contains_key(&id) || self.told(&id).is_some() {
+        if self.decided.contains_key(&id) || self.is_told(&id) {
             return Err("this transaction was decided before");
         }
         if decided.locked.iter().any(|task| self.is_locked(task)) {
@@ -117,7 +121,7 @@ impl Ledger {
         id: TaskId,
         refusal: &Refusal,
     ) -> Result<Option<(TaskId, Box<Refusal>)>, &'static str> {
-        if self.decided.contains_key(&id) || self.told(&id).is_some() {
+        if self.decided.contains_key(&id) || self.is_told(&id) {
             return Err("this transaction was decided before");
         }
         self.refused.insert(id, Box::new(refusal.clone()));
@@ -213,6 +217,15 @@ mod tests {
         assert!(ledger.may_have_told(&id(1)) && ledger.may_have_told(&id(2)) && ledger.told(&id(2)).is_none());
         assert!(ledger.told(&id(3)).is_some() && !ledger.may_have_told(&id(3)));
         assert!(!ledger.may_have_told(&id(count + 3)));
+    }
+
+    #[test]
+    fn one_that_was_written_before_refusals_were_remembered_is_read() {
+        let mut ledger = Ledger::default();
+        ledger.decide(id(10), &locking(&[1])).unwrap();
+        ledger.make(&id(10)).unwrap();
+        let bytes = rmp_serde::to_vec(&(&ledger.decided, &ledger.made, ledger.floor)).unwrap();
+        assert_eq!(rmp_serde::from_slice::<Ledger>(&bytes).unwrap(), ledger);
     }
 
     #[test]
