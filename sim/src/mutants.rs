@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 83] = [
+pub const ALL: [(&str, Mutant); 84] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -28,6 +28,7 @@ pub const ALL: [(&str, Mutant); 83] = [
     ("hint-gone-early", Mutant::HintGoneEarly),
     ("unanswered-counts", Mutant::UnansweredCounts),
     ("memory-forgotten", Mutant::MemoryForgotten),
+    ("promises-unheard", Mutant::PromisesUnheard),
     ("word-missing", Mutant::WordMissing),
     ("settles-unready", Mutant::SettlesUnready),
     ("versions-mixed", Mutant::VersionsMixed),
@@ -108,6 +109,14 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
     };
     let harmful = match mutant {
         Mutant::WordMissing => Overrides { image_percent: Some(90), crash_after_ack_percent: Some(15), ..plain },
+        Mutant::PromisesUnheard => Overrides {
+            image_percent: Some(60),
+            crash_mean_ms: Some(300),
+            quick_restart_percent: Some(100),
+            crash_after_vote_percent: Some(60),
+            lost_writes_percent: Some(0),
+            ..Overrides::default()
+        },
         Mutant::MemoryForgotten => {
             Overrides { image_percent: Some(90), crash_mean_ms: Some(1_000), policy_mean_ms: Some(0), ..plain }
         }

@@ -290,6 +290,9 @@ impl Node {
 
     fn on_peer(&mut self, from: NodeId, message: PeerMessage) {
         if self.starting {
+            if let Some(word) = message.log() {
+                self.note_log(from, word);
+            }
             return;
         }
         if !self.peers.contains_key(&from) {

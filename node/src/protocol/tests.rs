@@ -293,6 +293,12 @@ impl Cluster {
 
     /// The same, where the process draws other numbers.
     fn restart_drawing(&mut self, index: usize, seed: u64) {
+        let effects = self.begin_restart(index, seed);
+        self.end_restart(index, effects);
+    }
+
+    /// The same up to the first write of the process, before which it is not ready.
+    fn begin_restart(&mut self, index: usize, seed: u64) -> Vec<Effect> {
         self.queue.retain(|(at, _)| *at != index);
         self.down.remove(&index);
         let config = self.nodes[index].config.clone();
@@ -303,6 +309,10 @@ impl Cluster {
         let mut effects = Vec::new();
         node.start(self.now, self.logs[index].len() as u64, &mut effects);
         self.nodes[index] = node;
+        effects
+    }
+
+    fn end_restart(&mut self, index: usize, effects: Vec<Effect>) {
         self.begin_old(index);
         self.carry_out(index, effects);
         self.drain();

@@ -9,9 +9,11 @@
 //!   relies on a promise therefore remembers at least as much as the promise rests on**, from the very message on which
 //!   it relies; nothing has to come after it. It says as well in which start that was, by its count and by the number that
 //!   was drawn for it: an image of before a start counts its own alike.
-//! - Every heartbeat answers the latest start of its receiver that was heard: the start's count, a number that was drawn for
-//!   it, and how far the log was durable in all starts before. A start is told only once it is on disk, so no log that
-//!   lacks it is the latest.
+//! - Every heartbeat answers the latest start of its receiver that was heard, by whatever message: the start's count, a number
+//!   that was drawn for it, and how far the log was durable in all starts before. A start is told only once it is on disk, so
+//!   no log that lacks it is the latest.
+//! - A node that is not ready yet drops what it is told, and remembers what that says of a log: it may be the last word of a
+//!   process that is gone.
 //!
 //! A node retires for ever (`Record::Retired`, which no start gets past) when it learns that
 //!
@@ -38,8 +40,8 @@
 //! A start that tells peers of less than they remember is not taken for the node's latest: it is told what they remember, and
 //! nothing that it says counts. So an image that is started elsewhere does not retire the node that it was taken of, as long as
 //! peers have heard of more than it has. If they have heard of nothing since it was taken, or have been started since and
-//! heard the image first, then it is the image that goes on, and the other retires. Both may retire if a peer that was just
-//! started hears an acknowledgement of one and then a heartbeat of the other.
+//! heard the image first, then it is the image that goes on, and the other retires. Both may retire if one peer answers the
+//! image, and another takes it for the latest only once its log has grown past what that other remembers.
 //!
 //! Three things are answered at three points. *The log*: by the first answer of anybody its end counts, and is told. *A
 //! replica*: by as many members of its cohort as make a majority with itself, it promises ([`Node::is_answered`]). *The
@@ -57,7 +59,7 @@
 //! witness.
 
 use super::Peer;
-use crate::config::mutant;
+use crate::config::{Config, mutant};
 use crate::protocol::effect::{Effect, Ticket};
 use crate::protocol::peer::{Heartbeat, LogWord};
 use crate::protocol::record::Record;
@@ -98,17 +100,15 @@ fn are_different(one: u64, other: u64) -> bool {
 }
 
 impl Memory {
-    /// `rival`: its sender is another process than the one that was heard in this start.
-    fn note(&mut self, word: LogWord, rival: bool) {
-        let other = word.boot == self.boot && are_different(word.start, self.start);
-        if word.boot > self.boot || (other && !rival) {
-            let LogWord { boot, durable, start } = word;
+    fn note(&mut self, word: LogWord) {
+        let LogWord { boot, durable, start } = word;
+        if boot > self.boot {
             *self = Memory { boot, start, durable, before: self.longest() };
-        } else if word.boot == self.boot && !other {
-            self.durable = self.durable.max(word.durable);
-            self.start = self.start.max(word.start);
+        } else if boot == self.boot && !are_different(start, self.start) {
+            self.durable = self.durable.max(durable);
+            self.start = self.start.max(start);
         } else {
-            self.before = self.before.max(word.durable);
+            self.before = self.before.max(durable);
         }
     }
 
@@ -130,6 +130,19 @@ impl Memory {
     /// What was durable in starts before this one.
     pub fn before(&self, boot: u64) -> u64 {
         if boot > self.boot { self.longest() } else { self.before }
+    }
+}
+
+impl Peer {
+    /// The latest start of it of which anything was heard, and the number that was drawn for that: a message that rests on its
+    /// log tells of a start as well as a heartbeat does.
+    pub(super) fn heard_start(&self, config: &Config) -> (u64, u64) {
+        let Memory { boot, start, .. } = self.memory;
+        if boot > self.boot && start != 0 && !mutant!(config, PromisesUnheard) {
+            (boot, start)
+        } else {
+            (self.boot, self.start)
+        }
     }
 }
 
@@ -185,9 +198,10 @@ impl Node {
             return false;
         }
         let Some(peer) = self.peers.get_mut(&from) else { return false };
-        let rival = word.boot == peer.boot && are_different(word.start, peer.start);
-        peer.memory.note(word, rival);
-        word.boot >= peer.boot && !rival
+        let (boot, start) = peer.heard_start(&self.config);
+        let rival = word.boot == boot && are_different(word.start, start);
+        peer.memory.note(word);
+        word.boot >= boot && !rival
     }
 
     /// Whether a peer's log was longer in an earlier start than at the beginning of this one. Such a start is not taken for the

@@ -207,6 +207,9 @@ impl Node {
         let peer = self.peers.get_mut(&node).expect("asked for members only");
         peer.sent += 1;
         let number = peer.sent;
+        let (seen, seen_start) = peer.heard_start(&self.config);
+        // Its latest heartbeat may be one of an earlier start, with times on another clock.
+        let latest = peer.latest.filter(|_| seen == peer.boot);
         let commits = peer
             .commits
             .iter_mut()
@@ -218,9 +221,9 @@ impl Node {
         Heartbeat {
             boot,
             number,
-            seen: (peer.boot, peer.latest.map_or(0, |(number, ..)| number)),
+            seen: (seen, latest.map_or(0, |(number, ..)| number)),
             sent_us: now.mono_us,
-            echo_us: peer.latest.map(|(_, sent_us, came_us)| (sent_us, now.mono_us - came_us)),
+            echo_us: latest.map(|(_, sent_us, came_us)| (sent_us, now.mono_us - came_us)),
             wall_ms: now.wall_ms,
             hears,
             leads_version,
@@ -232,9 +235,9 @@ impl Node {
             disk,
             start,
             durable,
-            seen_start: peer.start,
-            remembers: peer.memory.before(peer.boot),
-            remembers_last: peer.memory.within(peer.boot),
+            seen_start,
+            remembers: peer.memory.before(seen),
+            remembers_last: peer.memory.within(seen),
             offers,
             roster_version,
         }

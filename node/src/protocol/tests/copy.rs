@@ -195,6 +195,36 @@ fn whoever_has_a_vote_remembers_how_much_log_it_rests_on() {
     assert!(cluster.nodes[0].is_retired());
 }
 
+/// Goal: the last word of a process is remembered by one that was not ready when it came, whether it came before the first one
+/// of an image, and so passes for the latest, or behind it.
+#[test]
+fn a_word_that_comes_during_a_start_is_remembered() {
+    for image_first in [false, true] {
+        let mut cluster = Cluster::new(3);
+        cluster.advance(500);
+        cluster.connect(0, 1, norn_client::wire::Versions::SPOKEN.newest);
+        let (partition, image) = (partition_of(&cluster), cluster.logs[0].len());
+        let epoch = cluster.nodes[0].partitions[&partition].register.promised + 1;
+        let answers = tell(&mut cluster, 0, NodeId(2), vote_of(NodeId(2), partition, epoch));
+        assert!(granted(&answers).is_some());
+        cluster.down.insert(2);
+        let effects = cluster.begin_restart(1, 99);
+        if image_first {
+            restore(&mut cluster, 0, image);
+        }
+        for answer in answers {
+            assert!(tell(&mut cluster, 1, NodeId(1), answer).is_empty());
+        }
+        cluster.end_restart(1, effects);
+        if !image_first {
+            restore(&mut cluster, 0, image);
+        }
+        cluster.advance(1_000);
+        assert!(cluster.nodes[0].is_retired(), "{image_first}");
+        assert!(!cluster.nodes[1].is_retired(), "{image_first}");
+    }
+}
+
 /// Goal: before it is answered a start votes for nobody and follows nobody, whoever leads; afterwards it does at once.
 #[test]
 fn a_start_promises_nothing_before_a_peer_has_answered_it() {
