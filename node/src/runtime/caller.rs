@@ -100,12 +100,17 @@ impl Caller {
 /// One call on a connection that is there, with a bound on the time from the first to the last byte of its answer.
 pub async fn ask(connection: &Connection, request: &Request, timeout: Duration) -> Result<Response, CallError> {
     let text = |error: &dyn std::fmt::Display| CallError::Connection(error.to_string());
+    // A stream that broke does not say why; the connection knows.
+    let broken = |error: &dyn std::fmt::Display| match connection.close_reason() {
+        Some(reason) => text(&reason),
+        None => text(error),
+    };
     let version = Versions::of_connection(connection)
         .ok_or_else(|| CallError::Nonsense("the handshake settled no protocol version".to_owned()))?;
-    let (mut send, receive) = connection.open_bi().await.map_err(|error| text(&error))?;
+    let (mut send, receive) = connection.open_bi().await.map_err(|error| broken(&error))?;
     let mut bytes = Vec::new();
     encode_named(&mut bytes, version, Kind::Request, 1, request);
-    send.write_all(&bytes).await.map_err(|error| text(&error))?;
+    send.write_all(&bytes).await.map_err(|error| broken(&error))?;
     let budget = Budget::new(2 * FRAME_BYTES_MAX);
     let mut frames = FrameReader::new(receive, version, FRAME_BYTES_MAX, timeout, budget);
     match frames.next().await {
@@ -114,10 +119,6 @@ pub async fn ask(connection: &Connection, request: &Request, timeout: Duration) 
         }
         Ok(Some(_)) => Err(CallError::Nonsense("it is no response".to_owned())),
         Ok(None) => Err(text(&"the node closed the stream")),
-        // The connection knows why the stream broke.
-        Err(error) => Err(match connection.close_reason() {
-            Some(reason) => text(&reason),
-            None => text(&error),
-        }),
+        Err(error) => Err(broken(&error)),
     }
 }

@@ -374,7 +374,7 @@ fn broken(connection: &Connection, reason: String) -> LinkEnd {
         Some(ConnectionError::ApplicationClosed(close)) if close.error_code == CloseCode::Version.into() => {
             LinkEnd::Unspoken(String::from_utf8_lossy(&close.reason).into_owned())
         }
-        _ => LinkEnd::Broken(reason),
+        known => LinkEnd::Broken(known.map_or(reason, |known| known.to_string())),
     }
 }
 
