@@ -1,231 +1,21 @@
-//! The table of one partition, and the operations on it.
+//! The table of one partition: what its operations make, one after the other.
 //!
-//! Operations carry values, never computations, so that applying them is the same everywhere. The leader decides
-//! whether an operation is allowed before it appends it; [`Table::apply`] only checks that it still fits.
+//! The leader decides whether an operation is allowed before it appends it; [`Table::apply`] only checks that it still fits.
 
 pub use super::cell::{Cell, CellState};
 use super::cohort::{Change, Cohort};
 use super::ledger::{Decided, Ledger, Making};
+pub use super::operation::{Ended, Op};
 use super::quotas::Quota;
 use super::{Epoch, ReplicaId, Viewstamp};
 use crate::protocol::root::{Operation, Root};
 use crate::protocol::schedules::{self, Schedules};
-use crate::protocol::task::{Completed, Task};
 use norn_client::wire::transaction::Refusal;
 use norn_client::wire::{ClaimId, PartitionId, QueueName, Spec, TaskId, Token};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_128;
-
-/// A task that has ended, with the facts that every replica must know before it forgets the claim.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
-    /// Task.
-    pub id: TaskId,
-    /// Its ending, and its committed claims.
-    pub facts: Task,
-}
-
-/// A change of the table.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Op {
-    /// Hands tasks to a worker.
-    #[serde(rename = "G")]
-    Grant {
-        /// The call that takes them.
-        claim: ClaimId,
-        /// Who works.
-        worker: Arc<str>,
-        /// Length of the lease.
-        lease_ms: u64,
-        /// Wall clock of the leader.
-        granted_ms: u64,
-        /// Tasks, with the number of each token.
-        items: Vec<(TaskId, u64)>,
-        /// The session of the worker, with which the claims end.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        session: Option<TaskId>,
-    },
-    /// Prolongs claims; nothing ever becomes shorter.
-    #[serde(rename = "R")]
-    Renew {
-        /// Task, token, new length, new end by the leader's wall clock.
-        items: Vec<(TaskId, Token, u64, u64)>,
-    },
-    /// Gives a claim back.
-    #[serde(rename = "E")]
-    Release {
-        /// Task.
-        id: TaskId,
-        /// Claim.
-        token: Token,
-        /// Claimable from then on.
-        not_before_ms: u64,
-        /// When, by the leader's wall clock.
-        at_ms: u64,
-        /// The attempt failed; a claim that is merely handed back is no attempt.
-        failed: bool,
-    },
-    /// Takes back grants that nobody was told of.
-    #[serde(rename = "V")]
-    Void {
-        /// Task and token.
-        items: Vec<(TaskId, Token)>,
-    },
-    /// Gives a task up.
-    #[serde(rename = "K")]
-    Kill {
-        /// Task.
-        id: TaskId,
-        /// Claim.
-        token: Token,
-        /// For people.
-        reason: Arc<str>,
-        /// When.
-        at_ms: u64,
-    },
-    /// Ends a task with the completion of its holder.
-    #[serde(rename = "S")]
-    Seal {
-        /// Task.
-        id: TaskId,
-        /// Claim.
-        token: Token,
-        /// The completion.
-        completed: Box<Completed>,
-    },
-    /// Forgets the claims of tasks that have ended, and tells everybody how.
-    #[serde(rename = "D")]
-    Drop {
-        /// Tasks.
-        items: Vec<Ended>,
-    },
-    /// A majority has these endings on disk: they need not travel with the table any more.
-    #[serde(rename = "C")]
-    Clear {
-        /// Everything exported by operations up to this one.
-        upto: Viewstamp,
-    },
-    /// This shall be the one task with its key: it becomes a fact once that is committed.
-    #[serde(rename = "U")]
-    Reserve {
-        /// Task.
-        id: TaskId,
-        /// With a key.
-        spec: Arc<Spec>,
-    },
-    /// What was reserved are tasks now on the disks of a majority, or can never be any more.
-    #[serde(rename = "P")]
-    Placed {
-        /// Tasks.
-        ids: Vec<TaskId>,
-    },
-    /// These tasks change together. It is made, whoever leads: once this is committed it becomes facts.
-    #[serde(rename = "X")]
-    Decide {
-        /// The transaction.
-        id: TaskId,
-        /// What becomes of them.
-        decided: Arc<Decided>,
-    },
-    /// A majority has the facts: claims that end with it are over, and the tasks may be claimed again.
-    #[serde(rename = "Y")]
-    Made {
-        /// The transaction.
-        id: TaskId,
-    },
-    /// This transaction is not made, and never will be: whoever asked is told once that is committed.
-    #[serde(rename = "Z")]
-    Refuse {
-        /// The transaction.
-        id: TaskId,
-        /// What stood against it.
-        refusal: Box<Refusal>,
-    },
-    /// A partition may have so many claims of a queue that is at home here.
-    #[serde(rename = "Q")]
-    Quota {
-        /// Queue.
-        queue: QueueName,
-        /// Partition.
-        partition: PartitionId,
-        /// Without a count there is none any more.
-        quota: Quota,
-    },
-    /// Forgets tasks of which every member has the tombstone on disk.
-    #[serde(rename = "F")]
-    Forget {
-        /// In order.
-        ids: Vec<TaskId>,
-    },
-    /// Every member has forgotten what the last `Forget` names.
-    #[serde(rename = "N")]
-    Forgotten,
-    /// A step of a change of the cohort.
-    #[serde(rename = "H")]
-    Cohort(Change),
-    /// A change of the cluster. In the root alone.
-    #[serde(rename = "M")]
-    Root(Operation),
-    /// A change of the schedules. In the root alone.
-    #[serde(rename = "T")]
-    Schedules(schedules::Operation),
-}
-
-impl Op {
-    /// What it makes of the one claim that it is about; false if that was not as expected.
-    fn conclude(&self, cell: &mut Cell, at: Viewstamp) -> bool {
-        match self {
-            Op::Release { not_before_ms, at_ms, failed, .. } => {
-                cell.expires_ms = cell.expires_ms.min(*at_ms).max(cell.granted_ms);
-                cell.attempt = cell.attempt.saturating_sub(u32::from(!failed));
-                let released = CellState::Released { not_before_ms: *not_before_ms };
-                std::mem::replace(&mut cell.state, released) == CellState::Held
-            }
-            Op::Kill { reason, at_ms, .. } => {
-                cell.state = CellState::Dead { reason: reason.clone(), at_ms: *at_ms };
-                true
-            }
-            Op::Seal { token, completed, .. } => {
-                // What a claim tells of itself becomes a fact only once this is committed.
-                cell.renewed = at;
-                let sealed = CellState::Sealed { completed: completed.clone() };
-                let before = std::mem::replace(&mut cell.state, sealed);
-                token.needs_seal() && matches!(before, CellState::Held | CellState::Released { .. })
-            }
-            _ => false,
-        }
-    }
-
-    /// Bytes of what it carries, for budgets: only what can be large is counted.
-    pub fn size_bytes(&self) -> usize {
-        const ITEM_BYTES: usize = 64;
-        match self {
-            Op::Drop { items } => items.iter().map(|ended| ended.facts.size_bytes() + ITEM_BYTES).sum(),
-            Op::Grant { items, .. } => items.len() * ITEM_BYTES,
-            Op::Renew { items } => items.len() * ITEM_BYTES,
-            Op::Void { items } => items.len() * ITEM_BYTES,
-            Op::Forget { ids } | Op::Placed { ids } => ids.len() * ITEM_BYTES,
-            Op::Reserve { spec, .. } => spec.payload.len() + ITEM_BYTES,
-            Op::Decide { decided, .. } => decided.size_bytes(),
-            Op::Refuse { refusal, .. } => refusal.size_bytes() + ITEM_BYTES,
-            Op::Kill { reason, .. } => reason.len() + ITEM_BYTES,
-            Op::Seal { completed, .. } => completed.size_bytes() + ITEM_BYTES,
-            Op::Root(Operation::Layout(layout)) => {
-                layout.lists.iter().map(|list| 2 * list.len()).sum::<usize>() + ITEM_BYTES
-            }
-            Op::Schedules(operation) => operation.size_bytes(),
-            Op::Release { .. }
-            | Op::Made { .. }
-            | Op::Clear { .. }
-            | Op::Forgotten
-            | Op::Cohort(_)
-            | Op::Root(_)
-            | Op::Quota { .. } => ITEM_BYTES,
-        }
-    }
-}
 
 /// Why an operation does not fit the table. From a correct leader this cannot happen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -701,6 +491,7 @@ impl Table {
 mod tests {
     use super::*;
     use crate::limits::PAST_CLAIMS_MAX;
+    use crate::protocol::task::Task;
 
     fn grant(id: TaskId, number: u64) -> Op {
         Op::Grant {
