@@ -49,7 +49,7 @@ pub enum Kind {
     Ready,
     /// Their time has not come.
     Delayed,
-    /// They wait for a task that nobody has enqueued.
+    /// Each waits for a task of its own, which nobody has enqueued.
     Blocked,
     /// Somebody holds them.
     Claimed,
@@ -60,12 +60,16 @@ pub enum Kind {
 impl Kind {
     /// Brings so many more tasks into this state.
     pub async fn fill(self, cluster: &Cluster, queue: &QueueName, tasks: usize, payload_bytes: usize) -> Result<()> {
-        let mut draft = Draft::new(queue.clone(), vec![b'x'; payload_bytes]);
-        match self {
-            Kind::Delayed => draft.delay_ms = DELAY_MS,
-            Kind::Blocked => draft.spec.after = vec![TaskId::MIN],
-            Kind::Ready | Kind::Claimed | Kind::Finished => {}
-        }
+        let draft = || {
+            let mut draft = Draft::new(queue.clone(), vec![b'x'; payload_bytes]);
+            match self {
+                Kind::Delayed => draft.delay_ms = DELAY_MS,
+                // In any partition.
+                Kind::Blocked => draft.spec.after = vec![TaskId::new(1, rand::random(), 1, rand::random::<u32>() >> 8)],
+                Kind::Ready | Kind::Claimed | Kind::Finished => {}
+            }
+            draft
+        };
         load::fill_with(cluster, tasks, draft).await?;
         if matches!(self, Kind::Claimed | Kind::Finished) {
             load::take(cluster, queue, tasks, self == Kind::Finished).await?;

@@ -104,13 +104,14 @@ impl Seen {
 
 /// Puts tasks into a queue, many at a time.
 pub async fn fill(cluster: &Cluster, queue: &QueueName, tasks: usize, payload_bytes: usize) -> Result<()> {
-    fill_with(cluster, tasks, Draft::new(queue.clone(), vec![b'x'; payload_bytes])).await
+    fill_with(cluster, tasks, || Draft::new(queue.clone(), vec![b'x'; payload_bytes])).await
 }
 
-/// Enqueues so many tasks that are alike.
-pub async fn fill_with(cluster: &Cluster, tasks: usize, draft: Draft) -> Result<()> {
+/// Enqueues so many tasks.
+pub async fn fill_with(cluster: &Cluster, tasks: usize, draft: impl Fn() -> Draft + Clone) -> Result<()> {
     by_many(cluster, tasks, async move |client, count| {
-        for result in client.enqueue_many(vec![draft.clone(); count], Acks::Quorum).await {
+        let drafts = (0..count).map(|_| draft()).collect();
+        for result in client.enqueue_many(drafts, Acks::Quorum).await {
             result.context("filling the queue")?;
         }
         Ok(count)

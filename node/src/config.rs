@@ -134,6 +134,8 @@ pub enum Mutant {
     UnansweredCounts,
     /// What is remembered of a peer's log is forgotten when its new start is heard.
     MemoryForgotten,
+    /// A completion under a token that needs no seal counts whatever the queue's mode.
+    UnsealedCounts,
     /// Only a heartbeat tells of a start, not a promise that was made in it.
     PromisesUnheard,
     /// Acknowledgements of operations do not say how far the log is durable.

@@ -87,10 +87,14 @@ pub const WAITERS_MAX: usize = 16_384;
 pub const ORPHANS_MAX: usize = 10_000;
 /// Claims in one partition's table; more grants are refused.
 pub const CELLS_MAX: usize = 100_000;
+/// Tasks of one partition that become due, or whose claims run out, in one step; the others have their turn in the next.
+pub const DUE_MAX: usize = 256;
+/// Deadlines that are met in one step, before what else has come in has its turn.
+pub const WAKE_KEYS_MAX: usize = 32;
 /// Tasks that others wait for, in one question for their ends.
 pub const FOLLOWED_MAX: usize = 256;
 /// Questions that a node remembers of leaders whose tasks wait; more are answered when they are repeated.
-pub const FOLLOWERS_MAX: usize = 200_000;
+pub const FOLLOWERS_MAX: usize = 1_000_000;
 /// Tasks that are looked at in one step when one has ended for which they waited.
 pub const DEPENDENTS_MAX: usize = 256;
 /// Sessions of workers that have ended which a node remembers.

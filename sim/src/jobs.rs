@@ -19,6 +19,8 @@ pub enum Step {
     Update,
     /// Ends the task.
     Complete,
+    /// Says that it has ended, under a token that nobody was given and that needs no seal.
+    Forge,
     /// The attempt failed.
     Fail {
         /// Not again before so long.
@@ -64,7 +66,11 @@ impl World {
     /// A worker takes up a task.
     pub fn new_job(&mut self, client: usize, task: &Granted, session: Option<TaskId>, first_sent_us: u64) {
         // Claims under a session are as long as that is kept alive, and work is not.
-        let plan = self.draw_plan(task.lease_ms.min(self.options.lease_ms_max));
+        let mut plan = self.draw_plan(task.lease_ms.min(self.options.lease_ms_max));
+        let forged = task.token.needs_seal() && self.randoms.forged.chance(self.options.forged_percent, 100);
+        if forged {
+            plan.push_front((0, Step::Forge));
+        }
         let from_answer = self.options.mutant == Some(Mutant::CountsFromAnswer);
         let first_sent_us = if from_answer { self.clients[client].clock.read_us(self.now_us) } else { first_sent_us };
         let stop_us = first_sent_us + relied_us(task.lease_ms);
@@ -215,6 +221,13 @@ impl World {
                     return self.submit(client, call, Purpose::Job(number));
                 }
                 Request::Complete { items: vec![completion], acks }
+            }
+            Step::Forge => {
+                let result = Some(b"forged".to_vec().into());
+                let token = Token { number: 1, ..token };
+                let item = Completion { id, token, sequence: None, result, at_ms: 0, children: Vec::new() };
+                self.submit(client, Call::Request(Request::Complete { items: vec![item], acks }), Purpose::Plain);
+                return self.next_step(client, number);
             }
             Step::Fail { retry_in_ms, invalid, open } => {
                 Request::Fail { id, token, reason: "failed".into(), retry_in_ms, invalid, retry_open: open }

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 84] = [
+pub const ALL: [(&str, Mutant); 85] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -28,6 +28,7 @@ pub const ALL: [(&str, Mutant); 84] = [
     ("hint-gone-early", Mutant::HintGoneEarly),
     ("unanswered-counts", Mutant::UnansweredCounts),
     ("memory-forgotten", Mutant::MemoryForgotten),
+    ("unsealed-counts", Mutant::UnsealedCounts),
     ("promises-unheard", Mutant::PromisesUnheard),
     ("word-missing", Mutant::WordMissing),
     ("settles-unready", Mutant::SettlesUnready),
@@ -247,6 +248,13 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
             old_percent: Some(0),
             retain_ms: Some(0),
             forget_after_ms: Some(4_000),
+            ..plain
+        },
+        Mutant::UnsealedCounts => Overrides {
+            holder_percent: Some(100),
+            forged_percent: Some(50),
+            policy_mean_ms: Some(500),
+            old_percent: Some(0),
             ..plain
         },
         Mutant::SealsEarly | Mutant::SealsSuperseded => Overrides { holder_percent: Some(100), ..plain },

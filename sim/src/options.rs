@@ -273,6 +273,8 @@ options! {
     key_concurrency_percent: u64,
     /// Queues whose keys take turns, in a hundred.
     fair_percent: u64,
+    /// Claims whose completion needs a seal, of which somebody names another kind of token first, in a hundred.
+    forged_percent: u64,
     /// Nodes, among all of them, that are no founders.
     spares: u64,
     /// Mean time between an operator's changes of the cluster; 0 is never.
@@ -508,6 +510,7 @@ impl Options {
             transaction_percent: 0,
             key_concurrency_percent: 0,
             fair_percent: 0,
+            forged_percent: 0,
             strobe_mean_ms: 0,
             crash_in_change_percent: 0,
             cut_in_change_percent: 0,

@@ -265,6 +265,8 @@ pub struct Randoms {
     pub modes: Random,
     /// Which queues have dead-letter queues, and what is redriven.
     pub letters: Random,
+    /// Tokens that nobody was given.
+    pub forged: Random,
     /// Which tasks have which keys.
     pub keys: Random,
     /// Which queues take how many tasks.
@@ -413,6 +415,7 @@ impl World {
             watches: descendant(&random, 21),
             claims: descendant(&random, 19),
             letters: descendant(&random, 10),
+            forged: descendant(&random, 22),
             after: descendant(&random, 7),
             schedules: descendant(&random, 9),
         };

@@ -185,8 +185,7 @@ fn written_back(letter: &Spec, to: Option<&QueueName>) -> Option<Draft> {
         Some(queue) => queue.clone(),
         None => QueueName::new(letter.header(headers::DEAD_QUEUE)?).ok()?,
     };
-    let told = [headers::DEAD_TASK, headers::DEAD_QUEUE, headers::DEAD_REASON, headers::REDRIVEN_FROM];
-    let own = letter.headers.iter().filter(|(name, _)| !told.contains(&name.as_str())).cloned();
+    let own = letter.headers.iter().filter(|(name, _)| !headers::TOLD.contains(&name.as_str())).cloned();
     let headers = own.chain([(headers::REDRIVEN_FROM.to_owned(), died)]).collect();
     let spec = Spec { queue, headers, not_before_ms: 0, after: Vec::new(), ..letter.clone() };
     Some(Draft { id: None, spec, delay_ms: 0, near: None })

@@ -8,6 +8,7 @@ use super::runner::unexpected;
 use super::{Runner, Transport, group, json, text};
 use crate::wire::group::MemberOf;
 use crate::wire::limits::GROUP_MEMBERS_MAX;
+use crate::wire::membership::{KeyConcurrency, QueuePolicy};
 use crate::wire::{ErrorCode, QueueName, Request, Response, State, TaskId, TaskView};
 use clap::Args;
 use serde::Serialize;
@@ -70,7 +71,7 @@ struct WhyLine {
 struct Walk {
     order: Vec<TaskId>,
     tasks: BTreeMap<TaskId, Option<TaskView>>,
-    paused: BTreeSet<QueueName>,
+    policies: BTreeMap<QueueName, QueuePolicy>,
 }
 
 impl WhyArguments {
@@ -98,7 +99,7 @@ impl WhyArguments {
 impl Walk {
     /// Asks for a task, for those that it waits for, for those that these wait for, and so on.
     async fn from<T: Transport>(runner: &Runner<T>, first: TaskId) -> Result<Walk, Failure> {
-        let mut walk = Walk { order: vec![first], tasks: BTreeMap::new(), paused: BTreeSet::new() };
+        let mut walk = Walk { order: vec![first], tasks: BTreeMap::new(), policies: BTreeMap::new() };
         let mut seen = BTreeSet::from([first]);
         let mut open = VecDeque::from([first]);
         while let Some(id) = open.pop_front().filter(|_| walk.tasks.len() < TASKS_MAX) {
@@ -115,8 +116,7 @@ impl Walk {
         if walk.tasks.values().any(is_ready)
             && let Ok(Response::Cluster(view)) = runner.request(Request::Cluster).await
         {
-            let paused = view.roster.policies.into_iter().filter(|(_, policy)| policy.paused);
-            walk.paused = paused.map(|(queue, _)| queue).collect();
+            walk.policies = view.roster.policies;
         }
         Ok(walk)
     }
@@ -142,11 +142,11 @@ impl Walk {
                 (Cause::Ended, reason.map_or("it has ended".to_owned(), text::clean))
             }
             State::Claimed => (Cause::Claimed, held(task, now_ms)),
-            State::Ready if self.paused.contains(&task.spec.queue) => {
+            State::Ready if self.policy(task).is_some_and(|policy| policy.paused) => {
                 let queue = text::clean(task.spec.queue.as_str());
                 (Cause::Paused, format!("queue {queue} is paused: `queue set {queue} paused no` lets it go on"))
             }
-            State::Ready => (Cause::Ready, format!("whoever claims from queue {} gets it", task.spec.queue)),
+            State::Ready => (Cause::Ready, self.ready(task)),
             State::Waiting if !task.waits_for.is_empty() => self.waits(task),
             State::Waiting if is_open(task) => (Cause::GroupOpen, group_open(task)),
             State::Waiting if task.spec.not_before_ms > now_ms => {
@@ -154,6 +154,31 @@ impl Walk {
             }
             State::Waiting => (Cause::Retry, "it waits after its last attempt before it is tried again".to_owned()),
         }
+    }
+
+    fn policy(&self, task: &TaskView) -> Option<&QueuePolicy> {
+        self.policies.get(&task.spec.queue)
+    }
+
+    /// What may stand between a task and whoever claims, by what is set for its queue.
+    fn ready(&self, task: &TaskView) -> String {
+        let policy = self.policy(task).cloned().unwrap_or_default();
+        let mut limits = Vec::new();
+        if let (Some(key), KeyConcurrency::Most(most)) = (&task.spec.key, policy.key_concurrency) {
+            let tasks = text::number(u64::from(most), "task");
+            limits.push(format!(
+                "when it is its turn: {tasks} with key {} at a time, the oldest first",
+                text::clean(key)
+            ));
+        }
+        if let Some(most) = policy.concurrency {
+            limits.push(format!("while fewer than {most} of the queue are held"));
+        }
+        if policy.rate.is_some() {
+            limits.push("no faster than the queue's rate".to_owned());
+        }
+        let limits: Vec<String> = limits.into_iter().map(|limit| format!(", {limit}")).collect();
+        format!("whoever claims from queue {} gets it{}", task.spec.queue, limits.concat())
     }
 
     fn waits(&self, task: &TaskView) -> (Cause, String) {

@@ -11,6 +11,9 @@ pub const DEAD_REASON: &str = "norn-dead-reason";
 /// Of a task that was redriven: the one that it was.
 pub const REDRIVEN_FROM: &str = "norn-redriven-from";
 
+/// All of them.
+pub const TOLD: [&str; 4] = [DEAD_TASK, DEAD_QUEUE, DEAD_REASON, REDRIVEN_FROM];
+
 impl Spec {
     /// The value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {

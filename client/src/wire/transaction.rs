@@ -5,7 +5,7 @@
 
 use super::error::Error;
 use super::ids::{TaskId, TaskVersion, Token};
-use super::limits::{HEADERS_MAX, PAYLOAD_BYTES_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_TASKS_MAX};
+use super::limits::{PAYLOAD_BYTES_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_TASKS_MAX};
 use super::request::{NewTask, Spec};
 use super::validate::{check_headers, check_spec, check_tag};
 use serde::{Deserialize, Serialize};
@@ -237,8 +237,6 @@ impl Change {
         let held = matches!(self.expected, Expected::Token(_));
         let error = if bytes > PAYLOAD_BYTES_MAX {
             Error::invalid(format!("a payload of {bytes} bytes; at most {PAYLOAD_BYTES_MAX} are allowed"))
-        } else if self.headers.as_ref().is_some_and(|headers| headers.len() > HEADERS_MAX) {
-            Error::invalid(format!("a task has at most {HEADERS_MAX} headers; the payload has room for more"))
         } else if self.release && !held {
             Error::invalid("only its holder gives a task back: name the token of the claim")
         } else if let Err(error) = self.headers.as_ref().map_or(Ok(0), |headers| check_headers(headers)) {

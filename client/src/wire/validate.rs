@@ -3,6 +3,7 @@
 
 use super::error::Error;
 use super::group::Join;
+use super::headers::TOLD;
 use super::ids::{NodeId, TaskId};
 use super::limits::*;
 use super::membership::ClusterChange;
@@ -108,8 +109,7 @@ pub(crate) fn check_tasks<'a>(tasks: impl ExactSizeIterator<Item = (Option<TaskI
     for (id, spec) in tasks {
         let about = |error: Error| if let Some(id) = id { error.about(id) } else { error };
         names_bytes += check_spec(spec).map_err(about)?;
-        check(id.is_none_or(|id| !spec.after.contains(&id)), || "a task waits for itself; leave that out".into())
-            .map_err(about)?;
+        check_apart(id, spec).map_err(about)?;
         check_tag(id, spec).and_then(|()| check_member(id, spec)).map_err(about)?;
         payload_bytes += spec.payload.len();
         let new = id.is_none_or(|id| ids.insert(id));
@@ -117,6 +117,10 @@ pub(crate) fn check_tasks<'a>(tasks: impl ExactSizeIterator<Item = (Option<TaskI
     }
     check_batch_bytes("payloads", payload_bytes, BATCH_BYTES_MAX)?;
     check_batch_bytes("queue names and headers", names_bytes, NAMES_BYTES_MAX)
+}
+
+fn check_apart(id: Option<TaskId>, spec: &Spec) -> Result<(), Error> {
+    check(id.is_none_or(|id| !spec.after.contains(&id)), || "a task waits for itself; leave that out".into())
 }
 
 /// What is unique is so by its key.
@@ -159,14 +163,11 @@ fn check_total(total: u32) -> Result<(), Error> {
 
 /// Gives the bytes of its names.
 pub(crate) fn check_spec(spec: &Spec) -> Result<usize, Error> {
-    let (bytes, headers) = (spec.payload.len(), spec.headers.len());
+    let bytes = spec.payload.len();
     check(bytes <= PAYLOAD_BYTES_MAX, || {
         format!(
             "a payload of {bytes} bytes; at most {PAYLOAD_BYTES_MAX} are allowed, enqueue where more is to be found"
         )
-    })?;
-    check(headers <= HEADERS_MAX, || {
-        format!("{headers} headers of a task; at most {HEADERS_MAX} are allowed, the payload has room for more")
     })?;
     let after = spec.after.len();
     check(after <= AFTER_MAX, || {
@@ -182,8 +183,14 @@ pub(crate) fn check_spec(spec: &Spec) -> Result<usize, Error> {
     Ok(spec.queue.as_str().len() + key + after * size_of::<TaskId>() + headers_bytes)
 }
 
-/// Gives their bytes.
+/// Gives their bytes. What nodes tell of a task that died has room beside the others.
 pub(crate) fn check_headers(headers: &[(String, String)]) -> Result<usize, Error> {
+    let told: BTreeSet<&str> =
+        headers.iter().map(|(name, _)| name.as_str()).filter(|name| TOLD.contains(name)).collect();
+    let count = headers.len() - told.len();
+    check(count <= HEADERS_MAX, || {
+        format!("{count} headers of a task; at most {HEADERS_MAX} are allowed, the payload has room for more")
+    })?;
     let mut headers_bytes = 0;
     for (name, value) in headers {
         check(!name.is_empty(), || "a header without a name; give it one".into())?;
@@ -224,6 +231,7 @@ pub(crate) fn check_children<'a>(
     let (mut bytes, mut joins, mut ids) = (0, 0, BTreeSet::new());
     for (id, spec) in children {
         bytes += check_spec(spec)? + spec.payload.len();
+        check_apart(id, spec)?;
         check_tag(id, spec)?;
         check_member(id, spec)?;
         joins += usize::from(spec.grouping.as_ref().is_some_and(|grouping| grouping.join.is_some()));

@@ -37,7 +37,7 @@ pub mod timers;
 mod tests;
 
 use crate::config::{Config, mutant};
-use crate::limits::LOOPBACKS_MAX;
+use crate::limits::{LOOPBACKS_MAX, WAKE_KEYS_MAX};
 use available::{Asks, Hints, Journals, WriteAnswer};
 use bodies::Bodies;
 use clocks::Clocks;
@@ -458,7 +458,8 @@ impl Node {
     }
 
     fn on_wake(&mut self) {
-        while let Some(key) = self.timers.pop(self.now.mono_us) {
+        for _ in 0..WAKE_KEYS_MAX {
+            let Some(key) = self.timers.pop(self.now.mono_us) else { return };
             match key {
                 Key::Heartbeat => self.beat(),
                 Key::Exchange => {

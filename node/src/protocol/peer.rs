@@ -136,6 +136,9 @@ pub enum Outcome {
     /// Refused: the disk of the replica is nearly full.
     #[serde(rename = "N")]
     NoSpace,
+    /// Refused: a completion that the leader has not sealed, of a task whose completion it has to. See [`Feature::Seals`].
+    #[serde(rename = "H")]
+    Unsealed,
 }
 
 /// What a replica knows of a task, to a reader.

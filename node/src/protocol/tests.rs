@@ -20,6 +20,7 @@ use task::{Place, Wanted};
 mod agreement;
 mod attempts;
 mod bodies;
+mod bursts;
 mod children;
 mod claim_limits;
 mod clocks;

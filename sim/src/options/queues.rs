@@ -85,5 +85,9 @@ impl Options {
         if copy.chance(1, 3) {
             self.watchers = copy.between(1, 3);
         }
+        copy = copy.child();
+        if copy.chance(1, 8) && self.holder_percent > 0 {
+            self.forged_percent = copy.between(5, 50);
+        }
     }
 }

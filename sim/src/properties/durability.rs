@@ -26,11 +26,15 @@ enum Lesson {
 #[derive(Debug, Default)]
 struct Ghost {
     pending: Vec<(Ticket, Lesson)>,
+    /// Of these, what it learned as a replica.
+    pending_held: Vec<(Ticket, Lesson)>,
     durable: BTreeSet<Lesson>,
     /// Of these, what the disk has lost since. Whoever acknowledged it did so rightly.
     lost: BTreeSet<Lesson>,
     /// What it has as a replica, and not only as one that keeps it for others.
     held: BTreeSet<Lesson>,
+    /// Of this, what it has on disk as such; what it keeps for others may be there, too.
+    held_durably: BTreeSet<Lesson>,
     /// What it dropped when it was cleared.
     left: BTreeSet<Lesson>,
     /// Of a partition that it does not hold: what it keeps for the members now.
@@ -53,8 +57,10 @@ impl Ghost {
         let kept = self.kept.clone();
         self.left.extend(self.durable.iter().filter(|lesson| !stays(lesson)));
         self.held.retain(stays);
+        self.held_durably.retain(stays);
         self.durable.retain(|lesson| stays(lesson) || kept.contains(lesson));
         self.pending.retain(|(_, lesson)| stays(lesson));
+        self.pending_held.retain(|(_, lesson)| stays(lesson));
         self.forgotten.retain(|id| history.partition(id) != partition);
     }
 
@@ -75,7 +81,10 @@ impl Ghost {
                 Record::Left { partition, .. } => self.leave(history, *partition),
                 Record::Forgot { ids, .. } => self.forgotten.extend(ids),
                 Record::Hint { .. } => self.kept.extend(lessons),
-                Record::Facts { .. } => self.held.extend(lessons),
+                Record::Facts { .. } => {
+                    self.held.extend(lessons.iter().copied());
+                    self.held_durably.extend(lessons);
+                }
                 Record::Handed { to: None, ids, .. } => {
                     let named = |lesson: &Lesson| matches!(lesson, Lesson::Fact(id, _) if ids.contains(id));
                     self.kept.retain(|lesson| !named(lesson));
@@ -326,7 +335,11 @@ impl Property for Durability {
                     }
                     match record {
                         Record::Hint { .. } => ghost.kept.extend(lessons_of(record)),
-                        Record::Facts { .. } => ghost.held.extend(lessons_of(record)),
+                        Record::Facts { .. } => {
+                            let lessons = lessons_of(record);
+                            ghost.pending_held.extend(lessons.iter().map(|lesson| (*ticket, *lesson)));
+                            ghost.held.extend(lessons);
+                        }
                         _ => {}
                     }
                     if let Record::Left { partition, .. } = record {
@@ -344,13 +357,15 @@ impl Property for Durability {
                 let synced = ghost.pending.partition_point(|(pending, _)| pending <= ticket);
                 let lessons: Vec<Lesson> = ghost.pending.drain(..synced).map(|(_, lesson)| lesson).collect();
                 lessons.into_iter().for_each(|lesson| ghost.learn(lesson));
+                let synced = ghost.pending_held.partition_point(|(pending, _)| pending <= ticket);
+                ghost.held_durably.extend(ghost.pending_held.drain(..synced).map(|(_, lesson)| lesson));
             }
             Happening::Crashed { node } => {
                 let ghost = self.ghosts.entry(*node).or_default();
                 ghost.pending.clear();
                 // What came through all the same is told by the replay.
-                let durable = &ghost.durable;
-                ghost.held.retain(|lesson| durable.contains(lesson));
+                ghost.pending_held.clear();
+                ghost.held = ghost.held_durably.clone();
                 ghost.down = true;
             }
             Happening::Replayed { node, records } => {
@@ -409,6 +424,25 @@ mod tests {
     fn reply(bench: &mut Bench<Durability>, acks: u32, guarantee: Guarantee) -> Result<(), String> {
         let response = Response::Acked(vec![Ok(acked(1, acks, guarantee))]);
         bench.see(Happening::Replied { request: &enqueue(1), response: &response })
+    }
+
+    /// Goal: what a crash takes of a replica is not there because it was kept for others, too, and may then be handed over.
+    #[test]
+    fn what_was_kept_for_others_is_not_held_as_a_replica() {
+        let mut bench = Bench::new();
+        store(&mut bench, 1, &facts(), true);
+        store(&mut bench, 2, &facts(), true);
+        let task = Task::from_spec(Arc::new(spec()));
+        let items = Arc::new(vec![(id(1), task)]);
+        let hint = Record::Hint { partition: PartitionId(0), since_ms: 0, items };
+        store(&mut bench, 0, std::slice::from_ref(&hint), true);
+        bench.see(Happening::Appended { node: 0, ticket: Ticket(2), records: &facts() }).unwrap();
+        bench.see(Happening::Crashed { node: 0 }).unwrap();
+        let handed = Record::Handed { to: None, partition: PartitionId(0), ids: vec![id(1)] };
+        store(&mut bench, 0, std::slice::from_ref(&handed), true);
+        bench.see(Happening::Crashed { node: 0 }).unwrap();
+        bench.see(Happening::Replayed { node: 0, records: &[hint, handed] }).unwrap();
+        bench.see(Happening::Recovered { node: 0, tasks: &BTreeMap::new() }).unwrap();
     }
 
     #[test]

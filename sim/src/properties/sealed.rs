@@ -1,5 +1,5 @@
 //! Of the claims of a task whose completion needs a seal at most one is told that it counts, it is the sealed one, and no task
-//! is sealed twice. (ARCHITECTURE.md I-31)
+//! is sealed twice. Once such a claim was told, no completion of another kind is confirmed for certain. (ARCHITECTURE.md I-31)
 //!
 //! A seal exists from the moment that a log has it as a fact, whether that is synced or not. So one that becomes a fact before
 //! it is committed is noticed as soon as another leader seals another claim.
@@ -7,22 +7,30 @@
 use super::Property;
 use crate::history::{Happening, History, Moment, acks_of};
 use norn_client::wire::request::Request;
+use norn_client::wire::response::{Guarantee, Response};
 use norn_client::wire::{TaskId, Token};
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
 use norn_node::protocol::task::Task;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Sealed {
     seals: BTreeMap<TaskId, Token>,
+    /// Tasks of which a claim was told that needs a seal.
+    held: BTreeSet<TaskId>,
+    /// Tasks of which no more is left than that they have ended.
+    buried: BTreeSet<TaskId>,
     /// Claims that were told, and what they said.
     told: BTreeMap<TaskId, (Token, Option<Vec<u8>>)>,
 }
 
 impl Sealed {
     fn fact(&mut self, id: TaskId, task: &Task) -> Result<(), String> {
+        if task.tomb.is_some() {
+            self.buried.insert(id);
+        }
         let Some(seal) = task.facts.as_ref().and_then(|facts| facts.seal) else { return Ok(()) };
         let known = *self.seals.entry(id).or_insert(seal);
         if known == seal { Ok(()) } else { Err(format!("task {id} is sealed under {known} and under {seal}")) }
@@ -51,6 +59,14 @@ impl Sealed {
         Ok(())
     }
 
+    /// A completion that needs no seal was confirmed.
+    fn confirmed(&self, id: &TaskId, token: Token) -> Result<(), String> {
+        match self.held.contains(id) && !self.buried.contains(id) {
+            true => Err(format!("task {id}: a completion under {token} was confirmed, and the task has to be sealed")),
+            false => Ok(()),
+        }
+    }
+
     /// Whether what is left of a task is what was told.
     fn settled(&self, id: &TaskId, task: &Task) -> Result<(), String> {
         let Some((token, result)) = self.told.get(id).filter(|_| task.tomb.is_none()) else { return Ok(()) };
@@ -72,10 +88,21 @@ impl Property for Sealed {
         match happening {
             Happening::Appended { records, .. } => records.iter().try_for_each(|record| self.appended(record)),
             Happening::Replied { request: Request::Complete { items, .. }, response } => {
-                for (place, _) in acks_of(response) {
-                    let Some(item) = items.get(place).filter(|item| item.token.needs_seal()) else { continue };
+                for (place, acked) in acks_of(response) {
+                    let Some(item) = items.get(place) else { continue };
+                    if !item.token.needs_seal() {
+                        if acked.guarantee == Guarantee::Strict {
+                            self.confirmed(&item.id, item.token)?;
+                        }
+                        continue;
+                    }
                     self.told(item.id, item.token, item.result.as_ref().map(|result| result.to_vec()))?;
                 }
+                Ok(())
+            }
+            Happening::Replied { response: Response::Claimed { tasks, .. }, .. } => {
+                let sealed = tasks.iter().filter(|task| task.token.needs_seal());
+                self.held.extend(sealed.map(|task| task.id));
                 Ok(())
             }
             Happening::Settled { stores } => {
@@ -91,7 +118,6 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use norn_client::wire::request::{Acks, Completion};
-    use norn_client::wire::response::{Guarantee, Response};
     use norn_node::protocol::task::Completed;
     use std::sync::Arc;
 

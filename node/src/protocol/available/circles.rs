@@ -51,12 +51,12 @@ impl Walk {
 
 impl Node {
     /// Refuses tasks of which one would wait for itself. Each task is looked at once (depth-first search).
-    pub(super) fn check_circles(&self, tasks: &[NewTask]) -> Result<(), Error> {
-        if tasks.iter().all(|task| task.spec.after.is_empty()) {
+    pub(super) fn check_circles<'a>(&self, tasks: impl Iterator<Item = &'a NewTask> + Clone) -> Result<(), Error> {
+        if tasks.clone().all(|task| task.spec.after.is_empty()) {
             return Ok(());
         }
         let new: BTreeMap<TaskId, &[TaskId]> =
-            tasks.iter().filter(|task| !self.has_spec(&task.id)).map(|task| (task.id, &task.spec.after[..])).collect();
+            tasks.filter(|task| !self.has_spec(&task.id)).map(|task| (task.id, &task.spec.after[..])).collect();
         let mut walk = Walk::default();
         let mut looks = LOOK_MAX;
         for (id, after) in new.iter().filter(|(_, after)| !after.is_empty()) {

@@ -44,7 +44,7 @@ pub(super) fn grows(known: bool, delta: &Task) -> bool {
 
 impl Node {
     pub(in crate::protocol) fn enqueue(&mut self, client: ClientId, number: u64, tasks: Vec<NewTask>, acks: Acks) {
-        if let Err(error) = self.check_circles(&tasks).and_then(|()| self.check_room(&tasks)) {
+        if let Err(error) = self.check_circles(tasks.iter()).and_then(|()| self.check_room(&tasks)) {
             return self.outbox.reply(client, number, Response::Error(error));
         }
         let items = tasks.into_iter().map(|task| (task.id, Task::from_spec(Arc::new(task.spec)))).collect();
@@ -54,7 +54,7 @@ impl Node {
     /// A task that is to be the only one with its key.
     pub(in crate::protocol) fn enqueue_unique(&mut self, client: ClientId, number: u64, task: Box<NewTask>) {
         let tasks = std::slice::from_ref(&*task);
-        match self.check_circles(tasks).and_then(|()| self.check_room(tasks)) {
+        match self.check_circles(tasks.iter()).and_then(|()| self.check_room(tasks)) {
             Ok(()) => self.ask_leader(client, number, Request::EnqueueUnique { task }),
             Err(error) => self.outbox.reply(client, number, Response::Error(error)),
         }
@@ -65,7 +65,7 @@ impl Node {
         let tasks = transaction.adds.as_slice();
         let checked = self.admit_version(Feature::Transactions.since());
         let checked = checked.and_then(|()| self.admit_peers(Feature::Transactions, "transactions"));
-        match checked.and_then(|()| self.check_circles(tasks)).and_then(|()| self.check_room(tasks)) {
+        match checked.and_then(|()| self.check_circles(tasks.iter())).and_then(|()| self.check_room(tasks)) {
             Ok(()) => self.ask_leader(client, number, Request::Transact(transaction)),
             Err(error) => self.outbox.reply(client, number, Response::Error(error)),
         }
@@ -86,7 +86,9 @@ impl Node {
 
     /// Completions that need no seal are facts like others; the leaders are asked to seal the rest.
     pub(in crate::protocol) fn complete(&mut self, client: ClientId, number: u64, items: Vec<Completion>, acks: Acks) {
-        if let Err(error) = self.admit_children(&items) {
+        let checked =
+            self.admit_children(&items).and_then(|()| self.check_circles(items.iter().flat_map(|item| &item.children)));
+        if let Err(error) = checked {
             return self.outbox.reply(client, number, Response::Error(error));
         }
         let ids = items.iter().map(|item| item.id).collect();
@@ -298,6 +300,7 @@ impl Node {
         let (own_at, told, log) = (replica.cohort().version, self.news_for(from, partition, at), LogWord::default());
         self.asks.exchange.yield_to(items);
         let outcomes: Vec<Outcome> = items.iter().map(|(id, delta)| self.admit(partition, id, delta)).collect();
+        let knows_seals = from == self.me || self.speaks(from, Feature::Seals);
         let stored = |outcome: &Outcome| matches!(outcome, Outcome::Stored | Outcome::StoredOrphan);
         if outcomes.iter().all(stored) {
             self.learn_shared(partition, items);
@@ -305,6 +308,11 @@ impl Node {
             let admitted = items.iter().zip(&outcomes).filter(|(_, outcome)| stored(outcome));
             self.learn(partition, admitted.map(|(item, _)| item.clone()).collect());
         }
+        let said = |outcome: Outcome| match outcome {
+            Outcome::Unsealed if !knows_seals => Outcome::Conflict,
+            outcome => outcome,
+        };
+        let outcomes = outcomes.into_iter().map(said).collect();
         let answer =
             PeerMessage::Written { ask, partition, replica: own, outcomes, boot, at: own_at, told, holes, log };
         if not_durable {
@@ -334,6 +342,9 @@ impl Node {
         }
         if replica.may_have_forgotten(id) && !mutant!(self.config, FloorIgnored) {
             return Outcome::TooOld;
+        }
+        if self.lacks_seal(partition, id, delta) {
+            return Outcome::Unsealed;
         }
         let known = store.task(id);
         if known.is_some_and(|task| task.contradicts(delta).is_err()) {

@@ -159,7 +159,7 @@ impl Group {
                 ErrorCode::Overloaded,
                 "no replica can be reached, and this node keeps as much for replicas as it may (`hints_bytes_max`)",
             ),
-            Outcome::Stored | Outcome::StoredOrphan | Outcome::TooOld => return None,
+            Outcome::Stored | Outcome::StoredOrphan | Outcome::TooOld | Outcome::Unsealed => return None,
         };
         let error = if self.sent {
             let why = error.message;
@@ -239,9 +239,8 @@ impl Group {
             let message = "the tasks that the completion brings were named too long ago to be enqueued for certain; repeat it \
                            with new ids, unless the task has ended";
             Error::new(ErrorCode::TooOld, message)
-        } else if let Some(outcome) = [Outcome::TooOld, Outcome::Conflict, Outcome::Future, Outcome::Overloaded]
-            .into_iter()
-            .find(|outcome| any(*outcome) && (*outcome != Outcome::TooOld || enqueues))
+        } else if let Some(outcome) =
+            REFUSALS.into_iter().find(|outcome| any(*outcome) && (*outcome != Outcome::TooOld || enqueues))
         {
             refused(outcome, enqueues)
         } else if any(Outcome::NoSpace) {
@@ -254,6 +253,10 @@ impl Group {
         }
     }
 }
+
+/// What a replica may say that settles why an item cannot be, the first before the others.
+const REFUSALS: [Outcome; 5] =
+    [Outcome::TooOld, Outcome::Unsealed, Outcome::Conflict, Outcome::Future, Outcome::Overloaded];
 
 /// Why a replica refuses an item, which may be a new task.
 pub(in crate::protocol) fn refused(outcome: Outcome, enqueues: bool) -> Error {
@@ -275,6 +278,10 @@ pub(in crate::protocol) fn refused(outcome: Outcome, enqueues: bool) -> Error {
         Outcome::Overloaded => {
             (ErrorCode::Overloaded, "too many facts about unknown tasks are held; enqueue first, or try later")
         }
+        Outcome::Unsealed => (
+            ErrorCode::Superseded,
+            "only the holder of this task may complete it, and no claim of it has this token: its queue's mode is `holder`",
+        ),
         Outcome::NoSpace => (ErrorCode::NoSpace, "the disk is nearly full: make room there, then try again"),
         Outcome::Stored | Outcome::StoredOrphan => unreachable!("it was taken"),
     };

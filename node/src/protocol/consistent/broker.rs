@@ -118,6 +118,17 @@ impl Broker {
         }
     }
 
+    /// Nobody tells any more of queues that are of no interest, nor of nodes that are gone.
+    fn forget_heads(&mut self, is_there: impl Fn(NodeId) -> bool) {
+        let asked: BTreeSet<&QueueName> = self.calls.values().flat_map(|call| &call.claim.queues).collect();
+        let (recent, parked) = (&self.recent, &self.parked);
+        self.summaries.retain(|queue, nodes| {
+            nodes.retain(|node, _| is_there(*node));
+            let wanted = recent.contains_key(queue) || parked.contains_key(queue) || asked.contains(queue);
+            wanted && !nodes.is_empty()
+        });
+    }
+
     fn abandon(&mut self, ask: u64) {
         self.asks.remove(&ask);
         self.abandoned.insert(ask);
@@ -580,6 +591,7 @@ impl Node {
         self.timers.set(Key::Sweep, self.after_ms(self.config.sweep_interval_ms));
         let oldest_us = self.now.mono_us.saturating_sub(RECENT_MS * 1_000);
         self.broker.recent.retain(|_, used_us| *used_us >= oldest_us);
+        self.broker.forget_heads(|node| node == self.me || self.peers.contains_key(&node));
         let mut queues: BTreeSet<QueueName> = self.broker.parked.keys().cloned().collect();
         queues.extend(self.broker.recent.keys().cloned());
         let queues: Vec<QueueName> = queues.into_iter().collect();

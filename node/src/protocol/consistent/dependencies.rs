@@ -5,7 +5,7 @@
 //! tell of the end when it comes. What was told is a fact of the waiting task (`settled`), which merges as all facts do: no
 //! later leader depends on what was asked, nor on a task that was finished and forgotten meanwhile. Questions and answers may
 //! be lost, and leaders move: a slow sweep over what is still waited for asks again, and asks others where no message reaches
-//! the leader.
+//! the leader. It is in a hurry only when it has heard that somebody else leads, or that a connection was lost.
 //!
 //! A task that nobody knows may still come, as a graph may be enqueued in any order. One that is unknown to a majority of its
 //! replicas, each of which has forgotten later ids, never will: it was finished and forgotten, or it never was. Which of both
@@ -38,6 +38,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Between two pieces of a sweep.
 const PIECE_MS: u64 = 20;
 
+/// Sweeps that are in no hurry ask no faster than for one task in so long, all those of a node together: what they cost does not
+/// grow with the number of tasks that wait.
+const ASK_US: u64 = 200;
+
+/// A sweep waits no longer, however much was asked in a hurry.
+const OWED_US_MAX: u64 = 120_000_000;
+
 /// Of the tasks that wait for one, the sweep looks at so many for groups that are not to go on.
 const WAITING_LOOKED_AT: usize = 4;
 
@@ -66,7 +73,7 @@ struct Doubt {
 #[derive(Debug, Default)]
 pub struct Dependencies {
     /// By partition that is led here: who is to be told of the end of its tasks.
-    followers: BTreeMap<PartitionId, BTreeMap<TaskId, BTreeSet<Asker>>>,
+    followers: BTreeMap<PartitionId, BTreeSet<(TaskId, Asker)>>,
     followers_count: usize,
     /// By partition that is led here: ends that its tasks have waited for.
     ends: BTreeMap<PartitionId, BTreeMap<TaskId, End>>,
@@ -76,6 +83,10 @@ pub struct Dependencies {
     swept: BTreeMap<PartitionId, TaskId>,
     /// When it goes on.
     next_us: BTreeMap<PartitionId, u64>,
+    /// Those whose sweep is in a hurry: others lead now than were asked.
+    hurried: BTreeSet<PartitionId>,
+    /// When the sweeps have paid for what they asked for.
+    paid_us: u64,
     /// Joins whose members are being cancelled.
     aborting: BTreeSet<TaskId>,
 }
@@ -84,16 +95,27 @@ impl Dependencies {
     /// Remembers who asked, if there is room; who is not remembered asks again.
     fn follow(&mut self, partition: PartitionId, id: TaskId, asker: Asker) {
         if self.followers_count < FOLLOWERS_MAX {
-            let new = self.followers.entry(partition).or_default().entry(id).or_default().insert(asker);
+            let new = self.followers.entry(partition).or_default().insert((id, asker));
             self.followers_count += usize::from(new);
         }
     }
 
-    fn take_followers(&mut self, partition: PartitionId, id: &TaskId) -> BTreeSet<Asker> {
-        let of_partition = self.followers.get_mut(&partition);
-        let askers = of_partition.and_then(|followed| followed.remove(id)).unwrap_or_default();
-        self.followers_count -= askers.len();
-        askers
+    fn take_followers(&mut self, partition: PartitionId, id: &TaskId) -> Vec<Asker> {
+        let Some(followed) = self.followers.get_mut(&partition) else { return Vec::new() };
+        let (first, last) = ((NodeId(0), PartitionId(0)), (NodeId(u128::MAX), PartitionId(u16::MAX)));
+        let taken: Vec<(TaskId, Asker)> = followed.range((*id, first)..=(*id, last)).copied().collect();
+        for asker in &taken {
+            followed.remove(asker);
+        }
+        self.followers_count -= taken.len();
+        taken.into_iter().map(|(_, asker)| asker).collect()
+    }
+
+    /// When a sweep that has asked for so many may go on.
+    fn pay(&mut self, now_us: u64, asked: usize) -> u64 {
+        let paid_us = self.paid_us.max(now_us) + asked as u64 * ASK_US;
+        self.paid_us = paid_us.min(now_us + OWED_US_MAX);
+        self.paid_us
     }
 
     fn is_doubted(&self, partition: PartitionId, id: &TaskId) -> bool {
@@ -103,11 +125,12 @@ impl Dependencies {
     /// A partition is led here no more.
     pub fn step_down(&mut self, partition: PartitionId) {
         let followed = self.followers.remove(&partition).unwrap_or_default();
-        self.followers_count -= followed.values().map(BTreeSet::len).sum::<usize>();
+        self.followers_count -= followed.len();
         self.ends.remove(&partition);
         self.doubts.remove(&partition);
         self.swept.remove(&partition);
         self.next_us.remove(&partition);
+        self.hurried.remove(&partition);
     }
 }
 
@@ -142,10 +165,23 @@ impl Node {
         }
     }
 
-    /// A new leader knows nobody's answers.
+    /// A new leader knows nobody's answers, nor who has asked.
     pub(in crate::protocol) fn begin_following(&mut self, partition: PartitionId) {
         self.dependencies.step_down(partition);
+        self.follow_anew();
+        self.dependencies.hurried.insert(partition);
         self.timers.set(Key::Follow(partition), self.now.mono_us);
+    }
+
+    /// Somebody leads that did not, or what was asked or told may be lost: sweeps ask for all once more, in a hurry.
+    pub(in crate::protocol) fn follow_anew(&mut self) {
+        let next_us = self.after_ms(self.config.sweep_interval_ms);
+        for (partition, at_us) in &mut self.dependencies.next_us {
+            *at_us = next_us.min(*at_us);
+            self.dependencies.swept.remove(partition);
+            self.dependencies.hurried.insert(*partition);
+            self.timers.set_earliest(Key::Follow(*partition), *at_us);
+        }
     }
 
     pub(super) fn ask_for_ends(&mut self, partition: PartitionId, ids: impl Iterator<Item = TaskId>) {
@@ -210,6 +246,12 @@ impl Node {
         let more = ids.last().copied().filter(|_| ids.len() == FOLLOWED_MAX);
         self.dependencies.swept.extend(more.map(|last| (partition, last)));
         let next_us = self.after_ms(if more.is_some() { PIECE_MS } else { self.config.sweep_interval_ms });
+        let paid_us = self.dependencies.pay(self.now.mono_us, ids.len());
+        let hurried = self.dependencies.hurried.contains(&partition);
+        if more.is_none() {
+            self.dependencies.hurried.remove(&partition);
+        }
+        let next_us = if hurried && more.is_some() { next_us } else { next_us.max(paid_us) };
         self.dependencies.next_us.insert(partition, next_us);
         self.timers.set(Key::Follow(partition), next_us);
         let index = self.partitions[&partition].store.index();
@@ -436,4 +478,52 @@ fn is_member(group: TaskId, number: u32, id: TaskId) -> bool {
 fn heard(number: u32, how: Settled, joins: &[TaskId]) -> Task {
     let joins: BTreeSet<TaskId> = joins.iter().copied().collect();
     Task::from_group(GroupFacts { total: None, members: Members::of(number, how), joins: joins.into_iter().collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u64) -> TaskId {
+        TaskId::new(number, 0, 1, 2)
+    }
+
+    /// Goal: who has asked is told once, and counted as long as it is remembered.
+    #[test]
+    fn followers_are_remembered_once_and_counted() {
+        let mut dependencies = Dependencies::default();
+        let (here, there) = (PartitionId(1), PartitionId(2));
+        let askers = [(NodeId(1), here), (NodeId(1), there), (NodeId(u128::MAX), PartitionId(u16::MAX))];
+        for _ in 0..2 {
+            for asker in askers {
+                dependencies.follow(here, id(7), asker);
+            }
+            dependencies.follow(here, id(8), askers[0]);
+            dependencies.follow(there, id(7), askers[0]);
+        }
+        assert_eq!(dependencies.followers_count, 5);
+        assert_eq!(dependencies.take_followers(here, &id(7)), askers);
+        assert_eq!(dependencies.take_followers(here, &id(7)), []);
+        assert_eq!(dependencies.followers_count, 2);
+        dependencies.step_down(here);
+        assert_eq!(dependencies.followers_count, 1);
+    }
+
+    /// Goal: however many partitions have something to ask, a node asks no faster than it may, and owes no more than a while.
+    #[test]
+    fn sweeps_pay_for_what_they_ask_for() {
+        let mut dependencies = Dependencies::default();
+        let (mut at_us, mut asked) = ([1_000_000_u64; 8], 0);
+        while let Some((partition, now_us)) = (0..8).map(|place| (place, at_us[place])).min_by_key(|(_, at)| *at)
+            && now_us < 11_000_000
+        {
+            asked += FOLLOWED_MAX as u64;
+            at_us[partition] = dependencies.pay(now_us, FOLLOWED_MAX);
+        }
+        let bound = 10_000_000 / ASK_US + 8 * FOLLOWED_MAX as u64;
+        assert!(asked <= bound && asked > bound / 2, "{asked} of at most {bound}");
+        for _ in 0..10_000 {
+            assert!(dependencies.pay(20_000_000, FOLLOWED_MAX) <= 20_000_000 + OWED_US_MAX);
+        }
+    }
 }

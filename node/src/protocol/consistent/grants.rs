@@ -3,7 +3,9 @@
 use super::table::{CellState, Op};
 use super::{Viewstamp, Waiting};
 use crate::config::mutant;
-use crate::limits::{CELLS_MAX, CLAIM_BYTES_MAX, CLAIM_TASKS_MAX, ENDINGS_BYTES_MAX, OPS_UNCOMMITTED_MAX, within};
+use crate::limits::{
+    CELLS_MAX, CLAIM_BYTES_MAX, CLAIM_TASKS_MAX, DUE_MAX, ENDINGS_BYTES_MAX, OPS_UNCOMMITTED_MAX, within,
+};
 use crate::protocol::loads::Then;
 use crate::protocol::partition::Partition;
 use crate::protocol::partition::index::Class;
@@ -13,6 +15,7 @@ use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
 use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Spec, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// Postponement of a claim whose wall-clock end has not come, at the most.
@@ -452,9 +455,13 @@ impl Node {
         let (epoch, margin_ms) = (leading.epoch, leading.margin_ms);
         let mut looked = 0;
         while let Some((at_us, id)) = self.partitions[&partition].register.first_expiry() {
-            looked += 1;
-            if (at_us > now.mono_us && !wall_only) || looked > CELLS_MAX {
+            if at_us > now.mono_us && !wall_only {
                 break;
+            }
+            looked += 1;
+            if looked > DUE_MAX {
+                // Behind what else is due by now.
+                return self.timers.set(Key::Expiry(partition), now.mono_us + 1);
             }
             let replica = self.partitions.get_mut(&partition).expect("just seen");
             let cell = replica.register.cell(&id).expect("deadlines are of claims").clone();
@@ -510,8 +517,13 @@ impl Node {
     pub(in crate::protocol) fn release_due(&mut self, partition: PartitionId) {
         let now = self.now;
         let replica = self.partitions.get_mut(&partition).expect("timers are of own partitions");
-        while let Some(id) = replica.store.index().due(now.wall_ms) {
+        for _ in 0..DUE_MAX {
+            let Some(id) = replica.store.index().due(now.wall_ms) else { break };
             replica.reclassify(&id, now);
+        }
+        if replica.store.index().due(now.wall_ms).is_some() {
+            // Behind what else is due by now.
+            self.timers.set(Key::Delayed(partition), now.mono_us + 1);
         }
         self.stirred.insert(partition);
     }
@@ -578,9 +590,15 @@ impl Node {
         let committed = Viewstamp { epoch: register.viewstamp.epoch, length: register.commit };
         // What a claim tells of itself becomes a fact for ever: only committed ones may.
         let told = |id: &&TaskId| register.cell(id).is_none_or(|cell| cell.renewed <= committed);
-        let mut ids: Vec<TaskId> = replica.to_drop.iter().filter(told).copied().take(DROP_TASKS_MAX).collect();
+        let from = replica.drop_after.map_or(Bound::Unbounded, Bound::Excluded);
+        let rest = replica.to_drop.range((from, Bound::Unbounded));
+        let mut ids: Vec<TaskId> = rest.filter(told).copied().take(DROP_TASKS_MAX).collect();
+        let looked = (ids.len(), ids.last().copied());
         let owed = self.owed_letters(partition, &ids);
         ids.retain(|id| !owed.contains(id));
+        // Letters that cannot be written for long do not keep back the others.
+        let next = looked.1.filter(|_| looked.0 == DROP_TASKS_MAX && owed.len() > DROP_TASKS_MAX / 2);
+        self.partitions.get_mut(&partition).expect("just seen").drop_after = next;
         let replica = self.partitions.get_mut(&partition).expect("just seen");
         let ended = |id: TaskId| (id, replica.ending(&id).map(|facts| super::table::Ended { id, facts }));
         let bytes = |(_, ended): &(TaskId, Option<super::table::Ended>)| {

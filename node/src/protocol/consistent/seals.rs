@@ -10,6 +10,7 @@
 //!    told.
 //!
 //! A leader that comes between them finds the sealed claim in its table and goes on from there; so does a repeated call.
+//! A completion under a token of the other kind, which none of its claims has, is taken by no replica that knows as much (`lacks_seal`).
 //! Whoever comes too late is told so, and its result is kept beside the one that counts, if it ever held the task.
 
 use super::Waiting;
@@ -19,6 +20,7 @@ use crate::limits::SEALING_BYTES_MAX;
 use crate::protocol::task::{Completed, Task};
 use crate::protocol::{Feature, Node};
 use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::membership::Mode;
 use norn_client::wire::request::Completion;
 use norn_client::wire::{NodeId, PartitionId, TaskId, Token};
 
@@ -185,6 +187,34 @@ impl Node {
         replica.to_drop.remove(id);
         self.append(partition, Op::Drop { items: vec![Ended { id: *id, facts }] }, None);
         self.arm_drop(partition);
+    }
+
+    /// Whether a fact would end a task without the seal that its completion needs: under a token that no claim of it has. A replica
+    /// that knows of no claim goes by what it has taken before, or else by the queue.
+    pub(in crate::protocol) fn lacks_seal(&self, partition: PartitionId, id: &TaskId, delta: &Task) -> bool {
+        let Some(facts) = &delta.facts else { return false };
+        let mut unsealed = facts.completions.iter().map(|(token, _)| *token).filter(|token| !token.needs_seal());
+        unsealed.any(|token| self.is_forged(partition, id, token)) && !mutant!(self.config, UnsealedCounts)
+    }
+
+    fn is_forged(&self, partition: PartitionId, id: &TaskId, token: Token) -> bool {
+        let replica = &self.partitions[&partition];
+        if replica.had_claim(id, token) {
+            return false;
+        }
+        let facts = replica.store.task(id).and_then(|task| task.facts.as_ref());
+        let known = facts.and_then(|facts| facts.completions.iter().find(|(other, _)| *other == token));
+        if known.is_some_and(|(_, done)| done.children.is_some()) {
+            // What it brings is on its way.
+            return false;
+        }
+        if let Some(cell) = replica.register.cell(id) {
+            return cell.token.needs_seal();
+        }
+        if let Some(facts) = facts.filter(|facts| facts.seal.is_some() || !facts.claims.is_empty()) {
+            return facts.seal.is_some() || facts.claims.iter().any(|(token, _)| token.needs_seal());
+        }
+        known.is_none() && self.policy_of_task(partition, id).is_some_and(|policy| policy.mode == Mode::Holder)
     }
 
     /// A completion that does not count is kept if its claim was one of the task's.

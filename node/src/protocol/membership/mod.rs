@@ -399,6 +399,9 @@ impl Node {
         let peer = self.peers.get_mut(&node).expect("the sender is a member");
         peer.leads_version = version;
         let before = std::mem::replace(&mut peer.leads, leads.clone());
+        if leads.iter().any(|(partition, epoch)| before.get(partition) != Some(epoch)) {
+            self.follow_anew();
+        }
         let dropped: Vec<PartitionId> = before.into_keys().filter(|partition| !leads.contains_key(partition)).collect();
         let follows = |id: &PartitionId| {
             self.partitions
@@ -483,6 +486,7 @@ impl Node {
         if self.starting {
             return;
         }
+        self.follow_anew();
         let led: Vec<PartitionId> = self.led().map(|(id, _)| id).collect();
         for id in led {
             if self.partitions[&id].cohort().knows(node) {

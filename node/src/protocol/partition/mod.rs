@@ -69,6 +69,8 @@ pub struct Partition {
     pub published: BTreeMap<QueueName, (order::Standing, u64)>,
     /// Ended tasks whose claims the leader has yet to drop.
     pub to_drop: BTreeSet<TaskId>,
+    /// Behind this one of them the next look begins.
+    pub drop_after: Option<TaskId>,
     /// What of the log was lost, and is not healed.
     pub healing: Healing,
     /// Enough others have answered this start.
@@ -135,6 +137,7 @@ impl Partition {
             register: Register::new(me, preference),
             published: BTreeMap::new(),
             to_drop: BTreeSet::new(),
+            drop_after: None,
             healing: Healing::default(),
             answered: false,
             bare: false,

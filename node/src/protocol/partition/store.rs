@@ -292,9 +292,10 @@ impl Store {
         if self.watched {
             self.moved.extend(moved(*id, &entry.task, class));
         }
-        // Where there is a key, it may be another one's turn.
+        // Where there is a key, it may be another one's turn; and whatever is held counts where that is limited.
+        let counts = |class: Class| matches!(class, Class::Ready | Class::Held);
         if let Some(spec) = &entry.task.spec
-            && (before == Class::Ready || class == Class::Ready || spec.key.is_some())
+            && (counts(before) || counts(class) || spec.key.is_some())
         {
             self.touched.insert(spec.queue.clone());
         }

@@ -207,6 +207,28 @@ fn what_would_close_a_circle_is_refused() {
     assert_eq!(cluster.get(1, first).waits_for, [second]);
 }
 
+/// The same, where a completion brings them.
+#[test]
+fn a_completion_brings_no_circle() {
+    let mut cluster = Cluster::modern(3);
+    let id = cluster.enqueue(0, b"x", 1);
+    let token = cluster.claim(1, 60_000).remove(0).token;
+    let [one, other] = [2, 3].map(|tag| cluster.id(tag));
+    let task = |id, after: &[TaskId]| NewTask { id, spec: Spec { after: after.to_vec(), ..spec(b"later", 0) } };
+    let complete = |children| {
+        let item =
+            norn_client::wire::request::Completion { id, token, sequence: None, result: None, at_ms: 5, children };
+        Request::Complete { items: vec![item], acks: Acks::Quorum }
+    };
+    for children in [vec![task(one, &[one])], vec![task(one, &[other]), task(other, &[one])]] {
+        assert_eq!(cluster.refused(2, complete(children)), ErrorCode::Invalid);
+    }
+    assert_eq!(cluster.get(0, id).state, State::Claimed);
+    let chain = complete(vec![task(one, &[id]), task(other, &[one])]);
+    assert!(matches!(cluster.ask(2, chain), Response::Acked(results) if results[0].is_ok()));
+    cluster.run_until_state(one, State::Ready);
+}
+
 #[test]
 fn a_task_that_waits_for_itself_or_twice_for_another_is_refused() {
     let mut cluster = Cluster::modern(1);

@@ -153,3 +153,35 @@ fn a_cancelled_task_is_not_sealed() {
     let view = cluster.get(0, id);
     assert_eq!((view.state, view.claims[0].rejected.is_some()), (State::Cancelled, true));
 }
+
+/// Goal: who names a token of the other kind ends no task of a queue whose holders alone may, be it claimed, sealed, or neither.
+// T20, C2, C16
+#[test]
+fn a_made_up_token_ends_no_task_that_is_to_be_sealed() {
+    let mut cluster = Cluster::sealing(3);
+    let id = cluster.enqueue(0, b"x", 1);
+    let forged = Token { epoch: 1, number: 1 };
+    assert!(!forged.needs_seal());
+    let superseded = |cluster: &mut Cluster| {
+        for index in 0..3 {
+            assert_eq!(cluster.unsealed(index, id, forged, b"forged"), ErrorCode::Superseded);
+        }
+    };
+    superseded(&mut cluster);
+    assert_eq!(cluster.get(1, id).state, State::Ready);
+    let token = cluster.claim(1, 60_000).remove(0).token;
+    superseded(&mut cluster);
+    assert_eq!(cluster.get(2, id).state, State::Claimed);
+    assert_eq!(cluster.complete_with(1, id, token, b"done"), Ok(Guarantee::Strict));
+    superseded(&mut cluster);
+    cluster.advance(5_000);
+    superseded(&mut cluster);
+    let view = cluster.get(0, id);
+    assert_eq!((view.state, view.result.as_deref()), (State::Done, Some(&b"done".to_vec())));
+    assert_eq!(view.claims.len(), 1, "a claim that never was is not kept");
+    let cancelled = cluster.enqueue(0, b"y", 2);
+    let cancel = Request::Cancel { id: cancelled, reason: "no".into(), at_ms: 1, acks: Acks::All };
+    assert!(matches!(cluster.ask(2, cancel), Response::AckedOne(_)));
+    assert_eq!(cluster.unsealed(0, cancelled, forged, b"forged"), ErrorCode::Superseded);
+    assert_eq!(cluster.get(0, cancelled).state, State::Cancelled);
+}
