@@ -66,7 +66,7 @@ impl Wall {
     }
 
     fn offset_us(&self, now_us: u64) -> i64 {
-        let drift = (now_us - self.true_us) as i64 * self.drift_ppm / 1_000_000;
+        let drift = now_us.saturating_sub(self.true_us) as i64 * self.drift_ppm / 1_000_000;
         (self.offset_us + drift).clamp(-self.limit_us, self.limit_us)
     }
 

@@ -50,6 +50,8 @@ pub struct Store {
     pub view: ReplicaView,
     /// Tasks.
     pub tasks: BTreeMap<TaskId, Task>,
+    /// Wall clock of the node when all was healed.
+    pub wall_ms: u64,
 }
 
 /// What a run is like, as far as what must hold depends on it.

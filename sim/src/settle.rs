@@ -130,6 +130,7 @@ impl World {
     }
 
     fn stores(&self) -> Vec<Store> {
+        let healed_us = if let Phase::Healed { since_us } = self.phase { since_us } else { self.now_us };
         let mut stores = Vec::new();
         for (node, process) in self.nodes.iter().enumerate() {
             let Some(running) = &process.running else { continue };
@@ -141,7 +142,8 @@ impl World {
                 };
                 let tasks = adapter::tasks_of_partition(&running.core, &process.disk, view.partition);
                 let tasks = tasks.into_iter().map(|(id, task)| (id, plain(task))).collect();
-                stores.push(Store { node, view, tasks });
+                let wall_ms = process.wall.read_ms(healed_us);
+                stores.push(Store { node, view, tasks, wall_ms });
             }
         }
         stores

@@ -19,6 +19,7 @@ mod scene;
 mod schedules;
 mod sessions;
 pub mod simulated;
+mod transactions;
 
 pub use real::Real;
 pub use scene::Scene;
@@ -136,6 +137,9 @@ plays! {
         queues::a_queue_says_how_long_leases_are,
         queues::a_listing_tells_what_is_left,
         schedules::a_schedule_makes_one_task_for_each_time,
+        transactions::tasks_change_together,
+        transactions::nothing_changes_where_one_is_not_as_it_was,
+        transactions::a_claim_depends_on_a_signal,
     ;
     deadly:
         nodes::claims_and_their_logs_outlive_each_node,

@@ -111,7 +111,7 @@ mod tests {
         let completion =
             Completion { id: id(1), token: token(1, 1), sequence: None, result: None, at_ms: 1, children: vec![child] };
         let request = Request::Complete { items: vec![completion], acks: Acks::Quorum };
-        let store = |tasks| Store { node: 0, view: ReplicaView::default(), tasks };
+        let store = |tasks| Store { node: 0, view: ReplicaView::default(), tasks, wall_ms: 0 };
         let whole = Task::from_spec(Arc::new(spec()));
         let mut bench = Bench::<Children>::new();
         bench.see(Happening::Sent { request: &request }).unwrap();

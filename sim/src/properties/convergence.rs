@@ -3,6 +3,8 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment, Store};
+use norn_client::wire::TaskId;
+use norn_node::limits::ID_AHEAD_MS_MAX;
 use norn_node::protocol::consistent::cohort::Role;
 use norn_node::protocol::task::Task;
 use std::collections::BTreeMap;
@@ -14,6 +16,12 @@ pub struct Convergence;
 /// Whether work on a task is still to be done.
 pub fn is_open(task: &Task) -> bool {
     task.spec.is_some() && task.ended().is_none()
+}
+
+/// Whether it waits for members that nobody took: a clock that was far ahead gave it its id, and that gives theirs. When that time
+/// has come whoever brings them has given up.
+fn lacks_members(id: &TaskId, task: &Task, wall_ms: u64) -> bool {
+    task.join().is_some() && id.time_ms() > wall_ms + ID_AHEAD_MS_MAX
 }
 
 /// What is not yet so, if anything.
@@ -46,7 +54,7 @@ pub fn unsettled(stores: &[Store]) -> Option<String> {
         if let Some((id, _)) = outbox {
             return Some(format!("partition {partition}: children of task {id} are not handed over"));
         }
-        let open = store.tasks.iter().find(|(_, task)| is_open(task));
+        let open = store.tasks.iter().find(|(id, task)| is_open(task) && !lacks_members(id, task, store.wall_ms));
         if let Some((id, _)) = open {
             return Some(format!("partition {partition}: task {id} has not ended"));
         }
@@ -86,7 +94,10 @@ mod tests {
         let task = Task::from_cancel(Cancel { dead: false, reason: String::new(), at_ms: 1 });
         let role = Some(Role::Member);
         let view = |leads| ReplicaView { leads, established: leads, stable: true, role, ..ReplicaView::default() };
-        let store = |node, leads| Store { node, view: view(leads), tasks: BTreeMap::from([(id(1), task.clone())]) };
+        let store = |node, leads| {
+            let tasks = BTreeMap::from([(id(1), task.clone())]);
+            Store { node, view: view(leads), tasks, wall_ms: 0 }
+        };
         vec![store(0, true), store(1, false)]
     }
 

@@ -173,7 +173,7 @@ mod tests {
         let mut bench = Bench::<Lost>::new();
         bench.enqueued(1);
         let task = Task::from_spec(Arc::new(spec()));
-        let store = |tasks| Store { node: 0, view: ReplicaView::default(), tasks };
+        let store = |tasks| Store { node: 0, view: ReplicaView::default(), tasks, wall_ms: 0 };
         let whole = store(BTreeMap::from([(id(1), task.clone())]));
         assert!(bench.see(Happening::Settled { stores: std::slice::from_ref(&whole) }).is_ok());
         assert!(bench.see(Happening::Settled { stores: &[whole.clone(), store(BTreeMap::new())] }).is_err());
@@ -188,7 +188,7 @@ mod tests {
         let call = Call::Enqueue { drafts: Vec::new(), acks: Acks::One };
         let sloppy = Response::Acked(vec![Ok(acked(1, 1, Guarantee::Sloppy))]);
         bench.finish_call(call, bench.now(), Ok(sloppy)).unwrap();
-        let nothing = [Store { node: 0, view: ReplicaView::default(), tasks: BTreeMap::new() }];
+        let nothing = [Store { node: 0, view: ReplicaView::default(), tasks: BTreeMap::new(), wall_ms: 0 }];
         assert!(bench.see(Happening::Settled { stores: &nothing }).is_err());
         let items = Arc::new(vec![(id(1), Task::from_spec(Arc::new(spec())))]);
         let lost = [Record::Hint { partition: PartitionId(0), since_ms: 1, items }];
@@ -206,7 +206,7 @@ mod tests {
             let call = Call::Enqueue { drafts: Vec::new(), acks: Acks::One };
             let sloppy = Response::Acked(vec![Ok(acked(1, 1, Guarantee::Sloppy))]);
             bench.finish_call(call, bench.now(), Ok(sloppy)).unwrap();
-            let nothing = [Store { node: 0, view: ReplicaView::default(), tasks: BTreeMap::new() }];
+            let nothing = [Store { node: 0, view: ReplicaView::default(), tasks: BTreeMap::new(), wall_ms: 0 }];
             bench.see(Happening::Spoiled { node: 3, left: &records }).unwrap();
             assert!(bench.see(Happening::Settled { stores: &nothing }).is_err(), "it still has it");
             let loss = if gone { Happening::Gone { node: 3 } } else { Happening::Spoiled { node: 3, left: &[] } };
