@@ -29,7 +29,7 @@ pub(super) async fn tasks_change_together<H: Host>(scene: Scene<H>) {
     let near = |word: &str, payload: &str| Draft::new(scene.queue(word), payload).near(signal);
     let first = scene.enqueue(0, near("work", "first")).await;
     let held = scene.take(0, "work").await;
-    let other = scene.enqueue(1, near("later", "other").priority(1)).await;
+    let other = scene.enqueue(1, near("changed", "other").priority(1)).await;
     let seen = version(&scene, other).await;
     let draft = TransactionDraft::new()
         .enqueue(near("work", "next"))
@@ -54,7 +54,7 @@ pub(super) async fn nothing_changes_where_one_is_not_as_it_was<H: Host>(scene: S
     let near = |word: &str| Draft::new(scene.queue(word), word).near(signal);
     let [held, stale, gone] = [
         scene.enqueue(0, near("held")).await,
-        scene.enqueue(1, near("stale")).await,
+        scene.enqueue(1, near("changed")).await,
         scene.enqueue(2, near("gone")).await,
     ];
     let claim = scene.take(1, "held").await;
