@@ -136,7 +136,7 @@ pub enum Outcome {
     /// Refused: the disk of the replica is nearly full.
     #[serde(rename = "N")]
     NoSpace,
-    /// Refused: a completion that the leader has not sealed, of a task whose completion it has to. See [`Feature::Seals`].
+    /// Refused: a completion that the leader has not sealed, of a task whose completion it has to. See [`crate::protocol::Feature::Seals`].
     #[serde(rename = "H")]
     Unsealed,
 }
