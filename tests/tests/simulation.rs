@@ -500,6 +500,18 @@ fn seeds_of_what_the_simulator_took_for_a_failure() {
     [300_171, 302_962, 309_301, 408_605].into_iter().for_each(holds);
 }
 
+/// Open: where nodes crash as soon as they have voted, and are back at once, one goes on with an image though a peer that answers was
+/// told of more; or what its word was worth is overestimated.
+#[test]
+#[ignore = "open: the image is not noticed, or need not be"]
+fn seeds_of_images_behind_votes() {
+    let (image_percent, crash_mean_ms, lost_writes_percent) = (Some(60), Some(300), Some(0));
+    let (quick_restart_percent, crash_after_vote_percent) = (Some(100), Some(60));
+    let images = Overrides { image_percent, crash_mean_ms, lost_writes_percent, ..Overrides::default() };
+    let report = run(724, &Overrides { quick_restart_percent, crash_after_vote_percent, ..images }, Keep::Tail);
+    assert_eq!(report.violation, None, "{}", report.headline());
+}
+
 /// Open: a disk loses that a replica of the root was cleared, and nobody tells the node that it has no part there any more. It neither
 /// heals nor goes.
 #[test]
@@ -546,7 +558,7 @@ const CAUGHT_FROM: [(Mutant, u64); 85] = [
     (Mutant::HintGoneEarly, 1),
     (Mutant::UnansweredCounts, 4),
     (Mutant::MemoryForgotten, 248),
-    (Mutant::PromisesUnheard, 724),
+    (Mutant::PromisesUnheard, 487),
     (Mutant::UnsealedCounts, 1),
     (Mutant::WordMissing, 10),
     (Mutant::SettlesUnready, 5),
