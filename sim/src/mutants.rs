@@ -110,7 +110,7 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
     };
     let harmful = match mutant {
         Mutant::WordMissing => Overrides { image_percent: Some(90), crash_after_ack_percent: Some(15), ..plain },
-        Mutant::PromisesUnheard => Overrides::default(),
+        Mutant::PromisesUnheard => Overrides { mutant: Some(mutant), ..Overrides::default() },
         Mutant::MemoryForgotten => {
             Overrides { image_percent: Some(90), crash_mean_ms: Some(1_000), policy_mean_ms: Some(0), ..plain }
         }
