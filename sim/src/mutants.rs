@@ -96,7 +96,6 @@ pub const ALL: [(&str, Mutant); 85] = [
 pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
     // Limits hold workers up, and groups and sessions are work of their own: bugs of other kinds are looked for without.
     let plain = Overrides {
-        mutant: Some(mutant),
         group_percent: Some(0),
         session_percent: Some(0),
         watchers: Some(0),
@@ -110,7 +109,7 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
     };
     let harmful = match mutant {
         Mutant::WordMissing => Overrides { image_percent: Some(90), crash_after_ack_percent: Some(15), ..plain },
-        Mutant::PromisesUnheard => Overrides { mutant: Some(mutant), ..Overrides::default() },
+        Mutant::PromisesUnheard => Overrides::default(),
         Mutant::MemoryForgotten => {
             Overrides { image_percent: Some(90), crash_mean_ms: Some(1_000), policy_mean_ms: Some(0), ..plain }
         }
@@ -150,7 +149,8 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
         },
         _ => hunting_in_cohorts(mutant, plain),
     };
-    knobs.or(&harmful)
+    // Whatever the knobs, the bug is there: else another one may pass for it.
+    Overrides { mutant: Some(mutant), ..knobs.or(&harmful) }
 }
 
 /// The knobs for elections and changes of cohorts.
