@@ -1,0 +1,135 @@
+//! Bugs that are planted into the nodes are caught by the simulator.
+//!
+//! `cargo sim -- mutants` looks for all of them from the first seed on; here each is looked for where it is known to be found.
+
+use norn_node::config::Mutant;
+use norn_sim::{Keep, Overrides, Report, mutants, run};
+use norn_tests::seeds::seldom;
+use std::collections::BTreeSet;
+
+/// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
+/// Whoever changes what the simulator draws has to look for new ones.
+const CAUGHT_FROM: [(Mutant, u64); 85] = [
+    (Mutant::VoteNotDurable, 30),
+    (Mutant::GrantBeforeQuorum, 2),
+    (Mutant::MergeDropsUpdate, 2),
+    (Mutant::DropWithoutRecord, 2),
+    (Mutant::RenewalShortens, 2),
+    (Mutant::AckBeforeDurable, 2),
+    (Mutant::VoteIgnoresViewstamp, 1),
+    (Mutant::DoneFlagIgnored, 29),
+    (Mutant::WallClockOnly, 47),
+    (Mutant::FlagsForgotten, 329),
+    (Mutant::LeaderBelieved, 7),
+    (Mutant::FencedLeads, 4),
+    (Mutant::RecoveringCounts, 30),
+    (Mutant::HolesGrant, 376),
+    (Mutant::WrongPlace, 2),
+    (Mutant::ForgetsByMajority, 2),
+    (Mutant::ArchivesUnasked, 39),
+    (Mutant::FloorIgnored, 3),
+    (Mutant::HalfLevel, 1),
+    (Mutant::HintNotDurable, 5),
+    (Mutant::HintGoneEarly, 1),
+    (Mutant::UnansweredCounts, 4),
+    (Mutant::MemoryForgotten, 248),
+    (Mutant::PromisesUnheard, 487),
+    (Mutant::UnsealedCounts, 1),
+    (Mutant::WordMissing, 10),
+    (Mutant::SettlesUnready, 5),
+    (Mutant::VersionsMixed, 241),
+    (Mutant::ClearsUnheard, 5),
+    (Mutant::FieldTooNew, 1),
+    (Mutant::RootAnswersAtOnce, 15),
+    (Mutant::MonotonicOnly, 2),
+    (Mutant::ReinstallUnanswered, 1),
+    (Mutant::LeavesEarly, 1),
+    (Mutant::ExileMerges, 16),
+    (Mutant::StraysDrop, 343),
+    (Mutant::SameIdentity, 2),
+    (Mutant::CountsFromAnswer, 13),
+    (Mutant::RoutesAskedOnce, 72),
+    (Mutant::LeaseUnbounded, 8),
+    (Mutant::LapsedAtOnce, 2),
+    (Mutant::SealsEarly, 178),
+    (Mutant::SealsSuperseded, 2),
+    (Mutant::EndsEarly, 1),
+    (Mutant::FollowsOnce, 2),
+    (Mutant::ScheduleIdDrawn, 2),
+    (Mutant::ScheduleMarkedEarly, 2),
+    (Mutant::ClosesEarly, 5),
+    (Mutant::ForgetsUnasked, 5),
+    (Mutant::LettersForgotten, 3),
+    (Mutant::LettersMinted, 298),
+    (Mutant::OneForgets, 48),
+    (Mutant::TurnRetaken, 186),
+    (Mutant::KeysUnknown, 83),
+    (Mutant::MovesUnheeded, 11),
+    (Mutant::AcksAfterPromise, 82),
+    (Mutant::JointNewSideOnly, 513),
+    (Mutant::HalfCounts, 3),
+    (Mutant::StableEarly, 1),
+    (Mutant::NoJoint, 1),
+    (Mutant::StateFromOthers, 48),
+    (Mutant::AnswersInherited, 16),
+    (Mutant::UnionOfClaims, 2),
+    (Mutant::SwitchesEarly, 1),
+    (Mutant::RevertsEarly, 120),
+    (Mutant::RegainsByInstall, 877),
+    (Mutant::UniqueUnasked, 2),
+    (Mutant::UniqueUnreserved, 62),
+    (Mutant::UniqueEnded, 3),
+    (Mutant::TransactionUnasked, 3),
+    (Mutant::TransactionUnlocked, 13),
+    (Mutant::RefusalForgotten, 38),
+    (Mutant::DecidedForgotten, 45),
+    (Mutant::MembersMiscounted, 2),
+    (Mutant::JoinsUnheard, 2),
+    (Mutant::SessionsCutShort, 3),
+    (Mutant::AgeIgnored, 2),
+    (Mutant::PermitsReused, 3),
+    (Mutant::FullBucket, 3),
+    (Mutant::QuotaUnasked, 1),
+    (Mutant::QuotaUnconfirmed, 2),
+    (Mutant::KeysUncounted, 2),
+    (Mutant::ServedIgnored, 1),
+    (Mutant::WatchGapUnheeded, 3),
+    (Mutant::HeadsUntold, 2),
+];
+/// Seeds tried for each at most: a change of what a run draws moves the seeds a little, and that alone is no failure.
+const SEEDS_EACH: u64 = 60;
+
+fn catch(mutant: Mutant, from: u64) -> Option<Report> {
+    let overrides = mutants::hunting(mutant, &seldom());
+    (from..from + SEEDS_EACH).map(|seed| run(seed, &overrides, Keep::Tail)).find(|report| report.violation.is_some())
+}
+
+fn are_caught(mutants: &[(Mutant, u64)]) {
+    for (mutant, from) in mutants {
+        let caught = catch(*mutant, *from);
+        assert!(caught.is_some(), "{mutant:?} survives {SEEDS_EACH} seeds from {from}: `cargo sim -- mutants`");
+        let report = caught.expect("it is");
+        // The very same run without the bug is right: it is the bug that was caught.
+        let healthy = Overrides { mutant: None, ..mutants::hunting(*mutant, &seldom()) };
+        let healthy = run(report.seed, &healthy, Keep::Tail);
+        assert_eq!(healthy.violation, None, "{}", healthy.headline());
+    }
+}
+
+#[test]
+fn known_bugs_are_caught() {
+    are_caught(&CAUGHT_FROM[..CAUGHT_FROM.len() / 2]);
+}
+
+#[test]
+fn more_known_bugs_are_caught() {
+    are_caught(&CAUGHT_FROM[CAUGHT_FROM.len() / 2..]);
+}
+
+#[test]
+fn every_known_bug_is_accounted_for() {
+    let all: BTreeSet<&str> = mutants::ALL.iter().map(|(name, _)| *name).collect();
+    let known = CAUGHT_FROM.iter().map(|(mutant, _)| mutants::name(*mutant));
+    assert_eq!(known.collect::<BTreeSet<_>>(), all);
+    assert_eq!(all.len(), CAUGHT_FROM.len(), "none is named twice");
+}
