@@ -138,6 +138,8 @@ pub enum Mutant {
     UnsealedCounts,
     /// Only a heartbeat tells of a start, not a promise that was made in it.
     PromisesUnheard,
+    /// A node does not heed that more was told in its start than it has told.
+    RivalUnnoticed,
     /// Acknowledgements of operations do not say how far the log is durable.
     WordMissing,
     /// A cohort is changed before the next members have what they should have.

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 85] = [
+pub const ALL: [(&str, Mutant); 86] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -30,6 +30,7 @@ pub const ALL: [(&str, Mutant); 85] = [
     ("memory-forgotten", Mutant::MemoryForgotten),
     ("unsealed-counts", Mutant::UnsealedCounts),
     ("promises-unheard", Mutant::PromisesUnheard),
+    ("rival-unnoticed", Mutant::RivalUnnoticed),
     ("word-missing", Mutant::WordMissing),
     ("settles-unready", Mutant::SettlesUnready),
     ("versions-mixed", Mutant::VersionsMixed),
@@ -110,6 +111,14 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
     let harmful = match mutant {
         Mutant::WordMissing => Overrides { image_percent: Some(90), crash_after_ack_percent: Some(15), ..plain },
         Mutant::PromisesUnheard => Overrides::default(),
+        Mutant::RivalUnnoticed => Overrides {
+            image_percent: Some(60),
+            crash_mean_ms: Some(300),
+            lost_writes_percent: Some(0),
+            quick_restart_percent: Some(100),
+            crash_after_vote_percent: Some(60),
+            ..Overrides::default()
+        },
         Mutant::MemoryForgotten => {
             Overrides { image_percent: Some(90), crash_mean_ms: Some(1_000), policy_mean_ms: Some(0), ..plain }
         }

@@ -128,6 +128,8 @@ impl Forgotten {
             if !self.ended.contains(&id) {
                 return Err(format!("task {id} is buried by node {node}, and nobody has said that it ended"));
             }
+            // One that was late brings the tombstone back, which swallows the rest until it is forgotten once more.
+            ghost.forgotten.remove(&id);
             ghost.pending.push((ticket, id));
             if self.buried.insert(id) {
                 self.judge_burial(at, &id)?;
@@ -242,6 +244,7 @@ impl Property for Forgotten {
                     for (id, task) in tasks_in(record) {
                         ghost.know(id, task, moment.time_us);
                         if task.tomb.is_some() {
+                            ghost.forgotten.remove(&id);
                             ghost.buried.insert(id);
                         }
                     }

@@ -26,16 +26,18 @@ use norn_client::wire::{NodeId, PartitionId};
 use std::sync::Arc;
 
 impl Node {
-    /// Whether a whole table is older than what is known of the cohort, which this node left: a late one.
+    /// Whether a whole table is older than what is known of the cohort, which this node left: a late one. So is one that builds
+    /// on what this node had before it was cleared, though it looks as if it fitted: a cleared replica stands where all begin.
     pub(in crate::protocol) fn is_of_before(&self, message: &PeerMessage) -> bool {
         let (partition, epoch, table) = match message {
-            PeerMessage::Snapshot { partition, viewstamp, table, .. } => (*partition, viewstamp.epoch, table),
-            PeerMessage::State { partition, viewstamp, table } => (*partition, viewstamp.epoch, table),
-            PeerMessage::Install { partition, epoch, table: Some(table), .. } => (*partition, *epoch, table),
+            PeerMessage::Snapshot { partition, viewstamp, table, .. } => (*partition, viewstamp.epoch, Some(table)),
+            PeerMessage::State { partition, viewstamp, table } => (*partition, viewstamp.epoch, Some(table)),
+            PeerMessage::Install { partition, epoch, table, .. } => (*partition, *epoch, table.as_ref()),
             _ => return false,
         };
         let held = self.partitions.get(&partition).is_some_and(|replica| !replica.is_blank());
-        let version = table.cohort.as_ref().map_or(Viewstamp::default(), |cohort| cohort.version);
+        let cohort = table.and_then(|table| table.cohort.as_ref());
+        let version = cohort.map_or(Viewstamp::default(), |cohort| cohort.version);
         let left = |told: &Told| !told.cohort.knows(self.me) && (epoch, version) <= told.rank();
         !held && self.routes.get(&partition).is_some_and(left)
     }

@@ -251,6 +251,11 @@ impl Node {
                 "node {from} has heard another process that is this node, in the same start: one runs on a copy of its log"
             ));
         }
+        // A word without its start's number, as older programs are given it, may be of another process that counts alike. No more
+        // than this was told in this start.
+        if heartbeat.remembers_last > self.log.durable && !mutant!(self.config, RivalUnnoticed) {
+            return self.is_shorter(from, heartbeat.remembers_last);
+        }
         self.is_shorter(from, heartbeat.remembers)
     }
 
