@@ -252,6 +252,8 @@ pub enum Mutant {
     QuotaUnasked,
     /// A quota is lowered though its leader has not said that it keeps to that.
     QuotaUnconfirmed,
+    /// Who has nothing to give of a quota does not say so again, whatever its home believes.
+    QuotaLeaks,
     /// A leader lets twice as many tasks of a key be held as may be.
     KeysUncounted,
     /// Where keys take turns, it is not noted who was served.

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 86] = [
+pub const ALL: [(&str, Mutant); 87] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -87,6 +87,7 @@ pub const ALL: [(&str, Mutant); 86] = [
     ("full-bucket", Mutant::FullBucket),
     ("quota-unasked", Mutant::QuotaUnasked),
     ("quota-unconfirmed", Mutant::QuotaUnconfirmed),
+    ("quota-leaks", Mutant::QuotaLeaks),
     ("keys-uncounted", Mutant::KeysUncounted),
     ("served-ignored", Mutant::ServedIgnored),
     ("watch-gap-unheeded", Mutant::WatchGapUnheeded),
@@ -111,6 +112,18 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
     let harmful = match mutant {
         Mutant::WordMissing => Overrides { image_percent: Some(90), crash_after_ack_percent: Some(15), ..plain },
         Mutant::PromisesUnheard => Overrides::default(),
+        Mutant::QuotaLeaks => Overrides {
+            replay_ppm: Some(500_000),
+            replay_us_max: Some(30_000_000),
+            arrange_mean_ms: Some(500),
+            revert_after_ms: Some(2_000),
+            crash_mean_ms: Some(0),
+            pause_mean_ms: Some(0),
+            cut_mean_ms: Some(0),
+            spares: Some(2),
+            group_percent: Some(0),
+            ..Overrides::default()
+        },
         Mutant::RivalUnnoticed => Overrides {
             image_percent: Some(60),
             crash_mean_ms: Some(300),

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
-const CAUGHT_FROM: [(Mutant, u64); 86] = [
+const CAUGHT_FROM: [(Mutant, u64); 87] = [
     (Mutant::VoteNotDurable, 30),
     (Mutant::GrantBeforeQuorum, 2),
     (Mutant::MergeDropsUpdate, 2),
@@ -92,6 +92,7 @@ const CAUGHT_FROM: [(Mutant, u64); 86] = [
     (Mutant::FullBucket, 3),
     (Mutant::QuotaUnasked, 1),
     (Mutant::QuotaUnconfirmed, 2),
+    (Mutant::QuotaLeaks, 175),
     (Mutant::KeysUncounted, 2),
     (Mutant::ServedIgnored, 1),
     (Mutant::WatchGapUnheeded, 3),

@@ -29,6 +29,10 @@
 //! that have more than their share (N by as many partitions as take part) to keep to that: what is idle comes at once, the rest as
 //! claims end, and whoever gave asks anew, behind those that wait. Every second it asks all others as well: where there is no work
 //! left, nothing is kept of a share, either.
+//!
+//! A quota that came to nothing is forgotten, and with it which question was the last. One that is late may raise it then, for a leader
+//! that is deposed, or does not wait for the answer. So whoever is called says what it keeps to even if it has nothing to give, where
+//! that was confirmed a while ago.
 
 use super::table::Op;
 use super::{Epoch, Waiting};
@@ -49,6 +53,8 @@ const LOOK_MS: u64 = 100;
 const IDLE_MS: u64 = 1_000;
 /// Who has not asked again for so long wants nothing any more.
 const WAITS_MS: u64 = 3_000;
+/// What was confirmed so long ago is said again to a home that calls: a late question may have raised there what nobody has.
+const CONFIRM_MS: u64 = 10_000;
 /// Partitions of one queue for which a node asks at once.
 const ASKS_MAX: usize = 16;
 
@@ -72,6 +78,7 @@ struct Allowance {
     told: bool,
     /// What the home has said last: it knows that no more is kept than that.
     known: Option<u32>,
+    known_us: u64,
     /// The latest question, and when it was asked, while it is open.
     ask: u64,
     asked_us: Option<u64>,
@@ -268,7 +275,7 @@ impl Node {
         if count <= allowance.count {
             allowance.again_us = again_us;
         }
-        (allowance.told, allowance.known) = (true, Some(count));
+        (allowance.told, allowance.known, allowance.known_us) = (true, Some(count), self.now.mono_us);
         // What was lowered since is told by a later question, and no less than what that keeps to may be held already.
         allowance.count = allowance.lowered.map_or(count, |(_, keeps)| count.min(keeps));
         if allowance.share.is_some_and(|share| allowance.lowered.is_none() && allowance.count <= share) {
@@ -282,14 +289,17 @@ impl Node {
         self.end_waiting(queue);
     }
 
-    /// Others want claims of a queue: a leader keeps to its share as soon as so many of its own have ended.
+    /// Others want claims of a queue: a leader keeps to its share as soon as so many of its own have ended. That the home calls may
+    /// show that it believes in more than there is.
     pub(in crate::protocol) fn on_quota_call(&mut self, partition: PartitionId, queue: &QueueName, share: u32) {
         let established = self.partitions.get(&partition).is_some_and(|replica| replica.register.established());
         let Some(holder) = self.quotas.holders.get_mut(&partition).filter(|_| established) else { return };
         let allowance = holder.allowances.entry(queue.clone()).or_default();
         allowance.share = Some(share);
-        let open = allowance.asked_us.is_some_and(|asked_us| self.now.mono_us < asked_us + LOOK_MS * 1_000);
-        let again = !open && allowance.known != Some(allowance.count);
+        let now_us = self.now.mono_us;
+        let open = allowance.asked_us.is_some_and(|asked_us| now_us < asked_us + LOOK_MS * 1_000);
+        let old = now_us >= allowance.known_us + CONFIRM_MS * 1_000 && !mutant!(self.config, QuotaLeaks);
+        let again = !open && (old || allowance.known != Some(allowance.count));
         self.give_quota(partition, queue, again);
     }
 
