@@ -54,8 +54,9 @@ impl Running {
     }
 }
 
-// O6, O16, O37
-/// One handler for each kind of task, several tasks at once, and every outcome a handler can have.
+// O6, O9, O10, O16, O37
+/// One handler for each kind of task, several tasks at once, and every outcome a handler can have. Kinds without a handler are left
+/// alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handlers_serve_their_queues() {
     let cluster = Cluster::start();
@@ -65,6 +66,7 @@ async fn handlers_serve_their_queues() {
         letters.push(enqueue(&client, "letters", &format!("letter {number}")).await);
         images.push(enqueue(&client, "space/images", &format!("image {number}")).await);
     }
+    let foreign = enqueue(&client, "films", "for others").await;
     let (invalid, again, panics) = (
         enqueue(&client, "letters", "nonsense").await,
         enqueue(&client, "letters", "again").await,
@@ -102,9 +104,54 @@ async fn handlers_serve_their_queues() {
     }
     let summary = running.stop().await;
     assert_eq!(summary, Summary { done: 42, retried: 2, invalid: 1, lost: 0, released: 0 });
+    let foreign = client.get(foreign).await.expect("the cluster serves");
+    assert_eq!((foreign.state, foreign.claims.len()), (State::Ready, 0), "{foreign:?}");
 }
 
-// T47, O4
+// C17
+/// A worker never holds more than it can work on at once: what it has no room for stays there for others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_claims_as_long_as_it_has_room() {
+    const ROOM: usize = 2;
+    const TASKS: usize = 12;
+    let cluster = Cluster::start();
+    let client = cluster.client().await;
+    for number in 0..TASKS {
+        enqueue(&client, "rooms", &format!("{number}")).await;
+    }
+    let (held, rival_runs) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
+    let (counts, counting, full) = (Arc::clone(&held), client.clone(), Arc::new(Notify::new()));
+    let go_on = Arc::clone(&full);
+    let handler = move |_: Context| {
+        let (counts, counting, full) = (Arc::clone(&counts), counting.clone(), Arc::clone(&full));
+        async move {
+            let told = full.notified();
+            let claimed = counting.count(Some(queue("rooms")), Some(State::Claimed)).await.expect("the cluster serves");
+            counts.lock().expect("no panics").push(claimed);
+            told.await;
+            Outcome::Done(None)
+        }
+    };
+    let worker = Worker::new(client.clone()).concurrency(ROOM).lease(Duration::from_secs(60));
+    let running = Running::start(worker.handler("rooms", handler));
+    let begun = || async { (held.lock().expect("no panics").len() == ROOM).then_some(()) };
+    eventually("as many handlers run as there is room for", PATIENCE, begun).await;
+
+    // As long as both are at work, another worker finds all the others.
+    let runs = Arc::clone(&rival_runs);
+    let rival = Running::start(Worker::new(cluster.client().await).concurrency(1).handler("rooms", move |_| {
+        runs.fetch_add(1, Ordering::Relaxed);
+        async { Outcome::Done(None) }
+    }));
+    let done = || async { (rival_runs.load(Ordering::Relaxed) == TASKS - ROOM).then_some(()) };
+    eventually("the other one has done the rest", PATIENCE, done).await;
+    go_on.notify_waiters();
+    assert_eq!(rival.stop().await.done as usize, TASKS - ROOM);
+    assert_eq!(running.stop().await.done as usize, ROOM);
+    assert!(held.lock().expect("no panics").iter().all(|claimed| *claimed as usize <= ROOM), "{held:?}");
+}
+
+// T47, O4, O40
 /// A handler that takes three leases' time keeps its task, and nobody else gets it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_job_is_renewed() {
@@ -240,7 +287,7 @@ async fn state_of(client: &Client, ids: &[TaskId]) -> Vec<State> {
     states
 }
 
-// O38
+// O38, O39
 /// A handler is stopped when its lease is lost: because the task has ended otherwise, or because no node answers any
 /// more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -48,7 +48,7 @@ pub(super) async fn claims_and_their_logs_outlive_each_node<H: Host>(scene: Scen
     assert_eq!(scene.count("work", None).await, (NODES * TASKS) as u64);
 }
 
-// O15, O25: one with a key is held in the whole cluster
+// O3, O15, O25: one with a key is held in the whole cluster
 pub(super) async fn of_a_key_there_is_one_whoever_leads<H: Host>(scene: Scene<H>) {
     let mut ids = Vec::new();
     for client in 0..=NODES {
