@@ -3,13 +3,17 @@
 pub const ENQUEUE: &str = "Examples:
   norn enqueue mail hello --priority 5 --delay 10m
   norn enqueue mail 'all is packed' --after 000038g2m4d7kq9rjscg0080000w3n5t
+  norn enqueue mail 'sent by noon' --after ID --must-exist    # refused if the other one is not known
+  norn enqueue mail 'its twin' --near ID                      # lies where that does, for `transact`
   norn enqueue profiles anna --key anna --unique              # one at a time that is not finished; tells its id
   norn enqueue pages 'page one' --group book-7 --number 1 --join books
   norn enqueue pages 'page two' --group book-7 --number 2 --join books --total 2    # the last one says how many there are";
 
 pub const CLAIM: &str = "Examples:
   norn claim mail
-  norn claim mail,maps --lease 5m --wait 20s --max 9 --json";
+  norn claim mail,maps --lease 5m --wait 20s --max 9 --json
+  norn claim mail --session ID                                # kept by the heartbeat of that session
+  norn claim mail --depends ID,ID@VERSION                     # only as long as these are there, and the second unchanged";
 
 pub const RENEW: &str = "Example, with what `claim` printed:
   norn renew 000038g2m4d7kq9rjscg0080000w3n5t 7.42 --lease 1m";
@@ -150,3 +154,61 @@ pub const STATUS: &str = "Example:
 pub const HELP: &str = "Examples:
   norn help enqueue
   norn help session open";
+
+pub const CLUSTER_ADD: &str = "Examples:
+  norn cluster add delta.example.com:7400 --weight 2
+  norn cluster add delta.example.com:7400 --zone rack7 --dry-run    # what would move";
+
+pub const CLUSTER_TOKEN: &str = "Example:
+  norn cluster token    # for `norn start --join` on the new machine";
+
+pub const CLUSTER_DRAIN: &str = "Examples:
+  norn cluster drain n4 --dry-run    # what would move
+  norn cluster drain n4              # until it holds nothing; then `cluster remove`";
+
+pub const CLUSTER_UNDRAIN: &str = "Example:
+  norn cluster undrain n4";
+
+pub const CLUSTER_REMOVE: &str = "Examples:
+  norn cluster remove n4              # it was drained, or is dead
+  norn cluster remove n4 --no-wait    # does not wait until others hold what it held";
+
+pub const CLUSTER_REPLACE: &str = "Example:
+  norn cluster replace n3 gamma2.example.com:7400";
+
+pub const CLUSTER_MOVE: &str = "Example:
+  norn cluster move 3 n2,n4,n5    # all that shall hold partition 3, the preferred leader first";
+
+pub const CLUSTER_REBALANCE: &str = "Examples:
+  norn cluster rebalance --dry-run
+  norn cluster rebalance";
+
+pub const CLUSTER_RECOVER: &str = "Examples:
+  norn cluster recover --lost n2,n3 --dry-run    # what would go on, and with what
+  norn cluster recover --lost n2,n3 --unsafe";
+
+pub const CLUSTER_STATUS: &str = "Examples:
+  norn cluster status
+  norn cluster status --json";
+
+pub const CLUSTER_SET_REPLICAS: &str = "Example:
+  norn cluster set replicas 5";
+
+pub const CLUSTER_SET_WEIGHT: &str = "Example:
+  norn cluster set weight n2 3    # three times as much as a member of weight 1";
+
+pub const CLUSTER_SET_ZONE: &str = "Example:
+  norn cluster set zone n2 rack7";
+
+pub const CLUSTER_SET_ADDRESS: &str = "Example, after it was stopped here and started there:
+  norn cluster set address n2 beta2.example.com:7400";
+
+pub const CLUSTER_SET_HEAL_AFTER: &str = "Examples:
+  norn cluster set heal-after 1h
+  norn cluster set heal-after never";
+
+pub const CLUSTER_SET_MOVES: &str = "Example:
+  norn cluster set moves 8";
+
+pub const CLUSTER_SET_MOVES_EACH: &str = "Example:
+  norn cluster set moves-each 1";

@@ -24,7 +24,7 @@ pub use recover::RecoverArguments;
 pub use set::SetVerb;
 
 use super::cluster::{Shown, StatusArguments};
-use super::{Exit, Failure, Runner, Transport};
+use super::{Exit, Failure, Runner, Transport, examples};
 use crate::wire::membership::ClusterChange;
 use crate::wire::{Error, ErrorCode};
 use change::{Told, Wish};
@@ -38,32 +38,40 @@ pub enum ClusterVerb {
     ///
     /// The node was started with an empty data directory and a certificate of the cluster's authority. It gets its share of the
     /// partitions. May be repeated if it was interrupted. A node that is started with `--join` needs no `add`.
+    #[command(after_help = examples::CLUSTER_ADD)]
     Add(AddArguments),
     /// Prints a token with which a new machine joins: `norn start --join TOKEN`
     ///
     /// It names the cluster and some of its members. It is no secret: what admits a machine is its certificate.
+    #[command(after_help = examples::CLUSTER_TOKEN)]
     Token,
     /// Moves everything off a member, so that it can be removed
     ///
     /// It serves clients all the while. Others take what it holds; there must be enough of them for every replica.
+    #[command(after_help = examples::CLUSTER_DRAIN)]
     Drain(NodeArguments),
     /// Lets a member stay that was to be drained, and gives it its share again
+    #[command(after_help = examples::CLUSTER_UNDRAIN)]
     Undrain(NodeArguments),
     /// Takes a member out that was drained, or that is dead
     ///
     /// What a dead one held gets replicas at others. Its data directory is of no use afterwards: a node that was removed joins
     /// again with an empty one.
+    #[command(after_help = examples::CLUSTER_REMOVE)]
     Remove(NodeArguments),
     /// Puts a new node in the place of a member, which may be dead
     ///
     /// The new one was started as for `cluster add`; it may have the name and the address of the old one, if that is dead. A
     /// member that is alive is drained, and can be removed afterwards.
+    #[command(after_help = examples::CLUSTER_REPLACE)]
     Replace(ReplaceArguments),
     /// Moves one partition to other nodes
     ///
     /// They keep it until something changes on which the layout rests, or `cluster rebalance`.
+    #[command(after_help = examples::CLUSTER_MOVE)]
     Move(MoveArguments),
     /// Gives every member its share, with as few moves as possible
+    #[command(after_help = examples::CLUSTER_REBALANCE)]
     Rebalance(RebalanceArguments),
     /// Sets how the cluster should be; `cluster status` shows what is set
     #[command(subcommand)]
@@ -73,8 +81,10 @@ pub enum ClusterVerb {
     /// The last resort: start the lost nodes instead, if that is possible in any way. Whoever is left of a partition holds it alone
     /// then, until the lost are taken out with `cluster remove`. Whatever only the lost had is lost, also if it was acknowledged.
     /// Partitions with a majority are left alone; so are those of which a node that is said to be lost is heard.
+    #[command(after_help = examples::CLUSTER_RECOVER)]
     Recover(RecoverArguments),
     /// Shows members, what each holds, what moves, and what is set
+    #[command(after_help = examples::CLUSTER_STATUS)]
     Status(StatusArguments),
 }
 

@@ -2,7 +2,7 @@
 
 use super::super::parse;
 use super::super::text::duration;
-use super::super::{Exit, Failure, Runner, Transport};
+use super::super::{Exit, Failure, Runner, Transport, examples};
 use super::change::{CourseArguments, Told, Wish};
 use super::survey::Survey;
 use crate::wire::membership::{ClusterChange, Settings};
@@ -12,6 +12,7 @@ use clap::Subcommand;
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum SetVerb {
     /// So many replicas of each partition, 1 to 7
+    #[command(after_help = examples::CLUSTER_SET_REPLICAS)]
     Replicas {
         /// How many
         #[arg(value_name = "N")]
@@ -21,6 +22,7 @@ pub enum SetVerb {
         course: CourseArguments,
     },
     /// A member holds more than others, or less
+    #[command(after_help = examples::CLUSTER_SET_WEIGHT)]
     Weight {
         /// Name, or the beginning of the id
         #[arg(value_name = "NODE")]
@@ -33,6 +35,7 @@ pub enum SetVerb {
         course: CourseArguments,
     },
     /// The failure domain of a member: replicas are spread over zones
+    #[command(after_help = examples::CLUSTER_SET_ZONE)]
     Zone {
         /// Name, or the beginning of the id
         #[arg(value_name = "NODE")]
@@ -45,6 +48,7 @@ pub enum SetVerb {
         course: CourseArguments,
     },
     /// Where others reach a member, after it was moved there
+    #[command(after_help = examples::CLUSTER_SET_ADDRESS)]
     Address {
         /// Name, or the beginning of the id
         #[arg(value_name = "NODE")]
@@ -54,18 +58,21 @@ pub enum SetVerb {
         address: String,
     },
     /// A member that was silent for so long is declared gone by itself, and what it held gets replicas at others
+    #[command(after_help = examples::CLUSTER_SET_HEAL_AFTER)]
     HealAfter {
         /// A duration, or `never`: then only operators declare it
         #[arg(value_name = "DUR|never", value_parser = heal_after)]
         after: HealAfter,
     },
     /// Partitions that move at once in the whole cluster
+    #[command(after_help = examples::CLUSTER_SET_MOVES)]
     Moves {
         /// How many
         #[arg(value_name = "N")]
         moves: u32,
     },
     /// Partitions that come to or leave one member at once
+    #[command(after_help = examples::CLUSTER_SET_MOVES_EACH)]
     MovesEach {
         /// How many
         #[arg(value_name = "N")]

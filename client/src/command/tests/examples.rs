@@ -7,11 +7,8 @@ use std::collections::BTreeSet;
 
 const README: &str = include_str!("../../../../README.md");
 
-/// Groups about nodes have their own part in the README.
-const OTHERS: [&str; 1] = ["cluster"];
-
 fn leaves(command: &clap::Command, path: &str, all: &mut Vec<(String, String)>) {
-    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set() && !OTHERS.contains(&verb.get_name())) {
+    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
         let path = format!("{path} {}", verb.get_name()).trim().to_owned();
         match verb.has_subcommands() {
             true => leaves(verb, &path, all),
