@@ -122,6 +122,8 @@ pub enum Mutant {
     ForgetsByMajority,
     /// A leader archives and buries what it knows itself, and asks nobody.
     ArchivesUnasked,
+    /// A leader buries a task of which it lacks the spec without asking whether others have it.
+    OrphansUnasked,
     /// Facts about tasks that may have been forgotten are taken from anybody.
     FloorIgnored,
     /// A hint is acknowledged before it is on disk.

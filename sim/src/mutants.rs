@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 87] = [
+pub const ALL: [(&str, Mutant); 88] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -22,6 +22,7 @@ pub const ALL: [(&str, Mutant); 87] = [
     ("wrong-place", Mutant::WrongPlace),
     ("forgets-by-majority", Mutant::ForgetsByMajority),
     ("archives-unasked", Mutant::ArchivesUnasked),
+    ("orphans-unasked", Mutant::OrphansUnasked),
     ("floor-ignored", Mutant::FloorIgnored),
     ("half-level", Mutant::HalfLevel),
     ("hint-not-durable", Mutant::HintNotDurable),
@@ -124,6 +125,7 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             group_percent: Some(0),
             ..Overrides::default()
         },
+        Mutant::OrphansUnasked => Overrides { group_percent: Some(80), ..Overrides::default() },
         Mutant::RivalUnnoticed => Overrides {
             image_percent: Some(60),
             crash_mean_ms: Some(300),

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
-const CAUGHT_FROM: [(Mutant, u64); 87] = [
+const CAUGHT_FROM: [(Mutant, u64); 88] = [
     (Mutant::VoteNotDurable, 30),
     (Mutant::GrantBeforeQuorum, 2),
     (Mutant::MergeDropsUpdate, 2),
@@ -27,6 +27,7 @@ const CAUGHT_FROM: [(Mutant, u64); 87] = [
     (Mutant::WrongPlace, 2),
     (Mutant::ForgetsByMajority, 2),
     (Mutant::ArchivesUnasked, 39),
+    (Mutant::OrphansUnasked, 335),
     (Mutant::FloorIgnored, 3),
     (Mutant::HalfLevel, 1),
     (Mutant::HintNotDurable, 5),

@@ -488,10 +488,34 @@ fn seeds_of_late_seals_where_claims_are_limited() {
 }
 
 /// Schedules of which nobody tells, as a member is out that nobody heard since it was upgraded; a task that was kept for others on
-/// a disk that lost what it had of it as a replica; and a group whose members were refused, as its id was from the future.
+/// a disk that lost what it had of it as a replica; a group whose members were refused, as its id was from the future; a member of a
+/// group that only a node which was away had; and late tombstones, which came back and swallowed what came behind them.
 #[test]
 fn seeds_of_what_the_simulator_took_for_a_failure() {
-    [300_171, 302_962, 309_301, 408_605].into_iter().for_each(holds);
+    [300_171, 302_962, 309_301, 408_605, 507_629].into_iter().for_each(holds);
+    let (replay_ppm, replay_us_max) = (Some(500_000), Some(30_000_000));
+    let late =
+        Overrides { replay_ppm, replay_us_max, spares: Some(2), change_mean_ms: Some(500), ..Overrides::default() };
+    let report = run(71, &late, Keep::Tail);
+    assert_eq!(report.violation, None, "{}", report.headline());
+}
+
+/// A node that was just back led, and buried members of a group of which it did not know that they are some. The others did.
+#[test]
+fn seeds_of_tasks_of_which_a_leader_lacks_the_spec() {
+    let report = run(335, &Overrides { group_percent: Some(80), ..Overrides::default() }, Keep::Tail);
+    assert_eq!(report.violation, None, "{}", report.headline());
+}
+
+/// A late question of a deposed leader raised a quota for nobody, and the queue stood still.
+#[test]
+fn seeds_of_quotas_that_nobody_has() {
+    let (replay_ppm, replay_us_max, spares) = (Some(500_000), Some(30_000_000), Some(2));
+    let late = Overrides { replay_ppm, replay_us_max, spares, group_percent: Some(0), ..Overrides::default() };
+    let (arrange_mean_ms, revert_after_ms) = (Some(500), Some(2_000));
+    let calm = Overrides { crash_mean_ms: Some(0), pause_mean_ms: Some(0), cut_mean_ms: Some(0), ..late };
+    let report = run(175, &Overrides { arrange_mean_ms, revert_after_ms, ..calm }, Keep::Tail);
+    assert_eq!(report.violation, None, "{}", report.headline());
 }
 
 /// An image of before the same start: a vote of that start told a peer of more than the image has, without the number that was drawn

@@ -1,5 +1,6 @@
 //! The join of a group is granted only when somebody has said how many members there are, and all of them have ended, and with
-//! them the groups that they brought. As long as it has not ended its members are not buried. They are cancelled for others only
+//! them the groups that they brought. As long as it has not ended its members are not buried, unless by a node that cannot know that
+//! they are some, as only few were told to have them. They are cancelled for others only
 //! where the group says so and one of them has failed.
 
 use super::Property;
@@ -32,6 +33,10 @@ pub struct Groups {
     impatient: bool,
     /// Groups of which a member failed by itself.
     broken: BTreeSet<TaskId>,
+    /// Members of which a node knows what they are.
+    known: BTreeMap<usize, BTreeSet<TaskId>>,
+    /// Members that were buried by one that did not know, and may not have.
+    orphans: BTreeSet<TaskId>,
 }
 
 fn join_of(history: &History, id: &TaskId) -> Option<Join> {
@@ -43,9 +48,23 @@ fn member_of(history: &History, id: &TaskId) -> Option<MemberOf> {
 }
 
 impl Groups {
-    fn write(&mut self, history: &History, record: &Record) -> Result<(), String> {
+    fn write(&mut self, history: &History, node: usize, record: &Record) -> Result<(), String> {
         match record {
-            Record::Facts { items, .. } => items.iter().try_for_each(|(id, task)| self.store(history, id, task))?,
+            Record::Facts { items, .. } => {
+                for (id, task) in items.iter() {
+                    let known = self.known.entry(node).or_default();
+                    if task.spec.is_some() {
+                        known.insert(*id);
+                    }
+                    if task.tomb.is_some() && !known.contains(id) && !history.is_enqueued(id) {
+                        self.orphans.insert(*id);
+                    }
+                    self.store(history, id, task)?;
+                }
+            }
+            Record::Left { partition, .. } => {
+                self.known.entry(node).or_default().retain(|id| history.partition(id) != *partition);
+            }
             Record::Ops { ops, .. } => {
                 for op in ops {
                     if let norn_node::protocol::consistent::table::Op::Kill { id, .. } = &**op {
@@ -66,7 +85,8 @@ impl Groups {
     fn store(&mut self, history: &History, id: &TaskId, task: &Task) -> Result<(), String> {
         let Some(member) = member_of(history, id) else { return Ok(()) };
         let group = member.group;
-        if task.tomb.is_some() && !self.impatient && history.is_enqueued(&group) && !self.ends.has(&group) {
+        let excused = self.impatient || self.orphans.contains(id);
+        if task.tomb.is_some() && !excused && history.is_enqueued(&group) && !self.ends.has(&group) {
             return Err(format!("task {id} is buried, but the join of its group, {group}, has not ended"));
         }
         let Some(cancel) = task.facts.as_ref().and_then(|facts| facts.cancel.as_ref()) else { return Ok(()) };
@@ -122,10 +142,23 @@ impl Property for Groups {
 
     fn see(&mut self, history: &History, _moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         match happening {
-            Happening::Appended { records, .. } => {
+            Happening::Appended { node, records, .. } => {
                 for record in *records {
                     self.ends.learn(record);
-                    self.write(history, record)?;
+                    self.write(history, *node, record)?;
+                }
+            }
+            Happening::Replayed { node, records } => {
+                let known = self.known.entry(*node).or_default();
+                known.clear();
+                for record in *records {
+                    match record {
+                        Record::Facts { items, .. } => {
+                            known.extend(items.iter().filter(|(_, task)| task.spec.is_some()).map(|(id, _)| *id));
+                        }
+                        Record::Left { partition, .. } => known.retain(|id| history.partition(id) != *partition),
+                        _ => {}
+                    }
                 }
             }
             Happening::Founded(terms) => self.impatient = terms.wild,
@@ -231,6 +264,25 @@ mod tests {
         assert!(stored(&mut bench, first, tomb()).is_err());
         stored(&mut bench, join, done()).unwrap();
         stored(&mut bench, first, tomb()).unwrap();
+    }
+
+    #[test]
+    fn a_member_that_few_had_is_buried_by_one_that_does_not_know_it() {
+        let mut bench = Bench::<Groups>::new();
+        group(&mut bench, false);
+        let member = MemberOf { group: id(1), number: 1 };
+        let spec = grouped(Grouping { member: Some(member), join: None });
+        let tasks = vec![NewTask { id: member.id(), spec: spec.clone() }];
+        bench.see(Happening::Sent { request: &Request::Enqueue { tasks, acks: Acks::One } }).unwrap();
+        let tomb = || Task::from_tomb(Tomb { state: norn_client::wire::State::Done, at_ms: 1 });
+        let store = |bench: &mut Bench<Groups>, node: usize, task: Task| {
+            let records = [Record::Facts { partition: PartitionId(0), items: Arc::new(vec![(member.id(), task)]) }];
+            bench.see(Happening::Appended { node, ticket: Ticket(1), records: &records })
+        };
+        store(&mut bench, 0, Task::from_spec(Arc::new(spec))).unwrap();
+        assert!(store(&mut bench, 0, tomb()).is_err(), "it knows that it is a member");
+        store(&mut bench, 1, tomb()).unwrap();
+        store(&mut bench, 0, tomb()).unwrap();
     }
 
     #[test]

@@ -4,6 +4,9 @@
 //! leader that lost its unsynced records, or was away, may know less. So it asks the others first, and takes only tasks that
 //! are known to be the same elsewhere: on a majority, as what was acknowledged strictly is on one; and on every member where
 //! the spec is unknown, as then there is nothing to archive. What differs is passed over until anti-entropy has levelled it.
+//!
+//! Where there is no archive the others are asked as well about tasks of which the spec is unknown: for how long such a task is kept,
+//! and whether a group needs it, its spec says. If a majority does not know it either, nobody was told strictly that it is there.
 
 use super::forgetting::{Due, PAUSE_MS};
 use super::{Epoch, ReplicaId};
@@ -15,7 +18,7 @@ use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::{Digest, Task, Tomb};
 use crate::protocol::timers::Key;
 use crate::protocol::{Effect, Node};
-use norn_client::wire::{NodeId, PartitionId, TaskId, TaskView};
+use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId, TaskView};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Between attempts where nothing can be archived, or tasks were passed over.
@@ -85,7 +88,9 @@ impl Node {
             return;
         }
         let passed = archiving.passed.take();
-        let due = self.due(partition, passed.as_ref());
+        let archives = self.config.archives;
+        let asked = |queue: Option<&QueueName>| archives || queue.is_none() && !mutant!(self.config, OrphansUnasked);
+        let due = self.due(partition, passed.as_ref(), asked);
         if due.is_empty() {
             if passed.is_some() {
                 self.archiving(partition).again_us = again_us;
@@ -174,7 +179,9 @@ impl Node {
             None => false,
             Some(_) if replica.store.digest(id) != *digest => false,
             Some(_) if mutant!(self.config, ArchivesUnasked) => true,
-            Some(task) if task.spec.is_some() => replica.cohort().members_quorum(|node| is_same_at(node, id)),
+            Some(task) if task.spec.is_some() || !self.config.archives => {
+                replica.cohort().members_quorum(|node| is_same_at(node, id))
+            }
             Some(_) => replica.cohort().members().all(|node| is_same_at(node, id)),
         };
         batch.tombs.iter().filter(is_known).copied().collect()
@@ -216,7 +223,8 @@ impl Node {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let Some(leading) = replica.register.leading_mut() else { return };
         let Some(batch) = leading.archiving.batch.as_mut().filter(|batch| batch.number == number) else { return };
-        let views: Vec<TaskView> = tasks.iter().filter_map(|(id, task)| view(*id, task, None, wall_ms)).collect();
+        let archived = tasks.iter().filter(|_| self.config.archives);
+        let views: Vec<TaskView> = archived.filter_map(|(id, task)| view(*id, task, None, wall_ms)).collect();
         let viewed: BTreeSet<TaskId> = views.iter().map(|view| view.id).collect();
         // Of a task that nobody ever heard of there is nothing to archive.
         let empty = |id: &TaskId| replica.store.task(id).is_some_and(|task| task.spec.is_none());

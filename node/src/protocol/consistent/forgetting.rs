@@ -154,11 +154,12 @@ impl Node {
 
     /// Step 1. Whether there was anything to bury.
     fn bury_due(&mut self, partition: PartitionId) -> bool {
+        // Nor is it for this replica alone to say that nobody has the spec of a task, as it may just have come back.
+        self.archive(partition);
         if self.config.archives {
-            self.archive(partition);
             return false;
         }
-        let due = self.due(partition, None);
+        let due = self.due(partition, None, |queue| queue.is_some() || mutant!(self.config, OrphansUnasked));
         let any = !due.is_empty();
         self.bury(partition, due.into_iter().map(|(due, tomb)| (due.id, tomb)).collect());
         any
@@ -182,12 +183,17 @@ impl Node {
         self.config.forget_after_ms.saturating_mul(times)
     }
 
-    /// Tasks whose retention is over, some of those behind that one.
-    pub(super) fn due(&self, partition: PartitionId, behind: Option<&Due>) -> Vec<(Due, Tomb)> {
+    /// Tasks of such queues whose retention is over, some of those behind that one.
+    pub(super) fn due(
+        &self,
+        partition: PartitionId,
+        behind: Option<&Due>,
+        of: impl Fn(Option<&QueueName>) -> bool,
+    ) -> Vec<(Due, Tomb)> {
         let (wall_ms, archives) = (self.now.wall_ms, self.config.archives);
         let replica = &self.partitions[&partition];
         let mut found: Vec<(Due, Tomb)> = Vec::new();
-        for (queue, tasks) in replica.store.index().ended() {
+        for (queue, tasks) in replica.store.index().ended().filter(|(queue, _)| of(*queue)) {
             let retain_ms = self.retention_of(queue).saturating_add(self.patience_ms(queue));
             // Of these there is nothing to archive yet, and all members must say so.
             let doubtful = queue.is_none() && archives;
