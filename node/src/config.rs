@@ -262,6 +262,12 @@ pub enum Mutant {
     ServedIgnored,
     /// A watch goes on as if nothing were missing where a node has not told all.
     WatchGapUnheeded,
+    /// A full queue takes tasks all the same.
+    RoomIgnored,
+    /// Tasks of a paused queue are granted.
+    PausedGrants,
+    /// What is to wait where what it waits for failed fails as well.
+    WaitIgnored,
     /// Leaders tell nobody that their heads have changed.
     HeadsUntold,
 }

@@ -75,7 +75,7 @@ impl World {
         let (least_ms, most_ms) = (self.options.lease_ms_min, self.options.lease_ms_max);
         let retain_ms = self.options.retain_ms;
         let random = &mut self.randoms.moves;
-        let queue = QueueName::new(&format!("queue-{}", random.below(queues))).expect("a good name");
+        let queue = queue(random.below(queues));
         let first_ms = random.between(1, 1_000);
         let backoff = Backoff {
             first_ms,
@@ -97,14 +97,43 @@ impl World {
         self.ask_for(node, ClusterChange::Queue { queue, setting });
     }
 
+    /// Pauses a queue or lets it go on, or says what becomes in it of what waits for a task that failed: that may stand still, too.
+    pub fn hold_queue(&mut self, node: usize) {
+        if self.operator.genesis.is_none() {
+            return;
+        }
+        let random = &mut self.randoms.holds;
+        let queue = queue(random.below(self.options.queues));
+        let failed = [FailedDependency::Wait, FailedDependency::Wait, FailedDependency::Skip, FailedDependency::Fail];
+        let setting = match random.chance(1, 2) {
+            true => QueueSetting::Paused(random.chance(1, 2)),
+            false => QueueSetting::FailedDependency(failed[random.below(4) as usize]),
+        };
+        self.count("sometimes: a queue is held or let go");
+        self.ask_for(node, ClusterChange::Queue { queue, setting });
+    }
+
+    /// Everything goes on that an operator has held, or holds yet, as his call is late.
+    pub fn let_go(&mut self) {
+        if self.options.hold_mean_ms == 0 || self.operator.genesis.is_none() {
+            return;
+        }
+        for number in 0..self.options.queues {
+            let settings = [QueueSetting::Paused(false), QueueSetting::FailedDependency(FailedDependency::Fail)];
+            for setting in settings {
+                self.want(ClusterChange::Queue { queue: queue(number), setting });
+            }
+        }
+    }
+
     /// Sets for some queues that their tasks are ended by their holder alone.
     pub fn want_holders(&mut self) {
         // Of another source than the rest, so that the rest is the same without.
         let mut random = self.randoms.modes.clone();
         for number in 0..self.options.queues {
             if random.chance(self.options.holder_percent, 100) {
-                let queue = QueueName::new(&format!("queue-{number}")).expect("a good name");
-                self.want(ClusterChange::Queue { queue, setting: QueueSetting::Mode(Mode::Holder) });
+                let setting = QueueSetting::Mode(Mode::Holder);
+                self.want(ClusterChange::Queue { queue: queue(number), setting });
             }
         }
     }
@@ -115,9 +144,8 @@ impl World {
         let queues = self.options.queues;
         for number in (0..queues).filter(|_| queues > 1) {
             if random.chance(self.options.letters_percent, 100) {
-                let name = |number| QueueName::new(&format!("queue-{number}")).expect("a good name");
-                let setting = QueueSetting::DeadLetter(Some(name((number + 1) % queues)));
-                self.want(ClusterChange::Queue { queue: name(number), setting });
+                let setting = QueueSetting::DeadLetter(Some(queue((number + 1) % queues)));
+                self.want(ClusterChange::Queue { queue: queue(number), setting });
             }
         }
     }
@@ -127,12 +155,11 @@ impl World {
         let mut random = self.randoms.limits.clone();
         for number in 0..self.options.queues {
             if random.chance(self.options.limit_percent, 100) {
-                let queue = QueueName::new(&format!("queue-{number}")).expect("a good name");
                 let setting = match random.below(4) {
                     0 => QueueSetting::Bytes(Some(random.between(5_000, 20_000))),
                     _ => QueueSetting::Tasks(Some(random.between(25, 60))),
                 };
-                self.want(ClusterChange::Queue { queue, setting });
+                self.want(ClusterChange::Queue { queue: queue(number), setting });
             }
         }
     }
@@ -141,7 +168,7 @@ impl World {
     pub fn want_claims_limited(&mut self) {
         let mut random = self.randoms.claims.clone();
         for number in 0..self.options.queues {
-            let queue = QueueName::new(&format!("queue-{number}")).expect("a good name");
+            let queue = queue(number);
             let mut draws = random.child();
             if draws.chance(self.options.ageing_percent, 100) {
                 let setting = QueueSetting::Ageing(Some(draws.between(50, 5_000)));
@@ -233,6 +260,11 @@ impl World {
             _ => {}
         }
     }
+}
+
+/// The name of a queue by its number.
+fn queue(number: u64) -> QueueName {
+    QueueName::new(&format!("queue-{number}")).expect("a good name")
 }
 
 /// A node as an operator names it that shall become a member.

@@ -38,6 +38,8 @@ pub enum Fault {
     Loss,
     /// Something else is set for a queue.
     Policy,
+    /// A queue is paused or goes on, or what waits in it for a failed task does.
+    Hold,
     /// A schedule is set, removed or paused.
     Schedule,
 }
@@ -54,7 +56,7 @@ pub enum Turn {
     },
 }
 
-const ALL: [Fault; 13] = [
+const ALL: [Fault; 14] = [
     Fault::Crash,
     Fault::Blackout,
     Fault::Pause,
@@ -68,6 +70,7 @@ const ALL: [Fault; 13] = [
     Fault::Policy,
     Fault::Schedule,
     Fault::Strobe,
+    Fault::Hold,
 ];
 const HOUR_US: u64 = 3_600_000_000;
 const BAD_JUMP_US: u64 = 12_000_000;
@@ -95,6 +98,7 @@ impl World {
             Fault::Change => options.change_mean_ms,
             Fault::Loss => options.loss_mean_ms,
             Fault::Policy => options.policy_mean_ms,
+            Fault::Hold => options.hold_mean_ms,
             Fault::Schedule => options.schedule_mean_ms,
         };
         if mean_ms > 0 {
@@ -105,7 +109,11 @@ impl World {
 
     /// A kind that came later has draws of its own, so that runs without it stay what they are.
     fn random_of(&mut self, fault: Fault) -> &mut Random {
-        if fault == Fault::Strobe { &mut self.randoms.strobes } else { &mut self.randoms.faults }
+        match fault {
+            Fault::Strobe => &mut self.randoms.strobes,
+            Fault::Hold => &mut self.randoms.holds,
+            _ => &mut self.randoms.faults,
+        }
     }
 
     /// A fault strikes.
@@ -129,6 +137,7 @@ impl World {
             Fault::Change => self.change_cluster(node),
             Fault::Loss => self.lose_machine(node),
             Fault::Policy => self.change_policy(node),
+            Fault::Hold => self.hold_queue(node),
             Fault::Schedule => self.change_schedule(node),
         }
     }

@@ -69,6 +69,8 @@ pub struct Terms {
     pub even: bool,
     /// Nothing fails, and nothing moves.
     pub calm: bool,
+    /// Every node holds a replica of each partition.
+    pub everywhere: bool,
     /// Neither kind of clock can be relied on, so that leases may overlap.
     pub clockless: bool,
 }

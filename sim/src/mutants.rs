@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All of them, with their names.
-pub const ALL: [(&str, Mutant); 88] = [
+pub const ALL: [(&str, Mutant); 91] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -92,6 +92,9 @@ pub const ALL: [(&str, Mutant); 88] = [
     ("keys-uncounted", Mutant::KeysUncounted),
     ("served-ignored", Mutant::ServedIgnored),
     ("watch-gap-unheeded", Mutant::WatchGapUnheeded),
+    ("room-ignored", Mutant::RoomIgnored),
+    ("paused-grants", Mutant::PausedGrants),
+    ("wait-ignored", Mutant::WaitIgnored),
     ("heads-untold", Mutant::HeadsUntold),
 ];
 
@@ -108,11 +111,12 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
         transaction_percent: Some(0),
         key_concurrency_percent: Some(0),
         fair_percent: Some(0),
+        hold_mean_ms: Some(0),
         ..Overrides::default()
     };
     let harmful = match mutant {
         Mutant::WordMissing => Overrides { image_percent: Some(90), crash_after_ack_percent: Some(15), ..plain },
-        Mutant::PromisesUnheard => Overrides::default(),
+        Mutant::PromisesUnheard => Overrides { hold_mean_ms: Some(0), ..Overrides::default() },
         Mutant::QuotaLeaks => Overrides {
             replay_ppm: Some(500_000),
             replay_us_max: Some(30_000_000),
@@ -123,15 +127,17 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             cut_mean_ms: Some(0),
             spares: Some(2),
             group_percent: Some(0),
+            hold_mean_ms: Some(0),
             ..Overrides::default()
         },
-        Mutant::OrphansUnasked => Overrides { group_percent: Some(80), ..Overrides::default() },
+        Mutant::OrphansUnasked => Overrides { group_percent: Some(80), hold_mean_ms: Some(0), ..Overrides::default() },
         Mutant::RivalUnnoticed => Overrides {
             image_percent: Some(60),
             crash_mean_ms: Some(300),
             lost_writes_percent: Some(0),
             quick_restart_percent: Some(100),
             crash_after_vote_percent: Some(60),
+            hold_mean_ms: Some(0),
             ..Overrides::default()
         },
         Mutant::MemoryForgotten => {
@@ -434,6 +440,7 @@ fn hunting_in_limits(mutant: Mutant, plain: Overrides) -> Overrides {
         // Work stands in the queue, and what is granted comes from where it is known to be.
         Mutant::HeadsUntold => Overrides {
             calm: Some(true),
+            limit_percent: Some(0),
             queues: Some(1),
             partitions: Some(8),
             workers: Some(2),
@@ -442,6 +449,31 @@ fn hunting_in_limits(mutant: Mutant, plain: Overrides) -> Overrides {
             after_percent: Some(0),
             key_percent: Some(0),
             cancel_percent: Some(0),
+            ..plain
+        },
+        _ => hunting_in_policies(mutant, plain),
+    }
+}
+
+/// The knobs for what a queue lets in, and lets out.
+fn hunting_in_policies(mutant: Mutant, plain: Overrides) -> Overrides {
+    match mutant {
+        Mutant::RoomIgnored => Overrides {
+            calm: Some(true),
+            limit_percent: Some(100),
+            nodes: Some(3),
+            replicas: Some(3),
+            queues: Some(1),
+            workers: Some(1),
+            tasks: Some(300),
+            ..plain
+        },
+        Mutant::PausedGrants | Mutant::WaitIgnored => Overrides {
+            hold_mean_ms: Some(500),
+            queues: Some(1),
+            after_percent: Some(40),
+            cancel_percent: Some(20),
+            old_percent: Some(0),
             ..plain
         },
         _ => plain,

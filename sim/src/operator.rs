@@ -141,6 +141,7 @@ impl World {
             wild: options.wild_wall_clock,
             even: !options.wild_monotonic,
             calm: options.calm,
+            everywhere: options.replicas == options.nodes,
             clockless: options.wild_wall_clock && options.wild_monotonic,
         };
         self.tell(Happening::Founded(terms));

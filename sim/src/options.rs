@@ -281,6 +281,9 @@ options! {
     change_mean_ms: u64,
     /// Mean time between an operator's changes of what is set for a queue; 0 is never.
     policy_mean_ms: u64,
+    /// Mean time after which an operator pauses a queue or lets it go on, or says what becomes in it of what waits for a task that
+    /// failed; 0 is never.
+    hold_mean_ms: u64,
     /// Mean time between an operator's changes of schedules; 0 is never.
     schedule_mean_ms: u64,
     /// Queues whose tasks are ended by their holder alone, in a hundred.
@@ -517,6 +520,7 @@ impl Options {
             spares: 0,
             change_mean_ms: 0,
             policy_mean_ms: 0,
+            hold_mean_ms: 0,
             schedule_mean_ms: 0,
             holder_percent: 0,
             loss_mean_ms: 0,

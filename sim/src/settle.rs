@@ -33,6 +33,7 @@ impl World {
     /// Looks whether all is settled; if not in time, that is a failure.
     pub fn poll(&mut self) {
         let Phase::Healed { since_us } = self.phase else { return };
+        self.let_go();
         // Whoever wants the acknowledgement of all replicas waits for one that is gone until the deadline, again and again.
         let away = self.copies.is_any_out() || self.losses.is_any() || self.absence.is_some();
         let patience = if away { PATIENCE_WITHOUT } else { 1 };

@@ -289,6 +289,8 @@ pub struct Randoms {
     pub transactions: Random,
     /// Of watchers.
     pub watches: Random,
+    /// Queues that stand still.
+    pub holds: Random,
 }
 
 /// Counters by name.
@@ -413,6 +415,7 @@ impl World {
             sessions: descendant(&random, 18),
             transactions: descendant(&random, 20),
             watches: descendant(&random, 21),
+            holds: descendant(&random, 23),
             claims: descendant(&random, 19),
             letters: descendant(&random, 10),
             forged: descendant(&random, 22),

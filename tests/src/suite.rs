@@ -20,6 +20,7 @@ mod schedules;
 mod sessions;
 pub mod simulated;
 mod transactions;
+mod watches;
 
 pub use real::Real;
 pub use scene::Scene;
@@ -124,6 +125,7 @@ plays! {
         groups::one_failure_ends_a_group_that_says_so,
         groups::a_group_waits_for_the_groups_that_its_members_bring,
         keys::of_a_key_there_is_one_at_a_time,
+        keys::of_a_key_there_are_as_many_as_a_queue_says,
         keys::a_unique_task_is_there_once_however_many_ask,
         sessions::a_session_that_ends_frees_all_at_once,
         sessions::a_session_that_is_not_renewed_is_over_for_good,
@@ -134,12 +136,17 @@ plays! {
         queues::no_more_is_held_at_once_than_a_queue_allows,
         queues::claims_come_no_faster_than_a_queue_allows,
         queues::a_full_queue_takes_no_more,
+        queues::a_queue_is_full_by_bytes_too,
+        queues::a_low_priority_does_not_starve_where_it_ages,
+        queues::keys_take_turns_where_a_queue_is_fair,
         queues::a_queue_says_how_long_leases_are,
         queues::a_listing_tells_what_is_left,
         schedules::a_schedule_makes_one_task_for_each_time,
         transactions::tasks_change_together,
         transactions::nothing_changes_where_one_is_not_as_it_was,
         transactions::a_claim_depends_on_a_signal,
+        watches::who_watches_a_queue_is_told_of_all_endings,
+        watches::who_watches_a_group_is_told_of_its_members_and_its_join,
     ;
     deadly:
         nodes::claims_and_their_logs_outlive_each_node,

@@ -439,6 +439,17 @@ fn without_faults_the_first_of_a_queue_is_the_next() {
     assert!(granted > 500, "{granted} tasks were granted");
 }
 
+#[test]
+fn without_faults_a_full_queue_takes_no_more() {
+    for seed in 1..=5 {
+        let (calm, one) = (Some(true), Some(1));
+        let full =
+            Overrides { calm, limit_percent: Some(100), queues: one, workers: one, tasks: Some(300), ..seldom() };
+        let report = run(seed, &full, Keep::Tail);
+        assert_eq!(report.violation, None, "{}", report.headline());
+    }
+}
+
 /// A task that a transaction is to delete ended otherwise, and was forgotten, before that was made: it never was then.
 #[test]
 fn seeds_of_transactions_about_forgotten_tasks() {

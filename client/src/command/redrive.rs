@@ -137,18 +137,20 @@ impl RedriveArguments {
                 break;
             }
             let mut strange = None;
-            for task in granted {
-                // A grant does not tell all that the task was.
-                let letter = tasks::get(runner, task.id, None).await?;
-                match written_back(&letter.spec, to) {
-                    Some(draft) => {
-                        self.write_back(runner, &task, draft).await?;
-                        redriven += 1;
-                    }
-                    None => {
+            let mut granted = granted.into_iter();
+            while let Some(task) = granted.next() {
+                match self.send_back(runner, &task, to).await {
+                    Ok(true) => redriven += 1,
+                    Ok(false) => {
                         strange = Some(task.id);
-                        let request = Request::Release { id: task.id, token: task.token };
-                        runner.request(request).await?;
+                        release(runner, &task).await?;
+                    }
+                    Err(failure) => {
+                        // Nobody is to wait for leases of letters that nobody works on.
+                        for task in std::iter::once(task).chain(granted) {
+                            drop(release(runner, &task).await);
+                        }
+                        return Err(failure);
                     }
                 }
             }
@@ -158,6 +160,20 @@ impl RedriveArguments {
             }
         }
         Ok(redriven)
+    }
+
+    /// Whether it is a letter.
+    async fn send_back<T: Transport>(
+        &self,
+        runner: &mut Runner<T>,
+        task: &Granted,
+        to: Option<&QueueName>,
+    ) -> Result<bool, Failure> {
+        // A grant does not tell all that the task was.
+        let letter = tasks::get(runner, task.id, None).await?;
+        let Some(draft) = written_back(&letter.spec, to) else { return Ok(false) };
+        self.write_back(runner, task, draft).await?;
+        Ok(true)
     }
 
     async fn write_back<T: Transport>(
@@ -176,6 +192,10 @@ impl RedriveArguments {
         let acked = only("complete", results)?;
         print_acked(&mut runner.output, &format!("sent back to {queue}, and done is letter"), &acked)
     }
+}
+
+async fn release<T: Transport>(runner: &mut Runner<T>, task: &Granted) -> Result<(), Failure> {
+    runner.request(Request::Release { id: task.id, token: task.token }).await.map(drop)
 }
 
 /// The task that a letter tells of; nothing, if it is none.

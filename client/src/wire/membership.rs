@@ -320,7 +320,7 @@ impl Backoff {
 }
 
 /// What becomes of a task that waits for one that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailedDependency {
     /// It dies.

@@ -89,5 +89,9 @@ impl Options {
         if copy.chance(1, 8) && self.holder_percent > 0 {
             self.forged_percent = copy.between(5, 50);
         }
+        copy = copy.child();
+        if copy.chance(1, 6) {
+            self.hold_mean_ms = copy.between(500, 5_000);
+        }
     }
 }

@@ -25,6 +25,7 @@ mod nothing;
 mod order;
 mod policies;
 mod rank;
+mod room;
 mod schedules;
 mod sealed;
 mod succession;
@@ -69,6 +70,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<order::Order>::default(),
         Box::<rank::Rank>::default(),
         Box::<limits::Limits>::default(),
+        Box::<room::Room>::default(),
         Box::<fairness::Fairness>::default(),
         Box::<schedules::Schedules>::default(),
         Box::<sealed::Sealed>::default(),

@@ -1,15 +1,17 @@
 //! Leaders go by what is set for queues, as far as they have heard: no lease is longer than the maximum, no failed attempt and
-//! none that ran out is followed by another before the back-off has passed, and nobody starts an attempt more than there may be.
+//! none that ran out is followed by another before the back-off has passed, nobody starts an attempt more than there may be, nothing
+//! of a paused queue is granted, and what waits for a task that failed waits on, goes on or fails as its queue says.
 //!
 //! What a node has heard is the latest roster in its log; what a leader decides is the operation, when it is first written.
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::membership::{QueuePolicy, Roster};
+use norn_client::wire::membership::{FailedDependency, QueuePolicy, Roster};
 use norn_client::wire::{PartitionId, Request, TaskId, Token};
 use norn_node::protocol::Observation;
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
+use norn_node::protocol::task::{Settled, Task};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -39,6 +41,20 @@ pub struct Policies {
     ended: BTreeSet<(TaskId, Token)>,
     /// Pauses that failures name themselves: also where that is open, for leaders of before.
     named: BTreeMap<(TaskId, Token), BTreeSet<u64>>,
+    /// What some node has made of the failure of a task that another waits for. Whoever learns of that later has not decided it.
+    followed: BTreeSet<(TaskId, TaskId, FailedDependency)>,
+}
+
+/// Of tasks that this one waits for, those that did not end well, and what that means for it.
+fn follows(history: &History, id: &TaskId, task: &Task) -> Vec<(TaskId, FailedDependency)> {
+    let (Some(facts), Some(spec)) = (&task.facts, history.specs.get(id)) else { return Vec::new() };
+    let skipped = facts.settled.iter().filter(|(other, how)| *how != Settled::Done && spec.after.contains(other));
+    let reason = facts.cancel.as_ref().filter(|cancel| cancel.dead).map_or("", |cancel| &cancel.reason);
+    let failed = spec.after.iter().filter(|other| reason.starts_with(&format!("task {other}, for which it waits,")));
+    skipped
+        .map(|(other, _)| (*other, FailedDependency::Skip))
+        .chain(failed.map(|other| (*other, FailedDependency::Fail)))
+        .collect()
 }
 
 impl Policies {
@@ -108,6 +124,19 @@ impl Policies {
         }
     }
 
+    /// A node writes facts of tasks.
+    fn learned(&mut self, history: &History, node: usize, items: &[(TaskId, Task)]) -> Result<(), String> {
+        for (id, task) in items {
+            for (other, what) in follows(history, id, task) {
+                let set = self.policy(history, node, id).failed_dependency;
+                if self.followed.insert((*id, other, what)) && set != what {
+                    return Err(format!("task {id} waits for {other}, which failed: {what:?}, where {set:?} is set"));
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn granted(
         &mut self,
         history: &History,
@@ -120,6 +149,9 @@ impl Policies {
         if self.steady && granted_ms < attempts.not_before_ms {
             let early_ms = attempts.not_before_ms - granted_ms;
             return Err(format!("task {id} is granted {early_ms} ms before its pause is over"));
+        }
+        if policy.paused {
+            return Err(format!("task {id} is granted, and its queue is paused"));
         }
         let own = history.specs.get(&id).map_or(0, |spec| spec.attempts_max);
         match policy.attempts_max.filter(|most| own == 0 && attempts.count > *most) {
@@ -158,6 +190,9 @@ impl Property for Policies {
                 };
                 for record in *records {
                     self.hear(*node, [record]);
+                    if let Record::Facts { items, .. } = record {
+                        self.learned(history, *node, items)?;
+                    }
                     let Record::Ops { partition, after, ops } = record else { continue };
                     for (number, op) in (after.length + 1..).zip(ops) {
                         let seen = self.lengths.entry((*partition, after.epoch)).or_default();
@@ -178,10 +213,12 @@ impl Property for Policies {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::ClaimId;
     use norn_client::wire::membership::Backoff;
+    use norn_client::wire::request::Spec;
+    use norn_client::wire::{Acks, ClaimId, NewTask};
     use norn_node::protocol::Ticket;
     use norn_node::protocol::consistent::Viewstamp;
+    use norn_node::protocol::task::Cancel;
 
     /// A node of a bench whose tasks' queue has this policy writes operations, the first one after so many.
     fn write(bench: &mut Bench<Policies>, policy: &QueuePolicy, length: u64, op: Op) -> Result<(), String> {
@@ -240,6 +277,39 @@ mod tests {
         bench.see(Happening::Sent { request: &request }).unwrap();
         assert!(write(&mut bench, &policy, 5, release(2_007)).is_ok(), "the failure itself says so");
         assert!(write(&mut bench, &policy, 6, release(2_008)).is_err());
+    }
+
+    #[test]
+    fn a_grant_of_a_paused_queue_is_refused() {
+        let policy = |paused| QueuePolicy { paused, ..QueuePolicy::default() };
+        let mut bench = bench();
+        write(&mut bench, &policy(false), 0, grant(1, 1_000)).unwrap();
+        assert!(write(&mut bench, &policy(true), 1, grant(2, 1_000)).is_err());
+        assert!(write(&mut bench, &policy(true), 0, grant(1, 1_000)).is_ok(), "it was granted before");
+    }
+
+    #[test]
+    fn what_follows_from_a_failure_and_is_not_set_is_refused() {
+        let mut bench = Bench::<Policies>::new();
+        let spec = Spec { after: vec![id(1), id(2)], ..spec() };
+        let queue = spec.queue.clone();
+        let request = Request::Enqueue { tasks: vec![NewTask { id: id(3), spec }], acks: Acks::Quorum };
+        bench.see(Happening::Sent { request: &request }).unwrap();
+        let mut learn = |failed_dependency, task: Task| {
+            let policy = QueuePolicy { failed_dependency, ..QueuePolicy::default() };
+            let policies = BTreeMap::from([(queue.clone(), policy)]);
+            let roster = Record::Roster(Arc::new(Roster { policies, ..Roster::default() }));
+            let facts = Record::Facts { partition: PartitionId(0), items: Arc::new(vec![(id(3), task)]) };
+            bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &[roster, facts] })
+        };
+        let reason = format!("task {}, for which it waits, was cancelled", id(2));
+        let dead = || Task::from_cancel(Cancel { dead: true, reason: reason.clone(), at_ms: 1 });
+        assert!(learn(FailedDependency::Wait, Task::from_settled(id(1), Settled::Done)).is_ok());
+        assert!(learn(FailedDependency::Wait, Task::from_settled(id(2), Settled::Dead)).is_err());
+        assert!(learn(FailedDependency::Skip, Task::from_settled(id(1), Settled::Cancelled)).is_ok());
+        assert!(learn(FailedDependency::Wait, Task::from_settled(id(1), Settled::Cancelled)).is_ok(), "it is known");
+        assert!(learn(FailedDependency::Skip, dead()).is_err());
+        assert!(learn(FailedDependency::Fail, dead()).is_ok(), "it is known");
     }
 
     #[test]

@@ -6,11 +6,13 @@
 //! may be something better, which somebody else has just taken, what it grants instead may come behind any number of others.
 //!
 //! Judged by grants to calls for one queue. A task counts as the first if all that come before it have ended or are held, for as
-//! long. What was ever given back, or waits for a time, for others or for its turn, may be ready at any moment.
+//! long. What was ever given back, or waits for a time, for others or for its turn, may be ready at any moment. Queues that are or were
+//! claimed in another order are not judged.
 
 use super::Property;
 use crate::adapter::Call;
 use crate::history::{Finished, Happening, History, Moment, acks_of, writes_of};
+use norn_client::wire::membership::{Order, QueuePolicy};
 use norn_client::wire::response::Guarantee;
 use norn_client::wire::{ClaimId, PartitionId, QueueName, Request, Spec, TaskId};
 use norn_node::protocol::Observation;
@@ -49,6 +51,8 @@ pub struct Rank {
     led: BTreeMap<PartitionId, (u64, u64)>,
     /// Calls for several queues: who is asked for the tasks of one may grant those of another.
     mixed: BTreeSet<ClaimId>,
+    /// Queues with another order, or with ageing.
+    reordered: BTreeSet<QueueName>,
     /// Operations of each epoch that were seen.
     lengths: BTreeMap<(PartitionId, u64), u64>,
 }
@@ -82,6 +86,9 @@ impl Rank {
     /// The first of a queue, before another one, if it has been that for long enough.
     fn passed_over(&self, history: &History, (queue, before): (&QueueName, Place), now_us: u64) -> Option<TaskId> {
         let long = |since_us: u64| since_us + KNOWN_US <= now_us;
+        if self.reordered.contains(queue) {
+            return None;
+        }
         for ((_, id), state) in self.queues.get(queue)?.range(..before) {
             let out_of_the_way = match state {
                 State::Held { since_us, until_us } => long(*since_us) && now_us < *until_us,
@@ -121,6 +128,11 @@ impl Rank {
     fn appended(&mut self, history: &History, records: &[Record], now_us: u64) -> Result<(), String> {
         let mut overtaken = Vec::new();
         for record in records {
+            if let Record::Roster(roster) = record {
+                let other = |policy: &QueuePolicy| policy.order != Order::Priority || policy.ageing_ms.is_some();
+                let reordered = roster.policies.iter().filter(|(_, policy)| other(policy));
+                self.reordered.extend(reordered.map(|(queue, _)| queue.clone()));
+            }
             if let Record::Facts { items, .. } = record {
                 for (id, _) in items.iter().filter(|(_, task)| task.spec.is_some()) {
                     self.state(history, *id);
@@ -183,6 +195,7 @@ mod tests {
     use super::super::check::*;
     use super::*;
     use norn_client::wire::Acks;
+    use norn_client::wire::membership::Roster;
     use norn_client::wire::request::NewTask;
     use norn_node::protocol::Ticket;
     use norn_node::protocol::consistent::Viewstamp;
@@ -229,6 +242,19 @@ mod tests {
         assert!(grant(&mut bench, 1, &[3]).is_err());
         assert!(grant(&mut bench, 2, &[4, 1]).is_ok(), "both at once");
         assert!(grant(&mut bench, 4, &[5]).is_ok());
+    }
+
+    #[test]
+    fn a_queue_in_another_order_is_not_judged() {
+        for order in [Order::Priority, Order::Fair] {
+            let mut bench = bench();
+            let policies = BTreeMap::from([(spec().queue, QueuePolicy { order, ..QueuePolicy::default() })]);
+            let roster = Record::Roster(Arc::new(Roster { policies, ..Roster::default() }));
+            bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &[roster] }).unwrap();
+            enqueued(&mut bench, 1..3);
+            bench.pass(KNOWN_US);
+            assert_eq!(grant(&mut bench, 0, &[2]).is_ok(), order == Order::Fair);
+        }
     }
 
     #[test]

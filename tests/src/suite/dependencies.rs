@@ -40,4 +40,7 @@ pub(super) async fn a_queue_says_what_becomes_of_a_failed_dependency<H: Host>(sc
     scene.nothing("waits").await;
     scene.nothing("dies").await;
     assert_eq!(scene.get(0, waits).await.state, State::Waiting);
+    // What is set later holds for those that wait as well.
+    scene.set("waits", QueueSetting::FailedDependency(FailedDependency::Skip)).await;
+    assert_eq!(scene.take(1, "waits").await.id, waits);
 }

@@ -3,6 +3,8 @@
 use super::Host;
 use super::scene::Scene;
 use norn_client::session::Draft;
+use norn_client::wire::TaskId;
+use norn_client::wire::membership::{KeyConcurrency, QueueSetting};
 
 // O15, O25, O27: the oldest first; others do not wait for it
 pub(super) async fn of_a_key_there_is_one_at_a_time<H: Host>(scene: Scene<H>) {
@@ -28,6 +30,30 @@ pub(super) async fn of_a_key_there_is_one_at_a_time<H: Host>(scene: Scene<H>) {
     scene.nothing("mail").await;
     scene.cancel(1, second.id).await;
     assert_eq!(scene.take(1, "mail").await.id, annas[2]);
+}
+
+// O15, O25: as many as the queue says, the oldest
+pub(super) async fn of_a_key_there_are_as_many_as_a_queue_says<H: Host>(scene: Scene<H>) {
+    const MOST: usize = 2;
+    scene.set("mail", QueueSetting::KeyConcurrency(KeyConcurrency::Most(MOST as u32))).await;
+    let mut ids = Vec::new();
+    for client in 0..4 {
+        ids.push(scene.enqueue(client % 3, Draft::new(scene.queue("mail"), "").key("anna")).await);
+    }
+    ids.sort();
+    let mut held = scene.take_all("mail", MOST).await;
+    while !ids.is_empty() {
+        let mut holds: Vec<TaskId> = held.iter().map(|claim| claim.id).collect();
+        holds.sort();
+        assert_eq!(holds, ids[..MOST.min(ids.len())]);
+        scene.nothing("mail").await;
+        let ended = held.remove(0);
+        scene.complete(0, &ended, "").await;
+        ids.retain(|id| *id != ended.id);
+        if ids.len() >= MOST {
+            held.push(scene.take(1, "mail").await);
+        }
+    }
 }
 
 // O15, O27: until it has ended, whichever way

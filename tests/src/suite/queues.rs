@@ -3,7 +3,7 @@
 use super::Host;
 use super::scene::{CLOCKS, LONG, Scene, millis};
 use norn_client::session::Draft;
-use norn_client::wire::membership::{Order, QueueSetting, Rate};
+use norn_client::wire::membership::{KeyConcurrency, Order, QueueSetting, Rate};
 use norn_client::wire::request::{Claim, Request};
 use norn_client::wire::response::State;
 use norn_client::wire::{ErrorCode, Response, TaskId};
@@ -90,6 +90,55 @@ pub(super) async fn a_full_queue_takes_no_more<H: Host>(scene: Scene<H>) {
     assert_eq!(scene.count("mail", None).await, MOST);
     scene.complete(0, &claim, "").await;
     scene.enqueue(2, draft().id(ids[MOST as usize])).await;
+}
+
+pub(super) async fn a_queue_is_full_by_bytes_too<H: Host>(scene: Scene<H>) {
+    const MOST: u64 = 10_000;
+    scene.set("mail", QueueSetting::Bytes(Some(MOST))).await;
+    let draft = |bytes: u64| Draft::new(scene.queue("mail"), vec![7; bytes as usize]);
+    let ids = scene.neighbours(2).await;
+    scene.enqueue(0, draft(MOST * 2 / 3).id(ids[0])).await;
+    let claim = scene.take(0, "mail").await;
+    let more = || draft(MOST * 2 / 3).id(ids[1]);
+    let refusal = scene.try_enqueue(1, more(), SHORT).await.expect_err("it is full");
+    assert!(refusal.passes(), "{refusal:?}");
+    let refusal = scene.try_enqueue(1, draft(MOST + 1), SHORT).await.expect_err("there is never room for it");
+    assert!(!refusal.passes(), "{refusal:?}");
+    scene.complete(0, &claim, "").await;
+    scene.enqueue(2, more()).await;
+}
+
+pub(super) async fn a_low_priority_does_not_starve_where_it_ages<H: Host>(scene: Scene<H>) {
+    let level = Duration::from_secs(1);
+    scene.set("mail", QueueSetting::Ageing(Some(millis(level)))).await;
+    // By its id a task is as old as these are: behind the oldest there are three levels, and as much as clocks may differ.
+    let old = scene.neighbours(1).await[0];
+    scene.enqueue(0, Draft::new(scene.queue("mail"), "").id(old)).await;
+    scene.pass(3 * level + CLOCKS).await;
+    let young = TaskId::new(old.time_ms() + millis(3 * level + CLOCKS), 0, old.minter(), old.tag());
+    let urgent = TaskId::new(young.time_ms(), 1, old.minter(), old.tag());
+    scene.enqueue(1, Draft::new(scene.queue("mail"), "").priority(2).id(young)).await;
+    scene.enqueue(2, Draft::new(scene.queue("mail"), "").priority(100).id(urgent)).await;
+    let order: Vec<TaskId> = scene.take_all("mail", 3).await.iter().map(|claim| claim.id).collect();
+    assert_eq!(order, [urgent, old, young]);
+}
+
+// By age alone the key that came last would come last.
+pub(super) async fn keys_take_turns_where_a_queue_is_fair<H: Host>(scene: Scene<H>) {
+    scene.set_at_once("mail", QueueSetting::KeyConcurrency(KeyConcurrency::Any)).await;
+    scene.set("mail", QueueSetting::Order(Order::Fair)).await;
+    let draft = |key: &str| Draft::new(scene.queue("mail"), "").key(key);
+    for number in 0..8 {
+        scene.enqueue(number % 3, draft("a tenant with much to do")).await;
+    }
+    let mut few = vec![scene.enqueue(0, draft("another")).await, scene.enqueue(1, draft("another")).await];
+    for turn in 0..5 {
+        let claim = scene.take(turn % 3, "mail").await;
+        few.retain(|id| *id != claim.id);
+        // By the clock of whoever grants it is known who was served last.
+        scene.pass(CLOCKS).await;
+    }
+    assert_eq!(few, [], "its turn has come twice");
 }
 
 // O35

@@ -48,6 +48,11 @@ impl<H: Host> Scene<H> {
         self.host.now()
     }
 
+    /// How long anything may take that is expected to happen.
+    pub fn patience(&self) -> Duration {
+        self.host.patience()
+    }
+
     /// Comes back after so long.
     pub async fn pass(&self, length: Duration) {
         self.host.pass(length).await;

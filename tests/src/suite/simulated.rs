@@ -87,6 +87,7 @@ impl Simulated {
 fn wait(call: &Call) -> Duration {
     match call {
         Call::Request(Request::Claim(Claim { wait_ms, .. })) => Duration::from_millis(*wait_ms),
+        Call::Request(Request::Watch { wait_ms, .. }) => Duration::from_millis(*wait_ms),
         Call::Request(Request::Wait { timeout_ms, .. }) => Duration::from_millis(*timeout_ms),
         _ => Duration::ZERO,
     }

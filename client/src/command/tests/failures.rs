@@ -1,6 +1,7 @@
 //! How verbs end that do not end well, and what is meant by the beginning of an id.
 
 use super::*;
+use crate::wire::headers;
 
 async fn fails(line: &str, error: Error) -> Outcome {
     run(line, [Err(error)]).await
@@ -177,4 +178,30 @@ async fn the_beginning_of_an_id_is_looked_up() {
     assert!(outcome.noted.contains("no task begins with"), "{}", outcome.noted);
     let outcome = run_at(Place::Script, "get 000", b"", []).await;
     assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Refused, 0));
+}
+
+/// Goal: what is claimed is given back where a letter cannot be sent, so that nobody waits for leases.
+#[tokio::test]
+async fn letters_that_are_not_sent_back_are_free_at_once() {
+    let claimed = [1, 2, 3].map(|number| Granted { id: id(number), ..granted() });
+    let claimed = Response::Claimed { tasks: claimed.to_vec(), unavailable: 0 };
+    let letter = |number| {
+        let told = [(headers::DEAD_TASK, id(9).to_string()), (headers::DEAD_QUEUE, "mail".to_owned())];
+        let headers = told.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        let mut task = bare_task(number, State::Claimed);
+        task.spec = Spec { headers, ..task.spec };
+        Ok(Response::Task(Box::new(task)))
+    };
+    let sent = Ok(Response::Acked(vec![Ok(acked(1))]));
+    let refused = Ok(Response::Acked(vec![Err(Error::new(ErrorCode::Superseded, "taken over"))]));
+    let done = || Ok(Response::Done);
+    let answers = [Ok(claimed), letter(1), sent, letter(2), refused, done(), done()];
+    let outcome = run("redrive --letters mail/dead", answers).await;
+    assert_eq!(outcome.exit, Exit::Refused, "{}", outcome.noted);
+    let released = |(call, _): &(Call, Option<Duration>)| match call {
+        Call::Request(Request::Release { id, .. }) => Some(*id),
+        _ => None,
+    };
+    assert_eq!(outcome.calls.iter().filter_map(released).collect::<Vec<_>>(), [id(2), id(3)]);
+    assert!(outcome.printed.contains("sent back to mail"), "{}", outcome.printed);
 }

@@ -427,9 +427,9 @@ impl Node {
             Settled::Forgotten => "is not known, or not any more",
         };
         match self.policy_of(&spec.queue).failed_dependency {
-            FailedDependency::Wait => None,
+            FailedDependency::Wait if !mutant!(self.config, WaitIgnored) => None,
             FailedDependency::Skip => Some(Task::from_settled(other, how)),
-            FailedDependency::Fail => {
+            FailedDependency::Wait | FailedDependency::Fail => {
                 let reason = format!("task {other}, for which it waits, {failed}");
                 Some(Task::from_cancel(Cancel { dead: true, reason, at_ms: self.now.wall_ms }))
             }

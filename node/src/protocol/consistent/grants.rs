@@ -180,7 +180,8 @@ impl Node {
         while let Some(partition) = self.stirred.pop_first() {
             self.publish_heads(partition);
         }
-        let is_open = |queue: &&QueueName| !self.policy_of(queue).paused && self.permits(queue) != Some(0);
+        let is_paused = |queue: &QueueName| self.policy_of(queue).paused && !mutant!(self.config, PausedGrants);
+        let is_open = |queue: &&QueueName| !is_paused(queue) && self.permits(queue) != Some(0);
         let mut queues: Vec<QueueName> = claim.queues.iter().filter(is_open).cloned().collect();
         let mut picked: BTreeMap<(PartitionId, u64), Vec<TaskId>> = BTreeMap::new();
         let mut out = BTreeSet::new();
