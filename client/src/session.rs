@@ -417,6 +417,7 @@ impl Session {
         }
         call.first_sent_us.get_or_insert(self.now_us);
         call.numbers.push(number);
+        call.sent = call.sent.saturating_add(1);
         self.attempts.insert(number, Attempt { call: id, endpoint, positions, received_before });
         let until_us = self.after_ms(self.config.attempt_timeout_ms.saturating_add(extra_ms));
         self.set_stage(id, Stage::Sent { number, endpoint, until_us });

@@ -111,7 +111,7 @@ pub const SESSION_OPEN: &str = "Examples:
   norn claim mail --session ID --max 20
   norn session renew ID TOKEN                          # at least every 10s: keeps all 20
   norn session end ID TOKEN                            # frees at once what is not completed
-  norn list norn/sessions --state claimed              # who is there";
+  norn list norn/sessions --state claimed              # those that are open";
 
 pub const SESSION_RENEW: &str = "Example, with what `session open` printed:
   norn session renew 000038g2m4d7kq9rjscg0080000w3n5t 7.42";

@@ -7,9 +7,20 @@ use super::runner::{only, unexpected};
 use super::{Call, Draft, Finish, Runner, Transport, tasks, text};
 use crate::wire::limits::{LEASE_MS_DEFAULT, LIST_PAGE_MAX};
 use crate::wire::{
-    Claim, ClaimId, Completion, Granted, QueueName, Request, Response, Spec, State, TaskId, TaskView, headers,
+    Claim, ClaimId, Completion, Error, ErrorCode, Granted, QueueName, Request, Response, Spec, State, TaskId, TaskView,
+    headers,
 };
 use clap::Args;
+use serde::Serialize;
+
+/// A copy that there was before.
+#[derive(Serialize)]
+struct Copy<'a> {
+    id: String,
+    existing: bool,
+    queue: Option<&'a str>,
+    state: Option<String>,
+}
 
 /// Letters that are taken at once.
 const LETTERS: u32 = 32;
@@ -17,7 +28,7 @@ const LETTERS: u32 = 32;
 /// Enqueues dead tasks again, each as a new task, at once and with all its attempts
 ///
 /// The dead task stays as it is, and `get` shows its copy. A task is redriven once: whoever asks again is told of the copy that
-/// there is, and a copy that dies is redriven itself.
+/// there is, or of the letter, and a copy that dies is redriven itself.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct RedriveArguments {
     /// Dead tasks
@@ -57,7 +68,10 @@ impl RedriveArguments {
         }
         for id in &self.ids {
             let id = runner.resolve(id).await?;
-            self.one(runner, id, to.as_ref()).await?;
+            match tasks::get(runner, id, None).await?.redriven.first() {
+                Some(copy) => show_copy(runner, (id, *copy), to.as_ref()).await?,
+                None => self.one(runner, id, to.as_ref()).await?,
+            }
         }
         Ok(Exit::Done)
     }
@@ -192,6 +206,33 @@ impl RedriveArguments {
         let acked = only("complete", results)?;
         print_acked(&mut runner.output, &format!("sent back to {queue}, and done is letter"), &acked)
     }
+}
+
+/// A task that was redriven is not redriven again: shows its copy, or the letter that tells of it.
+async fn show_copy<T: Transport>(
+    runner: &mut Runner<T>,
+    (id, copy): (TaskId, TaskId),
+    to: Option<&QueueName>,
+) -> Result<(), Failure> {
+    let task = match tasks::get(runner, copy, None).await {
+        Err(Failure::Call(error)) if error.code == ErrorCode::NotFound => None,
+        found => Some(found?),
+    };
+    let is = match &task {
+        Some(task) => format!("{copy} in {}, {}", task.spec.queue, task.state),
+        None => format!("{copy}, which has ended and is forgotten"),
+    };
+    if to.is_some_and(|to| task.as_ref().is_none_or(|task| task.spec.queue != *to)) {
+        let message =
+            format!("task {id} was redriven before: there is {is}; redrive that if it dies, or enqueue a new one");
+        return Err(Error::new(ErrorCode::Conflict, message).about(id).into());
+    }
+    if runner.output.json() {
+        let state = task.as_ref().map(|task| task.state.to_string());
+        let queue = task.as_ref().map(|task| task.spec.queue.as_str());
+        return runner.output.object(&Copy { id: copy.to_string(), existing: true, queue, state });
+    }
+    runner.output.line(&format!("{id} was redriven before: there is {is}"))
 }
 
 async fn release<T: Transport>(runner: &mut Runner<T>, task: &Granted) -> Result<(), Failure> {

@@ -77,6 +77,10 @@ pub(super) struct Pending {
     pub first_sent_us: Option<u64>,
     pub failures: u32,
     pub error_last: Option<Error>,
+    /// Attempts that were sent...
+    pub sent: u32,
+    /// ...and those that a node refused as a whole, having no room.
+    turned_away: u32,
     body: Body,
     items: Items,
 }
@@ -175,6 +179,8 @@ impl Pending {
             first_sent_us: None,
             failures: 0,
             error_last: None,
+            sent: 0,
+            turned_away: 0,
             body: Body::Open(body),
             items: Items::None,
         }
@@ -294,6 +300,7 @@ impl Pending {
             (Response::Error(error), _)
                 if is_retryable(&error) && !(self.early && error.code == ErrorCode::NotReady) =>
             {
+                self.turned_away += u32::from(error.code == ErrorCode::Overloaded);
                 return retry(error);
             }
             (Response::Error(error), _) => return Verdict::Done(self.refused(error)),
@@ -323,8 +330,15 @@ impl Pending {
         if self.outstanding().len() == count { Err(error) } else { Ok(self.take_items(|_| error.clone())) }
     }
 
-    /// The answer when nothing more will be tried: `unknown` for what may have happened, `unavailable` for what
-    /// surely has not. Each item of a batch that was sent says so for itself, so that the caller learns its ids.
+    /// Whether each attempt to enqueue was refused before anything of it was stored.
+    fn was_turned_away(&self) -> bool {
+        let enqueues = matches!(&self.body, Body::Settled(Request::Enqueue { .. }));
+        enqueues && self.sent > 0 && self.turned_away == self.sent
+    }
+
+    /// The answer when nothing more will be tried: `unknown` for what may have happened, `unavailable` for what surely has
+    /// not, or the refusal that was the answer to each attempt. Each item of a batch that was sent says so for itself, so that
+    /// the caller learns its ids.
     pub fn undecided(&mut self, why: &str) -> Result<Response, Error> {
         let write = matches!(&self.body, Body::Settled(request) if is_write(request));
         let code = if write { ErrorCode::Unknown } else { ErrorCode::Unavailable };
@@ -332,7 +346,8 @@ impl Pending {
             Some(error) => format!("{why}; the last refusal was: {}", error.message),
             None => why.to_owned(),
         };
-        let error = Error::new(code, message);
+        let refusal = self.error_last.clone().filter(|_| self.was_turned_away());
+        let error = refusal.unwrap_or_else(|| Error::new(code, message));
         let ids = match &self.body {
             Body::Settled(request) => ids(request),
             Body::Open(Call::Enqueue { drafts, .. }) => drafts.iter().filter_map(|draft| draft.id).collect(),

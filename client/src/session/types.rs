@@ -33,8 +33,7 @@ pub struct Draft {
     pub near: Option<TaskId>,
 }
 
-/// Where sessions of workers are: each is a task, held by its worker.
-pub const SESSIONS_QUEUE: &str = "norn/sessions";
+pub use crate::wire::SESSIONS_QUEUE;
 
 impl Draft {
     /// A session for whoever claims it. As any is as good as another one, it need not be who enqueued it.

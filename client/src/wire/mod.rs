@@ -22,7 +22,7 @@ pub mod watch;
 
 pub use error::{Error, ErrorCode, Retry};
 pub use ids::{ClaimId, ClusterId, NodeId, PartitionId, QueueName, TaskId, TaskVersion, Token};
-pub use request::{Acks, Claim, Completion, NewTask, Request, Spec};
+pub use request::{Acks, Claim, Completion, NewTask, Request, SESSIONS_QUEUE, Spec};
 pub use response::{Acked, Granted, Guarantee, Response, State, TaskView};
 pub use transaction::Transaction;
 pub use version::Versions;

@@ -26,6 +26,9 @@ pub enum Acks {
     All,
 }
 
+/// Where sessions of workers are: each is a task of one attempt, held by its worker.
+pub const SESSIONS_QUEUE: &str = "norn/sessions";
+
 /// What a task is; only a [transaction](super::transaction::Transaction) changes it. A session resolves defaults and
 /// delays once, so that a repeated enqueue is the same bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]

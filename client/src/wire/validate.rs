@@ -7,7 +7,7 @@ use super::headers::TOLD;
 use super::ids::{NodeId, TaskId};
 use super::limits::*;
 use super::membership::ClusterChange;
-use super::request::{Claim, Completion, Request, Spec};
+use super::request::{Claim, Completion, Request, SESSIONS_QUEUE, Spec};
 use super::schedule;
 use super::watch::{WatchCursor, WatchPlace};
 use std::collections::BTreeSet;
@@ -178,9 +178,18 @@ pub(crate) fn check_spec(spec: &Spec) -> Result<usize, Error> {
     let key = spec.key.as_ref().map_or(0, String::len);
     check(key <= KEY_BYTES_MAX, || format!("a key of {key} bytes; at most {KEY_BYTES_MAX} are allowed"))?;
     check(spec.key.as_deref() != Some(""), || "a key that is empty; leave it out".into())?;
+    check(spec.queue.as_str() != SESSIONS_QUEUE || is_session(spec), || {
+        format!("queue {SESSIONS_QUEUE} is for sessions: `session open`; choose another name")
+    })?;
     check(spec.revision.is_none(), || "a task that says it was changed; leave that to the cluster".into())?;
     let headers_bytes = check_headers(&spec.headers)?;
     Ok(spec.queue.as_str().len() + key + after * size_of::<TaskId>() + headers_bytes)
+}
+
+/// A session is over with its only attempt, and there at once.
+fn is_session(spec: &Spec) -> bool {
+    let waits = spec.not_before_ms > 0 || !spec.after.is_empty() || spec.key.is_some() || spec.grouping.is_some();
+    spec.attempts_max == 1 && !waits
 }
 
 /// Gives their bytes. What nodes tell of a task that died has room beside the others.

@@ -5,7 +5,7 @@ use super::{CLIENTS, Host};
 use norn_client::session::{Draft, SESSIONS_QUEUE};
 use norn_client::wire::request::Claim;
 use norn_client::wire::response::Granted;
-use norn_client::wire::{ErrorCode, QueueName, TaskId};
+use norn_client::wire::{ErrorCode, QueueName, Request, Response, TaskId};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -56,6 +56,8 @@ pub(super) async fn a_session_that_is_not_renewed_is_over_for_good<H: Host>(scen
     let session = open(&scene, 0, time_to_live).await;
     let ids = hold(&scene, 0, &session).await;
     scene.renew(0, session.id, session.token, None).await.expect("it lives");
+    let back = Request::Release { id: session.id, token: session.token };
+    assert_eq!(scene.refused(0, back).await, ErrorCode::Invalid, "nobody else is to have it");
     scene.pass(time_to_live / 2).await;
     let renewed = scene.now();
     scene.renew(0, session.id, session.token, None).await.expect("it lives");
@@ -67,8 +69,8 @@ pub(super) async fn a_session_that_is_not_renewed_is_over_for_good<H: Host>(scen
     assert!(matches!(over.code, ErrorCode::Ended | ErrorCode::Superseded), "{over:?}");
     scene.enqueue(1, Draft::new(scene.queue("more"), "")).await;
     let claim = Claim { session: Some(session.id), wait_ms: millis(CLOCKS), ..scene.claim("more", LONG) };
-    let asked = scene.request(0, norn_client::wire::Request::Claim(claim)).await;
-    let got = matches!(&asked, Ok(norn_client::wire::Response::Claimed { tasks, .. }) if !tasks.is_empty());
+    let asked = scene.request(0, Request::Claim(claim)).await;
+    let got = matches!(&asked, Ok(Response::Claimed { tasks, .. }) if !tasks.is_empty());
     assert!(!got, "nothing is granted under it: {asked:?}");
 }
 

@@ -180,6 +180,30 @@ async fn the_beginning_of_an_id_is_looked_up() {
     assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Refused, 0));
 }
 
+#[tokio::test]
+async fn a_task_that_was_redriven_is_not_redriven_again_and_its_copy_is_shown() {
+    let answers = || {
+        let (mut dead, mut copy) = (bare_task(1, State::Dead), bare_task(2, State::Done));
+        dead.redriven = vec![id(2)];
+        copy.spec.queue = queue("mail/dead");
+        [dead, copy].map(|task| Ok(Response::Task(Box::new(task))))
+    };
+    let outcome = run(&format!("redrive {}", id(1)), answers()).await;
+    let is = format!("there is {} in mail/dead, done", id(2));
+    assert_eq!(outcome.exit, Exit::Done);
+    assert!(outcome.printed.contains(&is), "{}", outcome.printed);
+    let outcome = run(&format!("redrive {} --json", id(1)), answers()).await;
+    let line = format!("{{\"id\":\"{}\",\"existing\":true,\"queue\":\"mail/dead\",\"state\":\"done\"}}\n", id(2));
+    assert_eq!(outcome.printed, line);
+    let outcome = run(&format!("redrive {} --to elsewhere", id(1)), answers()).await;
+    assert_eq!(outcome.exit, Exit::Refused);
+    assert!(outcome.noted.contains(&is), "{}", outcome.noted);
+    let gone = || Err(Error::new(ErrorCode::NotFound, "no such task"));
+    let [dead, _] = answers();
+    let outcome = run(&format!("redrive {}", id(1)), [dead, gone()]).await;
+    assert!(outcome.printed.contains("has ended and is forgotten"), "{}", outcome.printed);
+}
+
 /// Goal: what is claimed is given back where a letter cannot be sent, so that nobody waits for leases.
 #[tokio::test]
 async fn letters_that_are_not_sent_back_are_free_at_once() {

@@ -1,7 +1,7 @@
 //! What is too much.
 
 use super::*;
-use crate::wire::limits;
+use crate::wire::{SESSIONS_QUEUE, limits};
 
 #[test]
 fn what_is_too_much_is_refused_or_waits() {
@@ -26,6 +26,8 @@ fn limits_are_checked_before_anything_is_sent() {
         enqueue(vec![draft().delay_ms(1).not_before_ms(1)]),
         enqueue(vec![draft().delay_ms(limits::DELAY_MS_MAX + 1)]),
         enqueue(vec![draft().id(TaskId::MIN), draft().id(TaskId::MIN)]),
+        enqueue(vec![Draft::new(SESSIONS_QUEUE.parse().unwrap(), "no session")]),
+        enqueue(vec![Draft::session("who waits").delay_ms(1).key("k")]),
         enqueue(vec![draft().join(None, false), draft().member_of(TaskId::MIN, 1)]),
         finish(vec![draft(), draft().member_of(TaskId::MIN, 1)]),
         finish(vec![draft().join(Some(1), false).member_of(TaskId::MIN, 1)]),
@@ -39,6 +41,7 @@ fn limits_are_checked_before_anything_is_sent() {
         assert!(matches!(&result[..], [(_, Err(error))] if error.code == ErrorCode::Invalid), "{index}: {result:?}");
         assert_eq!(outputs.len(), 1, "nothing else happens");
     }
+    assert!(connects(&bench.submit(99, enqueue(vec![Draft::session("w")]), SECOND_US)).len() == 1);
     let large = vec![Draft::new(queue(), vec![0; limits::PAYLOAD_BYTES_MAX]); 8];
-    assert!(connects(&bench.submit(100, enqueue(large), SECOND_US)).len() == 1);
+    assert!(done(&bench.submit(100, enqueue(large), SECOND_US)).is_empty());
 }

@@ -41,6 +41,26 @@ fn patience_is_asked_for_by_one_node_and_given_by_asking_another() {
     assert_eq!((sent(&outputs)[0].0, sent(&outputs)[0].2), (1, &first));
 }
 
+/// Goal: nobody is told that a task may be stored which every node that was asked had no room for.
+#[test]
+fn what_was_turned_away_each_time_is_said_to_be() {
+    for answered in [true, false] {
+        let (mut bench, mut number, first) = bench_sent(1, enqueue(1), 10 * SECOND_US);
+        for _ in 0..3 {
+            assert!(bench.answer(0, number, Response::Error(error(ErrorCode::Overloaded))).is_empty());
+            number = bench.sleep_until_sent().1;
+        }
+        if answered {
+            assert!(bench.answer(0, number, Response::Error(error(ErrorCode::Overloaded))).is_empty());
+        }
+        bench.now_us = 1_000 + 10 * SECOND_US;
+        let result = done(&bench.step(Input::Wake));
+        let [(1, Err(refusal))] = &result[..] else { panic!("{result:?}") };
+        let expected = if answered { ErrorCode::Overloaded } else { ErrorCode::Unknown };
+        assert_eq!((refusal.code, refusal.id), (expected, Some(ids(&first)[0])));
+    }
+}
+
 #[test]
 fn other_errors_are_final() {
     for code in [ErrorCode::Conflict, ErrorCode::NotFound, ErrorCode::Superseded, ErrorCode::Stale] {

@@ -75,10 +75,10 @@ impl Node {
 fn beyond(queue: &QueueName, more: Size, tasks_max: Option<u64>, bytes_max: Option<u64>) -> Error {
     let most = |most: Option<u64>, what: &str| most.map(|most| format!("{most} {what}"));
     let most: Vec<String> = [most(tasks_max, "tasks"), most(bytes_max, "bytes")].into_iter().flatten().collect();
+    let tasks = if more.tasks == 1 { "1 task".to_owned() } else { format!("{} tasks", more.tasks) };
     let message = format!(
-        "{} tasks of {} bytes are more than queue {queue} ever has room for, which is {}; hand in fewer in one call, or let more \
-         in: `queue set`",
-        more.tasks,
+        "{tasks} of {} bytes, with all that a task is beside its data, are more than queue {queue} ever has room for, which is {}; \
+         hand in fewer in one call, or let more in: `queue set`",
         more.bytes,
         most.join(" and ")
     );

@@ -243,7 +243,8 @@ impl Node {
             return Err(Error::new(ErrorCode::Ended, "the task has ended").about(*id));
         }
         if cell.state != CellState::Held {
-            return Err(Error::new(ErrorCode::Superseded, "the claim was given back").about(*id));
+            let message = "the claim is over: it was given back, its attempt failed, or its lease ran out";
+            return Err(Error::new(ErrorCode::Superseded, message).about(*id));
         }
         Ok((partition, cell))
     }
@@ -313,6 +314,10 @@ impl Node {
             return;
         }
         match self.held(&id, token) {
+            Ok((partition, _)) if !failed && self.is_session(partition, &id) => {
+                let message = "a session is not given back, as its end is final: end it, `session end`";
+                self.decide(call, 0, Err(Error::invalid(message).about(id)));
+            }
             Ok((partition, _)) => {
                 let not_before_ms = if retry_in_ms == 0 { 0 } else { self.now.wall_ms.saturating_add(retry_in_ms) };
                 let op = Op::Release { id, token, not_before_ms, at_ms: self.now.wall_ms, failed };

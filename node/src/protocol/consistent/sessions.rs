@@ -21,7 +21,7 @@ use crate::protocol::task::Settled;
 use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node};
 use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::{Claim, NodeId, PartitionId, TaskId};
+use norn_client::wire::{Claim, NodeId, PartitionId, SESSIONS_QUEUE, TaskId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Between two pieces of work.
@@ -72,6 +72,12 @@ impl Node {
             }
             None => Ok(()),
         }
+    }
+
+    /// Whether a task is the session of a worker.
+    pub(super) fn is_session(&self, partition: PartitionId, id: &TaskId) -> bool {
+        let spec = self.partitions[&partition].store.task(id).and_then(|task| task.spec.as_ref());
+        spec.is_some_and(|spec| spec.queue.as_str() == SESSIONS_QUEUE)
     }
 
     /// Whether a node can grant what a claim asks for: an older one would leave the session out.
