@@ -75,7 +75,10 @@ fn each_task_that_dies_has_one_letter_and_may_be_redriven() {
         lines.into_iter().find(|line| line["guarantee"] == "strict")
     });
     let copy = text(&redriven["id"]);
-    assert_eq!(text(&cli.json(&["redrive", &id, "--to", "elsewhere"]).object()["id"]), copy, "there is one copy");
+    let again = cli.json(&["redrive", &id]).done().object();
+    assert_eq!((text(&again["id"]), &again["existing"]), (copy.clone(), &Value::Bool(true)), "there is one copy");
+    let refused = cli.json(&["redrive", &id, "--to", "elsewhere"]).lines().remove(0);
+    assert_eq!(refused["error"]["code"], "conflict", "{refused}");
     assert_eq!(text(&cli.json(&["get", &id]).object()["redriven"][0]), copy);
     let view =
         found("it is enqueued", || cli.json(&["get", &copy]).lines().into_iter().find(|view| view["queue"] == "mail"));
