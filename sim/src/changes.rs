@@ -5,13 +5,14 @@
 
 use crate::history::{Happening, Moment};
 use crate::process::OPERATOR;
+use crate::workload::numbered_queue;
 use crate::world::{Event, World};
 use norn_client::wire::error::ErrorCode;
 use norn_client::wire::membership::{
     Backoff, Candidate, ClusterChange, FailedDependency, KeyConcurrency, Membership, Mode, Order, QueueSetting, Rate,
 };
 use norn_client::wire::response::{Identity, Response};
-use norn_client::wire::{NodeId, PartitionId, QueueName, Request};
+use norn_client::wire::{NodeId, PartitionId, Request};
 
 /// Between two times that something is asked for.
 const INTERVAL_US: u64 = 700_000;
@@ -75,7 +76,7 @@ impl World {
         let (least_ms, most_ms) = (self.options.lease_ms_min, self.options.lease_ms_max);
         let retain_ms = self.options.retain_ms;
         let random = &mut self.randoms.moves;
-        let queue = queue(random.below(queues));
+        let queue = numbered_queue(random.below(queues));
         let first_ms = random.between(1, 1_000);
         let backoff = Backoff {
             first_ms,
@@ -103,7 +104,7 @@ impl World {
             return;
         }
         let random = &mut self.randoms.holds;
-        let queue = queue(random.below(self.options.queues));
+        let queue = numbered_queue(random.below(self.options.queues));
         let failed = [FailedDependency::Wait, FailedDependency::Wait, FailedDependency::Skip, FailedDependency::Fail];
         let setting = match random.chance(1, 2) {
             true => QueueSetting::Paused(random.chance(1, 2)),
@@ -113,7 +114,7 @@ impl World {
         self.ask_for(node, ClusterChange::Queue { queue, setting });
     }
 
-    /// Everything goes on that an operator has held, or holds yet, as his call is late.
+    /// Everything goes on that an operator has held, also by a call that comes late.
     pub fn let_go(&mut self) {
         if self.options.hold_mean_ms == 0 || self.operator.genesis.is_none() {
             return;
@@ -121,7 +122,7 @@ impl World {
         for number in 0..self.options.queues {
             let settings = [QueueSetting::Paused(false), QueueSetting::FailedDependency(FailedDependency::Fail)];
             for setting in settings {
-                self.want(ClusterChange::Queue { queue: queue(number), setting });
+                self.want(ClusterChange::Queue { queue: numbered_queue(number), setting });
             }
         }
     }
@@ -133,7 +134,7 @@ impl World {
         for number in 0..self.options.queues {
             if random.chance(self.options.holder_percent, 100) {
                 let setting = QueueSetting::Mode(Mode::Holder);
-                self.want(ClusterChange::Queue { queue: queue(number), setting });
+                self.want(ClusterChange::Queue { queue: numbered_queue(number), setting });
             }
         }
     }
@@ -144,8 +145,8 @@ impl World {
         let queues = self.options.queues;
         for number in (0..queues).filter(|_| queues > 1) {
             if random.chance(self.options.letters_percent, 100) {
-                let setting = QueueSetting::DeadLetter(Some(queue((number + 1) % queues)));
-                self.want(ClusterChange::Queue { queue: queue(number), setting });
+                let setting = QueueSetting::DeadLetter(Some(numbered_queue((number + 1) % queues)));
+                self.want(ClusterChange::Queue { queue: numbered_queue(number), setting });
             }
         }
     }
@@ -159,7 +160,7 @@ impl World {
                     0 => QueueSetting::Bytes(Some(random.between(5_000, 20_000))),
                     _ => QueueSetting::Tasks(Some(random.between(25, 60))),
                 };
-                self.want(ClusterChange::Queue { queue: queue(number), setting });
+                self.want(ClusterChange::Queue { queue: numbered_queue(number), setting });
             }
         }
     }
@@ -168,7 +169,7 @@ impl World {
     pub fn want_claims_limited(&mut self) {
         let mut random = self.randoms.claims.clone();
         for number in 0..self.options.queues {
-            let queue = queue(number);
+            let queue = numbered_queue(number);
             let mut draws = random.child();
             if draws.chance(self.options.ageing_percent, 100) {
                 let setting = QueueSetting::Ageing(Some(draws.between(50, 5_000)));
@@ -260,11 +261,6 @@ impl World {
             _ => {}
         }
     }
-}
-
-/// The name of a queue by its number.
-fn queue(number: u64) -> QueueName {
-    QueueName::new(&format!("queue-{number}")).expect("a good name")
 }
 
 /// A node as an operator names it that shall become a member.

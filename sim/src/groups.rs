@@ -4,12 +4,12 @@
 use crate::adapter::{Call, Draft};
 use crate::history::acks_of;
 use crate::process::Process;
-use crate::workload::{Act, Purpose};
+use crate::workload::{Act, Purpose, numbered_queue};
 use crate::world::World;
 use norn_client::wire::group::MemberOf;
 use norn_client::wire::request::{Acks, Request, Spec};
 use norn_client::wire::response::Response;
-use norn_client::wire::{Error, QueueName, TaskId, Versions};
+use norn_client::wire::{Error, TaskId, Versions};
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -57,7 +57,7 @@ impl World {
 
     fn member(&self, group: TaskId, number: u32) -> Draft {
         let place = (xxh3_64(group.as_bytes()) >> 8).wrapping_add(u64::from(number)) % self.options.queues;
-        let queue = QueueName::new(&format!("queue-{place}")).expect("a good name");
+        let queue = numbered_queue(place);
         Draft::new(queue, format!("member {number}")).attempts_max(3).member_of(group, number)
     }
 

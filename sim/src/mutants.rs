@@ -101,6 +101,7 @@ pub const ALL: [(&str, Mutant); 91] = [
 /// The knobs with which a mutant is hunted: those given, and where it does harm in few runs, those that make such runs.
 pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
     // Limits hold workers up, and groups and sessions are work of their own: bugs of other kinds are looked for without.
+    let unheld = Overrides { hold_mean_ms: Some(0), ..Overrides::default() };
     let plain = Overrides {
         group_percent: Some(0),
         session_percent: Some(0),
@@ -111,12 +112,11 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
         transaction_percent: Some(0),
         key_concurrency_percent: Some(0),
         fair_percent: Some(0),
-        hold_mean_ms: Some(0),
-        ..Overrides::default()
+        ..unheld.clone()
     };
     let harmful = match mutant {
         Mutant::WordMissing => Overrides { image_percent: Some(90), crash_after_ack_percent: Some(15), ..plain },
-        Mutant::PromisesUnheard => Overrides { hold_mean_ms: Some(0), ..Overrides::default() },
+        Mutant::PromisesUnheard => unheld,
         Mutant::QuotaLeaks => Overrides {
             replay_ppm: Some(500_000),
             replay_us_max: Some(30_000_000),
@@ -127,18 +127,16 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             cut_mean_ms: Some(0),
             spares: Some(2),
             group_percent: Some(0),
-            hold_mean_ms: Some(0),
-            ..Overrides::default()
+            ..unheld
         },
-        Mutant::OrphansUnasked => Overrides { group_percent: Some(80), hold_mean_ms: Some(0), ..Overrides::default() },
+        Mutant::OrphansUnasked => Overrides { group_percent: Some(80), ..unheld },
         Mutant::RivalUnnoticed => Overrides {
             image_percent: Some(60),
             crash_mean_ms: Some(300),
             lost_writes_percent: Some(0),
             quick_restart_percent: Some(100),
             crash_after_vote_percent: Some(60),
-            hold_mean_ms: Some(0),
-            ..Overrides::default()
+            ..unheld
         },
         Mutant::MemoryForgotten => {
             Overrides { image_percent: Some(90), crash_mean_ms: Some(1_000), policy_mean_ms: Some(0), ..plain }

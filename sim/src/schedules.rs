@@ -2,11 +2,12 @@
 //! and are removed then, so that a run has an end.
 
 use crate::clock::WALL_START_MS;
+use crate::workload::numbered_queue;
 use crate::world::{Event, Phase, World};
+use norn_client::wire::ErrorCode;
 use norn_client::wire::request::Request;
 use norn_client::wire::response::Response;
 use norn_client::wire::schedule::{CatchUp, Schedule, ScheduleChange, ScheduleView, When};
-use norn_client::wire::{ErrorCode, QueueName};
 use norn_node::protocol::schedules::Calendar;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -59,7 +60,7 @@ impl World {
                 let expression = ["* * * * * *", "*/2 * * * * *", "*/3 * * * * *"][random.below(3) as usize].to_owned();
                 let cron = When::Cron { expression, zone: "Europe/Berlin".to_owned() };
                 let when = if kind == 3 { When::At(now_ms + random.between(0, 5_000)) } else { cron };
-                let queue = QueueName::new(&format!("queue-{}", random.below(queues))).expect("a good name");
+                let queue = numbered_queue(random.below(queues));
                 let payload = vec![random.below(256) as u8; random.below(20) as usize];
                 let (priority, catch_up) = (random.below(5) as i32, CatchUp::ALL[random.below(3) as usize]);
                 let schedule = Schedule { when, queue, payload, priority, attempts_max: 0, catch_up };

@@ -1,11 +1,11 @@
 //! Watchers: they look on at queues from the founding of the cluster to the end, each behind the cursor of its last answer.
 
 use crate::adapter::Call;
-use crate::workload::{Act, Purpose};
+use crate::workload::{Act, Purpose, numbered_queue};
 use crate::world::{Phase, World};
 use norn_client::wire::request::Request;
 use norn_client::wire::response::Response;
-use norn_client::wire::{Error, QueueName, Subject, WatchCursor};
+use norn_client::wire::{Error, Subject, WatchCursor};
 
 /// Calls that may fail once all is settled, before the rest is looked at without an answer: some nodes may be too old for ever.
 const FAILURES_MAX: u32 = 20;
@@ -32,7 +32,7 @@ impl World {
 
     /// Looks on.
     pub fn act_watch(&mut self, client: usize, number: usize) {
-        let queue = QueueName::new(&format!("queue-{}", number as u64 % self.options.queues)).expect("a good name");
+        let queue = numbered_queue(number as u64 % self.options.queues);
         let wait_ms = if self.phase == Phase::Audit { 200 } else { self.randoms.watches.between(1, 3_000) };
         let cursor = self.watchers[number].cursor.clone();
         let request = Request::Watch { subject: Subject::Queue(queue), cursor, wait_ms };

@@ -73,6 +73,11 @@ pub enum Purpose {
     Watch(usize, bool),
 }
 
+/// One of the queues that all kinds of work are in.
+pub fn numbered_queue(number: u64) -> QueueName {
+    QueueName::new(&format!("queue-{number}")).expect("a good name")
+}
+
 struct Pending {
     call: Call,
     submitted: Moment,
@@ -210,7 +215,7 @@ impl World {
 
     pub fn draw_queue(&mut self) -> QueueName {
         let number = self.randoms.workload.below(self.options.queues);
-        QueueName::new(&format!("queue-{number}")).expect("a good name")
+        numbered_queue(number)
     }
 
     fn act_enqueue(&mut self, client: usize) {
@@ -311,9 +316,7 @@ impl World {
         let healed = self.healed();
         let random = &mut self.randoms.workload;
         if healed {
-            queues = (0..self.options.queues)
-                .map(|number| QueueName::new(&format!("queue-{number}")).expect("a good name"))
-                .collect();
+            queues = (0..self.options.queues).map(numbered_queue).collect();
             if self.options.session_percent > 0 {
                 queues.push(queue_of_sessions());
             }

@@ -13,15 +13,6 @@ use crate::wire::{
 use clap::Args;
 use serde::Serialize;
 
-/// A copy that there was before.
-#[derive(Serialize)]
-struct Copy<'a> {
-    id: String,
-    existing: bool,
-    queue: Option<&'a str>,
-    state: Option<String>,
-}
-
 /// Letters that are taken at once.
 const LETTERS: u32 = 32;
 
@@ -208,6 +199,15 @@ impl RedriveArguments {
     }
 }
 
+/// A copy that there was before.
+#[derive(Serialize)]
+struct Existing<'a> {
+    id: String,
+    existing: bool,
+    queue: Option<&'a str>,
+    state: Option<String>,
+}
+
 /// A task that was redriven is not redriven again: shows its copy, or the letter that tells of it.
 async fn show_copy<T: Transport>(
     runner: &mut Runner<T>,
@@ -230,7 +230,7 @@ async fn show_copy<T: Transport>(
     if runner.output.json() {
         let state = task.as_ref().map(|task| task.state.to_string());
         let queue = task.as_ref().map(|task| task.spec.queue.as_str());
-        return runner.output.object(&Copy { id: copy.to_string(), existing: true, queue, state });
+        return runner.output.object(&Existing { id: copy.to_string(), existing: true, queue, state });
     }
     runner.output.line(&format!("{id} was redriven before: there is {is}"))
 }

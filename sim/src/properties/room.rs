@@ -52,7 +52,7 @@ impl Room {
         let heard = || open.values().filter(|other| other.since_us + HEARD_US <= now_us);
         let (tasks, bytes) = (heard().count() as u64, heard().map(|other| other.bytes).sum::<u64>());
         let own = u64::from(whole_bytes(spec));
-        let most = self.most.get(&spec.queue).filter(|_| self.judges && self.asked.contains(&id));
+        let most = self.most.get(&spec.queue).filter(|_| self.asked.contains(&id));
         if let Some(most) = most.filter(|_| self.set_us + 2 * HEARD_US <= now_us)
             && (most.tasks.is_some_and(|most| tasks >= most) || most.bytes.is_some_and(|most| bytes + own > most))
         {
@@ -98,6 +98,7 @@ impl Property for Room {
     fn see(&mut self, history: &History, moment: Moment, happening: &Happening<'_>) -> Result<(), String> {
         match happening {
             Happening::Founded(terms) => self.judges = terms.calm && terms.everywhere,
+            _ if !self.judges => {}
             Happening::Sent { request: Request::Enqueue { tasks, .. } } => {
                 let member = |spec: &Spec| spec.grouping.as_ref().is_some_and(|grouping| grouping.member.is_some());
                 self.asked.extend(tasks.iter().filter(|task| !member(&task.spec)).map(|task| task.id));
