@@ -154,5 +154,6 @@ plays! {
         nodes::a_group_comes_to_its_end_whoever_is_killed,
         nodes::children_are_there_once_whoever_is_killed,
         nodes::a_session_outlives_each_node,
+        nodes::what_is_granted_as_a_node_dies_is_told,
     ;
 }

@@ -172,6 +172,11 @@ impl CancelArguments {
             return Err(unexpected("cancel"));
         };
         print_acked(&mut runner.output, "cancelled", &acked)?;
+        // What had ended before is not cancelled by that: whoever believes so is told, where it is known.
+        let task = get(runner, id, None).await.ok();
+        if let Some(task) = task.filter(|task| has_ended(task.state) && task.state != State::Cancelled) {
+            runner.output.note(&format!("the task had ended before and stays {}", task.state))?;
+        }
         Ok(Exit::Done)
     }
 }

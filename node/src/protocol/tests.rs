@@ -42,6 +42,7 @@ mod limits;
 mod loss;
 mod policies;
 mod reads;
+mod recall;
 mod rescue;
 mod restarts;
 mod seals;

@@ -1,12 +1,13 @@
 //! The same with nodes that are killed in the middle: each of them in turn, whatever it leads just then.
 
 use super::scene::{LONG, Scene};
-use super::{Host, NODES, sessions};
+use super::{CLIENTS, Host, NODES, sessions};
 use norn_client::session::{Draft, Finish};
 use norn_client::wire::group::GroupView;
 use norn_client::wire::request::Claim;
 use norn_client::wire::response::State;
 use norn_client::wire::{TaskId, TaskView};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -132,4 +133,29 @@ pub(super) async fn a_session_outlives_each_node<H: Host>(scene: Scene<H>) {
     assert_eq!(freed, ids);
     let more = Claim { max: 100, ..scene.claim("work", LONG) };
     assert_eq!(scene.claimed(2, &more).await, [], "each of them is held once");
+}
+
+// C7: what is granted just as a node dies is told all the same, and nothing is held for nobody
+pub(super) async fn what_is_granted_as_a_node_dies_is_told<H: Host>(scene: Scene<H>) {
+    const EACH: usize = 10;
+    for node in 0..NODES {
+        for number in 0..EACH * CLIENTS {
+            scene.enqueue(number % CLIENTS, Draft::new(scene.queue("work"), "")).await;
+        }
+        // The others are in the middle of a claim, and so are the nodes that they talk to.
+        let told = RefCell::new(BTreeSet::new());
+        let work = async |client: usize| {
+            for _ in 0..EACH {
+                let claim = scene.take(client, "work").await;
+                assert!(told.borrow_mut().insert(claim.id), "it is told twice");
+                if told.borrow().len() == EACH {
+                    scene.kill(node);
+                }
+            }
+        };
+        tokio::join!(work(0), work(1), work(2));
+        scene.nothing("work").await;
+        scene.restart(node);
+    }
+    assert_eq!(scene.count("work", Some(State::Claimed)).await, (NODES * CLIENTS * EACH) as u64);
 }

@@ -6,7 +6,9 @@
 
 mod depends;
 mod pulls;
+mod recall;
 
+use self::recall::Recall;
 use super::Viewstamp;
 use crate::limits::{CLAIM_BYTES_MAX, WAITERS_MAX};
 use crate::protocol::event::ClientId;
@@ -65,8 +67,8 @@ struct Call {
     /// Grants so far, with the node that gave each.
     got: Vec<(Granted, Option<Viewstamp>, NodeId)>,
     phase: Phase,
-    /// Nodes that may hold grants of an earlier attempt of this call.
-    recall: BTreeSet<NodeId>,
+    /// Where it may hold tasks of which nobody has told it.
+    recall: Recall,
     /// Nodes that had nothing (more) since the last probe.
     tried: BTreeSet<NodeId>,
     probes: u32,
@@ -176,9 +178,7 @@ impl Node {
         }
         self.broker.next += 1;
         let call = self.broker.next;
-        let understands = |node: &NodeId| self.is_reachable(*node) && self.knows_sessions(&claim, *node);
-        let nodes = || self.peers.keys().copied().chain([self.me]).filter(understands);
-        let recall = if claim.repeated { nodes().collect() } else { BTreeSet::new() };
+        let recall = if claim.repeated { self.recall_of_repeated() } else { Recall::default() };
         let strange: Vec<QueueName> =
             claim.queues.iter().filter(|queue| !self.broker.recent.contains_key(*queue)).cloned().collect();
         for queue in &claim.queues {
@@ -237,9 +237,9 @@ impl Node {
         let bytes: usize = call.got.iter().map(|(granted, ..)| granted.payload.len()).sum();
         if call.got.len() >= call.claim.max as usize || bytes >= CLAIM_BYTES_MAX {
             self.finish_claim(number);
-        } else if let Some(node) = call.recall.pop_first() {
-            self.ask_for_grants(number, node, true);
-        } else if std::mem::take(&mut call.look_first) {
+        } else if self.recall_next(number) {
+            // It is asked, or waited for.
+        } else if std::mem::take(&mut self.broker.calls.get_mut(&number).expect("just seen").look_first) {
             self.probe(number);
         } else if let Some(node) = self.best_node(number) {
             self.ask_for_grants(number, node, false);
@@ -352,6 +352,9 @@ impl Node {
         for (queue, head) in queues.iter().zip(heads) {
             self.broker.learn_head(queue, from, *head);
         }
+        if recall {
+            self.recalled(number, from);
+        }
         self.pursue(number);
     }
 
@@ -454,6 +457,7 @@ impl Node {
                     if !recall {
                         call.tried.insert(node);
                     }
+                    self.recall_from_gone(number, node);
                     self.pursue(number);
                     return;
                 }

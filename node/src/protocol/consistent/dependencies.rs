@@ -136,7 +136,7 @@ impl Dependencies {
 
 impl Partition {
     /// How a task ended, if that is known.
-    fn end_of(&self, id: &TaskId) -> Option<Settled> {
+    pub(super) fn end_of(&self, id: &TaskId) -> Option<Settled> {
         let ended = self.store.task(id).and_then(Task::ended);
         let state = ended.or_else(|| self.store.tomb(id).map(|tomb| tomb.state))?;
         Settled::of(state)

@@ -11,7 +11,7 @@ use crdts::CvRDT;
 use norn_client::wire::error::Error;
 use norn_client::wire::request::Revision;
 use norn_client::wire::transaction::{Change, Delete, Expected, Refusal};
-use norn_client::wire::{Spec, TaskId, TaskVersion, Token, Transaction};
+use norn_client::wire::{SESSIONS_QUEUE, Spec, TaskId, TaskVersion, Token, Transaction};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -133,6 +133,10 @@ impl Judge<'_> {
     fn changed(&self, change: &Change) -> Result<Spec, Error> {
         let before = self.read.get(&change.id).and_then(|read| read.spec.as_ref());
         let before = before.ok_or_else(|| Error::unavailable("the task could not be read; ask again"))?;
+        if before.queue.as_str() == SESSIONS_QUEUE {
+            let message = "a session is not changed or given back, as its end is final: end it, `session end`";
+            return Err(Error::invalid(message).about(change.id));
+        }
         let revision = Revision { at: self.at, origin: Content::origin(before) };
         Ok(Spec {
             payload: change.payload.as_ref().map_or_else(|| before.payload.clone(), |payload| payload.to_vec()),

@@ -66,7 +66,11 @@ impl Sessions {
 impl Node {
     /// Refuses a claim under a session that has ended.
     pub(super) fn check_session(&self, claim: &Claim) -> Result<(), Error> {
-        match claim.session.filter(|session| self.sessions.is_over(session)) {
+        let ended = |session: &TaskId| {
+            let replica = self.partitions.get(&self.partition_of(session));
+            self.sessions.is_over(session) || replica.is_some_and(|replica| replica.end_of(session).is_some())
+        };
+        match claim.session.filter(ended) {
             Some(session) => {
                 Err(Error::new(ErrorCode::Ended, "the session has ended; open another one").about(session))
             }

@@ -1,7 +1,7 @@
 //! Changes of several tasks at once.
 
 use super::*;
-use norn_client::wire::Transaction;
+use norn_client::wire::{SESSIONS_QUEUE, Transaction};
 use norn_client::wire::membership::{Mode, QueueSetting};
 use norn_client::wire::transaction::{Change, Delete, Depend, Expected, Refusal};
 use serde_bytes::ByteBuf;
@@ -347,6 +347,32 @@ fn a_transaction_keeps_to_what_it_may_say() {
     refused(Transaction { changes: vec![unheld], ..own.clone() }, "only its holder");
     let many = (0..101).map(|number| delete(TaskId::new(number, 1, 1, TAG), Expected::Present)).collect();
     refused(Transaction { deletes: many, ..own }, "at most 100");
+}
+
+/// Its end is final, and would not be if it could be had again.
+#[test]
+fn a_session_is_neither_changed_nor_given_back() {
+    let mut cluster = connected();
+    let queue = QueueName::new(SESSIONS_QUEUE).expect("a name");
+    let id = cluster.id(TAG);
+    let tasks = vec![NewTask { id, spec: Spec { queue: queue.clone(), attempts_max: 1, ..spec(b"", 0) } }];
+    assert!(matches!(cluster.ask(0, Request::Enqueue { tasks, acks: Acks::Quorum }), Response::Acked(_)));
+    cluster.advance(1_000);
+    let claim = Claim { queues: vec![queue], ..claim_of(ClaimId(7), 60_000, 1) };
+    let Response::Claimed { tasks, .. } = cluster.ask(0, Request::Claim(claim)) else { panic!("it is there") };
+    let expected = Expected::Token(tasks[0].token);
+    for change in [
+        Change { id, expected, release: true, ..Change::default() },
+        Change { id, expected, attempts_max: Some(2), ..Change::default() },
+    ] {
+        let transaction = Transaction { changes: vec![change], ..cluster.transaction() };
+        match cluster.ask(1, Request::Transact(Box::new(transaction))) {
+            Response::Error(error) => assert!(error.message.contains("its end is final"), "{error:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    let transaction = Transaction { deletes: vec![delete(id, expected)], ..cluster.transaction() };
+    assert_eq!(cluster.transact(1, &transaction), Ok(Vec::new()), "it may end with other changes");
 }
 
 /// What a change leaves as it is counts, too: it travels with the table.

@@ -1,0 +1,81 @@
+//! Grants whose answer is lost with a node: the call gets them all the same, and nothing else in their place.
+
+use super::*;
+
+const FIRST: u32 = 0;
+const OTHER: u32 = 0x80_0000;
+
+/// A cluster with a task that is claimed first, its leader, and one in another partition that is claimed next.
+fn cluster_of_two() -> (Cluster, [TaskId; 2], usize) {
+    let mut cluster = Cluster::new(3);
+    let [first, other] = [(7, FIRST), (0, OTHER)].map(|(priority, tag)| {
+        let id = cluster.id(tag);
+        let tasks = vec![NewTask { id, spec: spec(b"", priority) }];
+        assert!(matches!(cluster.ask(0, Request::Enqueue { tasks, acks: Acks::All }), Response::Acked(_)));
+        id
+    });
+    cluster.advance(1_000);
+    let leader = cluster.leader(&first);
+    (cluster, [first, other], leader)
+}
+
+fn granted(cluster: &mut Cluster, number: u64) -> Vec<TaskId> {
+    cluster.run_until(|cluster| cluster.replies.contains_key(&number));
+    match cluster.replies.remove(&number) {
+        Some(Response::Claimed { tasks, .. }) => tasks.iter().map(|task| task.id).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The node that the client talks to is the leader, and is gone when it has granted.
+#[test]
+fn a_claim_that_is_repeated_elsewhere_waits_for_the_next_leader() {
+    let (mut cluster, [first, other], leader) = cluster_of_two();
+    let claim = claim_of(ClaimId(77), 600_000, 1);
+    let lost = cluster.submit(leader, Request::Claim(claim.clone()));
+    assert_eq!(granted(&mut cluster, lost), [first]);
+    cluster.down.insert(leader);
+    let next = (leader + 1) % 3;
+    cluster.run_until(|cluster| !cluster.nodes[next].is_reachable(NodeId(leader as u128 + 1)));
+    assert_eq!(cluster.nodes[next].leader_of(cluster.nodes[next].partition_of(&first)), None, "nobody leads yet");
+    let number = cluster.submit(next, Request::Claim(Claim { repeated: true, ..claim }));
+    assert_eq!(granted(&mut cluster, number), [first]);
+    assert_eq!(cluster.get(next, other).state, State::Ready);
+}
+
+/// The leader is gone when it has granted, and another node has asked it.
+#[test]
+fn a_leader_that_is_gone_is_asked_about_at_its_successor() {
+    let (mut cluster, [first, other], leader) = cluster_of_two();
+    let broker = (leader + 1) % 3;
+    cluster.number += 1;
+    let number = cluster.number;
+    let principal = Principal { name: "tester".into(), node: false };
+    let request = Request::Claim(claim_of(ClaimId(77), 600_000, 1));
+    cluster.queue.push_back((broker, Event::Request { client: CLIENT, number, principal, request }));
+    let answer = |(to, event): &(usize, Event)| {
+        *to == broker && matches!(event, Event::Peer { message: PeerMessage::GrantAnswer { .. }, .. })
+    };
+    while !cluster.queue.iter().any(answer) {
+        assert!(cluster.handle_next(), "the leader answers");
+    }
+    cluster.queue.retain(|event| !answer(event));
+    cluster.down.insert(leader);
+    cluster.drain();
+    assert_eq!(granted(&mut cluster, number), [first]);
+    assert_eq!(cluster.get(broker, other).state, State::Ready);
+}
+
+/// Where a partition has no majority, others are claimed from all the same, a little later.
+#[test]
+fn a_leader_that_never_comes_is_not_waited_for_for_long() {
+    let (mut cluster, _, leader) = cluster_of_two();
+    let next = (leader + 1) % 3;
+    cluster.down.extend((0..3).filter(|index| *index != next));
+    cluster.advance(1_000);
+    let before_us = cluster.now.mono_us;
+    let claim = Claim { repeated: true, ..claim_of(ClaimId(77), 600_000, 1) };
+    let number = cluster.submit(next, Request::Claim(claim));
+    assert_eq!(granted(&mut cluster, number), []);
+    assert!(cluster.now.mono_us < before_us + 2_400_000, "clients wait for longer");
+}
