@@ -129,7 +129,14 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             group_percent: Some(0),
             ..unheld
         },
-        Mutant::OrphansUnasked => Overrides { group_percent: Some(80), ..unheld },
+        Mutant::OrphansUnasked => Overrides {
+            group_percent: Some(80),
+            archives: Some(false),
+            retain_ms: Some(0),
+            forget_after_ms: Some(4_000),
+            exchange_interval_ms: Some(30_000),
+            ..unheld
+        },
         Mutant::RivalUnnoticed => Overrides {
             image_percent: Some(60),
             crash_mean_ms: Some(300),

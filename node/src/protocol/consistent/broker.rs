@@ -448,16 +448,12 @@ impl Node {
         match &mut call.phase {
             Phase::Asking { ask, node, recall } => {
                 let (ask, node, recall) = (*ask, *node, *recall);
-                if self.is_reachable(node) {
+                let over = recall && call.recall.is_over(now_us);
+                if self.is_reachable(node) && !over {
                     self.send_grant_ask(number);
                 } else {
                     self.broker.abandon(ask);
-                    let call = self.broker.calls.get_mut(&number).expect("just seen");
-                    call.phase = Phase::Idle;
-                    if !recall {
-                        call.tried.insert(node);
-                    }
-                    self.recall_from_gone(number, node);
+                    self.do_without(number, node, recall);
                     self.pursue(number);
                     return;
                 }

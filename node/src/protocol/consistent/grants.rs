@@ -56,6 +56,13 @@ impl Node {
         if self.grants.by_ask.contains_key(&(from, ask)) {
             return;
         }
+        // Who has not heard of this start may ask for what an earlier one gave, and is to look for that elsewhere. And what cannot
+        // be told yet is not left out.
+        let holds = |id: &&PartitionId| self.partitions[id].register.knows_claim(&claim.claim);
+        let unready = recall && self.led.iter().filter(holds).any(|id| !self.may_renew(*id));
+        if unready || !self.has_answered(from) {
+            return;
+        }
         let max = max.min(CLAIM_TASKS_MAX) as usize;
         self.grants.next += 1;
         let number = self.grants.next;
@@ -288,7 +295,7 @@ impl Node {
     /// The leader steps down: nobody will ever know whether these commit.
     pub(in crate::protocol) fn give_up(&mut self, waiting: Waiting) {
         match waiting {
-            Waiting::Grant { session, .. } => self.one_less(session),
+            Waiting::Grant { session, .. } => self.forget_grants(session),
             Waiting::Call { call, slots } => self.call_given_up(call, &slots),
             Waiting::Root { answer, .. } => self.root_given_up(answer),
             Waiting::Seal(sealing) => self.seal_given_up(&sealing),
@@ -322,6 +329,14 @@ impl Node {
         state.pending -= 1;
         if state.pending == 0 {
             self.answer_grants(session);
+        }
+    }
+
+    /// An answer would leave out what the next leader may have. When the question is repeated, its broker knows who that is.
+    fn forget_grants(&mut self, session: u64) {
+        if let Some(state) = self.grants.sessions.remove(&session) {
+            self.grants.by_ask.remove(&(state.to, state.ask));
+            self.timers.cancel(Key::Grant(session));
         }
     }
 

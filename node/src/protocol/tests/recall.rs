@@ -43,27 +43,63 @@ fn a_claim_that_is_repeated_elsewhere_waits_for_the_next_leader() {
     assert_eq!(cluster.get(next, other).state, State::Ready);
 }
 
-/// The leader is gone when it has granted, and another node has asked it.
-#[test]
-fn a_leader_that_is_gone_is_asked_about_at_its_successor() {
-    let (mut cluster, [first, other], leader) = cluster_of_two();
-    let broker = (leader + 1) % 3;
+/// A claim of one task, under way at a node: its number, once something is on its way to a node.
+fn claim_until(cluster: &mut Cluster, broker: usize, to: usize, wanted: fn(&PeerMessage) -> bool, count: usize) -> u64 {
     cluster.number += 1;
     let number = cluster.number;
     let principal = Principal { name: "tester".into(), node: false };
     let request = Request::Claim(claim_of(ClaimId(77), 600_000, 1));
     cluster.queue.push_back((broker, Event::Request { client: CLIENT, number, principal, request }));
-    let answer = |(to, event): &(usize, Event)| {
-        *to == broker && matches!(event, Event::Peer { message: PeerMessage::GrantAnswer { .. }, .. })
+    let found = |(at, event): &&(usize, Event)| {
+        *at == to && matches!(event, Event::Peer { message, .. } if wanted(message))
     };
-    while !cluster.queue.iter().any(answer) {
-        assert!(cluster.handle_next(), "the leader answers");
+    while cluster.queue.iter().filter(found).count() < count {
+        assert!(cluster.handle_next(), "it is sent");
     }
-    cluster.queue.retain(|event| !answer(event));
+    cluster.queue.retain(|event| !found(&event));
+    number
+}
+
+fn is_answer(message: &PeerMessage) -> bool {
+    matches!(message, PeerMessage::GrantAnswer { .. })
+}
+
+/// The leader is gone when it has granted, and another node has asked it.
+#[test]
+fn a_leader_that_is_gone_is_asked_about_at_its_successor() {
+    let (mut cluster, [first, other], leader) = cluster_of_two();
+    let broker = (leader + 1) % 3;
+    let number = claim_until(&mut cluster, broker, broker, is_answer, 1);
     cluster.down.insert(leader);
     cluster.drain();
     assert_eq!(granted(&mut cluster, number), [first]);
     assert_eq!(cluster.get(broker, other).state, State::Ready);
+}
+
+/// It is back before anybody misses it, and knows nothing of what it was asked, nor leads any more.
+#[test]
+fn a_leader_that_restarts_is_asked_about_at_its_successor() {
+    let (mut cluster, [first, other], leader) = cluster_of_two();
+    let broker = (leader + 1) % 3;
+    let number = claim_until(&mut cluster, broker, broker, is_answer, 1);
+    cluster.restart(leader);
+    assert_eq!(granted(&mut cluster, number), [first]);
+    assert_eq!(cluster.get(broker, other).state, State::Ready);
+}
+
+/// It steps down when others have the grant, and does not know that. Whoever it is that asked it.
+#[test]
+fn what_a_leader_was_about_to_grant_is_asked_for_at_its_successor() {
+    for away in [0, 1] {
+        let (mut cluster, [first, other], leader) = cluster_of_two();
+        let broker = (leader + away) % 3;
+        let is_ack = |message: &PeerMessage| matches!(message, PeerMessage::Ack { .. });
+        let number = claim_until(&mut cluster, broker, leader, is_ack, 2);
+        let partition = cluster.nodes[leader].partition_of(&first);
+        cluster.nodes[leader].step_down(partition, "it is told to");
+        assert_eq!(granted(&mut cluster, number), [first]);
+        assert_eq!(cluster.get(broker, other).state, State::Ready);
+    }
 }
 
 /// Where a partition has no majority, others are claimed from all the same, a little later.
