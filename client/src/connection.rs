@@ -33,7 +33,7 @@ const EVENTS_MAX: usize = 256;
 /// Inputs taken in one round before outputs are carried out.
 const ROUND_MAX: usize = 256;
 /// How long to wait at the end for the nodes to learn that the connections are closed.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// What a call came to.
 #[derive(Debug)]

@@ -54,6 +54,8 @@ pub enum Feature {
     Fairness,
     /// Nodes tell what becomes of the tasks of a queue or a group.
     Watches,
+    /// Who grants says of which partitions it cannot tell all.
+    Doubts,
 }
 
 impl Feature {
@@ -77,7 +79,8 @@ impl Feature {
             | Feature::Quotas
             | Feature::Transactions
             | Feature::Fairness
-            | Feature::Watches => 3,
+            | Feature::Watches
+            | Feature::Doubts => 3,
         }
     }
 }
@@ -109,6 +112,7 @@ impl PeerMessage {
             PeerMessage::QuotaAsk { .. } | PeerMessage::Quota { .. } | PeerMessage::QuotaCall { .. } => {
                 Some(Feature::Quotas)
             }
+            PeerMessage::GrantAnswer { partitions, .. } if !partitions.is_empty() => Some(Feature::Doubts),
             PeerMessage::Available { head, .. } => feature_of_head(head),
             PeerMessage::Probed { heads, .. } | PeerMessage::GrantAnswer { heads, .. } => {
                 heads.iter().find_map(feature_of_head)

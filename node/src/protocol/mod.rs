@@ -428,7 +428,9 @@ impl Node {
             M::Pull { ask, queues } => self.on_pull(from, ask, &queues),
             M::Pulled { ask, partitions, ready, more } => self.on_pulled(from, ask, &partitions, (&ready, more)),
             M::GrantAsk { ask, claim, max, recall } => self.on_grant_ask(from, ask, *claim, max, recall),
-            M::GrantAnswer { ask, claim, tasks, heads } => self.on_grant_answer(from, ask, claim, tasks, &heads),
+            M::GrantAnswer { ask, claim, tasks, heads, partitions } => {
+                self.on_grant_answer(from, ask, claim, tasks, (&heads, &partitions));
+            }
             M::Return { items } => self.on_return(&items),
             M::Interest { queues } => self.on_interest(from, &queues),
             M::Available { queue, head } => self.on_available(from, &queue, head),

@@ -593,7 +593,16 @@ pub enum PeerMessage {
     /// Committed grants, and what is left at the head of the queues. A grant made for this very question comes with its
     /// viewstamp and may be given back; one that was found again may be in somebody's hands already.
     #[serde(rename = "gd")]
-    GrantAnswer { ask: u64, claim: ClaimId, tasks: Vec<(Granted, Option<Viewstamp>)>, heads: Vec<Option<Head>> },
+    GrantAnswer {
+        ask: u64,
+        claim: ClaimId,
+        tasks: Vec<(Granted, Option<Viewstamp>)>,
+        heads: Vec<Option<Head>>,
+        /// To one with `recall`: in these the call holds nothing but this. To any other: in these it may hold more, and whoever
+        /// leads them knows.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        partitions: Vec<PartitionId>,
+    },
     /// Grants that no client was told of, each with the viewstamp under which it was answered: take them back, unless they
     /// were renewed or asked for again since.
     #[serde(rename = "re")]

@@ -404,6 +404,7 @@ fn claims() -> Vec<PeerMessage> {
             claim: ClaimId(99),
             tasks: vec![(granted(), Some(VIEWSTAMP))],
             heads: vec![Some(head())],
+            partitions: Vec::new(),
         },
         M::Return { items: vec![(id(0), TOKEN, VIEWSTAMP)] },
         M::Interest { queues: vec![(queue(), 3)] },

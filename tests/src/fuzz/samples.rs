@@ -540,6 +540,7 @@ fn peer_messages() -> Vec<PeerMessage> {
             claim: ClaimId(99),
             tasks: vec![(granted(), Some(VIEWSTAMP))],
             heads: vec![None, Some(Head { priority: -1, id: id(0), count: 12, served_ms: Some(1_000) })],
+            partitions: vec![PARTITION],
         },
         PeerMessage::Outboxes { partition: PARTITION, epoch: 3, number: 2, above: Some(id(0)), up_to: id(1) },
         PeerMessage::Childless { partition: PARTITION, epoch: 3, number: 2, seats: 7 },

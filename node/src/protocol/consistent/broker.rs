@@ -178,7 +178,7 @@ impl Node {
         }
         self.broker.next += 1;
         let call = self.broker.next;
-        let recall = if claim.repeated { self.recall_of_repeated() } else { Recall::default() };
+        let recall = if claim.repeated { self.recall_all() } else { Recall::default() };
         let strange: Vec<QueueName> =
             claim.queues.iter().filter(|queue| !self.broker.recent.contains_key(*queue)).cloned().collect();
         for queue in &claim.queues {
@@ -320,7 +320,7 @@ impl Node {
         ask: u64,
         claim: ClaimId,
         tasks: Vec<(Granted, Option<Viewstamp>)>,
-        heads: &[Option<Head>],
+        (heads, partitions): (&[Option<Head>], &[PartitionId]),
     ) {
         if self.broker.abandoned.remove(&ask) {
             self.give_back(tasks);
@@ -353,7 +353,9 @@ impl Node {
             self.broker.learn_head(queue, from, *head);
         }
         if recall {
-            self.recalled(number, from);
+            self.recalled(number, from, partitions);
+        } else {
+            self.recall_also(number, partitions);
         }
         self.pursue(number);
     }
@@ -448,8 +450,8 @@ impl Node {
         match &mut call.phase {
             Phase::Asking { ask, node, recall } => {
                 let (ask, node, recall) = (*ask, *node, *recall);
-                let over = recall && call.recall.is_over(now_us);
-                if self.is_reachable(node) && !over {
+                let due = call.recall.is_due(recall, now_us);
+                if self.is_reachable(node) && !due {
                     self.send_grant_ask(number);
                 } else {
                     self.broker.abandon(ask);

@@ -386,7 +386,6 @@ impl Node {
         for (_, waiting) in leading.waiting {
             self.give_up(waiting);
         }
-        self.recall_from_former(self.me, &[partition]);
         self.leads_changed();
         self.await_leader_again(partition);
     }

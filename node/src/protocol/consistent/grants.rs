@@ -12,7 +12,8 @@ use crate::protocol::partition::index::Class;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::task::{Wanted, visible};
 use crate::protocol::timers::Key;
-use crate::protocol::{Node, Observation};
+use crate::protocol::{Feature, Node, Observation};
+use norn_client::wire::error::Error;
 use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Spec, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -40,6 +41,10 @@ struct Session {
     /// Operations that have not committed, and loads that have not ended.
     pending: usize,
     partitions: BTreeSet<PartitionId>,
+    /// It asks for nothing new.
+    recall: bool,
+    /// Where the call may hold what it will not be told.
+    unsure: BTreeSet<PartitionId>,
 }
 
 /// Questions under way.
@@ -56,11 +61,8 @@ impl Node {
         if self.grants.by_ask.contains_key(&(from, ask)) {
             return;
         }
-        // Who has not heard of this start may ask for what an earlier one gave, and is to look for that elsewhere. And what cannot
-        // be told yet is not left out.
-        let holds = |id: &&PartitionId| self.partitions[id].register.knows_claim(&claim.claim);
-        let unready = recall && self.led.iter().filter(holds).any(|id| !self.may_renew(*id));
-        if unready || !self.has_answered(from) {
+        // Who has not heard of this start may ask for what an earlier one gave, and is to look for that elsewhere.
+        if !self.knows_leads(from) {
             return;
         }
         let max = max.min(CLAIM_TASKS_MAX) as usize;
@@ -75,6 +77,8 @@ impl Node {
             bodies: BTreeMap::new(),
             pending: 0,
             partitions: BTreeSet::new(),
+            recall,
+            unsure: BTreeSet::new(),
         };
         self.grants.sessions.insert(number, session);
         self.grants.by_ask.insert((from, ask), number);
@@ -96,7 +100,9 @@ impl Node {
     /// unheard comes too late.
     fn recall(&mut self, session: u64, claim: &Claim, max: usize) -> usize {
         let knows = |id: &&PartitionId| self.partitions[id].register.knows_claim(&claim.claim);
-        let led: Vec<PartitionId> = self.led.iter().filter(knows).copied().filter(|id| self.may_renew(*id)).collect();
+        let (led, unready): (Vec<PartitionId>, Vec<PartitionId>) =
+            self.led.iter().filter(knows).partition(|id| self.may_renew(**id));
+        self.doubt(session, unready);
         let mut recalled = 0;
         let mut turns = super::claims::Turns::default();
         for partition in led {
@@ -104,9 +110,16 @@ impl Node {
             // A claim of an ended task is nothing to hold, nor is one of a task that has lost its spec: neither must take the
             // place of another.
             let open = |id: &TaskId| !store.ended(id) && !store.lacks_spec(id);
+            let mut unclear = register.held_by(claim.claim).iter().any(|id| store.lacks_spec(id));
+            let mut has_turn = |id: &TaskId| {
+                let checked = self.check_turn(id, &mut turns);
+                unclear |= checked.as_ref().is_err_and(Error::passes);
+                checked.is_ok()
+            };
             let open = register.held_by(claim.claim).into_iter().filter(open);
-            let open = open.filter(|id| self.check_turn(id, &mut turns).is_ok()).take(max - recalled);
+            let open = open.filter(|id| has_turn(id)).take(max - recalled);
             let held: Vec<(TaskId, Token)> = open.map(|id| (id, register.table.cells[&id].token)).collect();
+            self.doubt(session, unclear.then_some(partition));
             if held.is_empty() {
                 continue;
             }
@@ -122,6 +135,13 @@ impl Node {
             self.append(partition, Op::Renew { items }, Some(Waiting::Grant { session, items: held, fresh: false }));
         }
         recalled
+    }
+
+    /// Of these partitions the answer does not tell all.
+    fn doubt(&mut self, session: u64, partitions: impl IntoIterator<Item = PartitionId>) {
+        if let Some(state) = self.grants.sessions.get_mut(&session) {
+            state.unsure.extend(partitions);
+        }
     }
 
     /// Sees to it that the session has the bodies of these tasks: what is not in memory is loaded while the grants commit.
@@ -295,7 +315,11 @@ impl Node {
     /// The leader steps down: nobody will ever know whether these commit.
     pub(in crate::protocol) fn give_up(&mut self, waiting: Waiting) {
         match waiting {
-            Waiting::Grant { session, .. } => self.forget_grants(session),
+            Waiting::Grant { session, items, .. } => {
+                // The next leader may have it.
+                self.doubt(session, items.first().map(|(id, _)| self.partition_of(id)));
+                self.one_less(session);
+            }
             Waiting::Call { call, slots } => self.call_given_up(call, &slots),
             Waiting::Root { answer, .. } => self.root_given_up(answer),
             Waiting::Seal(sealing) => self.seal_given_up(&sealing),
@@ -332,14 +356,6 @@ impl Node {
         }
     }
 
-    /// An answer would leave out what the next leader may have. When the question is repeated, its broker knows who that is.
-    fn forget_grants(&mut self, session: u64) {
-        if let Some(state) = self.grants.sessions.remove(&session) {
-            self.grants.by_ask.remove(&(state.to, state.ask));
-            self.timers.cancel(Key::Grant(session));
-        }
-    }
-
     fn granted_task(&self, partition: PartitionId, id: &TaskId, token: Token) -> Option<Granted> {
         let replica = &self.partitions[&partition];
         let cell = replica.register.cell(id).filter(|cell| cell.token == token && cell.state == CellState::Held)?;
@@ -364,7 +380,7 @@ impl Node {
         let session_state = self.grants.sessions.remove(&session).expect("answered once");
         self.grants.by_ask.remove(&(session_state.to, session_state.ask));
         self.timers.cancel(Key::Grant(session));
-        let Session { to, ask, claim, queues, tasks, mut bodies, .. } = session_state;
+        let Session { to, ask, claim, queues, tasks, mut bodies, recall, mut unsure, .. } = session_state;
         let (mut whole, mut unreadable) = (Vec::new(), Vec::new());
         for (mut granted, fresh) in tasks {
             match (bodies.remove(&granted.id).map(Arc::unwrap_or_clone), fresh) {
@@ -374,11 +390,18 @@ impl Node {
                 }
                 (None, Some(at)) => unreadable.push((granted.id, granted.token, at)),
                 // It may be in somebody's hands: its lease runs out, or the next question finds its body.
-                (None, None) => {}
+                (None, None) => {
+                    unsure.insert(self.partition_of(&granted.id));
+                }
             }
         }
         let heads = queues.iter().map(|queue| self.readable_head(to, self.head(queue))).collect();
-        self.outbox.send(to, PeerMessage::GrantAnswer { ask, claim, tasks: whole, heads });
+        let partitions = match recall {
+            _ if !self.speaks(to, Feature::Doubts) => Vec::new(),
+            true => self.led.iter().filter(|id| !unsure.contains(id)).copied().collect(),
+            false => unsure.into_iter().collect(),
+        };
+        self.outbox.send(to, PeerMessage::GrantAnswer { ask, claim, tasks: whole, heads, partitions });
         if !unreadable.is_empty() {
             // Nobody was told of these.
             self.outbox.send(self.me, PeerMessage::Return { items: unreadable });
@@ -392,6 +415,8 @@ impl Node {
             let register = &self.partitions[&partition].register;
             let Some(leading) = register.leading() else { continue };
             let epoch = leading.epoch;
+            let is_own = |waiting: &Waiting| matches!(waiting, Waiting::Grant { session: of, .. } if *of == session);
+            let pends = leading.waiting.iter().any(|(_, waiting)| is_own(waiting));
             let own = leading.waiting.iter().filter_map(|(length, waiting)| match waiting {
                 Waiting::Grant { session: of, items, fresh: true } if *of == session => Some((*length, items)),
                 Waiting::Grant { .. }
@@ -417,6 +442,7 @@ impl Node {
                 .copied()
                 .collect();
             self.void(partition, items);
+            self.doubt(session, pends.then_some(partition));
         }
         self.answer_grants(session);
     }

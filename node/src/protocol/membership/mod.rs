@@ -115,9 +115,9 @@ impl Node {
         self.is_alive(node) && (node == self.me || hears())
     }
 
-    /// Whether a node has heard this start, and knows of nothing that was before.
-    pub(super) fn has_answered(&self, node: NodeId) -> bool {
-        node == self.me || self.peers.get(&node).is_some_and(|peer| peer.answered)
+    /// Whether a node has heard what this start leads, and so that it has begun.
+    pub(super) fn knows_leads(&self, node: NodeId) -> bool {
+        node == self.me || self.peers.get(&node).is_some_and(|peer| peer.leads_known > 0)
     }
 
     /// Whether a node says that it has lost facts and is not whole yet.
@@ -315,11 +315,10 @@ impl Node {
             ..Peer::default()
         };
         let before = std::mem::replace(peer, anew);
-        let led: Vec<PartitionId> = before.leads.keys().copied().collect();
         if believed {
             *peer = Peer { boot: heartbeat.boot, start: heartbeat.start, latest: None, leads_version: 0, ..before };
         }
-        self.recall_from_former(node, &led);
+        self.recall_from_former(node);
     }
 
     /// What a heartbeat says of its sender and of the way between both.
@@ -409,8 +408,6 @@ impl Node {
         if leads.iter().any(|(partition, epoch)| before.get(partition) != Some(epoch)) {
             self.follow_anew();
         }
-        let former = before.iter().filter(|(partition, epoch)| leads.get(partition) != Some(epoch));
-        self.recall_from_former(node, &former.map(|(partition, _)| *partition).collect::<Vec<_>>());
         let dropped: Vec<PartitionId> = before.into_keys().filter(|partition| !leads.contains_key(partition)).collect();
         let follows = |id: &PartitionId| {
             self.partitions
