@@ -224,6 +224,10 @@ fn people_read_text() {
     says(&["log", &id], &["the log is empty"]);
     says(&["help"], &["enqueue", "claim", "start", "cluster"]);
     says(&["help", "claim"], &["--lease"]);
+    let token = text(&cli.json(&["get", &id]).done().object()["claims"][0]["token"]);
+    says(&["complete", &id, &token], &[&id]);
+    let late = cli.run(&["cancel", &id]);
+    assert!(late.code == Some(0) && late.stderr.contains("the task is done, and stays so"), "{late:?}");
     let nothing = cli.run(&["claim", "people"]);
     assert_eq!((nothing.code, nothing.stdout.trim()), (Some(4), "nothing to claim"));
     let refused = cli.run(&["get", &"0".repeat(32)]);

@@ -11,12 +11,15 @@ use crate::wire::response::{ClaimView, LogEntry, Page};
 use crate::wire::{ErrorCode, QueueName, Request, Response, State, TaskId, TaskView};
 use clap::Args;
 use comfy_table::Cell;
+use std::time::Duration;
 
 /// Rows of a list for people who have not said how many they want.
 const LIST_LIMIT_DEFAULT: u64 = 100;
 /// One round of an unlimited wait.
 const WAIT_ROUND_MS: u64 = 60_000;
 const PREVIEW_CHARACTERS: usize = 40;
+/// What became of a task is looked for so long, where nobody has asked for it.
+const AFTERMATH: Duration = Duration::from_secs(1);
 
 const _: () = assert!(WAIT_ROUND_MS <= WAIT_MS_MAX);
 
@@ -172,10 +175,15 @@ impl CancelArguments {
             return Err(unexpected("cancel"));
         };
         print_acked(&mut runner.output, "cancelled", &acked)?;
-        // What had ended before is not cancelled by that: whoever believes so is told, where it is known.
-        let task = get(runner, id, None).await.ok();
+        if runner.output.json() {
+            return Ok(Exit::Done);
+        }
+        // What had ended before is not cancelled by that: people are told, where it is known at once.
+        runner.output.flush()?;
+        let look = tokio::time::timeout(AFTERMATH, get(runner, id, None)).await;
+        let task = look.ok().and_then(Result::ok);
         if let Some(task) = task.filter(|task| has_ended(task.state) && task.state != State::Cancelled) {
-            runner.output.note(&format!("the task had ended before and stays {}", task.state))?;
+            runner.output.note(&format!("the task is {}, and stays so", task.state))?;
         }
         Ok(Exit::Done)
     }

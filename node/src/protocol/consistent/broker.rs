@@ -450,8 +450,8 @@ impl Node {
         match &mut call.phase {
             Phase::Asking { ask, node, recall } => {
                 let (ask, node, recall) = (*ask, *node, *recall);
-                let due = call.recall.is_due(recall, now_us);
-                if self.is_reachable(node) && !due {
+                let restarted = !recall && call.recall.is_open();
+                if self.is_reachable(node) && !restarted {
                     self.send_grant_ask(number);
                 } else {
                     self.broker.abandon(ask);

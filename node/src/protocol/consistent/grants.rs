@@ -415,8 +415,9 @@ impl Node {
             let register = &self.partitions[&partition].register;
             let Some(leading) = register.leading() else { continue };
             let epoch = leading.epoch;
-            let is_own = |waiting: &Waiting| matches!(waiting, Waiting::Grant { session: of, .. } if *of == session);
-            let pends = leading.waiting.iter().any(|(_, waiting)| is_own(waiting));
+            // What was found again is not taken back.
+            let found = |waiting: &Waiting| matches!(waiting, Waiting::Grant { session: of, fresh: false, .. } if *of == session);
+            let pends = leading.waiting.iter().any(|(_, waiting)| found(waiting));
             let own = leading.waiting.iter().filter_map(|(length, waiting)| match waiting {
                 Waiting::Grant { session: of, items, fresh: true } if *of == session => Some((*length, items)),
                 Waiting::Grant { .. }

@@ -65,9 +65,8 @@ fn claim_until(cluster: &mut Cluster, broker: usize, to: usize, wanted: fn(&Peer
     let principal = Principal { name: "tester".into(), node: false };
     let request = Request::Claim(claim_of(ClaimId(77), 600_000, 1));
     cluster.queue.push_back((broker, Event::Request { client: CLIENT, number, principal, request }));
-    let found = |(at, event): &&(usize, Event)| {
-        *at == to && matches!(event, Event::Peer { message, .. } if wanted(message))
-    };
+    let found =
+        |(at, event): &&(usize, Event)| *at == to && matches!(event, Event::Peer { message, .. } if wanted(message));
     while cluster.queue.iter().filter(found).count() < count {
         assert!(cluster.handle_next(), "it is sent");
     }

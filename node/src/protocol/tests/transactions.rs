@@ -1,9 +1,9 @@
 //! Changes of several tasks at once.
 
 use super::*;
-use norn_client::wire::{SESSIONS_QUEUE, Transaction};
 use norn_client::wire::membership::{Mode, QueueSetting};
 use norn_client::wire::transaction::{Change, Delete, Depend, Expected, Refusal};
+use norn_client::wire::{SESSIONS_QUEUE, Transaction};
 use serde_bytes::ByteBuf;
 
 const TAG: u32 = 0x12_3456;

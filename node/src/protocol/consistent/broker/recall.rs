@@ -10,7 +10,7 @@ use crate::protocol::{Feature, Node};
 use norn_client::wire::{NodeId, PartitionId};
 use std::collections::BTreeSet;
 
-/// A call asks for so long, at the most.
+/// A call begins no round behind that.
 const RECALL_MS: u64 = 1_500;
 /// Between two rounds.
 const ROUND_MS: u64 = 50;
@@ -22,14 +22,14 @@ pub(super) struct Recall {
     open: BTreeSet<PartitionId>,
     /// Nodes that were asked in this round.
     asked: BTreeSet<NodeId>,
-    /// When to go on without; 0: nobody has been asked yet.
+    /// When to go on without; 0: the first round has not begun.
     until_us: u64,
 }
 
 impl Recall {
-    /// Whether a question is not to be waited for any longer: one of these after some time, any other as soon as there is one of these.
-    pub fn is_due(&self, recall: bool, now_us: u64) -> bool {
-        if recall { now_us >= self.until_us } else { !self.open.is_empty() }
+    /// Whether there is anything left.
+    pub fn is_open(&self) -> bool {
+        !self.open.is_empty()
     }
 }
 
@@ -58,17 +58,14 @@ impl Node {
         }
     }
 
-    /// A question is given up: whoever was asked is gone, or has restarted, and may have given something; or it does not tell.
+    /// A question is given up, as whoever was asked is gone or has restarted, and may have given something.
     pub(super) fn do_without(&mut self, number: u64, node: NodeId, recall: bool) {
         let all = self.recall_all();
-        let gone = !self.is_reachable(node);
         let Some(call) = self.broker.calls.get_mut(&number) else { return };
         call.phase = Phase::Idle;
         if !recall {
             call.tried.insert(node);
             call.recall = all;
-        } else if !gone {
-            call.recall = Recall::default();
         }
     }
 
@@ -108,7 +105,9 @@ impl Node {
         let Some(call) = self.broker.calls.get_mut(&number) else { return };
         let mut open = std::mem::take(&mut call.recall.open);
         // One that does not say of which has spoken for all that it leads.
-        open.retain(|partition| if says { !told.contains(partition) } else { self.leader_of(*partition) != Some(from) });
+        open.retain(
+            |partition| if says { !told.contains(partition) } else { self.leader_of(*partition) != Some(from) },
+        );
         if let Some(call) = self.broker.calls.get_mut(&number) {
             call.recall.open = open;
         }
