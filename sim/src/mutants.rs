@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All that it catches within a thousand seeds, with their names.
-pub const ALL: [(&str, Mutant); 90] = [
+pub const ALL: [(&str, Mutant); 89] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -71,7 +71,6 @@ pub const ALL: [(&str, Mutant); 90] = [
     ("union-of-claims", Mutant::UnionOfClaims),
     ("switches-early", Mutant::SwitchesEarly),
     ("reverts-early", Mutant::RevertsEarly),
-    ("regains-by-install", Mutant::RegainsByInstall),
     ("unique-unasked", Mutant::UniqueUnasked),
     ("unique-unreserved", Mutant::UniqueUnreserved),
     ("unique-ended", Mutant::UniqueEnded),
@@ -173,13 +172,6 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             forget_after_ms: Some(4_000),
             ..plain
         },
-        Mutant::StraysDrop => Overrides {
-            arrange_mean_ms: Some(500),
-            revert_after_ms: Some(2_000),
-            exile_ttl_ms: Some(1_000),
-            strict_percent: Some(0),
-            ..plain
-        },
         _ => hunting_in_cohorts(mutant, plain),
     };
     // Whatever the knobs, the bug is there: else another one may pass for it.
@@ -189,13 +181,11 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
 /// The knobs for elections and changes of cohorts.
 fn hunting_in_cohorts(mutant: Mutant, plain: Overrides) -> Overrides {
     match mutant {
-        Mutant::RegainsByInstall => Overrides {
-            damage_percent: Some(60),
-            old_percent: Some(0),
-            crash_mean_ms: Some(500),
-            quick_restart_percent: Some(80),
-            cut_mean_ms: Some(500),
-            cut_ms_max: Some(600),
+        Mutant::StraysDrop => Overrides {
+            arrange_mean_ms: Some(500),
+            revert_after_ms: Some(2_000),
+            exile_ttl_ms: Some(1_000),
+            strict_percent: Some(0),
             ..plain
         },
         Mutant::RevertsEarly => Overrides {
