@@ -191,7 +191,7 @@ async fn verbs_that_look_at_tasks() {
     assert_eq!(request(&format!("wait {id}"), task()).await, Request::Wait { id, timeout_ms: 60_000 });
     assert_eq!(request(&format!("wait {id} --timeout 5s"), task()).await, Request::Wait { id, timeout_ms: 5_000 });
     let cancel = |reason: &str| Request::Cancel { id, reason: reason.into(), at_ms: 0, acks: Acks::Quorum };
-    let line = format!("cancel {id} --reason stop");
+    let line = format!("cancel {id} --reason stop --json");
     assert_eq!(request(&line, Response::AckedOne(acked(1))).await, cancel("stop"));
     let count = |queue, state| Request::Count { queue, state };
     assert_eq!(request("count", Response::Count(1)).await, count(None, None));

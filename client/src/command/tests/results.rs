@@ -272,3 +272,21 @@ async fn help_knows_every_verb() {
     assert_eq!(run("help dance", []).await.exit, Exit::Usage);
     assert!(run("help --json", []).await.printed.starts_with("{\"help\":\""));
 }
+
+/// What had ended before is not cancelled: people hear of it, where it can be read; else nothing is said.
+#[tokio::test]
+async fn a_cancellation_that_comes_too_late_is_told() {
+    let line = format!("cancel {}", id(1));
+    for (state, noted) in [
+        (Some(State::Done), "the task is done, and stays so\n"),
+        (Some(State::Dead), "the task is dead, and stays so\n"),
+        (Some(State::Cancelled), ""),
+        (None, ""),
+    ] {
+        let task = state.map(|state| Response::Task(Box::new(bare_task(1, state))));
+        let looked = task.ok_or_else(|| Error::unavailable("nobody knows"));
+        let outcome = run(&line, [Ok(Response::AckedOne(acked(1))), looked]).await;
+        assert_eq!((outcome.exit, outcome.noted.as_str()), (Exit::Done, noted));
+        assert!(outcome.printed.starts_with("cancelled "), "{}", outcome.printed);
+    }
+}
