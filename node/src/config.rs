@@ -224,6 +224,8 @@ pub enum Mutant {
     RevertsEarly,
     /// A replica that lost a part of its table counts again once it has a leader's installation.
     RegainsByInstall,
+    /// A replica that has heard of a cohort without it does not ask whether it is let go of.
+    OutsideUnasked,
     /// A task that is to be unique is enqueued without asking whether there is one with its key.
     UniqueUnasked,
     /// It is written before its leader has it in a table that a majority has.

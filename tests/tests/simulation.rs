@@ -547,6 +547,27 @@ fn seeds_of_a_late_table_for_a_replica_that_was_cleared() {
     [403_386].into_iter().for_each(holds);
 }
 
+/// A start that died as it began a segment behind lost records left a file. The next one made the segment of it, and stopped as it
+/// could not remove it.
+#[test]
+fn seeds_of_a_file_that_became_a_segment() {
+    [710_647].into_iter().for_each(holds);
+}
+
+/// A member whose exile had ended while it was held at an old version came back with a seat that nobody knew. Its question was lost,
+/// and it asked no more.
+#[test]
+fn seeds_of_a_seat_that_nobody_knows() {
+    [717_686].into_iter().for_each(holds);
+}
+
+/// A letter was too old for what wild clocks had made of a floor; and a disk was replaced by an earlier image between an
+/// acknowledgement and the answer, whose log told of a seat that had been left.
+#[test]
+fn seeds_that_excuses_were_missing_for() {
+    [713_372, 719_076].into_iter().for_each(holds);
+}
+
 /// A task waits for one of a partition whose only member is away; and a letter that died itself was redriven.
 #[test]
 fn seeds_that_the_properties_were_wrong_about() {

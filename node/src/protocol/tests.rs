@@ -46,6 +46,7 @@ mod recall;
 mod rescue;
 mod restarts;
 mod seals;
+mod seats;
 mod sessions;
 mod transactions;
 mod uniques;

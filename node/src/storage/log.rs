@@ -163,7 +163,7 @@ impl<D: Disk> Log<D> {
             config,
             identity: found.unwrap_or_else(draw),
             phase: Phase::Opened,
-            compaction: Compaction::new(survey.obsolete.clone()),
+            compaction: Compaction::default(),
             survey,
             position: Position { segment: segments, ..Position::default() },
             unsynced: false,
@@ -203,7 +203,8 @@ impl<D: Disk> Log<D> {
     pub fn replay(&mut self, visit: impl FnMut(Replay) -> Result<(), String>) -> Result<Replayed, OpenError> {
         assert!(matches!(self.phase, Phase::Opened), "a log is replayed once");
         let promises = &mut self.promises;
-        let (position, replayed) = recovery::replay(&mut self.disk, self.identity, &self.survey, promises, visit)?;
+        let (position, replayed) = recovery::replay(&mut self.disk, self.identity, &mut self.survey, promises, visit)?;
+        self.compaction = Compaction::new(std::mem::take(&mut self.survey.obsolete));
         self.stats.history_bytes = replayed.bytes;
         self.stats.snapshot_bytes = replayed.snapshot_bytes;
         // What was found was made durable when the log was opened, and what was mended since then.

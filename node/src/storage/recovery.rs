@@ -239,7 +239,7 @@ impl Replay {
 pub(crate) fn replay<D: Disk>(
     disk: &mut D,
     identity: Identity,
-    survey: &Survey,
+    survey: &mut Survey,
     promises: &mut Promises,
     mut visit: impl FnMut(Replay) -> Result<(), String>,
 ) -> Result<(Position, Replayed), OpenError> {
@@ -252,7 +252,7 @@ pub(crate) fn replay<D: Disk>(
         covered = read_snapshot(disk, number, (&mut position, promises), &mut replayed, &mut visit)?;
     }
     let torn = survey.last > survey.first && is_torn_header(disk, survey.last)?;
-    let segments = &survey.segments[..survey.segments.len() - usize::from(torn)];
+    let segments = survey.segments[..survey.segments.len() - usize::from(torn)].to_vec();
     let last = segments.last().copied().unwrap_or(0);
     for (place, number) in segments.iter().copied().enumerate() {
         let file = segment::name(number);
@@ -298,7 +298,7 @@ pub(crate) fn replay<D: Disk>(
         replayed.lost_records = replayed.lost_records.saturating_add(lost_records);
         replayed.records += records;
         // What says that the last records were durable may go with the rest of the end: it must be said anew before.
-        let behind = if ends_lost { Some(begin_behind(disk, &position)?) } else { None };
+        let behind = if ends_lost { Some(begin_behind(disk, &position, &mut survey.obsolete)?) } else { None };
         if number == last {
             mend_end(disk, &position, &heads, torn, synced, &mut replayed)?;
         } else {
@@ -404,8 +404,8 @@ fn pass_gap(
 }
 
 /// Begins the next segment behind records that are lost: that all before a segment was durable is known from its header,
-/// whatever becomes of anything else.
-fn begin_behind<D: Disk>(disk: &mut D, position: &Position) -> Result<Header, DiskError> {
+/// whatever becomes of anything else. What a start left that died here becomes that segment, and is no file to remove.
+fn begin_behind<D: Disk>(disk: &mut D, position: &Position, obsolete: &mut Vec<String>) -> Result<Header, DiskError> {
     let (segment, cluster, first_ordinal) = (position.segment + 1, position.cluster, position.next_ordinal);
     let header = Header { segment, cluster, first_ordinal, ..position.header };
     // A part of a header would say more: that the rest of the segment before was durable, too.
@@ -414,6 +414,7 @@ fn begin_behind<D: Disk>(disk: &mut D, position: &Position) -> Result<Header, Di
     disk.sync(&partial)?;
     disk.rename(&partial, &file)?;
     disk.sync_directory()?;
+    obsolete.retain(|left| *left != partial);
     Ok(header)
 }
 

@@ -73,7 +73,7 @@ impl Ghost {
     /// What its log says at a start.
     fn replay(&mut self, history: &History, records: &[Record]) {
         self.kept.clear();
-        let lost = self.lost.clone();
+        let lost: Vec<Lesson> = self.lost.intersection(&self.durable).copied().collect();
         for record in records {
             let lessons = lessons_of(record);
             lessons.iter().for_each(|lesson| self.learn(*lesson));
@@ -94,9 +94,11 @@ impl Ghost {
                 _ => {}
             }
         }
-        // What it kept for others and has handed over is no copy of what it has lost.
+        // What it kept for others and has handed over is no copy of what it has lost. And a log that ends earlier than it did
+        // says nothing of what came later: neither that this is there, nor, by a seat that was left before, that it is dropped.
         let left = lessons_left(records);
-        self.lost.extend(lost.into_iter().filter(|lesson| self.durable.contains(lesson) && !left.contains(lesson)));
+        self.durable.extend(lost.iter().copied());
+        self.lost.extend(lost.into_iter().filter(|lesson| !left.contains(lesson)));
     }
 
     fn learn(&mut self, lesson: Lesson) {
@@ -499,6 +501,23 @@ mod tests {
         store(&mut bench, 0, &facts(), true);
         assert!(reply(&mut bench, 2, Guarantee::Strict).is_ok());
         assert!(bench.see(Happening::Recovered { node: 0, tasks: &nothing }).is_err(), "it was learned again");
+    }
+
+    /// Goal: whoever acknowledged did so rightly, though its disk is an earlier one by the time of the answer, whose log tells
+    /// that a seat was left before.
+    #[test]
+    fn what_an_earlier_image_of_a_disk_lacks_was_on_it() {
+        let mut bench = Bench::new();
+        let left = [Record::Left { partition: PartitionId(0), told: Box::default() }];
+        store(&mut bench, 0, &left, true);
+        store(&mut bench, 0, &facts(), true);
+        store(&mut bench, 1, &facts(), true);
+        bench.see(Happening::Crashed { node: 0 }).unwrap();
+        bench.see(Happening::Spoiled { node: 0, left: &left }).unwrap();
+        bench.see(Happening::Replayed { node: 0, records: &left }).unwrap();
+        assert!(reply(&mut bench, 2, Guarantee::Strict).is_ok());
+        store(&mut bench, 0, &left, true);
+        assert!(reply(&mut bench, 2, Guarantee::Strict).is_err(), "now it has left");
     }
 
     fn hint() -> Vec<Record> {

@@ -3,6 +3,7 @@
 //!
 //! A letter is owed where all nodes had heard of the queue's when the task was given up, and is excused where a leader says that
 //! it came too late to write it, where operators had the task redriven, and where it was completed or cancelled all the same.
+//! Where wall clocks are wild it is excused, too, where a node says that what the task brings came too late (`children.rs`).
 
 use super::Property;
 use crate::adapter::Call;
@@ -33,6 +34,8 @@ pub struct Letters {
     told: BTreeSet<TaskId>,
     /// That some node ever had.
     seen: BTreeSet<TaskId>,
+    /// Wall clocks may be hours off: then a letter may be older than what was forgotten when it is enqueued.
+    wild: bool,
 }
 
 impl Letters {
@@ -120,7 +123,15 @@ impl Property for Letters {
                 self.known.remove(node);
                 Ok(())
             }
+            Happening::Founded(terms) => {
+                self.wild = terms.wild;
+                Ok(())
+            }
             Happening::Observed { observation: Observation::LetterRefused { id, .. }, .. } => {
+                self.excused.insert(*id);
+                Ok(())
+            }
+            Happening::Observed { observation: Observation::ChildRefused { id, .. }, .. } if self.wild => {
                 self.excused.insert(*id);
                 Ok(())
             }
@@ -142,6 +153,7 @@ impl Property for Letters {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use crate::history::Terms;
     use norn_client::wire::membership::QueuePolicy;
     use norn_client::wire::request::Acks;
     use norn_client::wire::{PartitionId, QueueName};
@@ -194,6 +206,18 @@ mod tests {
         let mut bench = given_up(2);
         learn(&mut bench, 1, dead()).unwrap();
         assert!(bench.see(settled()).is_ok(), "one has not heard of it");
+    }
+
+    #[test]
+    fn a_letter_that_came_too_late_is_excused_where_clocks_are_wild() {
+        for wild in [false, true] {
+            let mut bench = given_up(3);
+            bench.see(Happening::Founded(Terms { wild, ..Terms::default() })).unwrap();
+            learn(&mut bench, 1, dead()).unwrap();
+            let observation = Observation::ChildRefused { partition: 0, id: id(1) };
+            bench.see(Happening::Observed { node: 0, boot: 1, observation: &observation }).unwrap();
+            assert_eq!(bench.see(Happening::Settled { stores: &[] }).is_ok(), wild);
+        }
     }
 
     #[test]

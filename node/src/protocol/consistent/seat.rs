@@ -9,8 +9,9 @@
 //! they lack. Its leader clears it, and it drops all but its promise and its vote. Should it be admitted again it begins as
 //! one that lost everything else, which it did.
 //!
-//! Who was away meanwhile is told when it asks (`Outside`). If it was cleared unheard, as nobody waits for ever, it may still
-//! have what nobody else has: it says so (`Stray`) instead of dropping it, and is an exile once more (`Change::Recall`).
+//! Who was away meanwhile is told when it asks (`Outside`), and it asks as soon as it hears of a cohort that does not know it,
+//! until it is told. If it was cleared unheard, as nobody waits for ever, it may still have what nobody else has: it says so
+//! (`Stray`) instead of dropping it, and is an exile once more (`Change::Recall`).
 
 use super::cohort::{Change, Role, Seat, Told};
 use super::register::Progress;
@@ -145,16 +146,20 @@ impl Node {
         self.ask_back(partition);
         let replica = &self.partitions[&partition];
         let changes = !replica.cohort().is_stable() || self.leads_a_change(partition);
-        if changes || replica.role() == Role::Exile || self.is_stray(partition) {
+        if changes || replica.role() == Role::Exile || self.is_out(partition) {
             self.timers.set(Key::Change(partition), self.after_ms(self.config.resend_ms));
         }
     }
 
-    /// An exile that nobody has dismissed may have been cleared already, and be there because of a late message.
+    /// An exile that nobody has dismissed may have been cleared already, and be there because of a late message. So may whoever
+    /// has heard that it is out, and has nothing to hand over: a leader that does not know it tells it nothing unasked.
     fn ask_for_dismissal(&mut self, partition: PartitionId) {
         let replica = &self.partitions[&partition];
         let leader = self.leader_of(partition).filter(|leader| *leader != self.me);
-        if let Some(leader) = leader.filter(|_| replica.role() == Role::Exile && !replica.is_dismissed()) {
+        let waits = replica.role() == Role::Exile && !replica.is_dismissed();
+        let unasked = mutant!(self.config, OutsideUnasked);
+        let waits = waits || self.is_out(partition) && self.may_drop(partition) && !unasked;
+        if let Some(leader) = leader.filter(|_| waits) {
             let register = &replica.register;
             let (own, promised, viewstamp) = (register.me, register.promised, register.viewstamp);
             self.outbox.send(leader, PeerMessage::Nack { partition, replica: own, promised, viewstamp });
@@ -230,14 +235,18 @@ impl Node {
         handed_over || replica.store.count() == 0 || mutant!(self.config, StraysDrop)
     }
 
-    /// Whether the latest cohort that is known of does not know this replica, and nobody has waited for what it has.
-    fn is_stray(&self, partition: PartitionId) -> bool {
-        let replica = &self.partitions[&partition];
+    /// Whether the latest cohort that is known of does not know this replica, which holds something all the same.
+    pub(in crate::protocol) fn is_out(&self, partition: PartitionId) -> bool {
+        let Some(replica) = self.partitions.get(&partition).filter(|replica| !replica.is_blank()) else { return false };
         let own = (replica.register.viewstamp.epoch, replica.cohort().version);
         let told = |told: &Told| told.rank() > own && !told.cohort.knows(self.me);
         let out = replica.role() == Role::Outside && !replica.cohort().is_founded();
-        let out = out || self.routes.get(&partition).is_some_and(told);
-        out && !replica.is_blank() && !self.may_drop(partition)
+        out || self.routes.get(&partition).is_some_and(told)
+    }
+
+    /// The same, and nobody has waited for what it has.
+    fn is_stray(&self, partition: PartitionId) -> bool {
+        self.is_out(partition) && !self.may_drop(partition)
     }
 
     /// A stray asks the leader to be taken for an exile again. One that knows no way back is upgraded some day.

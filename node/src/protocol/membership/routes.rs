@@ -11,6 +11,7 @@ use crate::protocol::consistent::register::Register;
 use crate::protocol::consistent::{Epoch, ReplicaId, Viewstamp};
 use crate::protocol::membership::Peer;
 use crate::protocol::peer::PeerMessage;
+use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation, ring};
 use norn_client::wire::response::Genesis;
 use norn_client::wire::{NodeId, PartitionId};
@@ -83,6 +84,9 @@ impl Node {
             self.hints.look_anew();
             self.count_answers();
             self.steer_soon();
+            if self.is_out(partition) {
+                self.timers.set_if_none(Key::Change(partition), self.now.mono_us);
+            }
         }
     }
 

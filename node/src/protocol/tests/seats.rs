@@ -1,0 +1,57 @@
+//! How a replica learns that it has lost its seat.
+
+use super::*;
+use crate::protocol::peer::PeerMessage;
+
+/// Goal: who comes back after its exile has ended is told so, though its first questions are lost: its leader does not know it,
+/// and sends it nothing unasked. Whether its replica is dropped then.
+fn is_let_go(config: &Config) -> bool {
+    let config = Config { exile_ttl_ms: 1_000, ..config.clone() };
+    let mut cluster = Cluster::with_config(4, &config);
+    cluster.connect_all();
+    cluster.advance(5_000);
+    let partition = PartitionId(0);
+    let held = move |cluster: &Cluster, index: usize| {
+        cluster.nodes[index].partitions.get(&partition).is_some_and(|replica| !replica.is_blank())
+    };
+    let away = (0..4).rfind(|index| held(&cluster, *index)).expect("there are three replicas");
+    cluster.down.insert(away);
+    let others: Vec<usize> = (0..4).filter(|index| *index != away).collect();
+    let nodes: Vec<NodeId> = others.iter().map(|index| NodeId(*index as u128 + 1)).collect();
+    assert_eq!(cluster.ask(others[0], Request::Arrange { partition, nodes: nodes.clone() }), Response::Done);
+    let cleared = |cluster: &Cluster| {
+        let cohort = cluster.nodes[others[0]].partitions.get(&partition).map(Partition::cohort);
+        cohort.is_some_and(|cohort| cohort.members().eq(nodes.iter().copied()) && cohort.exiles.is_empty())
+    };
+    cluster.run_until(cleared);
+    cluster.restart(away);
+    cluster.connect_all();
+    let from_it = NodeId(away as u128 + 1);
+    let is_question = |event: &Event| {
+        matches!(event, Event::Peer { from, message: PeerMessage::Nack { partition: of, .. } } if *from == from_it && *of == partition)
+    };
+    for _ in 0..2_000 {
+        cluster.now.mono_us += 1_000;
+        cluster.now.wall_ms += 1;
+        (0..4).for_each(|index| cluster.queue.push_back((index, Event::Wake)));
+        while cluster.handle_next() {
+            cluster.queue.retain(|(_, event)| !is_question(event));
+        }
+    }
+    assert!(held(&cluster, away), "nobody has heard it");
+    cluster.advance(10_000);
+    !held(&cluster, away)
+}
+
+#[test]
+fn a_replica_that_lost_its_seat_while_it_was_away_asks_until_it_is_told() {
+    assert!(is_let_go(&Config::default()));
+}
+
+/// Goal: one that asks once alone is noticed here, as in the simulator it does harm in one of many thousand runs.
+#[cfg(feature = "mutants")]
+#[test]
+fn one_that_asks_no_more_is_noticed() {
+    let config = Config { mutant: Some(crate::config::Mutant::OutsideUnasked), ..Config::default() };
+    assert!(!is_let_go(&config));
+}
