@@ -40,9 +40,9 @@ use crate::session::{Call, Config, Draft, Finish};
 use crate::tls;
 use crate::wire::address::parse_address;
 use crate::wire::error::Error;
-use crate::wire::ids::{ClaimId, QueueName, TaskId, Token};
+use crate::wire::ids::{QueueName, TaskId, Token};
 use crate::wire::limits;
-use crate::wire::request::{Acks, Claim, Request};
+use crate::wire::request::{Acks, Request};
 use crate::wire::response::{Acked, Granted, Response};
 use answers::{acked, batches, expiry, finish, finish_bytes, millis, one, spread, unexpected};
 use std::sync::Arc;
@@ -255,23 +255,7 @@ impl Client {
     }
 
     async fn claim_once(&self, options: &ClaimOptions, wait: Duration) -> Result<Claims, Error> {
-        let claim = Claim {
-            claim: ClaimId(0),
-            repeated: false,
-            queues: options.queues.clone(),
-            lease_ms: millis(options.lease.unwrap_or(if options.session.is_some() {
-                LEASE_MAX
-            } else {
-                LEASE_DEFAULT
-            })),
-            wait_ms: millis(wait),
-            max: options.max,
-            worker: options.worker.clone(),
-            lease_open: options.lease.is_none() && options.session.is_none(),
-            session: options.session,
-            depends: options.depends.clone(),
-        };
-        let answer = self.answer(Call::Request(Request::Claim(claim)), options.timeout).await;
+        let answer = self.answer(Call::Request(Request::Claim(options.claim(wait))), options.timeout).await;
         match answer.result? {
             Response::Claimed { tasks, unavailable } => {
                 let claimed = |granted: Granted| {

@@ -178,6 +178,8 @@ pub enum Mutant {
     SealsEarly,
     /// Who held a task before may have its completion sealed as well.
     SealsSuperseded,
+    /// What a completion brings that does not count is enqueued all the same.
+    RejectedBrings,
     /// A task that others wait for is said to have ended when it has not.
     EndsEarly,
     /// What a task waits for is asked for only once.

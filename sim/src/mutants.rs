@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All that it catches within a thousand seeds, with their names.
-pub const ALL: [(&str, Mutant); 89] = [
+pub const ALL: [(&str, Mutant); 90] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -49,6 +49,7 @@ pub const ALL: [(&str, Mutant); 89] = [
     ("lapsed-at-once", Mutant::LapsedAtOnce),
     ("seals-early", Mutant::SealsEarly),
     ("seals-superseded", Mutant::SealsSuperseded),
+    ("rejected-brings", Mutant::RejectedBrings),
     ("letters-forgotten", Mutant::LettersForgotten),
     ("letters-minted", Mutant::LettersMinted),
     ("one-forgets", Mutant::OneForgets),
@@ -274,6 +275,9 @@ fn hunting_in_queues(mutant: Mutant, plain: Overrides) -> Overrides {
             ..plain
         },
         Mutant::SealsEarly | Mutant::SealsSuperseded => Overrides { holder_percent: Some(100), ..plain },
+        Mutant::RejectedBrings => {
+            Overrides { holder_percent: Some(100), children_percent: Some(80), old_percent: Some(0), ..plain }
+        }
         Mutant::KeysUnknown => Overrides {
             key_percent: Some(80),
             queues: Some(1),

@@ -6,7 +6,7 @@ use crate::workload::{Act, Purpose};
 use crate::world::World;
 use norn_client::wire::request::{Acks, Claim, Request};
 use norn_client::wire::response::Response;
-use norn_client::wire::{ClaimId, Error, QueueName, TaskId, Token};
+use norn_client::wire::{ClaimId, Error, QueueName, SESSIONS_QUEUE, TaskId, Token};
 
 /// The lease of a claim under a session: longer than any run waits for.
 const CAP_MS: u64 = 3_600_000;
@@ -24,7 +24,7 @@ pub struct Held {
 
 /// Where sessions are.
 pub fn queue_of_sessions() -> QueueName {
-    QueueName::new("sessions").expect("a good name")
+    QueueName::new(SESSIONS_QUEUE).expect("a good name")
 }
 
 impl World {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
-const CAUGHT_FROM: [(Mutant, u64); 89] = [
+const CAUGHT_FROM: [(Mutant, u64); 90] = [
     (Mutant::VoteNotDurable, 1),
     (Mutant::GrantBeforeQuorum, 2),
     (Mutant::MergeDropsUpdate, 2),
@@ -54,6 +54,7 @@ const CAUGHT_FROM: [(Mutant, u64); 89] = [
     (Mutant::LapsedAtOnce, 2),
     (Mutant::SealsEarly, 178),
     (Mutant::SealsSuperseded, 3),
+    (Mutant::RejectedBrings, 1),
     (Mutant::EndsEarly, 2),
     (Mutant::FollowsOnce, 2),
     (Mutant::ScheduleIdDrawn, 2),

@@ -64,13 +64,15 @@ fn a_heartbeat_keeps_all_claims_and_without_it_all_are_free() {
         (started.elapsed().as_secs() > 8).then_some(())
     });
     // Nobody renews it any more.
-    let (next, token) = open(&cli, "60s");
+    let (next, next_token) = open(&cli, "60s");
     let attempts = claim_all(&cli, Some(&next));
     assert_eq!(attempts, vec![2; TASKS], "a worker that is gone has failed");
-    let late = cli.json(&["session", "renew", &session, &text(&Value::from(token.clone()))]).object();
-    assert!(late["error"].is_object(), "its end is final: {late}");
+    let late = cli.json(&["session", "renew", &session, &token]).object();
+    assert_eq!(late["error"]["code"], "ended", "its end is final: {late}");
 
-    cli.json(&["session", "end", &next, &token]).done();
+    let mistaken = cli.json(&["session", "end", &next, &token]).object();
+    assert_eq!(mistaken["error"]["code"], "superseded", "this is another session's token: {mistaken}");
+    cli.json(&["session", "end", &next, &next_token]).done();
     assert_eq!(claim_all(&cli, None), vec![2; TASKS], "what is handed back was no attempt");
     cluster.restart(2);
     cluster.wait_ready(2);

@@ -1,8 +1,10 @@
 //! Builders of requests.
 
+use super::answers::millis;
+use super::{LEASE_DEFAULT, LEASE_MAX};
 use crate::session::{Draft, Seen};
-use crate::wire::ids::{QueueName, TaskId, Token};
-use crate::wire::request::Acks;
+use crate::wire::ids::{ClaimId, QueueName, TaskId, Token};
+use crate::wire::request::{Acks, Claim};
 use crate::wire::transaction::Depend;
 use std::time::Duration;
 
@@ -37,6 +39,23 @@ pub struct ClaimOptions {
 }
 
 impl ClaimOptions {
+    /// The claim that asks for it, and waits for so long.
+    pub(super) fn claim(&self, wait: Duration) -> Claim {
+        let lease = self.lease.unwrap_or(if self.session.is_some() { LEASE_MAX } else { LEASE_DEFAULT });
+        Claim {
+            claim: ClaimId(0),
+            repeated: false,
+            queues: self.queues.clone(),
+            lease_ms: millis(lease),
+            wait_ms: millis(wait),
+            max: self.max,
+            worker: self.worker.clone(),
+            lease_open: self.lease.is_none() && self.session.is_none(),
+            session: self.session,
+            depends: self.depends.clone(),
+        }
+    }
+
     /// One task of these queues, without waiting, for as long as their queue says.
     pub fn new(queues: impl IntoIterator<Item = QueueName>) -> Self {
         ClaimOptions {

@@ -5,6 +5,7 @@ use crate::session::{Draft, SESSIONS_QUEUE};
 use crate::wire::error::Error;
 use crate::wire::ids::{QueueName, TaskId, Token};
 use crate::wire::limits;
+use crate::wire::request::Request;
 use std::time::{Duration, Instant};
 
 /// How long a session may take to be had, once it is enqueued.
@@ -39,6 +40,8 @@ impl Client {
     /// # }
     /// ```
     pub async fn open_session(&self, ttl: Duration, worker: &str) -> Result<WorkerSession, Error> {
+        // A session that cannot be claimed would be there for nobody.
+        Request::Claim(claim_options(ttl, worker).claim(OPEN)).check()?;
         self.enqueue(Draft::session(worker)).await?;
         let session = self.take_session(ttl, worker, OPEN).await?;
         session.ok_or_else(|| Error::unavailable("no session could be had; ask again"))
@@ -51,8 +54,7 @@ impl Client {
         worker: &str,
         wait: Duration,
     ) -> Result<Option<WorkerSession>, Error> {
-        let queue = QueueName::new(SESSIONS_QUEUE).expect("a good name");
-        let mut claims = self.claim(ClaimOptions::new([queue]).lease(ttl).wait(wait).worker(worker)).await?;
+        let mut claims = self.claim(claim_options(ttl, worker).wait(wait)).await?;
         let Some(Claimed { granted, expires }) = claims.tasks.pop() else {
             if claims.unavailable > 0 {
                 return Err(Error::unavailable("not all partitions could be asked for a session; ask again"));
@@ -62,6 +64,11 @@ impl Client {
         let ttl = Duration::from_millis(granted.lease_ms.min(limits::LEASE_MS_MAX));
         Ok(Some(WorkerSession { client: self.clone(), id: granted.id, token: granted.token, ttl, expires }))
     }
+}
+
+fn claim_options(ttl: Duration, worker: &str) -> ClaimOptions {
+    let queue = QueueName::new(SESSIONS_QUEUE).expect("a good name");
+    ClaimOptions::new([queue]).lease(ttl).worker(worker)
 }
 
 impl WorkerSession {

@@ -5,7 +5,8 @@ use super::runner::{only, unexpected};
 use super::text;
 use super::{Call, Exit, Failure, Runner, Transport, examples};
 use crate::session::{Draft, SESSIONS_QUEUE};
-use crate::wire::{Acks, Claim, ClaimId, Completion, Error, QueueName, Request, Response};
+use crate::wire::error::ErrorCode;
+use crate::wire::{Acks, Claim, ClaimId, Completion, Error, QueueName, Request, Response, TaskId, Token};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
@@ -71,12 +72,6 @@ impl SessionVerb {
 impl SessionOpenArguments {
     async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let queue = QueueName::new(SESSIONS_QUEUE).expect("a good name");
-        let draft = Draft::session(&self.worker);
-        let Response::Acked(results) = runner.call(Call::Enqueue { drafts: vec![draft], acks: Acks::Quorum }).await?
-        else {
-            return Err(unexpected("session open"));
-        };
-        only("session open", results)?;
         let claim = Claim {
             claim: ClaimId(0),
             repeated: false,
@@ -89,6 +84,14 @@ impl SessionOpenArguments {
             session: None,
             depends: Vec::new(),
         };
+        // A session that cannot be claimed would be there for nobody.
+        Request::Claim(claim.clone()).check()?;
+        let draft = Draft::session(&claim.worker);
+        let Response::Acked(results) = runner.call(Call::Enqueue { drafts: vec![draft], acks: Acks::Quorum }).await?
+        else {
+            return Err(unexpected("session open"));
+        };
+        only("session open", results)?;
         let sent_ms = (runner.clock)();
         let wait_ms = claim.wait_ms;
         let Response::Claimed { tasks, .. } = runner.long_request(Request::Claim(claim), wait_ms).await? else {
@@ -113,9 +116,30 @@ impl SessionOpenArguments {
 }
 
 impl SessionArguments {
-    async fn renew<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+    /// The session and its token, if it is one: to take another task for one would complete that.
+    async fn known<T: Transport>(&self, runner: &mut Runner<T>) -> Result<(TaskId, Token), Failure> {
         let token = parse::token(&self.token)?;
         let id = runner.resolve(&self.id).await?;
+        let Response::Task(view) = runner.request(Request::Get { id, minimum: None, minimum_sequence: None }).await?
+        else {
+            return Err(unexpected("session"));
+        };
+        if view.spec.queue.as_str() != SESSIONS_QUEUE {
+            let message = "the task is no session: `session open` gives the id of one";
+            return Err(Error::invalid(message).about(id).into());
+        }
+        let latest = view.claims.last().map(|claim| claim.token);
+        match latest.filter(|latest| *latest != token) {
+            Some(latest) => {
+                let message = format!("the session's token is {latest}, not {token}");
+                Err(Error::new(ErrorCode::Superseded, message).about(id).into())
+            }
+            None => Ok((id, token)),
+        }
+    }
+
+    async fn renew<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+        let (id, token) = self.known(runner).await?;
         let sent_ms = (runner.clock)();
         let request = Request::Renew { items: vec![(id, token)], lease_ms: None };
         let Response::Renewed(results) = runner.request(request).await? else {
@@ -133,8 +157,7 @@ impl SessionArguments {
     }
 
     async fn end<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
-        let token = parse::token(&self.token)?;
-        let id = runner.resolve(&self.id).await?;
+        let (id, token) = self.known(runner).await?;
         let completion = Completion { id, token, sequence: None, result: None, at_ms: 0, children: Vec::new() };
         let request = Request::Complete { items: vec![completion], acks: Acks::Quorum };
         let Response::Acked(results) = runner.request(request).await? else {

@@ -332,7 +332,10 @@ impl Pending {
 
     /// Whether each attempt to enqueue was refused before anything of it was stored.
     fn was_turned_away(&self) -> bool {
-        let enqueues = matches!(&self.body, Body::Settled(Request::Enqueue { .. }));
+        let enqueues = matches!(
+            &self.body,
+            Body::Settled(Request::Enqueue { .. } | Request::EnqueueUnique { .. } | Request::Transact(_))
+        );
         enqueues && self.sent > 0 && self.turned_away == self.sent
     }
 

@@ -77,6 +77,7 @@ fn error(code: ErrorCode) -> Error {
 fn ids(request: &Request) -> Vec<TaskId> {
     match request {
         Request::Enqueue { tasks, .. } => tasks.iter().map(|task| task.id).collect(),
+        Request::EnqueueUnique { task } => vec![task.id],
         Request::Complete { items, .. } => items.iter().map(|item| item.id).collect(),
         Request::Renew { items, .. } => items.iter().map(|(id, _)| *id).collect(),
         other => panic!("no ids in {other:?}"),
@@ -180,9 +181,14 @@ fn connects(outputs: &[Output]) -> Vec<usize> {
 
 /// A session that has sent one call on endpoint 0.
 fn bench_sent(endpoints: usize, body: Call, timeout_us: u64) -> (Bench, u64, Request) {
+    bench_sent_at(endpoints, OLD, body, timeout_us)
+}
+
+/// The same over a connection of this version.
+fn bench_sent_at(endpoints: usize, version: u8, body: Call, timeout_us: u64) -> (Bench, u64, Request) {
     let mut bench = Bench::new(endpoints);
     assert_eq!(connects(&bench.submit(1, body, timeout_us)), [0]);
-    let outputs = bench.open(0);
+    let outputs = bench.open_at(0, version);
     let (_, number, request) = sent(&outputs)[0];
     let request = request.clone();
     (bench, number, request)

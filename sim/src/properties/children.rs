@@ -1,10 +1,12 @@
 //! Once a completion is strictly acknowledged, every task that it brought is enqueued sooner or later, as it was given; and no
-//! other task is enqueued in its name. (ARCHITECTURE.md I-17)
+//! other task is enqueued in its name. Of completions that need a seal only the sealed one brings any. (ARCHITECTURE.md I-17)
 
 use super::Property;
 use crate::history::{Fact, Happening, History, Moment, Store, spec_hash};
 use norn_client::wire::request::{NewTask, Request};
 use norn_client::wire::{TaskId, Token};
+use norn_node::protocol::consistent::table::Op;
+use norn_node::protocol::task::Task;
 use norn_node::protocol::{Observation, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +17,12 @@ pub struct Children {
     brought: BTreeMap<(TaskId, Token), Vec<NewTask>>,
     /// All of them, by the hash of what they are.
     hashes: BTreeMap<TaskId, u64>,
+    /// Of each child: the task whose completion brings it, and that one's token.
+    parents: BTreeMap<TaskId, (TaskId, Token)>,
     /// That some node ever had, on their own.
     seen: BTreeSet<TaskId>,
+    /// Completions that count, of those that need a seal.
+    seals: BTreeMap<TaskId, Token>,
     /// Wall clocks may be hours off: then a child may be older than what was forgotten when it is enqueued.
     wild: bool,
     /// Tasks of which a node has said so.
@@ -32,22 +38,43 @@ impl Children {
                 return Err(format!("the completion of {} under {} was sent with other children", item.id, item.token));
             }
             self.hashes.extend(item.children.iter().map(|child| (child.id, spec_hash(&child.spec))));
+            self.parents.extend(item.children.iter().map(|child| (child.id, (item.id, item.token))));
         }
         Ok(())
     }
 
     fn appended(&mut self, records: &[Record]) -> Result<(), String> {
         for record in records {
-            let Record::Facts { items, .. } = record else { continue };
-            for (id, task) in items.iter() {
-                let (Some(hash), Some(spec)) = (self.hashes.get(id), &task.spec) else { continue };
-                if spec_hash(spec) != *hash {
-                    return Err(format!("child {id} is not what its parent brought"));
+            match record {
+                Record::Facts { items, .. } => items.iter().try_for_each(|(id, task)| self.learned(*id, task))?,
+                Record::Ops { ops, .. } => {
+                    for op in ops {
+                        let Op::Drop { items } = &**op else { continue };
+                        items.iter().for_each(|ended| self.sealed(ended.id, &ended.facts));
+                    }
                 }
-                self.seen.insert(*id);
+                _ => {}
             }
         }
         Ok(())
+    }
+
+    fn sealed(&mut self, id: TaskId, task: &Task) {
+        self.seals.extend(task.facts.as_ref().and_then(|facts| facts.seal).map(|seal| (id, seal)));
+    }
+
+    fn learned(&mut self, id: TaskId, task: &Task) -> Result<(), String> {
+        self.sealed(id, task);
+        let (Some(hash), Some(spec)) = (self.hashes.get(&id), &task.spec) else { return Ok(()) };
+        if spec_hash(spec) != *hash {
+            return Err(format!("child {id} is not what its parent brought"));
+        }
+        self.seen.insert(id);
+        let (parent, token) = self.parents[&id];
+        match token.needs_seal() && self.seals.get(&parent) != Some(&token) {
+            true => Err(format!("child {id} of {parent} is enqueued, and the completion under {token} is not sealed")),
+            false => Ok(()),
+        }
     }
 
     fn settled(&self, history: &History, stores: &[Store]) -> Result<(), String> {
@@ -102,7 +129,7 @@ mod tests {
     use norn_client::wire::PartitionId;
     use norn_client::wire::request::{Acks, Completion};
     use norn_client::wire::response::{Guarantee, Response};
-    use norn_node::protocol::task::Task;
+    use norn_node::protocol::task::Completed;
     use std::sync::Arc;
 
     #[test]
@@ -123,8 +150,30 @@ mod tests {
         let full = [store(BTreeMap::from([(id(2), whole)]))];
         assert!(bench.see(Happening::Settled { stores: &full }).is_ok());
         let other = Task::from_spec(Arc::new(norn_client::wire::Spec { priority: 9, ..spec() }));
-        let records = [Record::Facts { partition: PartitionId(0), items: Arc::new(vec![(id(2), other)]) }];
-        let appended = Happening::Appended { node: 0, ticket: norn_node::protocol::Ticket(1), records: &records };
-        assert!(bench.see(appended).is_err());
+        assert!(append(&mut bench, 2, other).is_err());
+    }
+
+    fn append(bench: &mut Bench<Children>, number: u32, task: Task) -> Result<(), String> {
+        let records = [Record::Facts { partition: PartitionId(0), items: Arc::new(vec![(id(number), task)]) }];
+        bench.see(Happening::Appended { node: 0, ticket: norn_node::protocol::Ticket(1), records: &records })
+    }
+
+    #[test]
+    fn a_child_of_a_completion_that_is_not_sealed_is_refused() {
+        let mut bench = Bench::<Children>::new();
+        let sealed = |number| Token { epoch: 1, number: Token::SEALED_FROM + number };
+        for number in [1, 2] {
+            let children = vec![NewTask { id: id(number + 1), spec: spec() }];
+            let token = sealed(u64::from(number));
+            let completion = Completion { id: id(1), token, sequence: None, result: None, at_ms: 1, children };
+            let request = Request::Complete { items: vec![completion], acks: Acks::Quorum };
+            bench.see(Happening::Sent { request: &request }).unwrap();
+        }
+        let whole = || Task::from_spec(Arc::new(spec()));
+        assert!(append(&mut bench, 2, whole()).is_err(), "nothing is sealed");
+        let done = Completed { sequence: None, result: None, at_ms: 1, children: None };
+        append(&mut bench, 1, Task::from_seal(sealed(2), done)).unwrap();
+        assert!(append(&mut bench, 2, whole()).is_err());
+        assert!(append(&mut bench, 3, whole()).is_ok());
     }
 }

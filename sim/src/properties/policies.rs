@@ -104,10 +104,12 @@ impl Policies {
                 let attempts = self.attempts.entry((epoch, *id)).or_default();
                 attempts.count = attempts.count.saturating_sub(u32::from(!failed));
                 attempts.not_before_ms = *not_before_ms;
+                // There may have been more of them in earlier epochs.
+                let count = attempts.count.max(1);
                 let pause_ms = not_before_ms.saturating_sub(*at_ms);
                 let named = self.named.get(&(*id, *token)).is_some_and(|named| named.contains(&pause_ms));
                 let Some(backoff) = backoff.filter(|_| !named) else { return Ok(()) };
-                let (least_ms, most_ms) = (backoff.range_ms(1).0, backoff.range_ms(u32::MAX).1);
+                let (least_ms, most_ms) = (backoff.range_ms(count).0, backoff.range_ms(u32::MAX).1);
                 match (least_ms..=most_ms).contains(&pause_ms) {
                     true => Ok(()),
                     false => Err(format!("task {id} waits for {pause_ms} ms after {token}, by {backoff:?}")),
@@ -277,6 +279,18 @@ mod tests {
         bench.see(Happening::Sent { request: &request }).unwrap();
         assert!(write(&mut bench, &policy, 5, release(2_007)).is_ok(), "the failure itself says so");
         assert!(write(&mut bench, &policy, 6, release(2_008)).is_err());
+    }
+
+    #[test]
+    fn a_pause_that_does_not_grow_is_refused() {
+        let backoff = Backoff { most_ms: 60_000, ..BACKOFF };
+        let policy = QueuePolicy { backoff: Some(backoff), ..QueuePolicy::default() };
+        let mut bench = bench();
+        write(&mut bench, &policy, 0, grant(1, 1_000)).unwrap();
+        write(&mut bench, &policy, 1, release(2_500)).unwrap();
+        write(&mut bench, &policy, 2, grant(2, 2_500)).unwrap();
+        assert!(write(&mut bench, &policy, 3, release(2_500)).is_err());
+        assert!(write(&mut bench, &policy, 4, release(2_000 + backoff.range_ms(2).0)).is_ok());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use norn_client::session::{Draft, Finish};
 use norn_client::wire::membership::{Backoff, Mode, QueueSetting};
 use norn_client::wire::request::{Acks, Request};
 use norn_client::wire::response::{Rejected, State};
-use norn_client::wire::{ErrorCode, Response, TaskId};
+use norn_client::wire::{ErrorCode, Granted, Response, TaskId};
 use std::time::Duration;
 
 const SHORT: Duration = Duration::from_secs(2);
@@ -50,11 +50,18 @@ pub(super) async fn the_latest_holder_alone_completes_where_the_queue_says_so<H:
     let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
     let first = scene.take_for(0, "mail", SHORT).await;
     let second = scene.take(1, "mail").await;
-    let late = scene.try_complete(0, Scene::<H>::finish(&first, "late")).await.expect_err("another one has it");
+    let bringing = |claim: &Granted, result: &str| {
+        let children = vec![Draft::new(scene.queue("next"), result)];
+        let mut finish = Finish { children, ..Scene::<H>::finish(claim, result) };
+        // What brings tasks is the same only with its time.
+        finish.completion.at_ms = claim.id.time_ms() + 1;
+        finish
+    };
+    let late = scene.try_complete(0, bringing(&first, "late")).await.expect_err("another one has it");
     assert_eq!(late.code, ErrorCode::Superseded);
     assert_eq!(scene.get(2, id).await.state, State::Claimed);
-    scene.complete(1, &second, "sent").await;
-    scene.complete(1, &second, "sent").await;
+    let sent = bringing(&second, "sent");
+    scene.try_complete(1, sent).await.expect("it holds the task");
     let other = scene.try_complete(2, Scene::<H>::finish(&second, "otherwise")).await.expect_err("it is sealed");
     assert_eq!(other.code, ErrorCode::Conflict);
     let told = |view: &norn_client::wire::TaskView| view.claims.iter().any(|claim| claim.rejected.is_some());
@@ -62,6 +69,12 @@ pub(super) async fn the_latest_holder_alone_completes_where_the_queue_says_so<H:
     assert_eq!((view.state, view.result.as_deref().map(Vec::as_slice)), (State::Done, Some(&b"sent"[..])));
     let rejected = view.claims.iter().find(|claim| claim.token == first.token).expect("it is shown").rejected.clone();
     assert_eq!(rejected, Some(Rejected { result: Some(b"late".to_vec().into()) }));
+    // What the completion brings that counts is there once, and nothing of the other.
+    let next = scene.take(2, "next").await;
+    assert_eq!(next.payload, b"sent");
+    scene.complete(2, &next, "").await;
+    scene.nothing("next").await;
+    assert_eq!(scene.count("next", None).await, 1);
 }
 
 // T12, O37: and then it is another attempt, under a higher token
@@ -79,8 +92,8 @@ pub(super) async fn a_failed_attempt_waits_as_long_as_it_says<H: Host>(scene: Sc
 // O37
 pub(super) async fn a_queue_backs_off_and_gives_up<H: Host>(scene: Scene<H>) {
     let wait = SHORT + CLOCKS;
-    let backoff = Backoff { first_ms: millis(wait), most_ms: millis(wait), jitter_percent: 0 };
-    scene.set_at_once("mail", QueueSetting::Attempts(Some(2))).await;
+    let backoff = Backoff { first_ms: millis(wait), most_ms: millis(8 * wait), jitter_percent: 0 };
+    scene.set_at_once("mail", QueueSetting::Attempts(Some(3))).await;
     scene.set("mail", QueueSetting::Backoff(Some(backoff))).await;
     let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
     let first = scene.take(0, "mail").await;
@@ -89,10 +102,15 @@ pub(super) async fn a_queue_backs_off_and_gives_up<H: Host>(scene: Scene<H>) {
     scene.nothing_until("mail", failed + wait - CLOCKS).await;
     let second = scene.take(1, "mail").await;
     assert_eq!(second.attempt, 2);
+    let failed = scene.now();
     scene.done(1, Scene::<H>::failure(&second, None)).await;
+    scene.nothing_until("mail", failed + 2 * wait - CLOCKS).await;
+    let third = scene.take(1, "mail").await;
+    assert_eq!(third.attempt, 3);
+    scene.done(1, Scene::<H>::failure(&third, None)).await;
     let view = scene.get(2, id).await;
     assert_eq!(view.state, State::Dead);
-    scene.done(0, Scene::<H>::failure(&second, None)).await;
+    scene.done(0, Scene::<H>::failure(&third, None)).await;
     let late = scene.request(0, Scene::<H>::failure(&first, None)).await.expect_err("another one failed last");
     assert!(matches!(late.code, ErrorCode::Superseded | ErrorCode::Ended), "{late:?}");
     assert!(view.reason.as_deref().is_some_and(|reason| reason.ends_with(": of no use")), "{view:?}");

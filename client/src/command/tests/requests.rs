@@ -139,6 +139,55 @@ async fn a_session_is_a_task_that_its_worker_holds() {
     let nothing = Response::Claimed { tasks: Vec::new(), unavailable: 0 };
     let outcome = run("session open", [Ok(Response::Acked(vec![Ok(acked(1))])), Ok(nothing)]).await;
     assert_eq!(outcome.exit, Exit::Unavailable, "{}", outcome.noted);
+    let outcome = run("session open --ttl 0s", []).await;
+    assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Refused, 0), "{}", outcome.noted);
+    assert!(outcome.noted.contains("a lease of 0 ms"), "nothing is left behind by what cannot be claimed");
+}
+
+/// Goal: whoever mistakes another task for a session, or has an old token, ends nothing.
+#[tokio::test]
+async fn only_a_session_is_ended_and_renewed_as_one() {
+    let view = |queue: &str, token: Token| {
+        let view = bare_task(1, State::Claimed);
+        let spec = Spec { queue: QueueName::new(queue).unwrap(), ..view.spec };
+        let claims = vec![ClaimView {
+            token,
+            start_ms: NOW_MS,
+            end_ms: None,
+            completed_ms: None,
+            worker: "norn".into(),
+            rejected: None,
+        }];
+        Ok(Response::Task(Box::new(TaskView { spec, claims, ..view })))
+    };
+    let other = Token { number: TOKEN.number + 1, ..TOKEN };
+    for verb in ["end", "renew"] {
+        let line = format!("session {verb} {} 7.42", id(1));
+        for (answer, text) in
+            [(view("mail", TOKEN), "no session"), (view("norn/sessions", other), "the session's token is 7.43")]
+        {
+            let outcome = run(&line, [answer]).await;
+            assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Refused, 1), "{}", outcome.noted);
+            assert!(outcome.noted.contains(text), "{}", outcome.noted);
+        }
+    }
+    let ended = Ok(Response::Acked(vec![Ok(acked(1))]));
+    let outcome = run(&format!("session end {} 7.42", id(1)), [view("norn/sessions", TOKEN), ended]).await;
+    assert_eq!(outcome.exit, Exit::Done, "{}", outcome.noted);
+    let Call::Request(Request::Complete { items, .. }) = &outcome.calls[1].0 else { panic!("{:?}", outcome.calls) };
+    assert_eq!((items[0].id, items[0].token), (id(1), TOKEN));
+}
+
+#[tokio::test]
+async fn what_must_exist_is_looked_for_before_anything_is_enqueued() {
+    let line = format!("enqueue mail x --after {} --must-exist", id(1));
+    let outcome = run(&line, [Err(Error::new(ErrorCode::NotFound, "no such task"))]).await;
+    assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Refused, 1), "{}", outcome.noted);
+    let known = Ok(Response::Task(Box::new(bare_task(1, State::Ready))));
+    let outcome = run(&line, [known, Ok(Response::Acked(vec![Ok(acked(2))]))]).await;
+    assert_eq!(outcome.exit, Exit::Done, "{}", outcome.noted);
+    let Call::Enqueue { drafts, .. } = &outcome.calls[1].0 else { panic!("{:?}", outcome.calls) };
+    assert_eq!(drafts[0].spec.after, [id(1)]);
 }
 
 #[tokio::test]

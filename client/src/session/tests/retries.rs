@@ -44,8 +44,13 @@ fn patience_is_asked_for_by_one_node_and_given_by_asking_another() {
 /// Goal: nobody is told that a task may be stored which every node that was asked had no room for.
 #[test]
 fn what_was_turned_away_each_time_is_said_to_be() {
-    for answered in [true, false] {
-        let (mut bench, mut number, first) = bench_sent(1, enqueue(1), 10 * SECOND_US);
+    let unique = || {
+        let queue = QueueName::new("mail").expect("a name");
+        Call::EnqueueUnique { draft: Box::new(Draft::new(queue, "x").key("one")) }
+    };
+    let calls: [fn() -> Call; 2] = [|| enqueue(1), unique];
+    for (call, answered) in calls.into_iter().flat_map(|call| [(call, true), (call, false)]) {
+        let (mut bench, mut number, first) = bench_sent_at(1, NEW, call(), 10 * SECOND_US);
         for _ in 0..3 {
             assert!(bench.answer(0, number, Response::Error(error(ErrorCode::Overloaded))).is_empty());
             number = bench.sleep_until_sent().1;

@@ -44,7 +44,8 @@ pub(super) fn grows(known: bool, delta: &Task) -> bool {
 
 impl Node {
     pub(in crate::protocol) fn enqueue(&mut self, client: ClientId, number: u64, tasks: Vec<NewTask>, acks: Acks) {
-        if let Err(error) = self.check_circles(tasks.iter()).and_then(|()| self.check_room(&tasks)) {
+        let room = || self.check_room(tasks.iter().map(|task| (&task.id, &task.spec)));
+        if let Err(error) = self.check_circles(tasks.iter()).and_then(|()| room()) {
             return self.outbox.reply(client, number, Response::Error(error));
         }
         let items = tasks.into_iter().map(|task| (task.id, Task::from_spec(Arc::new(task.spec)))).collect();
@@ -53,8 +54,8 @@ impl Node {
 
     /// A task that is to be the only one with its key.
     pub(in crate::protocol) fn enqueue_unique(&mut self, client: ClientId, number: u64, task: Box<NewTask>) {
-        let tasks = std::slice::from_ref(&*task);
-        match self.check_circles(tasks.iter()).and_then(|()| self.check_room(tasks)) {
+        // Whether there is room its leader looks once it knows that the task is not there.
+        match self.check_circles(std::iter::once(&*task)) {
             Ok(()) => self.ask_leader(client, number, Request::EnqueueUnique { task }),
             Err(error) => self.outbox.reply(client, number, Response::Error(error)),
         }
@@ -65,7 +66,8 @@ impl Node {
         let tasks = transaction.adds.as_slice();
         let checked = self.admit_version(Feature::Transactions.since());
         let checked = checked.and_then(|()| self.admit_peers(Feature::Transactions, "transactions"));
-        match checked.and_then(|()| self.check_circles(tasks.iter())).and_then(|()| self.check_room(tasks)) {
+        let checked = checked.and_then(|()| self.check_circles(tasks.iter()));
+        match checked.and_then(|()| self.check_room(tasks.iter().map(|task| (&task.id, &task.spec)))) {
             Ok(()) => self.ask_leader(client, number, Request::Transact(transaction)),
             Err(error) => self.outbox.reply(client, number, Response::Error(error)),
         }

@@ -211,7 +211,8 @@ impl Group {
             cohort.members_quorum(|node| tally.unknown.contains(&node))
         };
         if !enqueues && self.cohorts.values().any(unknown) {
-            return Some(Err(Error::new(ErrorCode::NotFound, "no such task").about(id)));
+            let message = "no such task; should it be enqueued under this id after all, this counts for it";
+            return Some(Err(Error::new(ErrorCode::NotFound, message).about(id)));
         }
         let kept = usize::from(self.kept_as(index) == Some(Outcome::Stored));
         let with_spec = self.said(index, Outcome::Stored);

@@ -5,7 +5,7 @@ use crate::config::mutant;
 use crate::protocol::Node;
 use crate::protocol::task::whole_bytes;
 use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::{NewTask, PartitionId, QueueName};
+use norn_client::wire::{PartitionId, QueueName, Spec, TaskId};
 use std::collections::BTreeMap;
 
 /// Tasks of one queue.
@@ -17,16 +17,19 @@ struct Size {
 
 impl Node {
     /// Refuses new tasks for which their queues have no room. Those that are known already are counted already.
-    pub(super) fn check_room(&self, tasks: &[NewTask]) -> Result<(), Error> {
+    pub(in crate::protocol) fn check_room<'a>(
+        &self,
+        tasks: impl Iterator<Item = (&'a TaskId, &'a Spec)>,
+    ) -> Result<(), Error> {
         let mut wanted: BTreeMap<&QueueName, Size> = BTreeMap::new();
         let ignored = mutant!(self.config, RoomIgnored);
         let is_limited = |queue: &QueueName| self.limits_of(queue) != (None, None) && !ignored;
-        let is_member = |task: &NewTask| task.spec.grouping.as_ref().is_some_and(|grouping| grouping.member.is_some());
-        let counts = |task: &&NewTask| is_limited(&task.spec.queue) && !is_member(task) && !self.has_spec(&task.id);
-        for task in tasks.iter().filter(counts) {
-            let size = wanted.entry(&task.spec.queue).or_default();
+        let is_member = |spec: &Spec| spec.grouping.as_ref().is_some_and(|grouping| grouping.member.is_some());
+        let counts = |(id, spec): &(&TaskId, &Spec)| is_limited(&spec.queue) && !is_member(spec) && !self.has_spec(id);
+        for (_, spec) in tasks.filter(counts) {
+            let size = wanted.entry(&spec.queue).or_default();
             size.tasks += 1;
-            size.bytes += u64::from(whole_bytes(&task.spec));
+            size.bytes += u64::from(whole_bytes(spec));
         }
         for (queue, more) in wanted {
             let (tasks_max, bytes_max) = self.limits_of(queue);

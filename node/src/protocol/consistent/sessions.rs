@@ -64,8 +64,17 @@ impl Sessions {
 }
 
 impl Node {
-    /// Refuses a claim under a session that has ended.
+    /// Refuses a claim under a session that has ended, or under what is known to be none.
     pub(super) fn check_session(&self, claim: &Claim) -> Result<(), Error> {
+        let is_other = |session: &TaskId| {
+            let replica = self.partitions.get(&self.partition_of(session));
+            let spec = replica.and_then(|replica| replica.store.task(session)).and_then(|task| task.spec.as_ref());
+            spec.is_some_and(|spec| spec.queue.as_str() != SESSIONS_QUEUE)
+        };
+        if let Some(session) = claim.session.filter(is_other) {
+            let message = "the task is no session: `session open` gives the id of one";
+            return Err(Error::invalid(message).about(session));
+        }
         let ended = |session: &TaskId| {
             let replica = self.partitions.get(&self.partition_of(session));
             self.sessions.is_over(session) || replica.is_some_and(|replica| replica.end_of(session).is_some())

@@ -410,7 +410,8 @@ impl Node {
         if replica.register.table.reserved.contains_key(&id) {
             return self.drop_unique(name, "the task is being written");
         }
-        if let Err(error) = self.admit_unique(partition, id, &spec) {
+        let admitted = self.admit_unique(partition, id, &spec);
+        if let Err(error) = admitted.and_then(|()| self.check_room(std::iter::once((&id, &*spec)))) {
             let (own, others) = self.uniques.take_askers(name, |other| *other == id);
             self.uniques.remove(name);
             own.into_iter().for_each(|asker| self.answer_unique(asker, Response::Error(error.clone().about(id))));

@@ -1,7 +1,7 @@
 //! Why a request of an operator is not carried out, and what can be done about it.
 
 use crate::limits::{MEMBERS_MAX, NODES_MAX, POLICIES_MAX, REPLICAS_MAX, WEIGHT_MAX};
-use norn_client::wire::{ClusterId, NodeId, PartitionId};
+use norn_client::wire::{ClusterId, NodeId, PartitionId, SESSIONS_QUEUE};
 use std::fmt;
 
 /// All that stands against a request. Nothing was changed.
@@ -84,6 +84,9 @@ pub enum Reason {
     /// A queue's dead letters would go to itself.
     #[error("a queue cannot be its own dead-letter queue: name another one")]
     OwnLetters,
+    /// A queue's dead letters would be taken for sessions.
+    #[error("queue {SESSIONS_QUEUE} is for sessions, and takes no dead letters: name another one")]
+    SessionLetters,
     /// No room for more members.
     #[error(
         "there are {present} members, and {gone} that are gone and not forgotten: {NODES_MAX} members are possible, \

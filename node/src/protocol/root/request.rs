@@ -5,7 +5,7 @@ use super::settings::check_policy;
 use super::{Candidate, Member, Operation, Reason, Refusal, Root, Seen, Settings, State};
 use crate::limits::{MEMBERS_MAX, NODES_MAX, POLICIES_MAX, REPLICAS_MAX};
 use norn_client::wire::membership::QueueSetting;
-use norn_client::wire::{PartitionId, QueueName};
+use norn_client::wire::{PartitionId, QueueName, SESSIONS_QUEUE};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -249,6 +249,9 @@ impl Root {
         check_policy(&policy)?;
         if policy.dead_letter.as_ref() == Some(queue) {
             return Err(Reason::OwnLetters);
+        }
+        if policy.dead_letter.as_ref().is_some_and(|letters| letters.as_str() == SESSIONS_QUEUE) {
+            return Err(Reason::SessionLetters);
         }
         if policy == before {
             return Ok(Admission::Already(None));

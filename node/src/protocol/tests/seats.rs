@@ -27,10 +27,8 @@ fn is_let_go(config: &Config) -> bool {
     cluster.restart(away);
     cluster.connect_all();
     let from_it = NodeId(away as u128 + 1);
-    let is_question = |event: &Event| {
-        matches!(event, Event::Peer { from, message: PeerMessage::Nack { partition: of, .. } } if *from == from_it && *of == partition)
-    };
-    for _ in 0..2_000 {
+    let is_question = |event: &Event| matches!(event, Event::Peer { from, message: PeerMessage::Nack { partition: of, .. } } if *from == from_it && *of == partition);
+    for _ in 0..20_000 {
         cluster.now.mono_us += 1_000;
         cluster.now.wall_ms += 1;
         (0..4).for_each(|index| cluster.queue.push_back((index, Event::Wake)));
@@ -39,7 +37,7 @@ fn is_let_go(config: &Config) -> bool {
         }
     }
     assert!(held(&cluster, away), "nobody has heard it");
-    cluster.advance(10_000);
+    cluster.advance(5_000);
     !held(&cluster, away)
 }
 

@@ -1,15 +1,16 @@
 //! Sessions of workers (C4-C11).
 
 use super::*;
+use norn_client::wire::error::ErrorCode;
 use norn_client::wire::membership::{Mode, QueueSetting};
-use norn_client::wire::{Granted, State};
+use norn_client::wire::{Granted, SESSIONS_QUEUE, State};
 
 const LONG_MS: u64 = 3_600_000;
 
 impl Cluster {
     /// A worker begins a session.
     fn open_session(&mut self, ttl_ms: u64) -> Granted {
-        let queue = QueueName::new("sessions").expect("a name");
+        let queue = QueueName::new(SESSIONS_QUEUE).expect("a name");
         let id = self.id(0x22_2222);
         let task = NewTask { id, spec: Spec { queue: queue.clone(), attempts_max: 1, ..spec(b"worker", 0) } };
         let response = self.ask(0, Request::Enqueue { tasks: vec![task], acks: Acks::Quorum });
@@ -131,4 +132,20 @@ fn who_lost_its_session_cannot_complete_where_completions_are_sealed() {
     assert!(cluster.is_claimable(task));
     let Response::Acked(results) = cluster.complete(0, task, held.token) else { panic!("no answer") };
     assert_eq!(results[0].as_ref().map_err(|error| error.code), Err(ErrorCode::Superseded));
+}
+
+/// Goal: nobody mistakes another task for a session: no heartbeat would keep what is claimed under it.
+#[test]
+fn what_is_no_session_keeps_no_claims() {
+    let mut cluster = connected();
+    let other = cluster.enqueue(0, b"a", 0x11_1111);
+    for index in 0..3 {
+        let claim = Claim { session: Some(other), ..claim_of(ClaimId(77), LONG_MS, 1) };
+        let Response::Error(error) = cluster.ask(index, Request::Claim(claim)) else { panic!("it was granted") };
+        assert_eq!((error.code, error.id), (ErrorCode::Invalid, Some(other)));
+    }
+    assert!(cluster.is_claimable(other));
+    let letters = QueueSetting::DeadLetter(Some(QueueName::new(SESSIONS_QUEUE).expect("a name")));
+    let response = cluster.set(0, "mail", letters);
+    assert!(matches!(&response, Response::Error(error) if error.message.contains("is for sessions")), "{response:?}");
 }

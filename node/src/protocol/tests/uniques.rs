@@ -1,6 +1,8 @@
 //! Tasks that are the only ones with their keys.
 
+use super::policies::is_changed;
 use super::*;
+use norn_client::wire::membership::QueueSetting;
 
 impl Cluster {
     fn unique_task(&mut self, key: &str) -> NewTask {
@@ -108,4 +110,23 @@ fn a_unique_task_needs_a_key_and_room() {
     assert_eq!(cluster.enqueue_unique(0, &task), Err(ErrorCode::IdFromFuture));
     let task = cluster.unique_task("a");
     assert_eq!(cluster.enqueue_unique(0, &task), Ok((task.id, false)), "the key is free");
+}
+
+/// Goal: a full queue tells of the task that there is, and of no other one that it could be stored.
+#[test]
+fn a_full_queue_tells_of_the_task_that_there_is() {
+    let mut cluster = connected();
+    let task = cluster.unique_task("a");
+    assert_eq!(cluster.enqueue_unique(0, &task), Ok((task.id, false)));
+    assert!(is_changed(&cluster.set(0, "mail", QueueSetting::Tasks(Some(1)))));
+    let (again, other) = (cluster.unique_task("a"), cluster.unique_task("b"));
+    for index in 0..3 {
+        assert_eq!(cluster.enqueue_unique(index, &again), Ok((task.id, true)));
+        assert_eq!(cluster.enqueue_unique(index, &other), Err(ErrorCode::Overloaded));
+    }
+    assert_eq!((cluster.knowing(&other.id), cluster.reserved(&other.id)), (0, 0));
+    let granted = cluster.claim(1, 60_000).remove(0);
+    assert!(matches!(cluster.complete(2, task.id, granted.token), Response::Acked(_)));
+    cluster.advance(1_000);
+    assert_eq!(cluster.enqueue_unique(0, &other), Ok((other.id, false)), "one has ended");
 }

@@ -1,6 +1,7 @@
 //! What is lost is told where it is lost, with its owner, and reading goes on behind it.
 
 use super::*;
+use crate::storage::log::Upkeep;
 
 /// A log of one segment with a vote, facts and a mark of the whole node, each synced by itself.
 fn of_partitions() -> (Vec<u8>, Vec<usize>) {
