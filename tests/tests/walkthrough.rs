@@ -73,6 +73,7 @@ fn every_verb_in_the_repl() {
     let mut repl = cluster.cli().repl();
     working_verbs(&mut repl);
     looking_verbs(&mut repl);
+    steering_verbs(&mut repl);
     data_from_files(&mut repl, &cluster.cli());
     refused_in_the_repl(&mut repl);
     assert_eq!(repl.finish(), Some(0), "refusals are answers, too");
@@ -132,6 +133,41 @@ fn looking_verbs(repl: &mut Repl) {
     let status = repl.ask("status");
     assert_eq!((&status["nodes"]["alive"], &status["partitions"]["led"]), (&3.into(), &16.into()));
     assert!(repl.ask("help claim").is_object());
+}
+
+fn steering_verbs(repl: &mut Repl) {
+    assert_eq!(repl.ask("queue set steered attempts 1")["attempts"], 1);
+    assert_eq!(repl.rows("queue show steered")[0]["attempts"], 1);
+    let session = repl.ask("session open --ttl 30s --worker host-7");
+    let [session, token] = ["id", "token"].map(|field| text(&session[field]));
+    let task = text(&repl.ask("enqueue steered once")["id"]);
+    let held = repl.rows(&format!("claim steered --session {session}")).remove(0);
+    assert!(repl.ask(&format!("session renew {session} {token}"))["ttl_ms"].is_u64());
+    let mistaken = repl.refusal(&format!("session end {task} {}", text(&held["token"])));
+    assert!(text(&mistaken["message"]).contains("no session"), "{mistaken}");
+    assert_eq!(text(&repl.ask(&format!("session end {session} {token}"))["id"]), session);
+    let again = wait::found("its end gives the task back", || repl.rows("claim steered").pop());
+    repl.ask(&format!("fail {task} {} --reason broken", text(&again["token"])));
+    // The second time it says which copy there is.
+    let copies = repl.rows(&format!("redrive {task} {task}"));
+    assert_eq!((copies.len(), &copies[0]["id"]), (2, &copies[1]["id"]), "{copies:?}");
+    let copy = wait::found("it is there once more", || repl.rows("claim steered").pop());
+    assert_eq!(copy["data"], "once");
+    let deletes =
+        format!(r#"{{"id": "{}", "token": "{}", "result": "by then"}}"#, text(&copy["id"]), text(&copy["token"]));
+    let adds = r#"{"queue": "steered/next", "data": "two"}"#;
+    let done = repl.ask(&format!("transact '{{\"adds\": [{adds}], \"deletes\": [{deletes}]}}'"));
+    assert_eq!(done["added"].as_array().map(Vec::len), Some(1), "{done}");
+    assert_eq!(repl.ask(&format!("get {}", text(&copy["id"])))["result"], "by then");
+    assert_eq!(repl.rows("watch steered --timeout 1s")[0]["watch"], "begun");
+
+    let launch = "schedule set launch steered open --at 2100-01-31T09:00:00Z";
+    for command in [launch, "schedule pause launch", "schedule resume launch"] {
+        assert_eq!(repl.ask(command)["name"], "launch", "{command}");
+    }
+    assert_eq!(repl.rows("schedule list")[0]["queue"], "steered");
+    assert!(repl.ask("schedule show launch").is_object());
+    assert_eq!(repl.ask("schedule remove launch")["removed"], true);
 }
 
 fn data_from_files(repl: &mut Repl, cli: &Cli) {

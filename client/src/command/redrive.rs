@@ -2,10 +2,12 @@
 
 use super::enqueue::print_acked;
 use super::error::{Exit, Failure};
+use super::output::Output;
 use super::parse::{self, DurabilityArguments};
 use super::runner::{only, unexpected};
-use super::{Call, Draft, Finish, Runner, Transport, tasks, text};
+use super::{Call, Draft, Finish, Runner, Transport, json, tasks, text};
 use crate::wire::limits::{LEASE_MS_DEFAULT, LIST_PAGE_MAX};
+use crate::wire::response::Acked;
 use crate::wire::{
     Claim, ClaimId, Completion, Error, ErrorCode, Granted, QueueName, Request, Response, Spec, State, TaskId, TaskView,
     headers,
@@ -51,11 +53,11 @@ impl RedriveArguments {
         let limit = self.limit.unwrap_or(u64::MAX);
         if let Some(letters) = parse::queue_if_any(self.letters.as_ref())? {
             let redriven = self.letters(runner, &letters, to.as_ref(), limit).await?;
-            return end(runner, redriven, "letter");
+            return end(runner, redriven, "letter", "that is ready");
         }
         if let Some(queue) = parse::queue_if_any(self.queue.as_ref())? {
             let redriven = self.dead(runner, &queue, to.as_ref(), limit).await?;
-            return end(runner, redriven, "dead task");
+            return end(runner, redriven, "dead task", "without a copy or a letter");
         }
         for id in &self.ids {
             let id = runner.resolve(id).await?;
@@ -64,6 +66,7 @@ impl RedriveArguments {
                 None => self.one(runner, id, to.as_ref()).await?,
             }
         }
+        runner.output.end_rows()?;
         Ok(Exit::Done)
     }
 
@@ -78,7 +81,7 @@ impl RedriveArguments {
             return Err(unexpected("redrive"));
         };
         runner.recent().see(acked.id);
-        print_acked(&mut runner.output, &format!("redrove {id} as"), &acked)
+        show_acked(&mut runner.output, &format!("redrove {id} as"), &acked)
     }
 
     async fn dead<T: Transport>(
@@ -195,8 +198,13 @@ impl RedriveArguments {
             return Err(unexpected("complete"));
         };
         let acked = only("complete", results)?;
-        print_acked(&mut runner.output, &format!("sent back to {queue}, and done is letter"), &acked)
+        show_acked(&mut runner.output, &format!("sent back to {queue}, and done is letter"), &acked)
     }
+}
+
+/// One of several.
+fn show_acked(output: &mut Output, done: &str, acked: &Acked) -> Result<(), Failure> {
+    if output.json() { output.row(&json::acked(acked)) } else { print_acked(output, done, acked) }
 }
 
 /// A copy that there was before.
@@ -230,7 +238,7 @@ async fn show_copy<T: Transport>(
     if runner.output.json() {
         let state = task.as_ref().map(|task| task.state.to_string());
         let queue = task.as_ref().map(|task| task.spec.queue.as_str());
-        return runner.output.object(&Existing { id: copy.to_string(), existing: true, queue, state });
+        return runner.output.row(&Existing { id: copy.to_string(), existing: true, queue, state });
     }
     runner.output.line(&format!("{id} was redriven before: there is {is}"))
 }
@@ -252,10 +260,11 @@ fn written_back(letter: &Spec, to: Option<&QueueName>) -> Option<Draft> {
     Some(Draft { id: None, spec, delay_ms: 0, near: None })
 }
 
-fn end<T: Transport>(runner: &mut Runner<T>, redriven: u64, what: &str) -> Result<Exit, Failure> {
+/// `without` says which of them do not count.
+fn end<T: Transport>(runner: &mut Runner<T>, redriven: u64, what: &str, without: &str) -> Result<Exit, Failure> {
     runner.output.end_rows()?;
     if redriven == 0 && !runner.output.json() {
-        runner.output.line(&format!("nothing to redrive: there is no such {what}"))?;
+        runner.output.line(&format!("nothing to redrive: there is no such {what} {without}"))?;
     } else if !runner.output.json() {
         runner.output.line(&format!("{} redriven", text::number(redriven, what)))?;
     }

@@ -21,7 +21,7 @@ enum Fate {
     Waiting,
     Held,
     Done { result: Option<Vec<u8>>, sequence: Option<u32> },
-    Failed { reason: String, retry_in_ms: u64, invalid: bool },
+    Failed { reason: String, retry_in_ms: u64, retry_open: bool, invalid: bool },
     Released,
 }
 
@@ -145,8 +145,8 @@ impl Table {
                 }
                 Response::Acked(acked)
             }
-            Request::Fail { id, reason, retry_in_ms, invalid, .. } => {
-                self.end(id, Fate::Failed { reason, retry_in_ms, invalid });
+            Request::Fail { id, reason, retry_in_ms, retry_open, invalid, .. } => {
+                self.end(id, Fate::Failed { reason, retry_in_ms, retry_open, invalid });
                 Response::Done
             }
             Request::Release { id, .. } => {
@@ -202,6 +202,7 @@ async fn outcomes_are_reported_and_a_panic_is_one() {
             b"1" => Outcome::RetryLater { after: Duration::from_secs(5), reason: "r".repeat(3_000) },
             b"3" => Outcome::Invalid { reason: "bad".into() },
             b"5" => panic!("on purpose"),
+            b"7" => Outcome::Retry { reason: "busy".into() },
             _ => Outcome::Done(None),
         }
     };
@@ -211,13 +212,17 @@ async fn outcomes_are_reported_and_a_panic_is_one() {
     };
     let worker = bench.worker.handler("mail", mail).handler("print", print).concurrency(3);
     let summary = worker.run_until(all_ended(Arc::clone(&bench.table))).await.unwrap();
-    assert_eq!(summary, Summary { done: 5, retried: 2, invalid: 1, lost: 0, released: 0 });
+    assert_eq!(summary, Summary { done: 4, retried: 3, invalid: 1, lost: 0, released: 0 });
     let table = table.lock().unwrap();
     assert_eq!(table.fates[2], Fate::Done { result: Some(b"2".to_vec()), sequence: Some(0) });
-    let Fate::Failed { reason, retry_in_ms: 5_000, invalid: false } = &table.fates[1] else { panic!() };
+    let Fate::Failed { reason, retry_in_ms: 5_000, retry_open: false, invalid: false } = &table.fates[1] else {
+        panic!("{:?}", table.fates[1])
+    };
     assert_eq!(reason.len(), limits::TEXT_BYTES_MAX);
     assert!(matches!(&table.fates[3], Fate::Failed { reason, invalid: true, .. } if reason == "bad"));
     assert!(matches!(&table.fates[5], Fate::Failed { reason, .. } if reason.contains("on purpose")));
+    let by_policy = Fate::Failed { reason: "busy".into(), retry_in_ms: 0, retry_open: true, invalid: false };
+    assert_eq!(table.fates[7], by_policy, "its queue says how long it waits");
     assert!(table.held_most <= 3, "{} were held", table.held_most);
 }
 
