@@ -489,3 +489,21 @@ fn what_is_refused_is_refused_for_good() {
     transaction.id = cluster.id(TAG);
     assert_eq!(cluster.transact(next, &transaction).map(|told| told.len()), Ok(2), "it may be tried anew");
 }
+
+// T44
+/// What should never come about is told by itself: here, a task that is to be new and is there.
+#[test]
+fn a_new_task_that_is_there_is_an_unexpected_condition() {
+    let mut cluster = connected();
+    let there = cluster.new_task(b"there");
+    let tasks = vec![there.clone()];
+    assert!(matches!(cluster.ask(0, Request::Enqueue { tasks, acks: Acks::Quorum }), Response::Acked(_)));
+    let fresh = cluster.new_task(b"fresh");
+    let adds = vec![fresh.clone(), there.clone()];
+    let transaction = Transaction { adds, ..cluster.transaction() };
+    for index in 0..3 {
+        let bugs = vec![format!("there is a task {} already", there.id)];
+        assert_eq!(cluster.transact(index, &transaction), Err(Refusal { bugs, ..Refusal::default() }));
+    }
+    assert_eq!((cluster.knowing(&fresh.id), cluster.knowing(&there.id)), (0, 3));
+}
