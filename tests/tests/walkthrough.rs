@@ -1,7 +1,7 @@
 //! Skuld's walk-through, and every verb once, against a real cluster.
 
 use norn_client::wire::TaskId;
-use norn_tests::{Cli, Cluster, Repl, wait};
+use norn_tests::{Cli, Cluster, ClusterOptions, Repl, wait};
 use serde_json::Value;
 use std::fs;
 use std::time::SystemTime;
@@ -393,4 +393,30 @@ fn tasks_wait_for_others() {
     assert!(text(&refused["message"]).contains("circle"), "{refused}");
     let causes: Vec<String> = repl.rows(&format!("why {one}")).iter().map(|row| text(&row["cause"])).collect();
     assert_eq!(causes, ["waits_for", "unknown"]);
+}
+
+/// Goal: a circle that no node saw in time, as none has all of its tasks, is shown to whoever asks why they wait, and is broken as that says.
+#[test]
+fn a_circle_that_came_together_at_several_nodes_is_shown() {
+    let cluster = Cluster::start_with(ClusterOptions { replicas: Some(1), ..ClusterOptions::default() });
+    let now_ms = SystemTime::UNIX_EPOCH.elapsed().expect("it is later than 1970").as_millis() as u64;
+    let [one, other] = [0, 1 << 23].map(|tag| TaskId::new(now_ms, 1, 0, tag).to_string());
+    cluster.cli().json(&["enqueue", "rings", "x", "--id", &one, "--after", &other]).done();
+    // Whoever has the first one refuses the second; the two others do not know it.
+    let closes = |index: &usize| {
+        let answer = cluster.cli_at(*index).json(&["enqueue", "rings", "x", "--id", &other, "--after", &one]);
+        let taken = answer.code == Some(0);
+        assert!(taken || text(&answer.refusal(1)["message"]).contains("circle"), "{answer:?}");
+        taken
+    };
+    assert!((0..3).any(|index| closes(&index)), "two of them have one task at most");
+    let mut repl = cluster.cli().repl();
+    let rows = repl.rows(&format!("why {one}"));
+    let causes: Vec<&Value> = rows.iter().map(|row| &row["cause"]).collect();
+    assert_eq!(causes, ["circle", "circle"], "{rows:?}");
+    assert!(text(&rows[0]["explanation"]).contains(&other), "{rows:?}");
+    assert_eq!(repl.ask("queue set rings failed-dependency skip")["failed_dependency"], "skip");
+    repl.ask(&format!("cancel {other}"));
+    let claim = repl.rows("claim rings --wait 30s").pop().expect("it goes on");
+    assert_eq!(text(&claim["id"]), one);
 }
