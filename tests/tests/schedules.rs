@@ -10,8 +10,14 @@ use norn_tests::{Cluster, Example};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader};
 use std::sync::mpsc;
+use std::time::{Duration, Instant, SystemTime};
 
 const KILLS: usize = 3;
+
+/// All nodes are away for so long: more than what `skip` puts up with, by some seconds.
+const AWAY: Duration = Duration::from_secs(14);
+/// Times that were due longer ago than that are skipped.
+const SKIPPED_MS: u64 = 10_000;
 
 fn every_second(queue: &str) -> Schedule {
     Schedule {
@@ -75,6 +81,65 @@ async fn each_second_has_one_task_though_the_leader_is_killed() {
     assert_eq!((over.fired, over.missed, over.unsure), (different.len() as u64, 0, 0));
     assert!(client.remove_schedule("tick").await.expect("it is removed"));
     assert!(client.schedules().await.expect("they are told").is_empty());
+}
+
+fn wall_ms() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().expect("it is later than 1970").as_millis() as u64
+}
+
+// O26
+/// Goal: what was due while no node was there comes as each schedule says: all of it, the last one alone, or none of what is too old.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_missed_is_caught_up_with_as_the_schedule_says() {
+    let mut cluster = Cluster::start();
+    let client = cluster.client().await;
+    let catch_ups = [CatchUp::All, CatchUp::Last, CatchUp::Skip];
+    let names = catch_ups.map(|catch_up| format!("{catch_up:?}"));
+    for (name, catch_up) in names.iter().zip(catch_ups) {
+        client.set_schedule(name, Schedule { catch_up, ..every_second(name) }).await.expect("it is set");
+    }
+    let fired = async |least: u64| {
+        for name in &names {
+            let look = || async { client.schedule(name).await.ok().filter(|view| view.fired >= least) };
+            eventually("each fires", PATIENCE, look).await;
+        }
+    };
+    fired(1).await;
+    let gone_ms = wall_ms();
+    cluster.kill_together(&[0, 1, 2]);
+    let back = Instant::now() + AWAY;
+    tokio::time::sleep_until(back.into()).await;
+    let back_ms = wall_ms();
+    (0..3).for_each(|index| cluster.restart(index));
+    (0..3).for_each(|index| cluster.wait_ready(index));
+    // Each fires again, for times that come after all that was missed.
+    let later = async |name: &String| {
+        let look = || async {
+            let view = client.schedule(name).await.ok()?;
+            let next_ms = *view.next_ms.first()?;
+            (view.pending == 0 && next_ms > back_ms + 5_000).then_some(view)
+        };
+        eventually("it has caught up", PATIENCE, look).await
+    };
+    let mut views = Vec::new();
+    for name in &names {
+        views.push(later(name).await);
+    }
+    let tasks = all_tasks(&client).await;
+    let ticks = |name: &String| -> Vec<u64> {
+        let of = tasks.iter().filter(|task| task.spec.queue.as_str() == name);
+        of.filter_map(|task| task.spec.header(TICK_HEADER)?.parse().ok()).collect()
+    };
+    // What was due around both moments may have come in time.
+    let away = |from_ms: u64, to_ms: u64| move |tick: &&u64| (from_ms..to_ms).contains(*tick);
+    let (from_ms, to_ms) = (gone_ms + 1_000, back_ms - 1_000);
+    let [all, last, skip] = [0, 1, 2].map(|place| ticks(&names[place]));
+    let due = (from_ms.next_multiple_of(1_000)..to_ms).step_by(1_000).count();
+    assert_eq!(all.iter().filter(away(from_ms, to_ms)).count(), due, "each has its task: {all:?}");
+    assert!(last.iter().filter(away(from_ms, to_ms)).count() <= 1, "there is one at most: {last:?}");
+    assert_eq!(skip.iter().filter(away(from_ms, back_ms - SKIPPED_MS)).count(), 0, "they are too old: {skip:?}");
+    let missed: Vec<bool> = views.iter().map(|view| view.missed > 0).collect();
+    assert_eq!(missed, [false, true, true], "{views:?}");
 }
 
 // O26
