@@ -395,7 +395,8 @@ fn tasks_wait_for_others() {
     assert_eq!(causes, ["waits_for", "unknown"]);
 }
 
-/// Goal: a circle that no node saw in time, as none has all of its tasks, is shown to whoever asks why they wait, and is broken as that says.
+/// Goal: a circle that no node saw in time, as none has all of its tasks, is shown to whoever asks why they wait, and is broken as
+/// that says.
 #[test]
 fn a_circle_that_came_together_at_several_nodes_is_shown() {
     let cluster = Cluster::start_with(ClusterOptions { replicas: Some(1), ..ClusterOptions::default() });

@@ -27,7 +27,10 @@ fn is_let_go(config: &Config) -> bool {
     cluster.restart(away);
     cluster.connect_all();
     let from_it = NodeId(away as u128 + 1);
-    let is_question = |event: &Event| matches!(event, Event::Peer { from, message: PeerMessage::Nack { partition: of, .. } } if *from == from_it && *of == partition);
+    let is_question = |event: &Event| {
+        let Event::Peer { from, message: PeerMessage::Nack { partition: of, .. } } = event else { return false };
+        (*from, *of) == (from_it, partition)
+    };
     for _ in 0..20_000 {
         cluster.now.mono_us += 1_000;
         cluster.now.wall_ms += 1;
