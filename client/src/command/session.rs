@@ -128,14 +128,12 @@ impl SessionArguments {
             let message = "the task is no session: `session open` gives the id of one";
             return Err(Error::invalid(message).about(id).into());
         }
-        let latest = view.claims.last().map(|claim| claim.token);
-        match latest.filter(|latest| *latest != token) {
-            Some(latest) => {
-                let message = format!("the session's token is {latest}, not {token}");
-                Err(Error::new(ErrorCode::Superseded, message).about(id).into())
-            }
-            None => Ok((id, token)),
-        }
+        let message = match view.claims.last().map(|claim| claim.token) {
+            Some(latest) if latest == token => return Ok((id, token)),
+            Some(latest) => format!("the session's token is {latest}, not {token}"),
+            None => "nobody has the session: it has no token yet".to_owned(),
+        };
+        Err(Error::new(ErrorCode::Superseded, message).about(id).into())
     }
 
     async fn renew<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {

@@ -332,10 +332,8 @@ impl Pending {
 
     /// Whether each attempt to enqueue was refused before anything of it was stored.
     fn was_turned_away(&self) -> bool {
-        let enqueues = matches!(
-            &self.body,
-            Body::Settled(Request::Enqueue { .. } | Request::EnqueueUnique { .. } | Request::Transact(_))
-        );
+        // What its leader is asked for may come to it once more, and later than the refusal.
+        let enqueues = matches!(&self.body, Body::Settled(Request::Enqueue { .. }));
         enqueues && self.sent > 0 && self.turned_away == self.sent
     }
 

@@ -73,8 +73,10 @@ impl Request {
             }
             Request::Schedule(change) => change.check(),
             Request::Schedules { name } => name.as_deref().map_or(Ok(()), schedule::check_name),
+            Request::Redrive { queue, .. } => {
+                check(queue.as_ref().is_none_or(|queue| queue.as_str() != SESSIONS_QUEUE), for_sessions)
+            }
             Request::Cluster
-            | Request::Redrive { .. }
             | Request::Join(_)
             | Request::Get { .. }
             | Request::Count { .. }
@@ -178,12 +180,14 @@ pub(crate) fn check_spec(spec: &Spec) -> Result<usize, Error> {
     let key = spec.key.as_ref().map_or(0, String::len);
     check(key <= KEY_BYTES_MAX, || format!("a key of {key} bytes; at most {KEY_BYTES_MAX} are allowed"))?;
     check(spec.key.as_deref() != Some(""), || "a key that is empty; leave it out".into())?;
-    check(spec.queue.as_str() != SESSIONS_QUEUE || is_session(spec), || {
-        format!("queue {SESSIONS_QUEUE} is for sessions: `session open`; choose another name")
-    })?;
+    check(spec.queue.as_str() != SESSIONS_QUEUE || is_session(spec), for_sessions)?;
     check(spec.revision.is_none(), || "a task that says it was changed; leave that to the cluster".into())?;
     let headers_bytes = check_headers(&spec.headers)?;
     Ok(spec.queue.as_str().len() + key + after * size_of::<TaskId>() + headers_bytes)
+}
+
+fn for_sessions() -> String {
+    format!("queue {SESSIONS_QUEUE} is for sessions: `session open`; choose another name")
 }
 
 /// A session is over with its only attempt, and there at once.

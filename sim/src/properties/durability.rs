@@ -73,7 +73,7 @@ impl Ghost {
     /// What its log says at a start.
     fn replay(&mut self, history: &History, records: &[Record]) {
         self.kept.clear();
-        let lost: Vec<Lesson> = self.lost.intersection(&self.durable).copied().collect();
+        let lost: BTreeSet<Lesson> = self.lost.intersection(&self.durable).copied().collect();
         for record in records {
             let lessons = lessons_of(record);
             lessons.iter().for_each(|lesson| self.learn(*lesson));
@@ -98,6 +98,7 @@ impl Ghost {
         // says nothing of what came later: neither that this is there, nor, by a seat that was left before, that it is dropped.
         let left = lessons_left(records);
         self.durable.extend(lost.iter().copied());
+        self.left.retain(|lesson| !lost.contains(lesson));
         self.lost.extend(lost.into_iter().filter(|lesson| !left.contains(lesson)));
     }
 

@@ -30,8 +30,10 @@ pub struct Letters {
     /// By the task that died.
     letters: BTreeMap<TaskId, TaskId>,
     redriven: BTreeSet<TaskId>,
-    /// Copies that operators were told of.
-    told: BTreeSet<TaskId>,
+    /// Copies that operators were told of, and what they are copies of.
+    told: BTreeMap<TaskId, TaskId>,
+    /// Tasks of which a node has said that what they bring came too late.
+    refused: BTreeSet<TaskId>,
     /// That some node ever had.
     seen: BTreeSet<TaskId>,
     /// Wall clocks may be hours off: then a letter may be older than what was forgotten when it is enqueued.
@@ -92,11 +94,13 @@ impl Letters {
     }
 
     fn settled(&self) -> Result<(), String> {
-        if let Some(copy) = self.told.iter().find(|copy| !self.seen.contains(copy)) {
+        let late = |died: &TaskId| self.wild && self.refused.contains(died);
+        let missing = self.told.iter().find(|(copy, died)| !self.seen.contains(*copy) && !late(died));
+        if let Some((copy, _)) = missing {
             return Err(format!("{copy}, as which a task was redriven, was never enqueued"));
         }
-        let over =
-            |id: &TaskId| self.letters.contains_key(id) || self.redriven.contains(id) || self.excused.contains(id);
+        let excused = |id: &TaskId| self.excused.contains(id) || late(id);
+        let over = |id: &TaskId| self.letters.contains_key(id) || self.redriven.contains(id) || excused(id);
         match self.given_up.intersection(&self.dead).find(|id| !over(id)) {
             Some(id) => Err(format!("{id} was given up and has no letter")),
             None => Ok(()),
@@ -131,15 +135,15 @@ impl Property for Letters {
                 self.excused.insert(*id);
                 Ok(())
             }
-            Happening::Observed { observation: Observation::ChildRefused { id, .. }, .. } if self.wild => {
-                self.excused.insert(*id);
+            Happening::Observed { observation: Observation::ChildRefused { id, .. }, .. } => {
+                self.refused.insert(*id);
                 Ok(())
             }
-            Happening::Finished(Finished { call: Call::Request(Request::Redrive { .. }), result, .. }) => {
+            Happening::Finished(Finished { call: Call::Request(Request::Redrive { id, .. }), result, .. }) => {
                 if let Ok(Response::AckedOne(acked)) = result
                     && acked.guarantee == Guarantee::Strict
                 {
-                    self.told.insert(acked.id);
+                    self.told.insert(acked.id, *id);
                 }
                 Ok(())
             }

@@ -250,7 +250,8 @@ impl Root {
         if policy.dead_letter.as_ref() == Some(queue) {
             return Err(Reason::OwnLetters);
         }
-        if policy.dead_letter.as_ref().is_some_and(|letters| letters.as_str() == SESSIONS_QUEUE) {
+        let names = |letters: &QueueName| letters.as_str() == SESSIONS_QUEUE;
+        if policy.dead_letter != before.dead_letter && policy.dead_letter.as_ref().is_some_and(names) {
             return Err(Reason::SessionLetters);
         }
         if policy == before {

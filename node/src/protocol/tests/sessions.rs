@@ -145,6 +145,10 @@ fn what_is_no_session_keeps_no_claims() {
         assert_eq!((error.code, error.id), (ErrorCode::Invalid, Some(other)));
     }
     assert!(cluster.is_claimable(other));
+    let queue = Some(QueueName::new(SESSIONS_QUEUE).expect("a name"));
+    let child = cluster.id(0x11_1111);
+    let response = cluster.ask(0, Request::Redrive { id: other, child, queue, acks: Acks::Quorum });
+    assert!(matches!(&response, Response::Error(error) if error.code == ErrorCode::Invalid), "{response:?}");
     let letters = QueueSetting::DeadLetter(Some(QueueName::new(SESSIONS_QUEUE).expect("a name")));
     let response = cluster.set(0, "mail", letters);
     assert!(matches!(&response, Response::Error(error) if error.message.contains("is for sessions")), "{response:?}");
