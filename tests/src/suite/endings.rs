@@ -50,17 +50,18 @@ pub(super) async fn the_latest_holder_alone_completes_where_the_queue_says_so<H:
     let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;
     let first = scene.take_for(0, "mail", SHORT).await;
     let second = scene.take(1, "mail").await;
-    let bringing = |claim: &Granted, result: &str| {
-        let children = vec![Draft::new(scene.queue("next"), result)];
+    let ids = scene.neighbours(2).await;
+    let bringing = |claim: &Granted, result: &str, id: TaskId| {
+        let children = vec![Draft::new(scene.queue("next"), result).id(id)];
         let mut finish = Finish { children, ..Scene::<H>::finish(claim, result) };
         // What brings tasks is the same only with its time.
         finish.completion.at_ms = claim.id.time_ms() + 1;
         finish
     };
-    let late = scene.try_complete(0, bringing(&first, "late")).await.expect_err("another one has it");
+    let late = scene.try_complete(0, bringing(&first, "late", ids[0])).await.expect_err("another one has it");
     assert_eq!(late.code, ErrorCode::Superseded);
     assert_eq!(scene.get(2, id).await.state, State::Claimed);
-    let sent = bringing(&second, "sent");
+    let sent = bringing(&second, "sent", ids[1]);
     for _ in 0..2 {
         scene.try_complete(1, sent.clone()).await.expect("it holds the task");
     }
@@ -73,7 +74,7 @@ pub(super) async fn the_latest_holder_alone_completes_where_the_queue_says_so<H:
     assert_eq!(rejected, Some(Rejected { result: Some(b"late".to_vec().into()) }));
     // What the completion brings that counts is there once, and nothing of the other.
     let next = scene.take(2, "next").await;
-    assert_eq!(next.payload, b"sent");
+    assert_eq!((next.id, &next.payload[..]), (ids[1], &b"sent"[..]));
     scene.complete(2, &next, "").await;
     scene.nothing("next").await;
     assert_eq!(scene.count("next", None).await, 1);
