@@ -4,6 +4,7 @@ use super::error::Error;
 use super::ids::{QueueName, TaskId};
 use super::limits::{EXPRESSION_BYTES_MAX, SCHEDULE_NAME_BYTES_MAX, SCHEDULE_PAYLOAD_BYTES_MAX, ZONE_NAME_BYTES_MAX};
 use super::request::SESSIONS_QUEUE;
+use super::validate::for_sessions;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -104,7 +105,7 @@ impl ScheduleChange {
         let ScheduleChange::Set { schedule, .. } = self else { return Ok(()) };
         bound("payload of a schedule", schedule.payload.len(), SCHEDULE_PAYLOAD_BYTES_MAX)?;
         if schedule.queue.as_str() == SESSIONS_QUEUE {
-            return Err(Error::invalid(format!("queue {SESSIONS_QUEUE} is for sessions; choose another one")));
+            return Err(Error::invalid(for_sessions()));
         }
         match &schedule.when {
             When::Cron { expression, zone } => {

@@ -186,7 +186,8 @@ pub(crate) fn check_spec(spec: &Spec) -> Result<usize, Error> {
     Ok(spec.queue.as_str().len() + key + after * size_of::<TaskId>() + headers_bytes)
 }
 
-fn for_sessions() -> String {
+/// Why the queue of sessions is no place for anything else.
+pub(crate) fn for_sessions() -> String {
     format!("queue {SESSIONS_QUEUE} is for sessions: `session open`; choose another name")
 }
 

@@ -223,7 +223,7 @@ impl Node {
         let Some(replica) = self.partitions.get(&partition).filter(|_| token.needs_seal()) else { return };
         let Some(task) = replica.store.task(&id) else { return };
         // What it brings is not to be.
-        let children = completed.children.clone().filter(|_| mutant!(self.config, RejectedBrings));
+        let children = if mutant!(self.config, RejectedBrings) { completed.children.clone() } else { None };
         let fact = Task::from_completion(token, Completed { children, ..completed });
         if replica.had_claim(&id, token) && task.contradicts(&fact).is_ok() {
             self.learn(partition, vec![(id, fact)]);
