@@ -13,7 +13,7 @@ use crate::wire::response::{Acked, Granted, Guarantee, LogEntry, Response};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 /// What became of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,7 +158,7 @@ impl Table {
     }
 }
 
-const LEASE_MS: u64 = 600;
+const LEASE_MS: u64 = 1_500;
 
 struct Bench {
     table: Arc<Mutex<Table>>,
@@ -188,6 +188,39 @@ async fn all_ended(table: Arc<Mutex<Table>>) {
 
 async fn after(millis: u64) {
     tokio::time::sleep(Duration::from_millis(millis)).await;
+}
+
+/// A handler that never ends, and how many times it was called: what is granted may not have come yet.
+fn endless_handler() -> (impl Fn(Context) -> std::future::Pending<Outcome> + Clone, Arc<AtomicUsize>) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let handler = move |_: Context| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        std::future::pending()
+    };
+    (handler, calls)
+}
+
+/// A handler that is done once it is told to stop, and how many times it was called.
+fn handler_until_stop() -> (impl Fn(Context) -> Handling, Arc<AtomicUsize>, Arc<Notify>) {
+    let (calls, stops) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let (counted, stopped) = (Arc::clone(&calls), Arc::clone(&stops));
+    let handler = move |_: Context| -> Handling {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let stopped = Arc::clone(&stopped);
+        Box::pin(async move {
+            stopped.notified().await;
+            Outcome::Done(None)
+        })
+    };
+    (handler, calls, stops)
+}
+
+/// Ready once so many are counted.
+async fn reaches(counter: Arc<AtomicUsize>, count: usize) {
+    while counter.load(Ordering::SeqCst) < count {
+        after(10).await;
+    }
 }
 
 // O37, C17
@@ -263,7 +296,7 @@ async fn claims_are_held_beyond_their_lease_by_renewals_in_one_batch() {
     let summary = worker.run_until(all_ended(Arc::clone(&bench.table))).await.unwrap();
     assert_eq!(summary.done, 4);
     let renewals = table.lock().unwrap().renewals.clone();
-    assert!((3..=12).contains(&renewals.len()) && renewals[..3] == [4; 3], "{renewals:?}");
+    assert!((2..=12).contains(&renewals.len()) && renewals[..2] == [4; 2], "{renewals:?}");
 }
 
 // O37, O38, O39
@@ -339,17 +372,21 @@ async fn checkpoints_are_numbered_and_repeated_until_known() {
 // C10
 #[tokio::test]
 async fn a_shutdown_waits_for_handlers_up_to_a_bound_and_gives_the_rest_back() {
+    const DRAIN: Duration = Duration::from_secs(1);
     let table = Table::new(3);
     let bench = bench(&table).await;
-    let quick = async |_: Context| {
-        after(200).await;
-        Outcome::Done(None)
-    };
-    let endless = async |_: Context| std::future::pending().await;
+    let (endless, endless_calls) = endless_handler();
+    let (quick, quick_calls, stops) = handler_until_stop();
     let worker = bench.worker.handler("mail", quick).handler("print", endless).concurrency(2);
-    let started = Instant::now();
-    let summary = worker.drain_timeout(Duration::from_millis(400)).run_until(after(100)).await.unwrap();
-    assert!((400..5_000).contains(&started.elapsed().as_millis()));
+    let mut shut_down_at = None;
+    let shutdown = async {
+        reaches(endless_calls, 1).await;
+        reaches(quick_calls, 1).await;
+        shut_down_at = Some(Instant::now());
+        stops.notify_one();
+    };
+    let summary = worker.drain_timeout(DRAIN).run_until(shutdown).await.unwrap();
+    assert!(shut_down_at.unwrap().elapsed() >= DRAIN);
     assert_eq!(summary, Summary { done: 1, released: 1, ..Summary::default() });
     let fates = table.lock().unwrap().fates.clone();
     assert_eq!((&fates[1], &fates[2]), (&Fate::Released, &Fate::Waiting), "nothing more is claimed");
@@ -358,10 +395,16 @@ async fn a_shutdown_waits_for_handlers_up_to_a_bound_and_gives_the_rest_back() {
 #[tokio::test]
 async fn what_a_claim_brings_after_the_shutdown_is_given_back() {
     let table = Table::new(1);
-    table.lock().unwrap().claim_delay = Duration::from_millis(100);
+    table.lock().unwrap().claim_delay = Duration::from_secs(1);
     let bench = bench(&table).await;
     let handler = async |_: Context| Outcome::Done(None);
-    let summary = bench.worker.handler("mail", handler).run_until(after(50)).await.unwrap();
+    let granted = Arc::clone(&table);
+    let shutdown = async move {
+        while granted.lock().unwrap().fates[0] == Fate::Waiting {
+            after(10).await;
+        }
+    };
+    let summary = bench.worker.handler("mail", handler).run_until(shutdown).await.unwrap();
     assert_eq!(summary, Summary { released: 1, ..Summary::default() });
     assert_eq!(table.lock().unwrap().fates[0], Fate::Released);
 }
@@ -371,12 +414,14 @@ async fn what_a_claim_brings_after_the_shutdown_is_given_back() {
 async fn a_full_worker_does_not_claim() {
     let table = Table::new(4);
     let bench = bench(&table).await;
-    let handler = async |_: Context| {
-        after(400).await;
-        Outcome::Done(None)
+    let (handler, calls, stops) = handler_until_stop();
+    let shutdown = async {
+        reaches(calls, 1).await;
+        // In this time one with room would have claimed several times.
+        after(300).await;
+        stops.notify_one();
     };
-    let worker = bench.worker.handler("mail", handler);
-    worker.run_until(after(300)).await.unwrap();
+    bench.worker.handler("mail", handler).run_until(shutdown).await.unwrap();
     assert_eq!(table.lock().unwrap().claims, 1);
 }
 
