@@ -64,7 +64,10 @@ impl Certificates {
 
     pub fn config(&self, addresses: &[String]) -> ClientConfig {
         let file = |name: &str| self.path().join(name);
-        ClientConfig::new(addresses.iter().cloned(), file("ca.pem"), file("client.pem"), file("client.key"))
+        let addresses = addresses.iter().cloned();
+        let config = ClientConfig::new(addresses, file("ca.pem"), file("client.pem"), file("client.key"));
+        // A busy machine is no failure.
+        ClientConfig { request_timeout: Duration::from_secs(60), ..config }
     }
 
     pub async fn client(&self, nodes: &[&Node]) -> Client {

@@ -134,7 +134,7 @@ async fn a_quiet_queue_leaves_the_room_to_the_busy_one() {
     let table = Table::new(1);
     let bench = bench(&table).await;
     let handler = async |_: Context| {
-        after(LEASE_MS).await;
+        after(600).await;
         Outcome::Done(None)
     };
     let other = HandlerOptions::new().lease(Duration::from_secs(60));
