@@ -107,11 +107,25 @@ impl World {
         }
     }
 
-    /// A member is out that nobody has heard since it was upgraded: nodes answer nothing about schedules, as it may come back, and
-    /// never did.
+    /// A member is out, or down for now, that nobody has heard since it was upgraded: nodes answer nothing about schedules, as it
+    /// may come back with its older program.
     fn is_held_back(&self, response: &Response) -> bool {
         let refused = matches!(response, Response::Error(error) if error.message.contains("older program"));
-        refused && self.options.old_percent > 0 && (0..self.nodes.len()).any(|node| self.is_out(node))
+        refused
+            && self.options.old_percent > 0
+            && (0..self.nodes.len()).any(|node| self.is_out(node) || self.is_away(node))
+    }
+
+    /// Whether nobody can have them removed: they fire all the time, and something is always open.
+    pub(crate) fn schedules_go_on(&self) -> bool {
+        self.operator.schedules == Ending::HeldBack
+    }
+
+    /// Everybody is back: all of them can be asked again.
+    pub(crate) fn schedules_can_be_asked(&mut self) {
+        if self.operator.schedules == Ending::HeldBack {
+            self.operator.schedules = Ending::Open("nobody has told how they are since one was away".into());
+        }
     }
 
     /// A node that runs and has not answered all: a schedule may still come to stand.

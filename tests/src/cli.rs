@@ -56,12 +56,14 @@ pub struct Cli {
     addresses: Vec<String>,
     certificates: PathBuf,
     program: Option<PathBuf>,
+    timeout: Option<&'static str>,
 }
 
 impl Cli {
     /// Commands run in `directory` and talk to `addresses`.
     pub fn new(directory: &Path, addresses: Vec<String>, certificates: &Path) -> Cli {
-        Cli { directory: directory.to_owned(), addresses, certificates: certificates.to_owned(), program: None }
+        let (directory, certificates) = (directory.to_owned(), certificates.to_owned());
+        Cli { directory, addresses, certificates, program: None, timeout: None }
     }
 
     /// The same with another program than the one built beside the tests.
@@ -70,9 +72,20 @@ impl Cli {
         Cli { program, ..self }
     }
 
-    fn command(&self) -> Command {
+    /// The same where nothing fails: no call ends because the machine is slow.
+    #[must_use]
+    pub fn patient(self) -> Cli {
+        Cli { timeout: Some("60s"), ..self }
+    }
+
+    /// The program, with whom to talk to, and for how long if the verb does not say so itself.
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = plain(self.program.as_deref().unwrap_or_else(|| binary::norn()), &self.directory);
         command.arg("--connect").arg(self.addresses.join(",")).arg("--certs").arg(&self.certificates);
+        if let Some(timeout) = self.timeout.filter(|_| !arguments.contains(&"--timeout")) {
+            command.args(["--timeout", timeout]);
+        }
+        command.args(arguments);
         command
     }
 
@@ -93,12 +106,12 @@ impl Cli {
 
     /// Runs a verb with these bytes on standard input.
     pub fn run_with(&self, arguments: &[&str], input: &[u8]) -> Answer {
-        finish(self.command().args(arguments), input)
+        finish(&mut self.command(arguments), input)
     }
 
     /// Opens a REPL on a pipe that answers each command with one line of JSON.
     pub fn repl(&self) -> Repl {
-        Repl::start(self.command().args(["repl", "--json"]))
+        Repl::start(&mut self.command(&["repl", "--json"]))
     }
 }
 

@@ -568,6 +568,12 @@ fn seeds_that_excuses_were_missing_for() {
     [713_372, 719_076].into_iter().for_each(holds);
 }
 
+/// A node was away that the others knew as an older one: nobody could have schedules removed, which fired for hours.
+#[test]
+fn seeds_of_schedules_that_nobody_could_stop() {
+    [720_558].into_iter().for_each(holds);
+}
+
 /// A task waits for one of a partition whose only member is away; and a letter that died itself was redriven.
 #[test]
 fn seeds_that_the_properties_were_wrong_about() {

@@ -22,7 +22,7 @@ fn token_parts(token: &str) -> (u64, u64) {
 #[test]
 fn skulds_walk_through() {
     let cluster = Cluster::start();
-    let mut repl = cluster.cli().repl();
+    let mut repl = cluster.cli().patient().repl();
     assert_eq!(repl.ask("count")["count"], 0);
     let acked = repl.ask("enqueue letters 'hi there'");
     let id = text(&acked["id"]);
@@ -70,11 +70,11 @@ fn skulds_walk_through() {
 #[test]
 fn every_verb_in_the_repl() {
     let cluster = Cluster::start();
-    let mut repl = cluster.cli().repl();
+    let mut repl = cluster.cli().patient().repl();
     working_verbs(&mut repl);
     looking_verbs(&mut repl);
     steering_verbs(&mut repl);
-    data_from_files(&mut repl, &cluster.cli());
+    data_from_files(&mut repl, &cluster.cli().patient());
     refused_in_the_repl(&mut repl);
     assert_eq!(repl.finish(), Some(0), "refusals are answers, too");
 }
@@ -199,7 +199,7 @@ fn refused_in_the_repl(repl: &mut Repl) {
 #[test]
 fn every_verb_one_shot() {
     let cluster = Cluster::start();
-    let cli = cluster.cli();
+    let cli = cluster.cli().patient();
     let object = |arguments: &[&str]| cli.json(arguments).done().object();
     let id = text(&object(&["enqueue", "space/work", "data", "--acks", "all", "--at", "2020-01-01T00:00:00Z"])["id"]);
     let claimed = object(&["claim", "space/work", "--lease", "60s", "--wait", "10s", "--max", "2"]);
@@ -236,7 +236,7 @@ fn every_verb_one_shot() {
 #[test]
 fn people_read_text() {
     let cluster = Cluster::start();
-    let cli = cluster.cli();
+    let cli = cluster.cli().patient();
     let says = |arguments: &[&str], words: &[&str]| {
         let answer = cli.run(arguments);
         assert_eq!(answer.code, Some(0), "{answer:?}");
@@ -276,7 +276,7 @@ fn people_read_text() {
 #[test]
 fn exit_codes_tell_scripts_what_happened() {
     let mut cluster = Cluster::start();
-    let cli = cluster.cli();
+    let cli = cluster.cli().patient();
     let nobody = "0".repeat(32);
     assert_eq!(cli.json(&["get", &nobody]).refusal(1)["code"], "not_found");
     assert_eq!(cli.json(&["complete", &nobody, "7"]).refusal(1)["code"], "invalid");
@@ -325,7 +325,7 @@ fn exit_codes_tell_scripts_what_happened() {
 #[test]
 fn data_of_every_kind_comes_back_as_it_was() {
     let cluster = Cluster::start();
-    let cli = cluster.cli();
+    let cli = cluster.cli().patient();
     let every_byte: Vec<u8> = (0..=255).collect();
     fs::write(cli.directory().join("bytes"), &every_byte).expect("a file is written");
     let from_pipe = cli.run_with(&["--json", "enqueue", "bytes", "-"], &every_byte).done().object();
@@ -359,7 +359,7 @@ fn data_of_every_kind_comes_back_as_it_was() {
 #[test]
 fn tasks_wait_for_others() {
     let cluster = Cluster::start();
-    let mut repl = cluster.cli().repl();
+    let mut repl = cluster.cli().patient().repl();
     let first = text(&repl.ask("enqueue steps bake")["id"]);
     let second = text(&repl.ask("enqueue steps wrap")["id"]);
     let last = text(&repl.ask(&format!("enqueue parcels send --after {first},{second}"))["id"]);
@@ -402,7 +402,7 @@ fn a_circle_that_came_together_at_several_nodes_is_shown() {
     let cluster = Cluster::start_with(ClusterOptions { replicas: Some(1), ..ClusterOptions::default() });
     let now_ms = SystemTime::UNIX_EPOCH.elapsed().expect("it is later than 1970").as_millis() as u64;
     let [one, other] = [0, 1 << 23].map(|tag| TaskId::new(now_ms, 1, 0, tag).to_string());
-    cluster.cli().json(&["enqueue", "rings", "x", "--id", &one, "--after", &other]).done();
+    cluster.cli().patient().json(&["enqueue", "rings", "x", "--id", &one, "--after", &other]).done();
     // Whoever has the first one refuses the second; the two others do not know it.
     let closes = |index: &usize| {
         let answer = cluster.cli_at(*index).json(&["enqueue", "rings", "x", "--id", &other, "--after", &one]);
@@ -411,7 +411,7 @@ fn a_circle_that_came_together_at_several_nodes_is_shown() {
         taken
     };
     assert!((0..3).any(|index| closes(&index)), "two of them have one task at most");
-    let mut repl = cluster.cli().repl();
+    let mut repl = cluster.cli().patient().repl();
     let rows = repl.rows(&format!("why {one}"));
     let causes: Vec<&Value> = rows.iter().map(|row| &row["cause"]).collect();
     assert_eq!(causes, ["circle", "circle"], "{rows:?}");

@@ -142,6 +142,8 @@ impl Node {
             }
             return Ok(());
         }
+        // Not before it is known to be new: one that was made may have filled the queue itself.
+        self.check_room(transaction.adds.iter().map(|add| (&add.id, &add.spec)))?;
         let bytes = transaction.size_bytes();
         if self.transactions.coming.len() >= TRANSACTING_MAX || !ledger.has_room(bytes) {
             return Err(overloaded());

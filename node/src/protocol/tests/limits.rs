@@ -1,10 +1,12 @@
 //! Queues that are full.
 
+use super::forgetting::LONG_MS;
 use super::policies::is_changed;
 use super::*;
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::membership::QueueSetting;
 use norn_client::wire::request::Completion;
+use norn_client::wire::transaction::Transaction;
 
 impl Cluster {
     fn enqueue_all(&mut self, index: usize, ids: &[TaskId], payload: &[u8]) -> Result<(), Error> {
@@ -78,6 +80,31 @@ fn what_never_fits_is_invalid() {
     cluster.enqueue_all(0, &ids[..2], b"x").expect("there is room");
     // Known ones need none.
     assert!(cluster.is_full(0, &ids[1..4], b"x"));
+}
+
+/// One that was made is told of, although its tasks are forgotten and others fill their queue.
+#[test]
+fn a_full_queue_takes_no_transaction_but_tells_of_the_one_that_was_made() {
+    let mut cluster = limited(QueueSetting::Tasks(Some(1)));
+    let mut transact = |cluster: &mut Cluster, index: usize, id: TaskId, add: TaskId| {
+        let adds = vec![NewTask { id: add, spec: spec(b"x", 0) }];
+        let transaction = Transaction { id, adds, at_ms: 1, ..Transaction::default() };
+        cluster.ask(index, Request::Transact(Box::new(transaction)))
+    };
+    let [id, add] = [1, 2].map(|_| cluster.id(0x12_3456));
+    let made = transact(&mut cluster, 0, id, add);
+    assert!(matches!(&made, Response::Transacted(Ok(_))), "{made:?}");
+    let claimed = cluster.claim(0, 60_000).remove(0);
+    assert!(matches!(cluster.complete(0, claimed.id, claimed.token), Response::Acked(_)));
+    cluster.skip(LONG_MS);
+    cluster.run_until_forgotten(&add);
+    let [other, next, late] = [0, 0x12_3456, 0x12_3456].map(|tag| cluster.id(tag));
+    cluster.enqueue_all(0, &[other], b"y").expect("there is room");
+    for index in 0..3 {
+        assert_eq!(transact(&mut cluster, index, id, add), made);
+        let refused = transact(&mut cluster, index, next, late);
+        assert!(matches!(&refused, Response::Error(error) if error.code == ErrorCode::Overloaded), "{refused:?}");
+    }
 }
 
 /// What a completion brings belongs to it: the completion is not refused because of that.
