@@ -574,6 +574,12 @@ fn seeds_of_schedules_that_nobody_could_stop() {
     [720_558].into_iter().for_each(holds);
 }
 
+/// A disk had lost the header of its last segment by a lie, and then the record that says the same: it refuses to start.
+#[test]
+fn seeds_of_damage_where_a_disk_had_lied() {
+    [741_430].into_iter().for_each(holds);
+}
+
 /// A task waits for one of a partition whose only member is away; and a letter that died itself was redriven.
 #[test]
 fn seeds_that_the_properties_were_wrong_about() {
