@@ -86,7 +86,7 @@ fn what_never_fits_is_invalid() {
 #[test]
 fn a_full_queue_takes_no_transaction_but_tells_of_the_one_that_was_made() {
     let mut cluster = limited(QueueSetting::Tasks(Some(1)));
-    let mut transact = |cluster: &mut Cluster, index: usize, id: TaskId, add: TaskId| {
+    let transact = |cluster: &mut Cluster, index: usize, id: TaskId, add: TaskId| {
         let adds = vec![NewTask { id: add, spec: spec(b"x", 0) }];
         let transaction = Transaction { id, adds, at_ms: 1, ..Transaction::default() };
         cluster.ask(index, Request::Transact(Box::new(transaction)))
