@@ -19,7 +19,7 @@ const PARTITIONS: u32 = 16;
 /// A cluster that grants nobody anything for so long does not go on while it changes. It takes a tenth of that on a machine
 /// with nothing else to do.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
-/// Longest that it may take until everything is where it belongs, five nodes and their clients on two cores.
+/// Longest that a cluster may take to be as it should, with five nodes and their clients on two cores.
 const MOVED: Duration = PATIENCE.saturating_mul(3);
 
 /// Clients of a trial in which nodes go that clients know.

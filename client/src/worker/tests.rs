@@ -161,8 +161,9 @@ impl Table {
     }
 }
 
-/// No machine is so slow that it ends in a test, and one that does.
+/// No machine is so slow that it ends in a test.
 const LEASE_MS: u64 = 30_000;
+/// For tests in which it is renewed, or ends.
 const SHORT_LEASE: Duration = Duration::from_millis(1_500);
 
 struct Bench {
