@@ -8,10 +8,15 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 /// A running example. Dropping it kills it.
 #[derive(Debug)]
-pub struct Example(Child);
+pub struct Example {
+    child: Child,
+    /// Hears what it says, if somebody wants to know.
+    listener: Option<JoinHandle<()>>,
+}
 
 /// What an example has said so far.
 #[derive(Debug, Clone, Default)]
@@ -32,8 +37,8 @@ impl Lines {
 impl Drop for Example {
     fn drop(&mut self) {
         // It may have ended, or been killed, already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -50,12 +55,13 @@ impl Example {
         }
         let mut command = Command::new(binary::example(name));
         command.current_dir(cluster.directory()).args(["--client", "client.toml"]).args(arguments);
-        Example(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the example runs"))
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the example runs");
+        Example { child, listener: None }
     }
 
     /// What it says, once.
     pub fn output(&mut self) -> ChildStdout {
-        self.0.stdout.take().expect("it is taken once")
+        self.child.stdout.take().expect("it is taken once")
     }
 
     /// Holds it still: SIGSTOP.
@@ -74,20 +80,24 @@ impl Example {
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).expect("the process is there");
+        kill_process(Pid::from_child(&self.child), signal).expect("the process is there");
     }
 
     /// What it says from now on, line by line.
     pub fn lines(&mut self) -> Lines {
         let (lines, out) = (Lines::default(), BufReader::new(self.output()));
         let heard = lines.clone();
-        std::thread::spawn(move || out.lines().map_while(Result::ok).for_each(|line| heard.add(line)));
+        let hear = move || out.lines().map_while(Result::ok).for_each(|line| heard.add(line));
+        self.listener = Some(std::thread::spawn(hear));
         lines
     }
 
-    /// Waits until it has ended well.
+    /// Waits until it has ended well, and all that it said has been heard.
     pub fn succeed(mut self) {
-        assert!(self.0.wait().expect("it ends").success());
+        assert!(self.child.wait().expect("it ends").success());
+        if let Some(listener) = self.listener.take() {
+            listener.join().expect("hearing does not panic");
+        }
     }
 
     /// All that it says until it has ended well.

