@@ -278,7 +278,8 @@ mod tests {
     use norn_client::wire::response::{ClaimView, Granted};
     use std::time::Duration;
 
-    const SECOND: Duration = Duration::from_secs(1);
+    /// No test stands still for so long, so nothing that is held runs out by itself.
+    const HOUR: Duration = Duration::from_secs(3_600);
 
     fn token(number: u64) -> Token {
         Token { epoch: 1, number }
@@ -357,7 +358,7 @@ mod tests {
     fn a_plain_life_is_right() {
         let ledger = ledger();
         let now = Instant::now();
-        ledger.delivered(now, &claimed(1, now + SECOND));
+        ledger.delivered(now, &claimed(1, now + HOUR));
         ledger.completing(TaskId::MIN, token(1), b"r");
         ledger.completed(TaskId::MIN, token(1));
         let sums = ledger.judge(&[shown(State::Done, 1)]);
@@ -369,8 +370,8 @@ mod tests {
     fn two_holders_at_once_are_found() {
         let ledger = ledger();
         let now = Instant::now();
-        ledger.delivered(now, &claimed(1, now + SECOND));
-        ledger.delivered(now, &claimed(2, now + SECOND));
+        ledger.delivered(now, &claimed(1, now + HOUR));
+        ledger.delivered(now, &claimed(2, now + HOUR));
         assert!(violation(&ledger, &[shown(State::Done, 2)]).contains("at once"));
     }
 
@@ -378,7 +379,7 @@ mod tests {
     fn a_late_answer_makes_no_holder() {
         let ledger = ledger();
         let now = Instant::now();
-        ledger.delivered(now, &claimed(2, now + SECOND));
+        ledger.delivered(now, &claimed(2, now + HOUR));
         ledger.delivered(now, &claimed(1, now));
         assert_eq!(violation(&ledger, &[shown(State::Done, 2)]), "");
     }
@@ -388,9 +389,9 @@ mod tests {
         for (second, words) in [(1, "came after"), (2, "twice")] {
             let ledger = ledger();
             let now = Instant::now();
-            ledger.delivered(now, &claimed(2, now + SECOND));
+            ledger.delivered(now, &claimed(2, now + HOUR));
             ledger.stopped(TaskId::MIN, token(2));
-            ledger.delivered(now, &claimed(second, Instant::now() + SECOND));
+            ledger.delivered(now, &claimed(second, Instant::now() + HOUR));
             assert!(violation(&ledger, &[shown(State::Done, 2)]).contains(words), "{words}");
         }
     }
@@ -405,7 +406,7 @@ mod tests {
         let now = Instant::now();
         ended.delivered(now, &claimed(1, now));
         ended.completed(TaskId::MIN, token(1));
-        ended.delivered(Instant::now() + SECOND, &claimed(2, now));
+        ended.delivered(Instant::now() + HOUR, &claimed(2, now));
         assert!(violation(&ended, &[shown(State::Done, 1)]).contains("after its completion"));
     }
 
@@ -435,9 +436,9 @@ mod tests {
     fn a_third_holder_is_found_behind_a_short_second() {
         let ledger = ledger();
         let now = Instant::now();
-        ledger.delivered(now, &claimed(1, now + 10 * SECOND));
+        ledger.delivered(now, &claimed(1, now + 10 * HOUR));
         ledger.delivered(now, &claimed(2, Instant::now()));
-        ledger.delivered(now, &claimed(3, now + SECOND));
+        ledger.delivered(now, &claimed(3, now + HOUR));
         assert!(violation(&ledger, &[shown(State::Done, 3)]).contains("held under 1.1 and 1.3"));
     }
 }

@@ -1,7 +1,7 @@
 //! The command line as a script meets it.
 
 use crate::binary;
-use crate::wait::PATIENCE;
+use crate::wait::{PATIENCE, found};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -104,6 +104,12 @@ impl Cli {
         self.run(&[&["--json"], arguments].concat())
     }
 
+    /// Claims with `--json`; again for as long as some partition cannot be asked, as after a moment in which its leader stood still.
+    pub fn claim(&self, arguments: &[&str]) -> Answer {
+        let asked = |answer: &Answer| answer.code != Some(3);
+        found("all partitions can be asked", || Some(self.json(&[&["claim"], arguments].concat())).filter(asked))
+    }
+
     /// Runs a verb with these bytes on standard input.
     pub fn run_with(&self, arguments: &[&str], input: &[u8]) -> Answer {
         finish(&mut self.command(arguments), input)
@@ -177,6 +183,17 @@ impl Repl {
     pub fn rows(&mut self, command: &str) -> Vec<Value> {
         match self.ask(command) {
             Value::Array(rows) => rows,
+            other => panic!("no array in answer to {command:?}: {other}"),
+        }
+    }
+
+    /// What a claim brings; it is made again for as long as some partition cannot be asked.
+    pub fn claim(&mut self, arguments: &str) -> Vec<Value> {
+        let command = format!("claim {arguments}");
+        match found("all partitions can be asked", || {
+            Some(self.ask(&command)).filter(|answer| answer["error"]["code"] != "unavailable")
+        }) {
+            Value::Array(tasks) => tasks,
             other => panic!("no array in answer to {command:?}: {other}"),
         }
     }

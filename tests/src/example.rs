@@ -47,7 +47,9 @@ impl Example {
     pub fn start(cluster: &Cluster, name: &str, arguments: &[impl AsRef<OsStr>]) -> Example {
         let certificates =
             "ca = \"certs/ca.crt\"\ncertificate = \"certs/client-tests.crt\"\nkey = \"certs/client-tests.key\"\n";
-        let config = format!("addresses = {:?}\n{certificates}", cluster.addresses());
+        // Where nothing fails no call ends because the machine is slow.
+        let patience = format!("request_timeout_ms = {}", PATIENCE.as_millis());
+        let config = format!("addresses = {:?}\n{patience}\n{certificates}", cluster.addresses());
         let file = cluster.directory().join("client.toml");
         // Others that run may be reading it.
         if !file.is_file() {

@@ -376,7 +376,7 @@ mod tests {
         network.set(FORTH.0, FORTH.1, Rule { duplicates: 1.0, ..Rule::PASS });
         a.send_to(&[1], b_place).unwrap();
         assert_eq!((receive(&b).0, receive(&b).0), (1, 1));
-        let late = Duration::from_millis(300);
+        let late = Duration::from_secs(3);
         network.set(FORTH.0, FORTH.1, Rule { reordered: 1.0, late, ..Rule::PASS });
         a.send_to(&[2], b_place).unwrap();
         until("it is held back", || forth(&network).delayed == 1);
@@ -388,7 +388,7 @@ mod tests {
     #[test]
     fn a_cut_loses_what_is_on_its_way() {
         let (network, [a, b], [_, b_place]) = pair();
-        network.set(FORTH.0, FORTH.1, Rule { delay: Duration::from_millis(200), ..Rule::PASS });
+        network.set(FORTH.0, FORTH.1, Rule { delay: Duration::from_secs(3), ..Rule::PASS });
         a.send_to(&[1], b_place).unwrap();
         until("it is on its way", || forth(&network).delayed == 1);
         network.connect(|_, _| false);

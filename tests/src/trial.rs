@@ -14,7 +14,7 @@ use norn_client::session::Draft;
 use norn_client::wire::response::PartitionView;
 use norn_client::wire::{Acks, ErrorCode, NodeId, PartitionId, QueueName, TaskId, Token};
 use norn_node::protocol::ring::partition_of_task;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ const PRODUCED: usize = 3;
 /// One round of a producer in so many asks for a single replica, where no disk is lost.
 const SLOPPY_EVERY: usize = 4;
 /// After this claims are said to be dead. It takes one or two seconds on a machine with nothing else to do.
-const LIVENESS: Duration = Duration::from_secs(30);
+const LIVENESS: Duration = PATIENCE;
 
 /// How long a shape lasts at least.
 fn shape_lasts() -> Duration {
@@ -234,18 +234,26 @@ impl Trial {
         took
     }
 
-    /// Waits until the node of the last of these workers knows that nodes of such workers lead all partitions.
+    /// Waits until nodes of these workers lead all partitions, each as one of these nodes knows: none need hear all leaders.
     async fn led(&self, since: Instant, workers: &[usize]) -> Duration {
-        let node = *workers.last().expect("somebody works");
-        let client = self.client_at(node).await;
+        let mut clients = Vec::new();
+        for node in workers {
+            clients.push(self.client_at(*node).await);
+        }
         let led = || async {
-            let leaders = self.leaders(&client.partitions().await.map_err(|error| error.to_string())?);
-            let good = leaders.values().filter(|(leader, _)| workers.contains(leader)).count();
-            if good == self.partitions as usize { Ok(since.elapsed()) } else { Err(format!("{leaders:?}")) }
+            let mut good = BTreeSet::new();
+            for client in &clients {
+                let leaders = self.leaders(&client.partitions().await.map_err(|error| error.to_string())?);
+                let leads = leaders.iter().filter(|(_, (leader, _))| workers.contains(leader));
+                good.extend(leads.map(|(partition, _)| *partition));
+            }
+            if good.len() == self.partitions as usize { Ok(since.elapsed()) } else { Err(format!("{good:?} are led")) }
         };
-        let expected = format!("{}: {workers:?} lead all partitions, says {node}", self.name);
+        let expected = format!("{}: {workers:?} lead all partitions", self.name);
         let took = eventually_or(&expected, LIVENESS, led).await;
-        client.close().await;
+        for client in clients {
+            client.close().await;
+        }
         took
     }
 

@@ -11,16 +11,16 @@ fn children_outlive_the_node_that_took_the_completion() {
     let mut cluster = Cluster::start();
     let then = cluster.directory().join("then.json");
     write(&then);
-    let cli = cluster.cli_at(0);
+    let cli = cluster.cli_at(0).patient();
     for round in 0..3 {
         let parent = cli.json(&["enqueue", "orders", &format!("order {round}")]).object()["id"].clone();
         let parent = parent.as_str().expect("an id").to_owned();
-        let claimed = cli.json(&["claim", "orders", "--wait", "20s"]).done().lines().remove(0);
+        let claimed = cli.claim(&["orders", "--wait", "20s"]).done().lines().remove(0);
         let token = claimed["token"].as_str().expect("a token").to_owned();
         let file = then.to_str().expect("a path").to_owned();
         cli.json(&["complete", &parent, &token, "--then", &file]).done();
         cluster.kill(0);
-        let others = cluster.cli_at(1);
+        let others = cluster.cli_at(1).patient();
         let view = found("the children are handed over", || {
             let answer = others.json(&["get", &parent]);
             let view = answer.lines().into_iter().next()?;

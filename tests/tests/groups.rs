@@ -256,7 +256,7 @@ fn claim(cli: &Cli, name: &str, count: usize) -> Vec<Value> {
     let mut tasks = Vec::new();
     found("the tasks can be claimed", || {
         let max = (count - tasks.len()).to_string();
-        let claimed = cli.json(&["claim", name, "--max", &max, "--wait", "2s", "--lease", "60s"]);
+        let claimed = cli.claim(&[name, "--max", &max, "--wait", "2s", "--lease", "60s"]);
         tasks.extend(claimed.lines().into_iter().filter(|line| line["token"].is_string()));
         (tasks.len() == count).then_some(())
     });
@@ -272,13 +272,13 @@ fn why(cli: &Cli, id: &str) -> Value {
 #[test]
 fn a_script_generates_a_group_by_name() {
     let cluster = Cluster::start();
-    let cli = cluster.cli_at(0);
+    let (cli, other) = (cluster.cli_at(0).patient(), cluster.cli_at(1).patient());
     let first: Vec<_> = (1..=4).map(|number| enqueue(&cli, number)).collect();
     let group = first[0].1.clone();
     assert_eq!(why(&cli, &group)["cause"], "group_open");
     let last = enqueue(&cli, 5);
     let ids: Vec<(String, String)> = first.into_iter().chain([last]).collect();
-    let again: Vec<_> = (1..=5).map(|number| enqueue(&cluster.cli_at(1), number)).collect();
+    let again: Vec<_> = (1..=5).map(|number| enqueue(&other, number)).collect();
     assert_eq!(again, ids, "the same again is the same");
     assert_eq!(ids.iter().map(|(id, _)| id).collect::<BTreeSet<_>>().len(), 5);
     let known = cli.json(&["enqueue", "lines", "line 2", "--group-id", &group, "--number", "2"]).done().object();
@@ -308,11 +308,11 @@ fn a_script_generates_a_group_by_name() {
     };
     assert_eq!(members.iter().map(told).collect::<Vec<_>>(), (0..5).map(expected).collect::<Vec<_>>());
     assert_eq!(members[2]["reason"], "invalid: no rhyme");
-    assert_eq!(cli.json(&["claim", "poems"]).code, Some(4), "there is one join");
+    assert_eq!(cli.claim(&["poems"]).code, Some(4), "there is one join");
 
     let words = ["enqueue", "sequels", "x", "--group", "next", "--number", "1", "--total", "1", "--after", &group];
     cli.json(&words).done();
-    assert_eq!(cli.json(&["claim", "sequels"]).code, Some(4), "the next group begins when this one ends");
+    assert_eq!(cli.claim(&["sequels"]).code, Some(4), "the next group begins when this one ends");
     completes_with_a_group(&cli, &group, &text(&join["token"]));
     claim(&cli, "sequels", 1);
     let (_, next) = enqueue(&cli, 1);

@@ -12,7 +12,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A counter of a node's `status`.
 fn counter(cluster: &Cluster, index: usize, name: &str) -> u64 {
-    cluster.cli_at(index).json(&["status"]).done().object()["counters"][name].as_u64().unwrap_or(0)
+    cluster.cli_at(index).patient().json(&["status"]).done().object()["counters"][name].as_u64().unwrap_or(0)
 }
 
 // S1, S4

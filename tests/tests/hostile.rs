@@ -59,7 +59,7 @@ fn garbage_on_the_port_changes_nothing() {
         }
     }
     serves(&cli);
-    assert_eq!(cli.json(&["status"]).done().object()["nodes"]["alive"], 3);
+    until("all hear each other", || cli.json(&["status"]).done().object()["nodes"]["alive"] == 3);
 }
 
 /// An authority of its own with a client and a node, and what `ca` says for both sides.
@@ -89,9 +89,10 @@ fn strangers_are_refused_by_both_sides() {
     let ours = cluster.certificates();
     let refused = |certificates: &Path, words: &str| {
         let cli = Cli::new(cluster.directory(), cluster.addresses(), certificates);
-        let answer = cli.json(&["--timeout", "3s", "count"]);
-        let error = answer.refusal(3);
-        assert!(error["message"].as_str().is_some_and(|message| message.contains(words)), "{answer:?}");
+        until(&format!("it is told why, with {words:?}"), || {
+            let error = cli.json(&["--timeout", "3s", "count"]).refusal(3);
+            error["message"].as_str().is_some_and(|message| message.contains(words))
+        });
     };
     // The client does not trust the nodes; the nodes do not trust the client.
     refused(&other, "certificate");
@@ -248,7 +249,7 @@ fn a_cluster_is_founded_once() {
 }
 
 async fn client_at(cluster: &Cluster, index: usize) -> Client {
-    cluster.client_of(vec![cluster.address(index).to_owned()], Duration::from_secs(5)).await
+    cluster.client_of(vec![cluster.address(index).to_owned()], PATIENCE).await
 }
 
 /// A node that has lost its disk is another node: it must not take part under the name of the old one, whose promises
@@ -269,9 +270,12 @@ async fn a_wiped_node_is_a_stranger() {
     assert!(cluster.log(2).contains("no cluster yet"), "it waits to be told");
     assert!(!cluster.log(2).lines().last().is_some_and(|line| line.contains(&before.to_string())), "a new identity");
     cluster.wait_led(&[0, 1], &[0, 1]).await;
-    let nodes = client.nodes().await.expect("the cluster serves");
-    let lost = nodes.iter().find(|node| node.node == before).expect("it is a member still");
-    assert!(!lost.alive, "the stranger does not pass for it: {nodes:?}");
+    let missed = || async {
+        let nodes = client.nodes().await.ok()?;
+        let lost = nodes.iter().find(|node| node.node == before).expect("it is a member still");
+        (!lost.alive).then_some(())
+    };
+    eventually("the stranger does not pass for it", PATIENCE, missed).await;
     cluster.init(&[0, 1, 2], &[]).refusal(1);
     client.enqueue(Draft::new(queue.clone(), "more")).await.expect("two of three are enough");
     assert_eq!(client.count(Some(queue), Some(State::Ready)).await.ok(), Some(51));
@@ -402,7 +406,7 @@ async fn a_copied_directory_is_refused_while_its_node_runs() {
     let cli = cluster.cli_at(1);
     for _ in 0..5 {
         cli.json(&["enqueue", "kept", "data"]).done();
-        let claimed = cli.json(&["claim", "kept", "--wait", "10s"]).done().object();
+        let claimed = cli.claim(&["kept", "--wait", "10s"]).done().object();
         let (id, token) = (claimed["id"].as_str().expect("an id"), claimed["token"].as_str().expect("a token"));
         cli.json(&["complete", id, token]).done();
     }

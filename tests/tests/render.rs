@@ -96,7 +96,8 @@ async fn films_go_on_where_sessions_are_lost_in_the_middle() {
         assert!(ended_at.elapsed() < PATIENCE, "{} are claimable", taken.len());
     }
     for film in taken {
-        assert_eq!(film.granted.attempt as usize, claims[&film.granted.id], "what was given back is no attempt");
+        // What a worker that stood still was given unheard is told of as a claim, and is no attempt, either.
+        assert!(film.granted.attempt as usize <= claims[&film.granted.id], "what was given back is no attempt");
         client.release(film.granted.id, film.granted.token).await.expect("it is held");
     }
     let (_worker, _) = work(&cluster, TTL, 1);

@@ -79,7 +79,7 @@ async fn each_second_has_one_task_though_the_leader_is_killed() {
     assert_eq!(different, seconds, "every second has one");
     assert!(first > over.since_ms && first <= over.since_ms + 1_000, "the first is the first that was due");
     assert_eq!((over.fired, over.missed, over.unsure), (different.len() as u64, 0, 0));
-    assert!(client.remove_schedule("tick").await.expect("it is removed"));
+    client.remove_schedule("tick").await.expect("it is removed");
     assert!(client.schedules().await.expect("they are told").is_empty());
 }
 
@@ -148,7 +148,7 @@ async fn what_was_missed_is_caught_up_with_as_the_schedule_says() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_verbs_set_show_and_refuse() {
     let cluster = Cluster::start();
-    let cli = cluster.cli();
+    let cli = cluster.cli().patient();
     let set = ["schedule", "set", "backup", "jobs", "all of it", "--cron", "30 2 * * *", "--zone", "Europe/Berlin"];
     let told = cli.run(&set);
     assert!(told.done().stdout.contains("backup is set") && told.stdout.contains("next "), "{told:?}");

@@ -10,16 +10,17 @@ use norn_tests::wait::found;
 fn one_completion_of_each_task_is_acknowledged() {
     const TASKS: usize = 4;
     let mut cluster = Cluster::start();
-    cluster.cli_at(0).json(&["queue", "set", "ledger", "mode", "holder"]).done();
+    cluster.cli_at(0).patient().json(&["queue", "set", "ledger", "mode", "holder"]).done();
     let ids: Vec<String> = (0..TASKS)
         .map(|number| {
-            let enqueued = cluster.cli_at(number % 3).json(&["enqueue", "ledger", &format!("entry {number}")]).object();
+            let enqueued =
+                cluster.cli_at(number % 3).patient().json(&["enqueue", "ledger", &format!("entry {number}")]).object();
             enqueued["id"].as_str().expect("an id").to_owned()
         })
         .collect();
     let claim = |cluster: &Cluster, node: usize, lease: &str| {
         let claimed = found("a claim is granted", || {
-            let answer = cluster.cli_at(node).json(&["claim", "ledger", "--lease", lease, "--wait", "5s"]);
+            let answer = cluster.cli_at(node).patient().claim(&["ledger", "--lease", lease, "--wait", "5s"]);
             answer.lines().into_iter().next().filter(|claimed| claimed["token"].is_string())
         });
         let text = |field: &str| claimed[field].as_str().expect("text").to_owned();
@@ -29,12 +30,12 @@ fn one_completion_of_each_task_is_acknowledged() {
     let quick: Vec<(String, String)> = (0..TASKS).map(|_| claim(&cluster, 1, "5m")).collect();
     cluster.kill(0);
     for (id, token) in &slow {
-        let line = cluster.cli_at(1).json(&["complete", id, token, "--result", "slow"]).lines().remove(0);
+        let line = cluster.cli_at(1).patient().json(&["complete", id, token, "--result", "slow"]).lines().remove(0);
         assert_eq!(line["error"]["code"], "superseded", "{line}");
     }
     for (id, token) in &quick {
         found("it is acknowledged", || {
-            let answer = cluster.cli_at(2).json(&["complete", id, token, "--result", "quick"]);
+            let answer = cluster.cli_at(2).patient().json(&["complete", id, token, "--result", "quick"]);
             answer.lines().into_iter().next().filter(|line| line["guarantee"] == "strict")
         });
     }
@@ -42,7 +43,7 @@ fn one_completion_of_each_task_is_acknowledged() {
     cluster.wait_ready(0);
     let mut late = 0;
     for id in &ids {
-        let view = cluster.cli_at(0).json(&["get", id]).object();
+        let view = cluster.cli_at(0).patient().json(&["get", id]).object();
         assert_eq!((view["state"].as_str(), view["result"].as_str()), (Some("done"), Some("quick")));
         let claims = view["claims"].as_array().expect("a list");
         let completed = claims.iter().filter(|claim| claim["completed_ms"].is_number());

@@ -45,23 +45,23 @@ fn claim_all(cli: &Cli, session: Option<&str>) -> Vec<u64> {
 #[test]
 fn a_heartbeat_keeps_all_claims_and_without_it_all_are_free() {
     let mut cluster = Cluster::start();
-    let cli = cluster.cli_at(0);
+    let cli = cluster.cli_at(0).patient();
     for number in 0..TASKS {
         cli.json(&["enqueue", "work", &format!("task {number}")]).done();
     }
-    let (session, token) = open(&cli, "4s");
+    let (session, token) = open(&cli, "20s");
     assert_eq!(claim_all(&cli, Some(&session)), vec![1; TASKS]);
     let who = cli.json(&["list", "norn/sessions", "--state", "claimed"]).lines();
     assert!(who.len() == 1 && text(&who[0]["id"]) == session, "{who:?}");
 
     cluster.kill(2);
-    let cli = cluster.cli_at(0);
+    let cli = cluster.cli_at(0).patient();
     let started = Instant::now();
     found("it is kept alive for longer than it lasts", || {
         let renewed = cli.json(&["session", "renew", &session, &token]).done().object();
-        assert!(renewed["ttl_ms"].as_u64().is_some_and(|ttl_ms| ttl_ms >= 4_000), "{renewed}");
+        assert!(renewed["ttl_ms"].as_u64().is_some_and(|ttl_ms| ttl_ms >= 20_000), "{renewed}");
         assert_eq!(claim(&cli, None), Vec::new(), "all are held");
-        (started.elapsed().as_secs() > 8).then_some(())
+        (started.elapsed().as_secs() > 24).then_some(())
     });
     // Nobody renews it any more.
     let (next, next_token) = open(&cli, "60s");

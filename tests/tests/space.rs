@@ -7,7 +7,7 @@ use norn_client::session::Draft;
 use norn_client::wire::{Acks, QueueName};
 use norn_tests::wait::{PATIENCE, eventually, until};
 use norn_tests::{Cluster, ClusterOptions};
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,19 +16,26 @@ const MIB: u64 = 1 << 20;
 const DISK_BYTES: u64 = 100 * MIB;
 /// What the node keeps of it.
 const RESERVE_BYTES: u64 = 8 * MIB;
-const CALL_TIMEOUT: Duration = Duration::from_secs(1);
+/// The file of what others put there.
+const BALLAST: &str = "ballast";
+/// Of calls that must succeed.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Of calls that may be refused: a client goes on for so long before it says so.
+const POLL_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Bytes of all but the ballast.
 fn bytes_in(directory: &Path) -> u64 {
-    let entries = fs::read_dir(directory).expect("it can be listed");
-    entries.map(|entry| entry.and_then(|entry| entry.metadata()).expect("it is there").len()).sum()
+    let entries = fs::read_dir(directory).expect("it can be listed").flatten();
+    // The node may remove a file meanwhile.
+    entries.filter(|entry| entry.file_name() != BALLAST).filter_map(|entry| Some(entry.metadata().ok()?.len())).sum()
 }
 
-/// Leaves so many bytes of room.
+/// Leaves so many bytes of room. Ballast that is there is never away: in a moment with more room the node would fill
+/// its reserve again.
 fn fill(directory: &Path, room_bytes: u64) {
-    let ballast = directory.join("ballast");
-    fs::remove_file(&ballast).unwrap_or_default();
     let length = DISK_BYTES - room_bytes - bytes_in(directory);
-    File::create(&ballast).and_then(|file| file.set_len(length)).expect("a hole needs no room");
+    let ballast = OpenOptions::new().write(true).create(true).truncate(false).open(directory.join(BALLAST));
+    ballast.and_then(|file| file.set_len(length)).expect("a hole needs no room");
 }
 
 async fn enqueue(client: &Client, queue: &QueueName) -> Result<(), String> {
@@ -47,6 +54,7 @@ async fn a_full_disk_refuses_tasks_first_and_stops_a_node_last() {
         ..ClusterOptions::default()
     });
     let client = cluster.client_of(cluster.addresses(), CALL_TIMEOUT).await;
+    let poll = cluster.client_of(cluster.addresses(), POLL_TIMEOUT).await;
     let (queue, data) = (QueueName::new("kept").expect("a name"), cluster.data(0));
     for _ in 0..20 {
         enqueue(&client, &queue).await.expect("there is room");
@@ -54,8 +62,8 @@ async fn a_full_disk_refuses_tasks_first_and_stops_a_node_last() {
     until("the reserve is kept", || fs::metadata(data.join("reserve")).is_ok_and(|file| file.len() == RESERVE_BYTES));
 
     fill(&data, RESERVE_BYTES / 2);
-    let refused = eventually("tasks are refused", PATIENCE, async || enqueue(&client, &queue).await.err()).await;
-    assert!(refused.contains("the disk of node") && refused.contains("nearly full"), "{refused}");
+    let full = |refused: &String| refused.contains("the disk of node") && refused.contains("nearly full");
+    eventually("tasks are refused", PATIENCE, async || enqueue(&poll, &queue).await.err().filter(full)).await;
     let claims = client.claim(ClaimOptions::new([queue.clone()]).max(10).timeout(CALL_TIMEOUT)).await;
     let claims = claims.expect("claims go on").tasks;
     assert_eq!(claims.len(), 10);
@@ -64,8 +72,8 @@ async fn a_full_disk_refuses_tasks_first_and_stops_a_node_last() {
     let completed = client.complete_many(complete, Acks::Quorum).await;
     assert!(completed.iter().all(Result::is_ok), "completions go on: {completed:?}");
 
-    fs::remove_file(data.join("ballast")).expect("it is there");
-    eventually("room is noticed", PATIENCE, async || enqueue(&client, &queue).await.ok()).await;
+    fs::remove_file(data.join(BALLAST)).expect("it is there");
+    eventually("room is noticed", PATIENCE, async || enqueue(&poll, &queue).await.ok()).await;
 
     // Without any room, the next writes use up the reserve, and then the node stops by itself.
     fill(&data, 0);
@@ -75,9 +83,9 @@ async fn a_full_disk_refuses_tasks_first_and_stops_a_node_last() {
         cluster.log(0).contains("no room was left on its disk")
     });
     assert!(fs::metadata(data.join("reserve")).is_err(), "the reserve is used up");
-    fs::remove_file(data.join("ballast")).expect("it is there");
+    fs::remove_file(data.join(BALLAST)).expect("it is there");
     cluster.kill(0);
     cluster.restart(0);
     cluster.wait_ready(0);
-    eventually("it serves again", PATIENCE, async || enqueue(&client, &queue).await.ok()).await;
+    eventually("it serves again", PATIENCE, async || enqueue(&poll, &queue).await.ok()).await;
 }

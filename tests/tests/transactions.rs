@@ -108,7 +108,7 @@ fn transact_with(cli: &Cli, transaction: &Value) -> Value {
 #[test]
 fn a_task_moves_on_as_long_as_the_switch_is_there() {
     let cluster = Cluster::start();
-    let cli = cluster.cli_at(0);
+    let [cli, second, third] = [0, 1, 2].map(|index| cluster.cli_at(index).patient());
     let switch = text(&cli.json(&["enqueue", "switch", "on"]).done().object()["id"]);
     let order = text(&cli.json(&["enqueue", "inbox", "order 7", "--near", &switch]).done().object()["id"]);
     let depends = ["claim", "inbox", "--depends", &switch, "--lease", "60s"];
@@ -116,16 +116,16 @@ fn a_task_moves_on_as_long_as_the_switch_is_there() {
     let token = text(&claimed["token"]);
     assert_eq!(claimed["id"], order.as_str());
     let stranger = json!({"changes": [{"id": order, "data": "mine"}]});
-    let refused = transact_with(&cluster.cli_at(1), &stranger);
+    let refused = transact_with(&second, &stranger);
     assert_eq!(refused["error"]["owned"], json!([order]), "{refused}");
     let moves = json!({
         "adds": [{"queue": "outbox", "data": "order 7, packed"}],
         "deletes": [{"id": order, "token": token, "result": "packed"}],
         "depends": [{"id": switch}],
     });
-    let moved = transact_with(&cluster.cli_at(2), &moves);
+    let moved = transact_with(&third, &moves);
     let next = text(&moved["added"][0]["id"]);
-    let shown = cluster.cli_at(1).json(&["get", &order]).done().object();
+    let shown = second.json(&["get", &order]).done().object();
     assert_eq!((&shown["state"], &shown["result"]), (&json!("done"), &json!("packed")));
     // Once the switch is gone nothing that depends on it is done.
     let version = text(&cli.json(&["get", &switch]).done().object()["version"]);
@@ -134,10 +134,10 @@ fn a_task_moves_on_as_long_as_the_switch_is_there() {
     let again = json!({"changes": [{"id": next, "data": "sent"}], "depends": [{"id": switch}]});
     let refused = transact_with(&cli, &again);
     assert_eq!(refused["error"]["depends"], json!([switch]), "{refused}");
-    let refused = cli.json(&["claim", "outbox", "--depends", &switch]).object();
+    let refused = cli.claim(&["outbox", "--depends", &switch]).object();
     assert_eq!(refused["error"]["code"], "conflict", "{refused}");
     let changed = transact_with(&cli, &json!({"changes": [{"id": next, "data": "sent", "priority": 3}]}));
     assert_eq!(changed["changed"][0]["id"], next.as_str());
-    let claimed = cli.json(&["claim", "outbox"]).done().object();
+    let claimed = cli.claim(&["outbox"]).done().object();
     assert_eq!((&claimed["data"], &claimed["priority"]), (&json!("sent"), &json!(3)));
 }

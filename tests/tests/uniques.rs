@@ -26,7 +26,7 @@ fn many_at_once_enqueue_one_task_for_each_key() {
     let names: Vec<String> = (0..KEYS).map(|key| format!("key-{key}")).collect();
     let ask_for_all = |cli: Cli| names.iter().map(|key| ask(&cli, key)).collect();
     let told: Vec<Vec<(String, bool)>> = std::thread::scope(|scope| {
-        let clis: Vec<Cli> = (0..6).map(|place| cluster.cli_at(place % 3)).collect();
+        let clis: Vec<Cli> = (0..6).map(|place| cluster.cli_at(place % 3).patient()).collect();
         let threads: Vec<_> = clis.into_iter().map(|cli| scope.spawn(|| ask_for_all(cli))).collect();
         threads.into_iter().map(|thread| thread.join().expect("it is answered")).collect()
     });
@@ -40,22 +40,22 @@ fn many_at_once_enqueue_one_task_for_each_key() {
 
     cluster.kill(2);
     for (key, id) in names.iter().zip(&ids) {
-        assert_eq!(ask(&cluster.cli_at(0), key), (id.clone(), true));
+        assert_eq!(ask(&cluster.cli_at(0).patient(), key), (id.clone(), true));
     }
-    let count = cluster.cli_at(0).json(&["count", "reindex"]).done().object();
+    let count = cluster.cli_at(0).patient().json(&["count", "reindex"]).done().object();
     assert_eq!(count["count"], KEYS, "{count}");
     let mut open: BTreeSet<String> = ids.iter().cloned().collect();
     found("all are completed", || {
-        for task in cluster.cli_at(1).json(&["claim", "reindex", "--max", "10", "--lease", "60s"]).lines() {
+        for task in cluster.cli_at(1).patient().claim(&["reindex", "--max", "10", "--lease", "20s"]).lines() {
             if let (Some(id), Some(token)) = (task["id"].as_str(), task["token"].as_str()) {
-                cluster.cli_at(0).json(&["complete", id, token]).done();
+                cluster.cli_at(0).patient().json(&["complete", id, token]).done();
                 open.remove(id);
             }
         }
         open.is_empty().then_some(())
     });
     for (key, id) in names.iter().zip(&ids) {
-        let (next, existing) = ask(&cluster.cli_at(1), key);
+        let (next, existing) = ask(&cluster.cli_at(1).patient(), key);
         assert!(!existing && next != *id, "the key is free");
     }
     cluster.restart(2);

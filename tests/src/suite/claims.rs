@@ -76,8 +76,9 @@ pub(super) async fn what_is_not_due_is_granted_to_nobody<H: Host>(scene: Scene<H
     let at_ms = model.time_ms() + millis(delay);
     let dated = scene.enqueue(1, Draft::new(scene.queue("dated"), "").not_before_ms(at_ms)).await;
     let view = scene.get(2, dated).await;
-    assert_eq!((view.state, view.spec.not_before_ms), (State::Waiting, at_ms));
     let due = started + delay - CLOCKS;
+    assert_eq!(view.spec.not_before_ms, at_ms);
+    assert!(view.state == State::Waiting || scene.now() >= due, "{view:?}");
     tokio::join!(scene.nothing_until("delayed", due), scene.nothing_until("dated", due));
     assert_eq!(scene.take(1, "delayed").await.id, delayed);
     assert_eq!(scene.take(2, "dated").await.id, dated);

@@ -102,7 +102,8 @@ pub(super) async fn a_queue_is_full_by_bytes_too<H: Host>(scene: Scene<H>) {
     let more = || draft(MOST * 2 / 3).id(ids[1]);
     let refusal = scene.try_enqueue(1, more(), SHORT).await.expect_err("it is full");
     assert!(refusal.passes(), "{refusal:?}");
-    let refusal = scene.try_enqueue(1, draft(MOST + 1), SHORT).await.expect_err("there is never room for it");
+    let never = scene.try_enqueue(1, draft(MOST + 1), scene.patience()).await;
+    let refusal = never.expect_err("there is never room for it");
     assert!(!refusal.passes(), "{refusal:?}");
     scene.complete(0, &claim, "").await;
     scene.enqueue(2, more()).await;
