@@ -123,15 +123,16 @@ impl WaitArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let id = runner.resolve(&self.id).await?;
         let started = tokio::time::Instant::now();
-        let left_ms = || self.timeout.map(|ms| ms.saturating_sub(started.elapsed().as_millis() as u64));
+        let mut left_ms = self.timeout;
         let task = loop {
-            let timeout_ms = left_ms().map_or(WAIT_ROUND_MS, |ms| ms.min(WAIT_MS_MAX));
+            let timeout_ms = left_ms.map_or(WAIT_ROUND_MS, |ms| ms.min(WAIT_MS_MAX));
             let request = Request::Wait { id, timeout_ms };
             let Response::Task(task) = runner.long_request(request, timeout_ms).await? else {
                 return Err(unexpected("wait"));
             };
+            left_ms = self.timeout.map(|ms| ms.saturating_sub(started.elapsed().as_millis() as u64));
             // A node that asked the full time of us has answered late enough, whatever our clock says.
-            let over = self.timeout.is_some_and(|ms| ms <= timeout_ms) || left_ms() == Some(0);
+            let over = self.timeout.is_some_and(|ms| ms <= timeout_ms) || left_ms == Some(0);
             if has_ended(task.state) || over {
                 break task;
             }

@@ -76,7 +76,8 @@ async fn a_watch_goes_on_after_what_passes_and_ends_when_its_time_is_over() {
     assert_eq!((outcome.exit, outcome.noted.matches("trying again").count()), (Exit::Done, 1));
     let answers = [watched(1, Vec::new()), away(), away(), away()];
     let outcome = run("watch mail --timeout 2500ms", answers).await;
-    assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Done, 4), "{}", outcome.noted);
+    assert_eq!(outcome.exit, Exit::Done, "{}", outcome.noted);
+    assert!(outcome.calls.len() <= 4, "a pause goes before each repeat: {:?}", outcome.calls);
     let outcome = run("watch mail", [Err(Error::invalid("no"))]).await;
     assert_eq!(outcome.exit, Exit::Refused);
 }
