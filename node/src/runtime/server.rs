@@ -348,7 +348,8 @@ impl Server {
                 }
             }
             (_, Ok(Err(error))) => tracing::error!(%error, "the node ended badly"),
-            // Nothing acknowledged is lost by that: the others elect new leaders, as after a crash.
+            // Nothing acknowledged is lost by that: the others elect new leaders, as after a crash. Dropped with the driver,
+            // the log ends by itself.
             (_, Err(_)) => tracing::warn!("handing over took too long; leaving without"),
         }
         self.driver.abort();

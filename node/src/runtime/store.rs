@@ -9,7 +9,7 @@ use crate::runtime::metrics::{Counter, Metrics};
 use crate::storage::scrub::{ScrubPace, Scrubbed};
 use crate::storage::{LogError, Saved, SnapshotError, Upkeep};
 use norn_client::wire::TaskId;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -150,13 +150,26 @@ impl Store {
 
     /// Writes out what waits and ends the thread. Blocks.
     pub fn close(mut self) {
-        self.shared.lock().closed = true;
-        self.shared.changed.notify_one();
+        self.end();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
             fatal("the thread of the log panicked");
         }
+    }
+
+    fn end(&self) {
+        // Whoever panicked with the queue in hand has left it whole, and a drop must not panic in its turn.
+        self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+        self.shared.changed.notify_one();
+    }
+}
+
+/// A driver that is given up leaves its store behind. The thread must not hold the directory for as long as the process lives;
+/// it writes out what waits and ends. It is not waited for, since its last report may wait for whoever drops this.
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -421,9 +434,12 @@ mod tests {
         let batch = || vec![Record::Boot { count: 1 }];
         store.persist(Ticket(1), batch());
         store.wake();
-        while log.lock().unwrap().len() < 2 {
-            std::thread::yield_now();
-        }
+        let is_in_commit = |lines| {
+            while log.lock().unwrap().len() < lines {
+                std::thread::yield_now();
+            }
+        };
+        is_in_commit(2);
         store.persist(Ticket(2), batch());
         store.wake();
         assert!(!store.is_full());
@@ -431,13 +447,16 @@ mod tests {
         assert!(store.is_full(), "the batch in the thread's hands counts");
         go.send(()).unwrap();
         assert_eq!(reports.recv(), Ok(Report::Persisted(Ticket(1), Vec::new(), 7)));
-        go.send(()).unwrap();
-        assert_eq!(reports.recv(), Ok(Report::Persisted(Ticket(3), Vec::new(), 7)));
+        is_in_commit(4);
         assert!(!store.is_full());
-        // A part of the state is written behind what was handed over before it.
+        // A part of the state is written behind what was handed over with it: the thread, still busy, finds both at once.
         store.save(Part { records: batch(), ..Part::default() });
         store.persist(Ticket(4), batch());
         store.wake();
+        assert!(store.is_full());
+        go.send(()).unwrap();
+        assert_eq!(reports.recv(), Ok(Report::Persisted(Ticket(3), Vec::new(), 7)));
+        assert!(!store.is_full());
         go.send(()).unwrap();
         assert_eq!(reports.recv(), Ok(Report::Persisted(Ticket(4), Vec::new(), 7)));
         assert_eq!(reports.recv(), Ok(Report::StateWanted { anew: false }));
@@ -446,5 +465,24 @@ mod tests {
             *log.lock().unwrap(),
             ["append 1", "sync", "append 2", "sync", "append 1", "sync", "save 1 false", "last sync"]
         );
+    }
+
+    /// Goal: the thread of a store that nobody closes writes out what waits and ends, though whoever drops it does not wait.
+    #[test]
+    fn a_store_that_is_dropped_ends_its_thread() {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (go, gone) = mpsc::channel();
+        let (reported, reports) = mpsc::channel();
+        let bounds = StoreBounds { batches_max: 3, bytes_max: usize::MAX };
+        let journal = Slow { log: Arc::clone(&log), go: gone, saved: Vec::new() };
+        let report = move |report| reported.send(report).unwrap();
+        let mut store = Store::start(journal, bounds, ScrubPace::new(0, 0), Arc::default(), report).unwrap();
+        store.persist(Ticket(1), vec![Record::Boot { count: 1 }]);
+        drop(store);
+        go.send(()).unwrap();
+        // They end with the thread.
+        let told: Vec<Report> = reports.iter().collect();
+        assert_eq!(told, [Report::Persisted(Ticket(1), Vec::new(), 7)]);
+        assert_eq!(*log.lock().unwrap(), ["append 1", "sync", "last sync"]);
     }
 }
