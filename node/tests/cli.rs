@@ -8,8 +8,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
+use std::ops::Range;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -44,11 +46,19 @@ fn fails(directory: &Path, arguments: &[&str]) -> (i32, String) {
     (output.status.code().expect("no signal"), message)
 }
 
-/// The first of some ports next to each other that are free now.
+fn are_free(mut ports: Range<u16>) -> bool {
+    ports.all(|port| UdpSocket::bind(("127.0.0.1", port)).is_ok())
+}
+
+/// The first of some ports next to each other that nobody uses, other ones with every call. Anybody may be given one of those
+/// from 32,768 on at any time, and the tests of whole clusters use those from 10,000 on.
 fn free_ports(count: u16) -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Test programs that run at the same time begin at different places.
+    let begin = u16::try_from(std::process::id() % 1_000).unwrap() * 6;
     (0..100)
-        .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port())
-        .find(|first| *first < 60_000 && (0..count).all(|index| UdpSocket::bind(("127.0.0.1", first + index)).is_ok()))
+        .map(|_| 4_000 + (begin + NEXT.fetch_add(count, Ordering::Relaxed)) % 5_990)
+        .find(|first| are_free(*first..first + count))
         .expect("some ports are free")
 }
 
@@ -241,7 +251,8 @@ fn a_development_cluster_lives_and_ends_as_one() {
     let place = directory.path();
     let data = place.join(".norn");
     let data = data.to_str().unwrap();
-    let port: &str = Box::leak(free_ports(3).to_string().into_boxed_str());
+    let base = free_ports(3);
+    let port: &str = Box::leak(base.to_string().into_boxed_str());
     let dev = |more: &[&'static str]| [&["dev", "--data", data, "--no-repl"], more].concat();
     let mut first = Running::start(place, &dev(&["--base-port", port]));
     first.is_ready();
@@ -269,6 +280,8 @@ fn a_development_cluster_lives_and_ends_as_one() {
     signal(i32::try_from(second.child.id()).unwrap(), "KILL");
     let gone = || ["n1", "n2", "n3"].iter().all(|name| node_process(place, name).is_none());
     until("the nodes end as well", gone);
+    // A process that ends has no command line any more, but still its sockets.
+    until("their ports are free", || are_free(base..base + 3));
     drop(second);
     let mut fresh = Running::start(place, &dev(&["--fresh", "--nodes", "1", "--base-port", port]));
     fresh.is_ready();
