@@ -11,7 +11,6 @@ use quinn::{Connection, Endpoint, VarInt};
 use std::fs;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// How a node closes a connection on which something came that is no frame.
 const NOT_A_FRAME: u32 = 2;

@@ -4,7 +4,7 @@ use norn_client::client::{ClaimOptions, Client, CompleteOptions, Watch};
 use norn_client::session::{Draft, WatchNews};
 use norn_client::wire::{Acks, QueueName, State, Subject, TaskId};
 use norn_tests::Cluster;
-use norn_tests::cli::Cli;
+use norn_tests::cli::{Answer, Cli};
 use norn_tests::wait::{eventually, found, moment};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -333,7 +333,7 @@ async fn a_lost_lease_stops_the_handler() {
     let stopped = running.stop().await;
     // A machine that is slow may have lost one before, and claimed it again.
     assert!(stopped.lost >= 2 && stopped.done == 0, "{stopped:?}");
-    let all_told = || async { (told.load(Ordering::Relaxed) as u64 >= u64::from(stopped.lost)).then_some(()) };
+    let all_told = || async { (told.load(Ordering::Relaxed) as u64 >= stopped.lost).then_some(()) };
     eventually("all that were lost are told", PATIENCE, all_told).await;
     for index in 0..3 {
         cluster.resume(index);
