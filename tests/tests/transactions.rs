@@ -111,8 +111,8 @@ fn a_task_moves_on_as_long_as_the_switch_is_there() {
     let [cli, second, third] = [0, 1, 2].map(|index| cluster.cli_at(index).patient());
     let switch = text(&cli.json(&["enqueue", "switch", "on"]).done().object()["id"]);
     let order = text(&cli.json(&["enqueue", "inbox", "order 7", "--near", &switch]).done().object()["id"]);
-    let depends = ["claim", "inbox", "--depends", &switch, "--lease", "60s"];
-    let claimed = cli.json(&depends).done().object();
+    let depends = ["inbox", "--depends", &switch, "--lease", "60s"];
+    let claimed = cli.claim(&depends).done().object();
     let token = text(&claimed["token"]);
     assert_eq!(claimed["id"], order.as_str());
     let stranger = json!({"changes": [{"id": order, "data": "mine"}]});

@@ -125,7 +125,7 @@ async fn the_command_line_shows_a_queue_and_a_group_until_it_has_ended() {
     let lines = queue.join().expect("it ends").done().lines();
     assert_eq!(lines[0]["watch"], "begun");
     let events: Vec<&Value> = lines.iter().filter(|line| line["state"].is_string()).collect();
-    assert!(events.iter().all(|event| event["id"] == id.as_str()), "{lines:?}");
+    assert!(events.len() <= 3 && events.iter().all(|event| event["id"] == id.as_str()), "{lines:?}");
     assert!(events.iter().any(|event| event["state"] == "done" && event["result"] == "sent"), "{lines:?}");
 
     let member = ["enqueue", "mail", "page", "--group", "book", "--number", "1", "--join", "books", "--total", "1"];
