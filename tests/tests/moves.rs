@@ -150,7 +150,11 @@ async fn went_on(trial: &Trial, what: &str, since: Instant) {
 async fn step(trial: &Trial, words: &[&str]) -> Value {
     let since = Instant::now();
     let change = changed(&trial.cli(), words).await;
-    assert_eq!((&change["state"], &change["open"]), (&"done".into(), &0.into()), "{change}");
+    assert_eq!(change["state"], "done", "{change}");
+    // A move waits for its own partition alone, of which the root may hear later than who asks the leader does.
+    if words[1] != "move" {
+        assert_eq!(change["open"], 0, "{change}");
+    }
     went_on(trial, &words.join(" "), since).await;
     change
 }
