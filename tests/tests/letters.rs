@@ -48,7 +48,9 @@ fn each_task_that_dies_has_one_letter_and_may_be_redriven() {
     cluster.wait_ready(down);
     let mut sent = 0;
     found("all letters are sent back", || {
-        sent += cli.json(&["redrive", "--letters", "mail/dead"]).done().lines().len();
+        let answer = cli.json(&["redrive", "--letters", "mail/dead"]);
+        // That a partition could not be asked is told of behind those of others.
+        sent += answer.lines().iter().filter(|line| line["error"].is_null()).count();
         (sent >= TASKS).then_some(())
     });
     assert_eq!(sent, TASKS);
@@ -57,7 +59,11 @@ fn each_task_that_dies_has_one_letter_and_may_be_redriven() {
         (lines.len() == TASKS).then_some(lines)
     });
     assert!(back.iter().all(|task| died.contains(&text(&task["headers"]["norn-redriven-from"]))));
-    assert_eq!(cli.json(&["redrive", "--letters", "mail/dead"]).lines().len(), 0);
+    let rest = found("all partitions are asked for more", || {
+        let answer = cli.json(&["redrive", "--letters", "mail/dead"]);
+        (answer.code != Some(3)).then_some(answer)
+    });
+    assert_eq!(rest.done().lines().len(), 0);
 
     // Without a dead-letter queue the dead are redriven where they are.
     cli.json(&["queue", "set", "mail", "dead-letter", "none"]).done();

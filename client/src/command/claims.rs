@@ -90,8 +90,7 @@ impl ClaimArguments {
             tokio::time::sleep(EARLY_PAUSE.min(Duration::from_millis(claim.wait_ms))).await;
         };
         if tasks.is_empty() && unavailable > 0 {
-            let partitions = text::number(u64::from(unavailable), "partition");
-            let message = format!("nothing was found, but {partitions} could not be asked");
+            let message = format!("nothing was found, but {}", text::unasked(unavailable));
             return Err(Error::unavailable(message).into());
         }
         for task in &tasks {

@@ -138,9 +138,14 @@ impl RedriveArguments {
                 session: None,
                 depends: Vec::new(),
             };
-            let Response::Claimed { tasks: granted, .. } = runner.request(Request::Claim(claim)).await? else {
+            let response = runner.request(Request::Claim(claim)).await?;
+            let Response::Claimed { tasks: granted, unavailable } = response else {
                 return Err(unexpected("claim"));
             };
+            if granted.is_empty() && unavailable > 0 {
+                let (done, unasked) = (text::number(redriven, "letter"), text::unasked(unavailable));
+                return Err(Error::unavailable(format!("{done} redriven, but {unasked}; ask again for more")).into());
+            }
             if granted.is_empty() {
                 break;
             }

@@ -95,6 +95,11 @@ pub fn number(count: u64, noun: &str) -> String {
     format!("{count} {noun}{plural}")
 }
 
+/// Partitions that may have what was looked for.
+pub fn unasked(partitions: u32) -> String {
+    format!("{} could not be asked", number(u64::from(partitions), "partition"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,21 +1,18 @@
 //! The join of a group is granted only when somebody has said how many members there are, and all of them have ended, and with
 //! them the groups that they brought. As long as it has not ended its members are not buried, unless by a node that cannot know that
 //! they are some, as only few were told to have them. They are cancelled for others only
-//! where the group says so and one of them has failed.
+//! where the group says so and one of them has failed, which shows it in the end: not that it was cancelled for others, too.
 
 use super::Property;
 use super::dependencies::Ends;
-use crate::history::{Fact, Finished, Happening, History, Moment};
+use crate::history::{Fact, Finished, Happening, History, Moment, Store};
 use norn_client::wire::group::{Join, MemberOf};
 use norn_client::wire::request::Request;
 use norn_client::wire::response::Response;
 use norn_client::wire::{TaskId, Token};
 use norn_node::protocol::record::Record;
-use norn_node::protocol::task::Task;
+use norn_node::protocol::task::{Cancel, GROUP_FAILED, Task};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// What a node writes down where it cancels a member for another one.
-const ABORTED: &str = "another task of its group failed";
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -27,6 +24,10 @@ pub struct Groups {
     completions: BTreeMap<TaskId, BTreeSet<Token>>,
     /// Tasks that some node has as failed, for whatever reason.
     failed: BTreeSet<TaskId>,
+    /// Members that some node has as given up.
+    dead: BTreeSet<TaskId>,
+    /// A disk may have lost what shows that.
+    harmed: bool,
     /// Tasks that were cancelled for others.
     aborted: BTreeSet<TaskId>,
     /// Nothing happened for days, or clocks may be hours off: patience with what few know may be over at any time.
@@ -45,6 +46,10 @@ fn join_of(history: &History, id: &TaskId) -> Option<Join> {
 
 fn member_of(history: &History, id: &TaskId) -> Option<MemberOf> {
     history.specs.get(id)?.grouping.as_ref()?.member
+}
+
+fn cancel_of(task: &Task) -> Option<&Cancel> {
+    task.facts.as_ref()?.cancel.as_ref()
 }
 
 impl Groups {
@@ -89,8 +94,11 @@ impl Groups {
         if task.tomb.is_some() && !excused && history.is_enqueued(&group) && !self.ends.has(&group) {
             return Err(format!("task {id} is buried, but the join of its group, {group}, has not ended"));
         }
-        let Some(cancel) = task.facts.as_ref().and_then(|facts| facts.cancel.as_ref()) else { return Ok(()) };
-        if cancel.reason != ABORTED {
+        let Some(cancel) = cancel_of(task) else { return Ok(()) };
+        if cancel.dead {
+            self.dead.insert(*id);
+        }
+        if cancel.reason != GROUP_FAILED {
             self.fail(history, id);
             return Ok(());
         }
@@ -105,6 +113,20 @@ impl Groups {
             return Err(format!("task {id} is cancelled as its group, {group}, has failed, which it has not"));
         }
         Ok(())
+    }
+
+    /// All is quiet.
+    fn settled(&self, stores: &[Store]) -> Result<(), String> {
+        let tasks = stores.iter().flat_map(|store| &store.tasks);
+        let hides = |(id, task): &(&TaskId, &Task)| {
+            self.dead.contains(id) && cancel_of(task).is_some_and(|cancel| cancel.reason == GROUP_FAILED)
+        };
+        match tasks.filter(|_| !self.harmed).find(hides) {
+            Some((id, _)) => {
+                Err(format!("task {id} has failed, and is shown as cancelled for another one of its group"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// A join is granted.
@@ -161,6 +183,8 @@ impl Property for Groups {
                     }
                 }
             }
+            Happening::Damaged { .. } | Happening::Spoiled { .. } | Happening::Gone { .. } => self.harmed = true,
+            Happening::Settled { stores } => self.settled(stores)?,
             Happening::Founded(terms) => self.impatient = terms.wild,
             Happening::Leapt { .. } => self.impatient = true,
             Happening::Sent { request: Request::CloseGroup { id, total, .. } } => {
@@ -188,11 +212,12 @@ impl Property for Groups {
 mod tests {
     use super::super::check::*;
     use super::*;
+    use crate::adapter::ReplicaView;
     use norn_client::wire::group::Grouping;
     use norn_client::wire::request::{Acks, NewTask, Spec};
     use norn_client::wire::{Guarantee, PartitionId};
     use norn_node::protocol::Ticket;
-    use norn_node::protocol::task::{Cancel, Completed, Tomb};
+    use norn_node::protocol::task::{Completed, Tomb};
     use std::sync::Arc;
 
     const ONE: Token = Token { epoch: 1, number: 1 };
@@ -292,14 +317,35 @@ mod tests {
         group(&mut bench, true);
         let (first, second) = (member(&mut bench, 1), member(&mut bench, 2));
         close(&mut bench, 2);
-        assert!(stored(&mut bench, second, cancel(ABORTED)).is_err());
+        assert!(stored(&mut bench, second, cancel(GROUP_FAILED)).is_err());
         stored(&mut bench, first, cancel("not needed")).unwrap();
-        stored(&mut bench, second, cancel(ABORTED)).unwrap();
+        stored(&mut bench, second, cancel(GROUP_FAILED)).unwrap();
         let mut bench = Bench::<Groups>::new();
         group(&mut bench, false);
         let (first, second) = (member(&mut bench, 1), member(&mut bench, 2));
         close(&mut bench, 2);
         stored(&mut bench, first, cancel("not needed")).unwrap();
-        assert!(stored(&mut bench, second, cancel(ABORTED)).is_err());
+        assert!(stored(&mut bench, second, cancel(GROUP_FAILED)).is_err());
+    }
+
+    #[test]
+    fn a_member_that_has_failed_and_does_not_show_it_is_refused() {
+        let cancel = |dead, reason: &str| Task::from_cancel(Cancel { dead, reason: reason.into(), at_ms: 1 });
+        let settled = |bench: &mut Bench<Groups>, id: TaskId, task: Task| {
+            let tasks = BTreeMap::from([(id, task)]);
+            let stores = [Store { node: 0, view: ReplicaView::default(), tasks, wall_ms: 0 }];
+            bench.see(Happening::Settled { stores: &stores })
+        };
+        let mut bench = Bench::<Groups>::new();
+        group(&mut bench, true);
+        let (first, second) = (member(&mut bench, 1), member(&mut bench, 2));
+        close(&mut bench, 2);
+        stored(&mut bench, first, cancel(true, "invalid")).unwrap();
+        settled(&mut bench, first, cancel(true, "invalid")).unwrap();
+        settled(&mut bench, first, cancel(false, "not needed")).unwrap();
+        settled(&mut bench, second, cancel(false, GROUP_FAILED)).unwrap();
+        assert!(settled(&mut bench, first, cancel(false, GROUP_FAILED)).is_err());
+        bench.see(Happening::Gone { node: 2 }).unwrap();
+        settled(&mut bench, first, cancel(false, GROUP_FAILED)).unwrap();
     }
 }

@@ -229,3 +229,15 @@ async fn letters_that_are_not_sent_back_are_free_at_once() {
     assert_eq!(outcome.calls.iter().filter_map(released).collect::<Vec<_>>(), [id(2), id(3)]);
     assert!(outcome.printed.contains("sent back to mail"), "{}", outcome.printed);
 }
+
+/// Where a letter may be that nobody could look for, the queue is not said to have no more.
+#[tokio::test]
+async fn letters_that_could_not_be_asked_for_are_told_of() {
+    let claimed = |tasks: &[Granted], unavailable| Ok(Response::Claimed { tasks: tasks.to_vec(), unavailable });
+    let outcome = run("redrive --letters mail/dead", [claimed(&[], 2)]).await;
+    assert_eq!(outcome.exit, Exit::Unavailable);
+    assert!(outcome.noted.contains("0 letters redriven, but 2 partitions could not be asked"), "{}", outcome.noted);
+    let outcome = run("redrive --letters mail/dead", [claimed(&[], 0)]).await;
+    assert_eq!(outcome.exit, Exit::Done);
+    assert!(outcome.printed.contains("nothing to redrive"), "{}", outcome.printed);
+}

@@ -40,14 +40,12 @@ impl Node {
             }
             if exceeds(there.tasks, more.tasks, tasks_max) {
                 let most = tasks_max.unwrap_or_default();
-                return Err(full(queue, &format!("about {} tasks that have not ended, of {most}", there.tasks)));
+                return Err(full(queue, &format!("about {} of {most} tasks have not ended", there.tasks)));
             }
             if exceeds(there.bytes, more.bytes, bytes_max) {
                 let most = bytes_max.unwrap_or_default();
-                return Err(full(
-                    queue,
-                    &format!("about {} bytes of tasks that have not ended, of {most}", there.bytes),
-                ));
+                let taken = format!("tasks that have not ended take about {} of {most} bytes", there.bytes);
+                return Err(full(queue, &taken));
             }
         }
         Ok(())

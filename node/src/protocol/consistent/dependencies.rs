@@ -26,7 +26,7 @@ use crate::protocol::consistent::Viewstamp;
 use crate::protocol::feature::Feature;
 use crate::protocol::partition::Partition;
 use crate::protocol::peer::PeerMessage;
-use crate::protocol::task::{Cancel, Facts, GroupFacts, Members, Outline, Settled, Task};
+use crate::protocol::task::{Cancel, Facts, GROUP_FAILED, GroupFacts, Members, Outline, Settled, Task};
 use crate::protocol::timers::Key;
 use crdts::CvRDT;
 use norn_client::wire::group::MemberOf;
@@ -454,8 +454,7 @@ impl Node {
         if !task.aborts_group() || self.dependencies.aborting.contains(id) {
             return;
         }
-        let reason = || "another task of its group failed".to_owned();
-        let cancel = || Cancel { dead: false, reason: reason(), at_ms: self.now.wall_ms };
+        let cancel = || Cancel { dead: false, reason: GROUP_FAILED.to_owned(), at_ms: self.now.wall_ms };
         let members = task.open_members().take(GROUP_WINDOW).map(|number| MemberOf { group: *id, number }.id());
         let items: Vec<(TaskId, Task)> = members.map(|member| (member, Task::from_cancel(cancel()))).collect();
         if !items.is_empty() {

@@ -142,8 +142,6 @@ impl Node {
             }
             return Ok(());
         }
-        // Not before it is known to be new: one that was made may have filled the queue itself.
-        self.check_room(transaction.adds.iter().map(|add| (&add.id, &add.spec)))?;
         let bytes = transaction.size_bytes();
         if self.transactions.coming.len() >= TRANSACTING_MAX || !ledger.has_room(bytes) {
             return Err(overloaded());
@@ -247,8 +245,10 @@ impl Node {
         cohort.members_quorum(reads) && cohort.next_quorum(reads) && self.speaks(self.me, Feature::Transactions)
     }
 
-    /// Whether there may be tasks with these ids; names those that there are.
+    /// Whether there may be tasks with these ids, and is room for them; names those that there are. Only of one that is known to be
+    /// new: one that was made may have filled a queue itself.
     fn admit_additions(&self, partition: PartitionId, transaction: &Transaction) -> Result<Vec<String>, Error> {
+        self.check_room(transaction.adds.iter().map(|add| (&add.id, &add.spec)))?;
         let mut bugs = Vec::new();
         for add in &transaction.adds {
             let replica = &self.partitions[&partition];

@@ -189,10 +189,13 @@ impl Completed {
     }
 }
 
+/// Why a member of a group is cancelled that is not wanted any more.
+pub const GROUP_FAILED: &str = "another task of its group failed";
+
 /// Why a task ended without completion. The greatest wins where several were written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cancel {
-    /// Given up by the leader, rather than cancelled by a client.
+    /// Given up by the leader, rather than cancelled by a client, or by the leader of its group.
     pub dead: bool,
     /// For people.
     pub reason: String,
@@ -201,9 +204,14 @@ pub struct Cancel {
 }
 
 impl Ord for Cancel {
-    /// A person's word shows over the leader's, then the content decides.
+    /// A person's word shows over the leader's. That shows over the group's, whose leader may be new and not have heard yet that
+    /// the task has failed, and that it is the one for which the others are cancelled. Then the content decides.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        let rank = |cancel: &Cancel| !cancel.dead;
+        let rank = |cancel: &Cancel| match cancel {
+            Cancel { dead: true, .. } => 1,
+            Cancel { reason, .. } if reason == GROUP_FAILED => 0,
+            Cancel { .. } => 2,
+        };
         rank(self).cmp(&rank(other)).then_with(|| (&self.reason, self.at_ms).cmp(&(&other.reason, other.at_ms)))
     }
 }

@@ -29,7 +29,8 @@ fn spec() -> impl Strategy<Value = Spec> {
 }
 
 fn cancel() -> impl Strategy<Value = Cancel> {
-    (any::<bool>(), "[ab]", 0u64..2).prop_map(|(dead, reason, at_ms)| Cancel { dead, reason, at_ms })
+    let reason = prop_oneof!["[ab]", Just(GROUP_FAILED.to_owned())];
+    (any::<bool>(), reason, 0u64..2).prop_map(|(dead, reason, at_ms)| Cancel { dead, reason, at_ms })
 }
 
 /// One fact, as a client or a leader would write it.
@@ -89,6 +90,16 @@ fn is_of_children(task: &Task) -> bool {
         let rest = Facts { completions: completions.clone(), handed: handed.clone(), ..Facts::default() };
         open && **facts == rest
     })
+}
+
+#[test]
+fn a_persons_word_shows_over_the_leaders_and_that_over_the_groups() {
+    let word = |dead, reason: &str| Task::from_cancel(Cancel { dead, reason: reason.to_owned(), at_ms: 1 });
+    let [group, leader, person] = [word(false, GROUP_FAILED), word(true, "a"), word(false, "a")];
+    for (weaker, stronger) in [(&group, &leader), (&leader, &person), (&group, &person)] {
+        assert_eq!(join(weaker, stronger), *stronger);
+        assert_eq!(join(stronger, weaker), *stronger);
+    }
 }
 
 #[test]

@@ -107,6 +107,26 @@ fn a_full_queue_takes_no_transaction_but_tells_of_the_one_that_was_made() {
     }
 }
 
+/// Nor once there would be room: somebody was told that it never fits.
+#[test]
+fn a_transaction_that_is_larger_than_its_queue_is_refused_for_good() {
+    let mut cluster = limited(QueueSetting::Tasks(Some(1)));
+    let [id, first, second] = [1, 2, 3].map(|_| cluster.id(0x12_3456));
+    let adds = [first, second].map(|id| NewTask { id, spec: spec(b"x", 0) }).to_vec();
+    let request = Request::Transact(Box::new(Transaction { id, adds, at_ms: 1, ..Transaction::default() }));
+    let refused = cluster.ask(0, request.clone());
+    let Response::Error(error) = &refused else { panic!("{refused:?}") };
+    assert_eq!(error.code, ErrorCode::Invalid);
+    cluster.set(0, "mail", QueueSetting::Tasks(Some(2)));
+    cluster.advance(2_000);
+    for index in 0..3 {
+        match cluster.ask(index, request.clone()) {
+            Response::Transacted(Err(refusal)) => assert_eq!(refusal.bugs, [error.message.clone()]),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// What a completion brings belongs to it: the completion is not refused because of that.
 #[test]
 fn children_get_into_a_queue_that_is_full() {
