@@ -78,7 +78,7 @@ impl ClaimArguments {
         let until_ms = (runner.clock)().saturating_add(self.wait);
         let (sent_ms, tasks, unavailable) = loop {
             let sent_ms = (runner.clock)();
-            let response = runner.long_request(Request::Claim(claim.clone()), claim.wait_ms).await?;
+            let response = runner.request(Request::Claim(claim.clone())).await?;
             let Response::Claimed { tasks, unavailable } = response else {
                 return Err(unexpected("claim"));
             };

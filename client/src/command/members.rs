@@ -75,7 +75,7 @@ impl MembersArguments {
 async fn read<T: Transport>(runner: &Runner<T>, member: MemberOf, ended: bool) -> Result<Option<TaskView>, Failure> {
     let id = member.id();
     let answer = match ended {
-        true => runner.long_request(Request::Wait { id, timeout_ms: END_MS }, END_MS).await,
+        true => runner.request(Request::Wait { id, timeout_ms: END_MS }).await,
         false => runner.request(Request::Get { id, minimum: None, minimum_sequence: None }).await,
     };
     match answer {

@@ -79,7 +79,7 @@ pub fn task_line(task: &TaskView) -> String {
 
 /// What carries a verb's calls to the cluster.
 pub trait Transport {
-    /// Makes one call. Without a timeout the transport's own holds.
+    /// Makes one call. The timeout is beside what the call waits on purpose; without one the transport's own holds.
     fn call(&self, call: Call, timeout: Option<Duration>) -> impl Future<Output = Result<Response, Error>> + Send;
 
     /// Asks the node at an address itself, which need not belong to the cluster. Without this, no nodes can be added.

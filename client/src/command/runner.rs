@@ -23,7 +23,7 @@ pub enum Place {
     Script,
 }
 
-/// Added to the time a call may take on purpose before it counts as lost.
+/// How long a call may take, beside what it waits on purpose, where `--timeout` speaks of the waiting.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Most pages that are looked at for the tasks of a prefix.
 const PREFIX_PAGES_MAX: u32 = 100;
@@ -101,15 +101,14 @@ impl<T: Transport> Runner<T> {
         answered(self.transport.call(call, None).await)
     }
 
-    /// Makes a request that a node answers at once.
+    /// Makes a request.
     pub(super) async fn request(&self, request: Request) -> Result<Response, Failure> {
         self.call(Call::Request(request)).await
     }
 
-    /// Makes a request that a node may keep for as long as it says.
-    pub(super) async fn long_request(&self, request: Request, wait_ms: u64) -> Result<Response, Failure> {
-        let timeout = Duration::from_millis(wait_ms).saturating_add(PATIENCE);
-        answered(self.transport.call(Call::Request(request), Some(timeout)).await)
+    /// Makes a request of a verb whose own `--timeout` says for how long it waits.
+    pub(super) async fn waiting_request(&self, request: Request) -> Result<Response, Failure> {
+        answered(self.transport.call(Call::Request(request), Some(PATIENCE)).await)
     }
 
     /// Ids and queues of this session.

@@ -93,8 +93,7 @@ impl SessionOpenArguments {
         };
         only("session open", results)?;
         let sent_ms = (runner.clock)();
-        let wait_ms = claim.wait_ms;
-        let Response::Claimed { tasks, .. } = runner.long_request(Request::Claim(claim), wait_ms).await? else {
+        let Response::Claimed { tasks, .. } = runner.request(Request::Claim(claim)).await? else {
             return Err(unexpected("session open"));
         };
         let Some(task) = tasks.first() else {

@@ -127,7 +127,7 @@ impl WaitArguments {
         let task = loop {
             let timeout_ms = left_ms.map_or(WAIT_ROUND_MS, |ms| ms.min(WAIT_MS_MAX));
             let request = Request::Wait { id, timeout_ms };
-            let Response::Task(task) = runner.long_request(request, timeout_ms).await? else {
+            let Response::Task(task) = runner.waiting_request(request).await? else {
                 return Err(unexpected("wait"));
             };
             left_ms = self.timeout.map(|ms| ms.saturating_sub(started.elapsed().as_millis() as u64));

@@ -140,7 +140,7 @@ async fn watch<T: Transport>(runner: &mut Runner<T>, mut state: WatchState, mut 
 }
 
 async fn ask<T: Transport>(runner: &Runner<T>, state: &mut WatchState, wait_ms: u64) -> Result<(), Failure> {
-    match runner.long_request(state.request(wait_ms), wait_ms).await? {
+    match runner.waiting_request(state.request(wait_ms)).await? {
         Response::Watched(watched) => state.take(watched),
         _ => return Err(unexpected("watch")),
     }

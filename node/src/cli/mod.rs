@@ -62,7 +62,7 @@ pub struct Global {
     /// One JSON object per line on stdout, and nothing else.
     #[arg(long, global = true)]
     json: bool,
-    /// How long a call may take, for example `10s`.
+    /// How long a call may take, beside what it waits on purpose, for example `10s`.
     // The verb `wait` has a flag of this name, too: to the parser both are one, so their types must be the same.
     #[arg(long, global = true, value_name = "DUR", value_parser = milliseconds, help_heading = "Connection")]
     timeout: Option<u64>,

@@ -123,7 +123,7 @@ async fn claim_names_queues_lease_and_patience() {
     let worker = "w".into();
     let claim = Claim { queues, lease_ms: 300_000, wait_ms: 20_000, max: 9, worker, lease_open: false, ..defaults };
     assert_eq!(outcome.request(), Request::Claim(claim));
-    assert!(outcome.calls[0].1 > Some(Duration::from_secs(20)), "the call outlasts the wait");
+    assert_eq!(outcome.calls[0].1, None, "`--timeout` says how long the call may take beside the wait");
 }
 
 #[tokio::test]
@@ -238,7 +238,9 @@ async fn verbs_that_look_at_tasks() {
     assert_eq!(request(&format!("get {id} --min-seq 2"), task()).await, get(Some(2)));
     assert_eq!(request(&format!("log {id}"), task()).await, get(None));
     assert_eq!(request(&format!("wait {id}"), task()).await, Request::Wait { id, timeout_ms: 60_000 });
-    assert_eq!(request(&format!("wait {id} --timeout 5s"), task()).await, Request::Wait { id, timeout_ms: 5_000 });
+    let outcome = run(&format!("wait {id} --timeout 5s"), [Ok(task())]).await;
+    assert_eq!(outcome.request(), Request::Wait { id, timeout_ms: 5_000 });
+    assert_eq!(outcome.calls[0].1, Some(Duration::from_secs(10)), "what the flag says is how long to wait");
     let cancel = |reason: &str| Request::Cancel { id, reason: reason.into(), at_ms: 0, acks: Acks::Quorum };
     let line = format!("cancel {id} --reason stop --json");
     assert_eq!(request(&line, Response::AckedOne(acked(1))).await, cancel("stop"));
