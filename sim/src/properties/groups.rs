@@ -24,7 +24,7 @@ pub struct Groups {
     completions: BTreeMap<TaskId, BTreeSet<Token>>,
     /// Tasks that some node has as failed, for whatever reason.
     failed: BTreeSet<TaskId>,
-    /// Members that some node has as given up.
+    /// Members that some node has as given up by a leader, with a majority's consent.
     dead: BTreeSet<TaskId>,
     /// A disk may have lost what shows that.
     harmed: bool,
@@ -95,7 +95,9 @@ impl Groups {
             return Err(format!("task {id} is buried, but the join of its group, {group}, has not ended"));
         }
         let Some(cancel) = cancel_of(task) else { return Ok(()) };
-        if cancel.dead {
+        // What dies because of others, for which no operation speaks, may be lost with a disk while its group ends it.
+        let alone = history.specs.get(id).is_some_and(|spec| spec.after.is_empty());
+        if cancel.dead && alone {
             self.dead.insert(*id);
         }
         if cancel.reason != GROUP_FAILED {

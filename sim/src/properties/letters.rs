@@ -14,7 +14,7 @@ use norn_client::wire::{Request, Spec, TaskId, headers};
 use norn_node::protocol::Observation;
 use norn_node::protocol::consistent::table::Op;
 use norn_node::protocol::record::Record;
-use norn_node::protocol::task::Task;
+use norn_node::protocol::task::{Cancel, Facts, GROUP_FAILED, Task};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -72,12 +72,10 @@ impl Letters {
         if task.facts.as_ref().is_some_and(|facts| facts.cancel.as_ref().is_some_and(|cancel| cancel.dead)) {
             self.dead.insert(id);
         }
-        // A completion shows over death, and a person's word over the leader's.
-        if task
-            .facts
-            .as_ref()
-            .is_some_and(|facts| facts.winner().is_some() || facts.cancel.as_ref().is_some_and(|cancel| !cancel.dead))
-        {
+        // A completion shows over death, and a person's word over the leader's; the group's does not.
+        let persons = |cancel: &Cancel| !cancel.dead && cancel.reason != GROUP_FAILED;
+        let over = |facts: &Facts| facts.winner().is_some() || facts.cancel.as_ref().is_some_and(persons);
+        if task.facts.as_deref().is_some_and(over) {
             self.excused.insert(id);
         }
         let Some(spec) = &task.spec else { return Ok(()) };

@@ -22,6 +22,7 @@ use crate::protocol::feature::Feature;
 use crate::protocol::task::{Children, Completed, Task};
 use crate::protocol::timers::Key;
 use crate::protocol::{Node, Observation};
+use crdts::CvRDT;
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::limits::HEADER_BYTES_MAX;
 use norn_client::wire::response::Acked;
@@ -100,10 +101,9 @@ impl Node {
             return Err(Error::new(ErrorCode::NotFound, "no such task, or its payload is not kept any more"));
         };
         let death = cell.and_then(Cell::death);
-        match task.ended() {
-            None | Some(State::Dead) if death.is_some() && matches!(asker, Asker::Leader(_)) => {}
+        match ended(task, cell) {
             // The letter that it may bring comes first.
-            None | Some(State::Dead) if death.is_some() => {
+            Some(State::Dead) if death.is_some() && matches!(asker, Asker::Client { .. }) => {
                 return Err(Error::unavailable("the task is just being given up; ask again"));
             }
             Some(State::Dead) => {}
@@ -221,6 +221,14 @@ impl Node {
     }
 }
 
+/// How a task ended, also where those who were asked have not heard yet that it was given up.
+fn ended(task: &Task, cell: Option<&Cell>) -> Option<State> {
+    let Some(dead) = cell.and_then(Cell::dead) else { return task.ended() };
+    let mut task = task.clone();
+    task.merge(Task::from_cancel(dead));
+    task.ended()
+}
+
 fn again(id: TaskId, spec: &Spec, queue: Option<&QueueName>) -> Spec {
     let queue = queue.unwrap_or(&spec.queue).clone();
     renewed(spec, queue, &[(headers::REDRIVEN_FROM, id.to_string())])
@@ -243,4 +251,42 @@ fn renewed(spec: &Spec, queue: QueueName, told: &[(&str, String)]) -> Spec {
         ((*name).to_owned(), value)
     }));
     Spec { queue, not_before_ms: 0, after: Vec::new(), headers, grouping: None, revision: None, ..spec.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::consistent::Viewstamp;
+    use crate::protocol::consistent::table::CellState;
+    use crate::protocol::task::{Cancel, GROUP_FAILED};
+    use norn_client::wire::ClaimId;
+
+    fn cell(state: CellState) -> Cell {
+        Cell {
+            token: Token { epoch: 1, number: 1 },
+            renewed: Viewstamp { epoch: 1, length: 1 },
+            attempt: 1,
+            worker: "w".into(),
+            claim: ClaimId(1),
+            lease_ms: 1_000,
+            granted_ms: 0,
+            expires_ms: 1_000,
+            state,
+            past: Vec::new(),
+            session: None,
+        }
+    }
+
+    /// Goal: the letter of a task that its leader gave up is written also where those who answer have heard of its group only.
+    #[test]
+    fn what_its_leader_gave_up_is_dead_unless_a_person_cancelled_it() {
+        let dead = cell(CellState::Dead { reason: "invalid".into(), at_ms: 1 });
+        let word = |reason: &str| Task::from_cancel(Cancel { dead: false, reason: reason.to_owned(), at_ms: 2 });
+        assert_eq!(ended(&word(GROUP_FAILED), Some(&dead)), Some(State::Dead));
+        assert_eq!(ended(&Task::default(), Some(&dead)), Some(State::Dead));
+        assert_eq!(ended(&word("not needed"), Some(&dead)), Some(State::Cancelled));
+        for cell in [None, Some(&cell(CellState::Held))] {
+            assert_eq!(ended(&word(GROUP_FAILED), cell), Some(State::Cancelled));
+        }
+    }
 }

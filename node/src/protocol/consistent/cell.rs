@@ -2,7 +2,7 @@
 
 use super::Viewstamp;
 use crate::limits::PAST_CLAIMS_MAX;
-use crate::protocol::task::{Completed, PastClaim};
+use crate::protocol::task::{Cancel, Completed, PastClaim};
 use norn_client::wire::{ClaimId, TaskId, Token};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -68,6 +68,11 @@ impl Cell {
             CellState::Dead { reason, at_ms } => Some((self.token, *at_ms, reason)),
             CellState::Held | CellState::Released { .. } | CellState::Void | CellState::Sealed { .. } => None,
         }
+    }
+
+    /// The same, as the fact that it becomes.
+    pub fn dead(&self) -> Option<Cancel> {
+        self.death().map(|(_, at_ms, reason)| Cancel { dead: true, reason: reason.to_owned(), at_ms })
     }
 }
 

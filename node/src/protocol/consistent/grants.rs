@@ -631,11 +631,10 @@ impl Node {
         let replica = &self.partitions[&partition];
         let register = &replica.register;
         let committed = Viewstamp { epoch: register.viewstamp.epoch, length: register.commit };
-        // What a claim tells of itself becomes a fact for ever: only committed ones may.
-        let told = |id: &&TaskId| register.cell(id).is_none_or(|cell| cell.renewed <= committed);
         let from = replica.drop_after.map_or(Bound::Unbounded, Bound::Excluded);
         let rest = replica.to_drop.range((from, Bound::Unbounded));
-        let mut ids: Vec<TaskId> = rest.filter(told).copied().take(DROP_TASKS_MAX).collect();
+        let mut ids: Vec<TaskId> =
+            rest.filter(|id| replica.may_drop(id, committed)).copied().take(DROP_TASKS_MAX).collect();
         let looked = (ids.len(), ids.last().copied());
         let owed = self.owed_letters(partition, &ids);
         ids.retain(|id| !owed.contains(id));

@@ -142,6 +142,9 @@ impl Node {
             }
             return Ok(());
         }
+        // What never fits is refused for good, which is an operation.
+        let room = self.check_room(transaction.adds.iter().map(|add| (&add.id, &add.spec)));
+        room.or_else(|error| if error.passes() { Err(error) } else { Ok(()) })?;
         let bytes = transaction.size_bytes();
         if self.transactions.coming.len() >= TRANSACTING_MAX || !ledger.has_room(bytes) {
             return Err(overloaded());
@@ -246,7 +249,7 @@ impl Node {
     }
 
     /// Whether there may be tasks with these ids, and is room for them; names those that there are. Only of one that is known to be
-    /// new: one that was made may have filled a queue itself.
+    /// new: one that was made may have filled its queue.
     fn admit_additions(&self, partition: PartitionId, transaction: &Transaction) -> Result<Vec<String>, Error> {
         self.check_room(transaction.adds.iter().map(|add| (&add.id, &add.spec)))?;
         let mut bugs = Vec::new();

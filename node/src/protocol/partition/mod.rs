@@ -19,7 +19,7 @@ use crate::protocol::consistent::table::{Cell, CellState, Misfit, Op, Table};
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::peer::DoneFlag;
 use crate::protocol::root::Root;
-use crate::protocol::task::{Cancel, Completed, Facts, Outline, Task};
+use crate::protocol::task::{Cancel, Completed, Outline, Task};
 use crate::protocol::time::Now;
 use index::Class;
 use norn_client::wire::{PartitionId, QueueName, TaskId, Token};
@@ -395,13 +395,26 @@ impl Partition {
     pub fn verdict(&self, id: &TaskId) -> Option<Task> {
         let cell = self.register.cell(id)?;
         match &cell.state {
-            CellState::Dead { reason, at_ms } => {
-                let cancel = Cancel { dead: true, reason: reason.as_ref().to_owned(), at_ms: *at_ms };
-                Some(Task::from_facts(Facts { cancel: Some(cancel), ..Facts::default() }))
-            }
             CellState::Sealed { completed } => Some(Task::from_seal(cell.token, (**completed).clone())),
-            CellState::Held | CellState::Released { .. } | CellState::Void => None,
+            CellState::Dead { .. } | CellState::Held | CellState::Released { .. } | CellState::Void => {
+                cell.dead().map(Task::from_cancel)
+            }
         }
+    }
+
+    /// Whether the claim of an ended task may be dropped. What it tells of itself becomes a fact for ever, so only what is committed
+    /// may be told; and that the task was given up, which becomes a fact once that is committed, is not to be lost because the
+    /// task had ended otherwise before.
+    pub fn may_drop(&self, id: &TaskId, committed: Viewstamp) -> bool {
+        let Some(cell) = self.register.cell(id) else { return true };
+        let knows = |dead: &Cancel| {
+            self.store.task(id).is_none_or(|task| {
+                let facts = task.facts.as_ref();
+                task.tomb.is_some()
+                    || facts.and_then(|facts| facts.cancel.as_ref()).is_some_and(|cancel| cancel >= dead)
+            })
+        };
+        cell.renewed <= committed && cell.dead().is_none_or(|dead| knows(&dead))
     }
 
     /// Whether a task may have been forgotten: then nothing that is said of it is taken.

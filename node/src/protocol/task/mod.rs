@@ -335,8 +335,8 @@ impl<S: Content> Task<S> {
         self.outbox().next().is_some()
     }
 
-    /// How the task ended, if it did. Monotone: once `Some`, always `Some`; completion shows over death, death over
-    /// cancellation.
+    /// How the task ended, if it did. Monotone: once `Some`, always `Some`; completion shows over a person's
+    /// cancellation, that over death, and that over what the group was cancelled for.
     pub fn ended(&self) -> Option<State> {
         if let Some(tomb) = &self.tomb {
             return Some(tomb.state);

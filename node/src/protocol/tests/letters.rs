@@ -2,6 +2,7 @@
 
 use super::policies::is_changed;
 use super::*;
+use crate::protocol::task::{Cancel, GROUP_FAILED, Task};
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::headers;
 use norn_client::wire::membership::QueueSetting;
@@ -125,4 +126,33 @@ fn a_dead_task_is_redriven_once_and_its_copy_again() {
     cluster.advance(1_000);
     assert_eq!(cluster.redrive(0, first, second).expect_err("it is done").code, ErrorCode::Ended);
     assert_eq!(cluster.redrive(0, id, second), Ok(first), "even now");
+}
+
+/// That a member was given up is not lost where it is cancelled for its group before that is committed.
+#[test]
+fn what_is_given_up_while_its_group_ends_it_shows_that_and_has_its_letter() {
+    let mut cluster = Cluster::with_letters();
+    let id = cluster.enqueue(0, b"hello", 7);
+    let token = cluster.claim(1, 60_000).remove(0).token;
+    let leader = cluster.leader(&id);
+    let partition = cluster.nodes[leader].partition_of(&id);
+    cluster.down.extend((0..3).filter(|index| *index != leader));
+    let reason = "bad address".to_owned();
+    let fail = Request::Fail { id, token, reason, retry_in_ms: 0, invalid: true, retry_open: false };
+    let number = cluster.submit(leader, fail);
+    let word = Cancel { dead: false, reason: GROUP_FAILED.to_owned(), at_ms: 1 };
+    cluster.nodes[leader].learn(partition, vec![(id, Task::from_cancel(word))]);
+    // As long as a claim of an ended task is kept before it is dropped.
+    cluster.advance(220);
+    assert!(!cluster.replies.contains_key(&number), "nobody else has it");
+    cluster.down.clear();
+    cluster.run_until(|cluster| {
+        cluster.nodes.iter().all(|node| {
+            let task = node.partitions[&partition].store.task(&id);
+            task.and_then(|task| task.ended()) == Some(State::Dead)
+        })
+    });
+    cluster.advance(2_000);
+    assert_eq!(cluster.letters().len(), 1);
+    assert_eq!(cluster.get(0, id).reason.as_deref(), Some("invalid: bad address"));
 }
