@@ -320,6 +320,21 @@ impl Cluster {
         }
     }
 
+    /// How many changes of members and policies each node has heard of.
+    pub fn heard_changes(&self) -> Vec<u64> {
+        let heard = |index: usize| {
+            let status = self.cli_at(index).patient().json(&["status"]).done().object();
+            status["counters"]["roster_changes"].as_u64().unwrap_or(0)
+        };
+        self.members().into_iter().map(heard).collect()
+    }
+
+    /// Waits until each node has heard of one more.
+    pub fn wait_heard_change(&self, before: &[u64]) {
+        let more = || self.heard_changes().iter().zip(before).all(|(now, before)| now > before);
+        wait::until("each node has heard of the change", more);
+    }
+
     /// Ends a node at once, as a power failure would: SIGKILL.
     pub fn kill(&mut self, index: usize) {
         let mut running = self.nodes[index].running.take().expect("it runs");

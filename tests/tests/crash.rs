@@ -194,6 +194,7 @@ async fn nothing_acknowledged_is_lost_and_nothing_is_held_twice() {
     while let Some(ended) = producers.join_next().await {
         ended.expect("producers do not panic");
     }
+    load.workers.calm();
     drained(&client, PATIENCE).await;
     tell("drained");
     load.workers.stop();

@@ -5,7 +5,7 @@ use norn_client::session::Draft;
 use norn_client::tls;
 use norn_client::wire::{QueueName, State, Versions};
 use norn_tests::cluster::free_port;
-use norn_tests::wait::{PATIENCE, eventually, until};
+use norn_tests::wait::{PATIENCE, eventually, found, until};
 use norn_tests::{Answer, Cli, Cluster, ClusterOptions, Log, cli};
 use quinn::{Connection, Endpoint, VarInt};
 use std::fs;
@@ -26,7 +26,7 @@ fn single() -> Cluster {
 }
 
 fn serves(cli: &Cli) {
-    cli.json(&["enqueue", "probe", "data"]).done();
+    cli.clone().patient().json(&["enqueue", "probe", "data"]).done();
 }
 
 /// Bytes without a pattern, the same with every run.
@@ -58,7 +58,7 @@ fn garbage_on_the_port_changes_nothing() {
         }
     }
     serves(&cli);
-    until("all hear each other", || cli.json(&["status"]).done().object()["nodes"]["alive"] == 3);
+    until("all hear each other", || cli.clone().patient().json(&["status"]).done().object()["nodes"]["alive"] == 3);
 }
 
 /// An authority of its own with a client and a node, and what `ca` says for both sides.
@@ -127,6 +127,7 @@ async fn a_node_of_another_authority_stays_out() {
     };
     until("it is not heard any more", silent);
     until("it complains", || cluster.log(2).contains("certificate"));
+    let others = others.patient();
     others.json(&["enqueue", "probe", "data"]).done();
     assert_eq!(others.json(&["count"]).done().object()["count"], 2);
 
@@ -284,9 +285,9 @@ async fn a_wiped_node_is_a_stranger() {
 fn stopped_with_tasks() -> Cluster {
     let mut cluster = single();
     let lines: String = (0..200).map(|number| format!("task {number}\n")).collect();
-    cluster.cli().run_with(&["--json", "enqueue", "kept", "--lines", "-"], lines.as_bytes()).done();
+    cluster.cli().patient().run_with(&["--json", "enqueue", "kept", "--lines", "-"], lines.as_bytes()).done();
     for _ in 0..20 {
-        cluster.cli().json(&["enqueue", "kept", "one more"]).done();
+        cluster.cli().patient().json(&["enqueue", "kept", "one more"]).done();
     }
     cluster.kill(0);
     cluster
@@ -295,7 +296,7 @@ fn stopped_with_tasks() -> Cluster {
 fn restarts_with(cluster: &mut Cluster, count: u64) {
     cluster.restart(0);
     cluster.wait_ready(0);
-    assert_eq!(cluster.cli().json(&["count", "kept"]).done().object()["count"], count);
+    assert_eq!(cluster.cli().patient().json(&["count", "kept"]).done().object()["count"], count);
 }
 
 // E5
@@ -386,8 +387,10 @@ async fn all_alive(cluster: &Cluster) {
 async fn a_copied_directory_is_refused_while_its_node_runs() {
     let mut cluster = Cluster::start();
     for _ in 0..5 {
-        cluster.cli().json(&["enqueue", "kept", "data"]).done();
+        cluster.cli().patient().json(&["enqueue", "kept", "data"]).done();
     }
+    // All have written what there is: then whoever asks this one who it is has an answer soon.
+    cluster.wait_agreed().await;
     copy(&cluster.data(1), &cluster.directory().join("copied"));
     let (original, elsewhere) = (cluster.address(1).to_owned(), format!("127.0.0.1:{}", free_port()));
     let answer = cluster.fails_to_start_on(1, "copied", &elsewhere);
@@ -402,7 +405,7 @@ async fn a_copied_directory_is_refused_while_its_node_runs() {
     // It is the process that it was, and in no trouble.
     all_alive(&cluster).await;
     assert!(!cluster.log(1).contains("ERROR"), "{}", cluster.log(1));
-    let cli = cluster.cli_at(1);
+    let cli = cluster.cli_at(1).patient();
     for _ in 0..5 {
         cli.json(&["enqueue", "kept", "data"]).done();
         let claimed = cli.claim(&["kept", "--wait", "10s"]).done().object();
@@ -415,7 +418,10 @@ async fn a_copied_directory_is_refused_while_its_node_runs() {
     cluster.terminate(1);
     cluster.relocate(1, &elsewhere);
     cluster.restart(1);
-    cluster.cli_at(0).json(&["cluster", "set", "address", "n2", &elsewhere]).done();
+    let cli = cluster.cli_at(0);
+    let set =
+        || Some(cli.json(&["cluster", "set", "address", "n2", &elsewhere])).filter(|answer| answer.code != Some(3));
+    found("enough nodes answer", set).done();
     cluster.wait_ready(1);
     all_alive(&cluster).await;
     cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;

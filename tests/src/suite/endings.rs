@@ -21,8 +21,7 @@ pub(super) async fn a_completion_is_repeated_without_effect<H: Host>(scene: Scen
     let view = scene.get(2, id).await;
     assert_eq!((view.state, view.result.as_deref().map(Vec::as_slice)), (State::Done, Some(&b"sent"[..])));
     assert!(!view.conflict && view.claims.iter().filter(|claim| claim.completed_ms.is_some()).count() == 1);
-    let over = scene.renew(0, id, claim.token, None).await.expect_err("it has ended");
-    assert_eq!(over.code, ErrorCode::Ended);
+    assert_eq!(scene.over(0, id, claim.token).await, ErrorCode::Ended);
     scene.cancel(1, id).await;
     assert_eq!(scene.get(0, id).await.state, State::Done, "what is done is not cancelled");
 }
@@ -177,8 +176,7 @@ pub(super) async fn what_is_cancelled_is_over_for_its_holder_too<H: Host>(scene:
         assert_eq!((view.state, view.reason.as_deref()), (State::Cancelled, Some("not needed")));
     }
     scene.nothing("mail").await;
-    let over = scene.renew(0, held, claim.token, None).await.expect_err("it has ended");
-    assert_eq!(over.code, ErrorCode::Ended);
+    assert_eq!(scene.over(0, held, claim.token).await, ErrorCode::Ended);
 }
 
 pub(super) async fn who_waits_is_told_of_the_end<H: Host>(scene: Scene<H>) {

@@ -247,6 +247,18 @@ impl<H: Host> Scene<H> {
         }
     }
 
+    /// Why a claim is over, once its leader knows that it is: what others have on their disks it may have yet to hear.
+    pub async fn over(&self, client: usize, id: TaskId, token: Token) -> ErrorCode {
+        let end = self.now() + self.patience();
+        loop {
+            match self.renew(client, id, token, None).await {
+                Err(error) => return error.code,
+                Ok(_) => assert!(self.now() < end, "{}: {id} has ended, and is renewed", self.name),
+            }
+            self.pass(INTERVAL).await;
+        }
+    }
+
     /// Adds to a claim's log.
     pub async fn update(&self, client: usize, claim: &Granted, sequence: u32, data: &str) {
         let (id, token, data) = (claim.id, claim.token, data.as_bytes().to_vec());

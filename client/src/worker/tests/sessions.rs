@@ -115,12 +115,17 @@ async fn one_heartbeat_keeps_all_claims() {
     const TTL: Duration = Duration::from_secs(9);
     let table = Table::new(20);
     let bench = bench_with(&table, TTL).await;
-    let slow = async |context: Context| {
-        assert_eq!(context.task().lease_ms, limits::LEASE_MS_MAX, "it does not matter any more");
-        tokio::time::sleep(TTL * 3 / 2).await;
-        Outcome::Done(None)
+    let beaten = Arc::clone(&table);
+    let slow = move |context: Context| {
+        let beaten = Arc::clone(&beaten);
+        async move {
+            assert_eq!(context.task().lease_ms, limits::LEASE_MS_MAX, "it does not matter any more");
+            tokio::time::sleep(TTL * 3 / 2).await;
+            until(|| beaten.lock().unwrap().sessions.beats.len() >= 3).await;
+            Outcome::Done(None)
+        }
     };
-    let worker = bench.worker.handler("mail", slow).handler("print", slow).concurrency(20);
+    let worker = bench.worker.handler("mail", slow.clone()).handler("print", slow).concurrency(20);
     let summary = worker.run_until(all_ended(Arc::clone(&table))).await.unwrap();
     assert_eq!(summary, Summary { done: 20, ..Summary::default() });
     let table = table.lock().unwrap();

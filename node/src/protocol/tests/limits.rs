@@ -121,7 +121,7 @@ fn a_transaction_that_is_larger_than_its_queue_is_refused_for_good() {
     cluster.advance(2_000);
     for index in 0..3 {
         match cluster.ask(index, request.clone()) {
-            Response::Transacted(Err(refusal)) => assert_eq!(refusal.bugs, [error.message.clone()]),
+            Response::Transacted(Err(refusal)) => assert_eq!(refusal.bugs, std::slice::from_ref(&error.message)),
             other => panic!("{other:?}"),
         }
     }
