@@ -32,9 +32,9 @@ use tokio::sync::watch;
 
 /// How long it may take until somebody is there: long enough for first packets that are lost, short enough for a node that
 /// was moved.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long whoever is there may take to say who it is. It has the node's certificate, and may be busy.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Another process is this node.
 #[derive(Debug, thiserror::Error)]
