@@ -580,6 +580,28 @@ fn seeds_of_damage_where_a_disk_had_lied() {
     [741_430].into_iter().for_each(holds);
 }
 
+/// The one that had failed was cancelled for its own failure by a new leader of its group, which hid it; and one that few had was
+/// counted as forgotten, rightly, before it was enqueued once more.
+#[test]
+fn seeds_of_members_that_fail_fast() {
+    let groups = Overrides {
+        crash_mean_ms: Some(400),
+        misbehave_percent: Some(60),
+        disk_full_percent: Some(0),
+        damage_percent: Some(0),
+        image_percent: Some(0),
+        group_percent: Some(100),
+        session_percent: Some(0),
+        transaction_percent: Some(0),
+        loss_mean_ms: Some(0),
+        ..seldom()
+    };
+    for seed in [126, 236] {
+        let report = run(seed, &groups, Keep::Tail);
+        assert_eq!(report.violation, None, "{}", report.headline());
+    }
+}
+
 /// A task waits for one of a partition whose only member is away; and a letter that died itself was redriven.
 #[test]
 fn seeds_that_the_properties_were_wrong_about() {
