@@ -133,9 +133,9 @@ impl Groups {
         self.aborted.insert(*id);
         let stays = join_of(history, &group).is_some_and(|join| !join.fail_fast);
         let total = self.total(history, &group).unwrap_or(0);
-        // What was never there, and never will be, has failed as well.
+        // What was never there, and never will be or came too late, has failed as well.
         let mut members = (1..=total).map(|number| MemberOf { group, number }.id());
-        let missing = members.any(|member| !history.is_enqueued(&member));
+        let missing = members.any(|member| !history.is_enqueued(&member) || self.forgotten.contains(&member));
         if stays || !missing && !self.broken.contains(&group) {
             return Err(format!("task {id} is cancelled as its group, {group}, has failed, which it has not"));
         }
