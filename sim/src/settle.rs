@@ -18,8 +18,8 @@ pub const INTERVAL_US: u64 = 250_000;
 const PLAIN: Tomb = Tomb { state: State::Done, at_ms: 0 };
 /// How many times longer it may take where a node is away.
 const PATIENCE_WITHOUT: u64 = 8;
-/// How much longer it may take for each task of a schedule and each group, up to so many: a deadline that moves as fast as what it
-/// bounds is none.
+/// How much longer it may take for each task of a schedule, each group, and each task where few are worked on at a time, up to so
+/// many: a deadline that moves as fast as what it bounds is none.
 const FIRED_MS: u64 = 1_000;
 const FIRED_MAX: u64 = 2_000;
 /// Page of the final list.
@@ -39,7 +39,10 @@ impl World {
         let patience = if away { PATIENCE_WITHOUT } else { 1 };
         // What schedules caught up with is work that no client has chosen to have, and groups are made whole only now.
         let fired = self.counters.get("sometimes: schedule fired").copied().unwrap_or_default();
-        let fired = (fired + self.groups.count()).min(FIRED_MAX);
+        let options = &self.options;
+        let bounds = options.rate_percent + options.concurrency_percent + options.key_concurrency_percent > 0;
+        let held_back = if bounds { options.tasks } else { 0 };
+        let fired = (fired + self.groups.count() + held_back).min(FIRED_MAX);
         let limit_us = (self.options.heal_limit_ms + fired * FIRED_MS) * 1_000 * patience;
         if let Some(absence) = self.absence {
             return self.poll_absence(absence, since_us, limit_us);

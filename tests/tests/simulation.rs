@@ -602,6 +602,18 @@ fn seeds_of_members_that_fail_fast() {
     }
 }
 
+/// A task was a tombstone when a snapshot had saved the tasks, and no more when it came to the tombstones: it was in neither.
+#[test]
+fn seeds_of_a_tombstone_that_was_in_no_snapshot() {
+    [774_962].into_iter().for_each(holds);
+}
+
+/// A lease that was over for hours was renewed all the same, and counted as held meanwhile; and what may go slowly took too long.
+#[test]
+fn seeds_that_took_their_time() {
+    [770_072, 771_518].into_iter().for_each(holds);
+}
+
 /// A task waits for one of a partition whose only member is away; and a letter that died itself was redriven.
 #[test]
 fn seeds_that_the_properties_were_wrong_about() {

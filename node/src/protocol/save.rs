@@ -124,13 +124,11 @@ impl Node {
     }
 
     fn save_tombs(&self, partition: PartitionId, after: Option<TaskId>, bytes_max: usize) -> Vec<(TaskId, Task)> {
-        let tombs = self.partitions[&partition].store.tombs_after(after);
-        within(
-            bytes_max,
-            tombs.filter_map(|(id, _)| Some((*id, self.partitions[&partition].store.buried_task(id)?))),
-            |(_, task)| size_bytes(task),
-        )
-        .collect()
+        let store = &self.partitions[&partition].store;
+        // Also of those that were among the tasks when these were saved: one may have been a tombstone then, of which nothing but
+        // what was added to it would come behind the snapshot.
+        let buried = store.buried_after(after).filter_map(|id| Some((id, store.content(&id)?.0)));
+        within(bytes_max, buried, |(_, task)| size_bytes(task)).collect()
     }
 
     /// Facts of one partition that are kept for others. Their bytes, and the last of them.

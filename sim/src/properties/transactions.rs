@@ -205,7 +205,9 @@ impl Property for Transactions {
                 self.note_made(history, moment, transaction.id)?;
             }
             Happening::Holds { id, token, until_us, .. } => {
-                let since = self.held.get(id).filter(|hold| hold.token == *token).map_or(moment, |hold| hold.since);
+                // What is renewed when its lease is over was nobody's in between.
+                let goes_on = |hold: &&Hold| hold.token == *token && hold.until_us > moment.time_us;
+                let since = self.held.get(id).filter(goes_on).map_or(moment, |hold| hold.since);
                 self.held.insert(*id, Hold { since, token: *token, until_us: *until_us });
             }
             Happening::Stops { id, token, .. } if self.held.get(id).is_some_and(|hold| hold.token == *token) => {
@@ -297,9 +299,17 @@ mod tests {
 
     #[test]
     fn what_somebody_holds_is_left_alone() {
+        let hold = Happening::Holds { client: 0, id: id(9), token: token(1, 1), until_us: 1_000_000 };
         let mut bench = Bench::new();
-        bench.see(Happening::Holds { client: 0, id: id(9), token: token(1, 1), until_us: 1_000_000 }).unwrap();
+        bench.see(hold).unwrap();
         send(&mut bench, &change(1, 9)).unwrap();
         assert!(reply(&mut bench, &change(1, 9), true).is_err());
+        // One that was over, and goes on later, is no obstacle.
+        let over = Happening::Holds { client: 0, id: id(9), token: token(1, 1), until_us: 0 };
+        let mut bench = Bench::new();
+        bench.see(over).unwrap();
+        send(&mut bench, &change(1, 9)).unwrap();
+        bench.see(Happening::Holds { client: 0, id: id(9), token: token(1, 1), until_us: 1_000_000 }).unwrap();
+        reply(&mut bench, &change(1, 9), true).unwrap();
     }
 }

@@ -2,7 +2,9 @@
 
 use super::forgetting::LONG_MS;
 use super::*;
-use crate::protocol::task::{Children, Completed, Task};
+use crate::protocol::Cursor;
+use crate::protocol::task::{Children, Completed, Task, Tomb};
+use norn_client::wire::State;
 
 impl Cluster {
     /// An ended task, and its completion under another claim, with a child in another partition.
@@ -114,4 +116,40 @@ fn children_that_are_nearly_as_old_as_what_is_forgotten_are_refused() {
     let Response::Acked(results) = cluster.complete_bringing(1, parent, 1, child) else { panic!("it is a batch") };
     assert_eq!(results[0].as_ref().expect_err("it is too old").code, ErrorCode::TooOld);
     assert!((0..3).all(|index| !cluster.knows(index, &child)));
+}
+
+/// Goal: a task that was a tombstone when a snapshot had saved the tasks, and is kept among them when it comes to tombstones, is
+/// one in it: behind the snapshot comes only what was added to it.
+#[test]
+fn a_tombstone_that_is_added_to_within_a_snapshot_is_in_it() {
+    let mut cluster = Cluster::new(1);
+    let [buried, last] = [b"x", b"y"].map(|payload| cluster.enqueue(0, payload, 0x12_3456));
+    let node = &mut cluster.nodes[0];
+    let partition = node.partition_of(&buried);
+    node.learn(partition, vec![(buried, Task::from_tomb(Tomb { state: State::Done, at_ms: 1 }))]);
+    let (mut cursor, mut records) = (Cursor::default(), Vec::new());
+    let has = |records: &[Record], id: TaskId| {
+        let facts =
+            |record: &Record| matches!(record, Record::Facts { items, .. } if items.iter().any(|item| item.0 == id));
+        records.iter().any(facts)
+    };
+    while !has(&records, last) {
+        records.extend(node.save(&mut cursor, 1).records);
+    }
+    assert!(!has(&records, buried), "tombstones come later");
+    let added = (buried, completion(TaskId::new(1, 1, 1, 0xfe_0000)));
+    node.learn(partition, vec![added.clone()]);
+    loop {
+        let part = node.save(&mut cursor, 1);
+        records.extend(part.records);
+        if part.last {
+            break;
+        }
+    }
+    records.push(Record::Facts { partition, items: Arc::new(vec![added]) });
+    let mut read = Node::new(founding(0), 1);
+    records.into_iter().for_each(|record| read.recover(record, false, None).expect("its own state"));
+    let [read, own] = [&read, &cluster.nodes[0]].map(|node| node.partitions[&partition].store.content(&buried));
+    assert!(own.as_ref().is_some_and(|(task, _)| task.tomb.is_some() && task.has_outbox()));
+    assert_eq!(read, own);
 }

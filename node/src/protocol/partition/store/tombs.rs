@@ -76,6 +76,20 @@ impl Store {
         before != 0
     }
 
+    /// All whose retention is over, after an id, in order: tombstones, and those that are kept among the tasks for what they
+    /// brought. An id may go from the ones to the others at any time.
+    pub fn buried_after(&self, after: Option<TaskId>) -> impl Iterator<Item = TaskId> + '_ {
+        let range = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let mut tombs = self.tombs.range(range).map(|(id, _)| *id).peekable();
+        let kept = self.outboxes.range(range).copied();
+        let mut kept = kept.filter(|id| self.task(id).is_some_and(|task| task.tomb.is_some())).peekable();
+        std::iter::from_fn(move || match (tombs.peek(), kept.peek()) {
+            (Some(tomb), Some(other)) if other < tomb => kept.next(),
+            (Some(_), _) => tombs.next(),
+            (None, _) => kept.next(),
+        })
+    }
+
     /// A tombstone with what stands beside it.
     pub fn buried_task(&self, id: &TaskId) -> Option<Task> {
         let tomb = Task::from_tomb(*self.tombs.get(id)?);
