@@ -6,7 +6,11 @@ use norn_sim::{Keep, Overrides, run};
 use norn_tests::seeds::seldom;
 
 fn holds(seed: u64) {
-    let report = run(seed, &seldom(), Keep::Tail);
+    holds_with(seed, &seldom());
+}
+
+fn holds_with(seed: u64, overrides: &Overrides) {
+    let report = run(seed, overrides, Keep::Tail);
     assert_eq!(report.violation, None, "{}\n{}", report.headline(), report.lines.join("\n"));
     assert!(report.trace_count > 100, "something happens in seed {seed}");
 }
@@ -131,8 +135,7 @@ fn seeds_of_losses_of_before_a_replica_came() {
 /// The seeds of clusters that an operator changes all the time.
 fn holds_while_changed(seed: u64) {
     let changed = Overrides { change_mean_ms: Some(800), spares: Some(2), nodes: Some(5), ..seldom() };
-    let report = run(seed, &changed, Keep::Tail);
-    assert_eq!(report.violation, None, "{}\n{}", report.headline(), report.lines.join("\n"));
+    holds_with(seed, &changed);
 }
 
 /// A worker was told that its task was invalid, though the claim had run out and the task went on after its back-off.
@@ -149,8 +152,7 @@ fn seeds_of_notes_for_nobody() {
 
 fn holds_while_policies_change(seed: u64) {
     let set = Overrides { policy_mean_ms: Some(500), ..seldom() };
-    let report = run(seed, &set, Keep::Tail);
-    assert_eq!(report.violation, None, "{}\n{}", report.headline(), report.lines.join("\n"));
+    holds_with(seed, &set);
 }
 
 /// A node that was to be added was told so by nobody, and waited for ever.
@@ -276,8 +278,7 @@ fn without_any_clock_claims_overlap_and_nothing_else_is_wrong() {
     let clockless = Overrides { wild_wall_clock: Some(true), wild_monotonic: Some(true), ..seldom() };
     let changed = Overrides { nodes: Some(5), spares: Some(2), change_mean_ms: Some(1_500), ..clockless };
     for seed in [46_000_011, 46_000_043, 46_000_047, 46_000_063] {
-        let report = run(seed, &changed, Keep::Tail);
-        assert_eq!(report.violation, None, "{}", report.headline());
+        holds_with(seed, &changed);
     }
 }
 
@@ -312,8 +313,7 @@ fn seed_of_a_start_of_which_the_disk_took_a_part() {
 fn seeds_of_schedules_with_much_to_catch_up() {
     let often = Overrides { schedule_mean_ms: Some(1_000), ..seldom() };
     for seed in [500_045, 600_076] {
-        let report = run(seed, &often, Keep::Tail);
-        assert_eq!(report.violation, None, "{}", report.headline());
+        holds_with(seed, &often);
     }
 }
 
@@ -367,8 +367,7 @@ fn seeds_of_hints_that_nobody_let_go() {
     let wild = Overrides { wild_monotonic: Some(true), strobe_mean_ms: Some(3_000), ..changing() };
     let old = Overrides { old_percent: Some(40), cut_mean_ms: Some(3_000), ..changing() };
     for (seed, overrides) in [(515_000_034, wild), (536_000_486, old)] {
-        let report = run(seed, &overrides, Keep::Tail);
-        assert_eq!(report.violation, None, "{}", report.headline());
+        holds_with(seed, &overrides);
     }
 }
 
@@ -422,8 +421,7 @@ fn seeds_that_the_properties_of_changing_cohorts_were_wrong_about() {
         (502_000_771, Overrides { nodes: Some(5), pause_mean_ms: Some(3_000), cut_mean_ms: Some(2_500), ..changing() }),
     ];
     for (seed, overrides) in cases {
-        let report = run(seed, &overrides, Keep::Tail);
-        assert_eq!(report.violation, None, "{}", report.headline());
+        holds_with(seed, &overrides);
     }
 }
 
@@ -445,8 +443,7 @@ fn without_faults_a_full_queue_takes_no_more() {
         let (calm, one) = (Some(true), Some(1));
         let full =
             Overrides { calm, limit_percent: Some(100), queues: one, workers: one, tasks: Some(300), ..seldom() };
-        let report = run(seed, &full, Keep::Tail);
-        assert_eq!(report.violation, None, "{}", report.headline());
+        holds_with(seed, &full);
     }
 }
 
@@ -493,8 +490,7 @@ fn seeds_of_late_seals_where_claims_are_limited() {
     let (holder_percent, concurrency_percent, policy_mean_ms) = (Some(100), Some(90), Some(500));
     let overrides = Overrides { holder_percent, concurrency_percent, policy_mean_ms, ..Overrides::default() };
     for seed in [1_030, 1_044, 1_382, 1_434, 1_683] {
-        let report = run(seed, &overrides, Keep::Tail);
-        assert_eq!(report.violation, None, "{}", report.headline());
+        holds_with(seed, &overrides);
     }
 }
 
@@ -596,10 +592,7 @@ fn seeds_of_members_that_fail_fast() {
         loss_mean_ms: Some(0),
         ..seldom()
     };
-    for seed in [126, 236] {
-        let report = run(seed, &groups, Keep::Tail);
-        assert_eq!(report.violation, None, "{}", report.headline());
-    }
+    [126, 236].into_iter().for_each(|seed| holds_with(seed, &groups));
 }
 
 /// A task was a tombstone when a snapshot had saved the tasks, and no more when it came to the tombstones: it was in neither.
@@ -621,7 +614,6 @@ fn seeds_that_the_properties_were_wrong_about() {
     let waits = Overrides { strobe_mean_ms: Some(2_000), crash_in_change_percent: Some(15), ..moving };
     let redrives = Overrides { arrange_mean_ms: Some(300), image_percent: Some(50), spares: Some(2), ..seldom() };
     for (seed, overrides) in [(7_010, waits), (183_000_321, redrives)] {
-        let report = run(seed, &overrides, Keep::Tail);
-        assert_eq!(report.violation, None, "{}", report.headline());
+        holds_with(seed, &overrides);
     }
 }

@@ -336,7 +336,7 @@ impl<S: Content> Task<S> {
     }
 
     /// How the task ended, if it did. Monotone: once `Some`, always `Some`; completion shows over a person's
-    /// cancellation, that over death, and that over what the group was cancelled for.
+    /// cancellation, that over death, and that over a cancellation for the group.
     pub fn ended(&self) -> Option<State> {
         if let Some(tomb) = &self.tomb {
             return Some(tomb.state);
