@@ -1,5 +1,5 @@
 #!/bin/sh
-# Upgrades a cluster of real nodes from one program to another, node by node, under load: see tests/upgrade.rs.
+# Upgrades a cluster of real nodes from one program to another, node by node, under load: see tests/tests/nodes/upgrade.rs.
 #
 #     tests/upgrade.sh OLD_BINARY NEW_BINARY
 #
@@ -18,4 +18,4 @@ cd "$(dirname -- "$0")/.."
 for binary in "$old" "$new"; do
     printf '%s: %s\n' "$binary" "$("$binary" --version)"
 done
-NORN_OLD_BINARY=$old NORN_NEW_BINARY=$new exec cargo test --locked -p norn-tests --test upgrade -- --nocapture
+NORN_OLD_BINARY=$old NORN_NEW_BINARY=$new exec cargo test --locked -p norn-tests --test nodes upgrade:: -- --nocapture

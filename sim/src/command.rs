@@ -107,6 +107,9 @@ enum Command {
         /// Times that each is looked for, each time from a seed far from the others.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000))]
         rounds: u64,
+        /// Prints the names of all known bugs, and runs nothing.
+        #[arg(long)]
+        names: bool,
         #[command(flatten)]
         knobs: Box<Overrides>,
     },
@@ -119,7 +122,11 @@ pub fn execute(arguments: &Arguments, out: &mut dyn Write) -> io::Result<bool> {
         Command::Swarm { count, seed, stop, knobs } => swarm(*seed, *count, *stop, knobs, out),
         Command::Twice { seed, knobs } => twice(*seed, knobs, out),
         Command::Model { states } => model::run(*states, out),
-        Command::Mutants { budget, seed, rounds, knobs } => hunt((*seed, *rounds), *budget, knobs, out),
+        Command::Mutants { names: true, .. } => {
+            mutants::ALL.iter().try_for_each(|(name, _)| writeln!(out, "{name}"))?;
+            Ok(true)
+        }
+        Command::Mutants { budget, seed, rounds, knobs, .. } => hunt((*seed, *rounds), *budget, knobs, out),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The command line as a script meets it.
 
 use crate::binary;
-use crate::wait::{PATIENCE, found};
+use crate::wait::{found, received};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -175,7 +175,7 @@ impl Repl {
     pub fn ask(&mut self, command: &str) -> Value {
         let input = self.input.as_mut().expect("it is open");
         input.write_all(format!("{command}\n").as_bytes()).expect("the REPL reads");
-        let line = self.answers.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no answer to {command:?}"));
+        let line = received(&format!("an answer to {command:?}"), &self.answers);
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in the answer to {command:?}: {line}"))
     }
 

@@ -2,6 +2,7 @@
 
 use crate::cli::{self, Answer, Cli};
 use crate::network::Network;
+use crate::ports::free_port;
 use crate::wait::{PATIENCE, eventually, eventually_or};
 use crate::{binary, wait};
 use norn_client::client::{Client, ClientConfig, ListOptions};
@@ -11,17 +12,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tempfile::TempDir;
 
-/// Ports are taken from here: below those that the system gives to sockets which ask for any, so that a client's
-/// socket cannot sit on the port of a node that is down for a moment.
-const PORTS: std::ops::Range<u16> = 10_000..32_000;
 /// Lines of each node's log that are shown when a test fails.
 const LOG_LINES_SHOWN: usize = 60;
 
@@ -314,10 +311,8 @@ impl Cluster {
     pub fn wait_ready(&self, index: usize) {
         let node = &self.nodes[index];
         let running = node.running.as_ref().expect("it runs");
-        match running.said.recv_timeout(PATIENCE) {
-            Ok(line) => assert_eq!(line, "ready", "{}", node.name),
-            Err(_) => panic!("{} does not get ready", node.name),
-        }
+        let line = wait::received(&format!("{} gets ready", node.name), &running.said);
+        assert_eq!(line, "ready", "{}", node.name);
     }
 
     /// How many changes of members and policies each node has heard of.
@@ -541,21 +536,4 @@ fn log_file(directory: &Path, name: &str) -> PathBuf {
 fn process_state(process: u32) -> Option<char> {
     let line = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     line.rsplit_once(") ")?.1.chars().next()
-}
-
-/// A UDP port of loopback that nobody uses, another one with every call.
-pub fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let width = PORTS.end - PORTS.start;
-    if NEXT.load(Ordering::Relaxed) == 0 {
-        // Test programs that run at the same time begin at different places.
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
-        let start =
-            (u64::from(since.subsec_nanos()) / 1_000 + u64::from(std::process::id()) * 7_919) % u64::from(width);
-        let _ = NEXT.compare_exchange(0, start as u16 + 1, Ordering::Relaxed, Ordering::Relaxed);
-    }
-    (0..width)
-        .map(|_| PORTS.start + NEXT.fetch_add(1, Ordering::Relaxed) % width)
-        .find(|port| UdpSocket::bind(("127.0.0.1", *port)).is_ok())
-        .expect("some port is free")
 }

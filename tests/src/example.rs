@@ -1,6 +1,6 @@
 //! The examples of the client library as programs that run against a cluster.
 
-use crate::wait::PATIENCE;
+use crate::wait::{PATIENCE, within};
 use crate::{Cluster, binary};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
@@ -106,8 +106,7 @@ impl Example {
     pub async fn told(mut self) -> String {
         let out = self.output();
         let read = tokio::task::spawn_blocking(move || std::io::read_to_string(out).expect("it says text"));
-        let told =
-            tokio::time::timeout(PATIENCE * 4, read).await.expect("it ends in time").expect("reading does not panic");
+        let told = within("the example ends", PATIENCE * 4, read).await.expect("reading does not panic");
         self.succeed();
         told
     }

@@ -2,6 +2,7 @@
 //!
 //! - [`binary`]: where the `norn` binary is.
 //! - [`wait`]: waiting on conditions with deadlines, the only place that pauses.
+//! - [`ports`]: the one allocator of ports.
 //! - [`cluster`]: nodes as processes that are killed, stopped and started again.
 //! - [`network`]: proxies between nodes that lose, delay, double and reorder what is sent.
 //! - [`cli`]: the verbs as a script meets them, one-shot and in a piped REPL.
@@ -23,6 +24,7 @@ pub mod example;
 pub mod fuzz;
 pub mod log;
 pub mod network;
+pub mod ports;
 pub mod promises;
 pub mod seeds;
 pub mod source;

@@ -77,6 +77,12 @@ pub struct Play {
     pub real: fn(Rc<Real>) -> Playing,
 }
 
+/// Scenes of a kind, of those alone whose names contain what `NORN_SCENE` says.
+pub fn chosen(wanted: impl Fn(&Play) -> bool) -> Vec<Play> {
+    let part = std::env::var("NORN_SCENE").unwrap_or_default();
+    PLAYS.iter().copied().filter(|play| wanted(play) && play.name.contains(&part)).collect()
+}
+
 macro_rules! plays {
     ($($kind:ident: $($module:ident::$scene:ident,)*;)*) => {
         /// All scenes.

@@ -1,12 +1,60 @@
-//! Waiting on conditions, with deadlines. No test pauses for a fixed time to let something settle.
+//! Waiting on conditions, with deadlines that a busy machine puts off. No test pauses for a fixed time to let something settle.
 
 use std::future::Future;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Longest that anything may take which is expected to happen soon. Machines that build and test at once are slow.
+/// Longest that anything may take which is expected to happen soon, where each process that wants to run has a core.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_millis(20);
+/// A machine is taken for so many times slower than an idle one at most.
+const SLOWNESS_MAX: f64 = 8.0;
+
+/// The end of a wait: the given time, and more of it where processes compete for the cores.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadline {
+    begun: Instant,
+    patience: Duration,
+}
+
+impl Deadline {
+    /// A deadline from now on.
+    pub fn after(patience: Duration) -> Deadline {
+        Deadline { begun: Instant::now(), patience }
+    }
+
+    /// Whether it has passed. How slow the machine is counts when the time itself is over, and is asked again each time.
+    pub fn has_passed(&self) -> bool {
+        self.remaining().is_zero()
+    }
+
+    /// What is left until it passes, as far as can be said now.
+    pub fn remaining(&self) -> Duration {
+        let waited = self.begun.elapsed();
+        match self.patience.saturating_sub(waited) {
+            left if left.is_zero() => self.patience.mul_f64(slowness()).saturating_sub(waited),
+            left => left,
+        }
+    }
+
+    /// Panics once it has passed, with what was waited for.
+    pub fn check(&self, what: impl FnOnce() -> String) {
+        assert!(!self.has_passed(), "in vain for {:.0?}: {}", self.begun.elapsed(), what());
+    }
+}
+
+/// How many processes compete for each core: the load of the last minute by the number of cores, and no less than 1.
+fn slowness() -> f64 {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    slowness_of(&load, cores)
+}
+
+fn slowness_of(load: &str, cores: usize) -> f64 {
+    let running: f64 = load.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0.0);
+    (running / cores as f64).clamp(1.0, SLOWNESS_MAX)
+}
 
 /// Waits until a condition holds; panics with `what` after [`PATIENCE`].
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
@@ -15,13 +63,37 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Waits until a look finds something; panics with `what` after [`PATIENCE`].
 pub fn found<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Deadline::after(PATIENCE);
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < deadline, "in vain for {PATIENCE:?}: {what}");
+        deadline.check(|| what.to_owned());
         std::thread::sleep(INTERVAL);
+    }
+}
+
+/// Waits for the next message of a channel; panics with `what` after [`PATIENCE`], or when no sender is left.
+pub fn received<T>(what: &str, receiver: &Receiver<T>) -> T {
+    let deadline = Deadline::after(PATIENCE);
+    loop {
+        match receiver.recv_timeout(deadline.remaining()) {
+            Ok(message) => return message,
+            Err(RecvTimeoutError::Timeout) => deadline.check(|| what.to_owned()),
+            Err(RecvTimeoutError::Disconnected) => panic!("no sender is left: {what}"),
+        }
+    }
+}
+
+/// Waits for the end of a future; panics with `what` after `patience`.
+pub async fn within<T>(what: &str, patience: Duration, future: impl Future<Output = T>) -> T {
+    let deadline = Deadline::after(patience);
+    let mut future = std::pin::pin!(future);
+    loop {
+        match tokio::time::timeout(deadline.remaining(), &mut future).await {
+            Ok(output) => return output,
+            Err(_) => deadline.check(|| what.to_owned()),
+        }
     }
 }
 
@@ -42,13 +114,13 @@ pub async fn eventually_or<T, F>(what: &str, patience: Duration, mut look: impl 
 where
     F: Future<Output = Result<T, String>>,
 {
-    let deadline = Instant::now() + patience;
+    let deadline = Deadline::after(patience);
     loop {
         let missing = match look().await {
             Ok(found) => return found,
             Err(missing) => missing,
         };
-        assert!(Instant::now() < deadline, "in vain for {patience:?}: {what}; at last: {missing}");
+        deadline.check(|| format!("{what}; at last: {missing}"));
         tokio::time::sleep(INTERVAL).await;
     }
 }
@@ -61,4 +133,17 @@ pub async fn until_instant(instant: Instant) {
 /// A moment's rest between two attempts at something that was refused.
 pub async fn moment() {
     tokio::time::sleep(INTERVAL).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::slowness_of;
+
+    #[test]
+    fn a_deadline_is_put_off_where_processes_compete_for_cores_and_never_for_ever() {
+        assert_eq!(slowness_of("0.40 0.90 1.20 1/99 7", 2), 1.0);
+        assert_eq!(slowness_of("5.00 0.90 1.20 1/99 7", 2), 2.5);
+        assert_eq!(slowness_of("900.00 0.90 1.20 1/99 7", 2), 8.0);
+        assert_eq!(slowness_of("", 2), 1.0, "a system that does not say its load");
+    }
 }

@@ -1,10 +1,4 @@
 //! The write-ahead log on real files: the format of old data directories, and what `norn log` says of damaged ones.
-#![cfg(feature = "runtime")]
-#![allow(
-    clippy::disallowed_types,
-    clippy::disallowed_methods,
-    reason = "this is about processes and files; the bans are the core's"
-)]
 
 use norn_client::wire::request::Spec;
 use norn_client::wire::response::{Genesis, Member};

@@ -4,8 +4,8 @@ use norn_client::client::{Client, ClientConfig};
 use norn_client::session::Draft;
 use norn_client::tls;
 use norn_client::wire::{QueueName, State, Versions};
-use norn_tests::cluster::free_port;
-use norn_tests::wait::{PATIENCE, eventually, found, until};
+use norn_tests::ports::free_port;
+use norn_tests::wait::{PATIENCE, eventually, found, until, within};
 use norn_tests::{Answer, Cli, Cluster, ClusterOptions, Log, cli};
 use quinn::{Connection, Endpoint, VarInt};
 use std::fs;
@@ -165,7 +165,7 @@ async fn closed_after(cluster: &Cluster, bytes: &[u8], peer: bool) -> (VarInt, S
         // Kept open: the end of a stream is a good-bye, and this is none.
         std::mem::forget(send);
     }
-    match tokio::time::timeout(PATIENCE, connection.closed()).await.expect("the node closes") {
+    match within("the node closes", PATIENCE, connection.closed()).await {
         quinn::ConnectionError::ApplicationClosed(close) => {
             (close.error_code, String::from_utf8_lossy(&close.reason).into_owned())
         }

@@ -3,17 +3,13 @@
 //! Goal: what this build writes to a peer or client of version 2 is byte for byte what such a one writes itself, so it reads
 //! it; and the other way round. Whoever adds a message or a field has to say here what becomes of it for the old: see
 //! "Versions" in ARCHITECTURE.md. `version-2.txt` was written by that release, and is never written anew.
-#![cfg(feature = "runtime")]
-#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "this is about files; the bans are the core's")]
 
-mod samples;
-
+use crate::samples::{NODE, OLDEST, answers, heartbeat, hello, messages, requests};
 use norn_client::wire::codec::{HEADER_BYTES, Kind, decode_body, encode_compact, encode_named, split};
 use norn_client::wire::response::{NodeView, Standing};
 use norn_client::wire::{Request, Response, Versions};
 use norn_node::protocol::PeerMessage;
 use norn_node::protocol::peer::Heartbeat;
-use samples::{NODE, OLDEST, answers, heartbeat, hello, messages, requests};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::{Debug, Write};

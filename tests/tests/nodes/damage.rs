@@ -10,7 +10,7 @@ use norn_client::wire::response::{Health, PartitionView};
 use norn_client::wire::{Acks, PartitionId, QueueName};
 use norn_tests::cluster::all_tasks;
 use norn_tests::log::{Entry, HEADER_BYTES};
-use norn_tests::wait::{PATIENCE, eventually, until};
+use norn_tests::wait::{Deadline, PATIENCE, eventually, until};
 use norn_tests::{Answer, Cluster, ClusterOptions, Ledger, Log};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,9 +106,9 @@ impl Load {
     async fn drain(&mut self) {
         let held = std::mem::take(&mut self.held);
         self.complete(held).await;
-        let deadline = Instant::now() + LEASE + PATIENCE;
+        let deadline = Deadline::after(LEASE + PATIENCE);
         while self.ledger.completed_count() < self.attempted {
-            assert!(Instant::now() < deadline, "{} of {}", self.ledger.completed_count(), self.attempted);
+            deadline.check(|| format!("{} of {}", self.ledger.completed_count(), self.attempted));
             let claims = self.claim(CLAIMED as u32).await;
             self.complete(claims).await;
         }
@@ -329,14 +329,14 @@ fn heard_out(cluster: &Cluster) {
 /// Kills the damaged node where its log is such that a look finds something. Until then the cluster has more to do.
 async fn killed<T>(cluster: &mut Cluster, load: &mut Load, what: &str, look: impl Fn(&Log) -> Option<T>) -> T {
     let log = Log::of(cluster, DAMAGED);
-    let deadline = Instant::now() + 3 * PATIENCE;
+    let deadline = Deadline::after(3 * PATIENCE);
     loop {
         heard_out(cluster);
         cluster.kill(DAMAGED);
         if let Some(found) = look(&log) {
             return found;
         }
-        assert!(Instant::now() < deadline, "in vain: {what}");
+        deadline.check(|| what.to_owned());
         cluster.restart(DAMAGED);
         cluster.wait_ready(DAMAGED);
         // Lends something now: to ask it later writes no promise behind what is enqueued.

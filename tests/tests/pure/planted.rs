@@ -109,7 +109,7 @@ fn catch(mutant: Mutant, from: u64) -> Option<Report> {
     (from..from + SEEDS_EACH).map(|seed| run(seed, &overrides, Keep::Tail)).find(|report| report.violation.is_some())
 }
 
-fn are_caught(mutants: &[(Mutant, u64)]) {
+fn are_caught<'a>(mutants: impl Iterator<Item = &'a (Mutant, u64)>) {
     for (mutant, from) in mutants {
         let caught = catch(*mutant, *from);
         assert!(caught.is_some(), "{mutant:?} survives {SEEDS_EACH} seeds from {from}: `cargo sim -- mutants`");
@@ -121,14 +121,26 @@ fn are_caught(mutants: &[(Mutant, u64)]) {
     }
 }
 
-#[test]
-fn known_bugs_are_caught() {
-    are_caught(&CAUGHT_FROM[..CAUGHT_FROM.len() / 2]);
+/// Tests that look for a part of the bugs each, so that the parts run beside each other.
+macro_rules! parts {
+    ($($name:ident: $part:literal,)*) => {
+        /// How many there are.
+        const PARTS: usize = [$($part),*].len();
+
+        $(#[test]
+        fn $name() {
+            are_caught(CAUGHT_FROM.iter().skip($part).step_by(PARTS));
+        })*
+    };
 }
 
-#[test]
-fn more_known_bugs_are_caught() {
-    are_caught(&CAUGHT_FROM[CAUGHT_FROM.len() / 2..]);
+parts! {
+    known_bugs_are_caught_part_1: 0,
+    known_bugs_are_caught_part_2: 1,
+    known_bugs_are_caught_part_3: 2,
+    known_bugs_are_caught_part_4: 3,
+    known_bugs_are_caught_part_5: 4,
+    known_bugs_are_caught_part_6: 5,
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn no_file_is_too_long() {
 /// Comments that name promises have one form, stand above tests, and name rows of a well-formed list.
 #[test]
 fn promises_are_named_as_they_are_listed() {
-    if let Err(complaints) = Promises::read(include_str!("../promises.txt"), &sources()) {
+    if let Err(complaints) = Promises::read(include_str!("../../promises.txt"), &sources()) {
         panic!("\n{}", complaints.join("\n"));
     }
 }

@@ -4,7 +4,7 @@
 //! is there, and nothing is granted before the longest lease has run out.
 
 use norn_tests::cli::{Answer, Cli};
-use norn_tests::wait::{PATIENCE, found};
+use norn_tests::wait::{Deadline, PATIENCE, found};
 use norn_tests::{Cluster, ClusterOptions};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -27,10 +27,10 @@ fn enqueue(cli: &Cli, count: usize) -> BTreeSet<String> {
 /// Ids that are claimed, until all of these are. Fails as long as partitions are not available.
 fn claim_all(cli: &Cli, wanted: &BTreeSet<String>) -> BTreeSet<String> {
     // What was granted in an answer that got lost comes again after its lease, and so does what was claimed long before.
-    let deadline = Instant::now() + 3 * PATIENCE;
+    let deadline = Deadline::after(3 * PATIENCE);
     let mut claimed = BTreeSet::new();
     while !wanted.is_subset(&claimed) {
-        assert!(Instant::now() < deadline, "{claimed:?} were claimed of {wanted:?}");
+        deadline.check(|| format!("{claimed:?} were claimed of {wanted:?}"));
         let answer = cli.claim(&["mail", "--max", "100", "--lease", "1m"]);
         claimed.extend(
             answer.lines().iter().filter(|line| line.get("token").is_some()).map(|line| line["id"].to_string()),
@@ -54,10 +54,10 @@ struct Recovered {
 
 /// Recovers until nothing is left to: a node that does not answer in time is passed over.
 fn recover(cli: &Cli, arguments: &[&str]) -> Recovered {
-    let deadline = Instant::now() + 3 * PATIENCE;
+    let deadline = Deadline::after(3 * PATIENCE);
     let mut recovered = Recovered { partitions: BTreeSet::new(), all: true };
     loop {
-        assert!(Instant::now() < deadline, "in vain; these went on: {:?}", recovered.partitions);
+        deadline.check(|| format!("these went on: {:?}", recovered.partitions));
         let answer = cli.json(arguments);
         if answer.code == Some(3) {
             recovered.all = false;

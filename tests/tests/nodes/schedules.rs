@@ -5,7 +5,7 @@ use norn_client::wire::response::TaskView;
 use norn_client::wire::schedule::{CatchUp, SCHEDULE_HEADER, Schedule, ScheduleView, TICK_HEADER, When};
 use norn_client::wire::{NodeId, QueueName};
 use norn_tests::cluster::all_tasks;
-use norn_tests::wait::{PATIENCE, eventually};
+use norn_tests::wait::{PATIENCE, eventually, received, until_instant};
 use norn_tests::{Cluster, Example};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader};
@@ -108,8 +108,7 @@ async fn what_was_missed_is_caught_up_with_as_the_schedule_says() {
     cluster.kill_together(&[0, 1, 2]);
     // Not before: killing takes as long as it takes, and what is due meanwhile may still come in time.
     let gone_ms = wall_ms();
-    let back = Instant::now() + AWAY;
-    tokio::time::sleep_until(back.into()).await;
+    until_instant(Instant::now() + AWAY).await;
     let back_ms = wall_ms();
     (0..3).for_each(|index| cluster.restart(index));
     (0..3).for_each(|index| cluster.wait_ready(index));
@@ -198,7 +197,7 @@ async fn the_nightly_example_works_for_each_time_once() {
             worker
         })
         .collect();
-    let next = || heard.recv_timeout(PATIENCE).expect("a time is worked for");
+    let next = || received("a time is worked for", &heard);
     let mut times: BTreeSet<u64> = (0..3).map(|_| next()).collect();
     cluster.kill(0);
     while times.len() < 6 {

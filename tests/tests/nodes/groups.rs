@@ -7,7 +7,7 @@ use norn_client::wire::{QueueName, State, TaskId};
 use norn_client::worker::{Context, HandlerOptions, Outcome, Summary, Worker};
 use norn_tests::Cluster;
 use norn_tests::cli::Cli;
-use norn_tests::wait::{PATIENCE, eventually, found};
+use norn_tests::wait::{PATIENCE, eventually, found, within};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -225,7 +225,7 @@ async fn one_failure_ends_a_group_that_says_so() {
         let seen = Arc::new(Mutex::new(None));
         let sees = Arc::clone(&seen);
         let until = async move {
-            let sum = tokio::time::timeout(PATIENCE, sum).await.expect("the join runs").expect("it tells");
+            let sum = within("the join runs", PATIENCE, sum).await.expect("it tells");
             *sees.lock().expect("no panics") = Some(sum);
         };
         worker.run_until(until).await.expect("the settings are right");

@@ -1,21 +1,11 @@
-//! Every scene of the suite, on real nodes and in the simulator. `NORN_SCENE` chooses scenes by a part of their names, and
-//! `NORN_SEEDS` how many seeds each is played with in the simulator; with `NORN_TRACE` all that happened there is shown, where one
-//! fails.
+//! Every scene of the suite in the simulator. `NORN_SCENE` chooses scenes by a part of their names, and `NORN_SEEDS` the number of
+//! seeds with which each is played; with `NORN_TRACE` the whole trace of a scene that fails is shown.
 
 use norn_node::config::Mutant;
 use norn_sim::{Conditions, Keep};
-use norn_tests::suite::{PLAYS, Play, Real, Simulated};
+use norn_tests::suite::{Simulated, chosen};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tokio::sync::Mutex;
-
-/// Real nodes have the machine to themselves: they are timed by its clock, and the simulator takes all that it gets.
-static MACHINE: Mutex<()> = Mutex::const_new(());
-
-fn chosen(wanted: impl Fn(&Play) -> bool) -> Vec<Play> {
-    let part = std::env::var("NORN_SCENE").unwrap_or_default();
-    PLAYS.iter().copied().filter(|play| wanted(play) && play.name.contains(&part)).collect()
-}
 
 fn seeds(usual: u64) -> std::ops::RangeInclusive<u64> {
     let asked = std::env::var("NORN_SEEDS").ok().map(|seeds| seeds.parse().expect("NORN_SEEDS is a number"));
@@ -33,7 +23,6 @@ fn text(panic: &(dyn Any + Send)) -> String {
 
 /// Plays each of these alone, with several seeds; tells of all that fail.
 fn play_alone(conditions: Conditions, usual: u64) {
-    let _machine = MACHINE.blocking_lock();
     let mut failed = Vec::new();
     for play in chosen(|_| true) {
         for seed in seeds(usual) {
@@ -45,19 +34,6 @@ fn play_alone(conditions: Conditions, usual: u64) {
         }
     }
     assert!(failed.is_empty(), "{conditions:?}:\n{}", failed.join("\n"));
-}
-
-/// Scenes that kill nobody share a cluster at the same time; those that do have it to themselves, one after the other.
-#[tokio::test(flavor = "multi_thread")]
-async fn every_scene_is_played_on_real_nodes() {
-    let _machine = MACHINE.lock().await;
-    let real = Real::start().await;
-    let mut failed = real.play(&chosen(|play| !play.kills)).await;
-    for play in chosen(|play| play.kills) {
-        failed.extend(real.play(&[play]).await);
-    }
-    assert!(failed.is_empty(), "these scenes failed: {failed:?}");
-    real.settle().await;
 }
 
 #[test]
@@ -72,7 +48,6 @@ fn every_scene_is_played_in_the_simulator_where_all_sorts_of_things_break() {
 
 #[test]
 fn all_scenes_are_played_at_once_in_the_simulator_and_a_seed_decides_what_happens() {
-    let _machine = MACHINE.blocking_lock();
     let play = |seed| {
         let simulated = Simulated::new(seed, Conditions::Calm, keep());
         simulated.play(&chosen(|play| !play.kills));
@@ -84,7 +59,6 @@ fn all_scenes_are_played_at_once_in_the_simulator_and_a_seed_decides_what_happen
 /// Goal: scenes fail where what they are about is broken, whatever properties would say. Method: known bugs are put back.
 #[test]
 fn a_known_bug_is_noticed_by_the_scene_that_it_concerns() {
-    let _machine = MACHINE.blocking_lock();
     let bugs = [
         (Mutant::RenewalShortens, "a_renewal_prolongs_and_never_shortens"),
         (Mutant::LeaseUnbounded, "a_queue_says_how_long_leases_are"),
@@ -94,7 +68,7 @@ fn a_known_bug_is_noticed_by_the_scene_that_it_concerns() {
         (Mutant::LettersForgotten, "what_dies_leaves_a_letter"),
     ];
     for (bug, name) in bugs {
-        let play = *PLAYS.iter().find(|play| play.name == name).expect("there is such a scene");
+        let play = *norn_tests::suite::PLAYS.iter().find(|play| play.name == name).expect("there is such a scene");
         let played = catch_unwind(AssertUnwindSafe(|| Simulated::with_bug(1, bug).play(&[play])));
         assert!(played.is_err(), "{name} does not notice {bug:?}");
         Simulated::new(1, Conditions::Calm, keep()).play(&[play]);

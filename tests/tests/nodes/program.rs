@@ -1,24 +1,13 @@
 //! The `norn` binary as a person or a script meets it: real processes, real certificates, real ports.
-#![cfg(feature = "runtime")]
-#![allow(
-    clippy::disallowed_types,
-    clippy::disallowed_methods,
-    reason = "this is about processes and files; the bans are the core's"
-)]
-
+use norn_tests::ports::{free_ports, is_free};
+use norn_tests::{binary, wait::until};
 use std::io::{BufRead, BufReader};
-use std::net::UdpSocket;
-use std::ops::Range;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(30);
-
 fn norn(directory: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_norn"));
+    let mut command = Command::new(binary::norn());
     command.current_dir(directory).env_remove("NORN_CLIENT").stdin(Stdio::null());
     command
 }
@@ -44,22 +33,6 @@ fn fails(directory: &Path, arguments: &[&str]) -> (i32, String) {
     let message = text(&output.stderr);
     assert!(message.lines().any(|line| line.starts_with("error: ")), "{arguments:?}: {message}");
     (output.status.code().expect("no signal"), message)
-}
-
-fn are_free(mut ports: Range<u16>) -> bool {
-    ports.all(|port| UdpSocket::bind(("127.0.0.1", port)).is_ok())
-}
-
-/// The first of some ports next to each other that nobody uses, other ones with every call. Anybody may be given one of those
-/// from 32,768 on at any time, and the tests of whole clusters use those from 10,000 on.
-fn free_ports(count: u16) -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Test programs that run at the same time begin at different places.
-    let begin = u16::try_from(std::process::id() % 1_000).unwrap() * 6;
-    (0..100)
-        .map(|_| 4_000 + (begin + NEXT.fetch_add(count, Ordering::Relaxed)) % 5_990)
-        .find(|first| are_free(*first..first + count))
-        .expect("some ports are free")
 }
 
 /// A process that is ended with the test.
@@ -100,14 +73,6 @@ impl Drop for Running {
 fn signal(process: i32, name: &str) {
     let sent = Command::new("kill").args([&format!("-{name}"), &process.to_string()]).status().unwrap();
     assert!(sent.success());
-}
-
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn authority(directory: &Path, nodes: &[&str]) {
@@ -205,8 +170,7 @@ fn a_cluster_is_founded_once() {
     let directory = TempDir::new().unwrap();
     let place = directory.path();
     authority(place, &["n1", "n2", "n3"]);
-    let port = free_ports(3);
-    let addresses: Vec<String> = (0..3).map(|index| format!("127.0.0.1:{}", port + index)).collect();
+    let addresses: Vec<String> = free_ports(3).map(|port| format!("127.0.0.1:{port}")).collect();
     let start = |index: usize| {
         let data = format!("n{}", index + 1);
         Running::start(place, &["start", "--data", &data, "--certs", "certs", "--listen", &addresses[index]])
@@ -251,8 +215,8 @@ fn a_development_cluster_lives_and_ends_as_one() {
     let place = directory.path();
     let data = place.join(".norn");
     let data = data.to_str().unwrap();
-    let base = free_ports(3);
-    let port: &str = Box::leak(base.to_string().into_boxed_str());
+    let ports = free_ports(3);
+    let port: &str = Box::leak(ports.start.to_string().into_boxed_str());
     let dev = |more: &[&'static str]| [&["dev", "--data", data, "--no-repl"], more].concat();
     let mut first = Running::start(place, &dev(&["--base-port", port]));
     first.is_ready();
@@ -281,7 +245,7 @@ fn a_development_cluster_lives_and_ends_as_one() {
     let gone = || ["n1", "n2", "n3"].iter().all(|name| node_process(place, name).is_none());
     until("the nodes end as well", gone);
     // A process that ends has no command line any more, but still its sockets.
-    until("their ports are free", || are_free(base..base + 3));
+    until("their ports are free", || ports.clone().all(is_free));
     drop(second);
     let mut fresh = Running::start(place, &dev(&["--fresh", "--nodes", "1", "--base-port", port]));
     fresh.is_ready();

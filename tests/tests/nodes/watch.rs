@@ -5,16 +5,15 @@ use norn_client::session::{Draft, WatchNews};
 use norn_client::wire::{Acks, QueueName, State, Subject, TaskId};
 use norn_tests::Cluster;
 use norn_tests::cli::{Answer, Cli};
-use norn_tests::wait::{eventually, found, moment};
+use norn_tests::wait::{PATIENCE, eventually, found, moment, within};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const TASKS: usize = 60;
 /// Short, as what was granted when a node was killed may have come to nobody.
 const LEASE: Duration = Duration::from_secs(5);
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn mail() -> QueueName {
     QueueName::new("mail").expect("a name")
@@ -43,12 +42,9 @@ async fn work(client: &Client) -> BTreeMap<TaskId, State> {
 
 /// Reads on until all of these endings have been told.
 async fn hear(watch: &mut Watch, wanted: &BTreeMap<TaskId, State>, told: &mut BTreeMap<TaskId, State>) {
-    let until = Instant::now() + PATIENCE;
     while !wanted.iter().all(|(id, state)| told.get(id) == Some(state)) {
-        let left = until.saturating_duration_since(Instant::now());
-        let missing = || wanted.keys().filter(|id| !told.contains_key(*id)).count();
-        let news = tokio::time::timeout(left, watch.next()).await;
-        match news.unwrap_or_else(|_| panic!("{} endings are not told", missing())) {
+        let missing = wanted.keys().filter(|id| !told.contains_key(*id)).count();
+        match within(&format!("{missing} more endings are told"), PATIENCE, watch.next()).await {
             Ok(WatchNews::Event(event)) if matches!(event.state, State::Ready | State::Claimed) => {}
             Ok(WatchNews::Event(event)) => {
                 assert_eq!(told.insert(event.id, event.state), None, "each ending is told once");

@@ -1,0 +1,33 @@
+//! Tests of real processes: nodes, the command line, examples. They wait for most of their time, and run beside each other.
+//!
+//! Each takes its ports from `norn_tests::ports`, its files from a directory of its own, and waits by `norn_tests::wait`, so that
+//! none depends on the others or on their order.
+
+mod children;
+mod crash;
+mod crawl;
+mod damage;
+mod forgetting;
+mod groups;
+mod hints;
+mod hostile;
+mod keys;
+mod letters;
+mod limits;
+mod mapreduce;
+mod moves;
+mod network;
+mod program;
+mod recover;
+mod render;
+mod scenes;
+mod schedules;
+mod seals;
+mod sessions;
+mod space;
+mod transactions;
+mod uniques;
+mod upgrade;
+mod walkthrough;
+mod watch;
+mod worker;

@@ -1,0 +1,38 @@
+//! A fixed budget of seeds, by the commands of the simulator. `.ci/soak` runs more of them, for hours.
+
+use clap::Parser;
+use norn_sim::command::{Arguments, execute};
+
+/// Runs a command line of the simulator, which must find nothing.
+fn finds_nothing(line: &str) {
+    let words = std::iter::once("norn-sim").chain(line.split(' '));
+    let arguments = Arguments::try_parse_from(words).expect("the simulator has this command");
+    let mut output = Vec::new();
+    let well = execute(&arguments, &mut output).expect("output goes to memory");
+    let output = String::from_utf8(output).expect("the simulator prints text");
+    assert!(well, "{line}:\n{output}");
+}
+
+#[test]
+fn seeds_with_all_sorts_of_faults_hold_all_properties() {
+    finds_nothing("swarm 300 --seed 1");
+}
+
+#[test]
+fn seeds_without_faults_keep_order_and_room() {
+    finds_nothing("swarm 50 --seed 1 --calm true");
+    finds_nothing("swarm 20 --seed 1 --calm true --limit-percent 100 --workers 1 --tasks 300");
+}
+
+#[test]
+fn each_seed_gives_the_same_trace_twice() {
+    for seed in [1, 7, 42, 1_234] {
+        finds_nothing(&format!("twice {seed}"));
+    }
+}
+
+/// Elections and changes of cohorts, explored exhaustively in small worlds, and each flaw that the model knows.
+#[test]
+fn the_model_is_safe_without_flaws_and_finds_each_flaw() {
+    finds_nothing("model --states 300000");
+}
