@@ -296,3 +296,27 @@ fn a_finished_task_that_replicas_lost_is_archived_as_the_others_know_it() {
     let archived: Vec<&[u8]> = cluster.archived.iter().map(|view| view.spec.payload.as_slice()).collect();
     assert_eq!(archived, [b"finished"]);
 }
+
+/// Goal: a follower that has lost the body of a task does not count as one that has told of all ready tasks: a client is told that
+/// the partition could not be asked. Method: the leader does not know the task, and the third replica is away.
+#[test]
+fn a_follower_that_lost_a_body_is_not_heard_for_its_partition() {
+    let config = Config { exchange_interval_ms: 60_000, ..without_memory() };
+    let mut cluster = Cluster::with_config(3, &config);
+    let id = cluster.enqueue(0, b"precious", 0);
+    cluster.advance(2_000);
+    let leader = cluster.leader(&id);
+    let (follower, away) = ((leader + 1) % 3, (leader + 2) % 3);
+    cluster.down.insert(away);
+    cluster.advance(3_000);
+    assert_eq!(cluster.leader(&id), leader);
+    let partition = cluster.nodes[0].partition_of(&id);
+    cluster.nodes[leader].partitions.get_mut(&partition).expect("it leads").store.forget(&id);
+    cluster.nodes[leader].publish_heads(partition);
+    cluster.nodes[follower].on_bodies_lost(&[id]);
+    assert_eq!(cluster.lost(follower), 1);
+    match cluster.ask(leader, Request::Claim(claim_of(ClaimId(77), 10_000, 1))) {
+        Response::Claimed { tasks, unavailable } => assert_eq!((tasks, unavailable), (Vec::new(), 1)),
+        other => panic!("{other:?}"),
+    }
+}
