@@ -1,6 +1,7 @@
 //! Finished tasks disappear, everywhere, and do not come back.
 
 use super::*;
+use crate::config::Retention;
 use crate::protocol::task::{Task, Tomb};
 use norn_client::wire::response::PartitionView;
 use std::sync::Arc;
@@ -200,4 +201,31 @@ fn a_replica_that_lost_the_record_of_it_forgets_again() {
     assert_eq!(cluster.knowing(&id), 0);
     cluster.restart(2);
     assert_eq!(cluster.knowing(&id), 0, "and it is written down");
+}
+
+/// Goal: a leader that lacks the spec of a finished task asks the other replicas before it buries the task. Method: the leader
+/// loses all but the ending when a task without a spec is due; the other replicas know a queue that keeps its tasks for longer.
+#[test]
+fn a_leader_that_lacks_the_spec_of_a_finished_task_does_not_bury_it() {
+    let queues = BTreeMap::from([(QueueName::new("mail").expect("a name"), LONG_MS)]);
+    let retention = Arc::new(Retention { default_ms: 60_000, queues });
+    let config = Config { retention, forget_after_ms: 60_000, exchange_interval_ms: 60_000, ..Config::default() };
+    let mut cluster = Cluster::with_config(3, &config);
+    let id = cluster.done(b"kept");
+    cluster.skip(200_000);
+    cluster.advance(15_000);
+    let (partition, leader) = (cluster.nodes[0].partition_of(&id), cluster.leader(&id));
+    let store = &mut cluster.nodes[leader].partitions.get_mut(&partition).expect("it leads").store;
+    let ended = Task { spec: None, ..store.task(&id).expect("it has ended").whole(id).0 };
+    store.forget(&id);
+    let items = Arc::new(vec![(id, ended)]);
+    let tasks = PeerMessage::Tasks { partition, items, by_buckets: false, forgets: Some(0) };
+    cluster.deliver((leader + 1) % 3, leader, tasks);
+    assert!(cluster.replica_of(leader, &id).store.lacks_spec(&id));
+    cluster.advance(25_000);
+    assert_eq!(cluster.leader(&id), leader);
+    assert_eq!(cluster.knowing(&id), 3);
+    assert!((0..3).all(|index| cluster.replica_of(index, &id).store.tomb(&id).is_none()));
+    cluster.run_until(|cluster| !cluster.replica_of(leader, &id).store.lacks_spec(&id));
+    assert_eq!(cluster.get(leader, id).spec.payload, b"kept");
 }
