@@ -1,5 +1,6 @@
 //! Changes of several tasks at once.
 
+use super::forgetting::LONG_MS;
 use super::*;
 use norn_client::wire::membership::{Mode, QueueSetting};
 use norn_client::wire::transaction::{Change, Delete, Depend, Expected, Refusal};
@@ -51,7 +52,7 @@ impl Cluster {
         }
     }
 
-    fn post(&mut self, index: usize, request: Request) -> u64 {
+    pub(super) fn post(&mut self, index: usize, request: Request) -> u64 {
         self.number += 1;
         let principal = Principal { name: "tester".into(), node: false };
         self.queue.push_back((index, Event::Request { client: CLIENT, number: self.number, principal, request }));
@@ -506,4 +507,37 @@ fn a_new_task_that_is_there_is_an_unexpected_condition() {
         assert_eq!(cluster.transact(index, &transaction), Err(Refusal { bugs, ..Refusal::default() }));
     }
     assert_eq!((cluster.knowing(&fresh.id), cluster.knowing(&there.id)), (0, 3));
+}
+
+/// Goal: what a decided transaction is about is not forgotten before the transaction is made, or its facts are refused for good and
+/// it never is. Method: no answer to a write arrives for longer than ended tasks are kept.
+#[test]
+fn what_a_decided_transaction_is_about_is_not_forgotten_before_it_is_made() {
+    let mut cluster = connected();
+    let id = cluster.enqueue(0, b"one", TAG);
+    let mut transaction = cluster.transaction();
+    transaction.deletes = vec![delete(id, Expected::Present)];
+    cluster.post(0, Request::Transact(Box::new(transaction.clone())));
+    let is_answer = |event: &Event| matches!(event, Event::Peer { message: PeerMessage::Written { .. }, .. });
+    let pass = |cluster: &mut Cluster, ms: u64| {
+        for _ in 0..ms {
+            cluster.skip(1);
+            let now_us = cluster.now.mono_us;
+            let is_due = |node: &Node| node.next_wake().is_some_and(|at_us| at_us <= now_us);
+            let due = cluster.nodes.iter().enumerate().filter(|(_, node)| is_due(node));
+            cluster.queue.extend(due.map(|(index, _)| (index, Event::Wake)));
+            while cluster.handle_next() {
+                cluster.queue.retain(|(_, event)| !is_answer(event));
+            }
+        }
+    };
+    pass(&mut cluster, 500);
+    assert_eq!(cluster.ledgers(&id, |ledger| !ledger.decided().is_empty()), 3);
+    cluster.skip(LONG_MS);
+    pass(&mut cluster, 20_000);
+    let made = |cluster: &Cluster| cluster.ledgers(&id, |ledger| ledger.told(&transaction.id).is_some());
+    assert_eq!((cluster.knowing(&id), made(&cluster)), (3, 0));
+    assert!(cluster.replica_of(0, &id).store.tomb(&id).is_some(), "it is old enough");
+    cluster.run_until(|cluster| made(cluster) == 3);
+    cluster.run_until_forgotten(&id);
 }
