@@ -3,7 +3,7 @@
 use super::policies::is_changed;
 use super::*;
 use norn_client::wire::error::ErrorCode;
-use norn_client::wire::membership::{QueueSetting, Rate};
+use norn_client::wire::membership::{Backoff, Mode, QueueSetting, Rate};
 
 impl Cluster {
     fn enqueue_at(&mut self, priority: i32, tag: u32) -> TaskId {
@@ -365,4 +365,72 @@ fn a_limit_of_no_claims_is_refused() {
         Response::Error(error) => assert_eq!(error.code, ErrorCode::Conflict),
         other => panic!("{other:?}"),
     }
+}
+
+/// Goal: a claim that is sealed after its lease ran out counts again, so that nothing else is granted where it leaves no room.
+/// Method: its task waits for its next attempt, and another one is shown, when the seal is appended, whose commit is late.
+#[test]
+fn a_claim_that_is_sealed_late_takes_the_room_back() {
+    let mut cluster = queue_with(concurrency(1));
+    let backoff = Backoff { first_ms: 60_000, most_ms: 60_000, jitter_percent: 0 };
+    for setting in [QueueSetting::Mode(Mode::Holder), QueueSetting::Backoff(Some(backoff))] {
+        assert!(is_changed(&cluster.set(0, "mail", setting)));
+    }
+    let first = cluster.enqueue_at(0, 1);
+    let late = cluster.claim_for(0, 5_000, 1_000).remove(0);
+    cluster.advance(3_000);
+    assert_eq!((late.id, cluster.get(0, first).state), (first, State::Waiting));
+    let second = cluster.enqueue_at(0, 1);
+    let leader = cluster.leader(&first);
+    let (id, token) = (first, late.token);
+    let items = vec![Completion { id, token, sequence: None, result: None, at_ms: 5, children: Vec::new() }];
+    let sealed = cluster.post(leader, Request::Complete { items, acks: Acks::Quorum });
+    let claim = Claim { wait_ms: 5_000, ..claim_of(ClaimId(7_777), 60_000, 1) };
+    let claimed = cluster.post(leader, Request::Claim(claim));
+    let is_ack = |event: &Event| matches!(event, Event::Peer { message: PeerMessage::Ack { .. }, .. });
+    while cluster.handle_next() {
+        cluster.queue.retain(|(_, event)| !is_ack(event));
+    }
+    assert!(!cluster.replies.contains_key(&sealed) && !cluster.replies.contains_key(&claimed));
+    cluster.run_until(|cluster| cluster.replies.contains_key(&claimed));
+    match (&cluster.replies[&sealed], &cluster.replies[&claimed]) {
+        (Response::Acked(results), Response::Claimed { tasks, .. }) => {
+            assert!(results[0].is_ok() && tasks[0].id == second, "{results:?} {tasks:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Goal: a quota that a late question of a deposed leader raises at the home is given back by the leader that there is. Method: a
+/// partition gave its quota up while it had more work, and that was cancelled; then the question comes, and after it there is work
+/// in another partition.
+#[test]
+fn a_quota_that_a_late_question_raised_is_given_back() {
+    let mut cluster = queue_with(concurrency(1));
+    let (here, there) = (0x00_0001, 0xc0_0001);
+    let ids: Vec<TaskId> = (0..2).map(|_| cluster.enqueue_at(0, there)).collect();
+    let held = cluster.claim_for(0, 5_000, 600_000).remove(0);
+    let (partition, leader) = (cluster.nodes[0].partition_of(&ids[0]), cluster.leader(&ids[0]));
+    assert_eq!((held.id, cluster.quotas()), (ids[0], BTreeMap::from([(partition, 1)])));
+    cluster.enqueue_at(9, here);
+    let claim = Claim { wait_ms: 30_000, ..claim_of(ClaimId(7_777), 600_000, 1) };
+    let number = cluster.submit(1, Request::Claim(claim));
+    cluster.advance(1_500);
+    cluster.end(&held);
+    cluster.run_until(|cluster| cluster.replies.contains_key(&number));
+    let Some(Response::Claimed { mut tasks, .. }) = cluster.replies.remove(&number) else { panic!("it is granted") };
+    assert!(!cluster.quotas().contains_key(&partition), "it was given up");
+    let cancel = Request::Cancel { id: ids[1], reason: "no".into(), at_ms: 1, acks: Acks::All };
+    assert!(matches!(cluster.ask(2, cancel), Response::AckedOne(_)));
+    cluster.end(&tasks.remove(0));
+    cluster.advance(1_000);
+    let (epoch, queue) = (cluster.replica_of(leader, &ids[0]).register.viewstamp.epoch, QueueName::new("mail"));
+    let late = PeerMessage::QuotaAsk { partition, epoch, ask: 1, queue: queue.expect("a name"), keeps: 0, wants: 1 };
+    let home = cluster.home("mail");
+    cluster.deliver((home + 1) % 3, home, late);
+    cluster.advance(1_000);
+    assert_eq!(cluster.quotas(), BTreeMap::from([(partition, 1)]), "no leader knows of it");
+    let next = cluster.enqueue_at(0, here);
+    let granted = cluster.claim_for(0, 20_000, 600_000);
+    assert_eq!(granted.iter().map(|granted| granted.id).collect::<Vec<_>>(), [next]);
 }
