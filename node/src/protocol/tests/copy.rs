@@ -428,3 +428,34 @@ fn heartbeats_of_an_image_are_no_sign_of_life() {
         assert!(!cluster.nodes[1].is_alive(NodeId(1)));
     }
 }
+
+/// Goal: an image of before a start is noticed by what that start told, even where the word came over the link of an older program,
+/// which does not say in which process. Method: a peer that has just started hears a vote and then the image, which counts its
+/// start alike.
+#[test]
+fn an_image_is_noticed_by_a_word_that_names_no_process() {
+    let mut cluster = Cluster::new(3);
+    cluster.advance(500);
+    let image = cluster.logs[0].clone();
+    cluster.restart(0);
+    cluster.advance(200);
+    let (partition, boot) = (partition_of(&cluster), cluster.nodes[0].boot);
+    let promised = cluster.nodes[0].partitions[&partition].register.promised;
+    let mut answers = Vec::new();
+    for epoch in promised + 1..promised + 20 {
+        answers = tell(&mut cluster, 0, NodeId(2), vote_of(NodeId(2), partition, epoch));
+    }
+    let word = granted(&answers).expect("it votes");
+    assert_eq!((word.boot, word.start), (boot, 0), "the link is an old one");
+    cluster.queue.clear();
+    cluster.down.insert(2);
+    cluster.restart(1);
+    for answer in answers {
+        tell(&mut cluster, 1, NodeId(1), answer);
+    }
+    cluster.logs[0] = image;
+    cluster.restart_drawing(0, 7);
+    assert!(cluster.nodes[0].boot == boot && (cluster.logs[0].len() as u64) < word.durable);
+    cluster.advance(1_000);
+    assert!(cluster.nodes[0].is_retired() && !cluster.nodes[1].is_retired());
+}
