@@ -56,3 +56,33 @@ fn one_that_asks_no_more_is_noticed() {
     let config = Config { mutant: Some(crate::config::Mutant::OutsideUnasked), ..Config::default() };
     assert!(!is_let_go(&config));
 }
+
+/// Goal: a late table that builds on the first one is not taken by a replica that was cleared since, though that stands where all
+/// replicas begin: the cohort does not know it, so that it would neither heal nor go.
+#[test]
+fn a_cleared_replica_takes_no_late_table_that_builds_on_the_first() {
+    let mut cluster = Cluster::with_config(4, &Config::default());
+    cluster.connect_all();
+    cluster.advance(5_000);
+    let partition = PartitionId(0);
+    let held = move |cluster: &Cluster, index: usize| {
+        cluster.nodes[index].partitions.get(&partition).is_some_and(|replica| !replica.is_blank())
+    };
+    let leads = |cluster: &Cluster, index: usize| {
+        cluster.nodes[index].partitions.get(&partition).is_some_and(|replica| replica.register.established())
+    };
+    let leader = (0..4).find(|index| leads(&cluster, *index)).expect("there is a leader");
+    let out = (0..4).find(|index| *index != leader && held(&cluster, *index)).expect("there are three replicas");
+    let others: Vec<usize> = (0..4).filter(|index| *index != out).collect();
+    let nodes: Vec<NodeId> = others.iter().map(|index| NodeId(*index as u128 + 1)).collect();
+    assert_eq!(cluster.ask(leader, Request::Arrange { partition, nodes }), Response::Done);
+    cluster.run_until(|cluster| !held(cluster, out));
+    let register = &cluster.nodes[out].partitions[&partition].register;
+    let (epoch, digest) = (register.promised, register.table.digest().to_be_bytes());
+    let late = PeerMessage::Install { partition, epoch, base: Default::default(), table: None, digest };
+    let mut effects = Vec::new();
+    let from = NodeId(leader as u128 + 1);
+    cluster.nodes[out].step(cluster.now, Event::Peer { from, message: late }, &mut effects);
+    assert!(!held(&cluster, out));
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Persist { .. })), "{effects:?}");
+}
