@@ -1,4 +1,4 @@
-//! How often a task may be tried, where its leader learns that late.
+//! How often a task may be tried: what counts as an attempt, and what follows where its leader learns that late.
 
 use super::*;
 use crate::protocol::task::Task;
@@ -24,4 +24,27 @@ fn a_failed_last_attempt_ends_a_task_when_its_leader_learns_how_many_it_may_have
     assert_eq!(cluster.claim(other, 10_000), Vec::new());
     let view = cluster.get(other, id);
     assert_eq!((view.state, view.reason.as_deref()), (State::Dead, Some("the last attempt failed")));
+}
+
+/// Goal: a claim that its worker hands back is no attempt. Method: a task is handed back more often than it may be tried.
+#[test]
+fn a_task_that_is_handed_back_keeps_its_attempts() {
+    const ATTEMPTS_MAX: u32 = 2;
+    let mut cluster = Cluster::new(3);
+    let id = cluster.id(0);
+    let tasks = vec![NewTask { id, spec: Spec { attempts_max: ATTEMPTS_MAX, ..spec(b"twice", 0) } }];
+    cluster.ask(0, Request::Enqueue { tasks, acks: Acks::Quorum });
+    for _ in 0..=ATTEMPTS_MAX {
+        let granted = cluster.claim(1, 10_000).remove(0);
+        assert_eq!((granted.id, granted.attempt), (id, 1));
+        assert_eq!(cluster.ask(2, Request::Release { id, token: granted.token }), Response::Done);
+    }
+    for attempt in 1..=ATTEMPTS_MAX {
+        let granted = cluster.claim(1, 10_000).remove(0);
+        assert_eq!(granted.attempt, attempt);
+        let (token, reason) = (granted.token, "failed".into());
+        let fail = Request::Fail { id, token, reason, retry_in_ms: 0, invalid: false, retry_open: false };
+        assert_eq!(cluster.ask(2, fail), Response::Done);
+    }
+    assert_eq!(cluster.get(0, id).state, State::Dead);
 }

@@ -1,6 +1,7 @@
 //! What claims look at.
 
 use super::*;
+use crate::protocol::task::{Cancel, Facts, Task};
 
 const EACH: usize = 40;
 
@@ -67,4 +68,29 @@ fn no_node_has_the_claims_of_all() {
     }
     assert_eq!(leaders.len(), 3, "each leads something: {leaders:?}");
     assert!(leaders.values().all(|claims| *claims <= EACH / 2), "{leaders:?}");
+}
+
+/// Goal: a leader grants by what it knows, not by the head that it published in an earlier step. Method: the first task of a queue
+/// ends, and one comes that goes before all others; each time a broker asks within the very step.
+#[test]
+fn a_leader_grants_no_head_that_is_out_of_date_within_the_step() {
+    const TAG: u32 = 9;
+    let mut cluster = Cluster::new(3);
+    let ids: Vec<TaskId> = (0..3).map(|_| cluster.enqueue(0, b"x", TAG)).collect();
+    cluster.advance(1_000);
+    assert_eq!(cluster.choice(&ids[0]), ids);
+    let (leader, partition) = (cluster.leader(&ids[0]), cluster.nodes[0].partition_of(&ids[0]));
+    let broker = cluster.nodes[(leader + 1) % 3].founding.node;
+    let cancel = Some(Cancel { dead: false, reason: String::new(), at_ms: cluster.now.wall_ms });
+    let over = Task { facts: Some(Box::new(Facts { cancel, ..Facts::default() })), ..Task::default() };
+    let urgent = cluster.id(TAG);
+    let news = [(ids[0], over, ids[1]), (urgent, Task::from_spec(Arc::new(spec(b"x", 7))), urgent)];
+    for (number, (about, facts, granted)) in (1..).zip(news) {
+        let (node, claim) = (&mut cluster.nodes[leader], ClaimId(u128::from(number)));
+        node.learn(partition, vec![(about, facts)]);
+        node.on_grant_ask(broker, number, claim_of(claim, 60_000, 1), 1, false);
+        assert_eq!(node.partitions[&partition].register.held_by(claim), [granted]);
+        cluster.queue.push_back((leader, Event::Wake));
+        cluster.drain();
+    }
 }
