@@ -1,10 +1,30 @@
-//! Grants whose answer is lost with a node: the call gets them all the same, and nothing else in their place.
+//! Grants whose answer is lost with a node: the call gets them all the same, and nothing else in their place. What the call has found
+//! again is not taken back from it.
 
 use super::*;
+use norn_client::wire::Granted;
 
 const FIRST: u32 = 0;
 /// In other partitions, so that each node leads some of them.
 const OTHERS: [u32; 7] = [0x20_0000, 0x40_0000, 0x60_0000, 0x80_0000, 0xA0_0000, 0xC0_0000, 0xE0_0000];
+
+impl Cluster {
+    /// Time goes on, and some messages are lost on their way to a node.
+    pub(super) fn advance_losing(&mut self, ms: u64, is_lost: impl Fn(usize, &PeerMessage) -> bool) {
+        let is_lost =
+            |(to, event): &(usize, Event)| matches!(event, Event::Peer { message, .. } if is_lost(*to, message));
+        for _ in 0..ms {
+            self.now.mono_us += 1_000;
+            self.now.wall_ms += 1;
+            let is_due = |index: &usize| self.nodes[*index].next_wake().is_some_and(|at_us| at_us <= self.now.mono_us);
+            self.queue.extend((0..self.nodes.len()).filter(is_due).map(|index| (index, Event::Wake)));
+            while self.queue.front().is_some() {
+                self.queue.retain(|event| !is_lost(event));
+                self.handle_next();
+            }
+        }
+    }
+}
 
 /// A cluster with a task that is claimed first, its leader, and others that may be claimed in its place.
 fn cluster_of_many() -> (Cluster, TaskId, usize) {
@@ -35,9 +55,13 @@ fn held(cluster: &mut Cluster, index: usize) -> u64 {
 }
 
 fn granted(cluster: &mut Cluster, number: u64) -> Vec<TaskId> {
+    granted_tasks(cluster, number).iter().map(|task| task.id).collect()
+}
+
+fn granted_tasks(cluster: &mut Cluster, number: u64) -> Vec<Granted> {
     cluster.run_until(|cluster| cluster.replies.contains_key(&number));
     match cluster.replies.remove(&number) {
-        Some(Response::Claimed { tasks, .. }) => tasks.iter().map(|task| task.id).collect(),
+        Some(Response::Claimed { tasks, .. }) => tasks,
         other => panic!("{other:?}"),
     }
 }
@@ -60,22 +84,35 @@ fn a_claim_that_is_repeated_elsewhere_waits_for_the_next_leader() {
 
 /// A claim of one task, under way at a node: its number, once something is on its way to a node.
 fn claim_until(cluster: &mut Cluster, broker: usize, to: usize, wanted: fn(&PeerMessage) -> bool, count: usize) -> u64 {
-    cluster.number += 1;
-    let number = cluster.number;
-    let principal = Principal { name: "tester".into(), node: false };
-    let request = Request::Claim(claim_of(ClaimId(77), 600_000, 1));
-    cluster.queue.push_back((broker, Event::Request { client: CLIENT, number, principal, request }));
-    let found =
-        |(at, event): &&(usize, Event)| *at == to && matches!(event, Event::Peer { message, .. } if wanted(message));
-    while cluster.queue.iter().filter(found).count() < count {
+    let number = ask_until(cluster, broker, claim_of(ClaimId(77), 600_000, 1), (to, wanted, count));
+    cluster.queue.retain(|event| !is_on_its_way(event, to, wanted));
+    number
+}
+
+/// The same of any claim, and nothing is lost.
+fn ask_until(
+    cluster: &mut Cluster,
+    broker: usize,
+    claim: Claim,
+    (to, wanted, count): (usize, fn(&PeerMessage) -> bool, usize),
+) -> u64 {
+    let number = cluster.post(broker, Request::Claim(claim));
+    while cluster.queue.iter().filter(|event| is_on_its_way(event, to, wanted)).count() < count {
         assert!(cluster.handle_next(), "it is sent");
     }
-    cluster.queue.retain(|event| !found(&event));
     number
+}
+
+fn is_on_its_way((at, event): &(usize, Event), to: usize, wanted: fn(&PeerMessage) -> bool) -> bool {
+    *at == to && matches!(event, Event::Peer { message, .. } if wanted(message))
 }
 
 fn is_answer(message: &PeerMessage) -> bool {
     matches!(message, PeerMessage::GrantAnswer { .. })
+}
+
+fn is_ack(message: &PeerMessage) -> bool {
+    matches!(message, PeerMessage::Ack { .. })
 }
 
 /// The leader is gone when it has granted, and another node has asked it.
@@ -101,13 +138,90 @@ fn a_leader_that_restarts_is_asked_about_at_its_successor() {
     assert_eq!(held(&mut cluster, broker), 1);
 }
 
+/// Whether the first task is held, and under which token.
+fn holder(cluster: &mut Cluster, index: usize, first: TaskId) -> (State, Option<Token>) {
+    let view = cluster.get(index, first);
+    (view.state, view.claims.last().map(|claim| claim.token))
+}
+
+/// Two brokers are granted the same before it is committed, and the client of the first is gone: the second one's client has it.
+#[test]
+fn a_grant_that_another_broker_has_found_again_is_not_given_back() {
+    let (mut cluster, first, leader) = cluster_of_many();
+    let (one, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    claim_until(&mut cluster, one, leader, is_ack, 2);
+    cluster.queue.push_back((one, Event::ClientGone { client: CLIENT }));
+    let claim = Claim { repeated: true, ..claim_of(ClaimId(77), 600_000, 1) };
+    let number = cluster.submit(other, Request::Claim(claim));
+    let tasks = granted_tasks(&mut cluster, number);
+    assert_eq!(tasks.iter().map(|task| task.id).collect::<Vec<_>>(), [first]);
+    cluster.advance(1_000);
+    assert_eq!(holder(&mut cluster, other, first), (State::Claimed, Some(tasks[0].token)));
+}
+
+/// The same, and the leader takes back what it could not tell the first one in time.
+#[test]
+fn a_grant_that_another_broker_has_found_again_is_not_taken_back_at_the_deadline() {
+    let (mut cluster, first, leader) = cluster_of_many();
+    let (one, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    let late_ms = cluster.nodes[leader].config.request_timeout_ms / 4;
+    claim_until(&mut cluster, one, leader, is_ack, 2);
+    let is_lost = |to: usize, message: &PeerMessage| to == leader && is_ack(message);
+    cluster.advance_losing(late_ms, is_lost);
+    let claim = Claim { repeated: true, ..claim_of(ClaimId(77), 600_000, 1) };
+    let number = ask_until(&mut cluster, other, claim, (leader, is_ack, 1));
+    cluster.advance_losing(late_ms + 100, is_lost);
+    assert!(!cluster.replies.contains_key(&number), "nothing is committed");
+    let tasks = granted_tasks(&mut cluster, number);
+    assert_eq!(tasks.iter().map(|task| task.id).collect::<Vec<_>>(), [first]);
+    assert_eq!(holder(&mut cluster, other, first), (State::Claimed, Some(tasks[0].token)));
+    let voided = |(_, observation): &(usize, Observation)| matches!(observation, Observation::Voided { .. });
+    assert!(!cluster.observed.iter().any(voided), "another broker was told of it");
+}
+
+/// A client has its task, asks again elsewhere, and is gone before that answer: the first answer still counts.
+#[test]
+fn a_grant_that_was_only_found_again_is_not_given_back() {
+    let (mut cluster, first, leader) = cluster_of_many();
+    let (one, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    let claim = claim_of(ClaimId(77), 600_000, 1);
+    let number = cluster.submit(one, Request::Claim(claim.clone()));
+    let tasks = granted_tasks(&mut cluster, number);
+    let is_found =
+        |message: &PeerMessage| matches!(message, PeerMessage::GrantAnswer { tasks, .. } if !tasks.is_empty());
+    ask_until(&mut cluster, other, Claim { repeated: true, ..claim }, (other, is_found, 1));
+    cluster.queue.push_front((other, Event::ClientGone { client: CLIENT }));
+    cluster.advance(1_000);
+    assert_eq!(holder(&mut cluster, one, first), (State::Claimed, Some(tasks[0].token)));
+}
+
+/// The leader has yet to drop the claim of a task that has ended: the call gets another one in its place, at once.
+#[test]
+fn a_claim_of_a_task_that_has_ended_is_not_found_again() {
+    let mut cluster = Cluster::modern(3);
+    let [first, second] = [(); 2].map(|()| cluster.enqueue(0, b"x", FIRST));
+    cluster.advance(1_000);
+    let claim = claim_of(ClaimId(77), 600_000, 1);
+    let number = cluster.submit(1, Request::Claim(claim.clone()));
+    let tasks = granted_tasks(&mut cluster, number);
+    assert_eq!(tasks[0].id, first);
+    assert!(matches!(cluster.complete(0, first, tasks[0].token), Response::Acked(_)));
+    let leader = cluster.leader(&first);
+    assert_eq!(cluster.replica_of(leader, &first).register.held_by(claim.claim), [first]);
+    let number = cluster.submit(1, Request::Claim(Claim { repeated: true, ..claim.clone() }));
+    cluster.advance(20);
+    assert!(cluster.replies.contains_key(&number), "it is not told of what it cannot have");
+    assert_eq!(granted(&mut cluster, number), [second]);
+    cluster.advance(1_000);
+    assert_eq!(cluster.replica_of(leader, &first).register.held_by(claim.claim), [second]);
+}
+
 /// It steps down when others have the grant, and does not know that. Whoever it is that asked it.
 #[test]
 fn what_a_leader_was_about_to_grant_is_asked_for_at_its_successor() {
     for away in [0, 1] {
         let (mut cluster, first, leader) = cluster_of_many();
         let broker = (leader + away) % 3;
-        let is_ack = |message: &PeerMessage| matches!(message, PeerMessage::Ack { .. });
         let number = claim_until(&mut cluster, broker, leader, is_ack, 2);
         let partition = cluster.nodes[leader].partition_of(&first);
         cluster.nodes[leader].step_down(partition, "it is told to");
