@@ -118,7 +118,7 @@ fn partition_of(cluster: &Cluster) -> PartitionId {
 }
 
 /// A message of a peer, and what the node sends then.
-fn tell(cluster: &mut Cluster, index: usize, from: NodeId, message: PeerMessage) -> Vec<PeerMessage> {
+pub(super) fn tell(cluster: &mut Cluster, index: usize, from: NodeId, message: PeerMessage) -> Vec<PeerMessage> {
     let mut effects = Vec::new();
     cluster.nodes[index].step(cluster.now, Event::Peer { from, message }, &mut effects);
     let ticket = effects.iter().find_map(|effect| match effect {
@@ -126,9 +126,12 @@ fn tell(cluster: &mut Cluster, index: usize, from: NodeId, message: PeerMessage)
         _ => None,
     });
     if let Some((ticket, records)) = ticket {
+        let first = cluster.logs[index].len();
+        let facts = records.iter().enumerate().filter(|(_, record)| matches!(record, Record::Facts { .. }));
+        let places = facts.map(|(at, _)| Some(place(first + at))).collect();
         cluster.logs[index].extend(records);
         let durable = cluster.logs[index].len() as u64;
-        let persisted = Event::Persisted { ticket, places: Vec::new(), durable };
+        let persisted = Event::Persisted { ticket, places, durable };
         cluster.nodes[index].step(cluster.now, persisted, &mut effects);
     }
     let sent = effects.into_iter().filter_map(|effect| match effect {

@@ -1,8 +1,10 @@
-//! How tasks ended, as leaders tell it.
+//! How tasks ended, as leaders and followers tell it.
 
+use super::copy::tell;
 use super::*;
 use crate::limits::ENDINGS_BYTES_MAX;
 use crate::protocol::consistent::table::Op;
+use crate::protocol::peer::DoneFlag;
 
 /// Goal: however large results are, the operations that carry them fit a record and a message.
 #[test]
@@ -37,5 +39,44 @@ fn endings_are_told_in_pieces_of_bounded_size() {
         let sizes = drops(log);
         assert!(sizes.iter().sum::<usize>() >= 12 << 20, "every ending is told");
         assert!(sizes.iter().all(|size| *size <= ENDINGS_BYTES_MAX), "{sizes:?}");
+    }
+}
+
+/// What a follower flags when it acknowledges.
+fn flags(messages: &[PeerMessage]) -> Vec<DoneFlag> {
+    let flags = messages.iter().filter_map(|message| match message {
+        PeerMessage::Ack { done, .. } => Some(done.clone()),
+        _ => None,
+    });
+    flags.flatten().collect()
+}
+
+/// Goal: a follower names claims of ended tasks however it came to know these claims, as long as they may not be committed. Method:
+/// one missed the operation and gets the table whole; that one and another, which has the operation, find it in their logs.
+#[test]
+fn a_follower_flags_ended_tasks_of_a_table_that_came_whole_or_out_of_its_log() {
+    let mut cluster = Cluster::new(3);
+    let id = cluster.enqueue(0, b"x", 7);
+    let (leader, partition) = (cluster.leader(&id), cluster.nodes[0].partition_of(&id));
+    let [follower, other] = [1, 2].map(|away| (leader + away) % 3);
+    cluster.down.insert(follower);
+    let token = cluster.claim(other, 60_000).remove(0).token;
+    assert!(matches!(cluster.complete(other, id, token), Response::Acked(_)));
+    let from = cluster.nodes[leader].founding.node;
+    let (replica, forgets) = (cluster.replica_of(leader, &id), Some(0));
+    let (viewstamp, table) = (replica.register.viewstamp, Arc::new(replica.register.table.clone()));
+    let (task, _) = replica.store.content(&id).expect("it knows the task");
+    assert!(task.ended().is_some() && replica.register.table.cells[&id].renewed == viewstamp);
+
+    let items = Arc::new(vec![(id, task.ending())]);
+    tell(&mut cluster, follower, from, PeerMessage::Tasks { partition, items, by_buckets: false, forgets });
+    let commit = viewstamp.length - 1;
+    let snapshot = PeerMessage::Snapshot { partition, viewstamp, table, commit };
+    let flags = flags(&tell(&mut cluster, follower, from, snapshot));
+    assert!(matches!(&flags[..], [flag] if (flag.id, flag.token) == (id, token)), "{flags:?}");
+    for index in [follower, other] {
+        cluster.restart(index);
+        let replica = cluster.replica_of(index, &id);
+        assert_eq!((replica.register.viewstamp, replica.done_flags()), (viewstamp, flags.clone()));
     }
 }
