@@ -26,6 +26,7 @@ mod claim_limits;
 mod clocks;
 mod cluster;
 mod copy;
+mod delays;
 mod dependencies;
 mod disk;
 mod endings;
