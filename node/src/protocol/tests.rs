@@ -38,6 +38,7 @@ mod heads;
 mod healing;
 mod hints;
 mod keys;
+mod leaders;
 mod letters;
 mod limits;
 mod loss;

@@ -1,0 +1,63 @@
+//! Who is believed to lead.
+
+use super::copy::tell;
+use super::*;
+use crate::protocol::consistent::Viewstamp;
+
+/// A partition that a node leads, and nothing has happened to it since.
+fn led_partition(cluster: &Cluster) -> (PartitionId, usize, Viewstamp) {
+    let partition = PartitionId(1);
+    let leads = |index: &usize| cluster.nodes[*index].partitions[&partition].register.established();
+    let leader = (0..3).find(leads).expect("there is a leader");
+    (partition, leader, cluster.nodes[leader].partitions[&partition].register.viewstamp)
+}
+
+/// Goal: a node that has stepped down is not believed to lead for ever because of a message that it sent before. Method: its
+/// heartbeat says that it leads nothing; then an operation of its comes late, and the node is heard all the time.
+#[test]
+fn a_leader_that_has_stepped_down_is_given_up_despite_a_late_message() {
+    let mut cluster = Cluster::new(3);
+    cluster.advance(500);
+    let (partition, leader, Viewstamp { epoch, length }) = led_partition(&cluster);
+    let follower = (leader + 1) % 3;
+    let [from, to] = [leader, follower].map(|index| cluster.nodes[index].founding.node);
+    cluster.down.extend([0, 1, 2]);
+    let mut leads = Some(Vec::new());
+    let mut beat = |cluster: &mut Cluster| {
+        let heartbeat = cluster.nodes[leader].heartbeat_for(to);
+        let leads_version = heartbeat.leads_version + 1;
+        let heartbeat = Heartbeat { leads: leads.take(), leads_version, ..heartbeat };
+        tell(cluster, follower, from, PeerMessage::Heartbeat(Box::new(heartbeat)));
+    };
+    beat(&mut cluster);
+    assert!(!cluster.nodes[follower].has_leader(partition));
+    let ops = Vec::new();
+    let late = PeerMessage::Ops { partition, epoch, first: length + 1, ops, commit: length, digest: [0; 16] };
+    tell(&mut cluster, follower, from, late);
+    assert!(cluster.nodes[follower].has_leader(partition), "it looks like one");
+    let Config { heartbeat_ms, election_timeout_ms, .. } = cluster.nodes[follower].config;
+    for _ in 0..2 * election_timeout_ms / heartbeat_ms {
+        cluster.skip(heartbeat_ms);
+        beat(&mut cluster);
+        cluster.nodes[follower].step(cluster.now, Event::Wake, &mut Vec::new());
+    }
+    let node = &cluster.nodes[follower];
+    assert!(node.is_alive(from) && node.hears_quorum(from, partition));
+    assert!(!node.has_leader(partition), "its own list does not name it");
+}
+
+/// Goal: a supposed leader that asks for votes has no leader to be kept from it, not even itself; others are refused meanwhile.
+#[test]
+fn a_supposed_leader_that_asks_for_votes_is_not_refused_for_its_own_sake() {
+    let mut cluster = Cluster::new(3);
+    cluster.advance(500);
+    let (partition, leader, viewstamp) = led_partition(&cluster);
+    let [follower, other] = [1, 2].map(|away| (leader + away) % 3);
+    let asks = PeerMessage::PreVote { partition, epoch: viewstamp.epoch + 1, viewstamp };
+    for (index, expected) in [(other, false), (leader, true)] {
+        let from = cluster.nodes[index].founding.node;
+        let answers = tell(&mut cluster, follower, from, asks.clone());
+        let is_granted = |answer: &PeerMessage| matches!(answer, PeerMessage::PreVoteAnswer { granted: true, .. });
+        assert_eq!(answers.iter().any(is_granted), expected);
+    }
+}
