@@ -1,6 +1,8 @@
 //! Calls that wait for work, and leaders that do not grant.
 
+use super::copy::tell;
 use super::*;
+use crate::protocol::peer::Head;
 
 /// Goal: a leader that does not grant for a while tells nobody of its heads, or who waits at that very node would be woken, get
 /// nothing and wait again within one step, for ever. Method: work arrives at a node that is stopping, with a call parked there.
@@ -19,6 +21,8 @@ fn who_waits_is_not_woken_for_what_is_not_granted() {
     assert_eq!(cluster.leader(&id), leader);
     cluster.advance(100);
     assert!(!cluster.replies.contains_key(&number), "a node that stops grants nothing");
+    let queue = QueueName::new("mail").unwrap();
+    assert!(cluster.nodes[leader].head(&queue).is_none(), "nor does it tell of anything");
     // What is not granted is not said to be nothing.
     let look = claim_of(ClaimId(78), 1_000, 1);
     let Response::Claimed { tasks, unavailable } = cluster.ask((leader + 1) % 3, Request::Claim(look)) else {
@@ -29,6 +33,37 @@ fn who_waits_is_not_woken_for_what_is_not_granted() {
     cluster.run_until(|cluster| cluster.replies.contains_key(&number));
     let Some(Response::Claimed { tasks, .. }) = cluster.replies.remove(&number) else { panic!() };
     assert_eq!(tasks[0].id, id);
+}
+
+/// Goal: a node that is heard and hears no other is asked for nothing, as it never answers. Method: others go on without it, and a late
+/// word of its heads makes it look like the best to ask.
+#[test]
+fn a_claim_does_not_wait_for_a_node_that_is_deaf() {
+    let mut cluster = Cluster::new(3);
+    let deaf = 2;
+    let is_lost = |to: usize, _: &PeerMessage| to == deaf;
+    cluster.advance_losing(3_000, is_lost);
+    let id = cluster.id(0);
+    let queue = QueueName::new("mail").unwrap();
+    let head = Some(Head { priority: 100, id, count: 1, served_ms: None });
+    let stale = PeerMessage::Available { queue, head };
+    let from = cluster.nodes[deaf].founding.node;
+    for work in [true, false] {
+        if work {
+            let tasks = vec![NewTask { id, spec: spec(b"work", 0) }];
+            cluster.post(0, Request::Enqueue { tasks, acks: Acks::Quorum });
+            cluster.advance_losing(100, is_lost);
+        }
+        tell(&mut cluster, 1, from, stale.clone());
+        assert!(cluster.nodes[1].is_alive(from), "it is heard");
+        let number = cluster.post(1, Request::Claim(claim_of(ClaimId(77 + u128::from(work)), 60_000, 1)));
+        cluster.advance_losing(100, is_lost);
+        let reply = cluster.replies.remove(&number);
+        let Some(Response::Claimed { tasks, unavailable }) = reply else { panic!("it is waited for: {reply:?}") };
+        let expected = if work { vec![id] } else { Vec::new() };
+        assert_eq!(tasks.iter().map(|task| task.id).collect::<Vec<_>>(), expected);
+        assert_eq!(unavailable, 0, "others lead");
+    }
 }
 
 /// Goal: who waits for a task to end is told when it does, and asks nobody meanwhile. Method: at a node without a replica of it.
