@@ -134,6 +134,23 @@ fn files_may_go_while_they_are_read() {
     assert_eq!(pass(&mut log), []);
 }
 
+/// Goal: files in the middle of a log that are gone are told once in a pass, and not left so. Method: two in a row.
+#[test]
+fn files_that_are_gone_are_told_and_a_snapshot_takes_their_place() {
+    let files = sample::log(3, None);
+    let (mut log, node) = open(&files);
+    let gone: Vec<&String> = files.keys().skip(1).take(2).collect();
+    for file in &gone {
+        log.disk_mut().remove(file).expect("it is there");
+    }
+    let found = pass(&mut log);
+    assert!(matches!(&found[..], [rot] if rot.file == *gone[0]), "{found:?}");
+    assert_eq!(keep_up(&mut log, &node), 1);
+    assert_eq!((pass(&mut log), keep_up(&mut log, &node)), (Vec::new(), 0));
+    let (_, again) = open(&log.into_disk().files());
+    assert_eq!(again.inspect(), node.inspect());
+}
+
 #[test]
 fn a_host_reads_as_fast_as_it_may_and_rests_between_passes() {
     let mut pace = ScrubPace::new(1_000, 7_000_000);
