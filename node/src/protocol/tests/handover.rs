@@ -4,7 +4,7 @@ use super::*;
 
 impl Cluster {
     /// Whether each partition is led by the first of its cohort.
-    fn is_led_as_preferred(&self) -> bool {
+    pub(super) fn is_led_as_preferred(&self) -> bool {
         let led = |(index, replica): (usize, &Partition)| {
             let preferred = replica.cohort().members().next();
             replica.register.established().then(|| preferred == Some(self.nodes[index].founding.node))
