@@ -1,5 +1,6 @@
 //! A majority is lost, and whoever is left goes on because an operator says so.
 
+use super::hints::go_on;
 use super::*;
 use crate::limits::RESCUE_EPOCHS;
 use norn_client::wire::membership::Remnant;
@@ -183,25 +184,72 @@ fn the_lost_that_come_back_hand_over_what_they_have_and_go() {
     cluster.run_until(|cluster| (1..3).all(|index| gone(cluster, index)));
 }
 
+/// Whether node 0 leads a cohort of its own, without exiles.
+fn is_alone(cluster: &Cluster, partition: PartitionId) -> bool {
+    let replica = &cluster.nodes[0].partitions[&partition];
+    replica.cohort().exiles.is_empty() && replica.register.established() && replica.cohort().members.len() == 1
+}
+
+/// Nodes 1 and 2 are lost and cleared unheard; the task is on their disks alone.
+fn cleared_unheard() -> (Cluster, TaskId) {
+    let mut cluster = Cluster::with_config(3, &Config { exile_ttl_ms: 1_000, ..Config::default() });
+    cluster.connect_all();
+    let (_, only) = cluster.lose_two_with_a_task_of_their_own();
+    let partition = cluster.nodes[0].partition_of(&only);
+    cluster.run_until(|cluster| is_alone(cluster, partition));
+    // The silence is over as well: nothing changes the cohort any more.
+    cluster.advance(LEASE_MS + 2_000);
+    assert!(is_alone(&cluster, partition), "they are cleared unheard");
+    (cluster, only)
+}
+
+/// Node 1 hands the task over and leaves.
+fn hands_over(cluster: &mut Cluster, only: TaskId) {
+    let partition = cluster.nodes[0].partition_of(&only);
+    cluster.run_until(|cluster| cluster.nodes[0].partitions[&partition].store.knows(&only));
+    cluster.run_until(|cluster| cluster.nodes[1].partitions[&partition].is_blank() && is_alone(cluster, partition));
+    assert_eq!(cluster.get(0, only).spec.payload, b"theirs");
+}
+
 /// Goal: what an acknowledged write left on one disk alone is handed in however long that disk was away.
 #[test]
 fn the_lost_for_whom_nobody_waits_any_more_hand_over_what_they_have_all_the_same() {
-    let mut cluster = Cluster::with_config(3, &Config { exile_ttl_ms: 1_000, ..Config::default() });
-    cluster.connect_all();
-    let (id, only) = cluster.lose_two_with_a_task_of_their_own();
-    let partition = cluster.nodes[0].partition_of(&id);
-    let alone = move |cluster: &Cluster| {
-        let replica = &cluster.nodes[0].partitions[&partition];
-        replica.cohort().exiles.is_empty() && replica.register.established() && replica.cohort().members.len() == 1
-    };
-    cluster.run_until(alone);
-    cluster.advance(1_000);
-    assert!(alone(&cluster), "they are cleared unheard");
+    let (mut cluster, only) = cleared_unheard();
     cluster.restart(1);
     cluster.connect_all();
-    let known = move |cluster: &Cluster| cluster.nodes[0].partitions[&partition].store.knows(&only);
-    cluster.run_until(known);
-    let blank = move |cluster: &Cluster| cluster.nodes[1].partitions[&partition].is_blank();
-    cluster.run_until(|cluster| blank(cluster) && alone(cluster));
-    assert_eq!(cluster.get(0, only).spec.payload, b"theirs");
+    hands_over(&mut cluster, only);
+}
+
+/// Goal: a lost node drops nothing where it hears that it is out before its link to the leader is up, or where the leader's program is too
+/// old to take it back. Method: it speaks the oldest version with all others for a while.
+#[test]
+fn a_lost_node_keeps_what_it_has_until_its_leader_can_take_it_back() {
+    let (mut cluster, only) = cleared_unheard();
+    cluster.restart(1);
+    cluster.advance(5_000);
+    let partition = cluster.nodes[0].partition_of(&only);
+    assert!(cluster.nodes[1].partitions[&partition].store.knows(&only), "no other disk has it");
+    assert!(
+        cluster.nodes[1].is_out(partition) && is_alone(&cluster, partition),
+        "it knows that it is out, and is not taken back"
+    );
+    cluster.connect_all();
+    hands_over(&mut cluster, only);
+}
+
+/// Goal: a lost node asks again until its leader has heard it, though the leader says only once that it is out. Method: its questions are
+/// lost for a while.
+#[test]
+fn a_lost_node_asks_to_be_taken_back_until_it_is_heard() {
+    let (mut cluster, only) = cleared_unheard();
+    cluster.restart(1);
+    cluster.connect_all();
+    let mut asked = 0;
+    go_on(&mut cluster, 3_000, |_, _, event| {
+        let asks = matches!(&event, Event::Peer { message: PeerMessage::Stray { .. }, .. });
+        asked += usize::from(asks);
+        (!asks).then_some(event)
+    });
+    assert!(asked > 0, "it knows that it is out");
+    hands_over(&mut cluster, only);
 }

@@ -1,7 +1,34 @@
 //! How a replica learns that it has lost its seat.
 
 use super::*;
+use crate::protocol::consistent::Viewstamp;
+use crate::protocol::consistent::cohort::Seat;
 use crate::protocol::peer::PeerMessage;
+use norn_client::wire::Versions;
+
+const PARTITION: PartitionId = PartitionId(0);
+
+fn is_held(cluster: &Cluster, index: usize) -> bool {
+    cluster.nodes[index].partitions.get(&PARTITION).is_some_and(|replica| !replica.is_blank())
+}
+
+/// Nodes that hold the partition, its leader first, and the other nodes.
+fn holders(cluster: &Cluster) -> (Vec<usize>, Vec<usize>) {
+    let (mut holders, others): (Vec<usize>, Vec<usize>) =
+        (0..cluster.nodes.len()).partition(|index| is_held(cluster, *index));
+    holders.sort_by_key(|index| !cluster.nodes[*index].partitions[&PARTITION].register.established());
+    (holders, others)
+}
+
+fn arrange(cluster: &mut Cluster, members: [usize; 3]) {
+    let nodes = members.map(|index| NodeId(index as u128 + 1)).to_vec();
+    assert_eq!(cluster.ask(members[0], Request::Arrange { partition: PARTITION, nodes }), Response::Done);
+}
+
+fn exiles(cluster: &Cluster, index: usize) -> Vec<usize> {
+    let exiles = &cluster.nodes[index].partitions[&PARTITION].cohort().exiles;
+    exiles.iter().map(|exile| exile.seat.replica.node.0 as usize - 1).collect()
+}
 
 /// Goal: who comes back after its exile has ended is told so, though its first questions are lost: its leader does not know it,
 /// and sends it nothing unasked. Whether its replica is dropped then.
@@ -10,11 +37,8 @@ fn is_let_go(config: &Config) -> bool {
     let mut cluster = Cluster::with_config(4, &config);
     cluster.connect_all();
     cluster.advance(5_000);
-    let partition = PartitionId(0);
-    let held = move |cluster: &Cluster, index: usize| {
-        cluster.nodes[index].partitions.get(&partition).is_some_and(|replica| !replica.is_blank())
-    };
-    let away = (0..4).rfind(|index| held(&cluster, *index)).expect("there are three replicas");
+    let partition = PARTITION;
+    let away = (0..4).rfind(|index| is_held(&cluster, *index)).expect("there are three replicas");
     cluster.down.insert(away);
     let others: Vec<usize> = (0..4).filter(|index| *index != away).collect();
     let nodes: Vec<NodeId> = others.iter().map(|index| NodeId(*index as u128 + 1)).collect();
@@ -39,9 +63,9 @@ fn is_let_go(config: &Config) -> bool {
             cluster.queue.retain(|(_, event)| !is_question(event));
         }
     }
-    assert!(held(&cluster, away), "nobody has heard it");
+    assert!(is_held(&cluster, away), "nobody has heard it");
     cluster.advance(5_000);
-    !held(&cluster, away)
+    !is_held(&cluster, away)
 }
 
 #[test]
@@ -85,4 +109,44 @@ fn a_cleared_replica_takes_no_late_table_that_builds_on_the_first() {
     cluster.nodes[out].step(cluster.now, Event::Peer { from, message: late }, &mut effects);
     assert!(!held(&cluster, out));
     assert!(!effects.iter().any(|effect| matches!(effect, Effect::Persist { .. })), "{effects:?}");
+/// Goal: a replica that has left its partition does not take a late table of the time before.
+#[test]
+fn a_replica_that_has_left_takes_no_late_table() {
+    let mut cluster = Cluster::modern(4);
+    let (members, others) = holders(&cluster);
+    let (leader, leaver) = (members[0], members[1]);
+    let register = &cluster.nodes[leader].partitions[&PARTITION].register;
+    let (viewstamp, table, commit) = (register.viewstamp, Arc::new(register.table.clone()), register.commit);
+    arrange(&mut cluster, [leader, members[2], others[0]]);
+    cluster.run_until(|cluster| !is_held(cluster, leaver));
+    let logged = cluster.logs[leaver].len();
+    for message in [
+        PeerMessage::State { partition: PARTITION, viewstamp, table: table.clone() },
+        PeerMessage::Snapshot { partition: PARTITION, viewstamp, table, commit },
+    ] {
+        cluster.deliver(leader, leaver, message);
+        assert!(!is_held(&cluster, leaver) && cluster.logs[leaver].len() == logged);
+    }
+}
+
+/// Goal: a replica that was cleared unheard becomes an exile again although another exile is dead, of which the leader cannot know what
+/// version it reads; and that exile follows once it is back, although its program does not know the operation.
+#[test]
+fn a_leader_takes_a_cleared_replica_back_beside_a_dead_exile() {
+    let mut cluster = Cluster::modern(5);
+    let (members, others) = holders(&cluster);
+    let (leader, dead, stray) = (members[0], members[1], others[1]);
+    cluster.down.insert(dead);
+    cluster.advance(1_000);
+    arrange(&mut cluster, [leader, members[2], others[0]]);
+    cluster.run_until(|cluster| exiles(cluster, leader) == [dead]);
+    cluster.advance(1_000);
+    cluster.connect(leader, dead, Versions::SPOKEN.oldest);
+    let seat = Seat { replica: cluster.nodes[stray].own_id(), since: Viewstamp::default() };
+    cluster.deliver(stray, leader, PeerMessage::Stray { partition: PARTITION, seat });
+    assert_eq!(exiles(&cluster, leader), [dead, stray]);
+    assert!(is_held(&cluster, stray), "it may hand over what it has");
+    cluster.restart(dead);
+    cluster.run_until(|cluster| exiles(cluster, leader).is_empty());
+    cluster.run_until(|cluster| !is_held(cluster, dead) && !is_held(cluster, stray));
 }
