@@ -1,6 +1,8 @@
 //! Completions that count once the leader has sealed them.
 
+use super::hints::go_on;
 use super::*;
+use norn_client::wire::Versions;
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::membership::{Mode, QueueSetting};
 use norn_client::wire::request::Completion;
@@ -184,4 +186,92 @@ fn a_made_up_token_ends_no_task_that_is_to_be_sealed() {
     assert!(matches!(cluster.ask(2, cancel), Response::AckedOne(_)));
     assert_eq!(cluster.unsealed(0, cancelled, forged, b"forged"), ErrorCode::Superseded);
     assert_eq!(cluster.get(0, cancelled).state, State::Cancelled);
+}
+
+/// A holder completes its task at a node, before anything else happens. The number of the call.
+fn complete_at(cluster: &mut Cluster, index: usize, id: TaskId, token: Token) -> u64 {
+    let item = Completion { id, token, sequence: None, result: None, at_ms: 7, children: Vec::new() };
+    let request = Request::Complete { items: vec![item], acks: Acks::Quorum };
+    cluster.number += 1;
+    let principal = Principal { name: "tester".into(), node: false };
+    let number = cluster.number;
+    cluster.queue.push_front((index, Event::Request { client: CLIENT, number, principal, request }));
+    number
+}
+
+fn answer(cluster: &mut Cluster, number: u64) -> norn_client::wire::Acked {
+    match cluster.replies.remove(&number) {
+        Some(Response::Acked(mut results)) => results.remove(0).expect("it is sealed"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Goal: the leader counts the replicas that have a sealed completion when it answers, and not before. Method: the cohort shrinks to one
+/// node after the seal is committed and before the end of the task is.
+#[test]
+fn a_leader_counts_who_has_a_sealed_completion_when_it_answers() {
+    let mut cluster = Cluster::sealing(3);
+    let id = cluster.enqueue(0, b"x", 1);
+    let token = cluster.claim(1, 60_000).remove(0).token;
+    let (leader, partition) = (cluster.leader(&id), cluster.nodes[0].partition_of(&id));
+    cluster.submit(leader, Request::Arrange { partition, nodes: vec![NodeId(leader as u128 + 1)] });
+    let mut number = None;
+    go_on(&mut cluster, 1_000, |cluster, index, event| {
+        let cohort = cluster.nodes[leader].partitions[&partition].cohort();
+        if index != leader || !cohort.is_joint() {
+            return Some(event);
+        }
+        let joint = cohort.version.length;
+        if number.is_none() {
+            cluster.queue.push_front((index, event));
+            number = Some(complete_at(cluster, leader, id, token));
+            return None;
+        }
+        let Event::Peer { message: PeerMessage::Ack { partition: of, length, .. }, .. } = &event else {
+            return Some(event);
+        };
+        // The seal follows the operation that makes the cohort joint, and is committed with it. The end of the task is not committed yet.
+        (*of != partition || *length == joint + 1).then_some(event)
+    });
+    assert_eq!(cluster.nodes[leader].partitions[&partition].cohort().members().count(), 1);
+    let acked = answer(&mut cluster, number.expect("the cohort was joint"));
+    assert_eq!((acked.acks, acked.replicas), (1, 1));
+}
+
+/// Goal: two calls about one sealed completion are both answered only once the end of the task is committed. Method: the followers'
+/// acknowledgements of that are lost for a while.
+#[test]
+fn a_second_call_about_a_sealed_completion_waits_for_the_end_to_be_committed() {
+    let mut cluster = Cluster::sealing(3);
+    let id = cluster.enqueue(0, b"x", 1);
+    let token = cluster.claim(1, 60_000).remove(0).token;
+    let (leader, partition) = (cluster.leader(&id), cluster.nodes[0].partition_of(&id));
+    let numbers = [0, 1].map(|_| complete_at(&mut cluster, leader, id, token));
+    let is_told = move |cluster: &Cluster| cluster.nodes[leader].partitions[&partition].register.cell(&id).is_none();
+    go_on(&mut cluster, 500, |cluster, index, event| {
+        let is_ack = matches!(&event, Event::Peer { message: PeerMessage::Ack { .. }, .. });
+        (index != leader || !is_ack || !is_told(cluster)).then_some(event)
+    });
+    assert!(is_told(&cluster), "its end is appended");
+    assert_eq!(
+        numbers.map(|number| cluster.replies.contains_key(&number)),
+        [false; 2],
+        "a majority does not know of it"
+    );
+    cluster.run_until(|cluster| numbers.iter().all(|number| cluster.replies.contains_key(number)));
+    for number in numbers {
+        assert_eq!(answer(&mut cluster, number).guarantee, Guarantee::Strict);
+    }
+}
+
+/// Goal: a replica that is heard and cannot be told anything does not keep completions from being sealed. Method: it looks like one with an
+/// old program.
+#[test]
+fn a_leader_seals_a_completion_where_a_majority_can_be_told_of_it() {
+    let mut cluster = Cluster::sealing(3);
+    let id = cluster.enqueue(0, b"x", 1);
+    let token = cluster.claim(1, 60_000).remove(0).token;
+    let leader = cluster.leader(&id);
+    cluster.connect(leader, (leader + 1) % 3, Versions::SPOKEN.oldest);
+    assert_eq!(cluster.complete_with(leader, id, token, b"done"), Ok(Guarantee::Strict));
 }
