@@ -1,6 +1,7 @@
 //! Tasks that a completion brings: they are enqueued, and neither their floor nor their parent's end comes before.
 
 use super::forgetting::LONG_MS;
+use super::hints::go_on;
 use super::*;
 use crate::protocol::Cursor;
 use crate::protocol::task::{Children, Completed, Task, Tomb};
@@ -152,4 +153,26 @@ fn a_tombstone_that_is_added_to_within_a_snapshot_is_in_it() {
     let [read, own] = [&read, &cluster.nodes[0]].map(|node| node.partitions[&partition].store.content(&buried));
     assert!(own.as_ref().is_some_and(|(task, _)| task.tomb.is_some() && task.has_outbox()));
     assert_eq!(read, own);
+}
+
+/// Goal: an answer that a node brings no children counts only at the cohort versions at which it is given, as a completion may move from
+/// a node that has not answered yet to one that has. Method: each answer names other versions than the leader knows.
+#[test]
+fn an_answer_about_completions_does_not_count_once_the_cohorts_have_changed() {
+    let mut cluster = Cluster::new(3);
+    cluster.connect_all();
+    let id = cluster.done(b"old");
+    cluster.advance(1_500);
+    cluster.skip(LONG_MS);
+    let mut said = 0;
+    go_on(&mut cluster, 5_000, |_, _, event| match event {
+        Event::Peer { from, message: PeerMessage::Childless { partition, epoch, number, seats } } => {
+            said += 1;
+            let message = PeerMessage::Childless { partition, epoch, number, seats: seats.wrapping_add(1) };
+            Some(Event::Peer { from, message })
+        }
+        event => Some(event),
+    });
+    assert!(said > 0 && cluster.knowing(&id) == 3, "{said}");
+    cluster.run_until_forgotten(&id);
 }

@@ -1,9 +1,11 @@
 //! Tasks that wait for others (S18, S27).
 
 use super::forgetting::LONG_MS;
+use super::hints::go_on;
 use super::policies::is_changed;
 use super::*;
 use crate::limits::DEPENDENTS_MAX;
+use crate::protocol::task::Settled;
 use norn_client::wire::State;
 use norn_client::wire::membership::{FailedDependency, QueueSetting};
 
@@ -247,4 +249,54 @@ fn what_an_older_program_would_not_heed_is_not_stored_where_one_takes_part() {
     let tasks = vec![NewTask { id, spec: Spec { after: vec![other], ..spec(b"x", 0) } }];
     let response = cluster.ask(0, Request::Enqueue { tasks, acks: Acks::One });
     assert!(matches!(&response, Response::Error(error) if error.message.contains("older program")), "{response:?}");
+}
+
+/// Goal: a single replica that takes a task for forgotten is not believed, as it may have missed the task. Method: the same replica says so
+/// twice, then a second one does.
+#[test]
+fn a_task_counts_as_forgotten_only_by_the_word_of_a_majority() {
+    let mut cluster = Cluster::modern(3);
+    let [unknown, last] = [0x12_3456, 0x77_7777].map(|tag| cluster.id(tag));
+    cluster.enqueue_after(0, last, &[unknown]);
+    let (leader, partition) = (cluster.leader(&last), cluster.nodes[0].partition_of(&last));
+    for (other, state) in [(1, State::Waiting), (1, State::Waiting), (2, State::Dead)] {
+        let ends = vec![(unknown, Settled::Forgotten)];
+        cluster.deliver((leader + other) % 3, leader, PeerMessage::Ends { partition, ends, joins: Vec::new() });
+        cluster.advance(5_000);
+        assert_eq!(cluster.state(last), state);
+    }
+}
+
+/// Goal: followers tell that a task is forgotten, too, where its leader cannot be reached. Method: the link from the leader of the waiting
+/// task to the leader of the forgotten one is cut.
+#[test]
+fn followers_tell_that_a_task_is_forgotten_where_its_leader_is_not_reached() {
+    let mut cluster = Cluster::modern(3);
+    let never = cluster.id(0x12_3456);
+    let first = cluster.done(b"x");
+    cluster.skip(LONG_MS);
+    cluster.run_until_forgotten(&first);
+    cluster.run_until(Cluster::is_led_as_preferred);
+    let to = cluster.leader(&never);
+    let tags = (0..16).map(|number| number << 20);
+    let tag =
+        tags.into_iter().find(|tag| cluster.leader(&TaskId::new(1, 1, 1, *tag)) != to).expect("others lead as well");
+    let last = cluster.id(tag);
+    let from = cluster.leader(&last);
+    let node = |index: usize| NodeId(index as u128 + 1);
+    let cut = |_: &mut Cluster, index: usize, event: Event| {
+        let is_cut = index == to && matches!(&event, Event::Peer { from: of, .. } if *of == node(from));
+        (!is_cut).then_some(event)
+    };
+    go_on(&mut cluster, 1_000, cut);
+    assert!(!cluster.nodes[from].is_reachable(node(to)));
+    let tasks = vec![NewTask { id: last, spec: Spec { after: vec![never], ..spec(b"later", 0) } }];
+    let principal = Principal { name: "tester".into(), node: false };
+    let request = Request::Enqueue { tasks, acks: Acks::Quorum };
+    cluster.queue.push_back((3 - from - to, Event::Request { client: CLIENT, number: 1_000, principal, request }));
+    go_on(&mut cluster, 3_000, cut);
+    assert_eq!((cluster.leader(&never), cluster.leader(&last)), (to, from));
+    let partition = cluster.nodes[0].partition_of(&last);
+    let class = cluster.nodes[from].partitions[&partition].store.class(&last);
+    assert_eq!(class.and_then(|class| class.state()), Some(State::Dead));
 }
