@@ -156,3 +156,62 @@ fn what_is_given_up_while_its_group_ends_it_shows_that_and_has_its_letter() {
     assert_eq!(cluster.letters().len(), 1);
     assert_eq!(cluster.get(0, id).reason.as_deref(), Some("invalid: bad address"));
 }
+
+impl Cluster {
+    /// Queues a call behind the events that are under way. Its number.
+    fn call(&mut self, index: usize, request: Request) -> u64 {
+        self.number += 1;
+        let (number, principal) = (self.number, Principal { name: "tester".into(), node: false });
+        self.queue.push_back((index, Event::Request { client: CLIENT, number, principal, request }));
+        number
+    }
+}
+
+/// Goal: a copy that an operator was told of is never lost. Method: two operators redrive a task at once, each at another node.
+#[test]
+fn two_operators_that_redrive_a_task_at_once_have_each_the_copy_that_they_were_told_of() {
+    let mut cluster = Cluster::modern(3);
+    let id = cluster.kill(b"hello", 7);
+    cluster.advance(1_000);
+    let copies = [cluster.id(9), cluster.id(9)];
+    let redrive = |child| Request::Redrive { id, child, queue: None, acks: Acks::Quorum };
+    let numbers = [0, 1].map(|at| cluster.call(2 * at, redrive(copies[at])));
+    cluster.run_until(|cluster| numbers.iter().all(|number| cluster.replies.contains_key(number)));
+    for (number, copy) in numbers.iter().zip(copies) {
+        match cluster.replies.remove(number) {
+            Some(Response::AckedOne(acked)) => assert_eq!(acked.id, copy),
+            other => panic!("{other:?}"),
+        }
+    }
+    cluster.advance(3_000);
+    assert_eq!(cluster.get(1, id).redriven, copies);
+    assert_eq!(copies.map(|copy| cluster.get(1, copy).state), [State::Ready; 2]);
+}
+
+/// Goal: no task is redriven beside the letter that is being written for it. Method: an operator redrives it after a few more events of its
+/// death each time.
+#[test]
+fn an_operator_that_redrives_a_task_while_its_letter_is_written_gets_no_other_copy() {
+    let mut refused = 0;
+    for steps in 0..12 {
+        let mut cluster = Cluster::with_letters();
+        let id = cluster.enqueue(0, b"hello", 7);
+        let token = cluster.claim(1, 60_000).remove(0).token;
+        let fail = Request::Fail { id, token, reason: String::new(), retry_in_ms: 0, invalid: true, retry_open: false };
+        cluster.call(2, fail);
+        for _ in 0..2 * steps {
+            cluster.handle_next();
+        }
+        let child = cluster.id(7);
+        let redriven = cluster.redrive(0, id, child);
+        cluster.advance(2_000);
+        let letters = cluster.letters();
+        assert_eq!(letters.len(), 1, "after {steps} steps");
+        assert_eq!(cluster.get(1, id).redriven, [letters[0].id], "after {steps} steps");
+        match redriven {
+            Ok(copy) => assert_eq!(copy, letters[0].id),
+            Err(error) => refused += usize::from(error.code == ErrorCode::Unavailable),
+        }
+    }
+    assert!(refused > 0, "an operator asks while the letter is written");
+}
