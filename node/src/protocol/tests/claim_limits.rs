@@ -1,5 +1,6 @@
 //! Claims that are limited, and tasks that age.
 
+use super::hints::go_on;
 use super::policies::is_changed;
 use super::*;
 use norn_client::wire::error::ErrorCode;
@@ -433,4 +434,80 @@ fn a_quota_that_a_late_question_raised_is_given_back() {
     let next = cluster.enqueue_at(0, here);
     let granted = cluster.claim_for(0, 20_000, 600_000);
     assert_eq!(granted.iter().map(|granted| granted.id).collect::<Vec<_>>(), [next]);
+/// Goes on for a while in which a leader does not receive some of the messages about a partition. These messages, and what the leader
+/// says to keep to there.
+fn go_on_unheard(
+    cluster: &mut Cluster,
+    (leader, of): (usize, PartitionId),
+    for_ms: u64,
+    unheard: impl Fn(&PeerMessage) -> bool,
+) -> (Vec<PeerMessage>, Vec<u32>) {
+    let (mut missed, mut kept) = (Vec::new(), Vec::new());
+    go_on(cluster, for_ms, |_, index, event| {
+        let Event::Peer { from, message } = &event else { return Some(event) };
+        if let PeerMessage::QuotaAsk { partition, keeps, .. } = message
+            && (*from, *partition) == (NodeId(leader as u128 + 1), of)
+        {
+            kept.push(*keeps);
+        }
+        let partition = match message {
+            PeerMessage::Ack { partition, .. } | PeerMessage::Quota { partition, .. } => Some(*partition),
+            _ => None,
+        };
+        if index == leader && partition == Some(of) && unheard(message) {
+            missed.push(message.clone());
+            return None;
+        }
+        Some(event)
+    });
+    (missed, kept)
+}
+
+/// Goal: a leader says that it keeps to no less than the claims that it has inherited, so that the home gives these to no other
+/// partition. Method: the home's first answer arrives after a call to give claims back and before the answer to that call is sent; then a
+/// second call arrives.
+#[test]
+fn a_leader_that_was_told_nothing_yet_keeps_to_what_it_inherited() {
+    let mut cluster = queue_with(concurrency(1));
+    let home = cluster.home("mail");
+    let tags = (0..4).map(|number| number << 22);
+    let tag =
+        tags.into_iter().find(|tag| cluster.leader(&TaskId::new(1, 1, 1, *tag)) != home).expect("others lead as well");
+    for _ in 0..3 {
+        cluster.enqueue_at(0, tag);
+    }
+    let held = cluster.claim_for(home, 5_000, 600_000).remove(0);
+    let (before, partition) = (cluster.leader(&held.id), cluster.nodes[0].partition_of(&held.id));
+    let leader = 3 - before - home;
+    // It stays where it is put.
+    cluster.nodes.iter_mut().for_each(|node| node.config.transfer_after_ms = 3_600_000);
+    let epoch = cluster.nodes[before].partitions[&partition].register.viewstamp.epoch;
+    cluster.deliver(before, leader, PeerMessage::Transfer { partition, epoch });
+    cluster.run_until(|cluster| cluster.nodes[leader].partitions[&partition].register.established());
+    assert_eq!(cluster.quotas()[&partition], 1);
+
+    let queue = QueueName::new("mail").expect("a name");
+    let call = |number, request| Event::Request {
+        client: CLIENT,
+        number,
+        principal: Principal { name: "tester".into(), node: false },
+        request,
+    };
+    let waits = Claim { wait_ms: 30_000, ..claim_of(ClaimId(77), 60_000, 1) };
+    cluster.queue.push_back((leader, call(1_000, Request::Claim(waits))));
+    let at = (leader, partition);
+    let is_answer = |message: &PeerMessage| matches!(message, PeerMessage::Quota { .. });
+    let (answers, mut kept) = go_on_unheard(&mut cluster, at, 600, is_answer);
+    assert_eq!(answers.len(), 1, "it has asked");
+    // What is appended is not committed, so that it cannot say yet what it keeps to.
+    let renew = Request::Renew { items: vec![(held.id, held.token)], lease_ms: None };
+    cluster.queue.push_back((leader, call(1_001, renew)));
+    let called = || PeerMessage::QuotaCall { partition, queue: queue.clone(), share: 0 };
+    for message in [called(), answers[0].clone(), called()] {
+        cluster.queue.push_back((leader, Event::Peer { from: NodeId(home as u128 + 1), message }));
+        kept.extend(go_on_unheard(&mut cluster, at, 2, |message| !is_answer(message)).1);
+    }
+    kept.extend(go_on_unheard(&mut cluster, at, 1_000, |_| false).1);
+    assert!(kept.len() > 1 && kept.iter().all(|keeps| *keeps >= 1), "{kept:?}");
+    assert_eq!(cluster.quotas()[&partition], 1);
 }

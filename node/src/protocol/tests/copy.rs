@@ -461,4 +461,28 @@ fn an_image_is_noticed_by_a_word_that_names_no_process() {
     assert!(cluster.nodes[0].boot == boot && (cluster.logs[0].len() as u64) < word.durable);
     cluster.advance(1_000);
     assert!(cluster.nodes[0].is_retired() && !cluster.nodes[1].is_retired());
+/// Goal: a log does not look longer than it was after a start of which a full disk takes only a part. Method: each possible part.
+#[test]
+fn a_start_of_which_the_disk_takes_a_part_makes_the_log_no_longer() {
+    let mut cluster = Cluster::new(3);
+    cluster.advance(500);
+    let before = cluster.logs[0].len();
+    let mut taken = 0;
+    loop {
+        let effects = cluster.begin_restart(0, 5);
+        let records = effects.into_iter().find_map(|effect| match effect {
+            Effect::Persist { records, .. } => Some(records),
+            _ => None,
+        });
+        let records = records.expect("a start is written down");
+        taken += 1;
+        if taken == records.len() {
+            break;
+        }
+        cluster.logs[0].extend(records.into_iter().take(taken));
+        cluster.begin_restart(0, 6);
+        assert_eq!(cluster.nodes[0].log.began, before as u64, "with {taken} records");
+        cluster.logs[0].truncate(before);
+    }
+    assert!(taken > 1, "there are parts");
 }

@@ -112,3 +112,36 @@ fn who_waits_for_an_end_is_told_and_does_not_ask_again_and_again() {
         assert_eq!(view.state, if dies { State::Dead } else { State::Done });
     }
 }
+
+/// Goal: a leader that asks for tasks and does not take them does not ask again at once, without end. Method: a peer tells of a task each
+/// time, and never sends it.
+#[test]
+fn a_leader_that_pulls_in_vain_does_not_pull_again_at_once() {
+    let mut cluster = Cluster::modern(3);
+    let missing = cluster.id(3 << 19);
+    let leader = cluster.leader(&missing);
+    let from = NodeId(((leader + 1) % 3) as u128 + 1);
+    let mut told = |message: PeerMessage| -> Vec<PeerMessage> {
+        let mut effects = Vec::new();
+        cluster.nodes[leader].step(cluster.now, Event::Peer { from, message }, &mut effects);
+        let sent = effects.into_iter().filter_map(|effect| match effect {
+            Effect::Send { to, message } if to == from => Some(message),
+            _ => None,
+        });
+        sent.collect()
+    };
+    let pull = |message: &PeerMessage| match message {
+        PeerMessage::Pull { ask, .. } => Some(*ask),
+        _ => None,
+    };
+    let queues = vec![QueueName::new("mail").unwrap()];
+    let ask = told(PeerMessage::Probe { ask: 1, queues }).iter().find_map(pull).expect("it asks its cohorts");
+    let pulls: Vec<usize> = (0..4)
+        .map(|_| {
+            let sent = told(PeerMessage::Pulled { ask, partitions: Vec::new(), ready: vec![missing], more: false });
+            assert!(sent.iter().any(|message| matches!(message, PeerMessage::Need { ids, .. } if *ids == [missing])));
+            sent.iter().filter_map(pull).count()
+        })
+        .collect();
+    assert_eq!(pulls, [1, 0, 0, 0]);
+}
