@@ -434,6 +434,8 @@ fn a_quota_that_a_late_question_raised_is_given_back() {
     let next = cluster.enqueue_at(0, here);
     let granted = cluster.claim_for(0, 20_000, 600_000);
     assert_eq!(granted.iter().map(|granted| granted.id).collect::<Vec<_>>(), [next]);
+}
+
 /// Goes on for a while in which a leader does not receive some of the messages about a partition. These messages, and what the leader
 /// says to keep to there.
 fn go_on_unheard(

@@ -461,6 +461,8 @@ fn an_image_is_noticed_by_a_word_that_names_no_process() {
     assert!(cluster.nodes[0].boot == boot && (cluster.logs[0].len() as u64) < word.durable);
     cluster.advance(1_000);
     assert!(cluster.nodes[0].is_retired() && !cluster.nodes[1].is_retired());
+}
+
 /// Goal: a log does not look longer than it was after a start of which a full disk takes only a part. Method: each possible part.
 #[test]
 fn a_start_of_which_the_disk_takes_a_part_makes_the_log_no_longer() {

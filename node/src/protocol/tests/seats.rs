@@ -109,6 +109,8 @@ fn a_cleared_replica_takes_no_late_table_that_builds_on_the_first() {
     cluster.nodes[out].step(cluster.now, Event::Peer { from, message: late }, &mut effects);
     assert!(!held(&cluster, out));
     assert!(!effects.iter().any(|effect| matches!(effect, Effect::Persist { .. })), "{effects:?}");
+}
+
 /// Goal: a replica that has left its partition does not take a late table of the time before.
 #[test]
 fn a_replica_that_has_left_takes_no_late_table() {
