@@ -10,15 +10,13 @@ pub mod mutation;
 pub mod samples;
 
 use bounded::Bounded;
-use norn_client::wire::codec::{self, HEADER_BYTES, Kind};
+use norn_client::wire::codec::{self, Body, HEADER_BYTES, Kind};
 use norn_client::wire::{NodeId, Request, Response, Versions};
 use norn_node::limits::{FRAME_BYTES_MAX, PEER_FRAME_BYTES_MAX};
 use norn_node::protocol::{PeerMessage, Record};
 use norn_node::storage::disk::{Disk, DiskError};
 use norn_node::storage::verify::{Entry, inspect, verify};
 use norn_node::storage::{Identity, Log, LogConfig, Replay};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
 /// Bytes of a segment's header, and where its checksum is.
@@ -191,8 +189,8 @@ fn bodies(body: &[u8]) {
 }
 
 /// A body that is understood survives being sent on, named or compact.
-fn body_as<T: Serialize + DeserializeOwned + PartialEq + Debug>(body: &[u8], kind: Kind) {
-    let Ok(value) = codec::decode_value::<T>(body) else { return };
+fn body_as<T: Body + PartialEq + Debug>(body: &[u8], kind: Kind) {
+    let Ok(value) = T::read(body) else { return };
     let (mut named, mut compact) = (Vec::new(), Vec::new());
     codec::encode_named(&mut named, VERSION, kind, 1, &value);
     codec::encode_compact(&mut compact, VERSION, kind, 1, &value);

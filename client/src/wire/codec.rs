@@ -101,21 +101,62 @@ fn frame(out: &mut Vec<u8>, version: u8, kind: Kind, request: u64, write: impl F
     header[16..20].copy_from_slice(&sum.to_be_bytes());
 }
 
+/// A type that the body of a frame may have. [`crate::wire_body`] implements it by functions that are not generic, so that the
+/// code for a type is compiled once, in its own crate, rather than in each crate that reads or writes frames.
+pub trait Body: Sized {
+    /// Appends the value with named fields.
+    fn write_named(&self, out: &mut Vec<u8>);
+
+    /// Appends the value with fields by position.
+    fn write_compact(&self, out: &mut Vec<u8>);
+
+    /// Reads a value that fills `bytes`, named or compact.
+    fn read(bytes: &[u8]) -> Result<Self, FrameError>;
+}
+
+/// Implements [`Body`] for types of this crate.
+#[macro_export]
+macro_rules! wire_body {
+    ($($type:ty),+) => {
+        $(impl $crate::wire::codec::Body for $type {
+            #[inline(never)]
+            fn write_named(&self, out: &mut Vec<u8>) {
+                $crate::wire::codec::write_value_named(self, out);
+            }
+
+            #[inline(never)]
+            fn write_compact(&self, out: &mut Vec<u8>) {
+                $crate::wire::codec::write_value_compact(self, out);
+            }
+
+            #[inline(never)]
+            fn read(bytes: &[u8]) -> Result<Self, $crate::wire::codec::FrameError> {
+                $crate::wire::codec::decode_value(bytes)
+            }
+        })+
+    };
+}
+
+/// Appends one MessagePack value with named fields.
+pub fn write_value_named<T: Serialize>(value: &T, out: &mut Vec<u8>) {
+    let mut serializer = rmp_serde::Serializer::new(out).with_struct_map();
+    value.serialize(&mut serializer).expect("wire types always encode");
+}
+
+/// Appends one MessagePack value with fields by position.
+pub fn write_value_compact<T: Serialize>(value: &T, out: &mut Vec<u8>) {
+    value.serialize(&mut rmp_serde::Serializer::new(out)).expect("wire types always encode");
+}
+
 /// Appends a frame with named fields: requests and responses.
-pub fn encode_named<T: Serialize>(out: &mut Vec<u8>, version: u8, kind: Kind, request: u64, value: &T) {
-    frame(out, version, kind, request, |out| {
-        let mut serializer = rmp_serde::Serializer::new(out).with_struct_map();
-        value.serialize(&mut serializer).expect("wire types always encode");
-    });
+pub fn encode_named<T: Body>(out: &mut Vec<u8>, version: u8, kind: Kind, request: u64, value: &T) {
+    frame(out, version, kind, request, |out| value.write_named(out));
 }
 
 /// Appends a frame with fields by position: messages between nodes. A reader takes no field that it does not know, and
 /// lets those at the end be absent that have a default.
-pub fn encode_compact<T: Serialize>(out: &mut Vec<u8>, version: u8, kind: Kind, request: u64, value: &T) {
-    frame(out, version, kind, request, |out| {
-        let mut serializer = rmp_serde::Serializer::new(out);
-        value.serialize(&mut serializer).expect("wire types always encode");
-    });
+pub fn encode_compact<T: Body>(out: &mut Vec<u8>, version: u8, kind: Kind, request: u64, value: &T) {
+    frame(out, version, kind, request, |out| value.write_compact(out));
 }
 
 /// Reads and checks a header on a connection of this version. `limit` bounds the body.
@@ -141,13 +182,13 @@ pub fn decode_header(bytes: &[u8; HEADER_BYTES], version: u8, limit: usize) -> R
 }
 
 /// Reads a body; every byte of it must belong to the value. Both named and compact bodies are understood.
-pub fn decode_body<T: DeserializeOwned>(header: &Header, body: &[u8]) -> Result<T, FrameError> {
+pub fn decode_body<T: Body>(header: &Header, body: &[u8]) -> Result<T, FrameError> {
     if body.len() != header.length
         || checksum(header.version, header.kind as u8, header.request, body) != header.checksum
     {
         return Err(FrameError::Checksum);
     }
-    decode_value(body)
+    T::read(body)
 }
 
 /// Reads one MessagePack value that fills `bytes`.

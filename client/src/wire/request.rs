@@ -203,6 +203,8 @@ impl Serialize for Claim {
     }
 }
 
+crate::wire_body!(Request);
+
 /// What a client may ask of any node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {

@@ -443,6 +443,8 @@ pub struct Status {
     pub counters: Vec<(String, u64)>,
 }
 
+crate::wire_body!(Response);
+
 /// What a node answers to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Response {

@@ -294,6 +294,8 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+norn_client::wire_body!(PeerMessage);
+
 /// A message. Field names: `partition`, `epoch` and `viewstamp` as everywhere; `ask` is the sender's number for something
 /// that it waits for, returned in the answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

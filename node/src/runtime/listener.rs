@@ -14,7 +14,7 @@ use crate::runtime::metrics::{Counter, Metrics};
 use crate::runtime::peers::{PeerHello, Speaker};
 use crate::runtime::tls;
 use crate::runtime::transport::CloseCode;
-use norn_client::wire::codec::{FrameError, HEADER_BYTES, Header, Kind, decode_body, encode_named};
+use norn_client::wire::codec::{Body, FrameError, HEADER_BYTES, Header, Kind, decode_body, encode_named};
 use norn_client::wire::{Error, ErrorCode, Request, Response, Versions};
 use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream};
 use std::sync::Arc;
@@ -380,7 +380,7 @@ impl ClientStream {
 }
 
 /// A body of the kind that belongs here.
-fn expect_body<T: serde::de::DeserializeOwned>(kind: Kind, header: &Header, body: &[u8]) -> Result<T, FrameError> {
+fn expect_body<T: Body>(kind: Kind, header: &Header, body: &[u8]) -> Result<T, FrameError> {
     if header.kind != kind {
         return Err(FrameError::Header);
     }

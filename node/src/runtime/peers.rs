@@ -39,6 +39,8 @@ const COMPARE: &str = "one of the two runs on another member's data directory or
 const UPGRADE: &str = "upgrade the program on the older of the two, or raise its setting protocol_version_max; \
                        `norn --version` says what a program speaks";
 
+norn_client::wire_body!(PeerHello);
+
 /// First frame of a peer's stream. Fields are named on the wire, so that later versions may add some.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerHello {

@@ -532,7 +532,7 @@ async fn what_is_no_frame_ends_its_own_connection_only() {
     let mut oversized = whole.clone();
     oversized[..4].copy_from_slice(&u32::try_from(FRAME_BYTES_MAX + 1).unwrap().to_be_bytes());
     let mut hello = Vec::new();
-    encode_named(&mut hello, NEWEST, Kind::PeerHello, 0, &());
+    encode_named(&mut hello, NEWEST, Kind::PeerHello, 0, &Response::Done);
     let (frame, slow) = (CloseCode::Frame as u64, CloseCode::Slow as u64);
     let attacks: Vec<(&str, Vec<u8>, u64)> = vec![
         ("another protocol", b"GET / HTTP/1.1\r\nHost: norn\r\n\r\n".to_vec(), frame),

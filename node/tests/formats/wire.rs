@@ -5,13 +5,11 @@
 //! "Versions" in ARCHITECTURE.md. `version-2.txt` was written by that release, and is never written anew.
 
 use crate::samples::{NODE, OLDEST, answers, heartbeat, hello, messages, requests};
-use norn_client::wire::codec::{HEADER_BYTES, Kind, decode_body, encode_compact, encode_named, split};
+use norn_client::wire::codec::{Body, HEADER_BYTES, Kind, decode_body, encode_compact, encode_named, split};
 use norn_client::wire::response::{NodeView, Standing};
 use norn_client::wire::{Request, Response, Versions};
 use norn_node::protocol::PeerMessage;
 use norn_node::protocol::peer::Heartbeat;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::fmt::{Debug, Write};
 
 /// Of the frames.
@@ -110,7 +108,7 @@ fn came_with(message: &PeerMessage) -> u8 {
 /// How many kinds that are.
 const MESSAGES: usize = 60;
 
-fn frame<T: Serialize>(kind: Kind, value: &T) -> Vec<u8> {
+fn frame<T: Body>(kind: Kind, value: &T) -> Vec<u8> {
     let mut bytes = Vec::new();
     match kind {
         Kind::Peer => encode_compact(&mut bytes, OLDEST, kind, NUMBER, value),
@@ -119,7 +117,7 @@ fn frame<T: Serialize>(kind: Kind, value: &T) -> Vec<u8> {
     bytes
 }
 
-fn read<T: DeserializeOwned>(bytes: &[u8]) -> T {
+fn read<T: Body>(bytes: &[u8]) -> T {
     let (header, end) = split(bytes, OLDEST, 1 << 24).expect("a frame").expect("a whole one");
     assert_eq!((header.request, end), (NUMBER, bytes.len()));
     decode_body(&header, &bytes[HEADER_BYTES..]).expect("it is read")
@@ -128,7 +126,7 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> T {
 /// The frames of these values with their names, after a look that each is read back as it was.
 fn frames<T>(kind: Kind, values: &[T], name: impl Fn(&T) -> &'static str) -> Vec<(String, Vec<u8>)>
 where
-    T: Serialize + DeserializeOwned + PartialEq + Debug,
+    T: Body + PartialEq + Debug,
 {
     let framed = values.iter().map(|value| {
         let bytes = frame(kind, value);

@@ -1,7 +1,7 @@
 //! Valid bytes of every kind, to begin with.
 
 use super::{Bounded, pack, start};
-use norn_client::wire::codec::{self, Kind};
+use norn_client::wire::codec::{self, Body, Kind};
 use norn_client::wire::group::{Grouping, Join, MemberOf};
 use norn_client::wire::membership::{
     self, Candidate, Changed, ClusterChange, ClusterView, MemberState, Membership, Roster, Settings, Share,
@@ -26,7 +26,6 @@ use norn_node::protocol::task::{Completed, Settled, Task};
 use norn_node::protocol::{PeerMessage, Record};
 use norn_node::storage::Replay;
 use norn_node::storage::disk::Disk as _;
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -582,7 +581,7 @@ fn peer_messages() -> Vec<PeerMessage> {
 
 /// Frames with one message each, and one with several.
 pub fn messages() -> Vec<Vec<u8>> {
-    fn frame<T: Serialize>(value: &T, kind: Kind) -> Vec<u8> {
+    fn frame<T: Body>(value: &T, kind: Kind) -> Vec<u8> {
         let mut bytes = Vec::new();
         match kind {
             Kind::Peer | Kind::PeerHello => codec::encode_compact(&mut bytes, super::VERSION, kind, 7, value),
