@@ -1,13 +1,15 @@
 //! What the log is measured against: each takes a batch of records and returns once it is durable.
 
-use anyhow::{Context, Result, anyhow};
+#[cfg(feature = "databases")]
+mod databases;
+
+use anyhow::{Result, anyhow};
 use norn_client::wire::{NodeId, PartitionId, QueueName, TaskId, request::Spec};
 use norn_node::protocol::Record;
 use norn_node::protocol::task::Task;
 use norn_node::runtime::disk::FileDisk;
 use norn_node::storage::disk::{Disk, DiskError};
 use norn_node::storage::{Identity, Log, LogConfig};
-use redb::{Durability, TableDefinition};
 use std::fs::{File, OpenOptions};
 use std::hint::black_box;
 use std::os::unix::fs::FileExt;
@@ -22,8 +24,6 @@ const SPACE_BYTES: usize = 64 << 20;
 const HEADS_BYTES: usize = 16 << 20;
 /// Bytes of a record's head in the log.
 const HEAD_BYTES: usize = 32;
-/// Where a database keeps the records, by number.
-const TABLE: TableDefinition<u64, &[u8]> = TableDefinition::new("records");
 
 /// The same records for all.
 #[derive(Debug)]
@@ -104,8 +104,10 @@ pub fn all(directory: &Path) -> Result<Vec<Box<dyn Contender>>> {
         Box::new(Norn::new("norn, nothing written ahead", &place("plain")?, plain, true)?),
         Box::new(Norn::new("norn without the disk: its own work", &place("nothing")?, ahead, false)?),
         Box::new(Encoding::default()),
-        Box::new(Fjall::new(&place("fjall")?)?),
-        Box::new(Redb::new(&place("redb")?)?),
+        #[cfg(feature = "databases")]
+        Box::new(databases::Fjall::new(&place("fjall")?)?),
+        #[cfg(feature = "databases")]
+        Box::new(databases::Redb::new(&place("redb")?)?),
     ])
 }
 
@@ -262,67 +264,5 @@ impl Contender for Encoding {
             black_box(&self.body);
         }
         Ok(())
-    }
-}
-
-/// A log-structured store. One batch for each batch, and the lightest of its ways to make one durable.
-struct Fjall {
-    database: fjall::Database,
-    records: fjall::Keyspace,
-    number: u64,
-}
-
-impl Fjall {
-    fn new(directory: &Path) -> Result<Fjall> {
-        let database = fjall::Database::builder(directory).open()?;
-        let records = database.keyspace("records", fjall::KeyspaceCreateOptions::default)?;
-        Ok(Fjall { database, records, number: 0 })
-    }
-}
-
-impl Contender for Fjall {
-    fn name(&self) -> &'static str {
-        "fjall, SyncData"
-    }
-
-    fn write(&mut self, batch: &Batch) -> Result<()> {
-        let mut writes = self.database.batch().durability(Some(fjall::PersistMode::SyncData));
-        for body in &batch.bodies {
-            self.number += 1;
-            writes.insert(&self.records, self.number.to_be_bytes(), body.as_slice());
-        }
-        Ok(writes.commit()?)
-    }
-}
-
-/// A tree that is copied on write. One transaction for each batch.
-struct Redb {
-    database: redb::Database,
-    number: u64,
-}
-
-impl Redb {
-    fn new(directory: &Path) -> Result<Redb> {
-        let database = redb::Database::create(directory.join("redb")).context("no database")?;
-        Ok(Redb { database, number: 0 })
-    }
-}
-
-impl Contender for Redb {
-    fn name(&self) -> &'static str {
-        "redb, Durability::Immediate"
-    }
-
-    fn write(&mut self, batch: &Batch) -> Result<()> {
-        let mut transaction = self.database.begin_write()?;
-        transaction.set_durability(Durability::Immediate)?;
-        {
-            let mut records = transaction.open_table(TABLE)?;
-            for body in &batch.bodies {
-                self.number += 1;
-                records.insert(self.number, body.as_slice())?;
-            }
-        }
-        Ok(transaction.commit()?)
     }
 }

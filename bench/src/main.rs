@@ -9,7 +9,7 @@
 //! cargo run --release -p norn-bench -- claims --tasks 1000,10000,100000 --turns 3
 //! cargo run --release -p norn-bench -- memory
 //! cargo run --release -p norn-bench -- micro
-//! cargo run --release -p norn-bench -- log
+//! cargo run --release -p norn-bench -F databases -- log
 //! cargo run --release -p norn-bench -- repair
 //! cargo run --release -p norn-bench -- absence
 //! cargo run --release -p norn-bench -- restart
@@ -65,7 +65,7 @@ enum Command {
     Memory(memory::Options),
     /// Small loops over single parts, the best of five each.
     Micro(micro::Options),
-    /// Durable records in batches: the log, the bare disk, fjall and redb in turns.
+    /// Durable records in batches: the log, the bare disk and, with the feature `databases`, fjall and redb in turns.
     Log(log::Options),
     /// Two replicas become equal after a long absence: bytes, messages and CPU; memory of the hash tree.
     Repair(repair::Options),

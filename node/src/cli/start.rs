@@ -14,7 +14,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// How long one member that is asked to admit this node may take to answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -119,13 +122,14 @@ fn die_with(parent: i32) -> Result<(), Failure> {
 }
 
 fn init_logging(filter: &str, format: &str) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| Failure::usage(format!("log: {error}")))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match format {
-        "text" => builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
-        "json" => builder.json().init(),
+    let filter: Targets = filter.parse().map_err(|error| Failure::usage(format!("log: {error}")))?;
+    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let layer = match format {
+        "text" => layer.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).boxed(),
+        "json" => layer.json().boxed(),
         other => return Err(Failure::usage(format!("log_format is `text` or `json`, not {other:?}"))),
-    }
+    };
+    tracing_subscriber::registry().with(layer.with_filter(filter)).init();
     Ok(())
 }
 

@@ -1,0 +1,73 @@
+//! Two embedded databases as contenders. A feature of its own, as they take longer to compile than the rest of the benchmarks.
+
+use super::{Batch, Contender};
+use anyhow::{Context, Result};
+use redb::{Durability, TableDefinition};
+use std::path::Path;
+
+/// Where a database keeps the records, by number.
+const TABLE: TableDefinition<u64, &[u8]> = TableDefinition::new("records");
+
+/// A log-structured store. One batch for each batch, and the lightest of its ways to make one durable.
+pub struct Fjall {
+    database: fjall::Database,
+    records: fjall::Keyspace,
+    number: u64,
+}
+
+impl Fjall {
+    /// Opens one in a directory.
+    pub fn new(directory: &Path) -> Result<Fjall> {
+        let database = fjall::Database::builder(directory).open()?;
+        let records = database.keyspace("records", fjall::KeyspaceCreateOptions::default)?;
+        Ok(Fjall { database, records, number: 0 })
+    }
+}
+
+impl Contender for Fjall {
+    fn name(&self) -> &'static str {
+        "fjall, SyncData"
+    }
+
+    fn write(&mut self, batch: &Batch) -> Result<()> {
+        let mut writes = self.database.batch().durability(Some(fjall::PersistMode::SyncData));
+        for body in &batch.bodies {
+            self.number += 1;
+            writes.insert(&self.records, self.number.to_be_bytes(), body.as_slice());
+        }
+        Ok(writes.commit()?)
+    }
+}
+
+/// A tree that is copied on write. One transaction for each batch.
+pub struct Redb {
+    database: redb::Database,
+    number: u64,
+}
+
+impl Redb {
+    /// Opens one in a directory.
+    pub fn new(directory: &Path) -> Result<Redb> {
+        let database = redb::Database::create(directory.join("redb")).context("no database")?;
+        Ok(Redb { database, number: 0 })
+    }
+}
+
+impl Contender for Redb {
+    fn name(&self) -> &'static str {
+        "redb, Durability::Immediate"
+    }
+
+    fn write(&mut self, batch: &Batch) -> Result<()> {
+        let mut transaction = self.database.begin_write()?;
+        transaction.set_durability(Durability::Immediate)?;
+        {
+            let mut records = transaction.open_table(TABLE)?;
+            for body in &batch.bodies {
+                self.number += 1;
+                records.insert(self.number, body.as_slice())?;
+            }
+        }
+        Ok(transaction.commit()?)
+    }
+}
