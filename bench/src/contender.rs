@@ -30,7 +30,8 @@ const HEAD_BYTES: usize = 32;
 pub struct Batch {
     /// For the log, which encodes them itself, each time.
     pub records: Vec<Record>,
-    /// For all others, encoded beforehand.
+    /// For the databases, encoded beforehand.
+    #[cfg(feature = "databases")]
     pub bodies: Vec<Vec<u8>>,
     /// These in one piece, for those who keep nothing else.
     pub bytes: Vec<u8>,
@@ -74,7 +75,13 @@ impl Batch {
             .collect();
         let bytes = bodies.concat();
         let heads = vec![1; count * HEAD_BYTES];
-        Ok(Batch { records, bodies, bytes, heads })
+        Ok(Batch {
+            records,
+            #[cfg(feature = "databases")]
+            bodies,
+            bytes,
+            heads,
+        })
     }
 }
 
