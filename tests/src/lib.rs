@@ -13,7 +13,6 @@
 //! - [`trial`]: a cluster under load whose network turns bad.
 //! - [`fuzz`]: what any bytes may be taken for; no processes.
 //! - [`suite`]: what a task queue promises, once for real nodes and for the simulator.
-//! - [`seeds`]: runs of the simulator.
 //! - [`source`]: the files of the workspace; [`promises`]: what was promised, and which test proves it.
 
 pub mod accounting;
@@ -26,7 +25,6 @@ pub mod log;
 pub mod network;
 pub mod ports;
 pub mod promises;
-pub mod seeds;
 pub mod source;
 pub mod suite;
 pub mod trial;
