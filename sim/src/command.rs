@@ -157,7 +157,8 @@ fn twice(seed: u64, knobs: &Overrides, out: &mut dyn Write) -> io::Result<bool> 
     let [one, other] = &reports;
     let place = one.lines.iter().zip(&other.lines).position(|(one, other)| one != other);
     let end = one.lines.len().min(other.lines.len());
-    if place.is_none() && one.lines.len() == other.lines.len() && one.trace_hash == other.trace_hash {
+    let alike = one.trace_hash == other.trace_hash && one.counters == other.counters && one.time_us == other.time_us;
+    if place.is_none() && one.lines.len() == other.lines.len() && alike {
         writeln!(out, "seed {seed}: twice the same {} lines, trace {:032x}", one.trace_count, one.trace_hash)?;
         return Ok(true);
     }

@@ -2,7 +2,7 @@
 //!
 //! Ports lie below the range from which the system serves sockets that ask for any port, so that a client's socket cannot
 //! take the port of a node that is down for a moment. A process owns a port for as long as it holds the lock on the file
-//! of that port's name. Test programs that run at the same time, of other checkouts too, therefore never share one.
+//! of that port's name. Test programs that one user runs at the same time, of other checkouts too, therefore never share one.
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::getuid;

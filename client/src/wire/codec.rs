@@ -114,7 +114,7 @@ pub trait Body: Sized {
     fn read(bytes: &[u8]) -> Result<Self, FrameError>;
 }
 
-/// Implements [`Body`] for types of this crate.
+/// Implements [`Body`] for types of the crate that calls it.
 #[macro_export]
 macro_rules! wire_body {
     ($($type:ty),+) => {

@@ -121,8 +121,20 @@ fn die_with(parent: i32) -> Result<(), Failure> {
     Err(Failure::refused("the process that started this node is gone"))
 }
 
+/// A level, or levels of parts of the program, apart by commas.
+fn log_filter(text: &str) -> Result<Targets, Failure> {
+    // A bracket would be taken for a part of a name, and an empty piece for the level `error`.
+    if text.contains(['[', '{']) {
+        return Err(Failure::usage(format!(
+            "log: {text:?} may name levels and parts of the program, not spans and fields"
+        )));
+    }
+    let pieces: Vec<&str> = text.split(',').map(str::trim).filter(|piece| !piece.is_empty()).collect();
+    pieces.join(",").parse().map_err(|error| Failure::usage(format!("log: {error}")))
+}
+
 fn init_logging(filter: &str, format: &str) -> Result<(), Failure> {
-    let filter: Targets = filter.parse().map_err(|error| Failure::usage(format!("log: {error}")))?;
+    let filter = log_filter(filter)?;
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let layer = match format {
         "text" => layer.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).boxed(),

@@ -153,6 +153,9 @@ fn what_makes_no_sense_says_so_and_json_errors_are_one_object() {
     let join = ["start", "--data", "d", "--certs", "c", "--join", "norn:12@h:1"];
     let (code, message) = fails(place, &join);
     assert!(code == 2 && message.contains("norn cluster token"), "{message}");
+    let (code, message) =
+        fails(place, &["start", "--data", "d", "--certs", "c", "--log", "info,norn_node[step]=debug"]);
+    assert!(code == 2 && message.contains("spans"), "{message}");
     let output = run(place, &[&join[..], &["--json"]].concat());
     let lines = text(&output.stdout);
     let object: serde_json::Value = serde_json::from_str(lines.trim()).unwrap();

@@ -5,7 +5,7 @@ use norn_client::session::{Draft, WatchNews};
 use norn_client::wire::{Acks, QueueName, State, Subject, TaskId};
 use norn_tests::Cluster;
 use norn_tests::cli::{Answer, Cli};
-use norn_tests::wait::{PATIENCE, eventually, found, moment, within};
+use norn_tests::wait::{Deadline, PATIENCE, eventually, found, moment, within};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -42,9 +42,12 @@ async fn work(client: &Client) -> BTreeMap<TaskId, State> {
 
 /// Reads on until all of these endings have been told.
 async fn hear(watch: &mut Watch, wanted: &BTreeMap<TaskId, State>, told: &mut BTreeMap<TaskId, State>) {
+    let deadline = Deadline::after(PATIENCE);
     while !wanted.iter().all(|(id, state)| told.get(id) == Some(state)) {
         let missing = wanted.keys().filter(|id| !told.contains_key(*id)).count();
-        match within(&format!("{missing} more endings are told"), PATIENCE, watch.next()).await {
+        let what = format!("{missing} more endings are told");
+        deadline.check(|| what.clone());
+        match within(&what, PATIENCE, watch.next()).await {
             Ok(WatchNews::Event(event)) if matches!(event.state, State::Ready | State::Claimed) => {}
             Ok(WatchNews::Event(event)) => {
                 assert_eq!(told.insert(event.id, event.state), None, "each ending is told once");
