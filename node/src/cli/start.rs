@@ -102,8 +102,8 @@ pub fn run(options: Options, global: Global) -> Outcome {
     if options.print_config {
         return say(effective.print().trim_end());
     }
-    let settings = effective.settings()?;
     init_logging(effective.text("log"), effective.text("log_format"))?;
+    let settings = effective.settings()?;
     let threads = effective.threads();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     let outcome = runtime.block_on(serve(settings));

@@ -1,9 +1,12 @@
 //! The `norn` binary as a person or a script meets it: real processes, real certificates, real ports.
+
+use norn_tests::binary;
 use norn_tests::ports::{free_ports, is_free};
-use norn_tests::{binary, wait::until};
+use norn_tests::wait::{received, until};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 use tempfile::TempDir;
 
 fn norn(directory: &Path) -> Command {
@@ -38,7 +41,7 @@ fn fails(directory: &Path, arguments: &[&str]) -> (i32, String) {
 /// A process that is ended with the test.
 struct Running {
     child: Child,
-    lines: std::io::Lines<BufReader<ChildStdout>>,
+    lines: mpsc::Receiver<String>,
 }
 
 impl Running {
@@ -46,18 +49,24 @@ impl Running {
         let mut command = norn(directory);
         let child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
         let mut child = child.expect("the binary runs");
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
         Running { child, lines }
     }
 
     fn is_ready(&mut self) {
-        assert_eq!(self.lines.next().expect("it says something").unwrap(), "ready");
+        assert_eq!(received("it gets ready", &self.lines), "ready");
     }
 
     /// Stops it as a person would; whatever else it said on stdout.
     fn stop(mut self) -> Vec<String> {
         signal(i32::try_from(self.child.id()).unwrap(), "TERM");
-        let rest = self.lines.by_ref().map(Result::unwrap).collect();
+        let rest = self.lines.iter().collect();
         assert!(self.child.wait().unwrap().success());
         rest
     }
