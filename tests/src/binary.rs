@@ -49,17 +49,20 @@ fn profile() -> PathBuf {
     }
 }
 
-fn is_stale(binary: &Path) -> bool {
-    let Ok(built) = binary.metadata().and_then(|metadata| metadata.modified()) else { return true };
-    ["node", "client", "Cargo.lock"].iter().any(|source| newest(&workspace().join(source)) > built)
+/// Whether a program is absent or older than one of its sources, which the file beside it lists as for `make`: `program: source ...`.
+/// Sources of tests alone are not among them, nor those of other programs.
+fn is_stale(program: &Path) -> bool {
+    let Some(built) = modified(program) else { return true };
+    let list = std::fs::read_to_string(program.with_extension("d")).unwrap_or_default();
+    let Some((_, sources)) = list.trim_end().split_once(": ") else { return true };
+    let sources = sources.replace("\\ ", "\0");
+    sources
+        .split(' ')
+        .any(|source| modified(Path::new(&source.replace('\0', " "))).is_none_or(|changed| changed > built))
 }
 
-/// The latest change of a file, or of anything below a directory.
-fn newest(path: &Path) -> SystemTime {
-    if let Ok(entries) = std::fs::read_dir(path) {
-        return entries.flatten().map(|entry| newest(&entry.path())).max().unwrap_or(SystemTime::UNIX_EPOCH);
-    }
-    path.metadata().and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
+fn modified(path: &Path) -> Option<SystemTime> {
+    path.metadata().and_then(|metadata| metadata.modified()).ok()
 }
 
 fn build(what: &[&str]) {
