@@ -16,18 +16,19 @@ pub fn norn() -> &'static Path {
         if let Some(program) = std::env::var_os(VARIABLE) {
             return program.into();
         }
-        fresh(profile().join("norn"), &["--package", "norn-node", "--bin", "norn"])
+        fresh(profile().join("norn"), &["node", "client", "Cargo.lock"], &["--package", "norn-node", "--bin", "norn"])
     })
 }
 
 /// An example of the client library, by its name, of the same profile as the running test.
 pub fn example(name: &str) -> PathBuf {
-    fresh(profile().join("examples").join(name), &["--package", "norn-client", "--example", name])
+    let place = profile().join("examples").join(name);
+    fresh(place, &["client", "Cargo.lock"], &["--package", "norn-client", "--example", name])
 }
 
 /// A program at its place. If it is absent or older than its sources, it is built first.
-fn fresh(place: PathBuf, what: &[&str]) -> PathBuf {
-    if is_stale(&place) {
+fn fresh(place: PathBuf, sources: &[&str], what: &[&str]) -> PathBuf {
+    if is_stale(&place, sources) {
         build(what);
     }
     assert!(place.is_file(), "{} was not built", place.display());
@@ -49,20 +50,17 @@ fn profile() -> PathBuf {
     }
 }
 
-/// Whether a program is absent or older than one of its sources, which the file beside it lists as for `make`: `program: source ...`.
-/// Sources of tests alone are not among them, nor those of other programs.
-fn is_stale(program: &Path) -> bool {
-    let Some(built) = modified(program) else { return true };
-    let list = std::fs::read_to_string(program.with_extension("d")).unwrap_or_default();
-    let Some((_, sources)) = list.trim_end().split_once(": ") else { return true };
-    let sources = sources.replace("\\ ", "\0");
-    sources
-        .split(' ')
-        .any(|source| modified(Path::new(&source.replace('\0', " "))).is_none_or(|changed| changed > built))
+fn is_stale(binary: &Path, sources: &[&str]) -> bool {
+    let Ok(built) = binary.metadata().and_then(|metadata| metadata.modified()) else { return true };
+    sources.iter().any(|source| newest(&workspace().join(source)) > built)
 }
 
-fn modified(path: &Path) -> Option<SystemTime> {
-    path.metadata().and_then(|metadata| metadata.modified()).ok()
+/// The latest change of a file, or of anything below a directory.
+fn newest(path: &Path) -> SystemTime {
+    if let Ok(entries) = std::fs::read_dir(path) {
+        return entries.flatten().map(|entry| newest(&entry.path())).max().unwrap_or(SystemTime::UNIX_EPOCH);
+    }
+    path.metadata().and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 fn build(what: &[&str]) {
