@@ -157,16 +157,6 @@ fn what_is_given_up_while_its_group_ends_it_shows_that_and_has_its_letter() {
     assert_eq!(cluster.get(0, id).reason.as_deref(), Some("invalid: bad address"));
 }
 
-impl Cluster {
-    /// Queues a call behind the events that are under way. Its number.
-    fn call(&mut self, index: usize, request: Request) -> u64 {
-        self.number += 1;
-        let (number, principal) = (self.number, Principal { name: "tester".into(), node: false });
-        self.queue.push_back((index, Event::Request { client: CLIENT, number, principal, request }));
-        number
-    }
-}
-
 /// Goal: a copy that an operator was told of is never lost. Method: two operators redrive a task at once, each at another node.
 #[test]
 fn two_operators_that_redrive_a_task_at_once_have_each_the_copy_that_they_were_told_of() {
@@ -175,7 +165,7 @@ fn two_operators_that_redrive_a_task_at_once_have_each_the_copy_that_they_were_t
     cluster.advance(1_000);
     let copies = [cluster.id(9), cluster.id(9)];
     let redrive = |child| Request::Redrive { id, child, queue: None, acks: Acks::Quorum };
-    let numbers = [0, 1].map(|at| cluster.call(2 * at, redrive(copies[at])));
+    let numbers = [0, 1].map(|at| cluster.post(2 * at, redrive(copies[at])));
     cluster.run_until(|cluster| numbers.iter().all(|number| cluster.replies.contains_key(number)));
     for (number, copy) in numbers.iter().zip(copies) {
         match cluster.replies.remove(number) {
@@ -198,7 +188,7 @@ fn an_operator_that_redrives_a_task_while_its_letter_is_written_gets_no_other_co
         let id = cluster.enqueue(0, b"hello", 7);
         let token = cluster.claim(1, 60_000).remove(0).token;
         let fail = Request::Fail { id, token, reason: String::new(), retry_in_ms: 0, invalid: true, retry_open: false };
-        cluster.call(2, fail);
+        cluster.post(2, fail);
         for _ in 0..2 * steps {
             cluster.handle_next();
         }

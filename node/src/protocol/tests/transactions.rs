@@ -52,7 +52,7 @@ impl Cluster {
         }
     }
 
-    /// A request is on its way to a node.
+    /// Queues a request at a node, behind the events that are under way. Its number.
     pub(super) fn post(&mut self, index: usize, request: Request) -> u64 {
         self.number += 1;
         let principal = Principal { name: "tester".into(), node: false };
