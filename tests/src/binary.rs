@@ -16,20 +16,22 @@ pub fn norn() -> &'static Path {
         if let Some(program) = std::env::var_os(VARIABLE) {
             return program.into();
         }
-        fresh(profile().join("norn"), &["node", "client", "Cargo.lock"], &["--package", "norn-node", "--bin", "norn"])
+        let sources = ["node/src", "node/Cargo.toml", "client/src", "client/Cargo.toml", "Cargo.lock"];
+        // The formats' test needs the program, and is built with the same features as all others are.
+        fresh(profile().join("norn"), &sources, &["test", "--no-run", "--workspace", "--test", "formats"])
     })
 }
 
 /// An example of the client library, by its name, of the same profile as the running test.
 pub fn example(name: &str) -> PathBuf {
-    let place = profile().join("examples").join(name);
-    fresh(place, &["client", "Cargo.lock"], &["--package", "norn-client", "--example", name])
+    let sources = ["client/src", "client/examples", "client/Cargo.toml", "Cargo.lock"];
+    fresh(profile().join("examples").join(name), &sources, &["build", "--workspace", "--example", name])
 }
 
-/// A program at its place. If it is absent or older than its sources, it is built first.
-fn fresh(place: PathBuf, sources: &[&str], what: &[&str]) -> PathBuf {
+/// A program at its place. If it is absent or older than its sources, cargo builds it first.
+fn fresh(place: PathBuf, sources: &[&str], command: &[&str]) -> PathBuf {
     if is_stale(&place, sources) {
-        build(what);
+        cargo(command);
     }
     assert!(place.is_file(), "{} was not built", place.display());
     place
@@ -50,20 +52,22 @@ fn profile() -> PathBuf {
     }
 }
 
-fn is_stale(binary: &Path, sources: &[&str]) -> bool {
-    let Ok(built) = binary.metadata().and_then(|metadata| metadata.modified()) else { return true };
+fn is_stale(program: &Path, sources: &[&str]) -> bool {
+    let Ok(built) = program.metadata().and_then(|metadata| metadata.modified()) else { return true };
     sources.iter().any(|source| newest(&workspace().join(source)) > built)
 }
 
-/// The latest change of a file, or of anything below a directory.
+/// The latest change of a file, or of anything below a directory but for tests, which are no part of a program.
 fn newest(path: &Path) -> SystemTime {
+    const TESTS: [&str; 2] = ["tests", "tests.rs"];
     if let Ok(entries) = std::fs::read_dir(path) {
-        return entries.flatten().map(|entry| newest(&entry.path())).max().unwrap_or(SystemTime::UNIX_EPOCH);
+        let entries = entries.flatten().filter(|entry| TESTS.iter().all(|tests| entry.file_name() != *tests));
+        return entries.map(|entry| newest(&entry.path())).max().unwrap_or(SystemTime::UNIX_EPOCH);
     }
     path.metadata().and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-fn build(what: &[&str]) {
+fn cargo(arguments: &[&str]) {
     let directory = profile();
     let target = directory.parent().expect("it is in the target directory");
     // The directory of the `dev` profile has another name than the profile.
@@ -73,9 +77,9 @@ fn build(what: &[&str]) {
     };
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.current_dir(workspace()).args(["build", "--quiet", "--profile", profile]).args(what);
+    command.current_dir(workspace()).args(arguments).args(["--quiet", "--profile", profile]);
     // The gate sets this for the test harness; build scripts would take it for a nightly compiler, and all be built again.
     command.env_remove("RUSTC_BOOTSTRAP");
     let built = command.arg("--target-dir").arg(target).status();
-    assert!(built.expect("cargo runs").success(), "`cargo build {}` failed", what.join(" "));
+    assert!(built.expect("cargo runs").success(), "`cargo {}` failed", arguments.join(" "));
 }

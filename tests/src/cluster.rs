@@ -9,7 +9,7 @@ use norn_client::client::{Client, ClientConfig, ListOptions};
 use norn_client::wire::response::{PartitionView, TaskView};
 use norn_client::wire::{Error, NodeId};
 use rustix::process::{Pid, Signal, kill_process};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -315,19 +315,21 @@ impl Cluster {
         assert_eq!(line, "ready", "{}", node.name);
     }
 
-    /// How many changes of members and policies each node has heard of.
-    pub fn heard_changes(&self) -> Vec<u64> {
+    /// Whether all nodes run and have heard of the same changes of members and policies. The root's leader knows each of them
+    /// before it is answered.
+    pub fn have_heard_changes(&self) -> bool {
         let heard = |index: usize| {
             let status = self.cli_at(index).patient().json(&["status"]).done().object();
-            status["counters"]["roster_changes"].as_u64().unwrap_or(0)
+            status["counters"]["roster_version"].as_u64()
         };
-        self.members().into_iter().map(heard).collect()
+        let members = self.members();
+        let all_run = members.iter().all(|index| self.nodes[*index].running.is_some());
+        all_run && members.into_iter().map(heard).collect::<BTreeSet<_>>().len() == 1
     }
 
-    /// Waits until each node has heard of one more.
-    pub fn wait_heard_change(&self, before: &[u64]) {
-        let more = || self.heard_changes().iter().zip(before).all(|(now, before)| now > before);
-        wait::until("each node has heard of the change", more);
+    /// Waits until each node has heard of the changes that were answered before.
+    pub fn wait_heard_changes(&self) {
+        wait::until("each node has heard of the change", || self.have_heard_changes());
     }
 
     /// Ends a node at once, as a power failure would: SIGKILL.

@@ -51,8 +51,8 @@ pub trait Host {
     /// How long anything may take that is expected to happen.
     fn patience(&self) -> Duration;
 
-    /// In which all nodes have surely heard what was set for a queue.
-    fn spread(&self) -> Duration;
+    /// Comes back once all nodes have heard what was set before.
+    fn heard(&self) -> impl Future<Output = ()>;
 
     /// A node ends at once.
     fn kill(&self, node: usize);

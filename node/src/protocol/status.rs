@@ -133,10 +133,12 @@ impl Node {
         })
     }
 
-    /// What was counted, and how clocks stand now. As elsewhere in this list, what is 0 is left out.
+    /// What was counted, the changes of members and policies that the node knows of, and how clocks stand now. As elsewhere in this
+    /// list, what is 0 is left out.
     fn counters(&self) -> Vec<(String, u64)> {
         let mut counters: Vec<(String, u64)> =
             self.outbox.counters().iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        counters.push(("roster_version".to_owned(), self.roster.version));
         let off_us = self.clocks.off_us(self.now, self.members().count(), &self.config);
         counters.push(("clock_off_ms".to_owned(), off_us.unwrap_or(0) / 1_000));
         for (_, member) in self.members() {

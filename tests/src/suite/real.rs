@@ -11,8 +11,6 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::task::LocalSet;
 
-/// In which all nodes have heard what was set, on a machine that does much else.
-const SPREAD: Duration = Duration::from_secs(6);
 const PARTITIONS: u32 = 16;
 
 /// See the module.
@@ -82,8 +80,9 @@ impl Host for Real {
         wait::PATIENCE
     }
 
-    fn spread(&self) -> Duration {
-        SPREAD
+    async fn heard(&self) {
+        let looks = || async { self.cluster.borrow().have_heard_changes().then_some(()) };
+        wait::eventually("all nodes have heard what was set", wait::PATIENCE, looks).await;
     }
 
     fn kill(&self, node: usize) {

@@ -338,7 +338,7 @@ impl<H: Host> Scene<H> {
     /// Sets something for a queue; all nodes have heard of it then.
     pub async fn set(&self, queue: &str, setting: QueueSetting) {
         self.set_at_once(queue, setting).await;
-        self.pass(self.host.spread()).await;
+        self.host.heard().await;
     }
 
     /// The same, and somebody may not have heard.

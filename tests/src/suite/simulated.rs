@@ -118,11 +118,12 @@ impl Host for Simulated {
         }
     }
 
-    fn spread(&self) -> Duration {
-        match self.conditions {
+    async fn heard(&self) {
+        let spread = match self.conditions {
             Conditions::Calm => SPREAD_CALM,
             Conditions::Rough => SPREAD_ROUGH,
-        }
+        };
+        self.pass(spread).await;
     }
 
     fn kill(&self, node: usize) {

@@ -38,6 +38,26 @@ pub(super) fn is_changed(response: &Response) -> bool {
     matches!(response, Response::Changed(changed) if !changed.already)
 }
 
+/// Goal: an operator can see which nodes have heard of a change. Method: one of three nodes is down while a queue is paused.
+#[test]
+fn the_status_of_each_node_tells_which_changes_it_has_heard_of() {
+    let version = |cluster: &Cluster, index: usize| {
+        let status = cluster.nodes[index].status(Default::default()).expect("it has a cluster");
+        status.counters.into_iter().find(|(name, _)| name == "roster_version").expect("it has heard of a roster").1
+    };
+    let mut cluster = Cluster::modern(3);
+    let before = version(&cluster, 0);
+    assert_eq!([1, 2].map(|index| version(&cluster, index)), [before; 2]);
+    cluster.down.insert(2);
+    let Response::Changed(changed) = cluster.set(0, "mail", QueueSetting::Paused(true)) else { panic!("it is set") };
+    assert_eq!(changed.version, before + 1);
+    let heard = [0, 1, 2].map(|index| version(&cluster, index));
+    assert_eq!(heard, [before + 1, before + 1, before]);
+    cluster.down.clear();
+    cluster.advance(5_000);
+    assert_eq!(version(&cluster, 2), before + 1);
+}
+
 #[test]
 fn a_paused_queue_grants_nothing_and_goes_on_for_those_who_wait() {
     let mut cluster = Cluster::modern(3);
