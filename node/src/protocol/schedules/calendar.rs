@@ -1,11 +1,13 @@
 //! When a schedule is due: cron expressions in time zones, and single instants.
 //!
-//! The rules are those of the library [`croner`], the zones those of its build of the IANA database; neither reads a clock, a
-//! file or the machine's own zone. Cron counts whole seconds. Where the clocks of a zone skip an hour, a fixed time in it is
-//! the first moment behind the gap, and one of a pattern such as `*/30` is left out; where they repeat an hour, a fixed time
-//! comes once, the first time, and one of a pattern in both.
+//! What local times an expression names is for the library [`croner`] to say, which is asked as if the zone were UTC. It reads
+//! no clock, and counts whole seconds. When clocks show them is settled here, after cron as Paul Vixie wrote it. An expression
+//! whose seconds, minutes and hours are single times, lists and ranges is one of *fixed times*: each is due once, when clocks first
+//! show it, or at the change that skips it. Any other, such as `*/30` or `0 * * * *`, is a *pattern*, and due whenever clocks
+//! show what it names: not at all in an hour that is skipped, and twice in one that is repeated.
 
-use chrono::DateTime;
+use super::zone::{Shown, shown, shows};
+use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
@@ -26,7 +28,14 @@ const FIELDS: [&str; 7] = ["second", "minute", "hour", "day of the month", "mont
 #[derive(Debug, Clone)]
 pub enum Calendar {
     /// Again and again.
-    Cron(Box<Cron>, Tz),
+    Cron {
+        /// Which local times it names.
+        cron: Box<Cron>,
+        /// Where they are local.
+        zone: Tz,
+        /// They are fixed times, and no pattern.
+        fixed: bool,
+    },
     /// Once.
     At(u64),
 }
@@ -84,7 +93,7 @@ impl Calendar {
                 let cron = parse(expression).map_err(|why| complaint(expression, &why))?;
                 // Where the library takes it otherwise, it stays as it was written.
                 let cron = bounded(expression).and_then(|text| parse(&text).ok()).unwrap_or(cron);
-                Ok(Calendar::Cron(Box::new(cron), zone))
+                Ok(Calendar::Cron { cron: Box::new(cron), zone, fixed: is_fixed(expression) })
             }
             When::At(at_ms) if *at_ms <= INSTANT_MS_MAX => Ok(Calendar::At(*at_ms)),
             When::At(_) => Err("the time is behind the year 4999".to_owned()),
@@ -94,9 +103,9 @@ impl Calendar {
     /// The first time after another one.
     pub fn after(&self, ms: u64) -> Option<u64> {
         match self {
-            Calendar::Cron(cron, zone) => {
-                let from = instant(ms, *zone)?;
-                let tick = millis(&cron.find_next_occurrence(&from, false).ok()?)?;
+            Calendar::Cron { cron, zone, fixed } => {
+                let (times, from) = (Times { cron, zone: *zone }, instant(ms)?);
+                let tick = millis(if *fixed { times.fixed_after(from)? } else { times.pattern_after(from)? })?;
                 // What a library gets wrong is no reason to stop.
                 (tick > ms).then_some(tick)
             }
@@ -107,9 +116,9 @@ impl Calendar {
     /// The last time up to another one.
     pub fn until(&self, ms: u64) -> Option<u64> {
         match self {
-            Calendar::Cron(cron, zone) => {
-                let from = instant(ms.min(INSTANT_MS_MAX), *zone)?;
-                let tick = millis(&cron.find_previous_occurrence(&from, true).ok()?)?;
+            Calendar::Cron { cron, zone, fixed } => {
+                let (times, from) = (Times { cron, zone: *zone }, instant(ms)?);
+                let tick = millis(if *fixed { times.fixed_until(from)? } else { times.pattern_until(from)? })?;
                 (tick <= ms).then_some(tick)
             }
             Calendar::At(at_ms) => (*at_ms <= ms).then_some(*at_ms),
@@ -127,12 +136,128 @@ impl Calendar {
     }
 }
 
-/// The whole second up to an instant.
-fn instant(ms: u64, zone: Tz) -> Option<DateTime<Tz>> {
-    let seconds = i64::try_from(ms.min(INSTANT_MS_MAX) / SECOND_MS).ok()?;
-    Some(DateTime::from_timestamp(seconds, 0)?.with_timezone(&zone))
+/// Whether seconds, minutes and hours of an expression are single times, lists and ranges.
+fn is_fixed(expression: &str) -> bool {
+    let fields: Vec<&str> = expression.split_whitespace().collect();
+    let times = match fields.as_slice() {
+        [name] => return !name.eq_ignore_ascii_case("@hourly"),
+        [minute, hour, _, _, _] => vec![minute, hour],
+        [second, minute, hour, ..] => vec![second, minute, hour],
+        _ => return false,
+    };
+    !times.into_iter().any(|field| field.contains(['*', '?']))
 }
 
-fn millis(at: &DateTime<Tz>) -> Option<u64> {
-    u64::try_from(at.timestamp()).ok()?.checked_mul(SECOND_MS)
+/// The times of an expression in a zone. All are seconds, see [`super::zone`].
+struct Times<'a> {
+    cron: &'a Cron,
+    zone: Tz,
+}
+
+impl Times<'_> {
+    /// The first local time behind another one that the expression names.
+    fn next(&self, local: i64) -> Option<i64> {
+        let from: DateTime<Utc> = DateTime::from_timestamp(local, 0)?;
+        Some(self.cron.find_next_occurrence(&from, false).ok()?.timestamp()).filter(|next| *next > local)
+    }
+
+    /// The last one up to another one.
+    fn last(&self, local: i64) -> Option<i64> {
+        let from: DateTime<Utc> = DateTime::from_timestamp(local, 0)?;
+        Some(self.cron.find_previous_occurrence(&from, true).ok()?.timestamp()).filter(|last| *last <= local)
+    }
+
+    /// When a fixed time is due.
+    fn due(&self, local: i64) -> Option<i64> {
+        match shown(self.zone, local)? {
+            Shown::Once(at) | Shown::Twice { first: at, .. } | Shown::Never { change: at, .. } => Some(at),
+        }
+    }
+
+    /// The latest local time that clocks have shown or skipped at an instant: later fixed times are due later, all others were
+    /// due up to then.
+    fn reached(&self, instant: i64) -> Option<i64> {
+        let local = shows(self.zone, instant)?;
+        match shown(self.zone, local)? {
+            Shown::Twice { second, to, .. } if second == instant => Some(to - 1),
+            _ => Some(local),
+        }
+    }
+
+    fn fixed_after(&self, instant: i64) -> Option<i64> {
+        self.due(self.next(self.reached(instant)?)?)
+    }
+
+    fn fixed_until(&self, instant: i64) -> Option<i64> {
+        self.due(self.last(self.reached(instant)?)?)
+    }
+
+    fn pattern_after(&self, instant: i64) -> Option<i64> {
+        let local = shows(self.zone, instant)?;
+        let next = self.next(local);
+        if let Shown::Twice { first, second, from, to } = shown(self.zone, local)? {
+            if second == instant && next.is_some_and(|next| next < to) {
+                return self.second(next?);
+            }
+            // The first round is over; the second one begins before anything that is shown once.
+            if first == instant && next.is_none_or(|next| next >= to) {
+                let again = self.next(from - 1).filter(|again| *again < to);
+                return again.map_or_else(|| self.shown_from(next?), |again| self.second(again));
+            }
+        }
+        self.shown_from(next?)
+    }
+
+    /// When clocks show a local time for the first time, or else the first one behind it that they show.
+    fn shown_from(&self, mut local: i64) -> Option<i64> {
+        loop {
+            match shown(self.zone, local)? {
+                Shown::Once(at) | Shown::Twice { first: at, .. } => return Some(at),
+                Shown::Never { to, .. } => local = self.next(to - 1)?,
+            }
+        }
+    }
+
+    fn pattern_until(&self, instant: i64) -> Option<i64> {
+        let local = shows(self.zone, instant)?;
+        let last = self.last(local);
+        if let Shown::Twice { first, second, from, to } = shown(self.zone, local)? {
+            if first == instant && last.is_some_and(|last| last >= from) {
+                return self.due(last?);
+            }
+            // The second round has shown nothing yet; the first one ended right before it.
+            if second == instant && last.is_none_or(|last| last < from) {
+                let before = self.last(to - 1)?;
+                return if before >= from { self.due(before) } else { self.shown_until(before) };
+            }
+        }
+        self.shown_until(last?)
+    }
+
+    /// When clocks show a local time again that they show twice.
+    fn second(&self, local: i64) -> Option<i64> {
+        match shown(self.zone, local)? {
+            Shown::Twice { second, .. } => Some(second),
+            Shown::Once(_) | Shown::Never { .. } => None,
+        }
+    }
+
+    /// When clocks show a local time for the last time, or else the last one before it that they show.
+    fn shown_until(&self, mut local: i64) -> Option<i64> {
+        loop {
+            match shown(self.zone, local)? {
+                Shown::Once(at) | Shown::Twice { second: at, .. } => return Some(at),
+                Shown::Never { from, .. } => local = self.last(from - 1)?,
+            }
+        }
+    }
+}
+
+/// The whole second up to an instant.
+fn instant(ms: u64) -> Option<i64> {
+    i64::try_from(ms.min(INSTANT_MS_MAX) / SECOND_MS).ok()
+}
+
+fn millis(seconds: i64) -> Option<u64> {
+    u64::try_from(seconds).ok()?.checked_mul(SECOND_MS).filter(|ms| *ms <= INSTANT_MS_MAX)
 }

@@ -16,6 +16,7 @@
 mod calendar;
 #[cfg(test)]
 mod tests;
+mod zone;
 
 use crate::limits::{
     CATCH_UP_TICKS_MAX, SCHEDULE_GRACE_MS, SCHEDULE_LOOKED_MAX, SCHEDULE_PENDING_EACH_MAX, SCHEDULE_PENDING_MAX,

@@ -1,5 +1,7 @@
 //! Calendars on hostile and strange texts, and over changes of clocks; what is decided, and that it is decided once.
 
+mod changes;
+
 use super::*;
 use crate::limits::SCHEDULE_PENDING_EACH_MAX as EACH;
 use norn_client::wire::QueueName;
