@@ -119,6 +119,7 @@ pub fn advice(error: &Error) -> Option<String> {
         ErrorCode::Unavailable | ErrorCode::NotReady => {
             Some("try again in a moment; `status` and `nodes` show who answers".to_owned())
         }
+        ErrorCode::NoSpace => Some("make room on the disk, then try again".to_owned()),
         ErrorCode::Overloaded => Some("try again in a moment, with less at once".to_owned()),
         ErrorCode::Superseded => Some("stop working on the task; `get` shows who holds it now".to_owned()),
         ErrorCode::Stale => Some("ask again in a moment".to_owned()),

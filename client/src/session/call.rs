@@ -79,7 +79,7 @@ pub(super) struct Pending {
     pub error_last: Option<Error>,
     /// Attempts that were sent...
     pub sent: u32,
-    /// ...and those that a node refused as a whole, having no room.
+    /// ...and those of which a node took nothing more, having no room.
     turned_away: u32,
     body: Body,
     items: Items,
@@ -88,6 +88,11 @@ pub(super) struct Pending {
 /// Whether repeating the very same request can help. A stale read has been waited for already, by the node.
 pub(super) fn is_retryable(error: &Error) -> bool {
     error.passes() && error.code != ErrorCode::Stale
+}
+
+/// Whether a node had no room for it: nothing was changed.
+fn is_full(error: &Error) -> bool {
+    matches!(error.code, ErrorCode::Overloaded | ErrorCode::NoSpace)
 }
 
 fn is_write(request: &Request) -> bool {
@@ -300,12 +305,14 @@ impl Pending {
             (Response::Error(error), _)
                 if is_retryable(&error) && !(self.early && error.code == ErrorCode::NotReady) =>
             {
-                self.turned_away += u32::from(error.code == ErrorCode::Overloaded);
+                self.turned_away += u32::from(is_full(&error));
                 return retry(error);
             }
             (Response::Error(error), _) => return Verdict::Done(self.refused(error)),
             (response, Items::None) => return Verdict::Done(Ok(response)),
             (Response::Acked(items), Items::Acked(slots)) if items.len() == positions.len() => {
+                let mut refusals = items.iter().filter_map(|item| item.as_ref().err());
+                self.turned_away += u32::from(refusals.all(|error| !is_retryable(error) || is_full(error)));
                 merge(slots, positions, items)
             }
             (Response::Renewed(items), Items::Renewed(slots)) if items.len() == positions.len() => {
@@ -330,11 +337,11 @@ impl Pending {
         if self.outstanding().len() == count { Err(error) } else { Ok(self.take_items(|_| error.clone())) }
     }
 
-    /// Whether each attempt to enqueue was refused before anything of it was stored.
+    /// Whether each attempt was refused before anything more was stored.
     fn was_turned_away(&self) -> bool {
         // What its leader is asked for may come to it once more, and later than the refusal.
-        let enqueues = matches!(&self.body, Body::Settled(Request::Enqueue { .. }));
-        enqueues && self.sent > 0 && self.turned_away == self.sent
+        let stores = matches!(&self.body, Body::Settled(Request::Enqueue { .. } | Request::Update { .. }));
+        stores && self.sent > 0 && self.turned_away == self.sent
     }
 
     /// The answer when nothing more will be tried: `unknown` for what may have happened, `unavailable` for what surely has
@@ -348,7 +355,9 @@ impl Pending {
             None => why.to_owned(),
         };
         let refusal = self.error_last.clone().filter(|_| self.was_turned_away());
-        let error = refusal.unwrap_or_else(|| Error::new(code, message));
+        // When to try again, nobody knows better than who refused it last.
+        let retry = self.error_last.as_ref().map_or(code.retry(), |error| error.retry);
+        let error = refusal.unwrap_or_else(|| Error { retry, ..Error::new(code, message) });
         let ids = match &self.body {
             Body::Settled(request) => ids(request),
             Body::Open(Call::Enqueue { drafts, .. }) => drafts.iter().filter_map(|draft| draft.id).collect(),

@@ -4,7 +4,7 @@
 
 use norn_client::client::{ClaimOptions, Client, CompleteOptions};
 use norn_client::session::Draft;
-use norn_client::wire::{Acks, QueueName};
+use norn_client::wire::{Acks, Error, ErrorCode, QueueName};
 use norn_tests::wait::{PATIENCE, eventually, until};
 use norn_tests::{Cluster, ClusterOptions};
 use std::fs::{self, OpenOptions};
@@ -38,10 +38,9 @@ fn fill(directory: &Path, room_bytes: u64) {
     ballast.and_then(|file| file.set_len(length)).expect("a hole needs no room");
 }
 
-async fn enqueue(client: &Client, queue: &QueueName) -> Result<(), String> {
+async fn enqueue(client: &Client, queue: &QueueName) -> Result<(), Error> {
     let drafts = vec![Draft::new(queue.clone(), vec![7; 1_000])];
-    let result = client.enqueue_many(drafts, Acks::Quorum).await.remove(0);
-    result.map(drop).map_err(|error| error.to_string())
+    client.enqueue_many(drafts, Acks::Quorum).await.remove(0).map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,7 +61,7 @@ async fn a_full_disk_refuses_tasks_first_and_stops_a_node_last() {
     until("the reserve is kept", || fs::metadata(data.join("reserve")).is_ok_and(|file| file.len() == RESERVE_BYTES));
 
     fill(&data, RESERVE_BYTES / 2);
-    let full = |refused: &String| refused.contains("the disk of node") && refused.contains("nearly full");
+    let full = |refused: &Error| refused.code == ErrorCode::NoSpace && refused.message.contains("the disk of node n1");
     eventually("tasks are refused", PATIENCE, async || enqueue(&poll, &queue).await.err().filter(full)).await;
     let claims = client.claim(ClaimOptions::new([queue.clone()]).max(10).timeout(CALL_TIMEOUT)).await;
     let claims = claims.expect("claims go on").tasks;

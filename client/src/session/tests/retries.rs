@@ -48,21 +48,39 @@ fn what_was_turned_away_each_time_is_said_to_be() {
         let queue = QueueName::new("mail").expect("a name");
         Call::EnqueueUnique { draft: Box::new(Draft::new(queue, "x").key("one")) }
     };
+    let update = || {
+        let (id, token) = (TaskId::new(1, 1, 0, 0), Token { epoch: 1, number: 1 });
+        Call::Request(Request::Update { id, token, sequence: 0, data: Vec::new(), acks: Acks::Quorum })
+    };
     // What its leader turns away may come to it once more, and later.
-    let cases = [(enqueue(1), true, ErrorCode::Overloaded), (enqueue(1), false, ErrorCode::Unknown)];
-    for (call, answered, expected) in cases.into_iter().chain([(unique(), true, ErrorCode::Unknown)]) {
-        let (mut bench, mut number, first) = bench_sent_at(1, NEW, call, 10 * SECOND_US);
-        for _ in 0..3 {
-            assert!(bench.answer(0, number, Response::Error(error(ErrorCode::Overloaded))).is_empty());
-            number = bench.sleep_until_sent().1;
+    let whole = |error| Response::Error(error);
+    let item = |error| Response::Acked(vec![Err(error)]);
+    type Refuse = fn(Error) -> Response;
+    for full in [ErrorCode::Overloaded, ErrorCode::NoSpace] {
+        let cases: [(Call, Refuse, bool, ErrorCode); 5] = [
+            (enqueue(1), whole, true, full),
+            (enqueue(1), item, true, full),
+            (update(), whole, true, full),
+            (enqueue(1), whole, false, ErrorCode::Unknown),
+            (unique(), whole, true, ErrorCode::Unknown),
+        ];
+        for (call, refuse, answered, expected) in cases {
+            let (mut bench, mut number, first) = bench_sent_at(1, NEW, call, 10 * SECOND_US);
+            for _ in 0..3 {
+                assert!(bench.answer(0, number, refuse(error(full))).is_empty());
+                number = bench.sleep_until_sent().1;
+            }
+            if answered {
+                assert!(bench.answer(0, number, refuse(error(full))).is_empty());
+            }
+            bench.now_us = 1_000 + 10 * SECOND_US;
+            let refusal = match done(&bench.step(Input::Wake)).as_slice() {
+                [(1, Err(refusal))] => refusal.clone(),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!((refusal.code, refusal.id), (expected, Some(ids(&first)[0])));
+            assert_eq!(refusal.retry, Retry::Later, "whoever refused it asked for a pause");
         }
-        if answered {
-            assert!(bench.answer(0, number, Response::Error(error(ErrorCode::Overloaded))).is_empty());
-        }
-        bench.now_us = 1_000 + 10 * SECOND_US;
-        let result = done(&bench.step(Input::Wake));
-        let [(1, Err(refusal))] = &result[..] else { panic!("{result:?}") };
-        assert_eq!((refusal.code, refusal.id), (expected, Some(ids(&first)[0])));
     }
 }
 

@@ -467,7 +467,8 @@ impl Node {
         let mut refused: BTreeMap<usize, Error> = BTreeMap::new();
         for group in write.groups.values() {
             let of_group = group.places.iter().enumerate();
-            refused.extend(of_group.filter_map(|(index, place)| Some((*place, group.not_kept(index)?))));
+            let why = |index| group.not_kept(index).or_else(|| group.full_in_part(index));
+            refused.extend(of_group.filter_map(|(index, place)| Some((*place, why(index)?))));
         }
         let results: Vec<Result<Acked, Error>> = write
             .results

@@ -216,7 +216,7 @@ impl Group {
         }
         let kept = usize::from(self.kept_as(index) == Some(Outcome::Stored));
         let with_spec = self.said(index, Outcome::Stored);
-        let stored = with_spec.union(&self.said(index, Outcome::StoredOrphan)).count() + kept;
+        let stored = self.stored(index);
         let (reached, may_come) = self.reached(index, acks);
         if reached && with_spec.len() + kept > 0 {
             let guarantee = if self.is_strict(index) { Guarantee::Strict } else { Guarantee::Sloppy };
@@ -226,7 +226,14 @@ impl Group {
         if reached || may_come {
             return None;
         }
-        Some(Err(self.refusal(index, stored).about(id)))
+        let error = self.refusal(index, stored);
+        if !is_full(&error) {
+            return Some(Err(error.about(id)));
+        }
+        // That nodes are full says that nothing was changed: all have to have said so.
+        let silent = stored == 0 && !self.tally(index, self.newest()).open.is_empty();
+        let error = if stored == 0 { error } else { in_part(error) };
+        (!silent).then(|| Err(error.about(id)))
     }
 
     /// Why it cannot be.
@@ -253,6 +260,29 @@ impl Group {
             Error::unavailable(format!("{stored} of {replicas} replicas have it on disk, which is too few"))
         }
     }
+
+    /// At the deadline of an item that too many had no room for, while others have not said whether they store it.
+    pub(super) fn full_in_part(&self, index: usize) -> Option<Error> {
+        let error = self.refusal(index, self.stored(index));
+        is_full(&error).then(|| in_part(error).about(self.items[index].0))
+    }
+
+    /// How many have stored an item, this node for them included.
+    fn stored(&self, index: usize) -> usize {
+        let kept = usize::from(self.kept_as(index) == Some(Outcome::Stored));
+        self.said(index, Outcome::Stored).union(&self.said(index, Outcome::StoredOrphan)).count() + kept
+    }
+}
+
+/// Whether a node had no room, and changed nothing.
+fn is_full(error: &Error) -> bool {
+    matches!(error.code, ErrorCode::Overloaded | ErrorCode::NoSpace)
+}
+
+/// The same where others may have had room.
+fn in_part(error: Error) -> Error {
+    let message = format!("too few replicas have stored it, and it may take effect: repeat it; {}", error.message);
+    Error { code: ErrorCode::Unknown, message, ..error }
 }
 
 /// What a replica may say that settles why an item cannot be, the first before the others.

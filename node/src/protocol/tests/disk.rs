@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::protocol::membership::{DiskReport, Room};
+use norn_client::wire::error::Retry;
 
 impl Cluster {
     fn report(&mut self, index: usize, room: Room, sync_us: u64) {
@@ -40,8 +41,12 @@ fn a_node_without_room_refuses_tasks_and_does_everything_else() {
     // With two there is no majority that can store anything.
     cluster.report(2, Room::Short, 0);
     let error = cluster.try_enqueue(0, 2).expect_err("one of three has room");
-    assert_eq!(error.code, ErrorCode::NoSpace);
-    assert!(error.message.contains(&NodeId(2).to_string()), "{}", error.message);
+    assert_eq!(
+        (error.code, error.retry),
+        (ErrorCode::Unknown, Retry::Later),
+        "one has stored it, and may tell the others"
+    );
+    assert!(error.message.contains(&NodeId(2).to_string()) && error.message.contains("repeat it"), "{}", error.message);
     for (number, _) in before.iter().enumerate() {
         let granted = cluster.claim(1 + number % 2, 30_000).remove(0);
         let renew = Request::Renew { items: vec![(granted.id, granted.token)], lease_ms: None };
