@@ -189,3 +189,14 @@ fn a_repeated_claim_keeps_its_id_says_so_and_waits_for_what_is_left() {
     let timeout_us = bench.session.next_wake().unwrap() - bench.now_us;
     assert_eq!(timeout_us, (left_ms + 2_500) * 1_000, "the node may wait on purpose");
 }
+
+/// Goal: whoever waited in vain for a connection learns which task its call was about.
+#[test]
+fn a_completion_that_was_never_sent_names_its_task() {
+    let mut bench = Bench::new(1);
+    bench.submit(1, finish(Vec::new()), SECOND_US);
+    bench.now_us += 2 * SECOND_US;
+    let result = done(&bench.step(Input::Wake));
+    let [(1, Err(error))] = &result[..] else { panic!("{result:?}") };
+    assert_eq!((error.code, error.id), (ErrorCode::Unavailable, Some(TaskId::MIN)));
+}

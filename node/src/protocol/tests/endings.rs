@@ -1,6 +1,7 @@
 //! How tasks ended, as leaders and followers tell it.
 
 use super::copy::tell;
+use super::hints::go_on;
 use super::*;
 use crate::limits::ENDINGS_BYTES_MAX;
 use crate::protocol::consistent::table::Op;
@@ -79,4 +80,49 @@ fn a_follower_flags_ended_tasks_of_a_table_that_came_whole_or_out_of_its_log() {
         let replica = cluster.replica_of(index, &id);
         assert_eq!((replica.register.viewstamp, replica.done_flags()), (viewstamp, flags.clone()));
     }
+}
+
+/// Goal: nobody is granted what a follower knows to have ended, though its ending does not fit the acknowledgement. Method: a leader
+/// has missed six completions with large results, and grants these tasks at once.
+#[test]
+fn an_ending_beyond_the_budget_of_an_acknowledgement_is_asked_for() {
+    const TASKS: u32 = 6;
+    let mut cluster = Cluster::new(3);
+    let ids: Vec<TaskId> = (0..TASKS).map(|_| cluster.enqueue(0, b"work", 7)).collect();
+    let leader = cluster.leader(&ids[0]);
+    let other = (leader + 1) % 3;
+    let held: Vec<(TaskId, Token)> =
+        ids.iter().map(|_| cluster.claim(other, 1_000).remove(0)).map(|granted| (granted.id, granted.token)).collect();
+    let items = held.iter().map(|(id, token)| Completion {
+        id: *id,
+        token: *token,
+        sequence: None,
+        result: Some(vec![1; 1 << 20].into()),
+        at_ms: 1,
+        children: Vec::new(),
+    });
+    let misses = |_: &mut Cluster, index: usize, event: Event| match event {
+        Event::Peer { message: PeerMessage::Write { .. } | PeerMessage::Tasks { .. }, .. } if index == leader => None,
+        event => Some(event),
+    };
+    for (number, item) in (1_000..).zip(items) {
+        let principal = Principal { name: "tester".into(), node: false };
+        let request = Request::Complete { items: vec![item], acks: Acks::Quorum };
+        cluster.queue.push_back((other, Event::Request { client: CLIENT, number, principal, request }));
+        go_on(&mut cluster, 20, misses);
+        assert!(matches!(&cluster.replies[&number], Response::Acked(results) if results[0].is_ok()));
+    }
+    // The leases end, and nobody has told the leader why nobody renews them.
+    go_on(&mut cluster, 2_000, misses);
+    assert!(ids.iter().all(|id| !cluster.replica_of(leader, id).store.ended(id)));
+    let claim = Request::Claim(claim_of(ClaimId(99), 60_000, TASKS));
+    match cluster.ask(other, claim) {
+        Response::Claimed { tasks, .. } => assert_eq!(tasks, Vec::new()),
+        other => panic!("{other:?}"),
+    }
+    let is_flag = |(index, observation): &&(usize, Observation)| {
+        *index == leader && matches!(observation, Observation::DoneFlag { .. })
+    };
+    assert!(cluster.observed.iter().filter(is_flag).count() >= TASKS as usize);
+    cluster.run_until(|cluster| ids.iter().all(|id| cluster.replica_of(leader, id).store.ended(id)));
 }

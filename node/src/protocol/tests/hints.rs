@@ -612,3 +612,13 @@ fn a_task_that_an_old_member_cannot_read_is_owed_until_it_is_upgraded() {
     cluster.run_until(|cluster| cluster.nodes[first].hints.is_empty());
     assert!(cluster.replica_of(absent, &id).store.knows(&id));
 }
+
+/// Goal: a node keeps nothing for others under an id that its clock takes for a wrong one.
+#[test]
+fn a_task_of_the_far_future_is_not_kept_for_members_that_are_away() {
+    let mut absence = Absence::new(&Config::default());
+    absence.all_go();
+    let at_ms = absence.cluster.now.wall_ms + crate::limits::ID_AHEAD_MS_MAX + 60_000;
+    let refused = absence.enqueue(TaskId::new(at_ms, 1, 1, TAG), Acks::One).expect_err("its time has not come");
+    assert_eq!((refused.code, absence.kept()), (ErrorCode::IdFromFuture, 0));
+}

@@ -205,3 +205,16 @@ fn an_operator_that_redrives_a_task_while_its_letter_is_written_gets_no_other_co
     }
     assert!(refused > 0, "an operator asks while the letter is written");
 }
+
+#[test]
+fn a_redrive_of_a_task_that_nobody_can_read_is_refused_for_now() {
+    let mut cluster = Cluster::modern(3);
+    let id = cluster.kill(b"hello", 7);
+    let child = cluster.id(7);
+    cluster.down.extend([0, 1]);
+    let refused = cluster.redrive(2, id, child).expect_err("one of three replicas is there");
+    assert_eq!((refused.code, refused.passes()), (ErrorCode::Unavailable, true));
+    cluster.down.clear();
+    cluster.advance(5_000);
+    assert_eq!(cluster.redrive(2, id, child), Ok(child));
+}

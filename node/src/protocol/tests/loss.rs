@@ -1,6 +1,7 @@
 //! Replicas that start without a part of their log.
 
 use super::*;
+use crate::limits::OPS_KEPT_MAX;
 use crate::protocol::partition::Wound;
 use norn_client::wire::PartitionId;
 use norn_client::wire::response::{Guarantee, Health};
@@ -359,4 +360,27 @@ fn a_repeated_claim_whose_task_has_lost_its_spec_takes_another() {
     let other = cluster.enqueue(0, b"other", 9);
     let Response::Claimed { tasks, .. } = cluster.ask(0, Request::Claim(repeat)) else { panic!() };
     assert_eq!(tasks.iter().map(|task| task.id).collect::<Vec<_>>(), [other]);
+}
+
+/// Goal: a leader keeps a bounded number of operations for its followers, and sends its table to one that is behind more of them.
+#[test]
+fn a_follower_that_missed_more_operations_than_are_kept_gets_the_table() {
+    let mut cluster = Cluster::new(3);
+    let id = cluster.enqueue(0, b"long", 7);
+    let token = cluster.claim(0, 60_000).remove(0).token;
+    let leader = cluster.leader(&id);
+    let follower = (leader + 1) % 3;
+    cluster.down.insert(follower);
+    for _ in 0..=OPS_KEPT_MAX {
+        let renewed = cluster.ask(leader, Request::Renew { items: vec![(id, token)], lease_ms: None });
+        assert_eq!(renewed, Response::Renewed(vec![Ok(60_000)]));
+    }
+    let is_snapshot = |(index, observation): &&(usize, Observation)| {
+        *index == leader && matches!(observation, Observation::SnapshotSent { .. })
+    };
+    let before = cluster.observed.iter().filter(is_snapshot).count();
+    cluster.restart(follower);
+    let viewstamp = cluster.replica_of(leader, &id).register.viewstamp;
+    cluster.run_until(|cluster| cluster.replica_of(follower, &id).register.viewstamp >= viewstamp);
+    assert!(cluster.observed.iter().filter(is_snapshot).count() > before);
 }

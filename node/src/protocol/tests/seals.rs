@@ -275,3 +275,16 @@ fn a_leader_seals_a_completion_where_a_majority_can_be_told_of_it() {
     cluster.connect(leader, (leader + 1) % 3, Versions::SPOKEN.oldest);
     assert_eq!(cluster.complete_with(leader, id, token, b"done"), Ok(Guarantee::Strict));
 }
+
+/// Goal: a leader begins no seal that the others could not read.
+#[test]
+fn nothing_is_sealed_while_too_few_replicas_know_of_seals() {
+    let mut cluster = Cluster::sealing(3);
+    let id = cluster.enqueue(0, b"x", 1);
+    let token = cluster.claim(1, 60_000).remove(0).token;
+    let leader = cluster.leader(&id);
+    cluster.begin_old(leader);
+    assert_eq!(cluster.unsealed(leader, id, token, b"done"), ErrorCode::Unknown, "it asked until its time was over");
+    cluster.connect_all();
+    assert_eq!(cluster.complete_with(leader, id, token, b"done"), Ok(Guarantee::Strict));
+}

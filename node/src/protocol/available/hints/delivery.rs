@@ -485,3 +485,24 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_messages_that_were_not_answered_in_time_the_latest_are_remembered() {
+        const PARTITION: PartitionId = PartitionId(1);
+        let mut delivery = Delivery::default();
+        let (mut now_us, last) = (0, LATE_MAX as u64 + 3);
+        for number in 0..=last {
+            delivery.flight =
+                Some(Flight { number, kept: true, partition: PARTITION, ids: Vec::new(), sent_us: now_us });
+            now_us += 1_000 << DOUBLINGS_MAX;
+            assert!(delivery.is_due(now_us, 1_000));
+        }
+        assert!(delivery.answered(0, PARTITION).is_none(), "its answer comes too late");
+        assert!(delivery.answered(last, PARTITION).is_some());
+        assert_eq!(delivery.late.len(), LATE_MAX - 1);
+    }
+}

@@ -371,7 +371,9 @@ impl Kept {
 mod tests {
     use super::*;
     use crate::protocol::consistent::ReplicaId;
-    use crate::protocol::task::Cancel;
+    use crate::protocol::task::{Cancel, Completed};
+    use crdts::CvRDT;
+    use norn_client::wire::Token;
 
     const KEY: Key = (PartitionId(1), TaskId::MIN);
     const MEMBERS: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
@@ -462,5 +464,19 @@ mod tests {
             assert_eq!(asked_at(&kept, wait_us - 1), (0, Some(wait_us)));
             assert_eq!(asked_at(&kept, wait_us), (1, None));
         }
+    }
+
+    #[test]
+    fn facts_are_described_by_their_keys_and_many_of_them_in_short() {
+        let token = |number| Token { epoch: 2, number };
+        let completed = || Completed { sequence: None, result: None, at_ms: 1, children: None };
+        let mut task = Task::from_update(token(1), 0, b"begun".to_vec());
+        task.merge(Task::from_completion(token(1), completed()));
+        task.merge(Task::from_cancel(Cancel { dead: false, reason: "enough".into(), at_ms: 1 }));
+        assert_eq!(describe(&task), "entry 2.1/0, completion 2.1, cancellation");
+        for number in 2..2 + DESCRIBED_MAX as u64 {
+            task.merge(Task::from_completion(token(number), completed()));
+        }
+        assert!(describe(&task).ends_with(", and more"), "{}", describe(&task));
     }
 }
