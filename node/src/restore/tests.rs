@@ -89,9 +89,9 @@ fn a_snapshot_that_lost_a_mark_wounds_no_partition() {
     assert!(node.inspect().iter().all(|view| view.wound.is_whole()));
 }
 
-/// What is kept for others is part of no replica: a node goes on without it.
+/// What is kept for others, and what is noted of starts, is part of no replica: a node goes on without it.
 #[test]
-fn a_log_that_lost_hints_makes_a_node() {
+fn a_log_that_lost_hints_or_notes_of_starts_makes_a_node() {
     let founding = Founding {
         config: Config::default(),
         node: NodeId(1),
@@ -100,7 +100,7 @@ fn a_log_that_lost_hints_makes_a_node() {
         address: String::new(),
         zone: String::new(),
     };
-    for kind in [b'H', b'Y', b'D'] {
+    for kind in *b"HYDU" {
         let mut node = Node::new(founding.clone(), 0);
         let mut restorer = Restorer::new(&mut node);
         let mut loss = Loss { ranges: vec![(8, 8)], ..Loss::default() };

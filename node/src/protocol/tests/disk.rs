@@ -5,7 +5,7 @@ use crate::protocol::membership::{DiskReport, Room};
 use norn_client::wire::error::Retry;
 
 impl Cluster {
-    fn report(&mut self, index: usize, room: Room, sync_us: u64) {
+    pub(super) fn report(&mut self, index: usize, room: Room, sync_us: u64) {
         self.queue.push_back((index, Event::Disk(DiskReport { room, sync_us })));
         self.drain();
     }

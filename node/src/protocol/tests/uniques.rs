@@ -2,6 +2,7 @@
 
 use super::policies::is_changed;
 use super::*;
+use crate::protocol::membership::Room;
 use norn_client::wire::membership::QueueSetting;
 
 impl Cluster {
@@ -110,6 +111,18 @@ fn a_unique_task_needs_a_key_and_room() {
     assert_eq!(cluster.enqueue_unique(0, &task), Err(ErrorCode::IdFromFuture));
     let task = cluster.unique_task("a");
     assert_eq!(cluster.enqueue_unique(0, &task), Ok((task.id, false)), "the key is free");
+}
+
+#[test]
+fn a_leader_whose_disk_is_nearly_full_reserves_no_key() {
+    let mut cluster = connected();
+    let task = cluster.unique_task("a");
+    let leader = cluster.leader(&task.id);
+    cluster.report(leader, Room::Short, 0);
+    assert_eq!(cluster.enqueue_unique((leader + 1) % 3, &task), Err(ErrorCode::NoSpace));
+    assert_eq!((cluster.knowing(&task.id), cluster.reserved(&task.id)), (0, 0));
+    cluster.report(leader, Room::Ample, 0);
+    assert_eq!(cluster.enqueue_unique((leader + 1) % 3, &task), Ok((task.id, false)));
 }
 
 /// Goal: a full queue tells of the task that there is, and of no other one that it could be stored.

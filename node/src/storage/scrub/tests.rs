@@ -151,6 +151,17 @@ fn files_that_are_gone_are_told_and_a_snapshot_takes_their_place() {
     assert_eq!(again.inspect(), node.inspect());
 }
 
+/// Goal: a segment under the name of another one is damage, however whole it is.
+#[test]
+fn a_file_under_the_name_of_another_is_told() {
+    let files = sample::log(3, None);
+    let (mut log, _) = open(&files);
+    let names: Vec<&String> = files.keys().collect();
+    log.disk().put(names[1], &files[names[0]]);
+    let found = pass(&mut log);
+    assert!(found.iter().any(|rot| rot.file == *names[1] && rot.to_string().contains("of another file")), "{found:?}");
+}
+
 #[test]
 fn a_host_reads_as_fast_as_it_may_and_rests_between_passes() {
     let mut pace = ScrubPace::new(1_000, 7_000_000);
