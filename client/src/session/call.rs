@@ -90,11 +90,6 @@ pub(super) fn is_retryable(error: &Error) -> bool {
     error.passes() && error.code != ErrorCode::Stale
 }
 
-/// Whether a node had no room for it: nothing was changed.
-fn is_full(error: &Error) -> bool {
-    matches!(error.code, ErrorCode::Overloaded | ErrorCode::NoSpace)
-}
-
 fn is_write(request: &Request) -> bool {
     match request {
         Request::Enqueue { .. }
@@ -305,14 +300,14 @@ impl Pending {
             (Response::Error(error), _)
                 if is_retryable(&error) && !(self.early && error.code == ErrorCode::NotReady) =>
             {
-                self.turned_away += u32::from(is_full(&error));
+                self.turned_away += u32::from(error.code.is_full());
                 return retry(error);
             }
             (Response::Error(error), _) => return Verdict::Done(self.refused(error)),
             (response, Items::None) => return Verdict::Done(Ok(response)),
             (Response::Acked(items), Items::Acked(slots)) if items.len() == positions.len() => {
                 let mut refusals = items.iter().filter_map(|item| item.as_ref().err());
-                self.turned_away += u32::from(refusals.all(|error| !is_retryable(error) || is_full(error)));
+                self.turned_away += u32::from(refusals.all(|error| !is_retryable(error) || error.code.is_full()));
                 merge(slots, positions, items)
             }
             (Response::Renewed(items), Items::Renewed(slots)) if items.len() == positions.len() => {

@@ -68,6 +68,11 @@ pub struct Error {
 }
 
 impl ErrorCode {
+    /// Whether there was no room for what was asked. Nothing was changed; it fits when something else has gone.
+    pub fn is_full(self) -> bool {
+        matches!(self, ErrorCode::Overloaded | ErrorCode::NoSpace)
+    }
+
     /// Whether repeating can help. What else depends on the code alone, such as an exit code, follows from this.
     pub fn retry(self) -> Retry {
         match self {

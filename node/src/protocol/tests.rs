@@ -324,7 +324,7 @@ impl Cluster {
     }
 }
 
-fn spec(payload: &[u8], priority: i32) -> Spec {
+pub(in crate::protocol) fn spec(payload: &[u8], priority: i32) -> Spec {
     Spec {
         queue: QueueName::new("mail").unwrap(),
         payload: payload.to_vec(),

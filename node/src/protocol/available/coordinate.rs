@@ -233,7 +233,7 @@ impl Node {
     /// Sends to every replica that has not answered, or whose answer may count more when it is given again. As long as this
     /// node keeps it and none can be heard, it is sent to none: then what is refused here is refused for certain.
     pub(super) fn send_writes(&mut self, ask: u64) {
-        let away = |group: &Group| group.keeps && !group.sent && self.all_away(group.newest());
+        let away = |group: &Group| group.keeps && !group.is_sent() && self.all_away(group.newest());
         let Some(Ask::Write(write)) = self.asks.get(ask) else { return };
         let groups: Vec<PartitionId> =
             write.groups.iter().filter(|(_, group)| !away(group)).map(|(partition, _)| *partition).collect();
@@ -244,7 +244,7 @@ impl Node {
         let majority = write.acks == Acks::Quorum;
         for partition in groups {
             let group = write.groups.get_mut(&partition).expect("just listed");
-            let first = !std::mem::replace(&mut group.sent, true);
+            let first = !group.is_sent();
             let again = |answer: &WriteAnswer| majority && answer.holes && !answer.lasting;
             let at = group.newest().version;
             let answered = |seat: &&Seat| group.answers.get(&(seat.replica, at)).is_some_and(|answer| !again(answer));
@@ -253,9 +253,12 @@ impl Node {
             // Those that come and those that go say nothing, and are to be equal soon.
             let (coming, going) = (group.newest().learners(), group.newest().exiles.iter().map(|exile| &exile.seat));
             let going = going.filter(|seat| there.contains(&seat.replica.node));
-            let quiet = coming.chain(going).filter(|_| first);
-            let nodes: BTreeSet<NodeId> = asked.chain(quiet).map(|seat| seat.replica.node).collect();
-            for node in nodes {
+            let quiet = coming.chain(going).filter(|_| first).map(|seat| (seat.replica.node, false));
+            let asked = asked.map(|seat| (seat.replica.node, true));
+            // A node that counts in one of the cohorts answers.
+            let nodes: BTreeMap<NodeId, bool> = quiet.chain(asked).collect();
+            for (node, counts) in nodes {
+                group.sent_to(node, counts);
                 let message = PeerMessage::Write { ask, partition, at, items: group.items.clone() };
                 self.outbox.send(node, message);
             }

@@ -25,8 +25,10 @@ pub(super) struct Group {
     pub(super) answers: BTreeMap<(ReplicaId, Viewstamp), WriteAnswer>,
     /// This node holds no replica, and keeps the facts for those that do.
     pub(super) keeps: bool,
-    /// It was sent to replicas, which may have stored it whatever they answer.
-    pub(super) sent: bool,
+    /// How often it was sent to each replica without an answer. One that was sent it may store it, whatever it answered before.
+    under_way: BTreeMap<NodeId, u32>,
+    /// It was also sent to some that take it without an answer.
+    quietly: bool,
     /// The bug of answers of any version that add up.
     pub(super) mixed: bool,
     /// Item by item, once they are kept on its disk.
@@ -70,7 +72,8 @@ impl Group {
             cohorts,
             answers: BTreeMap::new(),
             keeps: false,
-            sent: false,
+            under_way: BTreeMap::new(),
+            quietly: false,
             mixed,
             kept: None,
         }
@@ -128,8 +131,27 @@ impl Group {
         alike.map(|((replica, _), _)| replica.node).collect()
     }
 
+    /// It is sent to a replica, which answers if it `counts`.
+    pub(super) fn sent_to(&mut self, node: NodeId, counts: bool) {
+        *self.under_way.entry(node).or_default() += u32::from(counts);
+        self.quietly |= !counts;
+    }
+
+    /// Whether it was sent to any replica.
+    pub(super) fn is_sent(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
+    /// Whether somebody who has not said so yet may store it: a replica, or this node for the replicas.
+    fn is_awaited(&self) -> bool {
+        self.under_way.values().any(|copies| *copies > 0) || self.keeps && self.kept.is_none()
+    }
+
     /// The first answer counts, but for one of a replica whose start has been answered since, or that has healed.
     pub(super) fn take(&mut self, replica: ReplicaId, answer: WriteAnswer) {
+        if let Some(copies) = self.under_way.get_mut(&replica.node) {
+            *copies = copies.saturating_sub(1);
+        }
         let key = (replica, answer.at);
         let known = self.answers.get(&key);
         if known.is_none_or(|known| known.holes && !answer.holes) {
@@ -161,7 +183,7 @@ impl Group {
             ),
             Outcome::Stored | Outcome::StoredOrphan | Outcome::TooOld | Outcome::Unsealed => return None,
         };
-        let error = if self.sent {
+        let error = if self.is_sent() {
             let why = error.message;
             let message = format!("no replica answered in time, and it is not kept here ({why}); repeat the call");
             Error::new(ErrorCode::Unknown, message)
@@ -227,13 +249,14 @@ impl Group {
             return None;
         }
         let error = self.refusal(index, stored);
-        if !is_full(&error) {
+        if !error.code.is_full() {
             return Some(Err(error.about(id)));
         }
-        // That nodes are full says that nothing was changed: all have to have said so.
-        let silent = stored == 0 && !self.tally(index, self.newest()).open.is_empty();
-        let error = if stored == 0 { error } else { in_part(error) };
-        (!silent).then(|| Err(error.about(id)))
+        // That nodes are full says that nothing was changed: all that may have stored it have to have said so.
+        if stored > 0 || self.quietly {
+            return Some(Err(in_part(error).about(id)));
+        }
+        (!self.is_awaited()).then(|| Err(error.about(id)))
     }
 
     /// Why it cannot be.
@@ -264,7 +287,7 @@ impl Group {
     /// At the deadline of an item that too many had no room for, while others have not said whether they store it.
     pub(super) fn full_in_part(&self, index: usize) -> Option<Error> {
         let error = self.refusal(index, self.stored(index));
-        is_full(&error).then(|| in_part(error).about(self.items[index].0))
+        error.code.is_full().then(|| in_part(error).about(self.items[index].0))
     }
 
     /// How many have stored an item, this node for them included.
@@ -272,11 +295,6 @@ impl Group {
         let kept = usize::from(self.kept_as(index) == Some(Outcome::Stored));
         self.said(index, Outcome::Stored).union(&self.said(index, Outcome::StoredOrphan)).count() + kept
     }
-}
-
-/// Whether a node had no room, and changed nothing.
-fn is_full(error: &Error) -> bool {
-    matches!(error.code, ErrorCode::Overloaded | ErrorCode::NoSpace)
 }
 
 /// The same where others may have had room.
@@ -318,3 +336,6 @@ pub(in crate::protocol) fn refused(outcome: Outcome, enqueues: bool) -> Error {
     };
     Error::new(code, message)
 }
+
+#[cfg(test)]
+mod tests;

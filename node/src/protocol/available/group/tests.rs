@@ -1,0 +1,119 @@
+//! What is said of an item that nodes have no room for.
+
+use super::*;
+use crate::protocol::tests::spec;
+
+const FULL: [Outcome; 2] = [Outcome::NoSpace, Outcome::Overloaded];
+
+fn replica(number: u128) -> ReplicaId {
+    ReplicaId { node: NodeId(number), incarnation: number as u64 }
+}
+
+fn founding() -> Cohort {
+    Cohort::founded(&[1, 2, 3].map(replica))
+}
+
+/// A later cohort, of other replicas.
+fn later() -> Cohort {
+    Cohort { version: Viewstamp { epoch: 1, length: 1 }, ..Cohort::founded(&[4, 5, 6].map(replica)) }
+}
+
+/// An enqueue of one task, sent to replicas that answer.
+fn sent(nodes: &[u128]) -> Group {
+    let task = Task::from_spec(Arc::new(spec(b"x", 0)));
+    let mut group = Group::new(vec![(TaskId::new(1, 1, 1, 0), task)], vec![0], founding(), false);
+    nodes.iter().for_each(|node| group.sent_to(NodeId(*node), true));
+    group
+}
+
+fn answer(group: &mut Group, node: u128, outcome: Outcome, at: Viewstamp) {
+    let answer = WriteAnswer { outcomes: vec![outcome], boot: 1, holes: false, lasting: false, at };
+    group.take(replica(node), answer);
+}
+
+fn code(group: &Group, acks: Acks) -> Option<ErrorCode> {
+    group.result(0, acks).map(|result| result.expect_err("there is no room").code)
+}
+
+/// Goal: `no_space` and `overloaded` say that nothing was changed, so they are said once each replica has.
+#[test]
+fn an_item_is_refused_as_full_once_each_replica_has_refused_it() {
+    for outcome in FULL {
+        let mut group = sent(&[1, 2, 3]);
+        let at = founding().version;
+        answer(&mut group, 1, outcome, at);
+        answer(&mut group, 2, outcome, at);
+        assert_eq!(code(&group, Acks::Quorum), None, "the third may store it");
+        assert_eq!(group.full_in_part(0).map(|error| error.code), Some(ErrorCode::Unknown), "at the deadline");
+        answer(&mut group, 3, outcome, at);
+        assert!(code(&group, Acks::Quorum).is_some_and(ErrorCode::is_full), "{outcome:?}");
+    }
+}
+
+/// Goal: what one has stored, others may get from it.
+#[test]
+fn an_item_that_one_replica_has_stored_is_unknown() {
+    for outcome in FULL {
+        let mut group = sent(&[1, 2, 3]);
+        let at = founding().version;
+        answer(&mut group, 1, outcome, at);
+        answer(&mut group, 2, Outcome::Stored, at);
+        answer(&mut group, 3, outcome, at);
+        assert_eq!(code(&group, Acks::Quorum), Some(ErrorCode::Unknown), "{outcome:?}");
+    }
+}
+
+/// Goal: a replica of an earlier cohort that was sent the item is awaited like one of the newest.
+#[test]
+fn an_item_that_an_earlier_replica_may_store_is_not_refused_as_full() {
+    let mut group = sent(&[1, 2, 3]);
+    assert!(group.learn(later()));
+    [4, 5, 6].into_iter().for_each(|node| group.sent_to(NodeId(node), true));
+    for node in [4, 5, 6] {
+        answer(&mut group, node, Outcome::NoSpace, later().version);
+    }
+    assert_eq!(code(&group, Acks::Quorum), None);
+    for node in [1, 2, 3] {
+        answer(&mut group, node, Outcome::NoSpace, founding().version);
+    }
+    assert_eq!(code(&group, Acks::Quorum), Some(ErrorCode::NoSpace));
+}
+
+/// Goal: a copy that is on its way may be stored by a replica that had no room for the one before.
+#[test]
+fn an_item_that_was_sent_twice_is_refused_as_full_by_two_answers() {
+    let mut group = sent(&[1, 2, 3, 3]);
+    for node in [1, 2, 3] {
+        answer(&mut group, node, Outcome::NoSpace, founding().version);
+    }
+    assert_eq!(code(&group, Acks::Quorum), None);
+    answer(&mut group, 3, Outcome::NoSpace, founding().version);
+    assert_eq!(code(&group, Acks::Quorum), Some(ErrorCode::NoSpace));
+}
+
+/// Goal: those that take an item without an answer may have taken it, and are not waited for.
+#[test]
+fn an_item_that_was_sent_to_a_learner_is_unknown() {
+    let mut group = sent(&[1, 2, 3]);
+    group.sent_to(NodeId(4), false);
+    for node in [1, 2, 3] {
+        answer(&mut group, node, Outcome::NoSpace, founding().version);
+    }
+    assert_eq!(code(&group, Acks::Quorum), Some(ErrorCode::Unknown));
+}
+
+/// Goal: what this node is about to keep for the replicas may yet be kept.
+#[test]
+fn an_item_that_is_about_to_be_kept_here_is_not_refused_as_full() {
+    for (kept, wanted) in [(Outcome::Stored, None), (Outcome::NoSpace, Some(ErrorCode::NoSpace))] {
+        let mut group = sent(&[1, 2, 3]);
+        group.keeps = true;
+        for node in [1, 2, 3] {
+            answer(&mut group, node, Outcome::NoSpace, founding().version);
+        }
+        assert_eq!(group.result(0, Acks::One), None);
+        group.kept = Some(vec![kept]);
+        let result = group.result(0, Acks::One).expect("it is certain");
+        assert_eq!(result.err().map(|error| error.code), wanted);
+    }
+}
