@@ -275,6 +275,19 @@ impl Node {
         }
     }
 
+    /// Refuses for now what depends on what a task is, where this leader does not know that yet: it asks those that may.
+    fn check_known(&mut self, partition: PartitionId, id: &TaskId) -> Result<(), Error> {
+        let replica = &self.partitions[&partition];
+        if !replica.store.lacks_spec(id) {
+            return Ok(());
+        }
+        let others: Vec<NodeId> = replica.cohort().followers().into_iter().filter(|node| *node != self.me).collect();
+        for node in others {
+            self.outbox.send(node, PeerMessage::Need { partition, ids: vec![*id] });
+        }
+        Err(Error::unavailable("the leader does not know yet of which task that is; try again").about(*id))
+    }
+
     fn renew(&mut self, call: u64, items: &[(TaskId, Token)], lease_ms: Option<u64>) {
         let shortens = mutant!(self.config, RenewalShortens);
         let unbounded = mutant!(self.config, LeaseUnbounded);
@@ -282,11 +295,21 @@ impl Node {
         let mut by_partition: BTreeMap<PartitionId, Vec<(usize, u64)>> = BTreeMap::new();
         let mut turns = Turns::default();
         for (place, (id, token)) in items.iter().enumerate() {
-            match self.held(id, *token).and_then(|held| self.check_turn(id, &mut turns).map(|()| held)) {
-                Ok((partition, cell)) => {
-                    let own_ms = lease_ms.unwrap_or(0).max(cell.lease_ms);
+            let held = self.held(id, *token).map(|(partition, cell)| (partition, cell.lease_ms));
+            let held = held.and_then(|held| self.check_turn(id, &mut turns).map(|()| held));
+            // How long it may be is for its queue to say.
+            let known = |node: &mut Node, (partition, had_ms): (PartitionId, u64)| {
+                let more = lease_ms.is_some_and(|lease_ms| lease_ms > had_ms);
+                if more {
+                    node.check_known(partition, id)?
+                }
+                Ok((partition, had_ms))
+            };
+            match held.and_then(|held| known(self, held)) {
+                Ok((partition, had_ms)) => {
+                    let own_ms = lease_ms.unwrap_or(0).max(had_ms);
                     let policy = self.policy_of_task(partition, id);
-                    let bounded_ms = policy.map_or(cell.lease_ms, |policy| policy.bounded(own_ms));
+                    let bounded_ms = policy.map_or(had_ms, |policy| policy.bounded(own_ms));
                     let lease_ms = if unbounded { own_ms } else { bounded_ms };
                     by_partition.entry(partition).or_default().push((place, lease_ms));
                 }
@@ -335,8 +358,14 @@ impl Node {
             self.decide_after_commit(call, &id);
             return;
         }
-        let attempt = match self.held(&id, token) {
-            Ok((_, cell)) => cell.attempt,
+        // How often it is tried, and after which pause, is for the task and its queue to say.
+        let held = self.held(&id, token).map(|(partition, cell)| (partition, cell.attempt));
+        let attempt = match held {
+            Ok((partition, attempt)) if !invalid => match self.check_known(partition, &id) {
+                Ok(()) => attempt,
+                Err(error) => return self.decide(call, 0, Err(error)),
+            },
+            Ok((_, attempt)) => attempt,
             // It ran out and waits, and nobody has it: that it is invalid is still its holder's to say.
             Err(_) if invalid && self.waits(&id, token) => 0,
             Err(error) if error.code == ErrorCode::Superseded && !invalid => {

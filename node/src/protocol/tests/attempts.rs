@@ -1,29 +1,42 @@
 //! How often a task may be tried: what counts as an attempt, and what follows where its leader learns that late.
 
 use super::*;
-use crate::protocol::task::Task;
-use std::sync::Arc;
 
-/// Goal: the last attempt is the last one. Method: it fails at a leader that has lost what was enqueued, and is told after that.
-#[test]
-fn a_failed_last_attempt_ends_a_task_when_its_leader_learns_how_many_it_may_have() {
+/// A task that is claimed for two seconds, and whose leader has lost what was enqueued: the others have it.
+fn claimed_from_a_stranger() -> (Cluster, TaskId, Token, usize) {
     let mut cluster = Cluster::with_config(3, &Config { exchange_interval_ms: 3_600_000, ..Config::default() });
     let id = cluster.id(0);
-    let spec = Arc::new(Spec { attempts_max: 1, ..spec(b"once", 0) });
-    let tasks = vec![NewTask { id, spec: Spec::clone(&spec) }];
-    cluster.ask(0, Request::Enqueue { tasks, acks: Acks::Quorum });
-    let token = cluster.claim(1, 10_000).remove(0).token;
+    let tasks = vec![NewTask { id, spec: Spec { attempts_max: 1, ..spec(b"once", 0) } }];
+    cluster.ask(0, Request::Enqueue { tasks, acks: Acks::All });
+    let token = cluster.claim(1, 2_000).remove(0).token;
     let (leader, partition) = (cluster.leader(&id), cluster.nodes[0].partition_of(&id));
-    let other = (leader + 1) % 3;
-    cluster.nodes[leader].partitions.get_mut(&partition).expect("it leads").store.forget(&id);
-    let fail = Request::Fail { id, token, reason: "failed".into(), retry_in_ms: 0, invalid: false, retry_open: false };
-    assert_eq!(cluster.ask(other, fail), Response::Done);
+    let node = &mut cluster.nodes[leader];
+    node.partitions.get_mut(&partition).expect("it leads").store.forget(&id);
+    node.publish_heads(partition);
+    (cluster, id, token, leader)
+}
 
-    let items = Arc::new(vec![(id, Task::from_spec(spec))]);
-    cluster.deliver(other, leader, PeerMessage::Tasks { partition, items, by_buckets: false, forgets: Some(0) });
-    assert_eq!(cluster.claim(other, 10_000), Vec::new());
+/// Goal: the last attempt is the last one, and its reason is told, also where the leader has yet to learn how many there are.
+#[test]
+fn a_leader_that_does_not_know_a_task_learns_of_it_before_it_says_that_an_attempt_failed() {
+    let (mut cluster, id, token, leader) = claimed_from_a_stranger();
+    let other = (leader + 1) % 3;
+    let fail = Request::Fail { id, token, reason: "no paper".into(), retry_in_ms: 0, invalid: false, retry_open: true };
+    assert_eq!(cluster.ask(other, fail), Response::Done);
     let view = cluster.get(other, id);
-    assert_eq!((view.state, view.reason.as_deref()), (State::Dead, Some("the last attempt failed")));
+    assert_eq!((view.state, view.reason.as_deref()), (State::Dead, Some("the last attempt failed: no paper")));
+}
+
+/// Goal: a renewal that is answered gives what was asked, also where the leader has yet to learn what the queue allows.
+#[test]
+fn a_leader_that_does_not_know_a_task_learns_of_it_before_it_gives_a_longer_lease() {
+    let (mut cluster, id, token, leader) = claimed_from_a_stranger();
+    let renew = |lease_ms| Request::Renew { items: vec![(id, token)], lease_ms };
+    let other = (leader + 1) % 3;
+    assert_eq!(cluster.ask(other, renew(None)), Response::Renewed(vec![Ok(2_000)]), "the same it gives at once");
+    let asked_us = cluster.now.mono_us;
+    assert_eq!(cluster.ask(other, renew(Some(9_000))), Response::Renewed(vec![Ok(9_000)]));
+    assert!(cluster.now.mono_us < asked_us + 1_000_000, "it is asked for at once");
 }
 
 /// Goal: a claim that its worker hands back is no attempt. Method: a task is handed back more often than it may be tried.
