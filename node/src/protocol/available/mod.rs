@@ -70,6 +70,8 @@ pub struct ProbeAsk {
     pub ask: u64,
     /// Queues it asks for.
     pub queues: Vec<QueueName>,
+    /// Those of them that are pulled: of the others nothing would be granted anyway.
+    pub pulled: Vec<QueueName>,
     /// Peers that answered, by partition.
     pub answered: BTreeMap<PartitionId, BTreeSet<NodeId>>,
     /// Peers that did not.

@@ -1,4 +1,7 @@
 //! What a node is asked before a broker says that there is nothing: it asks the cohorts of what it leads first.
+//!
+//! It asks only for queues of which something would be granted. However much work stands in a queue that is paused, whose rate is used
+//! up, or of which as many tasks are held as may be, a claim that finds nothing there has looked everywhere.
 
 use crate::protocol::Node;
 use crate::protocol::available::{Ask, ProbeAsk};
@@ -12,28 +15,40 @@ const PULL_TASKS_MAX: usize = 1_024;
 impl Node {
     /// A broker wants to be sure: the cohorts are asked before it is answered.
     pub(in crate::protocol) fn on_probe(&mut self, from: NodeId, ask: u64, queues: Vec<QueueName>) {
-        let waiting: BTreeSet<NodeId> = self.peers.keys().copied().filter(|node| self.is_reachable(*node)).collect();
         let sought = queues.clone();
         let own = self.asks.open(Ask::Probe(ProbeAsk {
             to: from,
             ask,
             queues,
+            pulled: Vec::new(),
             answered: BTreeMap::new(),
-            waiting,
+            waiting: BTreeSet::new(),
             needed: BTreeSet::new(),
             deadline_us: self.now.mono_after_ms(self.config.resend_ms * 4),
         }));
         for queue in &sought {
             self.seek(queue, 1);
         }
+        // Leave to grant may be waited for, whether or not anybody is asked.
+        self.set_ask_timer(own);
+        self.conclude_pulls(own);
+    }
+
+    /// Asks all cohorts for what is ready in these queues. Under another number, so that no answer counts to what was asked before.
+    fn pull(&mut self, own: u64, queues: Vec<QueueName>) {
+        let waiting = self.peers.keys().copied().filter(|node| self.is_reachable(*node)).collect();
+        let Some(Ask::Probe(state)) = self.close_ask(own) else { return };
+        let anew = ProbeAsk { pulled: queues, answered: BTreeMap::new(), waiting, ..state };
+        let own = self.asks.open(Ask::Probe(anew));
         self.send_pulls(own);
+        // Where nobody is to be asked, that is all.
         self.conclude_pulls(own);
     }
 
     pub(in crate::protocol) fn send_pulls(&mut self, own: u64) {
         let Some(Ask::Probe(state)) = self.asks.get(own) else { return };
         for node in &state.waiting {
-            self.outbox.send(*node, PeerMessage::Pull { ask: own, queues: state.queues.clone() });
+            self.outbox.send(*node, PeerMessage::Pull { ask: own, queues: state.pulled.clone() });
         }
         self.set_ask_timer(own);
     }
@@ -52,16 +67,26 @@ impl Node {
         let now_us = self.now.mono_us;
         let Some(Ask::Probe(state)) = self.asks.get(own) else { return };
         let led: Vec<PartitionId> = self.partitions.keys().copied().filter(|id| self.may_grant(*id)).collect();
+        let late = now_us >= state.deadline_us;
+        let is_open = |queue: &&QueueName| led.iter().any(|partition| self.is_open_in(*partition, queue));
+        let open: Vec<QueueName> = state.queues.iter().filter(is_open).cloned().collect();
+        if !late && open.iter().any(|queue| !state.pulled.contains(queue)) {
+            return self.pull(own, open);
+        }
         // A task whose body is lost is there, and cannot be granted.
-        let hides =
-            |partition: &PartitionId| self.hides_work(*partition, &state.queues) || self.bodies_lost(*partition) > 0;
-        let speaks = |partition: &PartitionId| self.pulled_from_quorum(state, *partition) && !hides(partition);
+        let hides = |partition: &PartitionId, open: &[QueueName]| {
+            self.hides_work(*partition, open) || self.bodies_lost(*partition) > 0
+        };
+        let speaks = |partition: &PartitionId| {
+            let open: Vec<QueueName> =
+                state.queues.iter().filter(|queue| self.is_open_in(*partition, queue)).cloned().collect();
+            open.is_empty() || self.pulled_from_quorum(state, *partition) && !hides(partition, &open)
+        };
         let covered: Vec<PartitionId> = led.iter().copied().filter(speaks).collect();
-        let over = state.waiting.is_empty() || now_us >= state.deadline_us;
-        if covered.len() < led.len() && !over {
+        if covered.len() < led.len() && !late && !state.waiting.is_empty() {
             return;
         }
-        let (late, queues) = (now_us >= state.deadline_us, state.queues.clone());
+        let queues = state.queues.clone();
         if !late && self.is_sought(own, &queues) {
             return;
         }
@@ -98,7 +123,7 @@ impl Node {
         (ready, more): (&[TaskId], bool),
     ) {
         let Some(Ask::Probe(state)) = self.asks.get(ask) else { return };
-        let queues = state.queues.clone();
+        let queues = state.pulled.clone();
         let mut unknown: BTreeMap<PartitionId, Vec<TaskId>> = BTreeMap::new();
         for id in ready {
             let partition = self.partition_of(id);
