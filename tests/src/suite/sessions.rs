@@ -20,14 +20,18 @@ pub(super) async fn open<H: Host>(scene: &Scene<H>, client: usize, time_to_live:
 
 /// Enqueues tasks, and claims all of them under a session.
 pub(super) async fn hold<H: Host>(scene: &Scene<H>, client: usize, session: &Granted) -> BTreeSet<TaskId> {
+    // On a busy machine all of this takes longer than the session lives without a heartbeat.
+    let beat = async || scene.renew(client, session.id, session.token, None).await.expect("it lives");
     let mut ids = BTreeSet::new();
     for _ in 0..TASKS {
         ids.insert(scene.enqueue(client, Draft::new(scene.queue("work"), "")).await);
+        beat().await;
     }
     let claim = Claim { session: Some(session.id), max: TASKS as u32, ..scene.claim("work", LONG) };
     let mut held = BTreeSet::new();
     while held.len() < TASKS {
         held.extend(scene.take_as(client, &claim).await.iter().map(|granted| granted.id));
+        beat().await;
     }
     assert_eq!(held, ids);
     ids
