@@ -61,7 +61,7 @@ pub use watching::Watch;
 pub struct Claimed {
     /// The task and its fencing token.
     pub granted: Granted,
-    /// When to have stopped, unless renewed. Counts from when the call was first sent and leaves a thousandth for
+    /// When to have stopped, unless renewed. Counts from when the call was first sent, or what it brought was renewed, and leaves a thousandth for
     /// clocks of different speed, so that it comes before the cluster's own end of the lease.
     pub expires: Instant,
 }
@@ -92,8 +92,8 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// The largest part of a lease that a claim call waits in one go: a lease counts from the call's beginning.
-const WAIT_PER_LEASE: u32 = 4;
+/// The most that a node lets a claim wait.
+const WAIT_ONCE_MAX: Duration = Duration::from_millis(limits::WAIT_MS_MAX);
 /// Of a claim that leaves its lease open, at a queue that says nothing of that.
 const LEASE_DEFAULT: Duration = Duration::from_millis(limits::LEASE_MS_DEFAULT);
 /// Of a claim under a session.
@@ -235,22 +235,19 @@ impl Client {
 
     /// Takes tasks to work on; waits for them as the options say.
     ///
-    /// A lease counts from when the call was first sent. A wait that is long beside the lease is therefore made in
-    /// several calls, so that what comes late still comes with most of its lease.
+    /// Tasks are the caller's once this returns. Dropping the future before that gives them back: whatever was granted meanwhile goes
+    /// to the next. What was waited for long is renewed before, so that it comes with the whole of its lease.
     pub async fn claim(&self, options: ClaimOptions) -> Result<Claims, Error> {
         let (started, wait) = (Instant::now(), options.wait);
-        let wait_once_max = options.lease.unwrap_or(LEASE_DEFAULT) / WAIT_PER_LEASE;
         loop {
-            let wait_once = wait.saturating_sub(started.elapsed()).min(wait_once_max);
-            let asked = Instant::now();
+            let wait_once = wait.saturating_sub(started.elapsed()).min(WAIT_ONCE_MAX);
             let claims = self.claim_once(&options, wait_once).await?;
             let waited = started.elapsed();
             if !claims.tasks.is_empty() || waited >= wait {
                 return Ok(claims);
             }
-            if asked.elapsed() < wait_once / 2 {
-                tokio::time::sleep(EARLY_PAUSE.min(wait - waited)).await;
-            }
+            // A node lets nobody wait for ever, and one that is stopping, or old, not even for so long.
+            tokio::time::sleep(EARLY_PAUSE.min(wait - waited)).await;
         }
     }
 
@@ -259,7 +256,7 @@ impl Client {
         match answer.result? {
             Response::Claimed { tasks, unavailable } => {
                 let claimed = |granted: Granted| {
-                    let expires = expiry(answer.first_sent, granted.lease_ms);
+                    let expires = expiry(answer.lease_from, granted.lease_ms);
                     Claimed { granted, expires }
                 };
                 Ok(Claims { tasks: tasks.into_iter().map(claimed).collect(), unavailable })
@@ -308,7 +305,7 @@ impl Client {
                 Ok(_) => unexpected("renew"),
                 Err(error) => Err(error),
             };
-            let expires = |item: Result<u64, Error>| item.map(|lease_ms| expiry(answer.first_sent, lease_ms));
+            let expires = |item: Result<u64, Error>| item.map(|lease_ms| expiry(answer.lease_from, lease_ms));
             results.extend(spread(renewed, count).into_iter().map(expires));
         }
         results
@@ -390,5 +387,14 @@ impl Client {
 impl crate::command::Transport for Client {
     async fn call(&self, call: Call, timeout: Option<Duration>) -> Result<Response, Error> {
         Client::call(self, call, timeout).await
+    }
+
+    async fn call_for_lease(
+        &self,
+        call: Call,
+        timeout: Option<Duration>,
+    ) -> (Result<Response, Error>, Option<Instant>) {
+        let answer = self.answer(call, timeout).await;
+        (answer.result, answer.lease_from)
     }
 }

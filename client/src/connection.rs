@@ -17,6 +17,7 @@ use crate::session::{Call, CallId, Config, Input, Output, Session};
 use crate::wire::address::Address;
 use crate::wire::codec::{self, Kind};
 use crate::wire::error::{Error, ErrorCode};
+use crate::wire::request::Request;
 use crate::wire::response::Response;
 use link::{Event, Happening, Outbox};
 use std::collections::BTreeMap;
@@ -34,18 +35,20 @@ const EVENTS_MAX: usize = 256;
 const ROUND_MAX: usize = 256;
 /// How long to wait at the end for the nodes to learn that the connections are closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(250);
+/// How long a task that nobody wants is tried to be given back. A lease of the usual length is over then.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a call came to.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub result: Result<Response, Error>,
     /// When the first attempt was sent: leases count from here.
-    pub first_sent: Option<Instant>,
+    pub lease_from: Option<Instant>,
 }
 
 impl Answer {
     fn closed() -> Answer {
-        Answer { result: Err(Error::unavailable("the client is closed")), first_sent: None }
+        Answer { result: Err(Error::unavailable("the client is closed")), lease_from: None }
     }
 }
 
@@ -58,7 +61,16 @@ enum Command {
 #[derive(Default)]
 struct Abandoned {
     calls: Mutex<Vec<CallId>>,
+    /// Answers that came first, and which nobody has seen.
+    unseen: Mutex<Vec<Answer>>,
     some: Notify,
+}
+
+impl Abandoned {
+    fn add<T>(&self, to: &Mutex<Vec<T>>, what: T) {
+        to.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+        self.some.notify_one();
+    }
 }
 
 /// The way to a session's task. The task ends when the last handle is gone.
@@ -68,17 +80,29 @@ pub(crate) struct Handle {
     call_next: AtomicU64,
 }
 
-/// Abandons a call unless it was answered.
-struct Guard<'a> {
+/// Waits for the answer to a call. Dropping it abandons the call; an answer that is there already is given back.
+struct Waiting<'a> {
     abandoned: &'a Abandoned,
-    call: Option<CallId>,
+    call: CallId,
+    answer: Option<oneshot::Receiver<Answer>>,
 }
 
-impl Drop for Guard<'_> {
+impl Waiting<'_> {
+    async fn answer(mut self) -> Answer {
+        let answer = self.answer.as_mut().expect("it is waited for once").await;
+        self.answer = None;
+        answer.unwrap_or_else(|_| Answer::closed())
+    }
+}
+
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if let Some(call) = self.call {
-            self.abandoned.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call);
-            self.abandoned.some.notify_one();
+        let Some(mut answer) = self.answer.take() else { return };
+        // From here on none can come any more.
+        answer.close();
+        match answer.try_recv() {
+            Ok(answer) => self.abandoned.add(&self.abandoned.unseen, answer),
+            Err(_) => self.abandoned.add(&self.abandoned.calls, self.call),
         }
     }
 }
@@ -102,23 +126,21 @@ impl Handle {
             events_out,
             abandoned: Arc::clone(&abandoned),
             replies: BTreeMap::new(),
+            call_own_last: u64::MAX,
             outputs: Vec::new(),
         };
         tokio::spawn(driver.run());
         Handle { commands, abandoned, call_next: AtomicU64::new(1) }
     }
 
-    /// Makes a call. Dropping the future abandons it.
+    /// Makes a call. Dropping the future abandons it, and gives back what a claim was granted that nobody has seen.
     pub async fn call(&self, body: Call, deadline: Instant) -> Answer {
         let id = CallId(self.call_next.fetch_add(1, Ordering::Relaxed));
         let (reply, answer) = oneshot::channel();
         if self.commands.send(Command::Call { id, body, deadline, reply }).await.is_err() {
             return Answer::closed();
         }
-        let mut guard = Guard { abandoned: &self.abandoned, call: Some(id) };
-        let answer = answer.await;
-        guard.call = None;
-        answer.unwrap_or_else(|_| Answer::closed())
+        Waiting { abandoned: &self.abandoned, call: id, answer: Some(answer) }.answer().await
     }
 
     /// Ends the task and its connections; open calls fail.
@@ -162,6 +184,8 @@ struct Driver {
     events_out: mpsc::Sender<Event>,
     abandoned: Arc<Abandoned>,
     replies: BTreeMap<CallId, oneshot::Sender<Answer>>,
+    /// Of calls that are nobody's, counted down, whereas others are counted up.
+    call_own_last: u64,
     outputs: Vec<Output>,
 }
 
@@ -222,6 +246,10 @@ impl Driver {
         let calls = std::mem::take(&mut *self.abandoned.calls.lock().unwrap_or_else(PoisonError::into_inner));
         for call in calls {
             self.step(Input::Abandon { call });
+        }
+        let unseen = std::mem::take(&mut *self.abandoned.unseen.lock().unwrap_or_else(PoisonError::into_inner));
+        for answer in unseen {
+            self.give_back(answer);
         }
         None
     }
@@ -294,7 +322,7 @@ impl Driver {
                         wake.push(endpoint);
                     }
                 }
-                Output::Done { call, result, first_sent_us } => self.done(call, result, first_sent_us),
+                Output::Done { call, result, lease_from_us } => self.done(call, result, lease_from_us),
             }
         }
         for endpoint in wake {
@@ -319,7 +347,7 @@ impl Driver {
         self.links[endpoint] = Some(Link { generation: self.generation_last, version: None, outbox, task });
     }
 
-    fn done(&mut self, call: CallId, mut result: Result<Response, Error>, first_sent_us: Option<u64>) {
+    fn done(&mut self, call: CallId, mut result: Result<Response, Error>, lease_from_us: Option<u64>) {
         let Some(reply) = self.replies.remove(&call) else {
             return;
         };
@@ -332,9 +360,22 @@ impl Driver {
                 }
             }
         }
-        let first_sent = first_sent_us.map(|sent_us| self.instant(sent_us));
+        let lease_from = lease_from_us.map(|sent_us| self.instant(sent_us));
         // Nobody listens any more: the call was abandoned at this moment.
-        let _ = reply.send(Answer { result, first_sent });
+        if let Err(answer) = reply.send(Answer { result, lease_from }) {
+            self.give_back(answer);
+        }
+    }
+
+    /// Releases the tasks of an answer that nobody has seen.
+    fn give_back(&mut self, answer: Answer) {
+        let Ok(Response::Claimed { tasks, .. }) = answer.result else { return };
+        let deadline_us = self.micros(Instant::now() + RELEASE_TIMEOUT);
+        for task in tasks {
+            self.call_own_last -= 1;
+            let (call, body) = (CallId(self.call_own_last), Request::Release { id: task.id, token: task.token });
+            self.step(Input::Submit { call, body: Call::Request(body), deadline_us });
+        }
     }
 
     fn micros(&self, instant: Instant) -> u64 {

@@ -14,6 +14,8 @@
 //!   ready becomes active. Until then the present one serves on.
 //! - **Resolved once.** When a call is first sent, its ids, times and claim id are settled; every repeat carries
 //!   the same. What a repeat does is therefore what the first attempt would have done.
+//! - **What is granted is confirmed.** A claim is answered once the node that answered it has heard that the answer came, so that
+//!   tasks never go to whoever is gone. A call that ends otherwise takes leave of the nodes that it asked.
 //! - **One answer.** Every submitted call gets exactly one [`Output::Done`], at its deadline at the latest.
 //!   Whatever arrives after that is ignored.
 //!
@@ -21,6 +23,7 @@
 //! server's wall clock in milliseconds.
 
 mod call;
+mod confirm;
 mod links;
 mod mint;
 mod pulse;
@@ -35,7 +38,9 @@ mod tests;
 use crate::wire::error::{Error, ErrorCode, Retry};
 use crate::wire::request::Request;
 use crate::wire::response::Response;
+use crate::wire::version::Versions;
 use call::{Pending, Stage, Verdict};
+use confirm::{Asks, Leaving};
 use links::{Link, Links};
 use mint::{Mint, Random};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,6 +60,8 @@ struct Attempt {
     positions: Vec<usize>,
     /// How much the connection had received when it was sent.
     received_before: u64,
+    /// What it asks.
+    asks: Asks,
 }
 
 /// See the [module documentation](self).
@@ -79,6 +86,8 @@ pub struct Session {
     attempts: BTreeMap<u64, Attempt>,
     in_flight: usize,
     number_last: u64,
+    /// Claims that are over and may have been granted something by nodes that cannot be told.
+    leaving: Leaving,
     outputs: Vec<Output>,
 }
 
@@ -108,6 +117,7 @@ impl Session {
             attempts: BTreeMap::new(),
             in_flight: 0,
             number_last: 0,
+            leaving: Leaving::default(),
             outputs: Vec::new(),
         }
     }
@@ -128,6 +138,7 @@ impl Session {
         self.expire_calls();
         self.feel_pulses();
         self.pump();
+        self.take_late_leave();
         // Who asks for no work and is served does not need another node.
         if self.seekers > 0 {
             self.search();
@@ -169,7 +180,7 @@ impl Session {
             }
         };
         if let Some(error) = refusal {
-            self.outputs.push(Output::Done { call: id, result: Err(error), first_sent_us: None });
+            self.outputs.push(Output::Done { call: id, result: Err(error), lease_from_us: None });
         }
     }
 
@@ -220,7 +231,22 @@ impl Session {
         let call = self.calls.get_mut(&attempt.call).expect("attempts end with their call");
         call.numbers.retain(|open| *open != number);
         let current = matches!(call.stage, Stage::Sent { number: sent, .. } if sent == number);
+        match attempt.asks {
+            Asks::Call => {}
+            Asks::Confirmation if current => return self.confirmed(attempt.call, endpoint, response),
+            Asks::Renewal { sent_us } if current => return self.renewed(attempt.call, (endpoint, sent_us), response),
+            Asks::Confirmation | Asks::Renewal { .. } => return,
+        }
+        call.answered += 1;
         let blind = blindness(&response);
+        if self.is_to_confirm(endpoint, &response) {
+            // Whoever asked again elsewhere gets it there, and the node takes back what it granted.
+            if current {
+                self.confirm(attempt.call, endpoint, response);
+            }
+            return self.links.found(now_us, endpoint, false);
+        }
+        let call = self.calls.get_mut(&attempt.call).expect("just seen");
         match call.absorb(&attempt.positions, response, current) {
             Verdict::Done(result) => self.finish(attempt.call, result),
             Verdict::Retry(error) => self.retry(attempt.call, endpoint, error),
@@ -348,6 +374,7 @@ impl Session {
     /// The node got its time; the call goes elsewhere. A connection that is silent altogether is given up.
     fn attempt_expired(&mut self, id: CallId, endpoint: usize, silent: bool) {
         self.set_stage(id, Stage::Queued);
+        self.take_leave_at(id, endpoint);
         if silent {
             self.outputs.push(Output::Disconnect { endpoint });
             self.close(endpoint);
@@ -408,7 +435,7 @@ impl Session {
         let call = self.calls.get_mut(&id).expect("queued calls exist");
         call.resolve(self.now_us, &mut self.mint, &mut self.random);
         let positions = call.outstanding();
-        let (request, extra_ms) = call.attempt(self.now_us, &positions);
+        let (request, extra_ms) = call.attempt(self.now_us, &positions, version >= Versions::CONFIRMS);
         if request.version() > self.links.get(endpoint).pulse.version {
             let message =
                 "the node runs an older program, which does not know what is asked for; upgrade it, or ask another";
@@ -416,9 +443,10 @@ impl Session {
             return if sent { self.give_up(id, message) } else { self.finish(id, Err(Error::unavailable(message))) };
         }
         call.first_sent_us.get_or_insert(self.now_us);
+        call.granted.clear();
         call.numbers.push(number);
         call.sent = call.sent.saturating_add(1);
-        self.attempts.insert(number, Attempt { call: id, endpoint, positions, received_before });
+        self.attempts.insert(number, Attempt { call: id, endpoint, positions, received_before, asks: Asks::Call });
         let until_us = self.after_ms(self.config.attempt_timeout_ms.saturating_add(extra_ms));
         self.set_stage(id, Stage::Sent { number, endpoint, until_us });
         self.outputs.push(Output::Send { endpoint, number, request });
@@ -463,6 +491,7 @@ impl Session {
 
     /// Ends a call: the only place that answers one that was accepted.
     fn finish(&mut self, id: CallId, result: Result<Response, Error>) {
+        self.take_leave(id, &result);
         let call = self.calls.remove(&id).expect("it is under way");
         assert!(self.timers.remove(&(call.wake_us, id)), "every call has a timer");
         self.leave_stage(call.stage, call.order, call.early);
@@ -471,7 +500,8 @@ impl Session {
             assert!(self.attempts.remove(&number).is_some(), "open attempts are listed");
         }
         self.calls_bytes -= call.bytes;
-        self.outputs.push(Output::Done { call: id, result, first_sent_us: call.first_sent_us });
+        let lease_from_us = call.lease_from_us.or(call.first_sent_us);
+        self.outputs.push(Output::Done { call: id, result, lease_from_us });
     }
 
     fn queue_of(&mut self, early: bool) -> &mut BTreeMap<u64, CallId> {

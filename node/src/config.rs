@@ -264,6 +264,8 @@ pub enum Mutant {
     KeysUncounted,
     /// Where keys take turns, it is not noted who was served.
     ServedIgnored,
+    /// What a client does not confirm is not given back.
+    UnconfirmedKept,
     /// A watch goes on as if nothing were missing where a node has not told all.
     WatchGapUnheeded,
     /// A full queue takes tasks all the same.

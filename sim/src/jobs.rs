@@ -64,7 +64,7 @@ pub fn relied_us(lease_ms: u64) -> u64 {
 
 impl World {
     /// A worker takes up a task.
-    pub fn new_job(&mut self, client: usize, task: &Granted, session: Option<TaskId>, first_sent_us: u64) {
+    pub fn new_job(&mut self, client: usize, task: &Granted, session: Option<TaskId>, lease_from_us: u64) {
         // Claims under a session are as long as that is kept alive, and work is not.
         let mut plan = self.draw_plan(task.lease_ms.min(self.options.lease_ms_max));
         let forged = task.token.needs_seal() && self.randoms.forged.chance(self.options.forged_percent, 100);
@@ -72,8 +72,8 @@ impl World {
             plan.push_front((0, Step::Forge));
         }
         let from_answer = self.options.mutant == Some(Mutant::CountsFromAnswer);
-        let first_sent_us = if from_answer { self.clients[client].clock.read_us(self.now_us) } else { first_sent_us };
-        let stop_us = first_sent_us + relied_us(task.lease_ms);
+        let lease_from_us = if from_answer { self.clients[client].clock.read_us(self.now_us) } else { lease_from_us };
+        let stop_us = lease_from_us + relied_us(task.lease_ms);
         let job = Job { id: task.id, token: task.token, stop_us, session, stopped: false, sequence: 0, plan };
         let state = &mut self.clients[client];
         state.next_job += 1;
@@ -254,9 +254,9 @@ impl World {
         number: u64,
         call: &Call,
         result: &Result<Response, Error>,
-        first_sent_us: Option<u64>,
+        lease_from_us: Option<u64>,
     ) {
-        if let (Ok(Response::Renewed(items)), Some(sent_us)) = (result, first_sent_us)
+        if let (Ok(Response::Renewed(items)), Some(sent_us)) = (result, lease_from_us)
             && let [Ok(lease_ms)] = items[..]
             && let Some(job) = self.clients[client].jobs.get_mut(&number)
         {

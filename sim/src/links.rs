@@ -111,8 +111,9 @@ impl World {
         // What is sent on a connection that is over goes nowhere.
         let connection = self.connections.get(&link.attempt);
         let version = connection.map_or(Versions::SPOKEN.newest, |connection| connection.version);
-        if matches!(request, Request::Ping) && version < Versions::PING {
-            return self.fail("versions", format!("node {endpoint} is too old for a ping"));
+        let is_too_new = matches!(request, Request::Ping) && version < Versions::PING;
+        if is_too_new || request.version() > version {
+            return self.fail("versions", format!("node {endpoint} is too old for a {}", request.verb()));
         }
         let bytes = encode_request(version, number, request);
         if let Some(at_us) = self.transfer(link.attempt, false) {

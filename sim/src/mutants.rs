@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All that it catches within a thousand seeds, with their names.
-pub const ALL: [(&str, Mutant); 90] = [
+pub const ALL: [(&str, Mutant); 91] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -90,6 +90,7 @@ pub const ALL: [(&str, Mutant); 90] = [
     ("quota-leaks", Mutant::QuotaLeaks),
     ("keys-uncounted", Mutant::KeysUncounted),
     ("served-ignored", Mutant::ServedIgnored),
+    ("unconfirmed-kept", Mutant::UnconfirmedKept),
     ("watch-gap-unheeded", Mutant::WatchGapUnheeded),
     ("room-ignored", Mutant::RoomIgnored),
     ("paused-grants", Mutant::PausedGrants),
@@ -462,6 +463,17 @@ fn hunting_in_policies(mutant: Mutant, plain: Overrides) -> Overrides {
             replicas: Some(3),
             queues: Some(1),
             workers: Some(1),
+            tasks: Some(300),
+            ..plain
+        },
+        // Leases are longer than what a client may take, and clients go while they are answered.
+        Mutant::UnconfirmedKept => Overrides {
+            calm: Some(true),
+            leave_percent: Some(60),
+            wait_percent: Some(50),
+            lease_ms_min: Some(8_000),
+            lease_ms_max: Some(20_000),
+            workers: Some(6),
             tasks: Some(300),
             ..plain
         },

@@ -153,6 +153,8 @@ options! {
     misbehave_percent: u64,
     /// Claims that wait, in a hundred.
     wait_percent: u64,
+    /// Claims that their callers give up early, in a hundred.
+    leave_percent: u64,
     /// Mean time between clocks that jump back and forth for a while, faster than others can measure; 0 is never.
     strobe_mean_ms: u64,
     /// Enqueued tasks that are cancelled, in a hundred.
@@ -455,6 +457,7 @@ impl Options {
             lease_ms_max: random.between(1_000, 10_000),
             misbehave_percent: random.between(0, 80),
             wait_percent: random.between(0, 100),
+            leave_percent: 0,
             cancel_percent: random.between(0, 20),
             batch_percent: random.between(0, 40),
             delay_percent: random.between(0, 40),

@@ -66,7 +66,7 @@ impl World {
         client: usize,
         call: &Call,
         result: &Result<Response, Error>,
-        first_sent_us: Option<u64>,
+        lease_from_us: Option<u64>,
     ) {
         match (call, result) {
             (Call::Enqueue { .. }, Ok(Response::Acked(items))) if items.iter().all(Result::is_ok) => {
@@ -81,11 +81,12 @@ impl World {
                     lease_open: false,
                     session: None,
                     depends: Vec::new(),
+                    confirms: false,
                 };
                 return self.submit(client, Call::Request(Request::Claim(claim)), Purpose::Session);
             }
             (Call::Request(Request::Claim(_)), Ok(Response::Claimed { tasks, .. })) if !tasks.is_empty() => {
-                let (task, sent_us) = (&tasks[0], first_sent_us.expect("what was answered was sent"));
+                let (task, sent_us) = (&tasks[0], lease_from_us.expect("what was answered was sent"));
                 let stop_us = sent_us + relied_us(task.lease_ms);
                 let held = Held { id: task.id, token: task.token, lease_ms: task.lease_ms, stop_us };
                 self.clients[client].held = Some(held);
@@ -93,7 +94,7 @@ impl World {
                 self.next_heartbeat(client, held);
             }
             (Call::Request(Request::Renew { items, .. }), Ok(Response::Renewed(results))) => {
-                return self.session_renewed(client, items[0].0, &results[0], first_sent_us);
+                return self.session_renewed(client, items[0].0, &results[0], lease_from_us);
             }
             (Call::Request(Request::Renew { items, .. }), _) => {
                 return self.act_in(client, 100_000, Act::Heartbeat(items[0].0));
@@ -132,10 +133,10 @@ impl World {
         self.submit(client, Call::Request(request), Purpose::Session);
     }
 
-    fn session_renewed(&mut self, client: usize, id: TaskId, result: &Result<u64, Error>, first_sent_us: Option<u64>) {
+    fn session_renewed(&mut self, client: usize, id: TaskId, result: &Result<u64, Error>, lease_from_us: Option<u64>) {
         let state = &mut self.clients[client];
         let Some(held) = state.held.as_mut().filter(|held| held.id == id) else { return };
-        match (result, first_sent_us) {
+        match (result, lease_from_us) {
             (Ok(lease_ms), Some(sent_us)) => {
                 held.stop_us = held.stop_us.max(sent_us + relied_us(*lease_ms));
                 let (held, jobs) = (*held, state.jobs.iter());

@@ -8,6 +8,7 @@ use crate::options::{Conditions, Options};
 use crate::trace::Keep;
 use crate::workload::Purpose;
 use crate::world::{Counters, Event, Phase, World};
+use norn_client::session::Input;
 use norn_client::wire::Error;
 use norn_client::wire::response::Response;
 use norn_node::config::Mutant;
@@ -65,6 +66,12 @@ impl Stage {
         let client = self.others + client;
         let cue = self.world.submit_for(client, call, Purpose::Stage, patience.as_micros() as u64);
         Cue(client, cue)
+    }
+
+    /// Nobody waits for the answer of a call any more.
+    pub fn give_up(&mut self, cue: Cue) {
+        self.world.give_client(cue.0, Input::Abandon { call: cue.1 });
+        self.answer(cue);
     }
 
     /// Takes the answer of a call, if it is there.

@@ -27,6 +27,8 @@ pub enum Act {
     Read(TaskId),
     /// Asks for work.
     Claim,
+    /// Does not wait for work any more.
+    Leave(CallId),
     /// Changes several tasks at once.
     Transact,
     /// Goes on with a job.
@@ -40,6 +42,11 @@ pub enum Act {
     /// Looks on, as one of its watchers.
     Watch(usize),
 }
+
+/// A claim that does not wait is given up within this time.
+const LEFT_WITHIN_US: u64 = 50_000;
+/// An answer to a claim is wanted within this time, beside the wait.
+const CLAIM_US: u64 = 8_000_000;
 
 /// What kind of application it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,6 +202,7 @@ impl World {
             }
             Act::Read(id) => self.act_read(client, id),
             Act::Claim => self.act_claim(client),
+            Act::Leave(call) => self.act_leave(client, call),
             Act::Transact => self.act_transact(client),
             Act::Step(job) => self.job_step(client, job),
             Act::Audit(after) => self.act_audit(client, after),
@@ -339,15 +347,35 @@ impl World {
             lease_open: self.options.policy_mean_ms > 0 && random.chance(1, 2),
             session: None,
             depends: Vec::new(),
+            confirms: false,
         };
         let claim = self.under_session(client, claim);
-        self.submit(client, Call::Request(Request::Claim(claim)), Purpose::Plain);
+        let wait_us = claim.wait_ms * 1_000;
+        let call = Call::Request(Request::Claim(claim));
+        let call = self.submit_for(client, call, Purpose::Plain, CLAIM_US + wait_us);
+        if self.randoms.leaves.chance(self.options.leave_percent, 100) {
+            let after_us = self.randoms.leaves.between(0, wait_us + LEFT_WITHIN_US);
+            self.act_in(client, after_us, Act::Leave(call));
+        }
+    }
+
+    /// Gives a claim up that was not answered so far; or its process ends.
+    fn act_leave(&mut self, client: usize, call: CallId) {
+        if self.healed() || !self.clients[client].calls.contains_key(&call) {
+            return;
+        }
+        if self.randoms.leaves.chance(1, 2) {
+            self.count("fault: claim given up");
+            self.give_client(client, Input::Abandon { call });
+        } else {
+            self.vanish(client);
+        }
     }
 
     /// Gives a call to the client's session.
     pub fn submit(&mut self, client: usize, call: Call, purpose: Purpose) {
         let length_us = match &call {
-            Call::Request(Request::Claim(claim)) => 8_000_000 + claim.wait_ms * 1_000,
+            Call::Request(Request::Claim(claim)) => CLAIM_US + claim.wait_ms * 1_000,
             _ => self.randoms.workload.between(1_000_000, 20_000_000),
         };
         self.submit_for(client, call, purpose, length_us);
@@ -379,7 +407,7 @@ impl World {
         }
         for output in outputs {
             match output {
-                Output::Done { call, result, first_sent_us } => self.done(client, call, result, first_sent_us),
+                Output::Done { call, result, lease_from_us } => self.done(client, call, result, lease_from_us),
                 output => {
                     if let Output::Send { request, .. } = &output {
                         self.tell(Happening::Sent { request });
@@ -462,7 +490,7 @@ impl World {
         self.act_in(client, delay_us, Act::Claim);
     }
 
-    fn done(&mut self, client: usize, id: CallId, result: Result<Response, Error>, first_sent_us: Option<u64>) {
+    fn done(&mut self, client: usize, id: CallId, result: Result<Response, Error>, lease_from_us: Option<u64>) {
         let Some(pending) = self.clients[client].calls.remove(&id) else {
             return self.fail("answers", format!("the session of client {client} answers {id:?} twice"));
         };
@@ -474,7 +502,7 @@ impl World {
         });
         self.tell(Happening::Finished(Finished { client, call: &call, submitted, result: &result }));
         match (&call, purpose) {
-            (_, Purpose::Job(job)) => self.job_answered(client, job, &call, &result, first_sent_us),
+            (_, Purpose::Job(job)) => self.job_answered(client, job, &call, &result, lease_from_us),
             (_, Purpose::Watch(number, late)) => self.watch_answered(client, (number, late), &result),
             (_, Purpose::Audit) => self.audit_answered(client, &call, &result),
             (_, Purpose::Stage) => {
@@ -483,14 +511,14 @@ impl World {
                 }
                 self.answers.insert((client, id), result);
             }
-            (_, Purpose::Session) => self.session_answered(client, &call, &result, first_sent_us),
+            (_, Purpose::Session) => self.session_answered(client, &call, &result, lease_from_us),
             (_, Purpose::Group(group, next)) => self.members_answered(client, (group, next), &result),
             (Call::Enqueue { .. } | Call::EnqueueUnique { .. }, Purpose::Plain) => {
                 self.begin_groups(client, &result);
                 self.enqueued(client, &result);
             }
             (Call::Request(Request::Claim(claim)), Purpose::Plain) => {
-                self.claimed(client, result, claim.session, first_sent_us);
+                self.claimed(client, result, claim.session, lease_from_us);
             }
             (Call::Transact { .. }, Purpose::Plain) => self.transacted(&result),
             (_, Purpose::Banking) => {
@@ -524,7 +552,7 @@ impl World {
         client: usize,
         result: Result<Response, Error>,
         session: Option<TaskId>,
-        first_sent_us: Option<u64>,
+        lease_from_us: Option<u64>,
     ) {
         let tasks = match result {
             Ok(Response::Claimed { tasks, .. }) => tasks,
@@ -534,7 +562,7 @@ impl World {
             let delay_us = self.randoms.workload.between(10_000, 300_000);
             return self.act_in(client, delay_us, Act::Claim);
         }
-        let first_sent_us = first_sent_us.expect("what was answered was sent");
+        let lease_from_us = lease_from_us.expect("what was answered was sent");
         let mut idle = true;
         for task in &tasks {
             self.count("tasks granted");
@@ -543,7 +571,7 @@ impl World {
             }
             if !self.transact_granted(client, task) {
                 idle = false;
-                self.new_job(client, task, session, first_sent_us);
+                self.new_job(client, task, session, lease_from_us);
             }
         }
         if idle {

@@ -291,6 +291,8 @@ pub struct Randoms {
     pub watches: Random,
     /// Queues that stand still.
     pub holds: Random,
+    /// Claims that are given up.
+    pub leaves: Random,
 }
 
 /// Counters by name.
@@ -416,6 +418,7 @@ impl World {
             transactions: descendant(&random, 20),
             watches: descendant(&random, 21),
             holds: descendant(&random, 23),
+            leaves: descendant(&random, 24),
             claims: descendant(&random, 19),
             letters: descendant(&random, 10),
             forged: descendant(&random, 22),

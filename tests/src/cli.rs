@@ -2,6 +2,7 @@
 
 use crate::binary;
 use crate::wait::{found, received};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -115,6 +116,13 @@ impl Cli {
         finish(&mut self.command(arguments), input)
     }
 
+    /// Begins a verb with `--json`, which goes on until it ends or is ended.
+    pub fn begin(&self, arguments: &[&str]) -> Begun {
+        let mut command = self.command(&[&["--json"], arguments].concat());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Begun(Some(command.spawn().expect("the binary runs")))
+    }
+
     /// Opens a REPL on a pipe that answers each command with one line of JSON.
     pub fn repl(&self) -> Repl {
         Repl::start(&mut self.command(&["repl", "--json"]))
@@ -132,6 +140,32 @@ fn plain(program: &Path, directory: &Path) -> Command {
     command
 }
 
+/// A command under way. It ends with this.
+#[derive(Debug)]
+pub struct Begun(Option<Child>);
+
+impl Begun {
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        let child = self.0.as_ref().expect("it runs");
+        kill_process(Pid::from_child(child), signal).expect("the process is there");
+    }
+
+    /// What it has said by its end.
+    pub fn end(mut self) -> Answer {
+        answer(self.0.take().expect("it runs"))
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
 fn finish(command: &mut Command, input: &[u8]) -> Answer {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the binary runs");
@@ -139,6 +173,10 @@ fn finish(command: &mut Command, input: &[u8]) -> Answer {
     // A command that does not read its input may be gone by now. What is sent here fits a pipe's buffer or is read.
     let _ = stdin.write_all(input);
     drop(stdin);
+    answer(child)
+}
+
+fn answer(child: Child) -> Answer {
     let output = child.wait_with_output().expect("the command ends");
     Answer {
         code: output.status.code(),

@@ -32,7 +32,7 @@ pub mod wait;
 pub mod workers;
 
 pub use accounting::Ledger;
-pub use cli::{Answer, Cli, Repl};
+pub use cli::{Answer, Begun, Cli, Repl};
 pub use cluster::{Cluster, ClusterOptions};
 pub use example::Example;
 pub use log::Log;

@@ -110,6 +110,7 @@ plays! {
         claims::tasks_are_held_at_once_and_end_in_any_order,
         claims::a_worker_chooses_how_long_it_waits_for_work,
         claims::a_claim_that_is_repeated_gets_the_same,
+        claims::who_stops_waiting_takes_nothing,
         logs::a_log_is_seen_without_gaps_and_repeats_change_nothing,
         logs::the_next_worker_reads_on_in_the_logs_of_those_before,
         endings::a_completion_is_repeated_without_effect,

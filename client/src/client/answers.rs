@@ -15,10 +15,10 @@ pub(super) fn millis(duration: Duration) -> u64 {
 }
 
 /// When a lease ends for its holder.
-pub(super) fn expiry(first_sent: Option<Instant>, lease_ms: u64) -> Instant {
+pub(super) fn expiry(lease_from: Option<Instant>, lease_ms: u64) -> Instant {
     let lease = Duration::from_millis(lease_ms.min(limits::LEASE_MS_MAX));
     // An answer without a request cannot be; if it were, the lease had better be over.
-    first_sent.map_or_else(Instant::now, |sent| sent + lease - lease / 1_000)
+    lease_from.map_or_else(Instant::now, |sent| sent + lease - lease / 1_000)
 }
 
 pub(super) fn unexpected<T>(verb: &str) -> Result<T, Error> {

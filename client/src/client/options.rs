@@ -53,6 +53,7 @@ impl ClaimOptions {
             lease_open: self.lease.is_none() && self.session.is_none(),
             session: self.session,
             depends: self.depends.clone(),
+            confirms: false,
         }
     }
 

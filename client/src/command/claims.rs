@@ -6,7 +6,7 @@ use super::output::{Output, Style};
 use super::parse::{self, DataArguments, DurabilityArguments};
 use super::runner::{only, unexpected};
 use super::{Call, Finish, Runner, Transport, children, group, json, text};
-use crate::wire::limits::{LEASE_MS_DEFAULT, LEASE_MS_MAX, PAYLOAD_BYTES_MAX, UPDATE_BYTES_MAX};
+use crate::wire::limits::{LEASE_MS_DEFAULT, LEASE_MS_MAX, PAYLOAD_BYTES_MAX, UPDATE_BYTES_MAX, WAIT_MS_MAX};
 use crate::wire::transaction::{Depend, Expected};
 use crate::wire::{Claim, ClaimId, Completion, Error, Granted, Request, Response, TaskId, Token};
 use clap::Args;
@@ -68,24 +68,24 @@ impl ClaimArguments {
             repeated: false,
             queues,
             lease_ms: self.lease.unwrap_or(lease_ms),
-            wait_ms: self.wait,
+            wait_ms: self.wait.min(WAIT_MS_MAX),
             max: self.max,
             worker: self.worker,
             lease_open: self.lease.is_none() && session.is_none(),
             session,
             depends,
+            confirms: false,
         };
         let until_ms = (runner.clock)().saturating_add(self.wait);
-        let (sent_ms, tasks, unavailable) = loop {
-            let sent_ms = (runner.clock)();
-            let response = runner.request(Request::Claim(claim.clone())).await?;
+        let (from_ms, tasks, unavailable) = loop {
+            let (response, from_ms) = runner.request_lease(Request::Claim(claim.clone())).await?;
             let Response::Claimed { tasks, unavailable } = response else {
                 return Err(unexpected("claim"));
             };
-            // Where leases are short a node lets nobody wait for longer than that: the lease counts from the question.
-            claim.wait_ms = until_ms.saturating_sub((runner.clock)());
+            // A node lets nobody wait for ever, and one that is stopping, or old, not even for so long.
+            claim.wait_ms = until_ms.saturating_sub((runner.clock)()).min(WAIT_MS_MAX);
             if !tasks.is_empty() || unavailable > 0 || claim.wait_ms == 0 {
-                break (sent_ms, tasks, unavailable);
+                break (from_ms, tasks, unavailable);
             }
             tokio::time::sleep(EARLY_PAUSE.min(Duration::from_millis(claim.wait_ms))).await;
         };
@@ -96,8 +96,8 @@ impl ClaimArguments {
         for task in &tasks {
             runner.recent().see(task.id);
             match runner.output.json() {
-                true => runner.output.row(&json::granted(task, sent_ms))?,
-                false => print_granted(&mut runner.output, task, sent_ms, (runner.clock)())?,
+                true => runner.output.row(&json::granted(task, from_ms))?,
+                false => print_granted(&mut runner.output, task, from_ms, (runner.clock)())?,
             }
         }
         runner.output.end_rows()?;
@@ -111,10 +111,10 @@ impl ClaimArguments {
     }
 }
 
-fn print_granted(output: &mut Output, task: &Granted, sent_ms: u64, now_ms: u64) -> Result<(), Failure> {
+fn print_granted(output: &mut Output, task: &Granted, from_ms: u64, now_ms: u64) -> Result<(), Failure> {
     let label = output.paint(Style::Good, "claimed");
     output.line(&format!("{label} {} from {}", task.id, task.queue))?;
-    let expires_ms = sent_ms.saturating_add(task.lease_ms);
+    let expires_ms = from_ms.saturating_add(task.lease_ms);
     let ends = text::relative(now_ms, expires_ms);
     output.line(&format!("  token     {}", output.paint(Style::Bold, &task.token.to_string())))?;
     output.line(&format!("  lease     {}, ends {ends}", text::duration(task.lease_ms)))?;
@@ -158,19 +158,20 @@ impl RenewArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let token = parse::token(&self.token)?;
         let id = runner.resolve(&self.id).await?;
-        let sent_ms = (runner.clock)();
         let request = Request::Renew { items: vec![(id, token)], lease_ms: self.lease };
-        let Response::Renewed(results) = runner.request(request).await? else {
+        let (Response::Renewed(results), from_ms) = runner.request_lease(request).await? else {
             return Err(unexpected("renew"));
         };
         let lease_ms = only("renew", results)?;
-        let expires_ms = sent_ms.saturating_add(lease_ms);
+        let expires_ms = from_ms.saturating_add(lease_ms);
         if runner.output.json() {
-            runner.output.object(&json::held(id, token, Some(expires_ms)))?;
+            let lease = json::LeaseLine { lease_ms, lease_expires_ms: expires_ms };
+            runner.output.object(&json::held(id, token, Some(lease)))?;
         } else {
             let label = runner.output.paint(Style::Good, "renewed");
             let ends = text::relative((runner.clock)(), expires_ms);
-            runner.output.line(&format!("{label} {id} {token}, lease ends {ends}"))?;
+            let lease = text::duration(lease_ms);
+            runner.output.line(&format!("{label} {id} {token}, lease {lease}, ends {ends}"))?;
         }
         Ok(Exit::Done)
     }

@@ -205,13 +205,22 @@ pub struct HeldLine {
     id: TaskId,
     #[serde(serialize_with = "text")]
     token: Token,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lease_expires_ms: Option<u64>,
+    #[serde(flatten)]
+    lease: Option<LeaseLine>,
 }
 
-/// Of renew, with the end of the lease, and of fail and release without.
-pub fn held(id: TaskId, token: Token, lease_expires_ms: Option<u64>) -> HeldLine {
-    HeldLine { id, token, lease_expires_ms }
+/// How long a claim is held. Who has another clock counts the length from when it asked.
+#[derive(Serialize)]
+pub struct LeaseLine {
+    /// Its length.
+    pub lease_ms: u64,
+    /// Its end, by the clock of this machine.
+    pub lease_expires_ms: u64,
+}
+
+/// Of renew, with the lease, and of fail and release without.
+pub fn held(id: TaskId, token: Token, lease: Option<LeaseLine>) -> HeldLine {
+    HeldLine { id, token, lease }
 }
 
 /// An entry of a log.
@@ -250,8 +259,8 @@ pub struct GrantedLine<'a> {
     group: Option<GroupLine>,
 }
 
-/// Of claim. A lease counts from when the call was first sent.
-pub fn granted(task: &Granted, sent_ms: u64) -> GrantedLine<'_> {
+/// Of claim, with the moment from which leases count.
+pub fn granted(task: &Granted, from_ms: u64) -> GrantedLine<'_> {
     GrantedLine {
         id: task.id,
         token: task.token,
@@ -260,7 +269,7 @@ pub fn granted(task: &Granted, sent_ms: u64) -> GrantedLine<'_> {
         priority: task.priority,
         attempt: task.attempt,
         lease_ms: task.lease_ms,
-        lease_expires_ms: sent_ms.saturating_add(task.lease_ms),
+        lease_expires_ms: from_ms.saturating_add(task.lease_ms),
         updates: task.updates.iter().map(update).collect(),
         headers: &task.headers,
         member_of: member_of(task.grouping.as_deref()),

@@ -70,7 +70,7 @@ pub use why::WhyArguments;
 use crate::wire::{Error, ErrorCode, Request, Response, TaskView};
 use clap::Subcommand;
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A task as `get --json` shows it, in one line.
 pub fn task_line(task: &TaskView) -> String {
@@ -81,6 +81,16 @@ pub fn task_line(task: &TaskView) -> String {
 pub trait Transport {
     /// Makes one call. The timeout is beside what the call waits on purpose; without one the transport's own holds.
     fn call(&self, call: Call, timeout: Option<Duration>) -> impl Future<Output = Result<Response, Error>> + Send;
+
+    /// The same, with the moment from which leases count that are in the answer; absent, from the question.
+    fn call_for_lease(
+        &self,
+        call: Call,
+        timeout: Option<Duration>,
+    ) -> impl Future<Output = (Result<Response, Error>, Option<Instant>)> + Send {
+        let answer = self.call(call, timeout);
+        async move { (answer.await, None) }
+    }
 
     /// Asks the node at an address itself, which need not belong to the cluster. Without this, no nodes can be added.
     fn ask(&self, address: &str, request: Request) -> impl Future<Output = Result<Response, Error>> + Send {
@@ -93,6 +103,14 @@ pub trait Transport {
 impl<T: Transport> Transport for &T {
     fn call(&self, call: Call, timeout: Option<Duration>) -> impl Future<Output = Result<Response, Error>> + Send {
         T::call(self, call, timeout)
+    }
+
+    fn call_for_lease(
+        &self,
+        call: Call,
+        timeout: Option<Duration>,
+    ) -> impl Future<Output = (Result<Response, Error>, Option<Instant>)> + Send {
+        T::call_for_lease(self, call, timeout)
     }
 
     fn ask(&self, address: &str, request: Request) -> impl Future<Output = Result<Response, Error>> + Send {

@@ -137,6 +137,7 @@ impl RedriveArguments {
                 lease_open: true,
                 session: None,
                 depends: Vec::new(),
+                confirms: false,
             };
             let response = runner.request(Request::Claim(claim)).await?;
             let Response::Claimed { tasks: granted, unavailable } = response else {

@@ -10,7 +10,7 @@ use crate::wire::{Error, ErrorCode, Request, Response, TaskId};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Where a verb was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +104,14 @@ impl<T: Transport> Runner<T> {
     /// Makes a request.
     pub(super) async fn request(&self, request: Request) -> Result<Response, Failure> {
         self.call(Call::Request(request)).await
+    }
+
+    /// Makes a request whose answer holds leases, and tells from when they count, by the wall clock.
+    pub(super) async fn request_lease(&self, request: Request) -> Result<(Response, u64), Failure> {
+        let (asked, asked_ms) = (Instant::now(), (self.clock)());
+        let (result, from) = self.transport.call_for_lease(Call::Request(request), None).await;
+        let later_ms = from.map_or(0, |from| from.saturating_duration_since(asked).as_millis() as u64);
+        Ok((answered(result)?, asked_ms.saturating_add(later_ms)))
     }
 
     /// Makes a request of a verb whose own `--timeout` says for how long it waits.

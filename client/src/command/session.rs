@@ -77,12 +77,13 @@ impl SessionOpenArguments {
             repeated: false,
             queues: vec![queue],
             lease_ms: self.ttl,
-            wait_ms: OPEN_MS.min(self.ttl / 4),
+            wait_ms: OPEN_MS,
             max: 1,
             worker: self.worker,
             lease_open: false,
             session: None,
             depends: Vec::new(),
+            confirms: false,
         };
         // A session that cannot be claimed would be there for nobody.
         Request::Claim(claim.clone()).check()?;
@@ -92,8 +93,7 @@ impl SessionOpenArguments {
             return Err(unexpected("session open"));
         };
         only("session open", results)?;
-        let sent_ms = (runner.clock)();
-        let Response::Claimed { tasks, .. } = runner.request(Request::Claim(claim)).await? else {
+        let (Response::Claimed { tasks, .. }, from_ms) = runner.request_lease(Request::Claim(claim)).await? else {
             return Err(unexpected("session open"));
         };
         let Some(task) = tasks.first() else {
@@ -101,7 +101,7 @@ impl SessionOpenArguments {
             return Err(Error::unavailable(message).into());
         };
         runner.recent().see(task.id);
-        let expires_ms = sent_ms.saturating_add(task.lease_ms);
+        let expires_ms = from_ms.saturating_add(task.lease_ms);
         let line = Line { id: task.id.to_string(), token: task.token.to_string(), ttl_ms: task.lease_ms, expires_ms };
         if runner.output.json() {
             runner.output.object(&line)?;
@@ -137,13 +137,12 @@ impl SessionArguments {
 
     async fn renew<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let (id, token) = self.known(runner).await?;
-        let sent_ms = (runner.clock)();
         let request = Request::Renew { items: vec![(id, token)], lease_ms: None };
-        let Response::Renewed(results) = runner.request(request).await? else {
+        let (Response::Renewed(results), from_ms) = runner.request_lease(request).await? else {
             return Err(unexpected("session renew"));
         };
         let ttl_ms = only("session renew", results)?;
-        let expires_ms = sent_ms.saturating_add(ttl_ms);
+        let expires_ms = from_ms.saturating_add(ttl_ms);
         let line = Line { id: id.to_string(), token: token.to_string(), ttl_ms, expires_ms };
         if runner.output.json() {
             runner.output.object(&line)?;

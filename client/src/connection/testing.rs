@@ -76,10 +76,12 @@ impl Certificates {
     }
 }
 
-/// A node that answers `hello` itself and everything else as scripted.
+/// A node that answers `hello`, confirmations and leaves itself, and everything else as scripted.
 pub struct Node {
     endpoint: quinn::Endpoint,
     pub connections: Arc<AtomicUsize>,
+    /// How many claims were left.
+    pub leaves: Arc<AtomicUsize>,
 }
 
 impl Drop for Node {
@@ -127,15 +129,18 @@ impl Node {
         let config = quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls).unwrap()));
         let endpoint = quinn::Endpoint::server(config, SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
-        let node = Node { endpoint: endpoint.clone(), connections: Arc::clone(&connections) };
+        let left = Arc::new(AtomicUsize::new(0));
+        let node =
+            Node { endpoint: endpoint.clone(), connections: Arc::clone(&connections), leaves: Arc::clone(&left) };
         let script: Script = Arc::new(Mutex::new(script));
         tokio::spawn(async move {
             while let Some(incoming) = endpoint.accept().await {
                 let (script, connections) = (Arc::clone(&script), Arc::clone(&connections));
+                let leaves = Arc::clone(&left);
                 tokio::spawn(async move {
                     if let Ok(connection) = incoming.await {
                         connections.fetch_add(1, Ordering::SeqCst);
-                        serve(connection, script).await;
+                        serve(connection, script, leaves).await;
                     }
                 });
             }
@@ -148,7 +153,7 @@ impl Node {
     }
 }
 
-async fn serve(connection: quinn::Connection, script: Script) {
+async fn serve(connection: quinn::Connection, script: Script, leaves: Arc<AtomicUsize>) {
     let Ok((send, mut receive)) = connection.accept_bi().await else {
         return;
     };
@@ -162,6 +167,11 @@ async fn serve(connection: quinn::Connection, script: Script) {
             buffer.drain(..end);
             let reply = match request {
                 Request::Hello { .. } => Reply::Answer(welcome()),
+                Request::Confirm { .. } => Reply::Answer(Response::Done),
+                Request::Leave { .. } => {
+                    leaves.fetch_add(1, Ordering::SeqCst);
+                    Reply::Answer(Response::Done)
+                }
                 request => (script.lock().unwrap())(request),
             };
             let (bytes, after) = match reply {

@@ -1,10 +1,10 @@
 //! Goal: a session over real QUIC behaves as the session's own tests say, and bytes that are no frames end a
 //! connection, nothing more. Method: calls against nodes with scripted answers.
 
-use super::Handle;
 use super::testing::{Certificates, Node, Reply};
+use super::{Abandoned, Answer, Handle, Waiting};
 use crate::client::Client;
-use crate::session::Call;
+use crate::session::{Call, CallId};
 use crate::tls;
 use crate::wire::Versions;
 use crate::wire::address::parse_address;
@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 
 fn count(value: u64) -> Reply {
     Reply::Answer(Response::Count(value))
@@ -203,8 +204,26 @@ async fn the_task_ends_with_its_last_handle() {
     let handle = Handle::start(endpoint.clone(), addresses, crate::session::Config::default(), 1);
     let deadline = Instant::now() + Duration::from_secs(60);
     let answer = handle.call(Call::Request(Request::Queues), deadline).await;
-    assert!(answer.result.is_ok() && answer.first_sent.is_some());
+    assert!(answer.result.is_ok() && answer.lease_from.is_some());
     assert!(endpoint.open_connections() >= 1);
     drop(handle);
     tokio::time::timeout(Duration::from_secs(30), endpoint.wait_idle()).await.unwrap();
+}
+
+/// Goal: an answer that came in the moment in which its future was dropped is not lost, and one that did not come is not waited for.
+#[test]
+fn what_a_dropped_future_has_not_seen_is_handed_back() {
+    let abandoned = Abandoned::default();
+    let waiting = |answer| Waiting { abandoned: &abandoned, call: CallId(7), answer: Some(answer) };
+    let (reply, answer) = oneshot::channel();
+    assert!(reply.send(Answer { result: Ok(Response::Done), lease_from: None }).is_ok());
+    drop(waiting(answer));
+    assert_eq!((abandoned.unseen.lock().unwrap().len(), abandoned.calls.lock().unwrap().len()), (1, 0));
+    let (reply, answer) = oneshot::channel();
+    drop(waiting(answer));
+    assert_eq!(abandoned.calls.lock().unwrap()[..], [CallId(7)]);
+    assert!(
+        reply.send(Answer { result: Ok(Response::Done), lease_from: None }).is_err(),
+        "whoever answers has it back"
+    );
 }

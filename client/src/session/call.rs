@@ -7,7 +7,7 @@ use crate::wire::group::MemberOf;
 use crate::wire::ids::{ClaimId, TaskId};
 use crate::wire::limits;
 use crate::wire::request::{Acks, Claim, NewTask, Request};
-use crate::wire::response::{Acked, Response};
+use crate::wire::response::{Acked, Granted, Response};
 use crate::wire::transaction::Transaction;
 use crate::wire::version::Versions;
 
@@ -75,10 +75,20 @@ pub(super) struct Pending {
     /// Attempts that may still be answered.
     pub numbers: Vec<u64>,
     pub first_sent_us: Option<u64>,
+    /// From when the leases of its answer count, if that is later.
+    pub lease_from_us: Option<u64>,
+    /// What a claim was granted, while that is confirmed.
+    pub granted: Vec<Granted>,
+    /// A node was told that the answer came, and may hold that for good.
+    pub confirmed: bool,
+    /// The claim's id is the application's, which may ask again under it.
+    named: bool,
     pub failures: u32,
     pub error_last: Option<Error>,
     /// Attempts that were sent...
     pub sent: u32,
+    /// ...those that were answered...
+    pub answered: u32,
     /// ...and those of which a node took nothing more, having no room.
     turned_away: u32,
     body: Body,
@@ -124,6 +134,8 @@ fn is_write(request: &Request) -> bool {
         | Request::Schedules { .. }
         | Request::Status
         | Request::Ping
+        | Request::Confirm { .. }
+        | Request::Leave { .. }
         | Request::Identify => false,
     }
 }
@@ -152,6 +164,7 @@ impl Pending {
     pub fn new(order: u64, body: Call, bytes: usize, deadline_us: u64) -> Self {
         let early = matches!(&body, Call::Request(Request::Identify | Request::Initialize(_) | Request::Join(_)));
         let is_claim = matches!(&body, Call::Request(Request::Claim(_)));
+        let named = matches!(&body, Call::Request(Request::Claim(claim)) if claim.claim != ClaimId(0));
         let version = match &body {
             Call::Complete { items, .. } if items.iter().any(|item| !item.children.is_empty()) => Versions::CHILDREN,
             Call::Request(Request::Complete { items, .. }) if items.iter().any(|item| !item.children.is_empty()) => {
@@ -177,9 +190,14 @@ impl Pending {
             wake_us: deadline_us,
             numbers: Vec::new(),
             first_sent_us: None,
+            lease_from_us: None,
+            granted: Vec::new(),
+            confirmed: false,
+            named,
             failures: 0,
             error_last: None,
             sent: 0,
+            answered: 0,
             turned_away: 0,
             body: Body::Open(body),
             items: Items::None,
@@ -189,6 +207,22 @@ impl Pending {
     /// Whether it may fare better at another node: it asks for work, or it was refused again and again.
     pub fn seeks(&self) -> bool {
         self.is_claim || self.failures > 1
+    }
+
+    /// The id of a claim that was sent, and that nobody asks for again once this call is over.
+    pub fn claim_to_leave(&self) -> Option<ClaimId> {
+        match &self.body {
+            Body::Settled(Request::Claim(claim)) if !self.named => Some(claim.claim),
+            _ => None,
+        }
+    }
+
+    /// The id of a claim that was sent.
+    pub fn claim(&self) -> Option<ClaimId> {
+        match &self.body {
+            Body::Settled(Request::Claim(claim)) => Some(claim.claim),
+            _ => None,
+        }
     }
 
     /// Settles ids, times and the claim id, once.
@@ -251,8 +285,9 @@ impl Pending {
 
     /// The request of the next attempt, and how long it may take on top of the usual: what the node waits on
     /// purpose, and the transfer of a large call, without which it would be cut off again and again.
-    pub fn attempt(&self, now_us: u64, positions: &[usize]) -> (Request, u64) {
-        let (request, wait_ms) = self.attempt_request(now_us, positions);
+    /// `confirms` says that the node waits for a claim's answer to be confirmed.
+    pub fn attempt(&self, now_us: u64, positions: &[usize], confirms: bool) -> (Request, u64) {
+        let (request, wait_ms) = self.attempt_request(now_us, positions, confirms);
         (request, wait_ms + self.transfer_ms())
     }
 
@@ -261,7 +296,7 @@ impl Pending {
         (self.bytes / TRANSFER_BYTES_PER_MS) as u64
     }
 
-    fn attempt_request(&self, now_us: u64, positions: &[usize]) -> (Request, u64) {
+    fn attempt_request(&self, now_us: u64, positions: &[usize], confirms: bool) -> (Request, u64) {
         let Body::Settled(request) = &self.body else {
             unreachable!("a call is resolved before it is sent");
         };
@@ -270,6 +305,7 @@ impl Pending {
             Request::Claim(claim) => {
                 let mut claim = claim.clone();
                 claim.repeated |= self.first_sent_us.is_some();
+                claim.confirms = confirms;
                 claim.wait_ms = claim.wait_ms.saturating_sub(elapsed_ms);
                 let wait_ms = claim.wait_ms;
                 (Request::Claim(claim), wait_ms)

@@ -2,6 +2,7 @@
 //! schedules.
 
 mod bounds;
+mod confirm;
 mod failover;
 mod pulse;
 mod retries;
@@ -12,7 +13,7 @@ mod settled;
 use super::*;
 use crate::wire::ids::{ClaimId, ClusterId, NodeId, QueueName, TaskId, Token};
 use crate::wire::request::{Acks, Claim, Completion};
-use crate::wire::response::{Acked, Guarantee, Welcome};
+use crate::wire::response::{Acked, Granted, Guarantee, Welcome};
 use crate::wire::version::Versions;
 
 const SECOND_US: u64 = 1_000_000;
@@ -53,12 +54,31 @@ fn claim(wait_ms: u64) -> Call {
         lease_open: false,
         session: None,
         depends: Vec::new(),
+        confirms: false,
     }))
 }
 
 /// No work, and so many partitions that the node could not ask.
 fn nothing(unavailable: u32) -> Response {
     Response::Claimed { tasks: Vec::new(), unavailable }
+}
+
+/// One task.
+fn something() -> Response {
+    let task = Granted {
+        id: TaskId::new(1, 2, 3, 4),
+        token: Token { epoch: 1, number: 1 },
+        queue: queue(),
+        payload: Vec::new(),
+        priority: 0,
+        headers: Vec::new(),
+        attempt: 1,
+        lease_ms: 30_000,
+        updates: Vec::new(),
+        grouping: None,
+        group: None,
+    };
+    Response::Claimed { tasks: vec![task], unavailable: 0 }
 }
 
 fn welcome(time_ms: u64, minter: u64) -> Response {

@@ -279,8 +279,8 @@ pub enum Output {
         /// Its answer. Batches may hold an error for each item. At the deadline the error is `unknown` for a
         /// write that may have been sent, else `unavailable`.
         result: Result<Response, Error>,
-        /// When the first attempt was sent: leases count from here.
-        first_sent_us: Option<u64>,
+        /// From when leases count that were granted. Absent if nothing was sent.
+        lease_from_us: Option<u64>,
     },
 }
 
@@ -304,6 +304,10 @@ pub struct Config {
     pub calls_bytes_max: usize,
 }
 
+/// Requests of its own, such as pings, that a session makes beside the calls: a node that has as many of a connection as it takes reads
+/// no more.
+const IN_FLIGHT_SPARE: usize = 16;
+
 impl Default for Config {
     fn default() -> Self {
         Config {
@@ -311,7 +315,7 @@ impl Default for Config {
             attempt_timeout_ms: 2_500,
             reconnect_pause_ms_min: 50,
             reconnect_pause_ms_max: 1_000,
-            in_flight_max: limits::IN_FLIGHT_MAX,
+            in_flight_max: limits::IN_FLIGHT_MAX - IN_FLIGHT_SPARE,
             calls_max: limits::IN_FLIGHT_MAX * 16,
             calls_bytes_max: limits::BATCH_BYTES_MAX * 32,
         }

@@ -40,7 +40,9 @@ pub(super) fn validate(call: &Call) -> Result<usize, Error> {
             check_completions(items.iter().map(|item| &item.completion))?;
             items.iter().map(finish_bytes).sum()
         }
-        Call::Request(Request::Hello { .. }) => return Err(Error::invalid("the session says hello itself")),
+        Call::Request(Request::Hello { .. } | Request::Confirm { .. } | Request::Leave { .. }) => {
+            return Err(Error::invalid("sessions say hello, confirm and leave themselves"));
+        }
         Call::Request(request) => {
             request.check()?;
             request_bytes(request)
@@ -152,6 +154,8 @@ fn request_bytes(request: &Request) -> usize {
         | Request::Cluster
         | Request::Schedules { .. }
         | Request::Ping
+        | Request::Confirm { .. }
+        | Request::Leave { .. }
         | Request::Recover { .. }
         | Request::Identify => 0,
     }

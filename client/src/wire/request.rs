@@ -174,13 +174,16 @@ pub struct Claim {
     /// Tasks that must be there, wherever they lie: nothing is granted unless they are while it is.
     #[serde(default)]
     pub depends: Vec<Depend>,
+    /// The client says that the answer has reached it, see [`Request::Confirm`]: until then nothing is its own.
+    #[serde(default)]
+    pub confirms: bool,
 }
 
 impl Serialize for Claim {
     /// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const OLDEST: usize = 7;
-        let later = [self.lease_open, self.session.is_some(), !self.depends.is_empty()];
+        let later = [self.lease_open, self.session.is_some(), !self.depends.is_empty(), self.confirms];
         let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
         let mut claim = serializer.serialize_struct("Claim", count)?;
         claim.serialize_field("claim", &self.claim)?;
@@ -198,6 +201,9 @@ impl Serialize for Claim {
         }
         if count > OLDEST + 2 {
             claim.serialize_field("depends", &self.depends)?;
+        }
+        if count > OLDEST + 3 {
+            claim.serialize_field("confirms", &self.confirms)?;
         }
         claim.end()
     }
@@ -424,6 +430,21 @@ pub enum Request {
     Join(Box<Membership>),
     /// Asks for a sign of life. Answered with `done` at once, whatever the node waits for otherwise.
     Ping,
+    /// The answer to a claim that [confirms](Claim::confirms) has come: what it names is held from then on. To be sent on the same
+    /// connection. What is not confirmed within two seconds is given back, as if it had never been granted.
+    Confirm {
+        /// Of the call.
+        claim: ClaimId,
+    },
+    /// Nobody waits for the answer to a claim any more: what was granted for it, and has not reached whoever asked, is given back.
+    /// Answered with `done` at once.
+    Leave {
+        /// Of the call.
+        claim: ClaimId,
+        /// It was also made on connections that are gone.
+        #[serde(default)]
+        elsewhere: bool,
+    },
 }
 
 impl Request {
@@ -444,6 +465,7 @@ impl Request {
             Request::Redrive { .. } => Versions::CHILDREN,
             Request::Schedule(_) | Request::Schedules { .. } => Versions::SCHEDULES,
             Request::Watch { .. } => Versions::WATCHES,
+            Request::Confirm { .. } | Request::Leave { .. } => Versions::CONFIRMS,
             _ => Versions::SPOKEN.oldest,
         }
     }
@@ -484,6 +506,8 @@ impl Request {
             Request::Recover { .. } => "recover",
             Request::Join(_) => "join",
             Request::Ping => "ping",
+            Request::Confirm { .. } => "confirm",
+            Request::Leave { .. } => "leave",
         }
     }
 }

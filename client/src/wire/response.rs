@@ -480,7 +480,7 @@ pub enum Response {
     },
     /// To `renew`: one per item, in order; the length of the lease, which counts from when the call was first sent.
     Renewed(Vec<Result<u64, Error>>),
-    /// To `release` and `fail`.
+    /// To `release`, `fail`, `confirm` and `leave`.
     Done,
     /// To `nodes`.
     Nodes(Vec<NodeView>),

@@ -88,6 +88,8 @@ impl Request {
             | Request::Status
             | Request::Identify
             | Request::Ping
+            | Request::Confirm { .. }
+            | Request::Leave { .. }
             | Request::Initialize(_) => Ok(()),
         }
     }
@@ -390,6 +392,7 @@ mod tests {
             lease_open,
             session: None,
             depends: Vec::new(),
+            confirms: false,
         };
         change(&mut claim);
         Request::Claim(claim)
@@ -444,6 +447,8 @@ mod tests {
             fail(&text(TEXT_BYTES_MAX), DELAY_MS_MAX),
             Request::Status,
             Request::Ping,
+            Request::Confirm { claim: ClaimId(1) },
+            Request::Leave { claim: ClaimId(1), elsewhere: true },
         ];
         for request in good {
             assert_eq!(request.check(), Ok(()), "{}", request.verb());

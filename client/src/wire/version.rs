@@ -67,6 +67,9 @@ impl Versions {
     /// The oldest version with watches.
     pub const WATCHES: u8 = 3;
 
+    /// The oldest version in which clients [confirm](super::Request::Confirm) what they were granted.
+    pub const CONFIRMS: u8 = 3;
+
     /// What this build speaks, up to a version.
     #[must_use]
     pub fn up_to(newest: u8) -> Versions {

@@ -11,6 +11,7 @@ mod cluster;
 mod dev;
 mod failure;
 mod founding;
+mod interrupts;
 mod log;
 mod progress;
 mod start;

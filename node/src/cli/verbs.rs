@@ -1,6 +1,7 @@
 //! Client verbs and the REPL: finds the cluster and hands over to the client crate.
 
 use super::failure::{Failure, Outcome};
+use super::interrupts::Interrupts;
 use super::{Arguments, Global, block_on};
 use clap::CommandFactory;
 use norn_client::client::{Client, ClientConfig};
@@ -12,9 +13,10 @@ use norn_node::runtime::caller::{CallError, Caller};
 use norn_node::runtime::certificates::{CertificateFiles, find_client};
 use norn_node::runtime::tls::Credentials;
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
 
 pub use norn_client::command::{ClusterVerb, Verb};
@@ -110,6 +112,14 @@ impl Transport for Carrier {
         self.client.call(call, timeout).await
     }
 
+    async fn call_for_lease(
+        &self,
+        call: Call,
+        timeout: Option<Duration>,
+    ) -> (Result<Response, Error>, Option<Instant>) {
+        self.client.call_for_lease(call, timeout).await
+    }
+
     async fn ask(&self, address: &str, request: Request) -> Result<Response, Error> {
         let answer = match self.caller().await {
             Ok(caller) => caller.call(address, &request).await,
@@ -137,9 +147,10 @@ pub fn run(verb: Verb, global: Global) -> Outcome {
     let place = discover(&global)?;
     block_on(async move {
         let carrier = Carrier::connect(&place, &global).await?;
-        let exit = execute(&carrier, verb, Output::standard(global.json)).await;
+        let told = Interrupts::beside(matches!(verb, Verb::Watch(_) | Verb::Status(_)))?;
+        let code = told.or(execute(&carrier, verb, Output::standard(global.json))).await;
         carrier.close().await;
-        Ok(exit.into())
+        Ok(code)
     })
 }
 
@@ -163,9 +174,11 @@ pub fn operate(verb: ClusterVerb, global: Global) -> Outcome {
     let json = global.json;
     block_on(async move {
         let carrier = Carrier::connect(&place, &Global { timeout, ..global }).await?;
-        let exit = command::operate(&carrier, verb, Output::standard(json)).await;
+        // Those that wait for something say what goes on without them.
+        let told = Interrupts::beside(true)?;
+        let code = told.or(command::operate(&carrier, verb, Output::standard(json))).await;
         carrier.close().await;
-        Ok(exit.into())
+        Ok(code)
     })
 }
 
@@ -179,10 +192,20 @@ pub fn repl(global: Global) -> Outcome {
 pub async fn repl_at(place: &Place, global: &Global, banner: Option<String>) -> Outcome {
     let carrier = Carrier::connect(place, global).await?;
     let history = std::env::home_dir().map(|home| home.join(HISTORY_FILE));
-    let ended = run_repl(&carrier, ReplOptions { json: global.json, history, banner }).await;
+    let mut failed = None;
+    let read = async {
+        match run_repl(&carrier, ReplOptions { json: global.json, history, banner }).await {
+            Ok(_) => Exit::Done,
+            Err(error) => {
+                failed = Some(Failure::refused(error.to_string()));
+                Exit::Done
+            }
+        }
+    };
+    let at_prompt = std::io::stdin().is_terminal();
+    let code = Interrupts::beside(at_prompt)?.or(read).await;
     carrier.close().await;
-    let code = ended.map_err(|error| Failure::refused(error.to_string()))?;
-    Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+    failed.map_or(Ok(code), Err)
 }
 
 #[cfg(test)]

@@ -56,6 +56,8 @@ pub enum Feature {
     Watches,
     /// Who grants says of which partitions it cannot tell all.
     Doubts,
+    /// Clients confirm what they were granted, and take leave.
+    Confirms,
 }
 
 impl Feature {
@@ -80,7 +82,8 @@ impl Feature {
             | Feature::Transactions
             | Feature::Fairness
             | Feature::Watches
-            | Feature::Doubts => 3,
+            | Feature::Doubts
+            | Feature::Confirms => 3,
         }
     }
 }
@@ -98,6 +101,8 @@ impl PeerMessage {
             PeerMessage::Stray { .. } => Some(Feature::Recall),
             PeerMessage::Unheld { .. } => Some(Feature::Unheld),
             PeerMessage::GroupsAsk { .. } | PeerMessage::GroupsAnswer { .. } => Some(Feature::Groups),
+            PeerMessage::Leave { .. } => Some(Feature::Confirms),
+            PeerMessage::GrantAsk { claim, got, .. } if claim.confirms || !got.is_empty() => Some(Feature::Confirms),
             PeerMessage::GrantAsk { claim, .. } if claim.session.is_some() => Some(Feature::Sessions),
             PeerMessage::GrantAsk { claim, .. } => claim.lease_open.then_some(Feature::Policies),
             PeerMessage::Forward { request, .. } if matches!(**request, Request::Fail { retry_open: true, .. }) => {

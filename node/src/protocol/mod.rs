@@ -427,11 +427,14 @@ impl Node {
             M::Probed { ask, heads, covered } => self.on_probed(from, ask, &heads, &covered),
             M::Pull { ask, queues } => self.on_pull(from, ask, &queues),
             M::Pulled { ask, partitions, ready, more } => self.on_pulled(from, ask, &partitions, (&ready, more)),
-            M::GrantAsk { ask, claim, max, recall } => self.on_grant_ask(from, ask, *claim, max, recall),
+            M::GrantAsk { ask, claim, max, recall, got } => {
+                self.on_grant_ask(from, ask, *claim, max, (recall, &got));
+            }
             M::GrantAnswer { ask, claim, tasks, heads, partitions } => {
                 self.on_grant_answer(from, ask, claim, tasks, (&heads, &partitions));
             }
             M::Return { items } => self.on_return(&items),
+            M::Leave { claim } => self.on_claim_left(claim),
             M::Interest { queues } => self.on_interest(from, &queues),
             M::Available { queue, head } => self.on_available(from, &queue, head),
             M::Follow { partition, ids } => self.on_follow(from, partition, &ids),
@@ -482,6 +485,7 @@ impl Node {
                 Key::Grant(session) => self.on_grant_deadline(session),
                 Key::Claim(call) => self.on_claim_timer(call),
                 Key::Park(call) => self.on_park_end(call),
+                Key::Return(number) => self.say_back(number),
                 Key::Rejoin => self.ask_to_rejoin(),
                 Key::Retire(partition) => self.retire(partition),
                 Key::Follow(partition) => self.sweep_dependencies(partition),

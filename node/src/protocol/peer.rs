@@ -591,7 +591,15 @@ pub enum PeerMessage {
     Pulled { ask: u64, partitions: Vec<PartitionId>, ready: Vec<TaskId>, more: bool },
     /// Grant tasks to a worker of mine. With `recall`: only those that this call was granted before.
     #[serde(rename = "gr")]
-    GrantAsk { ask: u64, claim: Box<Claim>, max: u32, recall: bool },
+    GrantAsk {
+        ask: u64,
+        claim: Box<Claim>,
+        max: u32,
+        recall: bool,
+        /// What the call has of this node already, and is not to be told again.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        got: Vec<TaskId>,
+    },
     /// Committed grants, and what is left at the head of the queues. A grant made for this very question comes with its
     /// viewstamp and may be given back; one that was found again may be in somebody's hands already.
     #[serde(rename = "gd")]
@@ -609,6 +617,9 @@ pub enum PeerMessage {
     /// were renewed or asked for again since.
     #[serde(rename = "re")]
     Return { items: Vec<(TaskId, Token, Viewstamp)> },
+    /// The call of a client is over, which has none of what was granted to it: take all of that back.
+    #[serde(rename = "lv")]
+    Leave { claim: ClaimId },
     /// Workers of mine wait for these queues: tell me, `credits` times at the most, when there is work.
     #[serde(rename = "ni")]
     Interest { queues: Vec<(QueueName, u32)> },

@@ -44,7 +44,15 @@ impl Node {
 
     /// Whether the node can take a request now.
     fn admit_request(&self, request: &Request) -> Result<(), Error> {
-        if matches!(request, Request::Identify | Request::Ping | Request::Initialize(_) | Request::Join(_)) {
+        if matches!(
+            request,
+            Request::Identify
+                | Request::Ping
+                | Request::Confirm { .. }
+                | Request::Leave { .. }
+                | Request::Initialize(_)
+                | Request::Join(_)
+        ) {
             return Ok(());
         }
         if self.genesis.is_none() {
@@ -170,6 +178,8 @@ impl Node {
                 self.outbox.reply_durable(client, number, Response::Identity(identity));
             }
             Request::Ping => self.outbox.reply(client, number, Response::Done),
+            Request::Confirm { claim } => self.confirm_claim(client, number, claim),
+            Request::Leave { claim, elsewhere } => self.leave_claim(client, number, claim, elsewhere),
             Request::Initialize(genesis) => self.initialize(client, number, *genesis),
             Request::Join(membership) => {
                 let result = self.accept_membership(*membership);

@@ -36,6 +36,8 @@ pub enum Key {
     Claim(u64),
     /// A parked claim's wait ends.
     Park(u64),
+    /// Say again what is given back.
+    Return(u64),
     /// Ask leaders how far a table that lost something must come.
     Rejoin,
     /// Bury and forget finished tasks of a partition.

@@ -29,6 +29,8 @@ pub fn authorize(principal: &Principal, request: &Request) -> Result<(), Error> 
         | Request::Count { .. }
         | Request::Queues
         | Request::Claim(_)
+        | Request::Confirm { .. }
+        | Request::Leave { .. }
         | Request::Renew { .. }
         | Request::Release { .. }
         | Request::Fail { .. }

@@ -178,6 +178,7 @@ fn claim() -> Claim {
         lease_open: false,
         session: None,
         depends: Vec::new(),
+        confirms: false,
     }
 }
 
@@ -398,7 +399,7 @@ fn claims() -> Vec<PeerMessage> {
         M::Probed { ask: 2, heads: vec![Some(head()), None], covered: vec![PARTITION] },
         M::Pull { ask: 2, queues: vec![queue()] },
         M::Pulled { ask: 2, partitions: vec![PARTITION], ready: vec![id(0)], more: true },
-        M::GrantAsk { ask: 3, claim: Box::new(claim()), max: 2, recall: true },
+        M::GrantAsk { ask: 3, claim: Box::new(claim()), max: 2, recall: true, got: Vec::new() },
         M::GrantAnswer {
             ask: 3,
             claim: ClaimId(99),

@@ -101,6 +101,7 @@ fn came_with(message: &PeerMessage) -> u8 {
         | M::Watched { .. }
         | M::WatchNews { .. }
         | M::MemberFailed { .. }
+        | M::Leave { .. }
         | M::Ends { .. } => 3,
     }
 }

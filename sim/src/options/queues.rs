@@ -65,6 +65,10 @@ impl Options {
         if copy.chance(1, 3) {
             self.session_percent = copy.between(20, 90);
         }
+        let mut copy = copy.clone().child();
+        if copy.chance(1, 2) {
+            self.leave_percent = copy.between(5, 60);
+        }
         for knob in [
             &mut self.ageing_percent,
             &mut self.rate_percent,

@@ -25,6 +25,7 @@ mod nothing;
 mod order;
 mod policies;
 mod rank;
+mod reached;
 mod room;
 mod schedules;
 mod sealed;
@@ -71,6 +72,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<rank::Rank>::default(),
         Box::<limits::Limits>::default(),
         Box::<room::Room>::default(),
+        Box::<reached::Reached>::default(),
         Box::<fairness::Fairness>::default(),
         Box::<schedules::Schedules>::default(),
         Box::<sealed::Sealed>::default(),
@@ -168,6 +170,7 @@ pub mod check {
             lease_open: false,
             session: None,
             depends: Vec::new(),
+            confirms: false,
         })
     }
 

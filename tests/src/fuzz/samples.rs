@@ -169,6 +169,7 @@ fn claim() -> Claim {
         lease_open: true,
         session: None,
         depends: Vec::new(),
+        confirms: true,
     }
 }
 
@@ -348,6 +349,8 @@ fn requests() -> Vec<Request> {
         Request::Change { change: Box::new(ClusterChange::Settings { settings: Settings::default() }), dry_run: false },
         Request::Join(Box::new(Membership { genesis: genesis(), roster: roster() })),
         Request::Ping,
+        Request::Confirm { claim: ClaimId(7) },
+        Request::Leave { claim: ClaimId(7), elsewhere: true },
         Request::Schedule(Box::new(ScheduleChange::Set { name: "nightly".into(), schedule: schedule() })),
         Request::Schedule(Box::new(ScheduleChange::Pause { name: "nightly".into(), paused: true })),
         Request::Schedules { name: Some("nightly".into()) },
@@ -533,7 +536,7 @@ fn peer_messages() -> Vec<PeerMessage> {
         PeerMessage::Steps { steps },
         PeerMessage::Lacks { partition: PARTITION, id: id(0), holder: NODE },
         PeerMessage::Probe { ask: 2, queues: vec![queue()] },
-        PeerMessage::GrantAsk { ask: 3, claim: Box::new(claim()), max: 2, recall: false },
+        PeerMessage::GrantAsk { ask: 3, claim: Box::new(claim()), max: 2, recall: false, got: vec![id(0)] },
         PeerMessage::GrantAnswer {
             ask: 3,
             claim: ClaimId(99),
@@ -541,6 +544,7 @@ fn peer_messages() -> Vec<PeerMessage> {
             heads: vec![None, Some(Head { priority: -1, id: id(0), count: 12, served_ms: Some(1_000) })],
             partitions: vec![PARTITION],
         },
+        PeerMessage::Leave { claim: ClaimId(99) },
         PeerMessage::Outboxes { partition: PARTITION, epoch: 3, number: 2, above: Some(id(0)), up_to: id(1) },
         PeerMessage::Childless { partition: PARTITION, epoch: 3, number: 2, seats: 7 },
         PeerMessage::Follow { partition: PARTITION, ids: vec![id(0), id(1)] },

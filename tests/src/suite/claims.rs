@@ -106,6 +106,22 @@ pub(super) async fn a_second_claim_finds_nothing_and_tokens_grow<H: Host>(scene:
     }
 }
 
+// A grant is its worker's once that knows of it: whoever stops waiting takes no task, and no attempt
+pub(super) async fn who_stops_waiting_takes_nothing<H: Host>(scene: Scene<H>) {
+    let claim = Claim { wait_ms: millis(LONG), ..scene.claim("mail", LONG) };
+    for wait in [Duration::from_millis(20), Duration::from_millis(300), SHORT] {
+        tokio::select! {
+            biased;
+            got = scene.request(0, Request::Claim(claim.clone())) => panic!("there is nothing: {got:?}"),
+            () = scene.pass(wait) => {}
+        }
+        let id = scene.enqueue(1, Draft::new(scene.queue("mail"), "").attempts_max(1)).await;
+        let granted = scene.take(2, "mail").await;
+        assert_eq!((granted.id, granted.attempt), (id, 1));
+        scene.complete(2, &granted, "").await;
+    }
+}
+
 // O5, S12, S25, T22, S54: not before the lease is over, and then under a higher token; the old one no longer works
 pub(super) async fn a_lease_that_ran_out_is_taken_over<H: Host>(scene: Scene<H>) {
     let id = scene.enqueue(0, Draft::new(scene.queue("mail"), "hello")).await;

@@ -129,6 +129,7 @@ impl<H: Host> Scene<H> {
             lease_open: false,
             session: None,
             depends: Vec::new(),
+            confirms: false,
         }
     }
 

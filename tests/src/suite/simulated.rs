@@ -1,13 +1,13 @@
 //! Scenes on the stage of the simulator: futures that are polled by hand, as often as something has happened there.
 
-use super::scene::{LONG, Scene};
+use super::scene::Scene;
 use super::{CLIENTS, Host, Play};
 use crate::wait::PATIENCE;
 use norn_client::session::Call;
 use norn_client::wire::request::{Claim, Request};
 use norn_client::wire::{Error, Response};
 use norn_node::config::Mutant;
-use norn_sim::{Conditions, Keep, Stage};
+use norn_sim::{Conditions, Cue, Keep, Stage};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -83,6 +83,23 @@ impl Simulated {
     }
 }
 
+/// Whoever drops a call gives it up.
+struct Waiting<'a> {
+    stage: &'a RefCell<Stage>,
+    cue: Option<Cue>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        // When a scene has failed the stage is not to be stepped on.
+        if let Some(cue) = self.cue
+            && let Ok(mut stage) = self.stage.try_borrow_mut()
+        {
+            stage.give_up(cue);
+        }
+    }
+}
+
 /// How long a call waits on purpose.
 fn wait(call: &Call) -> Duration {
     match call {
@@ -97,7 +114,10 @@ impl Host for Simulated {
     async fn call(&self, client: usize, call: Call, patience: Duration) -> Result<Response, Error> {
         let patience = patience + wait(&call);
         let cue = self.stage.borrow_mut().submit(client, call, patience);
-        poll_fn(|_| self.stage.borrow_mut().answer(cue).map_or(Poll::Pending, Poll::Ready)).await
+        let mut waiting = Waiting { stage: &self.stage, cue: Some(cue) };
+        let answer = poll_fn(|_| self.stage.borrow_mut().answer(cue).map_or(Poll::Pending, Poll::Ready)).await;
+        waiting.cue = None;
+        answer
     }
 
     fn now(&self) -> Duration {
@@ -110,12 +130,8 @@ impl Host for Simulated {
         poll_fn(|_| if self.now() >= end { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
-    /// In bad weather a grant may be lost on its way, and keep its task until its lease is over.
     fn patience(&self) -> Duration {
-        match self.conditions {
-            Conditions::Calm => PATIENCE,
-            Conditions::Rough => LONG + PATIENCE,
-        }
+        PATIENCE
     }
 
     async fn heard(&self) {

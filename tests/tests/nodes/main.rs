@@ -28,6 +28,7 @@ mod space;
 mod transactions;
 mod uniques;
 mod upgrade;
+mod waits;
 mod walkthrough;
 mod watch;
 mod worker;

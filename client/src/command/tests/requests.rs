@@ -113,6 +113,7 @@ async fn claim_names_queues_lease_and_patience() {
         lease_open: true,
         session: None,
         depends: Vec::new(),
+        confirms: false,
     };
     assert_eq!(request("claim mail", claimed()).await, Request::Claim(defaults.clone()));
     let under = format!("claim mail --session {}", id(7));

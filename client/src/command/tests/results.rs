@@ -29,7 +29,7 @@ async fn json_of_writes() {
     let held = named("{\"id\":\"ID1\",\"token\":\"7.42\"}\n");
     assert_eq!(printed(&named("release ID1 7.42 --json"), Response::Done).await, held);
     assert_eq!(printed(&named("fail ID1 7.42 --json"), Response::Done).await, held);
-    let renewed = named("{\"id\":\"ID1\",\"token\":\"7.42\",\"lease_expires_ms\":1700000015000}\n");
+    let renewed = named("{\"id\":\"ID1\",\"token\":\"7.42\",\"lease_ms\":5000,\"lease_expires_ms\":1700000015000}\n");
     assert_eq!(printed(&named("renew ID1 7.42 --json"), Response::Renewed(vec![Ok(5_000)])).await, renewed);
 }
 
@@ -165,7 +165,7 @@ async fn people_read_short_confirmations() {
     assert_eq!(printed("enqueue mail x", many()).await, expected);
     assert_eq!(printed(&named("complete ID1 7.42"), many()).await, expected.replace("enqueued", "completed"));
     let renewed = printed(&named("renew ID1 7.42"), Response::Renewed(vec![Ok(9_800)])).await;
-    assert_eq!(renewed, named("renewed ID1 7.42, lease ends in 9.8s\n"));
+    assert_eq!(renewed, named("renewed ID1 7.42, lease 9.8s, ends in 9.8s\n"));
     let failed = printed(&named("fail ID1 7.42 --retry-in 5m"), Response::Done).await;
     assert_eq!(failed, named("failed ID1 7.42; it can be claimed again in 5m, if any attempt is left\n"));
     let claimed = printed("claim mail", Response::Claimed { tasks: vec![granted()], unavailable: 0 }).await;

@@ -127,7 +127,7 @@ fn renewals_are_repeated_item_by_item_too() {
     let expected = vec![Err(error(ErrorCode::Superseded)), Ok(30_000)];
     assert_eq!(done(&outputs), [(1, Ok(Response::Renewed(expected)))]);
     let first_sent = bench.outputs.iter().find_map(|output| match output {
-        Output::Done { first_sent_us, .. } => *first_sent_us,
+        Output::Done { lease_from_us, .. } => *lease_from_us,
         Output::Connect { .. } | Output::Disconnect { .. } | Output::Send { .. } => None,
     });
     assert_eq!(first_sent, Some(1_000), "leases count from the first attempt");

@@ -126,8 +126,8 @@ impl World {
                 | Input::Wake => true,
             }),
             Output::Send { endpoint, number, request } => self.serve(endpoint, number, request),
-            Output::Done { call, first_sent_us, .. } => {
-                assert!(first_sent_us.is_none_or(|sent_us| sent_us <= self.now_us));
+            Output::Done { call, lease_from_us, .. } => {
+                assert!(lease_from_us.is_none_or(|sent_us| sent_us <= self.now_us));
                 assert!(self.now_us <= self.submitted[&call], "{call:?} is answered after its deadline");
                 *self.answers.entry(call).or_default() += 1;
             }
@@ -155,6 +155,10 @@ impl World {
             (_, request @ Request::Enqueue { .. }) => {
                 Response::Acked(ids(&request).into_iter().map(acked).map(Ok).collect())
             }
+            (4, Request::Confirm { .. }) => Response::Error(error(ErrorCode::Superseded)),
+            (_, Request::Confirm { .. } | Request::Leave { .. }) => Response::Done,
+            (_, Request::Renew { items, .. }) => Response::Renewed(vec![Ok(30_000); items.len()]),
+            (5.., Request::Claim(_)) => something(),
             (_, Request::Claim(_)) => nothing(self.random.below(2) as u32),
             _ => Response::Queues(Vec::new()),
         };

@@ -4,10 +4,12 @@
 //! is nothing it asks every reachable node, and each of these first asks its cohorts (I-26). A claim that may wait then parks,
 //! and is told of new work.
 
+mod confirm;
 mod depends;
 mod pulls;
 mod recall;
 
+use self::confirm::Returns;
 use self::recall::Recall;
 use super::Viewstamp;
 use crate::limits::{CLAIM_BYTES_MAX, WAITERS_MAX};
@@ -15,7 +17,7 @@ use crate::protocol::event::ClientId;
 use crate::protocol::peer::{Head, PeerMessage};
 use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node, Observation};
-use norn_client::wire::error::{Error, ErrorCode};
+
 use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Response, TaskId, Token};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +37,7 @@ const RECENT_MS: u64 = 10_000;
 /// Queues that one node stays interested in without anybody waiting.
 const RECENT_QUEUES_MAX: usize = 1_000;
 
-/// Of a lease that its client does not know, so much is waited for work: a quarter.
+/// Of a lease that its client counts from the question, so much is waited for work: a quarter.
 const WAIT_PER_LEASE: u64 = 4;
 
 /// More tasks than that are as good as that many.
@@ -56,7 +58,12 @@ enum Phase {
     Parked,
     /// Tasks that it depends on are being read: these are not yet.
     Checking { open: BTreeSet<TaskId> },
+    /// It was answered, and its client is to confirm that. Otherwise these go back.
+    Told { grants: Vec<Grant> },
 }
+
+/// A grant that can be given back, and the viewstamp under which it was made or found.
+type Grant = (TaskId, Token, Viewstamp);
 
 /// A client's claim.
 #[derive(Debug)]
@@ -81,21 +88,33 @@ struct Call {
     deadline_us: u64,
 }
 
+/// A queue that was asked for lately.
+#[derive(Debug)]
+struct Recent {
+    used_us: u64,
+    /// All nodes were asked what they have since others tell of it.
+    known: bool,
+}
+
 /// Claims under way, and what is known of other nodes' heads.
 #[derive(Debug, Default)]
 pub struct Broker {
     next: u64,
     calls: BTreeMap<u64, Call>,
+    /// Calls that are to be confirmed.
+    confirming: BTreeMap<(ClientId, ClaimId), u64>,
     asks: BTreeMap<u64, u64>,
     parked: BTreeMap<QueueName, BTreeSet<u64>>,
     parked_count: usize,
     summaries: BTreeMap<QueueName, BTreeMap<NodeId, Head>>,
-    recent: BTreeMap<QueueName, u64>,
+    recent: BTreeMap<QueueName, Recent>,
     /// Questions whose callers are gone: what they bring is given back.
     abandoned: BTreeSet<u64>,
     /// Questions that were answered, and the grants that came. One that was repeated while its answer was on its way is
     /// answered twice, and then nobody waits for what is new in the second answer.
     answered: BTreeMap<u64, BTreeSet<(TaskId, Token)>>,
+    /// What is given back, and said again: a leader may not hear it the first time.
+    returns: Returns,
 }
 
 impl Broker {
@@ -139,6 +158,17 @@ impl Broker {
         }
     }
 
+    /// What a call was waiting for is not waited for any more.
+    fn end_question(&mut self, phase: &Phase) {
+        match phase {
+            Phase::Asking { ask, .. } => self.abandon(*ask),
+            Phase::Probing { ask, .. } => {
+                self.asks.remove(ask);
+            }
+            Phase::Idle | Phase::Pausing | Phase::Parked | Phase::Checking { .. } | Phase::Told { .. } => {}
+        }
+    }
+
     fn accept(&mut self, ask: u64, tasks: &[(Granted, Option<Viewstamp>)]) {
         self.answered.insert(ask, tasks.iter().map(|(granted, _)| (granted.id, granted.token)).collect());
         if self.answered.len() > ANSWERED_MAX {
@@ -178,12 +208,21 @@ impl Node {
         }
         self.broker.next += 1;
         let call = self.broker.next;
+        if claim.confirms {
+            // Who asks again on the same connection does not look at an earlier answer any more.
+            self.leave_call(client, claim.claim);
+            self.broker.confirming.insert((client, claim.claim), call);
+        }
         let recall = if claim.repeated { self.recall_all() } else { Recall::default() };
         let strange: Vec<QueueName> =
             claim.queues.iter().filter(|queue| !self.broker.recent.contains_key(*queue)).cloned().collect();
+        let is_known = |queue: &QueueName| self.broker.recent.get(queue).is_some_and(|recent| recent.known);
+        let look_first = !claim.queues.iter().all(is_known);
         for queue in &claim.queues {
-            if self.broker.recent.contains_key(queue) || self.broker.recent.len() < RECENT_QUEUES_MAX {
-                self.broker.recent.insert(queue.clone(), self.now.mono_us);
+            if let Some(recent) = self.broker.recent.get_mut(queue) {
+                recent.used_us = self.now.mono_us;
+            } else if self.broker.recent.len() < RECENT_QUEUES_MAX {
+                self.broker.recent.insert(queue.clone(), Recent { used_us: self.now.mono_us, known: false });
             }
         }
         if !strange.is_empty() {
@@ -206,7 +245,7 @@ impl Node {
                 probed_empty: false,
                 vain: 0,
                 // Nobody here asked for these queues lately, so nobody told this node of their heads.
-                look_first: !strange.is_empty(),
+                look_first,
                 unavailable: 0,
                 wait_until_us,
                 deadline_us,
@@ -219,9 +258,12 @@ impl Node {
         }
     }
 
-    /// How long a call waits. Its client counts the lease from the question, so where a queue gives less than the claim names,
-    /// most of that is left for the work.
+    /// How long a call waits. A client that confirms renews what came late. Any other counts the lease from the question, so
+    /// where a queue gives less than the claim names, most of that is left for the work.
     fn patience(&self, claim: &Claim) -> u64 {
+        if claim.confirms {
+            return claim.wait_ms;
+        }
         let leases = claim.queues.iter().map(|queue| self.policy_of(queue).lease_of(claim));
         let shortest = leases.filter(|lease_ms| *lease_ms < claim.lease_ms).min();
         shortest.map_or(claim.wait_ms, |lease_ms| claim.wait_ms.min(lease_ms / WAIT_PER_LEASE))
@@ -300,14 +342,17 @@ impl Node {
     fn send_grant_ask(&mut self, number: u64) {
         let call = &self.broker.calls[&number];
         let Phase::Asking { ask, node, recall } = call.phase else { return };
-        // The node finds what it gave already by the call's id, and counts that too.
-        let elsewhere = call.got.iter().filter(|(_, _, giver)| *giver != node).count() as u32;
-        let max = call.claim.max.saturating_sub(elsewhere);
+        let of_node = call.got.iter().filter(|(_, _, giver)| *giver == node).map(|(granted, ..)| granted.id);
+        // Of what was found elsewhere it may be told anew. An older node finds what it gave by the call's id, and counts that too.
+        let got: Vec<TaskId> = of_node.filter(|_| self.speaks(node, Feature::Confirms)).collect();
+        let elsewhere = call.got.iter().filter(|(_, _, giver)| *giver != node).count();
+        let max = call.claim.max.saturating_sub((elsewhere + got.len()) as u32);
         let mut claim = Box::new(call.claim.clone());
         claim.lease_open &= self.speaks(node, Feature::Policies);
+        claim.confirms &= self.speaks(node, Feature::Confirms);
         // That is for this node to see to.
         claim.depends.clear();
-        self.outbox.send(node, PeerMessage::GrantAsk { ask, claim, max, recall });
+        self.outbox.send(node, PeerMessage::GrantAsk { ask, claim, max, recall, got });
     }
 
     fn set_claim_timer(&mut self, number: u64) {
@@ -323,13 +368,13 @@ impl Node {
         (heads, partitions): (&[Option<Head>], &[PartitionId]),
     ) {
         if self.broker.abandoned.remove(&ask) {
-            self.give_back(tasks);
+            self.give_back(&tasks);
             return;
         }
         if let Some(known) = self.broker.answered.get(&ask) {
             let new = |(granted, _): &(Granted, Option<Viewstamp>)| !known.contains(&(granted.id, granted.token));
-            let new = tasks.into_iter().filter(new).collect();
-            self.give_back(new);
+            let new: Vec<(Granted, Option<Viewstamp>)> = tasks.into_iter().filter(new).collect();
+            self.give_back(&new);
             return;
         }
         let Some(number) = self.broker.asks.remove(&ask) else { return };
@@ -358,19 +403,6 @@ impl Node {
             self.recall_also(number, partitions);
         }
         self.pursue(number);
-    }
-
-    /// Gives back what was granted for nobody. What was only found again stays: another node may have answered with it.
-    fn give_back(&mut self, tasks: Vec<(Granted, Option<Viewstamp>)>) {
-        let mut by_leader: BTreeMap<NodeId, Vec<(TaskId, Token, Viewstamp)>> = BTreeMap::new();
-        for (granted, renewed) in tasks.into_iter().filter_map(|(granted, fresh)| Some((granted, fresh?))) {
-            if let Some(leader) = self.leader_of(self.partition_of(&granted.id)) {
-                by_leader.entry(leader).or_default().push((granted.id, granted.token, renewed));
-            }
-        }
-        for (leader, items) in by_leader {
-            self.outbox.send(leader, PeerMessage::Return { items });
-        }
     }
 
     /// Asks every reachable node what there is.
@@ -428,6 +460,11 @@ impl Node {
         let (ask, found) = (*ask, *found);
         call.unavailable = partitions - covered.len() as u32;
         self.broker.asks.remove(&ask);
+        for queue in &call.claim.queues {
+            if let Some(recent) = self.broker.recent.get_mut(queue) {
+                recent.known = true;
+            }
+        }
         // Heads that keep being taken by others are no reason to ask for ever, but neither is there nothing.
         call.probed_empty = !found || call.probes >= PROBES_MAX;
         if found && call.probes > 1 && !call.probed_empty {
@@ -443,6 +480,9 @@ impl Node {
     pub(in crate::protocol) fn on_claim_timer(&mut self, number: u64) {
         let now_us = self.now.mono_us;
         let Some(call) = self.broker.calls.get_mut(&number) else { return };
+        if matches!(call.phase, Phase::Told { .. }) {
+            return self.take_back(number);
+        }
         if now_us >= call.deadline_us {
             self.fail_claim(number);
             return;
@@ -477,7 +517,7 @@ impl Node {
                 self.pursue(number);
                 return;
             }
-            Phase::Idle | Phase::Parked | Phase::Checking { .. } => return,
+            Phase::Idle | Phase::Parked | Phase::Checking { .. } | Phase::Told { .. } => return,
         }
         self.set_claim_timer(number);
     }
@@ -542,57 +582,23 @@ impl Node {
         self.answer_claim(number);
     }
 
-    fn answer_claim(&mut self, number: u64) {
-        let call = self.end_claim(number);
-        let tasks: Vec<Granted> = call.got.into_iter().map(|(granted, ..)| granted).collect();
-        let unavailable = if tasks.is_empty() { call.unavailable } else { 0 };
-        self.outbox.reply(call.client, call.number, Response::Claimed { tasks, unavailable });
-    }
-
-    /// The deadline passed with questions open: what came counts, otherwise nobody knows.
-    fn fail_claim(&mut self, number: u64) {
-        let mut call = self.end_claim(number);
-        if !call.claim.depends.is_empty() {
-            self.give_back(call.got.drain(..).map(|(granted, renewed, _)| (granted, renewed)).collect());
-        }
-        let response = if call.got.is_empty() {
-            Response::Error(Error::new(ErrorCode::Unavailable, "no leader answered in time"))
-        } else {
-            Response::Claimed { tasks: call.got.into_iter().map(|(granted, ..)| granted).collect(), unavailable: 0 }
-        };
-        self.outbox.reply(call.client, call.number, response);
-    }
-
     fn end_claim(&mut self, number: u64) -> Call {
         self.broker.unpark(number);
         self.timers.cancel(Key::Claim(number));
         self.timers.cancel(Key::Park(number));
         let call = self.broker.calls.remove(&number).expect("under way");
-        match call.phase {
-            Phase::Asking { ask, .. } => self.broker.abandon(ask),
-            Phase::Probing { ask, .. } => {
-                self.broker.asks.remove(&ask);
-            }
-            Phase::Idle | Phase::Pausing | Phase::Parked | Phase::Checking { .. } => {}
+        if call.claim.confirms {
+            self.broker.confirming.remove(&(call.client, call.claim.claim));
         }
+        self.broker.end_question(&call.phase);
         call
-    }
-
-    /// Nobody waits for the client's claims any more: what came for them is given back.
-    pub(in crate::protocol) fn drop_claims_of(&mut self, client: ClientId) {
-        let gone: Vec<u64> =
-            self.broker.calls.iter().filter(|(_, call)| call.client == client).map(|(number, _)| *number).collect();
-        for number in gone {
-            let call = self.end_claim(number);
-            self.give_back(call.got.into_iter().map(|(granted, renewed, _)| (granted, renewed)).collect());
-        }
     }
 
     /// Coverage sweep: parked claims and recent queues stay known to all nodes.
     pub(in crate::protocol) fn sweep(&mut self) {
         self.timers.set(Key::Sweep, self.after_ms(self.config.sweep_interval_ms));
         let oldest_us = self.now.mono_us.saturating_sub(RECENT_MS * 1_000);
-        self.broker.recent.retain(|_, used_us| *used_us >= oldest_us);
+        self.broker.recent.retain(|_, recent| recent.used_us >= oldest_us);
         self.broker.forget_heads(|node| node == self.me || self.peers.contains_key(&node));
         let mut queues: BTreeSet<QueueName> = self.broker.parked.keys().cloned().collect();
         queues.extend(self.broker.recent.keys().cloned());

@@ -56,7 +56,14 @@ pub struct Grants {
 }
 
 impl Node {
-    pub(in crate::protocol) fn on_grant_ask(&mut self, from: NodeId, ask: u64, claim: Claim, max: u32, recall: bool) {
+    pub(in crate::protocol) fn on_grant_ask(
+        &mut self,
+        from: NodeId,
+        ask: u64,
+        claim: Claim,
+        max: u32,
+        (recall, got): (bool, &[TaskId]),
+    ) {
         // A repeated question whose first is still under way is answered by that one.
         if self.grants.by_ask.contains_key(&(from, ask)) {
             return;
@@ -82,7 +89,7 @@ impl Node {
         };
         self.grants.sessions.insert(number, session);
         self.grants.by_ask.insert((from, ask), number);
-        let recalled = self.recall(number, &claim, max);
+        let recalled = self.recall(number, &claim, max, got);
         let over = claim.session.is_some_and(|session| self.sessions.is_over(&session));
         if !recall && recalled < max && !over {
             let granted = self.grant(number, &claim, max - recalled);
@@ -96,9 +103,9 @@ impl Node {
         }
     }
 
-    /// Claims that this call holds already. They are renewed, so that whoever was answered before and gives them back
-    /// unheard comes too late.
-    fn recall(&mut self, session: u64, claim: &Claim, max: usize) -> usize {
+    /// Claims that this call holds already, and has not `got`. They are renewed, so that whoever was answered before and gives them
+    /// back unheard comes too late.
+    fn recall(&mut self, session: u64, claim: &Claim, max: usize, got: &[TaskId]) -> usize {
         let knows = |id: &&PartitionId| self.partitions[id].register.knows_claim(&claim.claim);
         let (led, unready): (Vec<PartitionId>, Vec<PartitionId>) =
             self.led.iter().filter(knows).partition(|id| self.may_renew(**id));
@@ -116,7 +123,7 @@ impl Node {
                 unclear |= checked.as_ref().is_err_and(Error::passes);
                 checked.is_ok()
             };
-            let open = register.held_by(claim.claim).into_iter().filter(open);
+            let open = register.held_by(claim.claim).into_iter().filter(|id| open(id) && !got.contains(id));
             let open = open.filter(|id| has_turn(id)).take(max - recalled);
             let held: Vec<(TaskId, Token)> = open.map(|id| (id, register.table.cells[&id].token)).collect();
             self.doubt(session, unclear.then_some(partition));
@@ -207,9 +214,7 @@ impl Node {
         while let Some(partition) = self.stirred.pop_first() {
             self.publish_heads(partition);
         }
-        let is_paused = |queue: &QueueName| self.policy_of(queue).paused && !mutant!(self.config, PausedGrants);
-        let is_open = |queue: &&QueueName| !is_paused(queue) && self.permits(queue) != Some(0);
-        let mut queues: Vec<QueueName> = claim.queues.iter().filter(is_open).cloned().collect();
+        let mut queues: Vec<QueueName> = claim.queues.iter().filter(|queue| self.is_open(queue)).cloned().collect();
         let mut picked: BTreeMap<(PartitionId, u64), Vec<TaskId>> = BTreeMap::new();
         let mut out = BTreeSet::new();
         let (mut count, mut bytes) = (0, 0);
@@ -249,6 +254,17 @@ impl Node {
             queues.retain(|other| *other != queue || self.permits(&queue) != Some(0));
         }
         picked
+    }
+
+    /// Whether tasks of a queue are granted at all now: it is not paused, and its rate leaves some.
+    fn is_open(&self, queue: &QueueName) -> bool {
+        let paused = self.policy_of(queue).paused && !mutant!(self.config, PausedGrants);
+        !paused && self.permits(queue) != Some(0)
+    }
+
+    /// Whether tasks of a queue that are ready in a partition would be granted.
+    pub(super) fn is_open_in(&self, partition: PartitionId, queue: &QueueName) -> bool {
+        self.is_open(queue) && self.room_for_claims(partition, queue) != Some(0)
     }
 
     /// Whether this node grants tasks of a partition now: it leads it and goes on with that, has room for more claims, and not
@@ -448,7 +464,7 @@ impl Node {
         self.answer_grants(session);
     }
 
-    fn void(&mut self, partition: PartitionId, items: Vec<(TaskId, Token)>) {
+    pub(super) fn void(&mut self, partition: PartitionId, items: Vec<(TaskId, Token)>) {
         if items.is_empty() || !self.partitions[&partition].register.established() {
             return;
         }

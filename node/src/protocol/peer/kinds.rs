@@ -146,6 +146,7 @@ impl PeerMessage {
             PeerMessage::Pulled { .. } => "pulled",
             PeerMessage::GrantAsk { .. } => "grant_ask",
             PeerMessage::GrantAnswer { .. } => "grant_answer",
+            PeerMessage::Leave { .. } => "leave",
             PeerMessage::Return { .. } => "return",
             PeerMessage::Interest { .. } => "interest",
             PeerMessage::Available { .. } => "available",

@@ -88,7 +88,7 @@ fn a_leader_grants_no_head_that_is_out_of_date_within_the_step() {
     for (number, (about, facts, granted)) in (1..).zip(news) {
         let (node, claim) = (&mut cluster.nodes[leader], ClaimId(u128::from(number)));
         node.learn(partition, vec![(about, facts)]);
-        node.on_grant_ask(broker, number, claim_of(claim, 60_000, 1), 1, false);
+        node.on_grant_ask(broker, number, claim_of(claim, 60_000, 1), 1, (false, &[]));
         assert_eq!(node.partitions[&partition].register.held_by(claim), [granted]);
         cluster.queue.push_back((leader, Event::Wake));
         cluster.drain();

@@ -40,7 +40,7 @@ impl Node {
         };
         if let Err(error) = read.and_then(|known| there(known).ok_or_else(missing)) {
             let call = self.end_claim(number);
-            self.give_back(call.got.into_iter().map(|(granted, renewed, _)| (granted, renewed)).collect());
+            self.give_back_all(&call);
             return self.outbox.reply(call.client, call.number, Response::Error(error.about(id)));
         }
         if !open.remove(&id) || !open.is_empty() {

@@ -1,0 +1,186 @@
+//! What a claim is granted belongs to its caller once the node knows that the answer has come; until then the node may take it back.
+//!
+//! So a claim ends in one of two ways. The answer comes, and is [confirmed](Request::Confirm): the call is done when the node says so.
+//! Or it is given up, or made elsewhere: then it takes [leave](Request::Leave) of the nodes that it asked. A node that can be told
+//! nothing, as its connection is gone, notices that as well. Only what a node granted that died at once is left: another node is
+//! asked to see to that.
+//!
+//! A lease counts from a moment before the grant, by the client's own clock. That is when the call was first sent; behind a long wait
+//! it would be over before it begins. So what was waited for longer than a part of its lease is renewed before the call is done.
+
+use super::call::Stage;
+use super::{Attempt, CallId, Output, Session};
+use crate::wire::error::{Error, ErrorCode};
+use crate::wire::ids::ClaimId;
+use crate::wire::request::Request;
+use crate::wire::response::{Granted, Response};
+use crate::wire::version::Versions;
+use std::collections::BTreeMap;
+
+/// A wait of this part of the lease is long.
+const LONG_PART: u64 = 8;
+/// Claims of which leave is to be taken as soon as a node is there, at the most.
+const LEAVING_MAX: usize = 1_024;
+/// For so long: then leases of the usual length are over.
+const LEAVING_US: u64 = 60_000_000;
+
+/// What an attempt asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asks {
+    /// What the call asks.
+    Call,
+    /// That the answer to a claim came is to be noted.
+    Confirmation,
+    /// What a claim was granted is to be renewed, from this moment on.
+    Renewal { sent_us: u64 },
+}
+
+/// Claims that are over, and until when it is worth telling.
+#[derive(Debug, Default)]
+pub(super) struct Leaving(BTreeMap<ClaimId, u64>);
+
+impl Session {
+    /// Whether an answer is one that its node wants confirmed.
+    pub(super) fn is_to_confirm(&self, endpoint: usize, response: &Response) -> bool {
+        let granted = matches!(response, Response::Claimed { tasks, .. } if !tasks.is_empty());
+        granted && self.knows_confirming(endpoint)
+    }
+
+    fn knows_confirming(&self, endpoint: usize) -> bool {
+        let link = self.links.get(endpoint);
+        link.is_ready() && link.pulse.version >= Versions::CONFIRMS
+    }
+
+    /// Tells the node that the answer to a claim has come.
+    pub(super) fn confirm(&mut self, id: CallId, endpoint: usize, answer: Response) {
+        let Response::Claimed { tasks, .. } = answer else { unreachable!("only what was granted is confirmed") };
+        let call = self.calls.get_mut(&id).expect("it was just answered");
+        let claim = call.claim().expect("only claims are granted tasks");
+        (call.granted, call.confirmed) = (tasks, true);
+        self.ask_on(id, endpoint, Asks::Confirmation, Request::Confirm { claim });
+    }
+
+    /// Asks something for a call that was answered.
+    fn ask_on(&mut self, id: CallId, endpoint: usize, asks: Asks, request: Request) {
+        let (number, received_before) = (self.next_number(), self.links.get(endpoint).received);
+        self.calls.get_mut(&id).expect("it was just answered").numbers.push(number);
+        let attempt = Attempt { call: id, endpoint, positions: Vec::new(), received_before, asks };
+        self.attempts.insert(number, attempt);
+        let until_us = self.after_ms(self.config.attempt_timeout_ms);
+        self.set_stage(id, Stage::Sent { number, endpoint, until_us });
+        self.outputs.push(Output::Send { endpoint, number, request });
+    }
+
+    /// A node has answered to a confirmation.
+    pub(super) fn confirmed(&mut self, id: CallId, endpoint: usize, response: Response) {
+        let now_us = self.now_us;
+        let call = self.calls.get_mut(&id).expect("it was just answered");
+        let waited_ms = now_us.saturating_sub(call.first_sent_us.expect("it was sent")) / 1_000;
+        let is_late = |task: &Granted| waited_ms >= task.lease_ms / LONG_PART;
+        match response {
+            Response::Done if call.granted.iter().any(is_late) => {
+                let items = call.granted.iter().map(|task| (task.id, task.token)).collect();
+                let renewal = Request::Renew { items, lease_ms: None };
+                self.ask_on(id, endpoint, Asks::Renewal { sent_us: now_us }, renewal);
+            }
+            Response::Done => {
+                let tasks = std::mem::take(&mut call.granted);
+                self.finish(id, Ok(Response::Claimed { tasks, unavailable: 0 }));
+            }
+            Response::Error(error) => self.retry(id, endpoint, error),
+            _ => self.retry(id, endpoint, misfit()),
+        }
+    }
+
+    /// A node has answered to a renewal that was sent at some time. What could not be renewed was lost while it was on its way.
+    pub(super) fn renewed(&mut self, id: CallId, (endpoint, sent_us): (usize, u64), response: Response) {
+        let call = self.calls.get_mut(&id).expect("it was just answered");
+        let results = match response {
+            Response::Renewed(results) if results.len() == call.granted.len() => results,
+            Response::Error(error) => return self.retry(id, endpoint, error),
+            _ => return self.retry(id, endpoint, misfit()),
+        };
+        let mut refusal = None;
+        let mut tasks = std::mem::take(&mut call.granted);
+        let mut results = results.into_iter();
+        tasks.retain_mut(|task| match results.next().expect("one for each") {
+            Ok(lease_ms) => {
+                task.lease_ms = lease_ms;
+                true
+            }
+            Err(error) => {
+                refusal = Some(error);
+                false
+            }
+        });
+        match refusal {
+            Some(error) if tasks.is_empty() => self.retry(id, endpoint, error),
+            _ => {
+                call.lease_from_us = Some(sent_us);
+                self.finish(id, Ok(Response::Claimed { tasks, unavailable: 0 }));
+            }
+        }
+    }
+
+    /// The call is made anew: the node need not go on with what it was asked before.
+    pub(super) fn take_leave_at(&mut self, id: CallId, endpoint: usize) {
+        let call = self.calls.get_mut(&id).expect("it is under way");
+        let Some(claim) = call.claim().filter(|_| self.knows_confirming(endpoint)) else { return };
+        let call = self.calls.get_mut(&id).expect("just seen");
+        let attempts = &mut self.attempts;
+        call.numbers.retain(|number| {
+            let goes = attempts[number].endpoint == endpoint;
+            if goes {
+                attempts.remove(number);
+            }
+            !goes
+        });
+        self.leave(endpoint, claim, false);
+    }
+
+    /// A claim is over. Nodes that may still grant it something, or may have, are told.
+    pub(super) fn take_leave(&mut self, id: CallId, result: &Result<Response, Error>) {
+        let call = &self.calls[&id];
+        let Some(claim) = call.claim_to_leave() else { return };
+        let open: Vec<usize> = call.numbers.iter().map(|number| self.attempts[number].endpoint).collect();
+        let asked = call.numbers.iter().filter(|number| self.attempts[*number].asks == Asks::Call).count();
+        let is_granted = matches!(result, Ok(Response::Claimed { tasks, .. }) if !tasks.is_empty());
+        let lost = call.sent as usize > call.answered as usize + asked;
+        let mut elsewhere = !is_granted && (lost || call.confirmed);
+        let mut told = Vec::new();
+        for endpoint in open {
+            if self.knows_confirming(endpoint) && !told.contains(&endpoint) {
+                told.push(endpoint);
+                self.leave(endpoint, claim, std::mem::take(&mut elsewhere));
+            }
+        }
+        if elsewhere {
+            self.leaving.0.insert(claim, self.now_us.saturating_add(LEAVING_US));
+            if self.leaving.0.len() > LEAVING_MAX {
+                self.leaving.0.pop_first();
+            }
+        }
+    }
+
+    /// Takes leave of what could not be left before, now that there is a node.
+    pub(super) fn take_late_leave(&mut self) {
+        let endpoint = self.links.active;
+        if self.leaving.0.is_empty() || !self.knows_confirming(endpoint) {
+            return;
+        }
+        for (claim, until_us) in std::mem::take(&mut self.leaving.0) {
+            if self.now_us < until_us {
+                self.leave(endpoint, claim, true);
+            }
+        }
+    }
+
+    fn leave(&mut self, endpoint: usize, claim: ClaimId, elsewhere: bool) {
+        let number = self.next_number();
+        self.outputs.push(Output::Send { endpoint, number, request: Request::Leave { claim, elsewhere } });
+    }
+}
+
+fn misfit() -> Error {
+    Error::new(ErrorCode::Unknown, "the answer does not fit the request")
+}

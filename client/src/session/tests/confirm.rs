@@ -1,0 +1,190 @@
+//! Claims whose answers are confirmed, and claims that are left.
+
+use super::*;
+
+const WAIT_MS: u64 = 60_000;
+
+/// A session that waits for work at endpoint 0, with the number and the id of the claim.
+fn waiting(endpoints: usize) -> (Bench, u64, ClaimId) {
+    let (bench, number, request) = bench_sent_at(endpoints, NEW, claim(WAIT_MS), 100 * SECOND_US);
+    let Request::Claim(claim) = request else { panic!("{request:?}") };
+    assert!(claim.confirms && !claim.repeated);
+    (bench, number, claim.claim)
+}
+
+/// What is sent, if that is a confirmation.
+fn confirmation(outputs: &[Output], claim: ClaimId) -> u64 {
+    let [(0, number, Request::Confirm { claim: of })] = sent(outputs)[..] else { panic!("{outputs:?}") };
+    assert_eq!((*of, done(outputs).len()), (claim, 0), "nothing is handed over before it is confirmed");
+    number
+}
+
+fn leaves(outputs: &[Output]) -> Vec<(usize, ClaimId, bool)> {
+    let pick = |(endpoint, _, request): (usize, u64, &Request)| match request {
+        Request::Leave { claim, elsewhere } => Some((endpoint, *claim, *elsewhere)),
+        _ => None,
+    };
+    sent(outputs).into_iter().filter_map(pick).collect()
+}
+
+/// Goal: nothing is handed over before the node knows that it came. A lease counts from the call where that is not long ago.
+#[test]
+fn an_answer_is_confirmed_before_it_is_handed_over() {
+    let (mut bench, number, claim) = waiting(1);
+    let asked_us = bench.now_us;
+    bench.now_us += SECOND_US;
+    let outputs = bench.answer(0, number, something());
+    let confirm = confirmation(&outputs, claim);
+    bench.now_us += 3_000;
+    let outputs = bench.answer(0, confirm, Response::Done);
+    let [Output::Done { result, lease_from_us, .. }] = &outputs[..] else { panic!("{outputs:?}") };
+    assert_eq!((result, *lease_from_us), (&Ok(something()), Some(asked_us)));
+}
+
+/// What is renewed behind a long wait.
+fn renewal(bench: &mut Bench, number: u64, claim: ClaimId) -> u64 {
+    bench.now_us += 20 * SECOND_US;
+    let outputs = bench.answer(0, number, something());
+    let confirm = confirmation(&outputs, claim);
+    let outputs = bench.answer(0, confirm, Response::Done);
+    let [(0, number, Request::Renew { items, lease_ms: None })] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+    assert_eq!((items.len(), done(&outputs).len()), (1, 0));
+    number
+}
+
+/// Goal: a lease is as long as it can be behind a long wait, and is counted by no other clock than the client's.
+#[test]
+fn what_was_waited_for_long_is_renewed_first() {
+    let (mut bench, number, claim) = waiting(1);
+    let number = renewal(&mut bench, number, claim);
+    let renewed_us = bench.now_us;
+    bench.now_us += 5_000;
+    let outputs = bench.answer(0, number, Response::Renewed(vec![Ok(29_000)]));
+    let [Output::Done { result: Ok(Response::Claimed { tasks, .. }), lease_from_us, .. }] = &outputs[..] else {
+        panic!("{outputs:?}")
+    };
+    assert_eq!((tasks[0].lease_ms, *lease_from_us), (29_000, Some(renewed_us)));
+}
+
+/// Goal: what cannot be renewed is not handed over, as it may be another's.
+#[test]
+fn what_cannot_be_renewed_is_claimed_anew() {
+    let refused = Response::Renewed(vec![Err(error(ErrorCode::Superseded))]);
+    for refusal in [refused, Response::Error(error(ErrorCode::Unavailable))] {
+        let (mut bench, number, claim) = waiting(1);
+        let number = renewal(&mut bench, number, claim);
+        let outputs = bench.answer(0, number, refusal);
+        assert_eq!(done(&outputs), []);
+        let again = match sent(&outputs)[..] {
+            [(0, _, request)] => request.clone(),
+            _ => bench.sleep_until_sent().2,
+        };
+        assert!(matches!(again, Request::Claim(again) if again.repeated && again.claim == claim));
+    }
+}
+
+#[test]
+fn a_claim_that_is_confirmed_too_late_is_made_again() {
+    let (mut bench, number, claim) = waiting(1);
+    let outputs = bench.answer(0, number, something());
+    let confirm = confirmation(&outputs, claim);
+    let outputs = bench.answer(0, confirm, Response::Error(error(ErrorCode::Superseded)));
+    assert_eq!(done(&outputs), []);
+    let [(0, number, Request::Claim(again))] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+    assert!(again.repeated && again.claim == claim);
+    let outputs = bench.answer(0, number, nothing(0));
+    assert_eq!(done(&outputs), [(1, Ok(nothing(0)))]);
+}
+
+/// Goal: whoever stops waiting is granted nothing more.
+#[test]
+fn a_claim_that_is_abandoned_is_left() {
+    let (mut bench, _, claim) = waiting(1);
+    let outputs = bench.step(Input::Abandon { call: CallId(1) });
+    assert_eq!(leaves(&outputs), [(0, claim, false)]);
+    assert_eq!(done(&outputs).len(), 1);
+}
+
+#[test]
+fn a_claim_that_runs_into_its_deadline_is_left() {
+    let (mut bench, _, claim) = waiting(1);
+    bench.now_us += 100 * SECOND_US;
+    let outputs = bench.step(Input::Wake);
+    assert_eq!(leaves(&outputs), [(0, claim, false)]);
+}
+
+/// Goal: a node may hold for good what it was told of: that is taken back wherever it lies.
+#[test]
+fn a_claim_that_is_abandoned_while_it_is_confirmed_is_left_everywhere() {
+    let (mut bench, number, claim) = waiting(1);
+    let outputs = bench.answer(0, number, something());
+    confirmation(&outputs, claim);
+    let outputs = bench.step(Input::Abandon { call: CallId(1) });
+    assert_eq!(leaves(&outputs), [(0, claim, true)]);
+}
+
+/// Goal: what a node granted that is gone is taken back by another one, as soon as there is one.
+#[test]
+fn a_claim_whose_node_is_gone_is_left_at_the_next() {
+    let (mut bench, _, claim) = waiting(2);
+    let outputs = bench.step(Input::Disconnected { endpoint: 0 });
+    assert_eq!(connects(&outputs), [1]);
+    let outputs = bench.step(Input::Abandon { call: CallId(1) });
+    assert_eq!(leaves(&outputs), [], "there is nobody to tell");
+    let outputs = bench.open_at(1, NEW);
+    assert_eq!(leaves(&outputs), [(1, claim, true)]);
+    bench.now_us += SECOND_US;
+    assert_eq!(leaves(&bench.step(Input::Wake)), [], "once");
+}
+
+/// Goal: a call that moves takes leave of the node that it comes from, and an answer of that one counts no more.
+#[test]
+fn a_claim_that_goes_elsewhere_is_left_where_it_was() {
+    let (mut bench, number, request) = bench_sent_at(2, NEW, claim(0), 100 * SECOND_US);
+    let Request::Claim(first) = request else { panic!("{request:?}") };
+    let mut left = Vec::new();
+    let mut moved = None;
+    while moved.is_none() {
+        // It answers pings, and nothing else.
+        let outputs = bench.sleep();
+        left.extend(leaves(&outputs));
+        for (endpoint, number, request) in sent(&outputs) {
+            match request {
+                Request::Ping => assert_eq!(bench.answer(endpoint, number, Response::Done).len(), 0),
+                Request::Claim(again) => moved = Some((endpoint, again.repeated)),
+                Request::Leave { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        if connects(&outputs) == [1] {
+            let outputs = bench.open_at(1, NEW);
+            moved = sent(&outputs).into_iter().find_map(|(endpoint, _, request)| match request {
+                Request::Claim(again) => Some((endpoint, again.repeated)),
+                _ => None,
+            });
+        }
+    }
+    assert_eq!((left, moved), (vec![(0, first.claim, false)], Some((1, true))));
+    assert!(bench.answer(0, number, something()).is_empty(), "nobody waits for that any more");
+}
+
+/// Goal: an application that names its claim may ask again under that name: nothing is taken back in between.
+#[test]
+fn a_claim_with_an_id_of_the_application_is_not_left() {
+    let Call::Request(Request::Claim(own)) = claim(WAIT_MS) else { panic!("a claim") };
+    let own = Call::Request(Request::Claim(Claim { claim: ClaimId(9), ..own }));
+    let (mut bench, _, _) = bench_sent_at(1, NEW, own, 100 * SECOND_US);
+    assert_eq!(leaves(&bench.step(Input::Abandon { call: CallId(1) })), []);
+}
+
+/// Goal: older nodes wait for no confirmation, and understand no leave.
+#[test]
+fn an_old_node_is_asked_as_before() {
+    let (mut bench, number, request) = bench_sent_at(1, OLD, claim(WAIT_MS), 100 * SECOND_US);
+    let Request::Claim(first) = request else { panic!("{request:?}") };
+    assert!(!first.confirms);
+    let outputs = bench.answer(0, number, something());
+    assert_eq!(done(&outputs), [(1, Ok(something()))]);
+    bench.submit(2, claim(WAIT_MS), 100 * SECOND_US);
+    assert_eq!(leaves(&bench.step(Input::Abandon { call: CallId(2) })), []);
+}

@@ -1,0 +1,168 @@
+//! Grants that their clients are told of and do not confirm, and calls that their clients leave.
+
+use super::*;
+use norn_client::wire::Granted;
+
+const CLAIM: ClaimId = ClaimId(77);
+const LEASE_MS: u64 = 600_000;
+/// Longer than a confirmation is waited for, and the leader needs.
+const TOO_LATE_MS: u64 = 2_500;
+
+impl Cluster {
+    /// Three nodes with one task, which may be tried once.
+    fn with_one_task() -> (Cluster, TaskId) {
+        let mut cluster = Cluster::modern(3);
+        cluster.connect_all();
+        let id = cluster.id(0);
+        let tasks = vec![NewTask { id, spec: Spec { attempts_max: 1, ..spec(b"x", 0) } }];
+        assert!(matches!(cluster.ask(0, Request::Enqueue { tasks, acks: Acks::All }), Response::Acked(_)));
+        cluster.advance(1_000);
+        (cluster, id)
+    }
+
+    fn claim_to_confirm(&mut self, index: usize, wait_ms: u64) -> u64 {
+        self.submit(index, Request::Claim(Claim { confirms: true, wait_ms, ..claim_of(CLAIM, LEASE_MS, 1) }))
+    }
+
+    fn told(&mut self, number: u64) -> Granted {
+        self.run_until(|cluster| cluster.replies.contains_key(&number));
+        match self.replies.remove(&number) {
+            Some(Response::Claimed { mut tasks, .. }) if tasks.len() == 1 => tasks.remove(0),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn state_of(&mut self, index: usize, id: TaskId) -> State {
+        self.get(index, id).state
+    }
+
+    fn confirms(&mut self, index: usize) -> Result<(), ErrorCode> {
+        match self.ask(index, Request::Confirm { claim: CLAIM }) {
+            Response::Done => Ok(()),
+            Response::Error(error) => Err(error.code),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_grant_that_is_confirmed_is_held() {
+    let (mut cluster, id) = Cluster::with_one_task();
+    let number = cluster.claim_to_confirm(0, 0);
+    let granted = cluster.told(number);
+    assert!(cluster.confirms(0).is_ok());
+    cluster.advance(TOO_LATE_MS);
+    let view = cluster.get(0, id);
+    assert_eq!((view.state, view.claims[0].token), (State::Claimed, granted.token));
+    assert_eq!(cluster.confirms(0), Err(ErrorCode::Superseded), "nothing is left to confirm");
+}
+
+/// Goal: a task does not wait for the lease of a client that was never reached, and that was no attempt.
+#[test]
+fn a_grant_that_is_not_confirmed_goes_to_the_next_and_was_no_attempt() {
+    let (mut cluster, id) = Cluster::with_one_task();
+    let number = cluster.claim_to_confirm(0, 0);
+    let first = cluster.told(number);
+    cluster.advance(TOO_LATE_MS);
+    assert_eq!(cluster.state_of(1, id), State::Ready);
+    assert_eq!(cluster.confirms(0), Err(ErrorCode::Superseded), "it is too late");
+    let next = cluster.claim(1, LEASE_MS).remove(0);
+    assert_eq!((next.id, next.attempt), (id, 1));
+    assert!(next.token > first.token);
+}
+
+#[test]
+fn a_client_that_is_gone_before_it_confirms_loses_the_grant_at_once() {
+    let (mut cluster, id) = Cluster::with_one_task();
+    let number = cluster.claim_to_confirm(0, 0);
+    cluster.told(number);
+    cluster.queue.push_back((0, Event::ClientGone { client: CLIENT }));
+    cluster.advance(20);
+    assert_eq!(cluster.state_of(1, id), State::Ready);
+}
+
+/// Goal: what the first node gives back is not taken from the second, which has told it since.
+#[test]
+fn a_client_that_asks_again_elsewhere_keeps_what_it_confirms_there() {
+    let (mut cluster, id) = Cluster::with_one_task();
+    let number = cluster.claim_to_confirm(0, 0);
+    cluster.told(number);
+    let claim = Claim { confirms: true, repeated: true, ..claim_of(CLAIM, LEASE_MS, 1) };
+    let number = cluster.submit(1, Request::Claim(claim));
+    assert_eq!(cluster.told(number).id, id);
+    assert!(cluster.confirms(1).is_ok());
+    cluster.advance(TOO_LATE_MS);
+    assert_eq!(cluster.state_of(1, id), State::Claimed);
+}
+
+#[test]
+fn a_client_that_leaves_its_wait_is_granted_nothing_more() {
+    let mut cluster = Cluster::modern(3);
+    cluster.connect_all();
+    let number = cluster.claim_to_confirm(0, 60_000);
+    cluster.advance(1_000);
+    assert_eq!(cluster.ask(0, Request::Leave { claim: CLAIM, elsewhere: false }), Response::Done);
+    let reply = cluster.replies.remove(&number);
+    assert!(matches!(&reply, Some(Response::Error(error)) if error.code == ErrorCode::Superseded), "{reply:?}");
+    let id = cluster.enqueue(1, b"x", 0);
+    cluster.advance(1_000);
+    assert_eq!(cluster.state_of(1, id), State::Ready);
+    assert_eq!(cluster.nodes[0].broker.count(), 0);
+}
+
+/// The client is told, and the node is gone; the client does not want it any more, and says so elsewhere.
+#[test]
+fn a_client_that_leaves_elsewhere_gives_back_what_a_node_granted_that_is_gone() {
+    let (mut cluster, id) = Cluster::with_one_task();
+    let broker = (cluster.leader(&id) + 1) % 3;
+    let number = cluster.claim_to_confirm(broker, 0);
+    cluster.told(number);
+    cluster.down.insert(broker);
+    let other = (broker + 1) % 3;
+    assert_eq!(cluster.ask(other, Request::Leave { claim: CLAIM, elsewhere: true }), Response::Done);
+    cluster.advance(1_000);
+    assert_eq!(cluster.state_of(other, id), State::Ready);
+}
+
+/// Goal: the leader that is told to take a grant back may be gone: its successor is told then.
+#[test]
+fn a_grant_goes_back_though_its_leader_is_gone() {
+    let (mut cluster, id) = Cluster::with_one_task();
+    let leader = cluster.leader(&id);
+    let broker = (leader + 1) % 3;
+    let number = cluster.claim_to_confirm(broker, 0);
+    cluster.told(number);
+    cluster.down.insert(leader);
+    cluster.queue.push_back((broker, Event::ClientGone { client: CLIENT }));
+    cluster.advance(5_000);
+    assert_eq!(cluster.state_of(broker, id), State::Ready);
+}
+
+/// Goal: an answer that nobody looks at any more does not stand in the way of the next one.
+#[test]
+fn a_call_that_is_repeated_on_its_connection_is_one_call() {
+    let (mut cluster, id) = Cluster::with_one_task();
+    let first = cluster.claim_to_confirm(0, 0);
+    cluster.told(first);
+    let claim = Claim { confirms: true, repeated: true, ..claim_of(CLAIM, LEASE_MS, 1) };
+    let number = cluster.submit(0, Request::Claim(claim));
+    assert_eq!(cluster.told(number).id, id);
+    assert!(cluster.confirms(0).is_ok());
+    cluster.advance(TOO_LATE_MS);
+    assert_eq!((cluster.state_of(1, id), cluster.nodes[0].broker.count()), (State::Claimed, 0));
+}
+
+/// Goal: who asks a node for several tasks in several rounds, and is gone, loses them at once: what a round has brought is not found
+/// again by the next one, and so can be given back.
+#[test]
+fn tasks_that_come_in_several_rounds_all_go_back() {
+    let mut cluster = Cluster::modern(3);
+    cluster.connect_all();
+    let first = cluster.enqueue(0, b"x", 0);
+    let claim = Claim { confirms: true, ..claim_of(CLAIM, LEASE_MS, 4) };
+    let number = cluster.submit(1, Request::Claim(claim));
+    assert_eq!(cluster.told(number).id, first);
+    cluster.queue.push_back((1, Event::ClientGone { client: CLIENT }));
+    cluster.advance(20);
+    assert_eq!(cluster.state_of(1, first), State::Ready);
+}
