@@ -20,7 +20,7 @@ use crate::wire::error::{Error, ErrorCode};
 use crate::wire::request::Request;
 use crate::wire::response::Response;
 use link::{Event, Happening, Outbox};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -127,7 +127,7 @@ impl Handle {
             abandoned: Arc::clone(&abandoned),
             replies: BTreeMap::new(),
             call_own_last: u64::MAX,
-            outputs: Vec::new(),
+            outputs: VecDeque::new(),
         };
         tokio::spawn(driver.run());
         Handle { commands, abandoned, call_next: AtomicU64::new(1) }
@@ -186,7 +186,7 @@ struct Driver {
     replies: BTreeMap<CallId, oneshot::Sender<Answer>>,
     /// Of calls that are nobody's, counted down, whereas others are counted up.
     call_own_last: u64,
-    outputs: Vec<Output>,
+    outputs: VecDeque<Output>,
 }
 
 impl Driver {
@@ -299,12 +299,15 @@ impl Driver {
 
     fn step(&mut self, input: Input) {
         let now_us = self.micros(Instant::now());
-        self.session.step(now_us, input, &mut self.outputs);
+        let mut outputs = Vec::new();
+        self.session.step(now_us, input, &mut outputs);
+        self.outputs.extend(outputs);
     }
 
     fn carry_out(&mut self) {
         let mut wake = Vec::new();
-        for output in std::mem::take(&mut self.outputs) {
+        // What was granted to nobody is given back meanwhile.
+        while let Some(output) = self.outputs.pop_front() {
             match output {
                 Output::Connect { endpoint } => self.connect(endpoint),
                 Output::Disconnect { endpoint } => {

@@ -239,7 +239,7 @@ impl Session {
         }
         call.answered += 1;
         let blind = blindness(&response);
-        if self.is_to_confirm(endpoint, &response) {
+        if self.calls[&attempt.call].claim().is_some() && self.is_to_confirm(endpoint, &response) {
             // Whoever asked again elsewhere gets it there, and the node takes back what it granted.
             if current {
                 self.confirm(attempt.call, endpoint, response);

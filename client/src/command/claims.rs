@@ -82,7 +82,7 @@ impl ClaimArguments {
             let Response::Claimed { tasks, unavailable } = response else {
                 return Err(unexpected("claim"));
             };
-            // A node lets nobody wait for ever, and one that is stopping, or old, not even for so long.
+            // A node lets nobody wait for ever, and one that is stopping not even for so long.
             claim.wait_ms = until_ms.saturating_sub((runner.clock)()).min(WAIT_MS_MAX);
             if !tasks.is_empty() || unavailable > 0 || claim.wait_ms == 0 {
                 break (from_ms, tasks, unavailable);

@@ -77,7 +77,7 @@ impl SessionOpenArguments {
             repeated: false,
             queues: vec![queue],
             lease_ms: self.ttl,
-            wait_ms: OPEN_MS,
+            wait_ms: OPEN_MS.min(self.ttl / 4),
             max: 1,
             worker: self.worker,
             lease_open: false,

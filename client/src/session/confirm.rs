@@ -92,7 +92,8 @@ impl Session {
         }
     }
 
-    /// A node has answered to a renewal that was sent at some time. What could not be renewed was lost while it was on its way.
+    /// A node has answered to a renewal that was sent at some time. What was refused for good is another's by now. Of what it does not
+    /// know it is asked again, as the call may hold that.
     pub(super) fn renewed(&mut self, id: CallId, (endpoint, sent_us): (usize, u64), response: Response) {
         let call = self.calls.get_mut(&id).expect("it was just answered");
         let results = match response {
@@ -100,26 +101,16 @@ impl Session {
             Response::Error(error) => return self.retry(id, endpoint, error),
             _ => return self.retry(id, endpoint, misfit()),
         };
-        let mut refusal = None;
-        let mut tasks = std::mem::take(&mut call.granted);
-        let mut results = results.into_iter();
-        tasks.retain_mut(|task| match results.next().expect("one for each") {
-            Ok(lease_ms) => {
-                task.lease_ms = lease_ms;
-                true
-            }
-            Err(error) => {
-                refusal = Some(error);
-                false
-            }
-        });
-        match refusal {
-            Some(error) if tasks.is_empty() => self.retry(id, endpoint, error),
-            _ => {
-                call.lease_from_us = Some(sent_us);
-                self.finish(id, Ok(Response::Claimed { tasks, unavailable: 0 }));
-            }
+        let refusals = || results.iter().filter_map(|result| result.as_ref().err());
+        let all = refusals().count() == results.len();
+        if let Some(error) = refusals().find(|error| all || error.passes()).cloned() {
+            return self.retry(id, endpoint, error);
         }
+        let granted = std::mem::take(&mut call.granted);
+        let renewed = granted.into_iter().zip(results).filter_map(|(task, result)| Some((task, result.ok()?)));
+        let tasks = renewed.map(|(task, lease_ms)| Granted { lease_ms, ..task }).collect();
+        call.lease_from_us = Some(sent_us);
+        self.finish(id, Ok(Response::Claimed { tasks, unavailable: 0 }));
     }
 
     /// The call is made anew: the node need not go on with what it was asked before.

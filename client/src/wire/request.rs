@@ -431,17 +431,17 @@ pub enum Request {
     /// Asks for a sign of life. Answered with `done` at once, whatever the node waits for otherwise.
     Ping,
     /// The answer to a claim that [confirms](Claim::confirms) has come: what it names is held from then on. To be sent on the same
-    /// connection. What is not confirmed within two seconds is given back, as if it had never been granted.
+    /// connection. What was granted for the call and is not confirmed within two seconds is given back, as if it had never been
+    /// granted.
     Confirm {
         /// Of the call.
         claim: ClaimId,
     },
-    /// Nobody waits for the answer to a claim any more: what was granted for it, and has not reached whoever asked, is given back.
-    /// Answered with `done` at once.
+    /// Nobody waits for the answer to a claim any more: what this node has for it is given back. Answered with `done` at once.
     Leave {
         /// Of the call.
         claim: ClaimId,
-        /// It was also made on connections that are gone.
+        /// So is all that the claim holds, wherever it was granted and whether or not that was confirmed.
         #[serde(default)]
         elsewhere: bool,
     },

@@ -147,8 +147,10 @@ pub fn run(verb: Verb, global: Global) -> Outcome {
     let place = discover(&global)?;
     block_on(async move {
         let carrier = Carrier::connect(&place, &global).await?;
-        let told = Interrupts::beside(matches!(verb, Verb::Watch(_) | Verb::Status(_)))?;
-        let code = told.or(execute(&carrier, verb, Output::standard(global.json))).await;
+        // Others hold nothing, and are ended by a signal at once, whatever they wait for.
+        let claims = matches!(verb, Verb::Claim(_) | Verb::Session(_) | Verb::Redrive(_));
+        let done = execute(&carrier, verb, Output::standard(global.json));
+        let code = if claims { Interrupts::beside(false)?.or(done).await } else { done.await.into() };
         carrier.close().await;
         Ok(code)
     })
@@ -174,11 +176,9 @@ pub fn operate(verb: ClusterVerb, global: Global) -> Outcome {
     let json = global.json;
     block_on(async move {
         let carrier = Carrier::connect(&place, &Global { timeout, ..global }).await?;
-        // Those that wait for something say what goes on without them.
-        let told = Interrupts::beside(true)?;
-        let code = told.or(command::operate(&carrier, verb, Output::standard(json))).await;
+        let exit = command::operate(&carrier, verb, Output::standard(json)).await;
         carrier.close().await;
-        Ok(code)
+        Ok(exit.into())
     })
 }
 

@@ -188,3 +188,11 @@ fn an_old_node_is_asked_as_before() {
     bench.submit(2, claim(WAIT_MS), 100 * SECOND_US);
     assert_eq!(leaves(&bench.step(Input::Abandon { call: CallId(2) })), []);
 }
+
+/// Goal: no answer of a node brings a session down. Method: one that grants tasks where none were asked for.
+#[test]
+fn tasks_that_nobody_claimed_are_a_wrong_answer() {
+    let (mut bench, number, _) = bench_sent_at(1, NEW, enqueue(1), 100 * SECOND_US);
+    let outputs = bench.answer(0, number, something());
+    assert!(matches!(&done(&outputs)[..], [(1, Err(error))] if error.code == ErrorCode::Unknown), "{outputs:?}");
+}

@@ -17,7 +17,6 @@ use crate::protocol::event::ClientId;
 use crate::protocol::peer::{Head, PeerMessage};
 use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node, Observation};
-
 use norn_client::wire::{Claim, ClaimId, Granted, NodeId, PartitionId, QueueName, Response, TaskId, Token};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -244,7 +243,7 @@ impl Node {
                 probes: 0,
                 probed_empty: false,
                 vain: 0,
-                // Nobody here asked for these queues lately, so nobody told this node of their heads.
+                // Nobody has told this node of all heads of these queues yet.
                 look_first,
                 unavailable: 0,
                 wait_until_us,
@@ -343,7 +342,7 @@ impl Node {
         let call = &self.broker.calls[&number];
         let Phase::Asking { ask, node, recall } = call.phase else { return };
         let of_node = call.got.iter().filter(|(_, _, giver)| *giver == node).map(|(granted, ..)| granted.id);
-        // Of what was found elsewhere it may be told anew. An older node finds what it gave by the call's id, and counts that too.
+        // An older node finds what it gave by the call's id, and counts that too.
         let got: Vec<TaskId> = of_node.filter(|_| self.speaks(node, Feature::Confirms)).collect();
         let elsewhere = call.got.iter().filter(|(_, _, giver)| *giver != node).count();
         let max = call.claim.max.saturating_sub((elsewhere + got.len()) as u32);

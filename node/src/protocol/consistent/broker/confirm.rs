@@ -9,7 +9,7 @@
 //! back is not taken from the second. For the same reason a grant that was only found again is not given back here: another node may
 //! have told it since. It is void once the client takes leave of its claim, wherever that lies, or with its lease.
 
-use super::{ABANDONED_MAX, Call, Grant, Phase};
+use super::{Call, Grant, Phase};
 use crate::config::mutant;
 use crate::protocol::consistent::Viewstamp;
 use crate::protocol::event::ClientId;
@@ -20,8 +20,12 @@ use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::{ClaimId, Granted, NodeId, Response, TaskId, Token};
 use std::collections::BTreeMap;
 
-/// A client confirms within this time.
+/// A client confirms within this time, and as long as the answer may be on its way...
 const CONFIRM_MS: u64 = 2_000;
+/// ...over the slowest network that is counted with: about a megabyte a second.
+const TRANSFER_BYTES_PER_MS: u64 = 1 << 10;
+/// Givings back that are said again, at the most.
+const RETURNS_MAX: usize = 1_000;
 /// What is given back is said again after this time, then after twice as long, and so on...
 const REPEAT_MS: u64 = 250;
 /// ...so many times in all. Leaders that are not heard for so long are followed by others, who know as much as they.
@@ -62,9 +66,10 @@ impl Node {
         let call = self.broker.calls.get_mut(&number).expect("it is answered");
         let got = std::mem::take(&mut call.got);
         let grants = got.iter().filter_map(|(granted, fresh, _)| made(granted, *fresh)).collect();
+        let bytes: u64 = got.iter().map(|(granted, ..)| granted.payload.len() as u64).sum();
         let phase = std::mem::replace(&mut call.phase, Phase::Told { grants });
         self.broker.end_question(&phase);
-        self.timers.set(Key::Claim(number), self.now.mono_after_ms(CONFIRM_MS));
+        self.timers.set(Key::Claim(number), self.now.mono_after_ms(CONFIRM_MS + bytes / TRANSFER_BYTES_PER_MS));
         got
     }
 
@@ -152,7 +157,7 @@ impl Node {
         self.broker.returns.next += 1;
         let number = self.broker.returns.next;
         self.broker.returns.open.insert(number, (back, 0));
-        if self.broker.returns.open.len() > ABANDONED_MAX
+        if self.broker.returns.open.len() > RETURNS_MAX
             && let Some((oldest, _)) = self.broker.returns.open.pop_first()
         {
             self.timers.cancel(Key::Return(oldest));
