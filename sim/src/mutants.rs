@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All that it catches within a thousand seeds, with their names.
-pub const ALL: [(&str, Mutant); 91] = [
+pub const ALL: [(&str, Mutant); 90] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -30,7 +30,6 @@ pub const ALL: [(&str, Mutant); 91] = [
     ("unanswered-counts", Mutant::UnansweredCounts),
     ("memory-forgotten", Mutant::MemoryForgotten),
     ("unsealed-counts", Mutant::UnsealedCounts),
-    ("rival-unnoticed", Mutant::RivalUnnoticed),
     ("word-missing", Mutant::WordMissing),
     ("settles-unready", Mutant::SettlesUnready),
     ("versions-mixed", Mutant::VersionsMixed),
@@ -134,14 +133,6 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
             retain_ms: Some(0),
             forget_after_ms: Some(4_000),
             exchange_interval_ms: Some(30_000),
-            ..unheld
-        },
-        Mutant::RivalUnnoticed => Overrides {
-            image_percent: Some(60),
-            crash_mean_ms: Some(300),
-            lost_writes_percent: Some(0),
-            quick_restart_percent: Some(100),
-            crash_after_vote_percent: Some(60),
             ..unheld
         },
         Mutant::MemoryForgotten => {
