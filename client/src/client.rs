@@ -61,8 +61,8 @@ pub use watching::Watch;
 pub struct Claimed {
     /// The task and its fencing token.
     pub granted: Granted,
-    /// When to have stopped, unless renewed. Counts from when the call was first sent, or what it brought was renewed, and leaves a thousandth for
-    /// clocks of different speed, so that it comes before the cluster's own end of the lease.
+    /// When to have stopped, unless renewed. Counts from when the call was first sent, or what it brought was renewed, and leaves a
+    /// thousandth for clocks of different speed, so that it comes before the cluster's own end of the lease.
     pub expires: Instant,
 }
 
