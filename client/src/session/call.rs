@@ -211,10 +211,7 @@ impl Pending {
 
     /// The id of a claim that was sent, and that nobody asks for again once this call is over.
     pub fn claim_to_leave(&self) -> Option<ClaimId> {
-        match &self.body {
-            Body::Settled(Request::Claim(claim)) if !self.named => Some(claim.claim),
-            _ => None,
-        }
+        self.claim().filter(|_| !self.named)
     }
 
     /// The id of a claim that was sent.
