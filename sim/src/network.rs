@@ -75,6 +75,8 @@ pub struct Network {
     pub weather: Weather,
     cuts: BTreeSet<(usize, usize)>,
     latest_us: BTreeMap<(usize, usize), u64>,
+    /// When the last message arrives that arrives once more.
+    replayed_us: u64,
     /// Counters.
     pub counts: Counts,
 }
@@ -82,7 +84,8 @@ pub struct Network {
 impl Network {
     /// Links that all work.
     pub fn new(random: Random, weather: Weather) -> Self {
-        Network { random, weather, cuts: BTreeSet::new(), latest_us: BTreeMap::new(), counts: Counts::default() }
+        let (cuts, latest_us) = (BTreeSet::new(), BTreeMap::new());
+        Network { random, weather, cuts, latest_us, replayed_us: 0, counts: Counts::default() }
     }
 
     /// When copies of a message arrive: none if it is lost.
@@ -106,9 +109,16 @@ impl Network {
             delays[..copies].iter().map(|delay| self.arrival(now_us + delay, from, to)).collect();
         // Nothing is drawn where there are none, so that this fault shifts nothing else.
         if self.weather.replay_ppm > 0 && self.random.chance(self.weather.replay_ppm, 1_000_000) {
-            arrivals.push(now_us + self.random.between(delays[0], self.weather.replay_us_max.max(delays[0])));
+            let again_us = now_us + self.random.between(delays[0], self.weather.replay_us_max.max(delays[0]));
+            self.replayed_us = self.replayed_us.max(again_us);
+            arrivals.push(again_us);
         }
         arrivals
+    }
+
+    /// Whether messages of former weather are still to arrive once more.
+    pub fn replays(&self, now_us: u64) -> bool {
+        now_us < self.replayed_us
     }
 
     fn arrival(&mut self, at_us: u64, from: usize, to: usize) -> u64 {
@@ -123,6 +133,7 @@ impl Network {
     /// Whatever is on its way arrives that much later.
     pub fn leap(&mut self, length_us: u64) {
         self.latest_us.values_mut().for_each(|latest_us| *latest_us += length_us);
+        self.replayed_us += length_us;
     }
 
     /// Whether nothing gets from one place to the other.
