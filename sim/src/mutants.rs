@@ -86,7 +86,6 @@ pub const ALL: [(&str, Mutant); 90] = [
     ("full-bucket", Mutant::FullBucket),
     ("quota-unasked", Mutant::QuotaUnasked),
     ("quota-unconfirmed", Mutant::QuotaUnconfirmed),
-    ("quota-leaks", Mutant::QuotaLeaks),
     ("keys-uncounted", Mutant::KeysUncounted),
     ("served-ignored", Mutant::ServedIgnored),
     ("unconfirmed-kept", Mutant::UnconfirmedKept),
@@ -115,18 +114,6 @@ pub fn hunting(mutant: Mutant, knobs: &Overrides) -> Overrides {
     };
     let harmful = match mutant {
         Mutant::WordMissing => Overrides { image_percent: Some(90), crash_after_ack_percent: Some(15), ..plain },
-        Mutant::QuotaLeaks => Overrides {
-            replay_ppm: Some(500_000),
-            replay_us_max: Some(30_000_000),
-            arrange_mean_ms: Some(500),
-            revert_after_ms: Some(2_000),
-            crash_mean_ms: Some(0),
-            pause_mean_ms: Some(0),
-            cut_mean_ms: Some(0),
-            spares: Some(2),
-            group_percent: Some(0),
-            ..unheld
-        },
         Mutant::OrphansUnasked => Overrides {
             group_percent: Some(80),
             archives: Some(false),

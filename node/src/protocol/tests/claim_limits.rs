@@ -26,7 +26,13 @@ impl Cluster {
 
 /// A queue with this set.
 fn queue_with(setting: QueueSetting) -> Cluster {
-    let mut cluster = Cluster::modern(3);
+    queue_in(&Config::default(), setting)
+}
+
+fn queue_in(config: &Config, setting: QueueSetting) -> Cluster {
+    let mut cluster = Cluster::with_config(3, config);
+    cluster.connect_all();
+    cluster.advance(5_000);
     assert!(is_changed(&cluster.set(0, "mail", setting)));
     cluster
 }
@@ -402,12 +408,10 @@ fn a_claim_that_is_sealed_late_takes_the_room_back() {
     }
 }
 
-/// Goal: a quota that a late question of a deposed leader raises at the home is given back by the leader that there is. Method: a
-/// partition gave its quota up while it had more work, and that was cancelled; then the question comes, and after it there is work
-/// in another partition.
-#[test]
-fn a_quota_that_a_late_question_raised_is_given_back() {
-    let mut cluster = queue_with(concurrency(1));
+/// Whether work of another partition is granted after a late question has raised a quota at the home. A partition gave its quota up
+/// while it had more work, and that was cancelled; then the question comes.
+fn is_granted_after_a_late_question(config: &Config) -> bool {
+    let mut cluster = queue_in(config, concurrency(1));
     let (here, there) = (0x00_0001, 0xc0_0001);
     let ids: Vec<TaskId> = (0..2).map(|_| cluster.enqueue_at(0, there)).collect();
     let held = cluster.claim_for(0, 5_000, 600_000).remove(0);
@@ -433,7 +437,21 @@ fn a_quota_that_a_late_question_raised_is_given_back() {
     assert_eq!(cluster.quotas(), BTreeMap::from([(partition, 1)]), "no leader knows of it");
     let next = cluster.enqueue_at(0, here);
     let granted = cluster.claim_for(0, 20_000, 600_000);
-    assert_eq!(granted.iter().map(|granted| granted.id).collect::<Vec<_>>(), [next]);
+    granted.iter().any(|granted| granted.id == next)
+}
+
+/// Goal: a quota that a late question of a deposed leader raises at the home is given back by the leader that there is.
+#[test]
+fn a_quota_that_a_late_question_raised_is_given_back() {
+    assert!(is_granted_after_a_late_question(&Config::default()));
+}
+
+/// Goal: that is noticed here where the leader does not confirm a quota of nothing, as the simulator seldom comes across it.
+#[cfg(feature = "mutants")]
+#[test]
+fn a_quota_that_is_not_confirmed_again_leaks() {
+    let config = Config { mutant: Some(crate::config::Mutant::QuotaLeaks), ..Config::default() };
+    assert!(!is_granted_after_a_late_question(&config));
 }
 
 /// Goes on for a while in which a leader does not receive some of the messages about a partition. These messages, and what the leader
