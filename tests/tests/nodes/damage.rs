@@ -29,6 +29,8 @@ const CLAIMED: usize = 100;
 const COMPLETED: usize = 50;
 /// Tasks that are enqueued later, where it matters that the cluster serves.
 const MORE: usize = 24;
+/// Calls for these where each is to be a record of its own in the log of the damaged node: more than what a look asks for.
+const CALLS: usize = 6;
 /// Tasks in one call.
 const BATCH: usize = 12;
 /// Bytes of a task.
@@ -65,19 +67,24 @@ impl Load {
     }
 
     async fn enqueue(&mut self, count: usize) {
+        self.enqueue_in_calls(count, BATCH, Acks::Quorum).await;
+    }
+
+    /// Each call is made once the one before is acknowledged: with all acks, each node writes and syncs it by itself.
+    async fn enqueue_in_calls(&mut self, count: usize, each: usize, acks: Acks) {
         let mut numbers = self.attempted..self.attempted + count;
         self.attempted += count;
         loop {
             let payload = |number| format!("{:1$}", format!("task {number}"), PAYLOAD_BYTES).into_bytes();
-            let payloads: Vec<Vec<u8>> = numbers.by_ref().take(BATCH).map(payload).collect();
+            let payloads: Vec<Vec<u8>> = numbers.by_ref().take(each).map(payload).collect();
             if payloads.is_empty() {
                 return;
             }
             payloads.iter().for_each(|payload| self.ledger.attempted(payload));
             let drafts = payloads.iter().map(|payload| Draft::new(self.queue.clone(), payload.clone())).collect();
-            let results = self.client.enqueue_many(drafts, Acks::Quorum).await;
+            let results = self.client.enqueue_many(drafts, acks).await;
             for (payload, result) in payloads.iter().zip(results) {
-                self.ledger.acknowledged(payload, result.expect("a majority is there").id);
+                self.ledger.acknowledged(payload, result.expect("as many as are asked are there").id);
             }
         }
     }
@@ -341,7 +348,7 @@ async fn killed<T>(cluster: &mut Cluster, load: &mut Load, what: &str, look: imp
         cluster.wait_ready(DAMAGED);
         // Lends something now: to ask it later writes no promise behind what is enqueued.
         until("the node answers", || answers(cluster, DAMAGED));
-        load.enqueue(MORE).await;
+        load.enqueue_in_calls(MORE, MORE / CALLS, Acks::All).await;
     }
 }
 
