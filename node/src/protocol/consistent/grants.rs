@@ -114,9 +114,11 @@ impl Node {
         let mut turns = super::claims::Turns::default();
         for partition in led {
             let Partition { register, store, .. } = &self.partitions[&partition];
-            // A claim of an ended task is nothing to hold, nor is one of a task that has lost its spec: neither must take the
-            // place of another.
-            let open = |id: &TaskId| !store.ended(id) && !store.lacks_spec(id);
+            let unproven = &register.leading().expect("it leads").unproven;
+            let has_ended = |id: &TaskId| store.ended(id) || unproven.contains(&(*id, register.table.cells[id].token));
+            // A claim of an ended task is nothing to hold, even if only a follower knows of the end, nor is one of a task that has
+            // lost its spec: neither must take the place of another.
+            let open = |id: &TaskId| !has_ended(id) && !store.lacks_spec(id);
             let mut unclear = register.held_by(claim.claim).iter().any(|id| store.lacks_spec(id));
             let mut has_turn = |id: &TaskId| {
                 let checked = self.check_turn(id, &mut turns);

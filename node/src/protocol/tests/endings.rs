@@ -6,6 +6,7 @@ use super::*;
 use crate::limits::ENDINGS_BYTES_MAX;
 use crate::protocol::consistent::table::Op;
 use crate::protocol::peer::DoneFlag;
+use crate::protocol::task::Task;
 
 /// Goal: however large results are, the operations that carry them fit a record and a message.
 #[test]
@@ -125,4 +126,43 @@ fn an_ending_beyond_the_budget_of_an_acknowledgement_is_asked_for() {
     };
     assert!(cluster.observed.iter().filter(is_flag).count() >= TASKS as usize);
     cluster.run_until(|cluster| ids.iter().all(|id| cluster.replica_of(leader, id).store.ended(id)));
+}
+
+/// Goal: a claim of a task whose end only followers know takes the place of no other. Method: a leader has missed a completion, and the
+/// followers say that the task has ended, but not how, as to an old leader. A call that wants one task gets the next one.
+#[test]
+fn an_end_that_a_leader_cannot_learn_keeps_no_other_task_back() {
+    let mut cluster = Cluster::new(3);
+    let first = cluster.enqueue(0, b"work", 7);
+    let leader = cluster.leader(&first);
+    let other = (leader + 1) % 3;
+    let token = cluster.claim(other, 1_000).remove(0).token;
+    let principal = || Principal { name: "tester".into(), node: false };
+    let unheard = |_: &mut Cluster, index: usize, mut event: Event| match &mut event {
+        Event::Peer { message: PeerMessage::Write { .. } | PeerMessage::Tasks { .. }, .. } if index == leader => None,
+        Event::Peer { message: PeerMessage::Ack { done, .. }, .. } if index == leader => {
+            done.iter_mut().for_each(|flag| flag.ending = Task::default());
+            Some(event)
+        }
+        _ => Some(event),
+    };
+    let item = Completion { id: first, token, sequence: None, result: None, at_ms: 1, children: Vec::new() };
+    let request = Request::Complete { items: vec![item], acks: Acks::Quorum };
+    cluster.queue.push_back((other, Event::Request { client: CLIENT, number: 1_000, principal: principal(), request }));
+    go_on(&mut cluster, 2_000, unheard);
+    assert!(matches!(&cluster.replies[&1_000], Response::Acked(results) if results[0].is_ok()));
+    assert!(!cluster.replica_of(leader, &first).store.ended(&first), "the leader has not heard of it");
+
+    let second = cluster.enqueue(leader, b"work", 7);
+    let request = Request::Claim(claim_of(ClaimId(99), 60_000, 1));
+    cluster.queue.push_back((other, Event::Request { client: CLIENT, number: 1_001, principal: principal(), request }));
+    go_on(&mut cluster, 2_000, unheard);
+    match &cluster.replies[&1_001] {
+        Response::Claimed { tasks, .. } => {
+            assert_eq!(tasks.iter().map(|granted| granted.id).collect::<Vec<_>>(), [second]);
+        }
+        other => panic!("{other:?}"),
+    }
+    let held = cluster.replica_of(leader, &first).register.cell(&first).map(|cell| cell.claim);
+    assert_eq!(held, Some(ClaimId(99)), "the first one was granted as well, to be told to nobody");
 }
