@@ -202,7 +202,7 @@ pub enum Replay {
         record: Record,
         /// What it says may be in the snapshot before it already, and newer things too.
         covered: bool,
-        /// It was said before, and is only said again at the beginning of a segment.
+        /// It was said before, word for word, and is only said again in a new segment.
         again: bool,
         /// Where it is; none where no place has such numbers.
         place: Option<Place>,

@@ -148,14 +148,13 @@ impl<'a, D: Disk, V: FnMut(Replay) -> Result<(), String>> Reading<'a, D, V> {
         };
         self.heads.push(Some(slot));
         self.position.pass(&record);
-        let known = self.promises.note(&record);
+        let again = self.promises.note(&record);
         if self.position.begun && promises::follows(&record, self.promise.as_ref()) {
             self.position.promised_bytes = offset + frame.bytes - self.position.header.records_offset();
             self.promise = Some(record.clone());
         } else {
             self.end_promises()?;
         }
-        let again = known && self.position.begun;
         self.records += u64::from(!again);
         self.synced = self.synced.max(synced_before(ordinal, frame.head.unsynced));
         let covered = ordinal <= self.covered;
