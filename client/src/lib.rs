@@ -2,7 +2,7 @@
 //!
 //! - [`wire`]: the public types, frames and limits that clients and nodes share.
 //! - [`session`]: the client without IO: retries, failover, deadlines, minting. The simulator runs it too.
-//! - `tls`, `connection` (feature `net`): certificates and sockets; drives a session over QUIC.
+//! - `tls`, `dial`, `connection` (feature `net`): certificates, addresses and sockets; drives a session over QUIC.
 //! - `client` (feature `net`): the typed async API that an application uses.
 //! - `worker` (feature `net`): handlers by task type.
 //! - `command` and `repl` (feature `repl`): the verbs, for a command line and for a prompt.
@@ -13,6 +13,8 @@ pub mod client;
 pub mod command;
 #[cfg(feature = "net")]
 mod connection;
+#[cfg(feature = "net")]
+pub mod dial;
 #[cfg(feature = "repl")]
 pub mod repl;
 pub mod session;

@@ -1,5 +1,6 @@
 //! One connection: name resolution, handshake, frames out and in.
 
+use crate::dial::{Reach, dial};
 use crate::wire::Versions;
 use crate::wire::address::Address;
 use crate::wire::codec::{self, FrameError, HEADER_BYTES, Kind};
@@ -8,12 +9,8 @@ use crate::wire::response::Response;
 use quinn::{Connection, RecvStream, SendStream};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
-use tokio::task::JoinSet;
 
-/// When a name has several addresses, each is given this start before the next is tried beside it.
-const ADDRESS_HEAD_START: Duration = Duration::from_millis(200);
 /// Read at once.
 const CHUNK_BYTES_MAX: usize = 256 << 10;
 /// A buffer that grew beyond this for one large frame is not kept.
@@ -106,29 +103,15 @@ impl Task {
         Err(connection.close_reason().map_or(ended, |reason| reason.to_string()))
     }
 
-    /// Tries the addresses of the name, the later ones with some delay; the first that answers is taken.
+    /// Tries the addresses of the name; the first that answers is taken. The session bounds the time.
     async fn connect(&self) -> Result<Connection, String> {
-        let Address { host, port } = &self.address;
-        let resolved = tokio::net::lookup_host((host.as_str(), *port)).await;
-        let resolved: Vec<SocketAddr> = resolved.map_err(|error| error.to_string())?.collect();
-        let mut attempts = JoinSet::new();
-        for (place, address) in resolved.into_iter().enumerate() {
-            let (quic, host) = (self.quic.clone(), host.clone());
-            attempts.spawn(async move {
-                tokio::time::sleep(ADDRESS_HEAD_START * u32::try_from(place).unwrap_or(u32::MAX)).await;
-                let connecting = quic.connect(address, &host).map_err(|error| error.to_string())?;
-                connecting.await.map_err(|error| error.to_string())
-            });
-        }
-        let mut reason = "the name has no address".to_owned();
-        while let Some(joined) = attempts.join_next().await {
-            match joined {
-                Ok(Ok(connection)) => return Ok(connection),
-                Ok(Err(error)) => reason = error,
-                Err(error) => reason = error.to_string(),
-            }
-        }
-        Err(reason)
+        let attempt = |address: SocketAddr| {
+            let connecting = self.quic.connect(address, &self.address.host);
+            async move { connecting.map_err(|error| error.to_string())?.await.map_err(|error| error.to_string()) }
+        };
+        let reach = |address| Reach::from(&self.quic, address);
+        let connected = dial(&[self.address.to_string()], None, reach, attempt).await;
+        connected.map(|(_, connection)| connection).map_err(|unreached| unreached.to_string())
     }
 
     async fn write(&self, mut stream: SendStream) -> String {

@@ -1,0 +1,291 @@
+//! The way to a node: the addresses of its name, one after the other, each with a head start before the next.
+//!
+//! A name may have addresses at which the node does not listen, or which the own socket cannot reach: one of IPv6 before the one
+//! of IPv4 is the usual case. So every address is a candidate, and one that fails never ends the attempt. An address is a hint:
+//! the handshake of the attempt shows which node is there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// Time for which an address is tried alone, unless it fails before.
+const HEAD_START: Duration = Duration::from_millis(200);
+/// Addresses that one attempt tries; more of a name are left out.
+const CANDIDATES_MAX: usize = 16;
+
+/// How far a socket reaches an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reach {
+    /// It is tried in its turn.
+    Well,
+    /// It is tried after all others.
+    Hardly,
+    /// It is not tried.
+    Never,
+}
+
+impl Reach {
+    /// How far a socket that is bound to an address reaches another one.
+    pub fn of(local: IpAddr, remote: IpAddr) -> Reach {
+        match (local, remote) {
+            (IpAddr::V4(_), IpAddr::V4(_)) | (IpAddr::V6(_), IpAddr::V6(_)) => Reach::Well,
+            // The wildcard is of both families, unless the system keeps them apart.
+            (IpAddr::V6(local), IpAddr::V4(_)) if local.is_unspecified() => Reach::Well,
+            (IpAddr::V6(_), IpAddr::V4(_)) => Reach::Hardly,
+            (IpAddr::V4(_), IpAddr::V6(_)) => Reach::Never,
+        }
+    }
+
+    /// The same for an endpoint. Without a known local address everything is tried.
+    pub fn from(endpoint: &quinn::Endpoint, remote: SocketAddr) -> Reach {
+        endpoint.local_addr().map_or(Reach::Well, |local| Reach::of(local.ip(), remote.ip()))
+    }
+}
+
+/// No address led to the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreached {
+    /// Each address or name with the reason, in the order of preference. Absent: it did not answer in time.
+    failures: Vec<(String, Option<String>)>,
+}
+
+impl Unreached {
+    /// Whether no address has answered in time, and none has failed otherwise.
+    pub fn is_silence(&self) -> bool {
+        self.failures.iter().all(|(_, reason)| reason.is_none())
+    }
+
+    /// Whether all addresses have failed for such a reason.
+    pub fn all(&self, mut judge: impl FnMut(&str) -> bool) -> bool {
+        self.failures.iter().all(|(_, reason)| reason.as_deref().is_some_and(&mut judge))
+    }
+}
+
+impl fmt::Display for Unreached {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |reason: &Option<String>| reason.clone().unwrap_or_else(|| "no answer in time".to_owned());
+        if let [(_, reason)] = self.failures.as_slice() {
+            return formatter.write_str(&text(reason));
+        }
+        let failures: Vec<String> =
+            self.failures.iter().map(|(place, reason)| format!("{place}: {}", text(reason))).collect();
+        formatter.write_str(&failures.join("; "))
+    }
+}
+
+impl std::error::Error for Unreached {}
+
+/// All addresses of a `HOST:PORT`, each once; an IPv4 address is never written as an IPv6 one.
+pub async fn addresses(name: &str) -> io::Result<Vec<SocketAddr>> {
+    lookup(name.to_owned()).await.map(distinct)
+}
+
+async fn lookup(name: String) -> io::Result<Vec<SocketAddr>> {
+    let (host, port) = name.rsplit_once(':').unwrap_or_default();
+    let port: u16 =
+        port.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is not HOST:PORT")))?;
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let found: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await?.collect();
+    match found.is_empty() {
+        true => Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address")),
+        false => Ok(found),
+    }
+}
+
+fn distinct(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let mut distinct = Vec::new();
+    for mut address in found {
+        if address.ip() != address.ip().to_canonical() {
+            address.set_ip(address.ip().to_canonical());
+        }
+        if !distinct.contains(&address) {
+            distinct.push(address);
+        }
+    }
+    distinct
+}
+
+/// Makes an attempt at the addresses of some `HOST:PORT` of one node, those of the earlier first, and gives what the first one that
+/// succeeds made, with its address. `within` bounds all of it.
+pub async fn dial<T, F>(
+    names: &[String],
+    within: Option<Duration>,
+    reach: impl Fn(SocketAddr) -> Reach,
+    attempt: impl Fn(SocketAddr) -> F,
+) -> Result<(SocketAddr, T), Unreached>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, String>> + Send + 'static,
+{
+    dial_with(lookup, names, within, reach, attempt).await
+}
+
+/// The same with another resolver.
+async fn dial_with<T, L, F>(
+    lookup: impl Fn(String) -> L,
+    names: &[String],
+    within: Option<Duration>,
+    reach: impl Fn(SocketAddr) -> Reach,
+    attempt: impl Fn(SocketAddr) -> F,
+) -> Result<(SocketAddr, T), Unreached>
+where
+    T: Send + 'static,
+    L: Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
+    F: Future<Output = Result<T, String>> + Send + 'static,
+{
+    let mut candidates = Candidates::new(names, within);
+    let end = candidates.end;
+    let mut running = JoinSet::new();
+    // A resolver that does not answer for one name holds up no other.
+    for (place, name) in names.iter().enumerate() {
+        let found = lookup(name.clone());
+        running.spawn(async move { Report::Found(place, found.await) });
+    }
+    loop {
+        while let Some((rank, address)) = candidates.next(Instant::now()) {
+            let made = attempt(address);
+            running.spawn(async move { Report::Tried(rank, address, made.await) });
+        }
+        tokio::select! {
+            joined = running.join_next() => match joined {
+                Some(Ok(Report::Tried(_, address, Ok(made)))) => return Ok((address, made)),
+                Some(Ok(Report::Tried(rank, _, Err(reason)))) => candidates.failed(rank, reason),
+                Some(Ok(Report::Found(place, found))) => candidates.found(place, found, &reach),
+                // It has panicked: what it was is not known, and the others go on.
+                Some(Err(error)) => tracing::error!(%error, "an attempt to reach a node ended badly"),
+                None => return Err(candidates.unreached()),
+            },
+            () = sleep_until(candidates.turn_at()) => {}
+            () = sleep_until(end) => return Err(candidates.unreached()),
+        }
+    }
+}
+
+async fn sleep_until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
+enum Report<T> {
+    /// The addresses of a name.
+    Found(usize, io::Result<Vec<SocketAddr>>),
+    /// The end of an attempt.
+    Tried(Rank, SocketAddr, Result<T, String>),
+}
+
+/// Order of preference: how far it is reached, place of its name, place among the addresses of the name.
+type Rank = (Reach, usize, usize);
+
+#[derive(Debug)]
+enum State {
+    Waiting,
+    Trying,
+    Failed(String),
+}
+
+/// Addresses of one attempt.
+struct Candidates {
+    end: Option<Instant>,
+    names: Vec<String>,
+    /// Names that are being resolved.
+    unresolved: Vec<bool>,
+    known: BTreeMap<Rank, (SocketAddr, State)>,
+    /// Addresses that the socket cannot reach, and names that have none.
+    failures: BTreeMap<Rank, (String, Option<String>)>,
+    /// When the next address has its turn, whatever those before it do.
+    next_at: Option<Instant>,
+}
+
+impl Candidates {
+    fn new(names: &[String], within: Option<Duration>) -> Candidates {
+        Candidates {
+            end: within.map(|within| Instant::now() + within),
+            names: names.to_vec(),
+            unresolved: names.iter().map(|_| true).collect(),
+            known: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            next_at: Some(Instant::now() + within.map_or(HEAD_START, |within| HEAD_START.min(within / 4))),
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        self.known.values().filter(|(_, state)| matches!(state, State::Waiting)).count()
+    }
+
+    /// When the next address is tried if nothing else happens.
+    fn turn_at(&self) -> Option<Instant> {
+        self.next_at.filter(|_| self.waiting() > 0)
+    }
+
+    fn found(&mut self, place: usize, found: io::Result<Vec<SocketAddr>>, reach: impl Fn(SocketAddr) -> Reach) {
+        self.unresolved[place] = false;
+        let found = match found {
+            Ok(found) => distinct(found),
+            Err(error) => {
+                self.failures.insert((Reach::Well, place, 0), (self.names[place].clone(), Some(error.to_string())));
+                return;
+            }
+        };
+        for (index, address) in found.into_iter().enumerate() {
+            let rank = (reach(address), place, index);
+            if rank.0 == Reach::Never {
+                let reason = format!("{address} is of IPv6, and the socket is of IPv4 alone");
+                self.failures.insert(rank, (self.names[place].clone(), Some(reason)));
+            } else if self.known.len() < CANDIDATES_MAX && self.known.values().all(|(known, _)| *known != address) {
+                self.known.insert(rank, (address, State::Waiting));
+            }
+        }
+    }
+
+    /// The next address to try, if it is its turn.
+    fn next(&mut self, now: Instant) -> Option<(Rank, SocketAddr)> {
+        let waiting = self.waiting();
+        let is_busy = self.known.values().any(|(_, state)| matches!(state, State::Trying));
+        let (rank, (address, state)) = self.known.iter_mut().find(|(_, (_, state))| matches!(state, State::Waiting))?;
+        // A name before it may get an address yet.
+        let may_come = self.unresolved[..rank.1].contains(&true);
+        if (is_busy || may_come) && self.next_at.is_some_and(|at| now < at) {
+            return None;
+        }
+        *state = State::Trying;
+        // What is left is shared, so that the last address has time as well.
+        let share = self.end.map(|end| end.saturating_duration_since(now) / (2 * waiting as u32));
+        self.next_at = (waiting > 1 || self.unresolved.contains(&true))
+            .then(|| now + share.map_or(HEAD_START, |share| share.min(HEAD_START)));
+        Some((*rank, *address))
+    }
+
+    fn failed(&mut self, rank: Rank, reason: String) {
+        if let Some((_, state)) = self.known.get_mut(&rank) {
+            *state = State::Failed(reason);
+        }
+    }
+
+    fn unreached(self) -> Unreached {
+        let mut failures = self.failures;
+        if !self.known.is_empty() {
+            failures.retain(|(reach, ..), _| *reach != Reach::Never);
+        }
+        for (rank, (address, state)) in self.known {
+            let reason = match state {
+                State::Failed(reason) => Some(reason),
+                State::Waiting | State::Trying => None,
+            };
+            failures.insert(rank, (address.to_string(), reason));
+        }
+        for (place, name) in self.names.into_iter().enumerate().filter(|(place, _)| self.unresolved[*place]) {
+            failures.insert((Reach::Well, place, 0), (name, None));
+        }
+        Unreached { failures: failures.into_values().collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! Goal: every address of a name is a candidate, and no candidate spoils the attempt. Method: scripted resolvers and attempts.
+
+use super::{HEAD_START, Reach, Unreached, dial_with, distinct};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Ends by itself only where the test has failed.
+const LONG: Duration = Duration::from_secs(60);
+const V4: &str = "127.0.0.1:7400";
+const V6: &str = "[::1]:7400";
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// What becomes of an attempt at an address.
+#[derive(Clone, Copy)]
+enum Then {
+    Good,
+    Bad(&'static str),
+    Silent,
+}
+
+/// Dials names that are resolved as a script says, from a socket at `local`; gives what came of it and the attempts made.
+async fn run(
+    names: &[(&str, Option<&[&str]>)],
+    local: IpAddr,
+    within: Duration,
+    then: impl Fn(SocketAddr) -> Then,
+) -> (Result<SocketAddr, Unreached>, Vec<SocketAddr>) {
+    let script: Vec<(String, Option<Vec<SocketAddr>>)> = names
+        .iter()
+        .map(|(name, found)| ((*name).to_owned(), found.map(|found| found.iter().map(|text| address(text)).collect())))
+        .collect();
+    let lookup = |name: String| {
+        let found = script.iter().find(|(known, _)| *known == name).expect("no other name is asked for").1.clone();
+        async move {
+            match found {
+                Some(found) if found.is_empty() => Err(io::Error::other("no such name")),
+                Some(found) => Ok(found),
+                None => std::future::pending().await,
+            }
+        }
+    };
+    let made = Arc::new(Mutex::new(Vec::new()));
+    let attempt = |address: SocketAddr| {
+        made.lock().unwrap().push(address);
+        let then = then(address);
+        async move {
+            match then {
+                Then::Good => Ok(()),
+                Then::Bad(reason) => Err(reason.to_owned()),
+                Then::Silent => std::future::pending().await,
+            }
+        }
+    };
+    let names: Vec<String> = names.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let reach = |remote: SocketAddr| Reach::of(local, remote.ip());
+    let reached = dial_with(lookup, &names, Some(within), reach, attempt).await;
+    let made = made.lock().unwrap().clone();
+    (reached.map(|(address, ())| address), made)
+}
+
+const ON_V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+const ON_BOTH: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+const ON_V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+
+#[tokio::test]
+async fn an_address_that_the_socket_cannot_reach_is_passed_over() {
+    let names: &[(&str, Option<&[&str]>)] = &[("name:7400", Some(&[V6, V4]))];
+    let (reached, made) = run(names, ON_V4, LONG, |_| Then::Good).await;
+    assert_eq!((reached.unwrap(), made), (address(V4), vec![address(V4)]));
+    let (reached, _) = run(names, ON_BOTH, LONG, |_| Then::Good).await;
+    assert_eq!(reached.unwrap(), address(V6), "the first is preferred where it is reached");
+    let (reached, made) = run(&[("name:7400", Some(&[V4, V6]))], ON_V6, LONG, |_| Then::Bad("no")).await;
+    assert_eq!(made, [address(V6), address(V4)], "what is hardly reached comes last");
+    assert_eq!(reached.unwrap_err().to_string(), format!("{V6}: no; {V4}: no"));
+}
+
+#[tokio::test]
+async fn a_name_without_a_reachable_address_says_why() {
+    let (reached, made) = run(&[("name:7400", Some(&[V6]))], ON_V4, LONG, |_| Then::Good).await;
+    let unreached = reached.unwrap_err();
+    assert_eq!(unreached.to_string(), format!("{V6} is of IPv6, and the socket is of IPv4 alone"));
+    assert!(made.is_empty() && !unreached.is_silence());
+    let (reached, _) = run(&[("name:7400", Some(&[]))], ON_V4, LONG, |_| Then::Good).await;
+    assert_eq!(reached.unwrap_err().to_string(), "no such name");
+}
+
+#[tokio::test]
+async fn an_address_that_fails_or_is_silent_leads_to_the_next() {
+    for first in [Then::Bad("certificate"), Then::Silent] {
+        // Less time than the usual head start: the last address has its turn all the same.
+        for within in [LONG, HEAD_START / 2] {
+            let then = |at| if at == address(V6) { first } else { Then::Good };
+            let (reached, made) = run(&[("name:7400", Some(&[V6, V4]))], ON_BOTH, within, then).await;
+            assert_eq!((reached.unwrap(), made), (address(V4), vec![address(V6), address(V4)]));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_resolver_that_is_silent_for_one_name_holds_up_no_other() {
+    let names: &[(&str, Option<&[&str]>)] = &[("lost:1", None), ("name:7400", Some(&[V4]))];
+    let (reached, _) = run(names, ON_V4, LONG, |_| Then::Good).await;
+    assert_eq!(reached.unwrap(), address(V4));
+    let (reached, _) = run(names, ON_V4, HEAD_START, |_| Then::Bad("refused")).await;
+    assert_eq!(reached.unwrap_err().to_string(), format!("lost:1: no answer in time; {V4}: refused"));
+}
+
+#[tokio::test]
+async fn names_are_tried_in_order_and_no_address_twice() {
+    let names: &[(&str, Option<&[&str]>)] =
+        &[("hint:1", Some(&["10.0.0.1:1"])), ("gone:1", Some(&[])), ("listed:1", Some(&["10.0.0.2:1", "10.0.0.1:1"]))];
+    let (reached, made) = run(names, ON_V4, LONG, |_| Then::Bad("no")).await;
+    assert_eq!(made, [address("10.0.0.1:1"), address("10.0.0.2:1")]);
+    assert_eq!(reached.unwrap_err().to_string(), "10.0.0.1:1: no; gone:1: no such name; 10.0.0.2:1: no");
+}
+
+#[tokio::test]
+async fn one_answer_of_a_kind_does_not_stand_for_all() {
+    let certificate = |reason: &str| reason.contains("certificate");
+    let then = |at| if at == address(V4) { Then::Bad("bad certificate") } else { Then::Silent };
+    let (reached, _) = run(&[("name:7400", Some(&[V6, V4]))], ON_BOTH, HEAD_START, then).await;
+    let unreached = reached.unwrap_err();
+    assert!(!unreached.all(certificate) && !unreached.is_silence(), "{unreached}");
+    let (reached, _) = run(&[("name:7400", Some(&[V6, V4]))], ON_V4, LONG, then).await;
+    assert!(reached.unwrap_err().all(certificate), "what is not tried says nothing");
+    let (reached, _) = run(&[("name:7400", Some(&[V6, V4]))], ON_BOTH, HEAD_START, |_| Then::Silent).await;
+    assert!(reached.unwrap_err().is_silence());
+}
+
+#[test]
+fn an_address_of_both_families_counts_once() {
+    let found = ["[::ffff:10.0.0.1]:1", "10.0.0.1:1", "[::1]:1", "10.0.0.1:1"].map(address).to_vec();
+    assert_eq!(distinct(found), [address("10.0.0.1:1"), address("[::1]:1")]);
+}
