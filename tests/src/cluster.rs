@@ -64,6 +64,8 @@ struct Node {
     /// Where all others reach it: its proxy, if it has one.
     address: String,
     settings: Vec<String>,
+    /// Where it finds its peers, `NODE=HOST:PORT`, whatever the cluster knows.
+    peers: Vec<String>,
     /// What it runs, if not the binary beside the tests.
     program: Option<PathBuf>,
     /// It is no member: not yet, or not any more.
@@ -126,12 +128,21 @@ impl Cluster {
     pub fn add_place(&mut self) -> usize {
         let index = self.nodes.len();
         let name = format!("n{}", index + 1);
-        cli::run(self.directory(), &["cert", "node", &name, "--host", "127.0.0.1", "--dir", "certs"]).done();
+        cli::run(self.directory(), &["cert", "node", &name, "--host", "127.0.0.1,localhost", "--dir", "certs"]).done();
         let own = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let proxy = self.network.as_ref().map(|network| network.add(index, own, free_port()));
         let address = proxy.unwrap_or(own).to_string();
         let (settings, program) = (self.settings.clone(), self.program.clone());
-        let node = Node { name, listen: own.to_string(), address, settings, program, outside: false, running: None };
+        let node = Node {
+            name,
+            listen: own.to_string(),
+            address,
+            settings,
+            peers: Vec::new(),
+            program,
+            outside: false,
+            running: None,
+        };
         self.nodes.push(node);
         index
     }
@@ -275,6 +286,20 @@ impl Cluster {
         (node.listen, node.address) = (address.to_owned(), address.to_owned());
     }
 
+    /// Where all others reach a node that does not run from now on, though it listens as before.
+    pub fn advertise(&mut self, index: usize, address: &str) {
+        let node = &mut self.nodes[index];
+        assert!(node.running.is_none(), "{} runs", node.name);
+        address.clone_into(&mut node.address);
+    }
+
+    /// Where a node that does not run finds its peers from now on, `NODE=HOST:PORT`.
+    pub fn hint(&mut self, index: usize, peers: Vec<String>) {
+        let node = &mut self.nodes[index];
+        assert!(node.running.is_none(), "{} runs", node.name);
+        node.peers = peers;
+    }
+
     /// What `restart` runs.
     fn command(&self, index: usize) -> Command {
         let node = &self.nodes[index];
@@ -293,6 +318,9 @@ impl Cluster {
         command.args(["--die-with-parent", &std::process::id().to_string()]);
         for setting in &node.settings {
             command.args(["--set", setting]);
+        }
+        for peer in &node.peers {
+            command.args(["--peer", peer]);
         }
         command
     }

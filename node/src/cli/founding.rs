@@ -90,9 +90,7 @@ pub async fn identify(caller: &Caller, peer: &str) -> Result<Identity, Failure> 
             }
             Err(error) if Instant::now() >= deadline => return Err(error.into()),
             // Certificates that do not fit will not fit later either.
-            Err(CallError::Connection(reason)) if reason.contains("certificate") => {
-                return Err(Failure::refused(reason));
-            }
+            Err(error) if error.is_of_certificate() => return Err(Failure::refused(error.to_string())),
             Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
         }
     }

@@ -40,6 +40,9 @@ pub struct Options {
     /// A cluster to join, if the node has none: a token of `norn cluster token`, or HOST:PORT,... of members.
     #[arg(long, value_name = "TOKEN")]
     join: Option<String>,
+    /// Where a peer is, whatever the cluster knows: for a start after all nodes have moved. May be repeated.
+    #[arg(long = "peer", value_name = "NODE=HOST:PORT")]
+    peers: Vec<String>,
     /// Failure domain: replicas are spread over zones.
     #[arg(long, value_name = "NAME")]
     zone: Option<String>,
@@ -73,12 +76,16 @@ impl Options {
             ("advertise", self.advertise.clone()),
             ("zone", self.zone.clone()),
             ("join", self.join.clone()),
+            ("peers", Some(self.peers.join(",")).filter(|_| !self.peers.is_empty())),
             ("name", self.name.clone()),
             ("log", self.log.clone()),
             ("log_format", self.log_format.clone()),
         ];
         let mut flags: Vec<(String, String)> =
             named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+        if self.peers.iter().any(|peer| peer.trim().is_empty()) {
+            return Err(Failure::usage("--peer wants NODE=HOST:PORT, not nothing"));
+        }
         for setting in &self.settings {
             let (name, value) = setting
                 .split_once('=')

@@ -129,7 +129,7 @@ impl Transport for Carrier {
             CallError::Refused(error) => error,
             // Certificates that do not fit, and what is no node, will not be others later.
             CallError::Tls(_) | CallError::Nonsense(_) => Error::invalid(error.to_string()),
-            CallError::Connection(reason) if reason.contains("certificate") => Error::invalid(reason),
+            error if error.is_of_certificate() => Error::invalid(error.to_string()),
             error => Error::unavailable(error.to_string()),
         })
     }

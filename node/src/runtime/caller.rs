@@ -2,7 +2,8 @@
 
 use crate::runtime::frames::{Budget, FrameReader};
 use crate::runtime::tls::{Credentials, TlsError};
-use crate::runtime::transport::{CloseCode, client_config, endpoint, resolve};
+use crate::runtime::transport::{CloseCode, client_config, endpoint};
+use norn_client::dial::{Reach, Unreached, dial};
 use norn_client::wire::codec::{Kind, decode_body, encode_named};
 use norn_client::wire::limits::FRAME_BYTES_MAX;
 use norn_client::wire::response::Identity;
@@ -11,6 +12,7 @@ use quinn::{ClientConfig, Connection, Endpoint};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How long connections may take to close.
 const GOOD_BYE_TIMEOUT: Duration = Duration::from_millis(100);
@@ -24,7 +26,10 @@ pub enum CallError {
     /// No socket.
     #[error("socket: {0}")]
     Socket(#[from] io::Error),
-    /// No connection, or it broke.
+    /// No connection.
+    #[error(transparent)]
+    Unreached(#[from] Unreached),
+    /// The connection broke.
     #[error("{0}")]
     Connection(String),
     /// No answer in time.
@@ -36,6 +41,18 @@ pub enum CallError {
     /// The answer is to another question.
     #[error("the answer makes no sense: {0}")]
     Nonsense(String),
+}
+
+impl CallError {
+    /// Whether one side refuses the other's certificate, as it will later.
+    pub fn is_of_certificate(&self) -> bool {
+        let names_it = |reason: &str| reason.contains("certificate");
+        match self {
+            CallError::Connection(reason) => names_it(reason),
+            CallError::Unreached(unreached) => unreached.all(names_it),
+            _ => false,
+        }
+    }
 }
 
 /// Calls nodes.
@@ -65,8 +82,12 @@ impl Caller {
 
     /// One call on a connection of its own.
     pub async fn call(&self, address: &str, request: &Request) -> Result<Response, CallError> {
-        let answer = tokio::time::timeout(self.timeout, self.call_patiently(address, request)).await;
-        match answer.map_err(|_| CallError::Timeout(self.timeout))?? {
+        let end = Instant::now() + self.timeout;
+        let connection = self.connect(address).await?;
+        let answer = tokio::time::timeout_at(end, ask(&connection, request, self.timeout)).await;
+        let response = answer.map_err(|_| CallError::Timeout(self.timeout))??;
+        connection.close(CloseCode::Stopping.into(), b"");
+        match response {
             Response::Error(error) => Err(error.into()),
             response => Ok(response),
         }
@@ -80,21 +101,33 @@ impl Caller {
         }
     }
 
-    async fn call_patiently(&self, address: &str, request: &Request) -> Result<Response, CallError> {
-        let text = |error: &dyn std::fmt::Display| CallError::Connection(error.to_string());
-        let (host, _) = address.rsplit_once(':').ok_or_else(|| text(&format!("{address:?} is not HOST:PORT")))?;
+    async fn connect(&self, address: &str) -> Result<Connection, CallError> {
+        let (host, _) =
+            address.rsplit_once(':').ok_or_else(|| CallError::Connection(format!("{address:?} is not HOST:PORT")))?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        let target = resolve(address).await?;
-        let endpoint = match &self.v6 {
-            Some(v6) if target.is_ipv6() => v6,
-            _ => &self.v4,
+        let endpoint = |target: SocketAddr| if target.is_ipv6() { self.v6.as_ref() } else { Some(&self.v4) };
+        let reach = |target| endpoint(target).map_or(Reach::Never, |_| Reach::Well);
+        let attempt = |target| {
+            let endpoint = endpoint(target).expect("an address without a socket is not tried");
+            connecting(endpoint, &self.config, target, host)
         };
-        let connecting = endpoint.connect_with(self.config.clone(), target, host).map_err(|error| text(&error))?;
-        let connection = connecting.await.map_err(|error| text(&error))?;
-        let response = ask(&connection, request, self.timeout).await?;
-        connection.close(CloseCode::Stopping.into(), b"");
-        Ok(response)
+        match dial(&[address.to_owned()], Some(self.timeout), reach, attempt).await {
+            Ok((_, connection)) => Ok(connection),
+            Err(unreached) if unreached.is_silence() => Err(CallError::Timeout(self.timeout)),
+            Err(unreached) => Err(unreached.into()),
+        }
     }
+}
+
+/// An attempt to connect to an address, with the reason if it fails.
+pub fn connecting(
+    endpoint: &Endpoint,
+    config: &ClientConfig,
+    address: SocketAddr,
+    name: &str,
+) -> impl Future<Output = Result<Connection, String>> + Send + 'static {
+    let connecting = endpoint.connect_with(config.clone(), address, name);
+    async move { connecting.map_err(|error| error.to_string())?.await.map_err(|error| error.to_string()) }
 }
 
 /// One call on a connection that is there, with a bound on the time from the first to the last byte of its answer.

@@ -12,6 +12,7 @@ use crate::runtime::driver::{External, Inputs, Internal};
 use crate::runtime::frames::{Budget, FrameReader, ReadError};
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::runtime::peers::{PeerHello, Speaker};
+use crate::runtime::second::own_call;
 use crate::runtime::tls;
 use crate::runtime::transport::CloseCode;
 use norn_client::wire::codec::{Body, FrameError, HEADER_BYTES, Header, Kind, decode_body, encode_named};
@@ -61,8 +62,8 @@ pub struct Listener {
     refusals: Refusals,
     /// Streams that may still have answers to write.
     writers: watch::Sender<usize>,
-    /// Whether this process has called itself, and was heard.
-    meets_itself: watch::Sender<bool>,
+    /// Which calls of this process to itself were heard, one bit each.
+    meets_itself: watch::Sender<u64>,
 }
 
 impl Listener {
@@ -86,12 +87,12 @@ impl Listener {
             clients: Arc::new(Semaphore::new(bounds.connections_max)),
             refusals: Refusals::default(),
             writers: watch::Sender::new(0),
-            meets_itself: watch::Sender::new(false),
+            meets_itself: watch::Sender::new(0),
         })
     }
 
-    /// Tells whether a call of this very process has come in: it is where it has called.
-    pub fn meets_itself(&self) -> watch::Receiver<bool> {
+    /// Tells which calls of this very process have come in: it is where it has called.
+    pub fn meets_itself(&self) -> watch::Receiver<u64> {
         self.meets_itself.subscribe()
     }
 
@@ -218,8 +219,8 @@ impl Listener {
             Ok(None) => return,
             Err(error) => return self.refuse_read(connection, &error),
         };
-        if principal.node && (hello.from, hello.process) == (self.speaker.node, self.speaker.process) {
-            self.meets_itself.send_replace(true);
+        if let Some(number) = own_call(&self.speaker, &hello).filter(|_| principal.node) {
+            self.meets_itself.send_modify(|calls| *calls |= 1 << number);
             return;
         }
         if let Err((code, reason)) = self.check_hello(principal, &hello) {

@@ -5,16 +5,20 @@
 use crate::limits::PEER_FRAME_BYTES_MAX;
 use crate::protocol::PeerMessage;
 use crate::protocol::peer::Class;
+use crate::runtime::caller::connecting;
 use crate::runtime::certificates::NODE_SUFFIX;
 use crate::runtime::driver::Internal;
+use crate::runtime::hints::Hints;
 use crate::runtime::metrics::{Counter, Metrics};
-use crate::runtime::transport::{CloseCode, resolve};
+use crate::runtime::transport::CloseCode;
+use norn_client::dial::{Reach, dial};
 use norn_client::wire::codec::{HEADER_BYTES, Kind, encode_compact, encode_named};
 use norn_client::wire::membership::{Member, Roster};
 use norn_client::wire::{ClusterId, NodeId, Versions};
 use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, SendStream, VarInt};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -81,7 +85,7 @@ pub struct LinkBounds {
 
 #[derive(Debug)]
 struct Link {
-    address: String,
+    addresses: Vec<String>,
     urgent: mpsc::Sender<PeerMessage>,
     bulk: mpsc::Sender<PeerMessage>,
     heard: watch::Sender<Option<u64>>,
@@ -121,6 +125,7 @@ pub struct Peers {
     endpoint: Endpoint,
     config: ClientConfig,
     speaker: Speaker,
+    hints: Hints,
     bounds: LinkBounds,
     internal: mpsc::Sender<Internal>,
     metrics: Arc<Metrics>,
@@ -130,18 +135,19 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// No links yet.
+    /// No links yet. `hints`: where peers are by an operator's word.
     pub fn new(
         endpoint: Endpoint,
         config: ClientConfig,
         speaker: Speaker,
+        hints: Hints,
         bounds: LinkBounds,
         internal: mpsc::Sender<Internal>,
         metrics: Arc<Metrics>,
     ) -> Self {
         let (links, tasks) = (HashMap::new(), JoinSet::new());
         let stopping = watch::Sender::new(false);
-        Peers { endpoint, config, speaker, bounds, internal, metrics, links, stopping, tasks }
+        Peers { endpoint, config, speaker, hints, bounds, internal, metrics, links, stopping, tasks }
     }
 
     /// Starts links to all members that have none, anew where a member's address is another, and ends those to nodes that are
@@ -152,8 +158,10 @@ impl Peers {
         let is_there =
             |member: &&Member| member.state.is_present() || !present().any(|other| other.address == member.address);
         let members: Vec<&Member> = roster.members.values().filter(is_there).collect();
-        self.links
-            .retain(|node, link| members.iter().any(|member| member.node == *node && member.address == link.address));
+        let hints = &self.hints;
+        self.links.retain(|node, link| {
+            members.iter().any(|member| member.node == *node && hints.addresses(member) == link.addresses)
+        });
         for member in members {
             if member.node == self.speaker.node || self.links.contains_key(&member.node) {
                 continue;
@@ -161,11 +169,14 @@ impl Peers {
             let (urgent, urgent_queue) = mpsc::channel(self.bounds.queue_max);
             let (bulk, bulk_queue) = mpsc::channel(self.bounds.queue_max);
             let (heard, hears) = watch::channel(None);
-            self.links.insert(member.node, Link { address: member.address.clone(), urgent, bulk, heard });
+            let addresses = self.hints.addresses(member);
+            self.links.insert(member.node, Link { addresses: addresses.clone(), urgent, bulk, heard });
             let task = LinkTask {
                 endpoint: self.endpoint.clone(),
                 config: self.config.clone(),
                 member: member.clone(),
+                addresses,
+                refused_at: None,
                 cluster,
                 speaker: self.speaker,
                 connect_timeout: self.bounds.connect_timeout,
@@ -214,6 +225,10 @@ struct LinkTask {
     endpoint: Endpoint,
     config: ClientConfig,
     member: Member,
+    /// Where it may be, the likeliest first.
+    addresses: Vec<String>,
+    /// Where the last link led to a node that did not take it: it comes last in the next attempt.
+    refused_at: Option<SocketAddr>,
     cluster: ClusterId,
     speaker: Speaker,
     connect_timeout: Duration,
@@ -221,6 +236,9 @@ struct LinkTask {
     stopping: watch::Receiver<bool>,
     metrics: Arc<Metrics>,
 }
+
+/// A connection, its protocol version, and its streams of both classes, the urgent one first.
+type Opened = (Connection, u8, SendStream, SendStream);
 
 /// Why a link ended.
 enum LinkEnd {
@@ -238,7 +256,7 @@ enum LinkEnd {
 
 impl LinkTask {
     async fn run(
-        self,
+        mut self,
         mut urgent: mpsc::Receiver<PeerMessage>,
         mut bulk: mpsc::Receiver<PeerMessage>,
         mut heard: watch::Receiver<Option<u64>>,
@@ -279,7 +297,7 @@ impl LinkTask {
     }
 
     fn complain(&self, reason: &str, advice: Option<&str>) {
-        let (peer, address) = (&self.member.name, &self.member.address);
+        let (peer, address) = (&self.member.name, self.addresses.join(" or "));
         if let Some(advice) = advice {
             tracing::error!(%peer, %address, reason, advice, "the peer refuses this node");
         } else {
@@ -294,21 +312,20 @@ impl LinkTask {
 
     /// One life of the link.
     async fn serve(
-        &self,
+        &mut self,
         urgent: &mut mpsc::Receiver<PeerMessage>,
         bulk: &mut mpsc::Receiver<PeerMessage>,
         heard: &mut watch::Receiver<Option<u64>>,
     ) -> LinkEnd {
         let connected = tokio::select! {
-            connected = tokio::time::timeout(self.connect_timeout, self.connect()) => connected,
+            connected = self.connect() => connected,
             // Its first packets may have met nobody; waiting for their repetition takes longer than a new attempt.
             Ok(()) = heard.changed() => return LinkEnd::Restarted,
             () = self.stopping() => return LinkEnd::Stopped,
         };
-        let (connection, version, urgent_stream, bulk_stream) = match connected {
-            Ok(Ok(open)) => open,
-            Ok(Err(end)) => return end,
-            Err(_) => return LinkEnd::Broken("no answer in time".to_owned()),
+        let (address, (connection, version, urgent_stream, bulk_stream)) = match connected {
+            Ok(open) => open,
+            Err(end) => return end,
         };
         // What was queued while there was no link is stale by now, and the core is told that it may be lost.
         for queue in [&mut *urgent, &mut *bulk] {
@@ -316,7 +333,7 @@ impl LinkTask {
                 self.metrics.add(Counter::PeerDropped, 1);
             }
         }
-        tracing::debug!(peer = %self.member.name, version, "link to peer is up");
+        tracing::debug!(peer = %self.member.name, %address, version, "link to peer is up");
         if self.internal.send(Internal::PeerConnected { peer: self.member.node, version }).await.is_err() {
             return LinkEnd::Stopped;
         }
@@ -333,23 +350,31 @@ impl LinkTask {
             },
         };
         connection.close(CloseCode::Stopping.into(), b"link ended");
+        self.refused_at = matches!(end, LinkEnd::Refused(_)).then_some(address);
         end
     }
 
-    async fn connect(&self) -> Result<(Connection, u8, SendStream, SendStream), LinkEnd> {
+    async fn connect(&self) -> Result<(SocketAddr, Opened), LinkEnd> {
         let failed = |error: &dyn std::fmt::Display| LinkEnd::Broken(error.to_string());
-        let address = resolve(&self.member.address).await.map_err(|error| failed(&error))?;
         // The name, not the host: whoever answers there must be the very member, wherever it runs.
         let name = format!("{}{NODE_SUFFIX}", self.member.name);
-        let connecting =
-            self.endpoint.connect_with(self.config.clone(), address, &name).map_err(|error| failed(&error))?;
-        let connection = connecting.await.map_err(|error| failed(&error))?;
+        let attempt = |address| connecting(&self.endpoint, &self.config, address, &name);
+        let reach = |address| match Reach::from(&self.endpoint, address) {
+            Reach::Well if self.refused_at == Some(address) => Reach::Hardly,
+            reach => reach,
+        };
+        let connected = dial(&self.addresses, Some(self.connect_timeout), reach, attempt).await;
+        let (address, connection) = connected.map_err(|error| failed(&error))?;
         let version =
             Versions::of_connection(&connection).ok_or_else(|| failed(&"the handshake settled no protocol version"))?;
-        let open = async |class| self.open(&connection, version, class).await;
-        let urgent = open(Class::Urgent).await.map_err(|reason| broken(&connection, reason))?;
-        let bulk = open(Class::Bulk).await.map_err(|reason| broken(&connection, reason))?;
-        Ok((connection, version, urgent, bulk))
+        let open = async {
+            let urgent = self.open(&connection, version, Class::Urgent).await?;
+            Ok((urgent, self.open(&connection, version, Class::Bulk).await?))
+        };
+        let opened = tokio::time::timeout(self.connect_timeout, open).await;
+        let opened = opened.unwrap_or_else(|_| Err("no answer in time".to_owned()));
+        let (urgent, bulk) = opened.map_err(|reason| broken(&connection, reason))?;
+        Ok((address, (connection, version, urgent, bulk)))
     }
 
     async fn open(&self, connection: &Connection, version: u8, class: Class) -> Result<SendStream, String> {

@@ -3,14 +3,16 @@
 //! Whoever copies the directory of a member and starts a process on the copy, at another address, makes two that are the same
 //! node. The lock does not see it, as these are two directories. To peers the start of the copy is a later start of the node,
 //! so that it may be the one that ran all the time which retires (`protocol/membership/copy.rs`). So a node that has a cluster
-//! calls **itself, at the address that the cluster knows of it**, as its own log says, before it says a word to anybody else:
+//! calls **itself, at every address of the name by which the cluster knows it**, as its own log says, and by its own settings, before
+//! it says a word to anybody else:
 //!
 //! - Its own listener hears the hello, with the number that was drawn for this process: it is there itself. So it is with
 //!   every usual start, and it takes one handshake. Addresses are not compared: a node may listen on a wildcard, or be reached
 //!   over a proxy or a translated address.
 //! - Whoever is there says that it is this very node (`Identify`), and the hello was not heard here: another process is the
 //!   node, and this one ends with [`Second`]. The own driver does not run yet, so it is not this process that has answered.
-//! - Nobody is there, or somebody else: the node was moved, or its address has passed on. The start goes on.
+//! - Nobody is there, or somebody else: the node was moved, or its address has passed on. The start goes on, and if the node is
+//!   where its own settings say, it has the cluster's list changed (`moved.rs`).
 //!
 //! Hello and question are what any node takes, so one of an older release is found as well.
 //!
@@ -19,22 +21,31 @@
 //! memory.
 
 use crate::protocol::Node;
-use crate::runtime::caller::{CallError, ask};
+use crate::runtime::caller::{CallError, ask, connecting};
 use crate::runtime::certificates::NODE_SUFFIX;
-use crate::runtime::peers::Speaker;
-use crate::runtime::transport::{CloseCode, resolve};
+use crate::runtime::moved::Moved;
+use crate::runtime::peers::{PeerHello, Speaker};
+use crate::runtime::transport::CloseCode;
+use norn_client::dial::{Reach, addresses};
 use norn_client::wire::codec::{Kind, encode_named};
 use norn_client::wire::{ClusterId, NodeId, Request, Response, Versions};
 use quinn::{ClientConfig, Connection, Endpoint};
+use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 /// How long it may take until somebody is there: long enough for first packets that are lost, short enough for a node that
 /// was moved.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long whoever is there may take to say who it is. It has the node's certificate, and may be busy.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Addresses that are called. Each call has a number, so that the listener says which one it has heard.
+const CALLS_MAX: usize = 16;
 
 /// Another process is this node.
 #[derive(Debug, thiserror::Error)]
@@ -80,9 +91,9 @@ impl Whereabouts {
     }
 }
 
-/// The call of a node to itself.
+/// The calls of a node to itself.
 #[derive(Debug)]
-pub struct OwnCall {
+pub struct OwnCalls {
     /// Where the node listens by now.
     pub endpoint: Endpoint,
     /// As for links to peers.
@@ -91,64 +102,117 @@ pub struct OwnCall {
     pub speaker: Speaker,
     /// Who is called.
     pub whereabouts: Whereabouts,
+    /// Where the node is reached by its own settings.
+    pub advertised: String,
 }
 
-impl OwnCall {
-    /// Refuses the start on a directory if another process is this node. `meets_itself`: whether the own listener has heard
-    /// this process.
-    pub async fn refuse_second(self, data: &Path, meets_itself: watch::Receiver<bool>) -> Result<(), Second> {
-        let address = &self.whereabouts.address;
-        let connected = tokio::time::timeout(CONNECT_TIMEOUT, self.connect()).await;
-        let reason = match connected.unwrap_or_else(|_| Err(CallError::Timeout(CONNECT_TIMEOUT))) {
-            Ok(connection) => {
-                let is_second = self.is_answered(&connection, meets_itself).await;
-                connection.close(CloseCode::Stopping.into(), b"");
-                if is_second {
-                    let Whereabouts { cluster_name: cluster, name, address, .. } = self.whereabouts;
+/// What a call to one address has met.
+#[derive(Debug, PartialEq, Eq)]
+enum Met {
+    /// This process.
+    Itself,
+    /// Another process of this node.
+    Second,
+    /// Nothing that is this node.
+    Nobody(String),
+}
+
+impl OwnCalls {
+    /// Refuses the start on a directory if another process is this node, and says whether the node has moved. `met`: which
+    /// calls of this process the own listener has heard, one bit each.
+    pub async fn refuse_second(self, data: &Path, met: watch::Receiver<u64>) -> Result<Option<Moved>, Second> {
+        let (listed, own) = (self.whereabouts.address.clone(), self.advertised.clone());
+        let (listed_at, own_at) = (self.resolve(&listed).await, self.resolve(&own).await);
+        let mut addresses = listed_at.clone();
+        addresses.extend(own_at.iter().filter(|address| !listed_at.contains(address)));
+        addresses.truncate(CALLS_MAX);
+        let this = Arc::new(self);
+        let mut calls = JoinSet::new();
+        for (number, address) in addresses.into_iter().enumerate() {
+            let (this, met) = (Arc::clone(&this), met.clone());
+            calls.spawn(async move { (address, this.call(number, address, met).await) });
+        }
+        // All of them: at one address of a name may be this process, and at another one its double.
+        let mut itself = Vec::new();
+        let mut reasons = Vec::new();
+        while let Some(Ok((address, found))) = calls.join_next().await {
+            match found {
+                Met::Itself => itself.push(address),
+                Met::Nobody(reason) => reasons.push(format!("{address}: {reason}")),
+                Met::Second => {
+                    let Whereabouts { cluster_name: cluster, name, .. } = this.whereabouts.clone();
+                    let address = if listed_at.contains(&address) { listed } else { own };
                     return Err(Second { name, cluster, address, data: data.to_owned() });
                 }
-                return Ok(());
             }
-            Err(error) => error,
-        };
-        tracing::info!(%address, %reason, "the node does not reach itself where its cluster reaches it");
-        Ok(())
+        }
+        if listed_at.iter().any(|address| itself.contains(address)) {
+            return Ok(None);
+        }
+        let reason = reasons.join("; ");
+        tracing::info!(address = listed, reason, "the node does not reach itself where its cluster reaches it");
+        let has_moved = own != listed && own_at.iter().any(|address| itself.contains(address));
+        Ok(has_moved.then_some(Moved { from: listed, to: own }))
     }
 
-    /// Whether this very node answers from another process.
-    async fn is_answered(&self, connection: &Connection, mut meets_itself: watch::Receiver<bool>) -> bool {
+    /// Addresses of a name that the socket reaches.
+    async fn resolve(&self, name: &str) -> Vec<SocketAddr> {
+        let found = tokio::time::timeout(CONNECT_TIMEOUT, addresses(name)).await;
+        let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).unwrap_or_else(|error| {
+            tracing::info!(name, %error, "the own address cannot be resolved");
+            Vec::new()
+        });
+        found.into_iter().filter(|address| Reach::from(&self.endpoint, *address) != Reach::Never).collect()
+    }
+
+    async fn call(&self, number: usize, address: SocketAddr, met: watch::Receiver<u64>) -> Met {
+        let name = format!("{}{NODE_SUFFIX}", self.whereabouts.name);
+        let connecting = connecting(&self.endpoint, &self.config, address, &name);
+        match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
+            Ok(Ok(connection)) => {
+                let met = self.question(number, &connection, met).await;
+                connection.close(CloseCode::Stopping.into(), b"");
+                met
+            }
+            Ok(Err(reason)) => Met::Nobody(reason),
+            Err(_) => Met::Nobody(format!("no answer within {CONNECT_TIMEOUT:?}")),
+        }
+    }
+
+    /// Who is at the other end of a connection that has this node's certificate.
+    async fn question(&self, number: usize, connection: &Connection, mut met: watch::Receiver<u64>) -> Met {
         let question = async {
-            self.say_hello(connection).await?;
+            self.say_hello(number, connection).await?;
             ask(connection, &Request::Identify, ANSWER_TIMEOUT).await
         };
         tokio::select! {
             biased;
-            Ok(_) = meets_itself.wait_for(|meets| *meets) => false,
+            Ok(_) = met.wait_for(|calls| calls & (1 << number) != 0) => Met::Itself,
             answer = tokio::time::timeout(ANSWER_TIMEOUT, question) => match answer {
-                Ok(Ok(Response::Identity(there))) => there.node == self.speaker.node,
-                _ => false,
+                Ok(Ok(Response::Identity(there))) if there.node == self.speaker.node => Met::Second,
+                Ok(Ok(_)) => Met::Nobody("another node answers".to_owned()),
+                Ok(Err(error)) => Met::Nobody(error.to_string()),
+                Err(_) => Met::Nobody(format!("no answer within {ANSWER_TIMEOUT:?}")),
             },
         }
     }
 
-    async fn connect(&self) -> Result<Connection, CallError> {
-        let failed = |error: &dyn std::fmt::Display| CallError::Connection(error.to_string());
-        let address = resolve(&self.whereabouts.address).await?;
-        let name = format!("{}{NODE_SUFFIX}", self.whereabouts.name);
-        let connecting =
-            self.endpoint.connect_with(self.config.clone(), address, &name).map_err(|error| failed(&error))?;
-        connecting.await.map_err(|error| failed(&error))
-    }
-
-    async fn say_hello(&self, connection: &Connection) -> Result<(), CallError> {
+    async fn say_hello(&self, number: usize, connection: &Connection) -> Result<(), CallError> {
         let failed = |error: &dyn std::fmt::Display| CallError::Connection(error.to_string());
         let version =
             Versions::of_connection(connection).ok_or_else(|| failed(&"the handshake settled no protocol version"))?;
         let mut bytes = Vec::new();
-        let hello = self.speaker.hello(self.whereabouts.cluster, self.speaker.node, false);
+        let speaker = Speaker { process: self.speaker.process.wrapping_add(number as u64), ..self.speaker };
+        let hello = speaker.hello(self.whereabouts.cluster, self.speaker.node, false);
         encode_named(&mut bytes, version, Kind::PeerHello, 0, &hello);
         let mut stream = connection.open_uni().await.map_err(|error| failed(&error))?;
         stream.write_all(&bytes).await.map_err(|error| failed(&error))?;
         stream.finish().map_err(|error| failed(&error))
     }
+}
+
+/// Which call of a process to itself a hello is, if it is one.
+pub fn own_call(speaker: &Speaker, hello: &PeerHello) -> Option<u64> {
+    let number = hello.process.wrapping_sub(speaker.process);
+    (hello.from == speaker.node && number < CALLS_MAX as u64).then_some(number)
 }

@@ -10,18 +10,21 @@ use crate::runtime::archive::Archive;
 use crate::runtime::clock::Clock;
 use crate::runtime::disk::FileDisk;
 use crate::runtime::driver::{Driver, External, Inputs, Internal};
+use crate::runtime::hints::{HintError, Hints};
 use crate::runtime::listener::{CLIENT_FIRST, Listener};
 use crate::runtime::loader::Loader;
 use crate::runtime::metrics::Metrics;
+use crate::runtime::moved::Relocation;
 use crate::runtime::peers::{Peers, Speaker};
-use crate::runtime::second::{OwnCall, Second, Whereabouts};
+use crate::runtime::second::{OwnCalls, Second, Whereabouts};
 use crate::runtime::settings::Settings;
 use crate::runtime::store::{Journal, Store};
 use crate::runtime::tls::{Credentials, TlsError};
-use crate::runtime::transport::{CloseCode, endpoint, peer_config, resolve, server_config};
+use crate::runtime::transport::{CloseCode, bind_first, endpoint, peer_config, server_config};
 use crate::storage::disk::{Disk, DiskError};
 use crate::storage::scrub::{ScrubPace, Scrubbed};
 use crate::storage::{Identity, Log, LogError, Saved, Upkeep, WITHOUT_A_COPY};
+use norn_client::dial::addresses;
 use norn_client::wire::response::Identity as NodeIdentity;
 use norn_client::wire::{NodeId, Request, Response, Versions};
 use quinn::Endpoint;
@@ -96,6 +99,9 @@ pub enum StartError {
     /// The node runs already, and the data directory is a copy.
     #[error(transparent)]
     Second(#[from] Second),
+    /// What was said of peers does not fit the cluster.
+    #[error(transparent)]
+    Hint(#[from] HintError),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
@@ -134,6 +140,8 @@ pub struct Server {
     driver: JoinHandle<Store>,
     accepting: JoinHandle<()>,
     reporting: JoinHandle<()>,
+    /// Has the cluster know where the node is, if that has changed.
+    relocating: Option<JoinHandle<()>>,
     metrics: Arc<Metrics>,
     listener: Arc<Listener>,
     /// Numbers that the host itself uses as a client: below those of the listener.
@@ -215,7 +223,8 @@ impl Server {
         advertised: String,
         watch: impl FnMut(Replaying) + Send + 'static,
     ) -> Result<Server, StartError> {
-        let (node, log, identity) = open(&settings, advertised, watch).await?;
+        let (node, log, identity) = open(&settings, advertised.clone(), watch).await?;
+        let hints = Hints::of(&settings.peers, &node, identity)?;
         let metrics = Arc::new(Metrics::default());
         let (internal, internal_queue) = mpsc::channel(settings.event_queue_max);
         let (external, external_queue) = mpsc::channel(settings.client_queue_max);
@@ -223,29 +232,29 @@ impl Server {
         let (belonging, belonging_seen) = watch::channel(None);
         let speaks = Versions::up_to(settings.core.protocol_version_max);
         let speaker = Speaker { node: identity, process: rand::random(), speaks };
-        let listener = Listener::new(speaker, inputs.clone(), belonging_seen, Arc::clone(&metrics), settings.listener);
+        let seen = belonging_seen.clone();
+        let listener = Listener::new(speaker, inputs.clone(), seen, Arc::clone(&metrics), settings.listener);
         let accepting = tokio::spawn(Arc::clone(&listener).run(endpoint.clone()));
         let config = peer_config(credentials, speaks)?;
+        let mut moved = None;
         if let Some(whereabouts) = Whereabouts::of(&node, identity) {
-            let call = OwnCall { endpoint: endpoint.clone(), config: config.clone(), speaker, whereabouts };
-            call.refuse_second(&settings.data, listener.meets_itself()).await?;
+            let (endpoint, config) = (endpoint.clone(), config.clone());
+            let calls = OwnCalls { endpoint, config, speaker, whereabouts, advertised };
+            moved = calls.refuse_second(&settings.data, listener.meets_itself()).await?;
         }
-        let told = inputs.internal.clone();
-        let report = move |report| {
-            // Without a driver the process is about to end, and nobody waits for this.
-            let _ = told.blocking_send(Internal::Log(report));
-        };
-        let told = inputs.internal.clone();
-        let loaded = move |loaded| {
-            let _ = told.blocking_send(Internal::Loaded(loaded));
-        };
+        let relocation = moved.map(|moved| Relocation {
+            moved,
+            node: identity,
+            endpoint: endpoint.clone(),
+            config: config.clone(),
+            connect_timeout: settings.links.connect_timeout,
+            hints: hints.clone(),
+            belonging: belonging_seen,
+        });
         let durable = log.synced();
-        let loader = Loader::start(log.disk().reader(), loaded).map_err(StartError::Thread)?;
-        let pace = ScrubPace::new(settings.scrub_bytes_per_second, SCRUB_REST_US);
-        let store = Store::start(LogJournal(log), settings.store, pace, Arc::clone(&metrics), report);
-        let store = store.map_err(StartError::Thread)?;
+        let (store, loader) = start_threads(log, &settings, &inputs.internal, &metrics)?;
         let (endpoint_of_peers, told) = (endpoint.clone(), inputs.internal.clone());
-        let peers = Peers::new(endpoint_of_peers, config, speaker, settings.links, told, Arc::clone(&metrics));
+        let peers = Peers::new(endpoint_of_peers, config, speaker, hints, settings.links, told, Arc::clone(&metrics));
         let archive = archive(&settings, inputs.internal.clone())?;
         let driver = Driver {
             node,
@@ -268,6 +277,7 @@ impl Server {
             driver: tokio::spawn(driver.run()),
             accepting,
             reporting: tokio::spawn(async move { reports.report_every(REPORT_INTERVAL).await }),
+            relocating: relocation.map(|relocation| tokio::spawn(relocation.run())),
             endpoint,
             inputs,
             metrics,
@@ -355,11 +365,36 @@ impl Server {
         self.driver.abort();
         self.reporting.abort();
         self.accepting.abort();
+        if let Some(relocating) = &self.relocating {
+            relocating.abort();
+        }
         if tokio::time::timeout(LAST_ANSWERS_TIMEOUT, self.listener.written()).await.is_err() {
             tracing::debug!("some client did not take its last answers in time");
         }
         close(&self.endpoint).await;
     }
+}
+
+/// Starts the threads that write and read the log.
+fn start_threads(
+    log: Log<FileDisk>,
+    settings: &Settings,
+    internal: &mpsc::Sender<Internal>,
+    metrics: &Arc<Metrics>,
+) -> Result<(Store, Loader), StartError> {
+    let told = internal.clone();
+    let report = move |report| {
+        // Without a driver the process is about to end, and nobody waits for this.
+        let _ = told.blocking_send(Internal::Log(report));
+    };
+    let told = internal.clone();
+    let loaded = move |loaded| {
+        let _ = told.blocking_send(Internal::Loaded(loaded));
+    };
+    let loader = Loader::start(log.disk().reader(), loaded).map_err(StartError::Thread)?;
+    let pace = ScrubPace::new(settings.scrub_bytes_per_second, SCRUB_REST_US);
+    let store = Store::start(LogJournal(log), settings.store, pace, Arc::clone(metrics), report);
+    Ok((store.map_err(StartError::Thread)?, loader))
 }
 
 async fn close(endpoint: &Endpoint) {
@@ -404,9 +439,10 @@ fn check_member(node: &Node, identity: &Identity, certificate: &str, data: &Path
 
 async fn bind(listen: &str, credentials: &Credentials, speaks: Versions) -> Result<(Endpoint, SocketAddr), StartError> {
     let failed = |error| StartError::Listen(listen.to_owned(), error);
-    let address = resolve(listen).await.map_err(failed)?;
+    let found = addresses(listen).await.map_err(failed)?;
     let config = server_config(credentials, speaks)?;
-    let endpoint = endpoint(address, Some(config)).map_err(|error| match error.kind() {
+    let endpoint = bind_first(&found, |address| endpoint(address, Some(config.clone())));
+    let endpoint = endpoint.map_err(|(address, error)| match error.kind() {
         io::ErrorKind::AddrInUse => StartError::AddressInUse(address),
         _ => failed(error),
     })?;

@@ -4,6 +4,7 @@
 
 use crate::config::{Config, ConfigError, Retention};
 use crate::runtime::certificates::{CertificateError, CertificateFiles, find_node};
+use crate::runtime::hints::{PeerAddress, parse_peers};
 use crate::runtime::listener::ListenerBounds;
 use crate::runtime::peers::LinkBounds;
 use crate::runtime::store::StoreBounds;
@@ -59,6 +60,11 @@ pub const DEFINITIONS: &[Definition] = &[
         "join",
         "",
         "a token of `norn cluster token`, or members: a node without a cluster becomes one of its members",
+    ),
+    text(
+        "peers",
+        "",
+        "NODE=HOST:PORT,...: where peers are, before what the cluster knows; for a start after all nodes have moved",
     ),
     text("sync", "always", "when facts about tasks are made durable: `always`, `every N`, `interval MS` or `os`"),
     text("log", "info", "what is logged: a level, or directives such as `info,norn_node=debug`"),
@@ -253,6 +259,14 @@ pub enum SettingsError {
         /// What is wrong.
         error: ParseError,
     },
+    /// Not the addresses of peers.
+    #[error("peers ({origin}): {why}")]
+    Peers {
+        /// Where it was said.
+        origin: Source,
+        /// What is wrong.
+        why: String,
+    },
     /// Values that do not fit together.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -371,7 +385,7 @@ impl Effective {
                 return Err(SettingsError::Missing(name));
             }
         }
-        let join = self.invitation()?;
+        let (join, peers) = (self.invitation()?, self.peers()?);
         let data = PathBuf::from(self.text("data"));
         let asked = Some(self.text("name")).filter(|name| !name.is_empty());
         let (name, certificates) = find_node(Path::new(self.text("certs")), asked, &data)?;
@@ -384,6 +398,7 @@ impl Effective {
             advertise,
             zone: self.text("zone").to_owned(),
             join,
+            peers,
             core: self.core()?,
             archive: Some(self.text("archive")).filter(|file| !file.is_empty()).map(PathBuf::from),
             log: LogConfig {
@@ -416,6 +431,11 @@ impl Effective {
             return Ok(None);
         }
         value.parse().map(Some).map_err(|error| SettingsError::Join { origin: origin.clone(), error })
+    }
+
+    fn peers(&self) -> Result<Vec<PeerAddress>, SettingsError> {
+        let (value, origin) = &self.values["peers"];
+        parse_peers(value).map_err(|why| SettingsError::Peers { origin: origin.clone(), why })
     }
 
     fn sync(&self) -> Result<SyncPolicy, SettingsError> {
@@ -515,6 +535,8 @@ pub struct Settings {
     pub zone: String,
     /// The cluster to join, if the node has none.
     pub join: Option<Invitation>,
+    /// Where peers are by an operator's word.
+    pub peers: Vec<PeerAddress>,
     /// Settings of the protocol core.
     pub core: Config,
     /// File to which finished tasks are appended.

@@ -115,8 +115,44 @@ pub fn endpoint(address: SocketAddr, server: Option<ServerConfig>) -> io::Result
     Endpoint::new(EndpointConfig::default(), server, socket(address)?, Arc::new(quinn::TokioRuntime))
 }
 
-/// The first address that a `HOST:PORT` stands for.
-pub async fn resolve(address: &str) -> io::Result<SocketAddr> {
-    let mut found = tokio::net::lookup_host(address).await?;
-    found.next().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))
+/// Binds the first address that the machine has. One that is in use ends the search: the node that runs there may be meant.
+pub fn bind_first<T>(
+    found: &[SocketAddr],
+    bind: impl Fn(SocketAddr) -> io::Result<T>,
+) -> Result<T, (SocketAddr, io::Error)> {
+    let (last, before) = found.split_last().expect("a name without an address is an error");
+    for address in before {
+        match bind(*address) {
+            Ok(bound) => return Ok(bound),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err((*address, error)),
+            Err(error) => {
+                tracing::info!(%address, %error, "cannot listen there; the next address of the name is tried")
+            }
+        }
+    }
+    bind(*last).map_err(|error| (*last, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bind_first;
+    use std::io::{self, ErrorKind};
+    use std::net::SocketAddr;
+
+    #[test]
+    fn an_address_that_the_machine_has_not_leads_to_the_next_and_one_in_use_to_none() {
+        let found: Vec<SocketAddr> = ["[::1]:1", "127.0.0.1:1"].map(|text| text.parse().unwrap()).to_vec();
+        let bind = |first: Option<ErrorKind>, second: Option<ErrorKind>| {
+            bind_first(&found, |address| {
+                let wrong = if address.is_ipv6() { first } else { second };
+                wrong.map_or(Ok(address), |kind| Err(io::Error::from(kind)))
+            })
+            .map_err(|(address, error)| (address, error.kind()))
+        };
+        let (missing, taken) = (Some(ErrorKind::AddrNotAvailable), Some(ErrorKind::AddrInUse));
+        assert_eq!(bind(None, None), Ok(found[0]));
+        assert_eq!(bind(missing, None), Ok(found[1]));
+        assert_eq!(bind(taken, None), Err((found[0], ErrorKind::AddrInUse)));
+        assert_eq!(bind(missing, taken), Err((found[1], ErrorKind::AddrInUse)));
+    }
 }

@@ -356,7 +356,7 @@ async fn a_log_from_elsewhere_is_refused() {
 }
 
 /// Copies what a directory holds, whoever writes there meanwhile.
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).expect("a new directory");
     for entry in fs::read_dir(from).expect("it is there").flatten() {
         if entry.file_type().expect("it is there").is_dir() {

@@ -3,6 +3,7 @@
 //! Each takes its ports from `norn_tests::ports`, its files from a directory of its own, and waits by `norn_tests::wait`, so that
 //! none depends on the others or on their order.
 
+mod addresses;
 mod children;
 mod crash;
 mod crawl;

@@ -1,0 +1,197 @@
+//! Goal: nodes find each other by whatever leads to them, and the member list follows nodes that have moved. Method: nodes that are
+//! started elsewhere than their cluster knows.
+
+use super::hostile::copy;
+use norn_tests::cluster::{Cluster, all_tasks};
+use norn_tests::ports::free_port;
+use norn_tests::wait::found;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Where each node is that is a member, as the leader of the root says.
+fn listed(cluster: &Cluster) -> Option<BTreeSet<(String, String)>> {
+    let answer = cluster.cli().json(&["cluster", "status"]);
+    let status = (answer.code == Some(0)).then(|| answer.object())?;
+    let members = status["members"].as_array()?.iter().filter(|member| member["state"] != "gone");
+    let text = |value: &Value| value.as_str().expect("it is a text").to_owned();
+    Some(members.map(|member| (text(&member["name"]), text(&member["address"]))).collect())
+}
+
+/// Waits until the member list has each node where it is.
+fn wait_listed(cluster: &Cluster) {
+    let nodes = || cluster.members().into_iter();
+    let wanted: BTreeSet<(String, String)> =
+        nodes().map(|index| (cluster.name(index).to_owned(), cluster.address(index).to_owned())).collect();
+    found("the member list has the address of each node", || listed(cluster).filter(|listed| *listed == wanted));
+}
+
+fn elsewhere() -> String {
+    format!("127.0.0.1:{}", free_port())
+}
+
+/// Enqueues, claims and completes.
+fn works(cluster: &Cluster, queue: &str) {
+    let cli = cluster.cli().patient();
+    cli.json(&["enqueue", queue, "data"]).done();
+    let claimed = cli.claim(&[queue, "--wait", "30s"]).done().object();
+    let (id, token) = (claimed["id"].as_str().expect("an id"), claimed["token"].as_str().expect("a token"));
+    cli.json(&["complete", id, token]).done();
+}
+
+async fn count(cluster: &Cluster) -> usize {
+    let client = cluster.client().await;
+    let tasks = all_tasks(&client).await;
+    client.close().await;
+    tasks.len()
+}
+
+/// The name may have an address of IPv6 first, where none of them listens.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_of_one_family_are_reached_by_a_name_of_both() {
+    let mut cluster = Cluster::prepare(3, Vec::new());
+    for index in 0..3 {
+        let name = cluster.address(index).replace("127.0.0.1", "localhost");
+        cluster.advertise(index, &name);
+        cluster.restart(index);
+        cluster.wait_ready(index);
+    }
+    cluster.init(&[0, 1, 2], &["--partitions", "16"]).done();
+    cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;
+    works(&cluster, "named");
+    wait_listed(&cluster);
+    // A node that starts again calls itself by the name.
+    cluster.terminate(1);
+    cluster.restart(1);
+    cluster.wait_ready(1);
+    works(&cluster, "named");
+}
+
+/// No majority can be reached where the member list says. The nodes that are told of each other make one, and have the list changed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_of_which_all_nodes_have_moved_heals_by_what_each_is_told_of_its_peers() {
+    let mut cluster = Cluster::start();
+    for _ in 0..20 {
+        cluster.cli().patient().json(&["enqueue", "kept", "data"]).done();
+    }
+    for index in 0..3 {
+        cluster.terminate(index);
+    }
+    for index in 0..3 {
+        cluster.relocate(index, &elsewhere());
+    }
+    for index in 0..3 {
+        let others = (0..3).filter(|other| *other != index);
+        let peers = others.map(|other| format!("{}={}", cluster.name(other), cluster.address(other))).collect();
+        cluster.hint(index, peers);
+        cluster.restart(index);
+    }
+    for index in 0..3 {
+        cluster.wait_ready(index);
+    }
+    cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;
+    wait_listed(&cluster);
+    assert_eq!(count(&cluster).await, 20);
+    works(&cluster, "moved");
+
+    // All that it takes is in the list by now, on each disk.
+    cluster.wait_heard_changes();
+    for index in 0..3 {
+        cluster.terminate(index);
+        cluster.hint(index, Vec::new());
+    }
+    for index in 0..3 {
+        cluster.restart(index);
+    }
+    for index in 0..3 {
+        cluster.wait_ready(index);
+    }
+    cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;
+    assert_eq!(count(&cluster).await, 21);
+    works(&cluster, "again");
+}
+
+/// A hint that leads nowhere, or to another node, costs nothing: the address of the list is tried as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_hint_keeps_no_node_from_its_peers() {
+    let mut cluster = Cluster::start();
+    cluster.terminate(2);
+    cluster.hint(2, vec![format!("n1={}", elsewhere()), format!("n2={}", cluster.address(0))]);
+    cluster.restart(2);
+    cluster.wait_ready(2);
+    // It leads only what both others let it lead.
+    cluster.terminate(1);
+    cluster.wait_led(&[0, 2], &[0, 2]).await;
+    works(&cluster, "hinted");
+}
+
+/// A node that is elsewhere than before has the list changed by itself; what an operator has set since stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_has_moved_has_the_member_list_follow() {
+    let mut cluster = Cluster::start();
+    cluster.terminate(1);
+    cluster.relocate(1, &elsewhere());
+    cluster.restart(1);
+    cluster.wait_ready(1);
+    wait_listed(&cluster);
+    assert!(cluster.log(1).contains("this node has moved"), "{}", cluster.log(1));
+    works(&cluster, "moved");
+    // It is where it is known: the next start asks for nothing.
+    let before = cluster.log(1).matches("this node has moved").count();
+    cluster.wait_heard_changes();
+    cluster.terminate(1);
+    cluster.restart(1);
+    cluster.wait_ready(1);
+    assert_eq!(cluster.log(1).matches("this node has moved").count(), before);
+}
+
+/// What names no peer ends the start at once, and says what is wrong.
+#[test]
+fn what_names_no_peer_is_refused_at_the_start() {
+    let mut cluster = Cluster::prepare(2, Vec::new());
+    let fails = |cluster: &mut Cluster, peers: &[&str], code: i32, words: &[&str]| {
+        cluster.hint(0, peers.iter().map(|peer| (*peer).to_owned()).collect());
+        let answer = cluster.fails_to_start(0);
+        assert_eq!(answer.code, Some(code), "{answer:?}");
+        for word in words {
+            assert!(answer.stderr.contains(word), "no {word:?} in {answer:?}");
+        }
+        cluster.hint(0, Vec::new());
+    };
+    fails(&mut cluster, &["n2=h:1"], 1, &["no cluster yet", "--join"]);
+    for index in 0..2 {
+        cluster.restart(index);
+        cluster.wait_ready(index);
+    }
+    cluster.init(&[0, 1], &["--partitions", "16"]).done();
+    cluster.terminate(0);
+    for form in ["n2", "n2=h", "n2=h:0", "=h:1", "n2=0.0.0.0:1"] {
+        fails(&mut cluster, &["n2=h:1", form], 2, &["peers", "NODE=HOST:PORT is wanted", form]);
+    }
+    fails(&mut cluster, &[""], 2, &["--peer"]);
+    fails(&mut cluster, &["n9=h:1"], 1, &["no member \"n9\"", "its peers are n2"]);
+    fails(&mut cluster, &["n1=h:1"], 1, &["n1", "this node itself", "--advertise"]);
+    fails(&mut cluster, &["n2=h:1", "n2=h:2"], 1, &["n2", "twice"]);
+    cluster.restart(0);
+    cluster.wait_ready(0);
+}
+
+/// Each address by which a node may be reached is looked at: the copy meets itself where the node was, and its double where it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_is_refused_though_it_listens_where_its_node_was() {
+    let mut cluster = Cluster::start();
+    let before = cluster.address(1).to_owned();
+    cluster.wait_agreed().await;
+    cluster.terminate(1);
+    copy(&cluster.data(1), &cluster.directory().join("copied"));
+    let elsewhere = elsewhere();
+    cluster.relocate(1, &elsewhere);
+    cluster.replace(1, None, vec![format!("advertise={elsewhere}")]);
+    cluster.restart(1);
+    cluster.wait_ready(1);
+    // It is started with the settings of the node, but for where it listens.
+    let answer = cluster.fails_to_start_on(1, "copied", &before);
+    assert_eq!(answer.code, Some(1), "{answer:?}");
+    for words in ["\"n2\"", "runs already", cluster.address(1), "copied is a copy"] {
+        assert!(answer.stderr.contains(words), "no {words:?} in {answer:?}");
+    }
+}
