@@ -7,10 +7,10 @@ use crate::runtime::archive::{Archive, Batch};
 use crate::runtime::clock::Clock;
 use crate::runtime::loader::{Loaded, Loader};
 use crate::runtime::metrics::{Counter, Metrics};
-use crate::runtime::peers::Peers;
+use crate::runtime::peers::{NO_MEMBER, Peers};
 use crate::runtime::store::{Report, Store, fatal};
 use norn_client::wire::ClusterId;
-use norn_client::wire::membership::Roster;
+use norn_client::wire::membership::{Member, Roster};
 use norn_client::wire::{NodeId, PartitionId, Request, Response};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -114,6 +114,10 @@ pub struct Belonging {
 pub struct Driver {
     /// The node, replayed and not started.
     pub node: Node,
+    /// Its identity.
+    pub identity: NodeId,
+    /// Its name, by its certificate.
+    pub name: Arc<str>,
     /// How far its log is durable.
     pub durable: u64,
     /// Both clocks.
@@ -146,6 +150,8 @@ struct Running {
     saved: Cursor,
     stopped: bool,
     waits: bool,
+    /// How the node has left its cluster, as it was logged. Empty as long as it is a member.
+    left_by: String,
 }
 
 impl Driver {
@@ -159,6 +165,7 @@ impl Driver {
             saved: Cursor::default(),
             stopped: false,
             waits: false,
+            left_by: String::new(),
         };
         let now = running.driver.clock.now();
         running.driver.node.start(now, running.driver.durable, &mut running.effects);
@@ -294,8 +301,7 @@ impl Running {
                 Effect::Send { to, message } => self.driver.peers.send(to, message),
                 Effect::Reply { client, number, response } => self.reply(client, number, response),
                 Effect::Joined { genesis, roster } => {
-                    let members = roster.members.values().filter(|member| member.state.is_present()).count();
-                    tracing::info!(cluster = %genesis.cluster, members, version = roster.version, "belongs to a cluster");
+                    self.tell_standing(genesis.cluster, &roster);
                     self.driver.peers.join(genesis.cluster, &roster);
                     self.driver.belonging.send_replace(Some(Belonging { cluster: genesis.cluster, roster }));
                 }
@@ -312,6 +318,21 @@ impl Running {
         self.effects = effects;
     }
 
+    /// An operator wants to see whether the node is a member, and if not, why, and what can be done.
+    fn tell_standing(&mut self, cluster: ClusterId, roster: &Roster) {
+        let members = roster.members.values().filter(|member| member.state.is_present()).count();
+        let Some(change) = left_by(self.driver.identity, &self.driver.name, roster) else {
+            self.left_by.clear();
+            tracing::info!(%cluster, members, version = roster.version, "belongs to a cluster");
+            return;
+        };
+        // Later changes of the cluster are none of this node's.
+        if change != self.left_by {
+            tracing::error!(%cluster, members, version = roster.version, change, advice = NO_MEMBER, "this node is no member any more");
+            self.left_by = change;
+        }
+    }
+
     fn reply(&mut self, client: ClientId, number: u64, mut response: Response) {
         if let Response::Status(status) = &mut response {
             let known: Vec<String> = status.counters.iter().map(|(name, _)| name.clone()).collect();
@@ -326,6 +347,60 @@ impl Running {
             tracing::warn!(client = client.0, "a client does not read its answers and is let go");
             self.clients.remove(&client);
             self.gone.push(client);
+        }
+    }
+}
+
+/// By which change a node is no member of its cluster any more, as far as the member list shows. Absent: it is one.
+fn left_by(node: NodeId, name: &str, roster: &Roster) -> Option<String> {
+    let present = || roster.members.values().filter(|member| member.state.is_present());
+    if present().any(|member| member.node == node) {
+        return None;
+    }
+    let own = roster.members.values().find(|member| member.node == node);
+    let takes_place = |member: &&Member| member.name == name || own.is_some_and(|own| own.address == member.address);
+    Some(match present().find(takes_place) {
+        Some(Member { node, name, address, .. }) => format!("it was replaced: {name} at {address} is node {node}"),
+        None => "it was removed, was replaced by a node of another name, or was silent for longer than heal-after"
+            .to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::left_by;
+    use norn_client::wire::NodeId;
+    use norn_client::wire::membership::{Member, MemberState, Roster};
+    use std::collections::BTreeMap;
+
+    fn roster(members: &[(u128, &str, &str, MemberState)]) -> Roster {
+        let member = |(node, name, address, state): &(u128, &str, &str, MemberState)| Member {
+            node: NodeId(*node),
+            incarnation: 1,
+            name: (*name).to_owned(),
+            address: (*address).to_owned(),
+            zone: String::new(),
+            weight: 1,
+            state: *state,
+        };
+        Roster { version: 9, members: (0..).zip(members.iter().map(member)).collect(), policies: BTreeMap::new() }
+    }
+
+    #[test]
+    fn a_node_that_is_no_member_any_more_hears_by_which_change() {
+        use MemberState::{Gone, Joining, Leaving, Up};
+        let of = |members: &[(u128, &str, &str, MemberState)]| left_by(NodeId(3), "n3", &roster(members));
+        let other = (1, "n1", "h1:1", Up);
+        for state in [Joining, Up, Leaving] {
+            assert_eq!(of(&[other, (3, "n3", "h3:1", state)]), None);
+        }
+        let gone = (3, "n3", "h3:1", Gone);
+        for list in [&[other, gone, (4, "n3", "h4:1", Joining)][..], &[other, (4, "n3", "h4:1", Up)]] {
+            assert_eq!(of(list).unwrap(), format!("it was replaced: n3 at h4:1 is node {}", NodeId(4)));
+        }
+        assert!(of(&[other, gone, (4, "n4", "h3:1", Up)]).unwrap().starts_with("it was replaced: n4 at h3:1"));
+        for list in [&[other, gone][..], &[other]] {
+            assert!(of(list).unwrap().starts_with("it was removed"), "{list:?}");
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::runtime::second::own_call;
 use crate::runtime::tls;
 use crate::runtime::transport::CloseCode;
 use norn_client::wire::codec::{Body, FrameError, HEADER_BYTES, Header, Kind, decode_body, encode_named};
+use norn_client::wire::membership::{Member, Roster};
 use norn_client::wire::{Error, ErrorCode, Request, Response, Versions};
 use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream};
 use std::sync::Arc;
@@ -273,7 +274,7 @@ impl Listener {
                 let reason = format!("node {} is {}, the certificate says otherwise", hello.from, member.name);
                 Err((CloseCode::Identity, reason))
             }
-            None => Err((CloseCode::Identity, format!("node {} is no member", hello.from))),
+            None => Err((CloseCode::Stranger, stranger(&roster, principal, hello))),
         }
     }
 
@@ -361,6 +362,20 @@ impl Listener {
                 return Ok(());
             }
         }
+    }
+}
+
+/// What a node is told that is no member.
+fn stranger(roster: &Roster, principal: &Principal, hello: &PeerHello) -> String {
+    let (node, version) = (hello.from, roster.version);
+    let namesake = |member: &&Member| member.state.is_present() && *member.name == *principal.name;
+    match roster.members.values().find(namesake) {
+        Some(Member { name, address, node: other, .. }) => {
+            format!(
+                "node {node} is no member, by version {version} of the member list: {name} is node {other} at {address}"
+            )
+        }
+        None => format!("node {node} is no member, by version {version} of the member list"),
     }
 }
 

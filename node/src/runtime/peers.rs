@@ -39,6 +39,9 @@ const WRITE_BYTES: usize = 256 << 10;
 /// To whoever is refused as somebody else.
 const COMPARE: &str = "one of the two runs on another member's data directory or address, or in another cluster; \
                        compare --data, --name and --advertise of both with what `norn nodes` says elsewhere";
+/// To a node that is no member.
+pub const NO_MEMBER: &str = "if this node was just added, this passes; if it was removed or replaced, stop it for good: for another \
+                         member on this machine start a node with an empty data directory, and use `norn cluster add`";
 /// To whoever is not understood.
 const UPGRADE: &str = "upgrade the program on the older of the two, or raise its setting protocol_version_max; \
                        `norn --version` says what a program speaks";
@@ -248,6 +251,8 @@ enum LinkEnd {
     Broken(String),
     /// The peer does not take this node for a member, which only a person can change.
     Refused(String),
+    /// The peer knows of no such member, which passes if the member is new, and else never.
+    Stranger(String),
     /// The two have no protocol version in common, which only a person can change.
     Unspoken(String),
     /// The peer has just shown that it is there, as another process: try again at once.
@@ -270,6 +275,7 @@ impl LinkTask {
                 LinkEnd::Restarted => continue,
                 LinkEnd::Broken(reason) => (reason, None),
                 LinkEnd::Refused(reason) => (reason, Some(COMPARE)),
+                LinkEnd::Stranger(reason) => (reason, Some(NO_MEMBER)),
                 LinkEnd::Unspoken(reason) => (reason, Some(UPGRADE)),
             };
             if started.elapsed() >= GOOD_LINK {
@@ -397,6 +403,9 @@ fn broken(connection: &Connection, reason: String) -> LinkEnd {
             if [CloseCode::Identity, CloseCode::Cluster].map(VarInt::from).contains(&close.error_code) =>
         {
             LinkEnd::Refused(String::from_utf8_lossy(&close.reason).into_owned())
+        }
+        Some(ConnectionError::ApplicationClosed(close)) if close.error_code == CloseCode::Stranger.into() => {
+            LinkEnd::Stranger(String::from_utf8_lossy(&close.reason).into_owned())
         }
         Some(ConnectionError::ApplicationClosed(close)) if close.error_code == CloseCode::Version.into() => {
             LinkEnd::Unspoken(String::from_utf8_lossy(&close.reason).into_owned())

@@ -256,8 +256,11 @@ impl Server {
         let (endpoint_of_peers, told) = (endpoint.clone(), inputs.internal.clone());
         let peers = Peers::new(endpoint_of_peers, config, speaker, hints, settings.links, told, Arc::clone(&metrics));
         let archive = archive(&settings, inputs.internal.clone())?;
+        let name: Arc<str> = settings.name.into();
         let driver = Driver {
             node,
+            identity,
+            name: Arc::clone(&name),
             durable,
             clock: Clock::start(),
             store,
@@ -273,7 +276,7 @@ impl Server {
         Ok(Server {
             address,
             identity,
-            name: settings.name.into(),
+            name,
             driver: tokio::spawn(driver.run()),
             accepting,
             reporting: tokio::spawn(async move { reports.report_every(REPORT_INTERVAL).await }),

@@ -256,7 +256,7 @@ async fn a_peer_must_be_who_it_claims_to_be() {
     assert_eq!(refused(Role::Client, "c", &good).await, identity, "a client is no peer");
     assert_eq!(refused(Role::Node, "n1", &good).await, identity, "the name is another member's");
     let stranger = PeerHello { from: NodeId(3), ..good.clone() };
-    assert_eq!(refused(Role::Node, "n2", &stranger).await, identity, "no such member");
+    assert_eq!(refused(Role::Node, "n2", &stranger).await, CloseCode::Stranger as u64, "no such member");
     let misled = PeerHello { to: NodeId(9), ..good.clone() };
     assert_eq!(refused(Role::Node, "n2", &misled).await, identity, "meant for another node");
     let elsewhere = PeerHello { cluster: ClusterId(8), ..good.clone() };

@@ -53,6 +53,8 @@ pub enum CloseCode {
     NotYet = 7,
     /// There is no protocol version that both sides speak.
     Version = 8,
+    /// The node is no member of the cluster, as far as this side knows.
+    Stranger = 9,
 }
 
 impl From<CloseCode> for VarInt {

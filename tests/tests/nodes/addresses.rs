@@ -195,3 +195,26 @@ async fn a_copy_is_refused_though_it_listens_where_its_node_was() {
         assert!(answer.stderr.contains(words), "no {words:?} in {answer:?}");
     }
 }
+
+/// A node whose place another one has taken says so when it starts again on its old directory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replaced_node_says_that_it_is_no_member() {
+    let mut cluster = Cluster::start();
+    cluster.kill(2);
+    let blank = cluster.start_blank();
+    let address = cluster.address(blank).to_owned();
+    let cli = cluster.cli_at(0);
+    let replace = || Some(cli.json(&["cluster", "replace", "n3", &address])).filter(|answer| answer.code == Some(0));
+    found("n3 is replaced", replace);
+    cluster.enter(blank);
+    cluster.restart(2);
+    found("n3 says that it is no member", || {
+        let log = cluster.log(2);
+        let line = log.lines().find(|line| line.contains("no member"))?.to_owned();
+        Some(line)
+    });
+    let log = cluster.log(2);
+    let line = log.lines().find(|line| line.contains("no member")).expect("just seen");
+    assert!(line.contains("ERROR") && line.contains("empty data directory"), "{line}");
+    cluster.leave(2);
+}
