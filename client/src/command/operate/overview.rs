@@ -84,9 +84,16 @@ fn partitions(output: &mut Output, survey: &Survey) -> Result<(), Failure> {
     let stale = if view.stale { ", about to be planned anew" } else { "" };
     output.line(&format!("layout      version {}, {replicas} of each partition{stale}", view.layout))?;
     let open = survey.open().min(all as u64) as usize;
-    let mut states = format!("{} of {all} where they shall be", all - open);
+    // Of a layout that is about to be planned, nothing is where it shall be, or is not.
+    let place = if view.stale { "where the last layout wants them" } else { "where they shall be" };
+    let mut states = format!("{} of {all} {place}", all - open);
     if open > 0 {
         states += &format!(", {} moving", view.moving.len());
+    }
+    let is_left = |view: &&PartitionView| Phase::of(view) == Phase::Leaving && !survey.is_under_way(view);
+    let left = survey.partitions.iter().filter(is_left).count();
+    if left > 0 {
+        states += &format!(", {left} not handed over by nodes that are down");
     }
     if view.unknown > 0 {
         states += &format!(", {} not known to the root", view.unknown);

@@ -511,6 +511,27 @@ PARTITION  STATE   LEADER  NODES  COMING  LEAVING
     assert_eq!(outcome.printed, expected);
 }
 
+/// Right after a member that is down was replaced, and once the new layout is reached but for what the dead one may have.
+#[tokio::test]
+async fn the_status_counts_every_partition_that_it_lists() {
+    let line = async |now: &Survey| {
+        let answers = [vec![Ok(Response::Status(Box::new(status())))], look(now)].concat();
+        let printed = run("cluster status", answers).await.printed;
+        let line = printed.lines().find(|line| line.starts_with("partitions")).expect("there is one").to_owned();
+        (line, printed.contains("LEAVING"))
+    };
+    let mut now = settled(4);
+    assert_eq!(line(&now).await, ("partitions  2 of 2 where they shall be".to_owned(), false));
+    now.view.stale = true;
+    assert_eq!(line(&now).await, ("partitions  2 of 2 where the last layout wants them".to_owned(), false));
+    now.view.stale = false;
+    now.view.heard = nodes(&[1, 2, 3]);
+    now.view.roster.members.insert(4, member(4, MemberState::Gone));
+    now.partitions[1] = partition(1, &[2, 3], &[], &[4]);
+    let counted = "partitions  2 of 2 where they shall be, 1 not handed over by nodes that are down";
+    assert_eq!(line(&now).await, (counted.to_owned(), true));
+}
+
 #[tokio::test]
 async fn programs_read_the_status_of_a_cluster() {
     let answers = [vec![Ok(Response::Status(Box::new(status())))], look(&busy())].concat();
