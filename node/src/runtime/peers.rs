@@ -179,7 +179,7 @@ impl Peers {
                 config: self.config.clone(),
                 member: member.clone(),
                 addresses,
-                refused_at: None,
+                ended_at: None,
                 cluster,
                 speaker: self.speaker,
                 connect_timeout: self.bounds.connect_timeout,
@@ -230,8 +230,8 @@ struct LinkTask {
     member: Member,
     /// Where it may be, the likeliest first.
     addresses: Vec<String>,
-    /// Where the last link led to a node that did not take it: it comes last in the next attempt.
-    refused_at: Option<SocketAddr>,
+    /// Where the last link soon ended, as another node of this name is there, or refuses: it comes last in the next attempt.
+    ended_at: Option<SocketAddr>,
     cluster: ClusterId,
     speaker: Speaker,
     connect_timeout: Duration,
@@ -333,6 +333,7 @@ impl LinkTask {
             Ok(open) => open,
             Err(end) => return end,
         };
+        let up = tokio::time::Instant::now();
         // What was queued while there was no link is stale by now, and the core is told that it may be lost.
         for queue in [&mut *urgent, &mut *bulk] {
             while queue.try_recv().is_ok() {
@@ -356,7 +357,7 @@ impl LinkTask {
             },
         };
         connection.close(CloseCode::Stopping.into(), b"link ended");
-        self.refused_at = matches!(end, LinkEnd::Refused(_)).then_some(address);
+        self.ended_at = (up.elapsed() < GOOD_LINK).then_some(address);
         end
     }
 
@@ -366,7 +367,7 @@ impl LinkTask {
         let name = format!("{}{NODE_SUFFIX}", self.member.name);
         let attempt = |address| connecting(&self.endpoint, &self.config, address, &name);
         let reach = |address| match Reach::from(&self.endpoint, address) {
-            Reach::Well if self.refused_at == Some(address) => Reach::Hardly,
+            Reach::Well if self.ended_at == Some(address) => Reach::Hardly,
             reach => reach,
         };
         let connected = dial(&self.addresses, Some(self.connect_timeout), reach, attempt).await;

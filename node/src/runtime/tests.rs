@@ -315,6 +315,34 @@ async fn two_nodes_link_up_and_find_each_other_again() {
     second.shutdown().await;
 }
 
+/// A hint leads to a node that has the peer's name and certificate, and is another one. The address of the list is tried as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hint_that_leads_to_a_namesake_does_not_hide_the_peer() {
+    let cluster = Cluster::new();
+    let first = cluster.start("n1", &[]).await;
+    let second = cluster.start("n2", &[]).await;
+    let (one, two) = (answers(&cluster, &first).await, answers(&cluster, &second).await);
+    let founding = genesis(&[(&one, &one.address), (&two, &two.address)]);
+    for server in [&first, &second] {
+        let init = Request::Initialize(Box::new(founding.clone()));
+        cluster.caller().call(&server.address().to_string(), &init).await.unwrap();
+    }
+    assert!(first.serving().await);
+    let address = first.address().to_string();
+    first.shutdown().await;
+    let other = cluster.data.path().join("other").display().to_string();
+    let namesake = cluster.start("n2", &[("data", &other)]).await;
+    let hint = format!("n2={}", namesake.address());
+    let first = cluster.start("n1", &[("listen", &address), ("peers", &hint)]).await;
+    // Both have to vote, so each has found the other.
+    let served = tokio::time::timeout(PATIENCE, first.serving()).await;
+    assert!(served.expect("it serves in time"));
+    assert!(namesake.metrics().get(Counter::ConnectionsRefused) > 0, "the hint was followed");
+    for server in [first, second, namesake] {
+        server.shutdown().await;
+    }
+}
+
 /// Two nodes speak the newest version that both offer, and find a new one when one of them is started again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_link_has_the_newest_version_of_both() {
