@@ -37,7 +37,8 @@ mod watching;
 
 use crate::connection::{Answer, Handle};
 use crate::session::{Call, Config, Draft, Finish};
-use crate::tls;
+use crate::tls::{self, CertificateFiles, Outgoing};
+use crate::wire::Versions;
 use crate::wire::address::parse_address;
 use crate::wire::error::Error;
 use crate::wire::ids::{QueueName, TaskId, Token};
@@ -104,19 +105,20 @@ const LEASE_MAX: Duration = Duration::from_millis(limits::LEASE_MS_MAX);
 const EARLY_PAUSE: Duration = Duration::from_millis(50);
 
 impl Client {
-    /// Reads the certificates and opens a socket. Does not wait for a node: the first call does.
+    /// Reads the certificates and opens a socket. Does not wait for a node: the first call does. The certificates are read again
+    /// for each connection, so that new ones are taken as soon as the three files go together.
     pub async fn connect(config: ClientConfig) -> Result<Client, ConnectError> {
         if config.addresses.is_empty() {
             return Err(ConnectError::NoAddress);
         }
         let parse = |text: &String| parse_address(text).ok_or_else(|| ConnectError::Address(text.clone()));
         let addresses = config.addresses.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-        let transport = tls::transport(tls::load(&config.ca, &config.certificate, &config.key)?)?;
+        let files = CertificateFiles { authority: config.ca, certificate: config.certificate, key: config.key };
+        let outgoing = Outgoing::start(files, |own| tls::transport(own.client(Versions::SPOKEN)?))?;
         let runtime = Arc::new(quinn::TokioRuntime);
-        let mut endpoint = quinn::Endpoint::new(quinn::EndpointConfig::default(), None, tls::socket()?, runtime)?;
-        endpoint.set_default_client_config(transport);
+        let endpoint = quinn::Endpoint::new(quinn::EndpointConfig::default(), None, tls::socket()?, runtime)?;
         let session = Config { name: config.name, ..Config::default() };
-        let handle = Handle::start(endpoint, addresses, session, rand::random());
+        let handle = Handle::start(endpoint, outgoing, addresses, session, rand::random());
         Ok(Client { shared: Arc::new(Shared { handle, request_timeout: config.request_timeout }) })
     }
 

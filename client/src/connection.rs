@@ -14,6 +14,7 @@ pub(crate) mod testing;
 mod tests;
 
 use crate::session::{Call, CallId, Config, Input, Output, Session};
+use crate::tls::Outgoing;
 use crate::wire::address::Address;
 use crate::wire::codec::{self, Kind};
 use crate::wire::error::{Error, ErrorCode};
@@ -25,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// Commands that may wait for the session.
 const COMMANDS_MAX: usize = 1_024;
@@ -109,10 +110,20 @@ impl Drop for Waiting<'_> {
 
 impl Handle {
     /// Starts the task; connections are made when there are calls.
-    pub fn start(endpoint: quinn::Endpoint, addresses: Vec<Address>, config: Config, seed: u64) -> Handle {
+    pub fn start(
+        endpoint: quinn::Endpoint,
+        outgoing: Outgoing,
+        addresses: Vec<Address>,
+        config: Config,
+        seed: u64,
+    ) -> Handle {
         let (commands, commands_in) = mpsc::channel(COMMANDS_MAX);
         let (events_out, events) = mpsc::channel(EVENTS_MAX);
         let abandoned = Arc::new(Abandoned::default());
+        let outgoing = Arc::new(outgoing);
+        let mut reminders = JoinSet::new();
+        let reminded = Arc::clone(&outgoing);
+        reminders.spawn(async move { reminded.remind().await });
         let driver = Driver {
             session: Session::new(config, addresses.len(), seed),
             started: Instant::now(),
@@ -120,6 +131,8 @@ impl Handle {
             failures: addresses.iter().map(|_| None).collect(),
             addresses,
             endpoint,
+            outgoing,
+            _reminders: reminders,
             generation_last: 0,
             commands: commands_in,
             events,
@@ -175,6 +188,9 @@ struct Driver {
     started: Instant,
     addresses: Vec<Address>,
     endpoint: quinn::Endpoint,
+    outgoing: Arc<Outgoing>,
+    /// Warns of certificates; it ends with this.
+    _reminders: JoinSet<()>,
     links: Vec<Option<Link>>,
     /// Why each endpoint failed last, until it answers again.
     failures: Vec<Option<String>>,
@@ -343,6 +359,7 @@ impl Driver {
             generation: self.generation_last,
             address: self.addresses[endpoint].clone(),
             quic: self.endpoint.clone(),
+            outgoing: Arc::clone(&self.outgoing),
             outbox: Arc::clone(&outbox),
             events: self.events_out.clone(),
         };

@@ -1,15 +1,24 @@
 //! Mutual TLS and the UDP socket of a client.
 
+mod credentials;
+mod renewal;
+#[cfg(test)]
+mod tests;
+mod validity;
+
 use crate::wire::Versions;
 use quinn::crypto::rustls::QuicClientConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::crypto::CryptoProvider;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+pub use credentials::{CertificateFiles, Credentials};
+pub use renewal::{Look, Outgoing, REMIND_INTERVAL, Renewal, report_refused, report_renewed, report_warnings};
+pub use validity::{Date, Validity};
 
 /// A connection on which nothing arrives for this long is lost.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,39 +41,43 @@ pub enum TlsError {
     /// The certificate and the key do not go together, or cannot be used for this.
     #[error("certificate and key: {0}")]
     Identity(String),
+    /// A certificate is of no use any more.
+    #[error("{path}: the certificate has expired on {until}; {advice}")]
+    Expired {
+        /// Its file.
+        path: PathBuf,
+        /// Its last second.
+        until: Date,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// A certificate is of no use yet.
+    #[error(
+        "{path}: the certificate is valid from {from} on, and by the clock of this machine it is {now}; one of them is wrong"
+    )]
+    NotYetValid {
+        /// Its file.
+        path: PathBuf,
+        /// Its first second.
+        from: Date,
+        /// When it was looked at.
+        now: Date,
+    },
 }
 
 fn file_error(path: &Path, reason: impl std::fmt::Display) -> TlsError {
     TlsError::File { path: path.to_owned(), reason: reason.to_string() }
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let certificates = read.map_err(|error| file_error(path, error))?;
-    if certificates.is_empty() {
-        return Err(file_error(path, "there is no certificate in it"));
-    }
-    Ok(certificates)
+// Explicit, because an implicit default panics as soon as two providers are linked in.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
 }
 
 /// TLS 1.3 with the given authority, certificate and key, all PEM files.
 pub fn load(ca: &Path, certificate: &Path, key: &Path) -> Result<rustls::ClientConfig, TlsError> {
-    let mut roots = rustls::RootCertStore::empty();
-    for root in certificates(ca)? {
-        roots.add(root).map_err(|error| file_error(ca, error))?;
-    }
-    let chain = certificates(certificate)?;
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| file_error(key, error))?;
-    // Explicit, because an implicit default panics as soon as two providers are linked in.
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|error| TlsError::Identity(error.to_string()))?
-        .with_root_certificates(roots)
-        .with_client_auth_cert(chain, key)
-        .map_err(|error| TlsError::Identity(error.to_string()))?;
-    config.alpn_protocols = Versions::SPOKEN.protocols();
-    Ok(config)
+    let (authority, certificate, key) = (ca.to_owned(), certificate.to_owned(), key.to_owned());
+    Credentials::load(&CertificateFiles { authority, certificate, key }, validity::now_s())?.client(Versions::SPOKEN)
 }
 
 /// The transport's settings around a TLS configuration.

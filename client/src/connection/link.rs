@@ -1,6 +1,7 @@
 //! One connection: name resolution, handshake, frames out and in.
 
 use crate::dial::{Reach, dial};
+use crate::tls::Outgoing;
 use crate::wire::Versions;
 use crate::wire::address::Address;
 use crate::wire::codec::{self, FrameError, HEADER_BYTES, Kind};
@@ -71,6 +72,7 @@ pub(super) struct Task {
     pub generation: u64,
     pub address: Address,
     pub quic: quinn::Endpoint,
+    pub outgoing: Arc<Outgoing>,
     pub outbox: Arc<Outbox>,
     pub events: mpsc::Sender<Event>,
 }
@@ -105,8 +107,9 @@ impl Task {
 
     /// Tries the addresses of the name; the first that answers is taken. The session bounds the time.
     async fn connect(&self) -> Result<Connection, String> {
+        let config = self.outgoing.config().await;
         let attempt = |address: SocketAddr| {
-            let connecting = self.quic.connect(address, &self.address.host);
+            let connecting = self.quic.connect_with(config.clone(), address, &self.address.host);
             async move { connecting.map_err(|error| error.to_string())?.await.map_err(|error| error.to_string()) }
         };
         let reach = |address| Reach::from(&self.quic, address);

@@ -5,7 +5,7 @@ use super::testing::{Certificates, Node, Reply};
 use super::{Abandoned, Answer, Handle, Waiting};
 use crate::client::Client;
 use crate::session::{Call, CallId};
-use crate::tls;
+use crate::tls::{self, CertificateFiles, Outgoing};
 use crate::wire::Versions;
 use crate::wire::address::parse_address;
 use crate::wire::error::{Error, ErrorCode};
@@ -154,6 +154,30 @@ async fn a_client_of_another_authority_is_told_why() {
     }
 }
 
+/// Goal: a client that lives long follows its files to another authority, and what is wrong with them does it no harm.
+#[tokio::test]
+async fn a_new_connection_is_made_with_new_files() {
+    let (before, after) = (Certificates::new(), Certificates::new());
+    let (old, same, new) =
+        (Node::start(&before, |_| count(1)), Node::start(&before, |_| count(2)), Node::start(&after, |_| count(3)));
+    let config = before.config(&[old.address(), same.address(), new.address()]);
+    let certificate = config.certificate.clone();
+    let client = Client::connect(config).await.unwrap();
+    let first = ask(&client).await.unwrap();
+    assert!([1, 2].contains(&first));
+
+    std::fs::write(&certificate, "nonsense").unwrap();
+    let mut nodes = vec![(1, old), (2, same)];
+    nodes.retain(|(number, _)| *number != first);
+    assert_eq!(ask(&client).await, Ok(nodes[0].0), "the files that were read before are still in use");
+
+    for name in ["ca.pem", "client.pem", "client.key"] {
+        std::fs::copy(after.path().join(name), before.path().join(name)).unwrap();
+    }
+    nodes.clear();
+    assert_eq!(ask(&client).await, Ok(3));
+}
+
 #[tokio::test]
 async fn a_dropped_call_is_abandoned_and_its_late_answer_ignored() {
     let certificates = Certificates::new();
@@ -189,19 +213,15 @@ async fn a_dropped_call_is_abandoned_and_its_late_answer_ignored() {
 #[tokio::test]
 async fn the_task_ends_with_its_last_handle() {
     let certificates = Certificates::new();
-    let load = tls::load(
-        &certificates.path().join("ca.pem"),
-        &certificates.path().join("client.pem"),
-        &certificates.path().join("client.key"),
-    );
-    let transport = tls::transport(load.unwrap()).unwrap();
+    let config = certificates.config(&[]);
+    let files = CertificateFiles { authority: config.ca, certificate: config.certificate, key: config.key };
+    let outgoing = Outgoing::start(files, |own| tls::transport(own.client(Versions::SPOKEN)?)).unwrap();
     let runtime = Arc::new(quinn::TokioRuntime);
     let socket = tls::socket().unwrap();
-    let mut endpoint = quinn::Endpoint::new(quinn::EndpointConfig::default(), None, socket, runtime).unwrap();
-    endpoint.set_default_client_config(transport);
+    let endpoint = quinn::Endpoint::new(quinn::EndpointConfig::default(), None, socket, runtime).unwrap();
     let node = Node::start(&certificates, |_| count(7));
     let addresses = vec![parse_address(&node.address()).unwrap()];
-    let handle = Handle::start(endpoint.clone(), addresses, crate::session::Config::default(), 1);
+    let handle = Handle::start(endpoint.clone(), outgoing, addresses, crate::session::Config::default(), 1);
     let deadline = Instant::now() + Duration::from_secs(60);
     let answer = handle.call(Call::Request(Request::Queues), deadline).await;
     assert!(answer.result.is_ok() && answer.lease_from.is_some());

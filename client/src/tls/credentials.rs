@@ -1,0 +1,231 @@
+//! What one side of a connection shows, and what it trusts: three PEM files, read and checked as a whole.
+
+use super::validity::{Date, Validity};
+use super::{TlsError, file_error, provider};
+use crate::wire::Versions;
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::sign::CertifiedKey;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Largest file that is read.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// A certificate that expires within this time is warned of.
+const WARN_S: i64 = 30 * DAY_S;
+const DAY_S: i64 = 86_400;
+/// What to do about a certificate.
+const RENEW: &str = "make a new one with `norn cert`, and put it and its key in the place of these files";
+/// What to do about an authority.
+const RENEW_AUTHORITY: &str = "make a new one with `norn cert ca`, add it to this file everywhere, and make new \
+                               certificates with it";
+
+/// The files that one side of a connection needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The authorities that both sides trust: one, or while one takes over from another, both.
+    pub authority: PathBuf,
+    /// The own certificate.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+/// Bytes of a file, or why it cannot be read.
+type Content = Result<Vec<u8>, String>;
+
+/// What stands in the files.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Contents {
+    authority: Content,
+    certificate: Content,
+    key: Content,
+}
+
+impl CertificateFiles {
+    /// Reads them. May block.
+    pub(super) fn read(&self) -> Contents {
+        Contents { authority: read(&self.authority), certificate: read(&self.certificate), key: read(&self.key) }
+    }
+
+    /// Whether they can be read again: what comes through a pipe cannot.
+    pub(super) fn are_lasting(&self) -> bool {
+        let other = |path: &PathBuf| path.metadata().is_ok_and(|metadata| !metadata.is_file());
+        ![&self.authority, &self.certificate, &self.key].into_iter().any(other)
+    }
+}
+
+fn read(path: &Path) -> Content {
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("it has more than {FILE_BYTES_MAX} bytes"));
+    }
+    Ok(bytes)
+}
+
+/// What one side of a connection shows, and what it trusts. The key is the certificate's, and both can be used now.
+#[derive(Debug)]
+pub struct Credentials {
+    files: CertificateFiles,
+    roots: Arc<RootCertStore>,
+    /// Of the authorities that are trusted.
+    authorities: Vec<Validity>,
+    /// Of those that are not trusted any more.
+    expired: Vec<Validity>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    validity: Validity,
+}
+
+impl Credentials {
+    /// Reads the files and checks them, as of a second since 1970. May block.
+    pub fn load(files: &CertificateFiles, now_s: i64) -> Result<Credentials, TlsError> {
+        Credentials::parse(files, &files.read(), now_s)
+    }
+
+    pub(super) fn parse(files: &CertificateFiles, contents: &Contents, now_s: i64) -> Result<Credentials, TlsError> {
+        let mut roots = RootCertStore::empty();
+        let (mut authorities, mut expired) = (Vec::new(), Vec::new());
+        for (certificate, validity) in certificates(&files.authority, &contents.authority)? {
+            if validity.until_s < now_s {
+                expired.push(validity);
+                continue;
+            }
+            roots.add(certificate).map_err(|error| file_error(&files.authority, error))?;
+            authorities.push(validity);
+        }
+        // One that is good is enough: where an authority takes over from another, the two are not valid from and until the same day.
+        if !authorities.iter().any(|validity| validity.from_s <= now_s) {
+            let best = authorities.iter().chain(&expired).max_by_key(|validity| validity.until_s);
+            best.map_or(Ok(()), |best| check(&files.authority, *best, now_s, RENEW_AUTHORITY))?;
+        }
+        let read = certificates(&files.certificate, &contents.certificate)?;
+        let (chain, periods): (Vec<_>, Vec<_>) = read.into_iter().unzip();
+        let validity = periods.into_iter().reduce(Validity::and).expect("there is a certificate");
+        check(&files.certificate, validity, now_s, RENEW)?;
+        let bytes = contents.key.as_ref().map_err(|reason| file_error(&files.key, reason))?;
+        let key = PrivateKeyDer::from_pem_slice(bytes).map_err(|error| file_error(&files.key, error))?;
+        CertifiedKey::from_der(chain.clone(), key.clone_key(), &provider()).map_err(|error| {
+            let (certificate, key) = (files.certificate.display(), files.key.display());
+            TlsError::Identity(format!("{certificate} and {key} cannot be used together: {error}"))
+        })?;
+        let roots = Arc::new(roots);
+        Ok(Credentials { files: files.clone(), roots, authorities, expired, chain, key, validity })
+    }
+
+    /// The files that they were read from.
+    pub fn files(&self) -> &CertificateFiles {
+        &self.files
+    }
+
+    /// The authorities that are trusted.
+    pub fn roots(&self) -> Arc<RootCertStore> {
+        Arc::clone(&self.roots)
+    }
+
+    /// The own certificate, and what leads from it to the authority.
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.chain
+    }
+
+    /// The key of the own certificate.
+    pub fn key(&self) -> PrivateKeyDer<'static> {
+        self.key.clone_key()
+    }
+
+    /// When the own certificate is valid.
+    pub fn validity(&self) -> Validity {
+        self.validity
+    }
+
+    /// Whether the own certificate is of an authority that is trusted.
+    pub fn check_chain(&self, now_s: i64) -> Result<(), TlsError> {
+        let wrong = |error: &dyn std::fmt::Display| {
+            let authority = self.files.authority.display();
+            file_error(&self.files.certificate, format!("it is not of the authority in {authority}: {error}"))
+        };
+        let verifier = WebPkiClientVerifier::builder_with_provider(self.roots(), provider()).build();
+        let (own, between) = self.chain.split_first().expect("there is a certificate");
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now_s).unwrap_or_default()));
+        let verified = verifier.map_err(|error| wrong(&error))?.verify_client_cert(own, between, now);
+        verified.map(|_| ()).map_err(|error| wrong(&error))
+    }
+
+    /// The client's side of a connection, with the protocol versions that it offers.
+    pub fn client(&self, speaks: Versions) -> Result<rustls::ClientConfig, TlsError> {
+        let failed = |error: rustls::Error| TlsError::Identity(error.to_string());
+        let mut config = rustls::ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(failed)?
+            .with_root_certificates(self.roots())
+            .with_client_auth_cert(self.chain.clone(), self.key())
+            .map_err(failed)?;
+        config.alpn_protocols = speaks.protocols();
+        Ok(config)
+    }
+
+    /// What an operator should do soon: a line each, with the file, the date and what to do.
+    pub fn warnings(&self, now_s: i64) -> Vec<String> {
+        let CertificateFiles { authority, certificate, .. } = &self.files;
+        let mut warnings = Vec::new();
+        warnings.extend(warning(certificate, self.validity, now_s, RENEW));
+        // The authority that lasts longest: an older one beside it is about to be given up.
+        if let Some(last) = self.authorities.iter().max_by_key(|validity| validity.until_s) {
+            warnings.extend(warning(authority, *last, now_s, RENEW_AUTHORITY));
+        }
+        for expired in &self.expired {
+            let (authority, until) = (authority.display(), Date(expired.until_s));
+            warnings.push(format!(
+                "{authority}: an authority in it has expired on {until} and is not trusted; take it out"
+            ));
+        }
+        warnings
+    }
+}
+
+fn warning(path: &Path, validity: Validity, now_s: i64, advice: &str) -> Option<String> {
+    let left_s = validity.until_s.saturating_sub(now_s);
+    if left_s > WARN_S {
+        return None;
+    }
+    let (path, until) = (path.display(), Date(validity.until_s));
+    Some(match left_s / DAY_S {
+        _ if left_s < 0 => {
+            format!("{path}: the certificate has expired on {until}, and no new connection is made with it; {advice}")
+        }
+        0 => format!("{path}: the certificate expires on {until}, within a day; {advice}"),
+        days => format!("{path}: the certificate expires on {until}, in {days} days; {advice}"),
+    })
+}
+
+fn check(path: &Path, validity: Validity, now_s: i64, advice: &'static str) -> Result<(), TlsError> {
+    let path = path.to_owned();
+    if validity.until_s < now_s {
+        return Err(TlsError::Expired { path, until: Date(validity.until_s), advice });
+    }
+    if validity.from_s > now_s {
+        return Err(TlsError::NotYetValid { path, from: Date(validity.from_s), now: Date(now_s) });
+    }
+    Ok(())
+}
+
+fn certificates(path: &Path, content: &Content) -> Result<Vec<(CertificateDer<'static>, Validity)>, TlsError> {
+    let bytes = content.as_ref().map_err(|reason| file_error(path, reason))?;
+    let mut found = Vec::new();
+    for certificate in CertificateDer::pem_slice_iter(bytes) {
+        let certificate = certificate.map_err(|error| file_error(path, error))?.into_owned();
+        let validity = Validity::of(&certificate).map_err(|error| file_error(path, error))?;
+        found.push((certificate, validity));
+    }
+    if found.is_empty() {
+        return Err(file_error(path, "there is no certificate in it"));
+    }
+    Ok(found)
+}
