@@ -392,6 +392,11 @@ impl Cluster {
         wait::until("the node stands still", stopped);
     }
 
+    /// Has a node read its certificates again: SIGHUP.
+    pub fn hang_up(&self, index: usize) {
+        self.signal(index, Signal::HUP);
+    }
+
     /// Lets a node go on: SIGCONT.
     pub fn resume(&self, index: usize) {
         self.signal(index, Signal::CONT);

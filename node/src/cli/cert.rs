@@ -2,9 +2,10 @@
 
 use super::failure::{Failure, Outcome};
 use super::{Global, say};
-use clap::Subcommand;
-use norn_node::runtime::certificates::{Role, create, create_authority};
-use std::path::{Path, PathBuf};
+use clap::{Args, Subcommand};
+use norn_client::tls::Date;
+use norn_node::runtime::certificates::{AUTHORITY_DAYS, DAYS, DAYS_MAX, Made, Present, Role, create, create_authority};
+use std::path::PathBuf;
 
 /// What to make.
 #[derive(Debug, Subcommand)]
@@ -14,6 +15,9 @@ pub enum Command {
         /// Directory for the files.
         #[arg(long, value_name = "DIR")]
         dir: PathBuf,
+        /// Days for which it is valid.
+        #[arg(long, value_name = "N", default_value_t = AUTHORITY_DAYS, value_parser = days())]
+        days: u32,
     },
     /// Makes a node's certificate: node-NAME.crt and node-NAME.key.
     Node {
@@ -22,41 +26,61 @@ pub enum Command {
         /// A host name or IP address where the node is reached; may be repeated.
         #[arg(long = "host", value_name = "HOST", required = true, num_args = 1.., value_delimiter = ',')]
         hosts: Vec<String>,
-        /// Directory with the authority, for the files.
-        #[arg(long, value_name = "DIR")]
-        dir: PathBuf,
+        #[command(flatten)]
+        signed: Signed,
     },
     /// Makes a client's certificate: client-NAME.crt and client-NAME.key.
     Client {
         /// Name of the client.
         name: String,
-        /// Directory with the authority, for the files.
-        #[arg(long, value_name = "DIR")]
-        dir: PathBuf,
+        #[command(flatten)]
+        signed: Signed,
     },
+}
+
+/// Of all that an authority signs.
+#[derive(Debug, Args)]
+pub struct Signed {
+    /// Directory with the authority, for the files.
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// Days for which it is valid; if its authority ends before, as long as that.
+    #[arg(long, value_name = "N", default_value_t = DAYS, value_parser = days())]
+    days: u32,
+    /// Replaces the certificate and the key of this name, if they are there.
+    #[arg(long)]
+    renew: bool,
+}
+
+fn days() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(DAYS_MAX))
+}
+
+impl Signed {
+    fn make(&self, role: Role, name: &str, hosts: &[String]) -> Result<Made, Failure> {
+        let present = if self.renew { Present::Replaced } else { Present::Kept };
+        Ok(create(&self.dir, role, name, hosts, self.days, present)?)
+    }
 }
 
 /// Makes it.
 pub fn run(command: Command, global: Global) -> Outcome {
-    match command {
-        Command::Ca { dir } => {
-            create_authority(&dir)?;
-            tell(&global, &dir.join("ca.crt"), &dir.join("ca.key"))
-        }
-        Command::Node { name, hosts, dir } => {
-            let files = create(&dir, Role::Node, &name, &hosts).map_err(Failure::from)?;
-            tell(&global, &files.certificate, &files.key)
-        }
-        Command::Client { name, dir } => {
-            let files = create(&dir, Role::Client, &name, &[]).map_err(Failure::from)?;
-            tell(&global, &files.certificate, &files.key)
-        }
-    }
+    let made = match command {
+        Command::Ca { dir, days } => create_authority(&dir, days)?,
+        Command::Node { name, hosts, signed } => signed.make(Role::Node, &name, &hosts)?,
+        Command::Client { name, signed } => signed.make(Role::Client, &name, &[])?,
+    };
+    tell(&global, &made)
 }
 
-fn tell(global: &Global, certificate: &Path, key: &Path) -> Outcome {
+fn tell(global: &Global, made: &Made) -> Outcome {
+    let (certificate, key) = (&made.files.certificate, &made.files.key);
     if global.json {
-        return say(&serde_json::json!({ "certificate": certificate, "key": key }).to_string());
+        let until_ms = made.validity.until_s.saturating_mul(1_000);
+        let made = serde_json::json!({ "certificate": certificate, "key": key, "valid_until_ms": until_ms });
+        return say(&made.to_string());
     }
-    say(&format!("made {} and {}", certificate.display(), key.display()))
+    let until = Date(made.validity.until_s);
+    let why = if made.shortened { ", when its authority ends" } else { "" };
+    say(&format!("made {} and {}, valid until {until}{why}", certificate.display(), key.display()))
 }

@@ -7,7 +7,6 @@ use clap::Subcommand;
 use norn_client::wire::response::Member;
 use norn_node::runtime::caller::Caller;
 use norn_node::runtime::certificates::find_client;
-use norn_node::runtime::tls::Credentials;
 use std::path::Path;
 use std::time::Duration;
 
@@ -49,7 +48,9 @@ pub fn run(command: Command, global: Global) -> Outcome {
 }
 
 async fn init(peers: &[String], wish: &Wish, certificates: &Path, json: bool) -> Outcome {
-    let caller = Caller::new(&Credentials::load(&find_client(certificates)?)?, CALL_TIMEOUT)?;
+    let files = find_client(certificates)?;
+    verbs::check_certificates(&files)?;
+    let caller = Caller::new(files, CALL_TIMEOUT)?;
     let founded = found(&caller, peers, wish).await;
     caller.close().await;
     let founded = founded?;

@@ -13,8 +13,10 @@ use super::founding::{Wish, found};
 use super::{Global, block_on, say, verbs};
 use clap::Args;
 use norn_node::runtime::caller::Caller;
-use norn_node::runtime::certificates::{CertificateFiles, Role, create, create_authority};
-use norn_node::runtime::tls::Credentials;
+use norn_node::runtime::certificates::{
+    AUTHORITY_DAYS, CertificateError, DAYS, Present, Role, create, create_authority, prolong_authority, valid_until,
+};
+use norn_node::runtime::clock::unix_seconds;
 use std::fs::{self, File};
 use std::io::{self, IsTerminal};
 use std::net::{Ipv4Addr, UdpSocket};
@@ -34,6 +36,10 @@ const NODES_MAX: u16 = 32;
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Lines of a node's log that are shown when it does not start.
 const LAST_LINES: usize = 5;
+/// Days that a certificate must last when the cluster starts; otherwise it is made anew, so that a cluster may run for so long.
+const DAYS_LEFT_MIN: i64 = 183;
+/// Days that the authority must last: longer than what it signs.
+const AUTHORITY_DAYS_LEFT_MIN: i64 = 2 * DAYS as i64;
 /// Name of the client whose certificate is made.
 const CLIENT_NAME: &str = "dev";
 
@@ -208,7 +214,7 @@ fn check_ports(shape: &Shape) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Certificates and client.toml, as far as they are missing.
+/// Certificates and client.toml, as far as they are missing or end soon.
 fn make_files(layout: &Layout, shape: &Shape) -> Result<(), Failure> {
     let quoted: Vec<String> = shape.addresses().iter().map(|address| format!("{address:?}")).collect();
     let text = format!(
@@ -221,20 +227,35 @@ fn make_files(layout: &Layout, shape: &Shape) -> Result<(), Failure> {
     let half = layout.directory.join("client.toml.new");
     fs::write(&half, text)?;
     fs::rename(&half, layout.client_file())?;
-    let directory = layout.certificates();
-    if !directory.join("ca.crt").exists() {
-        create_authority(&directory)?;
+    Ok(make_certificates(&layout.certificates(), &shape.names())?)
+}
+
+fn make_certificates(directory: &Path, nodes: &[String]) -> Result<(), CertificateError> {
+    let authority = directory.join("ca.crt");
+    if !authority.exists() {
+        create_authority(directory, AUTHORITY_DAYS)?;
+    } else if !lasts(&authority, AUTHORITY_DAYS_LEFT_MIN)? {
+        prolong_authority(directory, AUTHORITY_DAYS)?;
     }
+    let make = |role: Role, name: &str, hosts: &[String]| {
+        let file = role.files(directory, name).certificate;
+        let present = match file.exists() {
+            false => Present::Kept,
+            true if lasts(&file, DAYS_LEFT_MIN)? => return Ok(()),
+            true => Present::Replaced,
+        };
+        create(directory, role, name, hosts, DAYS, present).map(|_| ())
+    };
     let hosts = ["127.0.0.1".to_owned(), "localhost".to_owned()];
-    for name in shape.names() {
-        if !CertificateFiles::of(&directory, Role::Node, &name).certificate.exists() {
-            create(&directory, Role::Node, &name, &hosts)?;
-        }
+    for name in nodes {
+        make(Role::Node, name, &hosts)?;
     }
-    if !CertificateFiles::of(&directory, Role::Client, CLIENT_NAME).certificate.exists() {
-        create(&directory, Role::Client, CLIENT_NAME, &[])?;
-    }
-    Ok(())
+    make(Role::Client, CLIENT_NAME, &[])
+}
+
+/// Whether a certificate is valid for so many days.
+fn lasts(file: &Path, days: i64) -> Result<bool, CertificateError> {
+    Ok(valid_until(file)?.saturating_sub(unix_seconds()) >= days * 86_400)
 }
 
 fn plans(layout: &Layout, shape: &Shape) -> Vec<Plan> {
@@ -259,8 +280,8 @@ async fn serve(
 ) -> Outcome {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let files = CertificateFiles::of(&layout.certificates(), Role::Client, CLIENT_NAME);
-    let caller = Caller::new(&Credentials::load(&files)?, CALL_TIMEOUT)?;
+    let files = Role::Client.files(&layout.certificates(), CLIENT_NAME);
+    let caller = Caller::new(files, CALL_TIMEOUT)?;
     let addresses = shape.addresses();
     let wish = Wish { name: Some("dev".to_owned()), ..Wish::default() };
     let work = async {
@@ -333,6 +354,32 @@ fn introduction(layout: &Layout, shape: &Shape, processes: &[Option<i32>], promp
 #[cfg(test)]
 mod tests {
     use super::*;
+    use norn_node::runtime::tls::load;
+
+    /// Goal: a cluster that is started now and then never dies of its certificates.
+    #[test]
+    fn certificates_that_end_soon_are_made_anew_at_the_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path();
+        let nodes = ["n1".to_owned()];
+        make_certificates(place, &nodes).unwrap();
+        let files = [Role::Node.files(place, "n1"), Role::Client.files(place, CLIENT_NAME)];
+        let read =
+            || [&files[0].certificate, &files[1].certificate, &files[0].authority].map(|file| fs::read(file).unwrap());
+        let made = read();
+        make_certificates(place, &nodes).unwrap();
+        assert_eq!(read(), made, "what lasts stays");
+
+        prolong_authority(place, 20).unwrap();
+        create(place, Role::Node, "n1", &[], 20, Present::Replaced).unwrap();
+        create(place, Role::Client, CLIENT_NAME, &[], 0, Present::Replaced).unwrap();
+        make_certificates(place, &nodes).unwrap();
+        assert!(lasts(&files[0].authority, AUTHORITY_DAYS_LEFT_MIN).unwrap());
+        for files in &files {
+            assert!(lasts(&files.certificate, DAYS_LEFT_MIN).unwrap(), "{files:?}");
+            load(files).unwrap().check_chain(unix_seconds()).unwrap();
+        }
+    }
 
     #[test]
     fn the_introduction_says_how_many_where_and_how_to_stop() {

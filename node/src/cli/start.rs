@@ -8,7 +8,6 @@ use norn_node::runtime::caller::Caller;
 use norn_node::runtime::joining::join;
 use norn_node::runtime::server::{Readiness, Server};
 use norn_node::runtime::settings::{Effective, Settings};
-use norn_node::runtime::tls::Credentials;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -155,15 +154,22 @@ fn init_logging(filter: &str, format: &str) -> Result<(), Failure> {
 async fn serve(settings: Settings) -> Outcome {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
     let data = settings.data.clone();
     let name = settings.name.clone();
     let (invitation, certificates) = (settings.join.clone(), settings.certificates.clone());
     let mut replay = Replay::new();
     let server = Server::start(settings, move |replaying| replay.show(&replaying)).await?;
     tracing::info!(%name, address = %server.address(), node = %server.identity(), data = %data.display(), "listening");
+    let reload = server.certificates_reload();
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            reload.notify_one();
+        }
+    });
     let readiness = async {
         if let Some(invitation) = &invitation {
-            let caller = Caller::new(&Credentials::load(&certificates)?, CALL_TIMEOUT)?;
+            let caller = Caller::new(certificates.clone(), CALL_TIMEOUT)?;
             let joined = join(&server, &caller, invitation).await;
             caller.close().await;
             joined.map_err(|error| Failure::refused(error.to_string()))?;

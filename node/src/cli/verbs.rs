@@ -11,7 +11,8 @@ use norn_client::session::Call;
 use norn_client::wire::{Error, Request, Response};
 use norn_node::runtime::caller::{CallError, Caller};
 use norn_node::runtime::certificates::{CertificateFiles, find_client};
-use norn_node::runtime::tls::Credentials;
+use norn_node::runtime::clock::unix_seconds;
+use norn_node::runtime::tls;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -91,11 +92,12 @@ impl Carrier {
         let config = place.config(global.timeout())?;
         let ClientConfig { ca: authority, certificate, key, .. } = config.clone();
         let files = CertificateFiles { authority, certificate, key };
+        check_certificates(&files)?;
         Ok(Carrier { client: Client::connect(config).await?, files, caller: OnceCell::new() })
     }
 
     async fn caller(&self) -> Result<&Caller, CallError> {
-        let make = || async { Caller::new(&Credentials::load(&self.files)?, ASK_TIMEOUT) };
+        let make = || async { Caller::new(self.files.clone(), ASK_TIMEOUT) };
         self.caller.get_or_try_init(make).await
     }
 
@@ -133,6 +135,14 @@ impl Transport for Carrier {
             error => Error::unavailable(error.to_string()),
         })
     }
+}
+
+/// Fails if this side's certificate is of no use, and warns if it expires soon: a command has no log to say it in.
+pub fn check_certificates(files: &CertificateFiles) -> Result<(), Failure> {
+    for warning in tls::load(files)?.warnings(unix_seconds()) {
+        eprintln!("warning: {warning}");
+    }
+    Ok(())
 }
 
 fn discover(global: &Global) -> Result<Place, Failure> {
@@ -219,7 +229,7 @@ mod tests {
 
     #[test]
     fn flags_come_before_the_variable_and_the_variable_before_the_directory() {
-        use norn_node::runtime::certificates::{Role, create, create_authority};
+        use norn_node::runtime::certificates::{DAYS, Present, Role, create, create_authority};
         let directory = tempfile::tempdir().unwrap();
         let here = directory.path();
         let none = global(&[], None);
@@ -233,8 +243,8 @@ mod tests {
         std::fs::write(&other, "").unwrap();
         assert_eq!(Place::find(&none, Some(other.clone().into()), here).unwrap(), Place::File(other.clone()));
 
-        create_authority(here).unwrap();
-        let files = create(here, Role::Client, "c", &[]).unwrap();
+        create_authority(here, DAYS).unwrap();
+        let files = create(here, Role::Client, "c", &[], DAYS, Present::Kept).unwrap().files;
         let said = Place::find(&global(&["h:1"], Some(here)), Some(other.into()), here).unwrap();
         assert_eq!(said, Place::Said(vec!["h:1".to_owned()], files));
         assert!(Place::find(&global(&["h:1"], None), None, here).is_err());

@@ -1,9 +1,11 @@
 //! Single calls to a node at a known address, without a session: what founding a cluster and looking at a node need.
 
+use crate::runtime::certificates::CertificateFiles;
 use crate::runtime::frames::{Budget, FrameReader};
-use crate::runtime::tls::{Credentials, TlsError};
+use crate::runtime::tls::TlsError;
 use crate::runtime::transport::{CloseCode, client_config, endpoint};
 use norn_client::dial::{Reach, Unreached, dial};
+use norn_client::tls::Outgoing;
 use norn_client::wire::codec::{Kind, decode_body, encode_named};
 use norn_client::wire::limits::FRAME_BYTES_MAX;
 use norn_client::wire::response::Identity;
@@ -60,17 +62,19 @@ impl CallError {
 pub struct Caller {
     v4: Endpoint,
     v6: Option<Endpoint>,
-    config: ClientConfig,
+    outgoing: Outgoing,
     timeout: Duration,
 }
 
 impl Caller {
-    /// A caller that waits for each answer at most so long. Must be made within the async runtime.
-    pub fn new(credentials: &Credentials, timeout: Duration) -> Result<Self, CallError> {
+    /// A caller that waits for each answer at most so long, and reads its certificates again for each call. Must be made within
+    /// the async runtime.
+    pub fn new(files: CertificateFiles, timeout: Duration) -> Result<Self, CallError> {
+        let outgoing = Outgoing::start(files, client_config).map_err(TlsError::from)?;
         let v4 = endpoint(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)), None)?;
         // Hosts without IPv6 are common; it is missed only when an address needs it.
         let v6 = endpoint(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)), None).ok();
-        Ok(Caller { v4, v6, config: client_config(credentials)?, timeout })
+        Ok(Caller { v4, v6, outgoing, timeout })
     }
 
     /// Lets the last good-byes go out, so that nodes need not find out by themselves that nobody is there any more.
@@ -107,9 +111,10 @@ impl Caller {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let endpoint = |target: SocketAddr| if target.is_ipv6() { self.v6.as_ref() } else { Some(&self.v4) };
         let reach = |target| endpoint(target).map_or(Reach::Never, |_| Reach::Well);
+        let config = self.outgoing.config().await;
         let attempt = |target| {
             let endpoint = endpoint(target).expect("an address without a socket is not tried");
-            connecting(endpoint, &self.config, target, host)
+            connecting(endpoint, &config, target, host)
         };
         match dial(&[address.to_owned()], Some(self.timeout), reach, attempt).await {
             Ok((_, connection)) => Ok(connection),

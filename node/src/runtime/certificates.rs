@@ -1,17 +1,28 @@
 //! Certificates: making them, and finding the right ones in a directory.
 //!
 //! Flat files: `ca.crt`, `ca.key`, `node-NAME.crt`, `node-NAME.key`, `client-NAME.crt`, `client-NAME.key`. Beside its
-//! hosts a certificate carries the name it stands for: `NAME.node.norn` or `NAME.client.norn`.
+//! hosts a certificate carries the name it stands for: `NAME.node.norn` or `NAME.client.norn`. It is valid for a number of days,
+//! and never longer than the authority that signs it.
 
+#[cfg(test)]
+mod tests;
+
+use crate::runtime::clock::unix_seconds;
+use norn_client::tls::{Date, Validity};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    SanType,
+    PublicKeyData, SanType,
 };
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use std::fs;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use time::OffsetDateTime;
+
+pub use norn_client::tls::CertificateFiles;
 
 /// What a name ends in within a node's certificate.
 pub const NODE_SUFFIX: &str = ".node.norn";
@@ -19,6 +30,16 @@ pub const NODE_SUFFIX: &str = ".node.norn";
 pub const CLIENT_SUFFIX: &str = ".client.norn";
 /// Longest name of a node or client: one label of a DNS name.
 pub const NAME_BYTES_MAX: usize = 63;
+
+/// Days for which an authority is valid, unless said otherwise: ten years.
+pub const AUTHORITY_DAYS: u32 = 3_650;
+/// Days for which any other certificate is valid, unless said otherwise: a year.
+pub const DAYS: u32 = 365;
+/// Most days for which a certificate can be made.
+pub const DAYS_MAX: u32 = 36_500;
+/// A certificate is valid from so long before it is made: clocks of machines differ.
+const SKEW_S: i64 = 3_600;
+const DAY_S: i64 = 86_400;
 
 /// Why certificates could not be made or found. Nothing is overwritten in any case.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +59,12 @@ pub enum CertificateError {
     /// No authority to sign with.
     #[error("{}: no certificate authority here; make one with `norn cert ca --dir {}`", .0.display(), .0.display())]
     NoAuthority(PathBuf),
+    /// The file is none of a certificate, or not of the key beside it.
+    #[error("{file}: {1}", file = .0.display())]
+    Certificate(PathBuf, String),
+    /// The authority can sign no more.
+    #[error("{file}: the authority has expired on {1}; make another one with `norn cert ca --dir DIR`", file = .0.display())]
+    AuthorityExpired(PathBuf, Date),
     /// Signing failed.
     #[error("cannot make the certificate: {0}")]
     Sign(#[from] rcgen::Error),
@@ -63,6 +90,16 @@ impl Role {
         }
     }
 
+    /// The files of a name, whether or not they exist.
+    pub fn files(self, directory: &Path, name: &str) -> CertificateFiles {
+        let stem = format!("{}{name}", self.prefix());
+        CertificateFiles {
+            authority: directory.join("ca.crt"),
+            certificate: directory.join(format!("{stem}.crt")),
+            key: directory.join(format!("{stem}.key")),
+        }
+    }
+
     fn suffix(self) -> &'static str {
         match self {
             Role::Node => NODE_SUFFIX,
@@ -71,27 +108,24 @@ impl Role {
     }
 }
 
-/// The files that one side of a connection needs.
+/// A certificate that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CertificateFiles {
-    /// The authority that both sides trust.
-    pub authority: PathBuf,
-    /// The own certificate.
-    pub certificate: PathBuf,
-    /// Its key.
-    pub key: PathBuf,
+pub struct Made {
+    /// Its file, and that of its key.
+    pub files: CertificateFiles,
+    /// When it can be used.
+    pub validity: Validity,
+    /// Its authority ends before the days that were asked for.
+    pub shortened: bool,
 }
 
-impl CertificateFiles {
-    /// The files of a name, whether or not they exist.
-    pub fn of(directory: &Path, role: Role, name: &str) -> Self {
-        let stem = format!("{}{name}", role.prefix());
-        CertificateFiles {
-            authority: directory.join("ca.crt"),
-            certificate: directory.join(format!("{stem}.crt")),
-            key: directory.join(format!("{stem}.key")),
-        }
-    }
+/// What becomes of a certificate and a key that are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Present {
+    /// They stay, and nothing is made.
+    Kept,
+    /// Others take their place.
+    Replaced,
 }
 
 /// Whether a text can name a node or client.
@@ -104,8 +138,22 @@ pub fn check_name(name: &str) -> Result<(), CertificateError> {
     Err(CertificateError::Name(name.to_owned()))
 }
 
-/// The same parameters whenever they are asked for, so that the stored key can sign again without its certificate
-/// being read.
+/// A period of some days from now on.
+fn period(days: u32) -> Validity {
+    let now_s = unix_seconds();
+    Validity { from_s: now_s.saturating_sub(SKEW_S), until_s: now_s.saturating_add(i64::from(days) * DAY_S) }
+}
+
+fn set_validity(params: &mut CertificateParams, validity: Validity, file: &Path) -> Result<(), CertificateError> {
+    let date = |second| {
+        let date = OffsetDateTime::from_unix_timestamp(second);
+        date.map_err(|error| CertificateError::Certificate(file.to_owned(), format!("the clock is wrong: {error}")))
+    };
+    (params.not_before, params.not_after) = (date(validity.from_s)?, date(validity.until_s)?);
+    Ok(())
+}
+
+/// The same parameters whenever they are asked for, so that the stored key can sign again.
 fn authority_params() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
@@ -115,22 +163,86 @@ fn authority_params() -> CertificateParams {
     params
 }
 
-/// Makes an authority: `ca.crt` and `ca.key`. Creates the directory.
-pub fn create_authority(directory: &Path) -> Result<(), CertificateError> {
-    let key = KeyPair::generate()?;
-    let certificate = authority_params().self_signed(&key)?;
-    write_pair(&directory.join("ca.crt"), &certificate.pem(), &directory.join("ca.key"), &key.serialize_pem())
+/// Makes an authority, valid for some days: `ca.crt` and `ca.key`. Creates the directory.
+pub fn create_authority(directory: &Path, days: u32) -> Result<Made, CertificateError> {
+    write_authority(directory, KeyPair::generate()?, days, Present::Kept)
 }
 
-/// Makes a certificate signed by the directory's authority.
+/// Makes a certificate anew for the authority that is there, valid for some days from now on. Its key stays, so that what it has
+/// signed before is still good.
+pub fn prolong_authority(directory: &Path, days: u32) -> Result<Made, CertificateError> {
+    write_authority(directory, authority_key(directory)?, days, Present::Replaced)
+}
+
+fn write_authority(directory: &Path, key: KeyPair, days: u32, present: Present) -> Result<Made, CertificateError> {
+    let (certificate, key_file) = (directory.join("ca.crt"), directory.join("ca.key"));
+    let (mut params, validity) = (authority_params(), period(days));
+    set_validity(&mut params, validity, &certificate)?;
+    let pem = params.self_signed(&key)?.pem();
+    write_pair(&certificate, &pem, &key_file, &key.serialize_pem(), present)?;
+    let files = CertificateFiles { authority: certificate.clone(), certificate, key: key_file };
+    Ok(Made { files, validity, shortened: false })
+}
+
+fn authority_key(directory: &Path) -> Result<KeyPair, CertificateError> {
+    let file = directory.join("ca.key");
+    match fs::read_to_string(&file) {
+        Ok(text) => Ok(KeyPair::from_pem(&text)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(CertificateError::NoAuthority(directory.to_owned()))
+        }
+        Err(error) => Err(CertificateError::File(file, error)),
+    }
+}
+
+/// All certificates of a file with their periods.
+fn read_certificates(file: &Path) -> Result<Vec<(CertificateDer<'static>, Validity)>, CertificateError> {
+    let wrong = |reason: String| CertificateError::Certificate(file.to_owned(), reason);
+    let bytes = fs::read(file).map_err(|error| CertificateError::File(file.to_owned(), error))?;
+    let read = |certificate: Result<CertificateDer<'static>, _>| {
+        let certificate = certificate.map_err(|error: rustls::pki_types::pem::Error| wrong(error.to_string()))?;
+        let validity = Validity::of(&certificate).map_err(wrong)?;
+        Ok((certificate, validity))
+    };
+    CertificateDer::pem_slice_iter(&bytes).map(|found| read(found.map(CertificateDer::into_owned))).collect()
+}
+
+/// Until which second the first certificate of a file is valid.
+pub fn valid_until(file: &Path) -> Result<i64, CertificateError> {
+    let first = read_certificates(file)?.into_iter().next();
+    let (_, validity) = first
+        .ok_or_else(|| CertificateError::Certificate(file.to_owned(), "there is no certificate in it".to_owned()))?;
+    Ok(validity.until_s)
+}
+
+/// The period of the authority with a key. Beside it the file may hold others, which it takes over from or which take over from it.
+fn authority_validity(file: &Path, key: &KeyPair) -> Result<Validity, CertificateError> {
+    let own = key.subject_public_key_info();
+    let is_own = |certificate: &CertificateDer<'_>| {
+        let parsed = x509_parser::parse_x509_certificate(certificate);
+        parsed.is_ok_and(|(_, parsed)| parsed.public_key().raw == own.as_slice())
+    };
+    let certificates = read_certificates(file)?.into_iter();
+    let own = certificates.filter(|(certificate, _)| is_own(certificate)).map(|(_, validity)| validity);
+    own.max_by_key(|validity| validity.until_s).ok_or_else(|| {
+        CertificateError::Certificate(
+            file.to_owned(),
+            "it has no certificate of the key in ca.key beside it".to_owned(),
+        )
+    })
+}
+
+/// Makes a certificate signed by the directory's authority, valid for some days, or as long as the authority if that ends before.
 pub fn create(
     directory: &Path,
     role: Role,
     name: &str,
     hosts: &[String],
-) -> Result<CertificateFiles, CertificateError> {
+    days: u32,
+    present: Present,
+) -> Result<Made, CertificateError> {
     check_name(name)?;
-    let files = CertificateFiles::of(directory, role, name);
+    let files = role.files(directory, name);
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
@@ -145,20 +257,20 @@ pub fn create(
     }
     params.subject_alt_names.push(SanType::DnsName(format!("{name}{}", role.suffix()).try_into()?));
 
-    let authority_key_file = directory.join("ca.key");
-    let authority_key = match fs::read_to_string(&authority_key_file) {
-        Ok(text) => KeyPair::from_pem(&text)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(CertificateError::NoAuthority(directory.to_owned()));
-        }
-        Err(error) => return Err(CertificateError::File(authority_key_file, error)),
-    };
+    let authority_key = authority_key(directory)?;
+    let of_authority = authority_validity(&files.authority, &authority_key)?;
+    if of_authority.until_s <= unix_seconds() {
+        return Err(CertificateError::AuthorityExpired(files.authority, Date(of_authority.until_s)));
+    }
+    let wanted = period(days);
+    let validity = wanted.and(of_authority);
+    set_validity(&mut params, validity, &files.certificate)?;
     let issuer_params = authority_params();
     let issuer = Issuer::from_params(&issuer_params, &authority_key);
     let key = KeyPair::generate()?;
     let certificate = params.signed_by(&key, &issuer)?;
-    write_pair(&files.certificate, &certificate.pem(), &files.key, &key.serialize_pem())?;
-    Ok(files)
+    write_pair(&files.certificate, &certificate.pem(), &files.key, &key.serialize_pem(), present)?;
+    Ok(Made { files, validity, shortened: validity.until_s < wanted.until_s })
 }
 
 fn host_name(host: &str) -> Result<SanType, CertificateError> {
@@ -175,17 +287,36 @@ fn host_name(host: &str) -> Result<SanType, CertificateError> {
     Ok(SanType::DnsName(host.try_into()?))
 }
 
-fn write_pair(certificate: &Path, certificate_pem: &str, key: &Path, key_pem: &str) -> Result<(), CertificateError> {
-    for file in [certificate, key] {
-        if file.exists() {
-            return Err(CertificateError::Exists(file.to_owned()));
-        }
-    }
+fn write_pair(
+    certificate: &Path,
+    certificate_pem: &str,
+    key: &Path,
+    key_pem: &str,
+    present: Present,
+) -> Result<(), CertificateError> {
     if let Some(directory) = certificate.parent() {
         fs::create_dir_all(directory).map_err(|error| CertificateError::File(directory.to_owned(), error))?;
     }
-    write_new(key, key_pem, 0o600)?;
-    write_new(certificate, certificate_pem, 0o644)
+    if present == Present::Kept {
+        for file in [certificate, key] {
+            if file.exists() {
+                return Err(CertificateError::Exists(file.to_owned()));
+            }
+        }
+        write_new(key, key_pem, 0o600)?;
+        return write_new(certificate, certificate_pem, 0o644);
+    }
+    // A reader finds each file whole, and takes the two only once they go together.
+    let pair = [(key, key_pem, 0o600), (certificate, certificate_pem, 0o644)];
+    let pair = pair.map(|(file, text, mode)| (file, file.with_added_extension("new"), text, mode));
+    for (_, half, text, mode) in &pair {
+        let _ = fs::remove_file(half);
+        write_new(half, text, *mode)?;
+    }
+    for (file, half, ..) in &pair {
+        fs::rename(half, file).map_err(|error| CertificateError::File((*file).to_owned(), error))?;
+    }
+    Ok(())
 }
 
 fn write_new(file: &Path, text: &str, mode: u32) -> Result<(), CertificateError> {
@@ -240,14 +371,14 @@ pub fn find_node(
             ),
         }));
     };
-    Ok((chosen.clone(), CertificateFiles::of(directory, Role::Node, chosen)))
+    Ok((chosen.clone(), Role::Node.files(directory, chosen)))
 }
 
 /// A client's files: the first by name.
 pub fn find_client(directory: &Path) -> Result<CertificateFiles, CertificateError> {
     let names = names(directory, Role::Client)?;
     match names.first() {
-        Some(name) => Ok(CertificateFiles::of(directory, Role::Client, name)),
+        Some(name) => Ok(Role::Client.files(directory, name)),
         None => Err(CertificateError::Choice(format!(
             "{}: there is no client-NAME.crt; make one with `norn cert client`",
             directory.display()

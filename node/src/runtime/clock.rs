@@ -44,6 +44,11 @@ impl Clock {
     }
 }
 
+/// The second since 1970 by the wall clock, as certificates count.
+pub fn unix_seconds() -> i64 {
+    i64::try_from(wall_ms() / 1_000).unwrap_or(i64::MAX)
+}
+
 /// A wall clock before 1970 is as good as one at 1970: the core bounds what it believes.
 fn wall_ms() -> u64 {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

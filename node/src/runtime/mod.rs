@@ -28,6 +28,7 @@ mod loader;
 pub mod metrics;
 pub mod moved;
 pub mod peers;
+pub mod renewing;
 pub mod second;
 pub mod server;
 pub mod settings;

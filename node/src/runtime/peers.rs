@@ -126,7 +126,8 @@ impl Speaker {
 #[derive(Debug)]
 pub struct Peers {
     endpoint: Endpoint,
-    config: ClientConfig,
+    /// For the next attempt of any link.
+    config: watch::Receiver<ClientConfig>,
     speaker: Speaker,
     hints: Hints,
     bounds: LinkBounds,
@@ -141,7 +142,7 @@ impl Peers {
     /// No links yet. `hints`: where peers are by an operator's word.
     pub fn new(
         endpoint: Endpoint,
-        config: ClientConfig,
+        config: watch::Receiver<ClientConfig>,
         speaker: Speaker,
         hints: Hints,
         bounds: LinkBounds,
@@ -226,7 +227,7 @@ impl Peers {
 
 struct LinkTask {
     endpoint: Endpoint,
-    config: ClientConfig,
+    config: watch::Receiver<ClientConfig>,
     member: Member,
     /// Where it may be, the likeliest first.
     addresses: Vec<String>,
@@ -365,7 +366,8 @@ impl LinkTask {
         let failed = |error: &dyn std::fmt::Display| LinkEnd::Broken(error.to_string());
         // The name, not the host: whoever answers there must be the very member, wherever it runs.
         let name = format!("{}{NODE_SUFFIX}", self.member.name);
-        let attempt = |address| connecting(&self.endpoint, &self.config, address, &name);
+        let config = self.config.borrow().clone();
+        let attempt = |address| connecting(&self.endpoint, &config, address, &name);
         let reach = |address| match Reach::from(&self.endpoint, address) {
             Reach::Well if self.ended_at == Some(address) => Reach::Hardly,
             reach => reach,

@@ -16,25 +16,26 @@ use crate::runtime::loader::Loader;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::moved::Relocation;
 use crate::runtime::peers::{Peers, Speaker};
+use crate::runtime::renewing::Opened;
 use crate::runtime::second::{OwnCalls, Second, Whereabouts};
 use crate::runtime::settings::Settings;
 use crate::runtime::store::{Journal, Store};
-use crate::runtime::tls::{Credentials, TlsError};
-use crate::runtime::transport::{CloseCode, bind_first, endpoint, peer_config, server_config};
+use crate::runtime::tls::{Credentials, TlsError, own_principal};
+use crate::runtime::transport::{CloseCode, bind_first, endpoint};
 use crate::storage::disk::{Disk, DiskError};
 use crate::storage::scrub::{ScrubPace, Scrubbed};
 use crate::storage::{Identity, Log, LogError, Saved, Upkeep, WITHOUT_A_COPY};
 use norn_client::dial::addresses;
 use norn_client::wire::response::Identity as NodeIdentity;
 use norn_client::wire::{NodeId, Request, Response, Versions};
-use quinn::Endpoint;
+use quinn::{Endpoint, ServerConfig};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
 /// How long handing over leadership may take.
@@ -142,6 +143,9 @@ pub struct Server {
     reporting: JoinHandle<()>,
     /// Has the cluster know where the node is, if that has changed.
     relocating: Option<JoinHandle<()>>,
+    renewing: JoinHandle<()>,
+    /// Has the certificates read again.
+    reload: Arc<Notify>,
     metrics: Arc<Metrics>,
     listener: Arc<Listener>,
     /// Numbers that the host itself uses as a client: below those of the listener.
@@ -199,16 +203,15 @@ impl Server {
         settings: Settings,
         watch: impl FnMut(Replaying) + Send + 'static,
     ) -> Result<Server, StartError> {
-        let credentials = Credentials::load(&settings.certificates)?;
-        check_certificate(&credentials, &settings.name)?;
         let speaks = Versions::up_to(settings.core.protocol_version_max);
-        let (endpoint, address) = bind(&settings.listen, &credentials, speaks).await?;
+        let certificates = Opened::read(&settings.certificates, &settings.name, speaks)?;
+        let (endpoint, address) = bind(&settings.listen, certificates.server_config()?).await?;
         let advertised = match &settings.advertise {
             Some(advertised) => advertised.clone(),
             None if address.ip().is_unspecified() => return Err(StartError::Advertise(address)),
             None => address.to_string(),
         };
-        let started = Server::start_at(settings, &credentials, (endpoint.clone(), address), advertised, watch).await;
+        let started = Server::start_at(settings, certificates, (endpoint.clone(), address), advertised, watch).await;
         if started.is_err() {
             // Whoever listens there by now ends with it, and whoever was called is not left to find out by itself.
             close(&endpoint).await;
@@ -218,7 +221,7 @@ impl Server {
 
     async fn start_at(
         settings: Settings,
-        credentials: &Credentials,
+        certificates: Opened,
         (endpoint, address): (Endpoint, SocketAddr),
         advertised: String,
         watch: impl FnMut(Replaying) + Send + 'static,
@@ -235,7 +238,7 @@ impl Server {
         let seen = belonging_seen.clone();
         let listener = Listener::new(speaker, inputs.clone(), seen, Arc::clone(&metrics), settings.listener);
         let accepting = tokio::spawn(Arc::clone(&listener).run(endpoint.clone()));
-        let config = peer_config(credentials, speaks)?;
+        let config = certificates.peer_config()?;
         let mut moved = None;
         if let Some(whereabouts) = Whereabouts::of(&node, identity) {
             let (endpoint, config) = (endpoint.clone(), config.clone());
@@ -254,6 +257,9 @@ impl Server {
         let durable = log.synced();
         let (store, loader) = start_threads(log, &settings, &inputs.internal, &metrics)?;
         let (endpoint_of_peers, told) = (endpoint.clone(), inputs.internal.clone());
+        let (renewed, config) = watch::channel(config);
+        let reload = Arc::new(Notify::new());
+        let renewing = certificates.run(endpoint.clone(), renewed, Arc::clone(&reload), settings.certificates_interval);
         let peers = Peers::new(endpoint_of_peers, config, speaker, hints, settings.links, told, Arc::clone(&metrics));
         let archive = archive(&settings, inputs.internal.clone())?;
         let name: Arc<str> = settings.name.into();
@@ -281,6 +287,8 @@ impl Server {
             accepting,
             reporting: tokio::spawn(async move { reports.report_every(REPORT_INTERVAL).await }),
             relocating: relocation.map(|relocation| tokio::spawn(relocation.run())),
+            renewing: tokio::spawn(renewing),
+            reload,
             endpoint,
             inputs,
             metrics,
@@ -345,6 +353,11 @@ impl Server {
         Some(response)
     }
 
+    /// When it is notified, the certificate files are read again, and the log says what comes of it.
+    pub fn certificates_reload(&self) -> Arc<Notify> {
+        Arc::clone(&self.reload)
+    }
+
     /// Waits until the node has stopped by itself.
     pub async fn stopped(&self) {
         self.inputs.internal.closed().await;
@@ -367,6 +380,7 @@ impl Server {
         }
         self.driver.abort();
         self.reporting.abort();
+        self.renewing.abort();
         self.accepting.abort();
         if let Some(relocating) = &self.relocating {
             relocating.abort();
@@ -415,8 +429,9 @@ fn archive(settings: &Settings, told: mpsc::Sender<Internal>) -> Result<Option<A
     Archive::start(file.clone(), tell).map(Some).map_err(|error| StartError::Archive(file, error))
 }
 
-fn check_certificate(credentials: &Credentials, name: &str) -> Result<(), StartError> {
-    let principal = credentials.principal()?;
+/// Whether a node's certificate names it.
+pub(in crate::runtime) fn check_certificate(credentials: &Credentials, name: &str) -> Result<(), StartError> {
+    let principal = own_principal(credentials)?;
     if principal.node && &*principal.name == name {
         return Ok(());
     }
@@ -440,10 +455,9 @@ fn check_member(node: &Node, identity: &Identity, certificate: &str, data: &Path
     }
 }
 
-async fn bind(listen: &str, credentials: &Credentials, speaks: Versions) -> Result<(Endpoint, SocketAddr), StartError> {
+async fn bind(listen: &str, config: ServerConfig) -> Result<(Endpoint, SocketAddr), StartError> {
     let failed = |error| StartError::Listen(listen.to_owned(), error);
     let found = addresses(listen).await.map_err(failed)?;
-    let config = server_config(credentials, speaks)?;
     let endpoint = bind_first(&found, |address| endpoint(address, Some(config.clone())));
     let endpoint = endpoint.map_err(|(address, error)| match error.kind() {
         io::ErrorKind::AddrInUse => StartError::AddressInUse(address),

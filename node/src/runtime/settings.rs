@@ -174,6 +174,13 @@ pub const DEFINITIONS: &[Definition] = &[
     number("event_queue_max", 64, 1 << 20, "4096", "messages of peers read and not yet taken by the node"),
     number("peer_queue_max", 64, 1 << 20, "8192", "messages waiting for one stream to a peer; more are dropped"),
     number("connect_timeout_ms", 100, 60_000, "1000", "how long an attempt to connect to a peer may take"),
+    number(
+        "certs_check_ms",
+        100,
+        3_600_000,
+        "10000",
+        "between looks at whether the certificate files have changed; SIGHUP has them looked at at once",
+    ),
     number("connections_max", 4, 65_536, "1024", "connections of clients"),
     number("frame_timeout_ms", 100, 600_000, "30000", "from the first to the last byte of a frame"),
     number(
@@ -394,6 +401,7 @@ impl Effective {
             data,
             name,
             certificates,
+            certificates_interval: self.milliseconds("certs_check_ms"),
             listen: self.text("listen").to_owned(),
             advertise,
             zone: self.text("zone").to_owned(),
@@ -527,6 +535,8 @@ pub struct Settings {
     pub name: String,
     /// Certificate, key and authority.
     pub certificates: CertificateFiles,
+    /// Between looks at whether they have changed.
+    pub certificates_interval: Duration,
     /// Address to bind.
     pub listen: String,
     /// Address that others use, if not the one bound.

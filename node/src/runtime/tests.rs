@@ -7,12 +7,14 @@ use crate::limits::FRAME_BYTES_MAX;
 use crate::protocol::PeerMessage;
 use crate::protocol::peer::PeerMessage as Message;
 use crate::runtime::caller::{CallError, Caller, ask};
-use crate::runtime::certificates::{CertificateFiles, Role, create, create_authority, find_client, find_node};
+use crate::runtime::certificates::{
+    AUTHORITY_DAYS, DAYS, Present, Role, create, create_authority, find_client, find_node,
+};
 use crate::runtime::metrics::Counter;
 use crate::runtime::peers::{FEATURES, PeerHello};
 use crate::runtime::server::{Readiness, Server, StartError};
 use crate::runtime::settings::{Effective, Settings};
-use crate::runtime::tls::Credentials;
+use crate::runtime::tls::{Credentials, load, own_principal};
 use crate::runtime::transport::{CloseCode, client_config, endpoint};
 use norn_client::wire::codec::{HEADER_BYTES, Kind, encode_compact, encode_named};
 use norn_client::wire::response::{Genesis, Identity, Member};
@@ -34,11 +36,11 @@ const NEWEST: u8 = Versions::SPOKEN.newest;
 /// Authority with nodes `n1` and `n2` and the client `c`.
 fn authority() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
-    create_authority(directory.path()).unwrap();
+    create_authority(directory.path(), AUTHORITY_DAYS).unwrap();
     for name in ["n1", "n2"] {
-        create(directory.path(), Role::Node, name, &["127.0.0.1".to_owned()]).unwrap();
+        create(directory.path(), Role::Node, name, &["127.0.0.1".to_owned()], DAYS, Present::Kept).unwrap();
     }
-    create(directory.path(), Role::Client, "c", &[]).unwrap();
+    create(directory.path(), Role::Client, "c", &[], DAYS, Present::Kept).unwrap();
     directory
 }
 
@@ -85,11 +87,11 @@ impl Cluster {
     }
 
     fn credentials(&self, role: Role, name: &str) -> Credentials {
-        Credentials::load(&CertificateFiles::of(self.authority.path(), role, name)).unwrap()
+        load(&role.files(self.authority.path(), name)).unwrap()
     }
 
     fn caller(&self) -> Caller {
-        Caller::new(&self.credentials(Role::Client, "c"), PATIENCE).unwrap()
+        Caller::new(Role::Client.files(self.authority.path(), "c"), PATIENCE).unwrap()
     }
 
     async fn connect(&self, server: &Server, role: Role, name: &str) -> Connection {
@@ -162,9 +164,9 @@ async fn strangers_are_refused_by_both_sides() {
 
     // The server refuses a client of another authority, even one that trusts the server.
     for (role, name) in [(Role::Client, "c"), (Role::Node, "n1")] {
-        let mut files = CertificateFiles::of(foreign.authority.path(), role, name);
+        let mut files = role.files(foreign.authority.path(), name);
         files.authority = cluster.authority.path().join("ca.crt");
-        let caller = Caller::new(&Credentials::load(&files).unwrap(), PATIENCE).unwrap();
+        let caller = Caller::new(files, PATIENCE).unwrap();
         let error = caller.identify(&address).await.unwrap_err();
         let by_server = |reason: &str| reason.starts_with("aborted by peer") && reason.contains("certificate");
         assert!(matches!(&error, CallError::Connection(reason) if by_server(reason)), "{error}");
@@ -637,7 +639,7 @@ async fn too_many_connections_are_refused_and_room_comes_back() {
     let fifth = async || (connect(&server, &credentials).await.unwrap(), ());
     assert_eq!(close_code(fifth).await, CloseCode::Busy as u64);
     // A node's certificate finds room all the same.
-    let node = Caller::new(&cluster.credentials(Role::Node, "n2"), PATIENCE).unwrap();
+    let node = Caller::new(Role::Node.files(cluster.authority.path(), "n2"), PATIENCE).unwrap();
     node.identify(&server.address().to_string()).await.unwrap();
     held.clear();
     let caller = cluster.caller();
@@ -683,22 +685,23 @@ fn certificates_are_found_made_once_and_kept_private() {
     use std::os::unix::fs::PermissionsExt;
     let directory = authority();
     let place = directory.path();
-    let key = CertificateFiles::of(place, Role::Node, "n1").key;
+    let key = Role::Node.files(place, "n1").key;
     assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
     let before = std::fs::read(&key).unwrap();
-    assert!(create(place, Role::Node, "n1", &[]).unwrap_err().to_string().contains("not overwritten"));
-    assert!(create_authority(place).unwrap_err().to_string().contains("not overwritten"));
+    let make = |name: &str, hosts: &[String]| create(place, Role::Node, name, hosts, DAYS, Present::Kept);
+    assert!(make("n1", &[]).unwrap_err().to_string().contains("not overwritten"));
+    assert!(create_authority(place, DAYS).unwrap_err().to_string().contains("not overwritten"));
     assert_eq!(std::fs::read(&key).unwrap(), before);
     for bad in ["", "N1", "a.b", "-a", "a/b", &"x".repeat(64)] {
-        assert!(create(place, Role::Node, bad, &[]).is_err(), "{bad:?}");
+        assert!(make(bad, &[]).is_err(), "{bad:?}");
     }
     for bad in ["n2.node.norn", "a b", "", "x.NORN"] {
-        assert!(create(place, Role::Node, "n9", &[bad.to_owned()]).is_err(), "{bad:?}");
+        assert!(make("n9", &[bad.to_owned()]).is_err(), "{bad:?}");
     }
 
-    let principal = Credentials::load(&CertificateFiles::of(place, Role::Node, "n1")).unwrap().principal().unwrap();
+    let principal = own_principal(&load(&Role::Node.files(place, "n1")).unwrap()).unwrap();
     assert_eq!((&*principal.name, principal.node), ("n1", true));
-    let client = Credentials::load(&find_client(place).unwrap()).unwrap().principal().unwrap();
+    let client = own_principal(&load(&find_client(place).unwrap()).unwrap()).unwrap();
     assert_eq!((&*client.name, client.node), ("c", false));
 
     let data = |name: &str| PathBuf::from("/var/lib").join(name);

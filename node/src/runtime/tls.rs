@@ -2,22 +2,22 @@
 
 use crate::protocol::Principal;
 use crate::runtime::certificates::{CLIENT_SUFFIX, CertificateFiles, NODE_SUFFIX, check_name};
+use crate::runtime::clock::unix_seconds;
 use norn_client::wire::Versions;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+pub use norn_client::tls::Credentials;
 
 /// Why a side has no usable identity.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A PEM file could not be read.
-    #[error("{file}: {1}", file = .0.display())]
-    File(PathBuf, String),
+    /// The files are of no use.
+    #[error(transparent)]
+    Files(#[from] norn_client::tls::TlsError),
     /// The certificates do not fit together.
     #[error("certificates: {0}")]
     Rustls(#[from] rustls::Error),
@@ -29,61 +29,31 @@ pub enum TlsError {
     Nameless(String),
 }
 
-/// What one side shows and what it trusts.
-#[derive(Debug)]
-pub struct Credentials {
-    authority: Vec<CertificateDer<'static>>,
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
+/// Reads what one side shows and trusts.
+pub fn load(files: &CertificateFiles) -> Result<Credentials, TlsError> {
+    Ok(Credentials::load(files, unix_seconds())?)
 }
 
-impl Credentials {
-    /// Reads PEM files.
-    pub fn load(files: &CertificateFiles) -> Result<Self, TlsError> {
-        let key = PrivateKeyDer::from_pem_file(&files.key)
-            .map_err(|error| TlsError::File(files.key.clone(), error.to_string()))?;
-        Ok(Credentials { authority: certificates(&files.authority)?, chain: certificates(&files.certificate)?, key })
-    }
+/// The server's side, with the protocol versions that it takes: a client without a certificate of the authority does not
+/// get past the handshake.
+pub fn server_crypto(own: &Credentials, speaks: Versions) -> Result<Arc<QuicServerConfig>, TlsError> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(own.roots(), provider())
+        .build()
+        .map_err(|error| TlsError::Authority(error.to_string()))?;
+    let mut config = rustls::ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(own.chain().to_vec(), own.key())?;
+    config.alpn_protocols = speaks.protocols();
+    let crypto = QuicServerConfig::try_from(config).map_err(|error| TlsError::Authority(error.to_string()))?;
+    Ok(Arc::new(crypto))
+}
 
-    /// Whom the own certificate names.
-    pub fn principal(&self) -> Result<Principal, TlsError> {
-        let first = self.chain.first().ok_or_else(|| TlsError::Nameless("there is none".to_owned()))?;
-        principal_of(first)
-    }
-
-    fn roots(&self) -> Result<RootCertStore, TlsError> {
-        let mut roots = RootCertStore::empty();
-        for certificate in &self.authority {
-            roots.add(certificate.clone())?;
-        }
-        Ok(roots)
-    }
-
-    /// The server's side, with the protocol versions that it takes: a client without a certificate of the authority does not
-    /// get past the handshake.
-    pub fn server_crypto(&self, speaks: Versions) -> Result<Arc<QuicServerConfig>, TlsError> {
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(self.roots()?), provider())
-            .build()
-            .map_err(|error| TlsError::Authority(error.to_string()))?;
-        let mut config = rustls::ServerConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(self.chain.clone(), self.key.clone_key())?;
-        config.alpn_protocols = speaks.protocols();
-        let crypto = QuicServerConfig::try_from(config).map_err(|error| TlsError::Authority(error.to_string()))?;
-        Ok(Arc::new(crypto))
-    }
-
-    /// The client's side, with the protocol versions that it offers.
-    pub fn client_crypto(&self, speaks: Versions) -> Result<Arc<QuicClientConfig>, TlsError> {
-        let mut config = rustls::ClientConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_root_certificates(self.roots()?)
-            .with_client_auth_cert(self.chain.clone(), self.key.clone_key())?;
-        config.alpn_protocols = speaks.protocols();
-        let crypto = QuicClientConfig::try_from(config).map_err(|error| TlsError::Authority(error.to_string()))?;
-        Ok(Arc::new(crypto))
-    }
+/// The client's side, with the protocol versions that it offers.
+pub fn client_crypto(own: &Credentials, speaks: Versions) -> Result<Arc<QuicClientConfig>, norn_client::tls::TlsError> {
+    let failed = |error: &dyn std::fmt::Display| norn_client::tls::TlsError::Identity(error.to_string());
+    let crypto = QuicClientConfig::try_from(own.client(speaks)?).map_err(|error| failed(&error))?;
+    Ok(Arc::new(crypto))
 }
 
 /// The one line to change for another provider. Passed explicitly: with two of them linked, an implicit default panics.
@@ -91,14 +61,9 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let failed = |error: rustls::pki_types::pem::Error| TlsError::File(file.to_owned(), error.to_string());
-    let found: Vec<_> =
-        CertificateDer::pem_file_iter(file).map_err(failed)?.collect::<Result<_, _>>().map_err(failed)?;
-    if found.is_empty() {
-        return Err(TlsError::File(file.to_owned(), "there is no certificate in it".to_owned()));
-    }
-    Ok(found)
+/// Whom the own certificate names.
+pub fn own_principal(own: &Credentials) -> Result<Principal, TlsError> {
+    principal_of(own.chain().first().ok_or_else(|| TlsError::Nameless("there is none".to_owned()))?)
 }
 
 /// Whom a certificate names. Exactly one name must be there: with several nobody could say which one counts.

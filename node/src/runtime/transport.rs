@@ -1,6 +1,6 @@
 //! The QUIC endpoint and its settings.
 
-use crate::runtime::tls::{Credentials, TlsError};
+use crate::runtime::tls::{Credentials, TlsError, client_crypto, server_crypto};
 use norn_client::wire::Versions;
 use quinn::{ClientConfig, Endpoint, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -81,22 +81,22 @@ fn transport(idle_timeout: Duration, keep_alive: Duration) -> Arc<TransportConfi
 
 /// Settings of connections that come in.
 pub fn server_config(credentials: &Credentials, speaks: Versions) -> Result<ServerConfig, TlsError> {
-    let mut config = ServerConfig::with_crypto(credentials.server_crypto(speaks)?);
+    let mut config = ServerConfig::with_crypto(server_crypto(credentials, speaks)?);
     // Nodes and their clients do not wander between networks.
     config.migration(false).transport_config(transport(IDLE_TIMEOUT, KEEP_ALIVE));
     Ok(config)
 }
 
 /// Settings of a client's connections.
-pub fn client_config(credentials: &Credentials) -> Result<ClientConfig, TlsError> {
-    let mut config = ClientConfig::new(credentials.client_crypto(Versions::SPOKEN)?);
+pub fn client_config(credentials: &Credentials) -> Result<ClientConfig, norn_client::tls::TlsError> {
+    let mut config = ClientConfig::new(client_crypto(credentials, Versions::SPOKEN)?);
     config.transport_config(transport(IDLE_TIMEOUT, KEEP_ALIVE));
     Ok(config)
 }
 
 /// Settings of links to peers.
 pub fn peer_config(credentials: &Credentials, speaks: Versions) -> Result<ClientConfig, TlsError> {
-    let mut config = ClientConfig::new(credentials.client_crypto(speaks)?);
+    let mut config = ClientConfig::new(client_crypto(credentials, speaks)?);
     config.transport_config(transport(PEER_IDLE_TIMEOUT, PEER_KEEP_ALIVE));
     Ok(config)
 }

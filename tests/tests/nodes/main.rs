@@ -4,6 +4,7 @@
 //! none depends on the others or on their order.
 
 mod addresses;
+mod certificates;
 mod children;
 mod crash;
 mod crawl;

@@ -130,6 +130,27 @@ fn certificates_are_never_overwritten() {
     assert_eq!(fails(place, &["cert", "node", "n2", "--dir", "certs"]).0, 2, "a node needs a host");
 }
 
+/// Goal: the length of a certificate's life is chosen within bounds, and said.
+#[test]
+fn certificates_are_made_for_a_number_of_days_and_say_until_when() {
+    let directory = TempDir::new().unwrap();
+    let place = directory.path();
+    let made = succeeds(place, &["cert", "ca", "--dir", "certs", "--days", "90"]);
+    assert!(made.contains("made certs/ca.crt and certs/ca.key, valid until 2"), "{made}");
+    let client = |more: &[&str]| succeeds(place, &[&["cert", "client", "me", "--dir", "certs"], more].concat());
+    let made = client(&[]);
+    assert!(made.contains(" UTC, when its authority ends"), "{made}");
+    let made = client(&["--renew", "--days", "30"]);
+    assert!(made.trim_end().ends_with(" UTC"), "{made}");
+    let json: serde_json::Value = serde_json::from_str(&client(&["--renew", "--json"])).unwrap();
+    assert!(json["valid_until_ms"].as_u64().is_some(), "{json}");
+    for wrong in ["0", "36501", "-1", "year"] {
+        let days = format!("--days={wrong}");
+        let (code, message) = fails(place, &["cert", "client", "other", "--dir", "certs", &days]);
+        assert!(code == 2 && message.contains("--days"), "{wrong}: {message}");
+    }
+}
+
 #[test]
 fn settings_show_where_they_come_from() {
     let directory = TempDir::new().unwrap();

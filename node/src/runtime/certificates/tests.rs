@@ -1,0 +1,90 @@
+//! Goal: what is made is valid for as long as was asked for, never longer than its authority, and can be made anew without harm to
+//! what there is.
+
+use super::{
+    AUTHORITY_DAYS, DAY_S, DAYS, Made, Present, Role, create, create_authority, prolong_authority, valid_until,
+};
+use crate::runtime::clock::unix_seconds;
+use crate::runtime::tls::load;
+use std::fs;
+use std::path::Path;
+
+fn make(directory: &Path, days: u32, present: Present) -> Made {
+    create(directory, Role::Client, "c", &[], days, present).unwrap()
+}
+
+/// Whether a certificate made between two readings of the clock is valid for a number of days, and from an hour before.
+fn lasts(made: &Made, days: u32, before_s: i64, after_s: i64) -> bool {
+    let (from_s, until_s) = (made.validity.from_s + 3_600, made.validity.until_s - i64::from(days) * DAY_S);
+    (before_s..=after_s).contains(&from_s) && (before_s..=after_s).contains(&until_s)
+}
+
+#[test]
+fn an_authority_lasts_for_ten_years_and_what_it_signs_for_one_unless_said_otherwise() {
+    assert_eq!((AUTHORITY_DAYS, DAYS), (3_650, 365));
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    let before_s = unix_seconds();
+    let authority = create_authority(place, AUTHORITY_DAYS).unwrap();
+    let own = make(place, DAYS, Present::Kept);
+    let after_s = unix_seconds();
+    assert!(lasts(&authority, 3_650, before_s, after_s), "{authority:?}");
+    // No clock that is an hour slow refuses it.
+    assert!(lasts(&own, 365, before_s, after_s) && !own.shortened, "{own:?}");
+    assert_eq!(load(&own.files).unwrap().validity(), own.validity, "the file says the same");
+    assert_eq!(valid_until(&authority.files.certificate).unwrap(), authority.validity.until_s);
+}
+
+#[test]
+fn a_certificate_ends_with_its_authority() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    let authority = create_authority(place, 100).unwrap();
+    let own = make(place, 100_000, Present::Kept);
+    assert_eq!((own.validity.until_s, own.shortened), (authority.validity.until_s, true));
+    assert_eq!(load(&own.files).unwrap().validity().until_s, authority.validity.until_s);
+
+    // One that has expired signs nothing.
+    fs::remove_file(place.join("ca.crt")).unwrap();
+    fs::remove_file(place.join("ca.key")).unwrap();
+    create_authority(place, 0).unwrap();
+    let error = create(place, Role::Client, "d", &[], 1, Present::Kept).unwrap_err().to_string();
+    assert!(error.contains("ca.crt: the authority has expired on"), "{error}");
+    assert!(!place.join("client-d.crt").exists() && !place.join("client-d.key").exists());
+}
+
+/// The key beside a file with several authorities says which of them signs.
+#[test]
+fn of_several_authorities_in_the_file_the_one_with_the_key_signs() {
+    let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    create_authority(old.path(), 1_000).unwrap();
+    create_authority(new.path(), 30).unwrap();
+    let read = |directory: &Path| fs::read_to_string(directory.join("ca.crt")).unwrap();
+    let both = format!("{}{}", read(old.path()), read(new.path()));
+    fs::write(new.path().join("ca.crt"), &both).unwrap();
+    let own = make(new.path(), 365, Present::Kept);
+    assert_eq!(own.validity.until_s, own.validity.from_s + 3_600 + 30 * DAY_S, "{own:?}");
+    load(&own.files).unwrap().check_chain(unix_seconds()).unwrap();
+
+    fs::copy(old.path().join("ca.crt"), new.path().join("ca.crt")).unwrap();
+    let error = create(new.path(), Role::Client, "d", &[], 1, Present::Kept).unwrap_err().to_string();
+    assert!(error.contains("no certificate of the key in ca.key"), "{error}");
+}
+
+#[test]
+fn a_renewed_certificate_takes_the_place_of_the_old_one_and_a_prolonged_authority_keeps_its_key() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    create_authority(place, 10).unwrap();
+    let first = make(place, 365, Present::Kept);
+    let chain = load(&first.files).unwrap().chain().to_vec();
+    prolong_authority(place, 1_000).unwrap();
+    load(&first.files).unwrap().check_chain(unix_seconds()).unwrap();
+    let second = make(place, 365, Present::Replaced);
+    assert!(!second.shortened && second.files == first.files, "{second:?}");
+    let credentials = load(&second.files).unwrap();
+    assert_ne!(credentials.chain(), chain);
+    credentials.check_chain(unix_seconds()).unwrap();
+    let names: Vec<_> = fs::read_dir(place).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 4, "no half of a file is left: {names:?}");
+}
