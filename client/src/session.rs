@@ -41,8 +41,8 @@ use crate::wire::response::Response;
 use crate::wire::version::Versions;
 use call::{Pending, Stage, Verdict};
 use confirm::{Asks, Leaving};
-use links::{Link, Links};
-use mint::{Mint, Random};
+use links::{Link, Links, Refusal};
+use mint::{Mint, Needs, Random};
 use std::collections::{BTreeMap, BTreeSet};
 pub use transaction::{ChangeDraft, Seen, TransactionDraft};
 pub use types::{Call, CallId, Config, Draft, Finish, Input, Output, SESSIONS_QUEUE, explain_close, explain_name};
@@ -77,10 +77,8 @@ pub struct Session {
     calls_submitted: u64,
     /// How many of the calls may fare better at another node.
     seekers: usize,
-    /// Calls to send, by the order of their submission, so that a repeat goes before what came later.
-    queue: BTreeMap<u64, CallId>,
-    /// The same for calls that need no welcome.
-    queue_early: BTreeMap<u64, CallId>,
+    /// Calls to send, by what they need, in the order of their submission, so that a repeat goes before what came later.
+    queues: [BTreeMap<u64, CallId>; Needs::ALL.len()],
     /// One entry for each call: when something must happen to it.
     timers: BTreeSet<(u64, CallId)>,
     attempts: BTreeMap<u64, Attempt>,
@@ -111,8 +109,7 @@ impl Session {
             calls_bytes: 0,
             calls_submitted: 0,
             seekers: 0,
-            queue: BTreeMap::new(),
-            queue_early: BTreeMap::new(),
+            queues: Default::default(),
             timers: BTreeSet::new(),
             attempts: BTreeMap::new(),
             in_flight: 0,
@@ -140,8 +137,12 @@ impl Session {
         self.pump();
         self.take_late_leave();
         // Who asks for no work and is served does not need another node.
-        if self.seekers > 0 {
+        let lacks = self.lacks();
+        if self.seekers > 0 || lacks {
             self.search();
+        }
+        if lacks {
+            self.ask_for_ids();
         }
         outputs.append(&mut self.outputs);
     }
@@ -149,7 +150,9 @@ impl Session {
     /// When to call [`Session::step`] with [`Input::Wake`], unless something else happens before.
     pub fn next_wake(&self) -> Option<u64> {
         let call = self.timers.first().map(|(at_us, _)| *at_us);
-        let link = self.links.next_wake(!self.queue.is_empty(), !self.queue_early.is_empty(), self.seekers > 0);
+        let [early, others @ ..] = &self.queues;
+        let queued = others.iter().any(|queue| !queue.is_empty());
+        let link = self.links.next_wake(queued, !early.is_empty(), self.seekers > 0, self.lacks());
         call.into_iter().chain(link).min()
     }
 
@@ -174,7 +177,7 @@ impl Session {
                 let pending = Pending::new(self.calls_submitted, body, bytes, deadline_us);
                 self.seekers += usize::from(pending.seeks());
                 self.timers.insert((pending.wake_us, id));
-                self.queue_of(pending.early).insert(pending.order, id);
+                self.queues[pending.needs as usize].insert(pending.order, id);
                 self.calls.insert(id, pending);
                 None
             }
@@ -200,7 +203,7 @@ impl Session {
         let number = self.next_number();
         let until_us = self.after_ms(self.config.attempt_timeout_ms);
         self.links.get_mut(endpoint).link = Link::Greeting { number, sent_us: self.now_us, until_us };
-        let request = Request::Hello { name: self.config.name.clone() };
+        let request = Request::Hello { name: self.config.name.clone(), bare: true };
         self.outputs.push(Output::Send { endpoint, number, request });
     }
 
@@ -264,11 +267,16 @@ impl Session {
         match response {
             Response::Welcome(welcome) if welcome.minter < 1 << 40 && welcome.time_ms < TIME_MS_END => {
                 self.mint.welcome(self.now_us, &welcome);
-                self.links.welcomed(endpoint);
+                match welcome.refusal {
+                    None => self.links.welcomed(endpoint),
+                    Some(error) => self.welcomed_bare(endpoint, *error),
+                }
             }
             // The node may yet become ready, and answers early calls until then: the connection is worth keeping.
             Response::Error(error) if call::is_retryable(&error) => {
-                self.links.get_mut(endpoint).link = Link::Refused;
+                let state = self.links.get_mut(endpoint);
+                state.link = Link::Refused;
+                state.refusal = Some(Refusal::new(error, self.now_us));
                 self.fail_link(endpoint);
             }
             _ => {
@@ -276,6 +284,34 @@ impl Session {
                 self.close(endpoint);
             }
         }
+    }
+
+    /// The node serves what needs no ids. Where none lends any before the deadline of a call that does, that one ends at once.
+    fn welcomed_bare(&mut self, endpoint: usize, error: Error) {
+        let failures = self.links.get(endpoint).failures.saturating_add(1);
+        let pause_ms = self.pause_ms(failures);
+        let retry_us = self.after_ms(pause_ms);
+        self.links.welcomed_bare(endpoint, Refusal::new(error, self.now_us), retry_us);
+        let Some(until_us) = self.links.bare_until_us() else { return };
+        let lacking = self.lacking().iter().flat_map(BTreeMap::values);
+        let in_vain: Vec<CallId> = lacking.copied().filter(|id| self.calls[id].deadline_us < until_us).collect();
+        in_vain.into_iter().for_each(|id| self.give_up(id, "no node lends ids before the deadline"));
+    }
+
+    /// Calls that need more than any node has given yet.
+    fn lacking(&self) -> &[BTreeMap<u64, CallId>] {
+        &self.queues[self.mint.serves() as usize + 1..]
+    }
+
+    fn lacks(&self) -> bool {
+        self.lacking().iter().any(|queue| !queue.is_empty())
+    }
+
+    /// Asks once more the nodes that lent none.
+    fn ask_for_ids(&mut self) {
+        let due = self.links.bare().filter(|(at_us, _)| *at_us <= self.now_us);
+        let due: Vec<usize> = due.map(|(_, endpoint)| endpoint).collect();
+        due.into_iter().for_each(|endpoint| self.greet(endpoint));
     }
 
     /// A link is no more: what was under way on it goes elsewhere.
@@ -385,24 +421,34 @@ impl Session {
 
     /// Sends what can be sent, and sees to a connection if there is need of one.
     fn pump(&mut self) {
-        if self.queue.is_empty() && self.queue_early.is_empty() {
+        let [early, others @ ..] = &self.queues;
+        let queued = others.iter().any(|queue| !queue.is_empty());
+        if !queued && early.is_empty() {
             return;
         }
         let endpoint = self.links.active;
         let due = self.links.get(endpoint).retry_us <= self.now_us;
         match self.links.get(endpoint).link {
             Link::Idle if due => self.connect(endpoint),
-            Link::Refused if due && !self.queue.is_empty() => self.greet(endpoint),
+            Link::Refused if due && queued => self.greet(endpoint),
             Link::Idle | Link::Connecting { .. } | Link::Greeting { .. } | Link::Refused | Link::Ready { .. } => {}
         }
         let ready = self.links.get(endpoint).is_ready();
         if self.links.get(endpoint).is_open() {
             while self.in_flight < self.config.in_flight_max
-                && let Some(id) = first(&self.queue_early).or_else(|| first(&self.queue).filter(|_| ready))
+                && let Some(id) = self.next_call(ready)
             {
                 self.send(id, endpoint);
             }
         }
+    }
+
+    /// The call to send next to a node that is connected, or has welcomed the session.
+    fn next_call(&self, welcomed: bool) -> Option<CallId> {
+        let [early, ..] = &self.queues;
+        let first = |queue: &BTreeMap<u64, CallId>| queue.first_key_value().map(|(order, id)| (*order, *id));
+        let others = || self.queues[1..=self.mint.serves() as usize].iter().filter_map(first).min();
+        first(early).or_else(|| welcomed.then(others).flatten()).map(|(_, id)| id)
     }
 
     /// Tries another endpoint in the background if the active one is blind and a try is due.
@@ -455,14 +501,14 @@ impl Session {
     /// Moves a call to another stage; queues, timers and counts follow. The only place that does.
     fn set_stage(&mut self, id: CallId, stage: Stage) {
         let call = self.calls.get_mut(&id).expect("it is under way");
-        let (before, order, early) = (call.stage, call.order, call.early);
+        let (before, order, needs) = (call.stage, call.order, call.needs);
         assert!(self.timers.remove(&(call.wake_us, id)), "every call has a timer");
         call.stage = stage;
         call.wake_us = call.deadline_us.min(stage.until_us());
         self.timers.insert((call.wake_us, id));
-        self.leave_stage(before, order, early);
+        self.leave_stage(before, order, needs);
         match stage {
-            Stage::Queued => assert!(self.queue_of(early).insert(order, id).is_none()),
+            Stage::Queued => assert!(self.queues[needs as usize].insert(order, id).is_none()),
             Stage::Sent { endpoint, .. } => {
                 self.in_flight += 1;
                 self.links.get_mut(endpoint).pulse.sent(self.now_us);
@@ -471,9 +517,9 @@ impl Session {
         }
     }
 
-    fn leave_stage(&mut self, stage: Stage, order: u64, early: bool) {
+    fn leave_stage(&mut self, stage: Stage, order: u64, needs: Needs) {
         match stage {
-            Stage::Queued => assert!(self.queue_of(early).remove(&order).is_some()),
+            Stage::Queued => assert!(self.queues[needs as usize].remove(&order).is_some()),
             Stage::Sent { endpoint, .. } => {
                 self.in_flight -= 1;
                 self.links.get_mut(endpoint).pulse.left();
@@ -484,7 +530,9 @@ impl Session {
 
     fn give_up(&mut self, id: CallId, why: &str) {
         if let Some(call) = self.calls.get_mut(&id) {
-            let result = call.undecided(why);
+            let lacks = call.needs > self.mint.serves();
+            let refusal = self.links.refusal().filter(|_| call.sent == 0).map(|refusal| refusal.at(self.now_us));
+            let result = call.undecided(why, refusal.filter(|error| lacks || error.code != ErrorCode::ClockAhead));
             self.finish(id, result);
         }
     }
@@ -494,7 +542,7 @@ impl Session {
         self.take_leave(id, &result);
         let call = self.calls.remove(&id).expect("it is under way");
         assert!(self.timers.remove(&(call.wake_us, id)), "every call has a timer");
-        self.leave_stage(call.stage, call.order, call.early);
+        self.leave_stage(call.stage, call.order, call.needs);
         self.seekers -= usize::from(call.seeks());
         for number in call.numbers {
             assert!(self.attempts.remove(&number).is_some(), "open attempts are listed");
@@ -502,10 +550,6 @@ impl Session {
         self.calls_bytes -= call.bytes;
         let lease_from_us = call.lease_from_us.or(call.first_sent_us);
         self.outputs.push(Output::Done { call: id, result, lease_from_us });
-    }
-
-    fn queue_of(&mut self, early: bool) -> &mut BTreeMap<u64, CallId> {
-        if early { &mut self.queue_early } else { &mut self.queue }
     }
 
     fn next_number(&mut self) -> u64 {
@@ -536,8 +580,7 @@ impl Session {
         for (id, call) in &self.calls {
             call.check().map_err(|wrong| format!("{id:?}: {wrong}"))?;
             ensure(self.timers.contains(&(call.wake_us, *id)), || format!("{id:?} has no timer"))?;
-            let queue = if call.early { &self.queue_early } else { &self.queue };
-            let listed = queue.get(&call.order) == Some(id);
+            let listed = self.queues[call.needs as usize].get(&call.order) == Some(id);
             ensure(listed == matches!(call.stage, Stage::Queued), || format!("{id:?} and its queue disagree"))?;
             queued += usize::from(listed);
             if let Stage::Sent { number, endpoint, .. } = call.stage {
@@ -556,7 +599,8 @@ impl Session {
         let seekers = self.calls.values().filter(|call| call.seeks()).count();
         ensure(seekers == self.seekers, || format!("{seekers} seek another node, counted {}", self.seekers))?;
         ensure(self.timers.len() == self.calls.len(), || "a timer has no call".into())?;
-        ensure(self.queue.len() + self.queue_early.len() == queued, || "a queue lists calls twice".into())?;
+        let listed: usize = self.queues.iter().map(BTreeMap::len).sum();
+        ensure(listed == queued, || "a queue lists calls twice".into())?;
         ensure(in_flight == self.in_flight, || format!("{in_flight} in flight, counted {}", self.in_flight))?;
         let felt: usize = (0..self.links.len()).map(|endpoint| self.links.get(endpoint).pulse.calls).sum();
         ensure(in_flight == felt, || format!("{in_flight} in flight, {felt} by endpoint"))?;
@@ -580,10 +624,6 @@ fn blindness(response: &Response) -> Option<bool> {
 
 fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(otherwise()) }
-}
-
-fn first(queue: &BTreeMap<u64, CallId>) -> Option<CallId> {
-    queue.first_key_value().map(|(_, id)| *id)
 }
 
 fn overloaded(bytes: usize) -> Error {

@@ -276,6 +276,10 @@ pub enum Mutant {
     WaitIgnored,
     /// Leaders tell nobody that their heads have changed.
     HeadsUntold,
+    /// A node that lends no ids refuses the session, and with it all that needs none.
+    HelloShutsOut,
+    /// Ids go back with the clock that was ahead when earlier ones were lent.
+    IdsGoBack,
 }
 
 impl Default for Config {

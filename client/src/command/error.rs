@@ -1,5 +1,6 @@
 //! How a verb ends: exit codes, and failures for people and for programs.
 
+use super::text::duration;
 use crate::wire::{Error, ErrorCode, Retry};
 use std::io;
 
@@ -118,6 +119,10 @@ pub fn advice(error: &Error) -> Option<String> {
         }),
         ErrorCode::Unavailable | ErrorCode::NotReady => {
             Some("try again in a moment; `status` and `nodes` show who answers".to_owned())
+        }
+        ErrorCode::ClockAhead => {
+            let how_long = error.after_ms.map_or_else(String::new, |after_ms| format!(" for {}", duration(after_ms)));
+            Some(format!("only what needs a new id is refused{how_long}; a node that is added lends ids at once"))
         }
         ErrorCode::NoSpace => Some("make room on the disk, then try again".to_owned()),
         ErrorCode::Overloaded => Some("try again in a moment, with less at once".to_owned()),

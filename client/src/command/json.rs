@@ -63,11 +63,14 @@ struct ErrorBody<'a> {
     retry: Retry,
     #[serde(serialize_with = "text_if_any", skip_serializing_if = "Option::is_none")]
     id: Option<TaskId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after_ms: Option<u64>,
 }
 
 /// A failure, naming the task where there is one.
 pub fn error(error: &crate::wire::Error) -> ErrorLine<'_> {
-    let body = ErrorBody { code: error.code, message: &error.message, retry: error.retry, id: error.id };
+    let crate::wire::Error { code, message, retry, id, after_ms } = error;
+    let body = ErrorBody { code: *code, message, retry: *retry, id: *id, after_ms: *after_ms };
     ErrorLine { error: body }
 }
 

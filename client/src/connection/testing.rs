@@ -95,7 +95,7 @@ pub fn now_ms() -> u64 {
 }
 
 fn welcome() -> Response {
-    Response::Welcome(Welcome { node: NodeId(1), cluster: ClusterId(1), time_ms: now_ms(), minter: 7 })
+    Response::Welcome(Welcome { node: NodeId(1), cluster: ClusterId(1), time_ms: now_ms(), minter: 7, refusal: None })
 }
 
 impl Node {

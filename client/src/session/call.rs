@@ -1,6 +1,6 @@
 //! One call: its body before and after it is settled, what of it is still open, and what an answer means.
 
-use super::mint::{Mint, Random};
+use super::mint::{Mint, Needs, Random};
 use super::{Call, ChangeDraft, Draft, Finish, TransactionDraft, ensure};
 use crate::wire::error::{Error, ErrorCode, Retry};
 use crate::wire::group::MemberOf;
@@ -63,8 +63,7 @@ pub(super) struct Pending {
     /// Place among all calls of the session.
     pub order: u64,
     pub bytes: usize,
-    /// Can be sent to a node that has no cluster yet.
-    pub early: bool,
+    pub needs: Needs,
     is_claim: bool,
     /// The oldest version of a node that may be asked.
     pub version: u8,
@@ -95,9 +94,10 @@ pub(super) struct Pending {
     items: Items,
 }
 
-/// Whether repeating the very same request can help. A stale read has been waited for already, by the node.
+/// Whether repeating the very same request can help. A stale read has been waited for already, by the node, and a clock is caught
+/// up with when it is.
 pub(super) fn is_retryable(error: &Error) -> bool {
-    error.passes() && error.code != ErrorCode::Stale
+    error.passes() && !matches!(error.code, ErrorCode::Stale | ErrorCode::ClockAhead)
 }
 
 fn is_write(request: &Request) -> bool {
@@ -162,7 +162,7 @@ fn ids(request: &Request) -> Vec<TaskId> {
 
 impl Pending {
     pub fn new(order: u64, body: Call, bytes: usize, deadline_us: u64) -> Self {
-        let early = matches!(&body, Call::Request(Request::Identify | Request::Initialize(_) | Request::Join(_)));
+        let needs = Needs::of(&body);
         let is_claim = matches!(&body, Call::Request(Request::Claim(_)));
         let named = matches!(&body, Call::Request(Request::Claim(claim)) if claim.claim != ClaimId(0));
         let version = match &body {
@@ -182,7 +182,7 @@ impl Pending {
         Pending {
             order,
             bytes,
-            early,
+            needs,
             is_claim,
             version,
             deadline_us,
@@ -326,12 +326,15 @@ impl Pending {
 
     /// Takes an answer to the attempt that carried `positions`. An answer to an attempt that was given up counts
     /// too if it settles something: it is the same request.
-    pub fn absorb(&mut self, positions: &[usize], response: Response, current: bool) -> Verdict {
+    pub fn absorb(&mut self, positions: &[usize], mut response: Response, current: bool) -> Verdict {
+        if self.needs == Needs::Ids {
+            explain_own_ids(&mut response);
+        }
         let retry = |error| if current { Verdict::Retry(error) } else { Verdict::Ignore };
         let open = match (response, &mut self.items) {
             // To an early call `not_ready` says that there is a cluster already: no repeat changes that.
             (Response::Error(error), _)
-                if is_retryable(&error) && !(self.early && error.code == ErrorCode::NotReady) =>
+                if is_retryable(&error) && !(self.needs == Needs::Connection && error.code == ErrorCode::NotReady) =>
             {
                 self.turned_away += u32::from(error.code.is_full());
                 return retry(error);
@@ -346,7 +349,7 @@ impl Pending {
             (Response::Renewed(items), Items::Renewed(slots)) if items.len() == positions.len() => {
                 merge(slots, positions, items)
             }
-            _ => return Verdict::Done(self.undecided("the answer does not fit the request")),
+            _ => return Verdict::Done(self.undecided("the answer does not fit the request", None)),
         };
         match open {
             Some(error) if !self.outstanding().is_empty() => retry(error),
@@ -375,14 +378,17 @@ impl Pending {
     /// The answer when nothing more will be tried: `unknown` for what may have happened, `unavailable` for what surely has
     /// not, or the refusal that was the answer to each attempt. Each item of a batch that was sent says so for itself, so that
     /// the caller learns its ids.
-    pub fn undecided(&mut self, why: &str) -> Result<Response, Error> {
+    /// `refusal` is what a node answered to `hello` last.
+    pub fn undecided(&mut self, why: &str, refusal: Option<Error>) -> Result<Response, Error> {
+        let ahead = refusal.clone().filter(|error| error.code == ErrorCode::ClockAhead);
+        self.error_last = self.error_last.take().or(refusal);
         let write = matches!(&self.body, Body::Settled(request) if is_write(request));
         let code = if write { ErrorCode::Unknown } else { ErrorCode::Unavailable };
         let message = match &self.error_last {
             Some(error) => format!("{why}; the last refusal was: {}", error.message),
             None => why.to_owned(),
         };
-        let refusal = self.error_last.clone().filter(|_| self.was_turned_away());
+        let refusal = ahead.or_else(|| self.error_last.clone().filter(|_| self.was_turned_away()));
         // When to try again, nobody knows better than who refused it last.
         let retry = self.error_last.as_ref().map_or(code.retry(), |error| error.retry);
         let error = refusal.unwrap_or_else(|| Error { retry, ..Error::new(code, message) });
@@ -426,6 +432,22 @@ impl Pending {
 
 fn pick<T: Clone>(all: &[T], positions: &[usize]) -> Vec<T> {
     positions.iter().map(|position| all[*position].clone()).collect()
+}
+
+/// Ids that a session minted are from the future where the node's clock that lent them was ahead.
+fn explain_own_ids(response: &mut Response) {
+    let explain = |error: &mut Error| {
+        if error.code == ErrorCode::IdFromFuture {
+            let message = "the ids of this session are ahead of the nodes' clocks, as that of the node that lent them was: until they \
+                           have caught up, a new session gets ids at a node whose clock was right";
+            *error = Error { id: error.id, after_ms: error.after_ms, ..Error::new(ErrorCode::ClockAhead, message) };
+        }
+    };
+    match response {
+        Response::Error(error) => explain(error),
+        Response::Acked(items) => items.iter_mut().filter_map(|item| item.as_mut().err()).for_each(explain),
+        _ => {}
+    }
 }
 
 /// Fills in what is final; gives an error that asks for a repeat, the most patient one, if there is any.

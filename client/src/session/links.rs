@@ -2,6 +2,7 @@
 
 use super::ensure;
 use super::pulse::Pulse;
+use crate::wire::error::Error;
 
 /// State of the connection to one endpoint.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +34,29 @@ pub(super) struct Endpoint {
     pub received: u64,
     /// Whether the node is there.
     pub pulse: Pulse,
+    /// Why it did not lend ids when it was last asked for some.
+    pub refusal: Option<Refusal>,
+}
+
+/// An answer to `hello` that lends nothing.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub error: Error,
+    /// Until when the node lends no ids, where it says so.
+    pub until_us: Option<u64>,
+}
+
+impl Refusal {
+    pub fn new(error: Error, now_us: u64) -> Self {
+        let until_us = error.after_ms.map(|after_ms| now_us.saturating_add(after_ms.saturating_mul(1_000)));
+        Refusal { error, until_us }
+    }
+
+    /// As it would be given now.
+    pub fn at(&self, now_us: u64) -> Error {
+        let after_ms = self.until_us.map(|until_us| until_us.saturating_sub(now_us).div_ceil(1_000));
+        Error { after_ms, ..self.error.clone() }
+    }
 }
 
 impl Endpoint {
@@ -45,9 +69,14 @@ impl Endpoint {
         matches!(self.link, Link::Ready { .. })
     }
 
-    /// Whether it is ready and, for all that is known, sees every node that it needs.
+    /// Whether it is ready, lends ids and, for all that is known, sees every node that it needs.
     fn sees(&self) -> bool {
-        matches!(self.link, Link::Ready { blind_us: None })
+        matches!(self.link, Link::Ready { blind_us: None }) && self.refusal.is_none()
+    }
+
+    /// Whether it has welcomed the session without ids.
+    pub fn is_bare(&self) -> bool {
+        self.is_ready() && self.refusal.is_some()
     }
 }
 
@@ -62,7 +91,14 @@ pub(super) struct Links {
 impl Links {
     pub fn new(endpoints: usize, active: usize) -> Self {
         assert!(active < endpoints);
-        let idle = || Endpoint { link: Link::Idle, failures: 0, retry_us: 0, received: 0, pulse: Pulse::default() };
+        let idle = || Endpoint {
+            link: Link::Idle,
+            failures: 0,
+            retry_us: 0,
+            received: 0,
+            pulse: Pulse::default(),
+            refusal: None,
+        };
         Links { endpoints: (0..endpoints).map(|_| idle()).collect(), active, search_us: 0 }
     }
 
@@ -104,9 +140,41 @@ impl Links {
         let state = self.get_mut(endpoint);
         state.link = Link::Ready { blind_us: None };
         state.failures = 0;
+        state.refusal = None;
         if !self.get(self.active).sees() {
             self.active = endpoint;
         }
+    }
+
+    /// An endpoint was welcomed without ids, and may be asked for some again from `retry_us` on. It serves what needs none until
+    /// there is a better one.
+    pub fn welcomed_bare(&mut self, endpoint: usize, refusal: Refusal, retry_us: u64) {
+        let state = self.get_mut(endpoint);
+        state.link = Link::Ready { blind_us: None };
+        state.failures = state.failures.saturating_add(1);
+        state.retry_us = retry_us;
+        state.refusal = Some(refusal);
+        if !self.get(self.active).is_ready() {
+            self.active = endpoint;
+        }
+    }
+
+    /// Why no node lends ids, by the one that may lend some soonest, or else by any that said why.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        let refusals = self.endpoints.iter().filter_map(|endpoint| endpoint.refusal.as_ref());
+        refusals.min_by_key(|refusal| refusal.until_us.unwrap_or(u64::MAX))
+    }
+
+    /// Until when no endpoint lends ids, if each has said so.
+    pub fn bare_until_us(&self) -> Option<u64> {
+        let until = |endpoint: &Endpoint| endpoint.refusal.as_ref().filter(|_| endpoint.is_bare())?.until_us;
+        self.endpoints.iter().map(until).min().flatten()
+    }
+
+    /// Endpoints that may be asked for ids again.
+    pub fn bare(&self) -> impl Iterator<Item = (u64, usize)> {
+        let endpoints = self.endpoints.iter().enumerate();
+        endpoints.filter(|(_, endpoint)| endpoint.is_bare()).map(|(index, endpoint)| (endpoint.retry_us, index))
     }
 
     /// A connection or an attempt at one has failed and may be repeated from `retry_us` on.
@@ -160,8 +228,8 @@ impl Links {
     }
 
     /// When something must happen here: `queued` and `queued_early` tell whether calls wait for a connection, `seeking`
-    /// whether some that may fare better elsewhere are under way.
-    pub fn next_wake(&self, queued: bool, queued_early: bool, seeking: bool) -> Option<u64> {
+    /// whether some that may fare better elsewhere are under way, `lacking` whether some wait for ids.
+    pub fn next_wake(&self, queued: bool, queued_early: bool, seeking: bool, lacking: bool) -> Option<u64> {
         let expiry = self.endpoints.iter().filter_map(|endpoint| match endpoint.link {
             Link::Connecting { until_us } | Link::Greeting { until_us, .. } => Some(until_us),
             Link::Idle | Link::Refused | Link::Ready { .. } => None,
@@ -172,10 +240,11 @@ impl Links {
             Link::Refused => queued.then_some(active.retry_us),
             Link::Connecting { .. } | Link::Greeting { .. } | Link::Ready { .. } => None,
         };
-        let search = self.next_search().filter(|_| seeking).map(|(at_us, _)| at_us);
+        let search = self.next_search().filter(|_| seeking || lacking).map(|(at_us, _)| at_us);
+        let bare = self.bare().filter(|_| lacking).map(|(at_us, _)| at_us);
         let pulses = self.endpoints.iter().filter(|_| self.endpoints.len() > 1);
         let pulse = pulses.filter_map(|endpoint| endpoint.pulse.due_us());
-        expiry.chain(retry).chain(search).chain(pulse).min()
+        expiry.chain(retry).chain(search).chain(bare).chain(pulse).min()
     }
 
     pub fn check(&self) -> Result<(), String> {

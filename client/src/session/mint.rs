@@ -1,6 +1,8 @@
 //! What a session takes from outside itself once and then keeps: server time, ids, randomness.
 
+use super::{Call, Draft, Finish};
 use crate::wire::ids::{ClaimId, TAG_BITS, TaskId};
+use crate::wire::request::Request;
 use crate::wire::response::Welcome;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -30,6 +32,67 @@ impl Random {
     }
 }
 
+/// What a call needs before it can be sent, from less to more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Needs {
+    /// A connection: the node may have no cluster yet.
+    Connection,
+    /// A node that has welcomed the session.
+    Node,
+    /// The server's time.
+    Time,
+    /// Ids, for which a node must have lent a field.
+    Ids,
+}
+
+impl Needs {
+    /// From less to more.
+    pub const ALL: [Needs; 4] = [Needs::Connection, Needs::Node, Needs::Time, Needs::Ids];
+
+    pub fn of(call: &Call) -> Needs {
+        match call {
+            Call::Enqueue { drafts, .. } => Needs::of_drafts(drafts),
+            Call::EnqueueUnique { draft } => Needs::of_draft(draft),
+            Call::Transact { draft } if draft.id.is_none() => Needs::Ids,
+            Call::Transact { draft } => Needs::of_drafts(&draft.adds).max(Needs::Time),
+            Call::Complete { items, .. } => {
+                let of_item =
+                    |item: &Finish| Needs::of_drafts(&item.children).max(Needs::of_time(item.completion.at_ms));
+                items.iter().map(of_item).max().unwrap_or(Needs::Node)
+            }
+            Call::Request(request) => match request {
+                Request::Identify | Request::Initialize(_) | Request::Join(_) => Needs::Connection,
+                Request::Complete { items, .. } => {
+                    items.iter().map(|item| Needs::of_time(item.at_ms)).max().unwrap_or(Needs::Node)
+                }
+                Request::Cancel { at_ms, .. } => Needs::of_time(*at_ms),
+                Request::Redrive { child: TaskId::MIN, .. } => Needs::Ids,
+                _ => Needs::Node,
+            },
+        }
+    }
+
+    fn of_drafts(drafts: &[Draft]) -> Needs {
+        drafts.iter().map(Needs::of_draft).max().unwrap_or(Needs::Node)
+    }
+
+    /// Ids of members follow from their group's.
+    fn of_draft(draft: &Draft) -> Needs {
+        let named =
+            draft.id.is_some() || draft.spec.grouping.as_ref().is_some_and(|grouping| grouping.member.is_some());
+        match named {
+            false => Needs::Ids,
+            true if draft.delay_ms > 0 => Needs::Time,
+            true => Needs::Node,
+        }
+    }
+
+    /// A time that the caller left open.
+    fn of_time(at_ms: u64) -> Needs {
+        if at_ms == 0 { Needs::Time } else { Needs::Node }
+    }
+}
+
 /// What the newest welcome said about time.
 #[derive(Debug)]
 struct ServerClock {
@@ -38,13 +101,14 @@ struct ServerClock {
     /// What this session had read before: a node whose clock is behind makes the time stand still for a while,
     /// never go back.
     floor_ms: u64,
-    minter: u64,
 }
 
 /// Server time and the ids that follow from it.
 #[derive(Debug)]
 pub(super) struct Mint {
     clock: Option<ServerClock>,
+    /// The field that was lent last. It is this session's for good, whichever node serves it.
+    minter: Option<u64>,
     time_ms_last: u64,
     counter: u32,
 }
@@ -56,13 +120,27 @@ impl Mint {
     }
 
     pub fn starting_at(counter: u32) -> Self {
-        Mint { clock: None, time_ms_last: 0, counter }
+        Mint { clock: None, minter: None, time_ms_last: 0, counter }
     }
 
     pub fn welcome(&mut self, now_us: u64, welcome: &Welcome) {
+        let lends = welcome.refusal.is_none();
+        // What another node has lent is as good as before, and its time never less than an id.
+        if !lends && (self.minter.is_some() || welcome.time_ms == 0) {
+            return;
+        }
         let floor_ms = self.server_time_ms(now_us).unwrap_or(0);
-        self.clock =
-            Some(ServerClock { received_us: now_us, time_ms: welcome.time_ms, floor_ms, minter: welcome.minter });
+        self.clock = Some(ServerClock { received_us: now_us, time_ms: welcome.time_ms, floor_ms });
+        self.minter = lends.then_some(welcome.minter);
+    }
+
+    /// The most that a call may need of it.
+    pub fn serves(&self) -> Needs {
+        match (&self.clock, self.minter) {
+            (_, Some(_)) => Needs::Ids,
+            (Some(_), None) => Needs::Time,
+            (None, None) => Needs::Node,
+        }
     }
 
     pub fn server_time_ms(&self, now_us: u64) -> Option<u64> {
@@ -72,10 +150,9 @@ impl Mint {
         })
     }
 
-    /// The next id: above every id that this session minted before. Needs a welcome.
+    /// The next id: above every id that this session minted before. Needs a loan.
     pub fn mint(&mut self, now_us: u64, tag: u32) -> TaskId {
-        let clock = self.clock.as_ref().expect("calls that mint wait for a welcome");
-        let minter = clock.minter;
+        let minter = self.minter.expect("calls that mint wait for a loan");
         let server_ms = self.server_time_ms(now_us).expect("there is a clock");
         let mut time_ms = self.time_ms_last.max(server_ms);
         let (counter, wrapped) = self.counter.overflowing_add(1);

@@ -4,6 +4,7 @@
 mod bounds;
 mod confirm;
 mod failover;
+mod loans;
 mod pulse;
 mod retries;
 mod schedules;
@@ -82,7 +83,13 @@ fn something() -> Response {
 }
 
 fn welcome(time_ms: u64, minter: u64) -> Response {
-    Response::Welcome(Welcome { node: NodeId(1), cluster: ClusterId(1), time_ms, minter })
+    Response::Welcome(Welcome { node: NodeId(1), cluster: ClusterId(1), time_ms, minter, refusal: None })
+}
+
+/// A welcome of a node that lends no ids for this time.
+fn bare(time_ms: u64, after_ms: u64) -> Response {
+    let refusal = Some(Box::new(error(ErrorCode::ClockAhead).after(after_ms)));
+    Response::Welcome(Welcome { node: NodeId(1), cluster: ClusterId(1), time_ms, minter: 0, refusal })
 }
 
 fn acked(id: TaskId) -> Acked {

@@ -221,7 +221,7 @@ mod tests {
 
     fn request_frame() -> Vec<u8> {
         let mut bytes = Vec::new();
-        encode_named(&mut bytes, VERSION, Kind::Request, 7, &Request::Hello { name: "test".into() });
+        encode_named(&mut bytes, VERSION, Kind::Request, 7, &Request::Hello { name: "test".into(), bare: false });
         bytes
     }
 
@@ -237,7 +237,7 @@ mod tests {
         let bytes = request_frame();
         let (header, end) = split(&bytes, VERSION, FRAME_BYTES_MAX).unwrap().unwrap();
         assert_eq!((header.kind, header.request, end), (Kind::Request, 7, bytes.len()));
-        assert_eq!(decode(&bytes).unwrap(), Some(Request::Hello { name: "test".into() }));
+        assert_eq!(decode(&bytes).unwrap(), Some(Request::Hello { name: "test".into(), bare: false }));
     }
 
     #[test]

@@ -19,6 +19,9 @@ pub enum ErrorCode {
     Ended,
     /// The id was minted too far in the future by the node's clock; mint a new one. Nothing was changed.
     IdFromFuture,
+    /// The ids that were lent are ahead of the clock, which was ahead for a while: no new one is given before the clock has caught up.
+    /// Nothing was changed, and what needs no new id works.
+    ClockAhead,
     /// The id is not above those of tasks that were forgotten, and may be one of them; mint a new one. A replica that had not
     /// forgotten yet may have stored it.
     TooOld,
@@ -65,6 +68,9 @@ pub struct Error {
     /// The task in question, so that an unknown outcome can be repeated idempotently.
     #[serde(default)]
     pub id: Option<TaskId>,
+    /// For how long repeating does not help, where that is known. In answers to clients alone: older nodes could not read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_ms: Option<u64>,
 }
 
 impl ErrorCode {
@@ -80,6 +86,7 @@ impl ErrorCode {
             | ErrorCode::Overloaded
             | ErrorCode::NotReady
             | ErrorCode::Stale
+            | ErrorCode::ClockAhead
             | ErrorCode::NoSpace => Retry::Later,
             ErrorCode::Unknown => Retry::Now,
             ErrorCode::Invalid
@@ -98,7 +105,7 @@ impl ErrorCode {
 impl Error {
     /// An error with the retry advice that fits its code.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Error { code, message: message.into(), retry: code.retry(), id: None }
+        Error { code, message: message.into(), retry: code.retry(), id: None, after_ms: None }
     }
 
     /// Whether repeating the call can help.
@@ -110,6 +117,13 @@ impl Error {
     #[must_use]
     pub fn about(mut self, id: TaskId) -> Self {
         self.id = Some(id);
+        self
+    }
+
+    /// Says for how long repeating does not help.
+    #[must_use]
+    pub fn after(mut self, after_ms: u64) -> Self {
+        self.after_ms = Some(after_ms);
         self
     }
 

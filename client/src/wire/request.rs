@@ -218,6 +218,9 @@ pub enum Request {
     Hello {
         /// Name of the program, for people to read.
         name: String,
+        /// The client takes a [welcome without ids](super::response::Welcome::refusal) as well; one that does not is refused instead.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        bare: bool,
     },
     /// Stores tasks.
     Enqueue {

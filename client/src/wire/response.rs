@@ -221,10 +221,13 @@ pub struct Welcome {
     pub node: NodeId,
     /// Its cluster.
     pub cluster: ClusterId,
-    /// The node's wall clock, never less than any id it has lent.
+    /// The node's wall clock, never less than any id it has lent. Where it lends none: the wall clock alone, or 0 if that is wrong.
     pub time_ms: u64,
     /// The 40-bit minter field lent to this session.
     pub minter: u64,
+    /// Why this node lends no ids now: `minter` stands for nothing then. What needs no new id is served all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<Box<Error>>,
 }
 
 /// A member at genesis.

@@ -23,7 +23,7 @@ impl Request {
     /// Whether it keeps to the limits.
     pub fn check(&self) -> Result<(), Error> {
         match self {
-            Request::Hello { name } => check_text("name of a client", name),
+            Request::Hello { name, .. } => check_text("name of a client", name),
             Request::Enqueue { tasks, .. } => check_tasks(tasks.iter().map(|task| (Some(task.id), &task.spec))),
             Request::EnqueueUnique { task } => {
                 check_unique(&task.spec).map_err(|error| error.about(task.id))?;
@@ -424,7 +424,7 @@ mod tests {
     fn limits_are_kept_to_the_last_and_not_beyond() {
         let text = |bytes: usize| "x".repeat(bytes);
         let good = [
-            Request::Hello { name: text(TEXT_BYTES_MAX) },
+            Request::Hello { name: text(TEXT_BYTES_MAX), bare: true },
             enqueue(BATCH_TASKS_MAX, |_| {}),
             enqueue(8, |spec| spec.payload = vec![0; PAYLOAD_BYTES_MAX]),
             enqueue(1, |spec| spec.headers = headers(HEADERS_MAX, HEADER_BYTES_MAX)),
@@ -454,7 +454,7 @@ mod tests {
             assert_eq!(request.check(), Ok(()), "{}", request.verb());
         }
         let bad = [
-            Request::Hello { name: text(TEXT_BYTES_MAX + 1) },
+            Request::Hello { name: text(TEXT_BYTES_MAX + 1), bare: true },
             enqueue(0, |_| {}),
             enqueue(BATCH_TASKS_MAX + 1, |_| {}),
             enqueue(1, |spec| spec.payload = vec![0; PAYLOAD_BYTES_MAX + 1]),

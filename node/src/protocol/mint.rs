@@ -3,10 +3,11 @@
 use super::Node;
 use super::event::ClientId;
 use super::record::Record;
+use crate::config::mutant;
 use crate::limits::{ID_AHEAD_MS_MAX, MARK_SESSIONS, MARK_TIME_MS};
-use norn_client::wire::Response;
-use norn_client::wire::error::Error;
+use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::response::Welcome;
+use norn_client::wire::{Response, TaskId};
 
 /// Bits of the minter field that number sessions; the rest is the node's place in the cluster.
 const SESSION_BITS: u32 = 24;
@@ -44,25 +45,58 @@ impl Mint {
 }
 
 impl Node {
-    pub(super) fn hello(&mut self, client: ClientId, number: u64) {
+    pub(super) fn hello(&mut self, client: ClientId, number: u64, bare: bool) {
         let genesis = self.genesis.clone().expect("asked only in a cluster");
         let Some((place, _)) = self.member(self.me) else {
             let message = "this node does not know yet which member it is; ask another node";
             self.outbox.reply(client, number, Response::Error(Error::unavailable(message)));
             return;
         };
+        let (node, cluster) = (self.me, genesis.cluster);
+        if let Some(refusal) = self.refuse_loan() {
+            // Reads, claims and all else that names its ids do not wait for a clock.
+            let response = if bare && !mutant!(self.config, HelloShutsOut) {
+                let time_ms = if self.is_fenced() { 0 } else { self.now.wall_ms };
+                Response::Welcome(Welcome { node, cluster, time_ms, minter: 0, refusal: Some(Box::new(refusal)) })
+            } else {
+                Response::Error(Error::unavailable(refusal.message))
+            };
+            return self.outbox.reply(client, number, response);
+        }
+        let (time_ms, sessions) = self.lend();
+        let minter = u64::from(place) << SESSION_BITS | sessions & ((1 << SESSION_BITS) - 1);
+        let welcome = Welcome { node, cluster, time_ms, minter, refusal: None };
+        self.outbox.reply_durable(client, number, Response::Welcome(welcome));
+    }
+
+    /// For how long no ids are lent, as those that were are ahead of the clock. A clock that was ahead for a moment does that:
+    /// ids do not go back, and nodes take none that is [far ahead](ID_AHEAD_MS_MAX).
+    pub(super) fn ids_wait_ms(&self) -> u64 {
+        self.mint.time_ms.saturating_sub(self.now.wall_ms.saturating_add(ID_AHEAD_MS_MAX / 2))
+    }
+
+    /// Why no ids are lent now, if none are.
+    fn refuse_loan(&self) -> Option<Error> {
         if self.is_fenced() {
             let message = "this node's clock is wrong, so it lends no ids; ask another node, and set its clock";
-            self.outbox.reply(client, number, Response::Error(Error::unavailable(message)));
-            return;
+            return Some(Error::unavailable(message));
         }
-        let wall_ms = self.now.wall_ms;
-        let time_ms = self.mint.time_ms.max(wall_ms);
-        if time_ms > wall_ms + ID_AHEAD_MS_MAX / 2 {
-            let message = "this node's clock is far behind the ids it has lent; ask another node, and check its clock";
-            self.outbox.reply(client, number, Response::Error(Error::unavailable(message)));
-            return;
+        let wait_ms = self.ids_wait_ms();
+        if wait_ms == 0 || mutant!(self.config, IdsGoBack) {
+            return None;
         }
+        let message = format!(
+            "this node's clock was ahead, or is behind: it has lent later ids, and lends none for another {}; ask another node, and \
+             check its clock",
+            length(wait_ms)
+        );
+        Some(Error::new(ErrorCode::ClockAhead, message).after(wait_ms))
+    }
+
+    /// The time and the number of a session. Both are on disk before a client hears of them.
+    fn lend(&mut self) -> (u64, u64) {
+        let floor_ms = if mutant!(self.config, IdsGoBack) { 0 } else { self.mint.time_ms };
+        let time_ms = floor_ms.max(self.now.wall_ms);
         self.mint.time_ms = time_ms;
         if !self.is_surely_latest() && !std::mem::replace(&mut self.mint.jumped, true) {
             // An earlier image of the log does not know what was lent after it was taken: this is somewhere else.
@@ -76,8 +110,36 @@ impl Node {
             self.mint.sessions_mark = sessions + MARK_SESSIONS;
             self.outbox.persist(Record::Mark { time_ms: self.mint.time_mark_ms, sessions: self.mint.sessions_mark });
         }
-        let minter = u64::from(place) << SESSION_BITS | sessions & ((1 << SESSION_BITS) - 1);
-        let welcome = Welcome { node: self.me, cluster: genesis.cluster, time_ms, minter };
-        self.outbox.reply_durable(client, number, Response::Welcome(welcome));
+        (time_ms, sessions)
+    }
+}
+
+impl Node {
+    /// Why an id is not taken yet, if it is minted too far in the future.
+    pub(super) fn refuse_future(&self, id: TaskId) -> Option<Error> {
+        let wait_ms = id.time_ms().checked_sub(self.latest_id_ms()).filter(|wait_ms| *wait_ms > 0)?;
+        let message = "the id was minted too far in the future; check the clocks, mint a new one";
+        Some(Error::new(ErrorCode::IdFromFuture, message).about(id).after(wait_ms))
+    }
+
+    /// Says to a client when an id from the future is taken. Answers to other nodes do not say it: older ones could not read them.
+    pub(super) fn date_refusal(&self, error: &mut Error) {
+        if error.code == ErrorCode::IdFromFuture {
+            error.after_ms = error.id.and_then(|id| self.refuse_future(id)).and_then(|refusal| refusal.after_ms);
+        }
+    }
+
+    /// The latest time of an id that is taken.
+    pub(super) fn latest_id_ms(&self) -> u64 {
+        self.now.wall_ms.saturating_add(ID_AHEAD_MS_MAX)
+    }
+}
+
+/// A length of time for people.
+fn length(ms: u64) -> String {
+    match ms.div_ceil(1_000) {
+        seconds @ 0..600 => format!("{seconds} s"),
+        seconds @ 600..36_000 => format!("{} min", seconds.div_ceil(60)),
+        seconds => format!("{} h", seconds.div_ceil(3_600)),
     }
 }

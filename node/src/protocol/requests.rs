@@ -118,7 +118,7 @@ impl Node {
 
     fn route(&mut self, client: ClientId, number: u64, principal: &Principal, request: Request) {
         match request {
-            Request::Hello { .. } => self.hello(client, number),
+            Request::Hello { bare, .. } => self.hello(client, number, bare),
             Request::Enqueue { tasks, acks } => self.enqueue(client, number, tasks, acks),
             Request::EnqueueUnique { task } => self.enqueue_unique(client, number, task),
             Request::Transact(transaction) => self.transact(client, number, transaction),

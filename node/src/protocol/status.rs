@@ -140,6 +140,7 @@ impl Node {
             self.outbox.counters().iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
         counters.push(("roster_version".to_owned(), self.roster.version));
         let off_us = self.clocks.off_us(self.now, self.members().count(), &self.config);
+        counters.push(("ids_wait_ms".to_owned(), self.ids_wait_ms()));
         counters.push(("clock_off_ms".to_owned(), off_us.unwrap_or(0) / 1_000));
         for (_, member) in self.members() {
             let Some((offset_us, error_us)) = self.clocks.offset_us(member.node, self.now, &self.config) else {

@@ -43,6 +43,7 @@ mod keys;
 mod leaders;
 mod letters;
 mod limits;
+mod loans;
 mod loss;
 mod policies;
 mod reads;

@@ -151,7 +151,13 @@ mod tests {
 
     fn frame(number: u64, name: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
-        encode_named(&mut bytes, VERSION, Kind::Request, number, &Request::Hello { name: name.to_owned() });
+        encode_named(
+            &mut bytes,
+            VERSION,
+            Kind::Request,
+            number,
+            &Request::Hello { name: name.to_owned(), bare: false },
+        );
         bytes
     }
 
@@ -169,7 +175,10 @@ mod tests {
         for (number, name) in names.iter().enumerate() {
             let (header, body) = reader.next().await.unwrap().expect("a frame");
             assert_eq!(header.request, number as u64);
-            assert_eq!(decode_body::<Request>(&header, body).unwrap(), Request::Hello { name: name.clone() });
+            assert_eq!(
+                decode_body::<Request>(&header, body).unwrap(),
+                Request::Hello { name: name.clone(), bare: false }
+            );
         }
         assert!(reader.next().await.unwrap().is_none());
     }

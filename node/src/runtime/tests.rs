@@ -602,7 +602,7 @@ async fn slow_and_silent_clients_hold_nobody_up() {
         silent.push((connection, streams));
     }
     let mut bytes = Vec::new();
-    encode_named(&mut bytes, NEWEST, Kind::Request, 1, &Request::Hello { name: "x".repeat(20_000) });
+    encode_named(&mut bytes, NEWEST, Kind::Request, 1, &Request::Hello { name: "x".repeat(20_000), bare: true });
     let drip = async || {
         let slow = cluster.connect(&server, Role::Client, "c").await;
         let (mut send, receive) = slow.open_bi().await.unwrap();

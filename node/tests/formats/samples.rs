@@ -430,7 +430,7 @@ pub fn requests() -> Vec<Request> {
     let result = Some(ByteBuf::from(b"done".to_vec()));
     let completion = Completion { id: id(0), token: TOKEN, sequence: Some(2), result, at_ms: 3, children: Vec::new() };
     vec![
-        Request::Hello { name: "wire".into() },
+        Request::Hello { name: "wire".into(), bare: false },
         Request::Enqueue { tasks, acks: Acks::Quorum },
         Request::Update { id: id(0), token: TOKEN, sequence: 1, data: b"half".to_vec(), acks: Acks::All },
         Request::Complete { items: vec![completion], acks: Acks::One },
@@ -539,7 +539,7 @@ pub fn answers() -> Vec<Response> {
         counters: vec![("events".into(), 12)],
     };
     vec![
-        Response::Welcome(Welcome { node: NODE, cluster: ClusterId(0xc1), time_ms: AT_MS, minter: 77 }),
+        Response::Welcome(Welcome { node: NODE, cluster: ClusterId(0xc1), time_ms: AT_MS, minter: 77, refusal: None }),
         Response::Acked(vec![Ok(acked), Err(error.clone())]),
         Response::AckedOne(Acked { guarantee: Guarantee::Sloppy, ..acked }),
         Response::Task(Box::new(view())),

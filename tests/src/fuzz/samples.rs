@@ -323,7 +323,7 @@ fn requests() -> Vec<Request> {
         children: Vec::new(),
     };
     vec![
-        Request::Hello { name: "fuzz".into() },
+        Request::Hello { name: "fuzz".into(), bare: true },
         Request::Enqueue { tasks, acks: Acks::Quorum },
         Request::Update { id: id(0), token: TOKEN, sequence: 1, data: b"half".to_vec(), acks: Acks::All },
         Request::Complete { items: vec![completion], acks: Acks::One },
@@ -420,7 +420,13 @@ fn responses() -> Vec<Response> {
             bugs: vec!["b".into()],
             ..Refusal::default()
         }))),
-        Response::Welcome(Welcome { node: NODE, cluster: ClusterId(0xc1), time_ms: 1_700_000_000_000, minter: 77 }),
+        Response::Welcome(Welcome {
+            node: NODE,
+            cluster: ClusterId(0xc1),
+            time_ms: 1_700_000_000_000,
+            minter: 77,
+            refusal: None,
+        }),
         Response::Acked(vec![Ok(acked), Err(error.clone())]),
         Response::Count(12),
         Response::Claimed { tasks: vec![granted()], unavailable: 1 },

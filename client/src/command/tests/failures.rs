@@ -24,6 +24,7 @@ async fn codes_of_errors_are_exit_codes() {
         (ErrorCode::Unknown, 3),
         (ErrorCode::Stale, 3),
         (ErrorCode::NotReady, 3),
+        (ErrorCode::ClockAhead, 3),
     ];
     for (code, exit) in cases {
         assert_eq!(fails("count", Error::new(code, "no")).await.exit.code(), exit, "{code:?}");
@@ -50,6 +51,16 @@ async fn an_unknown_outcome_names_the_task() {
     assert_eq!(outcome.printed, "");
     assert!(outcome.noted.starts_with("error: no answer in time\n  it may have taken effect"), "{}", outcome.noted);
     assert!(outcome.noted.contains(&id(1).to_string()));
+}
+
+#[tokio::test]
+async fn a_clock_that_was_ahead_is_named_with_the_time_that_is_left() {
+    let error = || Error::new(ErrorCode::ClockAhead, "no ids").after(570_000);
+    let outcome = fails("enqueue mail x --json", error()).await;
+    let line = r#"{"error":{"code":"clock_ahead","message":"no ids","retry":"later","after_ms":570000}}"#;
+    assert_eq!(outcome.printed.trim_end(), line);
+    let outcome = fails("enqueue mail x", error()).await;
+    assert!(outcome.noted.contains("what needs a new id is refused for 9m 30s"), "{}", outcome.noted);
 }
 
 #[tokio::test]

@@ -32,7 +32,7 @@ fn limits_are_checked_before_anything_is_sent() {
         finish(vec![draft(), draft().member_of(TaskId::MIN, 1)]),
         finish(vec![draft().join(Some(1), false).member_of(TaskId::MIN, 1)]),
         claim(limits::WAIT_MS_MAX + 1),
-        Call::Request(Request::Hello { name: String::new() }),
+        Call::Request(Request::Hello { name: String::new(), bare: false }),
     ];
     let mut bench = Bench::new(1);
     for (index, body) in bad.into_iter().enumerate() {

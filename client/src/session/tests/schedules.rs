@@ -147,6 +147,7 @@ impl World {
             (0, _) => return,
             (1, _) => return self.later(500_000, Input::Disconnected { endpoint }),
             (2, _) => Response::Error(error(code)),
+            (3, Request::Hello { .. }) => bare(SERVER_MS, self.random.below(5_000)),
             (_, Request::Hello { .. }) => welcome(SERVER_MS + self.random.below(10_000), self.random.below(100)),
             (3, request @ Request::Enqueue { .. }) => {
                 let item = |id| if self.random.below(2) == 0 { Ok(acked(id)) } else { Err(error(code)) };

@@ -17,7 +17,7 @@
 
 use super::Writer;
 use crate::config::mutant;
-use crate::limits::{DELIVERIES_MAX, ID_AHEAD_MS_MAX};
+use crate::limits::DELIVERIES_MAX;
 use crate::protocol::consistent::cohort::Role;
 use crate::protocol::feature::Feature;
 use crate::protocol::task::{Completed, Task};
@@ -61,14 +61,7 @@ impl Node {
         }
         self.admit_version(Feature::Children.since())?;
         self.admit_peers(Feature::Children, "tasks with a completion")?;
-        let latest_ms = self.now.wall_ms.saturating_add(ID_AHEAD_MS_MAX);
-        match children.find(|child| child.id.time_ms() > latest_ms) {
-            Some(child) => {
-                let message = "the id was minted too far in the future; check the clocks, mint a new one";
-                Err(Error::new(ErrorCode::IdFromFuture, message).about(child.id))
-            }
-            None => Ok(()),
-        }
+        children.find_map(|child| self.refuse_future(child.id)).map_or(Ok(()), Err)
     }
 
     /// A completion has brought tasks.

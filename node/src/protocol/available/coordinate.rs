@@ -3,7 +3,7 @@
 use super::group::{Group, WriteAnswer, refused};
 use super::{Ask, Writer};
 use crate::config::mutant;
-use crate::limits::{ID_AHEAD_MS_MAX, ORPHANS_MAX};
+use crate::limits::ORPHANS_MAX;
 use crate::protocol::consistent::cohort::{Role, Seat, Told};
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::event::ClientId;
@@ -353,7 +353,7 @@ impl Node {
         if known.is_some_and(|task| task.contradicts(delta).is_err()) {
             return Outcome::Conflict;
         }
-        if known.is_none() && id.time_ms() > self.now.wall_ms.saturating_add(ID_AHEAD_MS_MAX) {
+        if known.is_none() && id.time_ms() > self.latest_id_ms() {
             return Outcome::Future;
         }
         if known.is_none() && delta.spec.is_some() && self.bodies.tasks() as u64 >= self.config.tasks_max {

@@ -15,7 +15,7 @@
 use super::Writer;
 use super::read::Reader;
 use crate::config::mutant;
-use crate::limits::{ID_AHEAD_MS_MAX, LETTERS_MAX};
+use crate::limits::LETTERS_MAX;
 use crate::protocol::consistent::table::Cell;
 use crate::protocol::event::ClientId;
 use crate::protocol::feature::Feature;
@@ -113,11 +113,10 @@ impl Node {
             None => return Err(Error::new(ErrorCode::Invalid, "the task has not ended; only a dead one is redriven")),
         }
         let (child, spec) = match asker {
-            Asker::Client { child, .. } if child.time_ms() > self.now.wall_ms.saturating_add(ID_AHEAD_MS_MAX) => {
-                let message = "the id was minted too far in the future; check the clocks, mint a new one";
-                return Err(Error::new(ErrorCode::IdFromFuture, message).about(*child));
-            }
-            Asker::Client { child, queue, .. } => (*child, again(id, spec, queue.as_ref())),
+            Asker::Client { child, queue, .. } => match self.refuse_future(*child) {
+                Some(refusal) => return Err(refusal),
+                None => (*child, again(id, spec, queue.as_ref())),
+            },
             Asker::Leader(_) if spec.is_letter() => return Err(Error::invalid("a letter brings no letters")),
             Asker::Leader(_) => {
                 let (token, at_ms, reason) = death.ok_or_else(|| Error::invalid("nobody gave it up"))?;

@@ -68,6 +68,7 @@ impl Node {
                 return self.unique_written(&name, ids[0], results.pop().expect("it is one write"));
             }
         };
+        results.iter_mut().filter_map(|result| result.as_mut().err()).for_each(|error| self.date_refusal(error));
         let response = match (single, results.pop()) {
             (true, Some(Ok(acked))) => Response::AckedOne(acked),
             (true, Some(Err(error))) => Response::Error(error),

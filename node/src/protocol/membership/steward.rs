@@ -134,7 +134,10 @@ impl Node {
         self.answer_steer(ask, Response::Error(error));
     }
 
-    fn answer_steer(&mut self, ask: u64, response: Response) {
+    fn answer_steer(&mut self, ask: u64, mut response: Response) {
+        if let Response::Error(error) = &mut response {
+            self.date_refusal(error);
+        }
         let Some(Ask::Steer(state)) = self.close_ask(ask) else { return };
         let short = matches!(state.request, Request::Arrange { .. }) && matches!(response, Response::Changed(_));
         self.outbox.reply(state.client, state.number, if short { Response::Done } else { response });

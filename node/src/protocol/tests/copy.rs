@@ -259,7 +259,7 @@ fn a_start_promises_nothing_before_a_peer_has_answered_it() {
     assert!(own.promised < epoch && own.leading().is_none());
     assert!(!cluster.nodes[0].speaks_for(partition));
     // Clients are served all the same, with ids that no earlier image lent.
-    let response = cluster.ask(0, Request::Hello { name: "tester".into() });
+    let response = cluster.ask(0, Request::Hello { name: "tester".into(), bare: true });
     assert!(matches!(response, Response::Welcome(_)), "{response:?}");
 
     let heartbeat = Heartbeat {

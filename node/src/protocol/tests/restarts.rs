@@ -23,7 +23,7 @@ fn a_restart_within_the_timeout_is_noticed_at_once() {
 fn restarts_do_not_push_the_time_of_ids_ahead() {
     let mut cluster = Cluster::new(3);
     for restart in 0..20 {
-        let response = cluster.ask(0, Request::Hello { name: "tester".into() });
+        let response = cluster.ask(0, Request::Hello { name: "tester".into(), bare: true });
         let Response::Welcome(welcome) = response else { panic!("after {restart} restarts: {response:?}") };
         assert!(welcome.time_ms <= cluster.now.wall_ms + crate::limits::MARK_TIME_MS);
         cluster.restart(0);

@@ -34,7 +34,7 @@ mod owed;
 
 use super::coordinate::grows;
 use crate::config::mutant;
-use crate::limits::{EXCHANGE_TASKS_MAX, ID_AHEAD_MS_MAX, ORPHANS_MAX, RECENT_CHANGES_MAX};
+use crate::limits::{EXCHANGE_TASKS_MAX, ORPHANS_MAX, RECENT_CHANGES_MAX};
 use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::peer::{Items, Outcome, PeerMessage};
 use crate::protocol::record::Record;
@@ -167,7 +167,7 @@ impl Node {
         if known.is_some_and(|task| task.contradicts(delta).is_err()) {
             return Outcome::Conflict;
         }
-        if known.is_none() && id.time_ms() > self.now.wall_ms.saturating_add(ID_AHEAD_MS_MAX) {
+        if known.is_none() && id.time_ms() > self.latest_id_ms() {
             return Outcome::Future;
         }
         if self.disk.is_short() && grows(known.is_some_and(|task| task.spec.is_some()), delta) {

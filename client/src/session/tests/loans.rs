@@ -1,0 +1,187 @@
+//! Nodes that lend no ids, as those that they lent are ahead of their clocks.
+
+use super::*;
+
+const MINUTE_MS: u64 = 60_000;
+
+fn queues() -> Call {
+    Call::Request(Request::Queues)
+}
+
+/// Connects; the number of the hello, which says that a welcome without ids will do.
+fn greeting(bench: &mut Bench, endpoint: usize) -> u64 {
+    let outputs = bench.step(Input::Connected { endpoint, version: OLD });
+    let [(_, number, Request::Hello { bare: true, .. })] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+    number
+}
+
+/// What is sent once an endpoint has said that it lends no ids for this time.
+fn open_bare(bench: &mut Bench, endpoint: usize, after_ms: u64) -> Vec<Output> {
+    let number = greeting(bench, endpoint);
+    bench.answer(endpoint, number, bare(SERVER_MS, after_ms))
+}
+
+fn refusals(outputs: &[Output]) -> Vec<(u64, ErrorCode, Option<u64>)> {
+    let refusal = |(call, result): (u64, Result<Response, Error>)| {
+        let error = result.expect_err("it is refused");
+        (call, error.code, error.after_ms)
+    };
+    done(outputs).into_iter().map(refusal).collect()
+}
+
+#[test]
+fn what_needs_no_id_is_sent_to_a_node_that_lends_none_and_the_rest_ends_at_once() {
+    let mut bench = Bench::new(1);
+    bench.submit(1, enqueue(1), 30 * SECOND_US);
+    bench.submit(2, queues(), 30 * SECOND_US);
+    bench.submit(3, finish(Vec::new()), 30 * SECOND_US);
+    bench.submit(4, finish(vec![draft()]), 30 * SECOND_US);
+    bench.submit(5, claim(0), 30 * SECOND_US);
+    let outputs = open_bare(&mut bench, 0, 10 * MINUTE_MS);
+    let ahead = |call| (call, ErrorCode::ClockAhead, Some(10 * MINUTE_MS));
+    assert_eq!(refusals(&outputs), [ahead(1), ahead(4)]);
+    let [(_, number, Request::Queues), (_, _, Request::Complete { items, .. }), (_, _, Request::Claim(_))] =
+        &sent(&outputs)[..]
+    else {
+        panic!("{outputs:?}");
+    };
+    assert_eq!(items[0].at_ms, SERVER_MS, "the time is the node's");
+    let number = *number;
+    assert_eq!(done(&bench.answer(0, number, Response::Done)), [(2, Ok(Response::Done))]);
+}
+
+#[test]
+fn a_node_without_time_serves_what_needs_none() {
+    let mut bench = Bench::new(1);
+    bench.submit(1, finish(Vec::new()), 30 * SECOND_US);
+    bench.submit(2, queues(), 30 * SECOND_US);
+    let number = greeting(&mut bench, 0);
+    let refusal = Some(Box::new(error(ErrorCode::Unavailable)));
+    let welcome = Welcome { node: NodeId(1), cluster: ClusterId(1), time_ms: 0, minter: 0, refusal };
+    let outputs = bench.answer(0, number, Response::Welcome(welcome));
+    assert!(matches!(sent(&outputs)[..], [(0, _, Request::Queues)]), "{outputs:?}");
+    assert_eq!(bench.session.server_time_ms(bench.now_us), None);
+    // The node may know its clock to be right again.
+    let (_, number, request) = bench.sleep_until_sent();
+    assert!(matches!(request, Request::Hello { .. }), "{request:?}");
+    let outputs = bench.answer(0, number, super::welcome(SERVER_MS, 5));
+    assert!(matches!(sent(&outputs)[..], [(0, _, Request::Complete { .. })]), "{outputs:?}");
+}
+
+#[test]
+fn a_call_that_is_given_its_ids_and_times_needs_no_loan() {
+    let id = TaskId::new(1, 2, 3, 4);
+    let named = Draft { id: Some(id), ..draft() };
+    let of_group = draft().member_of(id, 1);
+    let cases = [
+        (named.clone(), true),
+        (of_group, true),
+        (draft(), false),
+        // The node has said the time.
+        (named.delay_ms(5), true),
+    ];
+    for (draft, is_sent) in cases {
+        let mut bench = Bench::new(1);
+        bench.submit(1, Call::Enqueue { drafts: vec![draft], acks: Acks::Quorum }, 30 * SECOND_US);
+        let outputs = bench.step(Input::Connected { endpoint: 0, version: Versions::GROUPS });
+        let outputs = bench.answer(0, sent(&outputs)[0].1, bare(SERVER_MS, MINUTE_MS));
+        assert_eq!((sent(&outputs).len(), done(&outputs).len()), if is_sent { (1, 0) } else { (0, 1) });
+    }
+}
+
+#[test]
+fn ids_are_sought_at_other_nodes_while_one_that_lends_none_serves() {
+    let mut bench = Bench::new(2);
+    bench.submit(1, enqueue(1), 30 * SECOND_US);
+    bench.submit(2, queues(), 30 * SECOND_US);
+    let outputs = open_bare(&mut bench, 0, 10 * MINUTE_MS);
+    assert!(matches!(sent(&outputs)[..], [(0, _, Request::Queues)]), "{outputs:?}");
+    assert_eq!((connects(&outputs), done(&outputs)), (vec![1], vec![]));
+    let outputs = bench.open(1);
+    assert!(matches!(sent(&outputs)[..], [(1, _, Request::Enqueue { .. })]), "{outputs:?}");
+    // With ids of one node, any other will do.
+    bench.step(Input::Disconnected { endpoint: 1 });
+    let outputs = bench.submit(3, enqueue(1), 30 * SECOND_US);
+    assert!(matches!(sent(&outputs)[..], [(0, _, Request::Enqueue { .. })]), "{outputs:?}");
+}
+
+#[test]
+fn a_call_ends_once_each_node_has_said_that_it_lends_none_in_time() {
+    let mut bench = Bench::new(2);
+    bench.submit(1, enqueue(1), 30 * SECOND_US);
+    bench.submit(2, enqueue(1), 300 * SECOND_US);
+    let outputs = open_bare(&mut bench, 0, 10 * MINUTE_MS);
+    assert_eq!((connects(&outputs), done(&outputs)), (vec![1], vec![]));
+    let outputs = open_bare(&mut bench, 1, MINUTE_MS);
+    assert_eq!(refusals(&outputs), [(1, ErrorCode::ClockAhead, Some(MINUTE_MS))], "the other one can wait for that");
+    let (endpoint, number, request) = bench.sleep_until_sent();
+    assert!(matches!(request, Request::Hello { .. }), "{request:?}");
+    let outputs = bench.answer(endpoint, number, welcome(SERVER_MS, 5));
+    assert!(matches!(sent(&outputs)[..], [(_, _, Request::Enqueue { .. })]), "{outputs:?}");
+}
+
+#[test]
+fn at_its_deadline_a_call_without_ids_says_why_it_has_none() {
+    let mut bench = Bench::new(2);
+    bench.submit(1, enqueue(1), 3 * SECOND_US);
+    open_bare(&mut bench, 0, 10 * MINUTE_MS);
+    bench.step(Input::Disconnected { endpoint: 1 });
+    let outputs = loop {
+        let outputs = bench.sleep();
+        match sent(&outputs)[..] {
+            [(endpoint, number, Request::Hello { .. })] => drop(bench.answer(endpoint, number, bare(SERVER_MS, 7_000))),
+            _ if done(&outputs).is_empty() => {
+                connects(&outputs).into_iter().for_each(|endpoint| drop(bench.step(Input::Disconnected { endpoint })));
+            }
+            _ => break outputs,
+        }
+    };
+    let [(1, ErrorCode::ClockAhead, Some(after_ms))] = refusals(&outputs)[..] else { panic!("{outputs:?}") };
+    assert!((5_000..=7_000).contains(&after_ms), "{after_ms}");
+}
+
+#[test]
+fn a_refused_hello_is_named_at_the_deadline() {
+    let mut bench = Bench::new(1);
+    bench.submit(1, queues(), SECOND_US);
+    let outputs = bench.step(Input::Connected { endpoint: 0, version: OLD });
+    let number = sent(&outputs)[0].1;
+    bench.answer(0, number, Response::Error(error(ErrorCode::Unavailable)));
+    bench.now_us += 2 * SECOND_US;
+    let outputs = bench.step(Input::Wake);
+    let [(1, Err(error))] = &done(&outputs)[..] else { panic!("{outputs:?}") };
+    assert_eq!(error.message, "no answer came before the deadline; the last refusal was: scripted");
+    assert_eq!(error.code, ErrorCode::Unavailable);
+}
+
+#[test]
+fn ids_that_were_lent_while_a_clock_was_ahead_are_refused_as_such() {
+    let future = |id| Error::new(ErrorCode::IdFromFuture, "later").about(id).after(MINUTE_MS);
+    let (mut bench, number, request) = bench_sent(1, enqueue(1), 30 * SECOND_US);
+    let id = ids(&request)[0];
+    let outputs = bench.answer(0, number, Response::Acked(vec![Err(future(id))]));
+    let [(1, Ok(Response::Acked(items)))] = &done(&outputs)[..] else { panic!("{outputs:?}") };
+    let refused = items[0].as_ref().expect_err("it is refused");
+    assert_eq!((refused.code, refused.id, refused.after_ms), (ErrorCode::ClockAhead, Some(id), Some(MINUTE_MS)));
+    // An id of the application's own is its own affair.
+    let named = Draft { id: Some(id), ..draft() };
+    let call = Call::Enqueue { drafts: vec![named], acks: Acks::Quorum };
+    let (mut bench, number, _) = bench_sent(1, call, 30 * SECOND_US);
+    let outputs = bench.answer(0, number, Response::Acked(vec![Err(future(id))]));
+    let [(1, Ok(Response::Acked(items)))] = &done(&outputs)[..] else { panic!("{outputs:?}") };
+    assert_eq!(items[0], Err(future(id)));
+}
+
+#[test]
+fn a_node_that_lends_none_takes_no_loan_away() {
+    let (mut bench, _, request) = bench_sent(2, enqueue(1), 60 * SECOND_US);
+    let first = ids(&request)[0];
+    bench.step(Input::Disconnected { endpoint: 0 });
+    let number = greeting(&mut bench, 1);
+    let outputs = bench.answer(1, number, bare(SERVER_MS - MINUTE_MS, 10 * MINUTE_MS));
+    let [(1, _, again)] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+    assert_eq!(ids(again), [first]);
+    let outputs = bench.submit(2, enqueue(1), SECOND_US);
+    let next = ids(sent(&outputs)[0].2)[0];
+    assert!(next > first && next.minter() == first.minter());
+}
