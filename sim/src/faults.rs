@@ -302,6 +302,13 @@ impl World {
         self.line(format_args!("n{node} clock {mono_us} us {wall_ms} ms"));
     }
 
+    /// A script sets a node's wall clock.
+    pub fn set_wall(&mut self, node: usize, ahead_us: i64) {
+        self.nodes[node].wall.jump(self.now_us, ahead_us);
+        let wall_ms = self.nodes[node].wall.read_ms(self.now_us);
+        self.line(format_args!("n{node} set to {wall_ms} ms"));
+    }
+
     fn fault_strobe(&mut self, node: usize) {
         let left = self.randoms.strobes.between(2, STROBES_MAX);
         self.count("fault: clock strobes");

@@ -34,6 +34,8 @@ mod settle;
 mod snapshots;
 mod stage;
 #[cfg(test)]
+mod steps;
+#[cfg(test)]
 mod tests;
 pub mod trace;
 mod transactions;

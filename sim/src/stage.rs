@@ -113,6 +113,11 @@ impl Stage {
         self.world.start_node(node);
     }
 
+    /// A node's wall clock is set so far ahead of true time.
+    pub fn set_clock_ahead(&mut self, node: usize, ahead: Duration) {
+        self.world.set_wall(node, ahead.as_micros() as i64);
+    }
+
     /// Nothing breaks any more. Once every task has ended, all replicas must come to hold the same, and be listed so.
     pub fn settle(&mut self) {
         self.down.fill(false);
