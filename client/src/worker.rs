@@ -1,8 +1,8 @@
 //! A worker: handlers by task type, with everything around them.
 //!
 //! A [`Worker`] claims only while it has room, runs one handler for each task, renews all its claims in the
-//! background, stops a handler whose lease is lost, reports outcomes, and drains gracefully. With many claims it is cheaper
-//! under a [session](Worker::session).
+//! background, stops a handler whose lease is lost or whose [time limit](Worker::time_limit) is over, reports outcomes, and drains
+//! gracefully. With many claims it is cheaper under a [session](Worker::session).
 //!
 //! A handler may run more than once for a task, and after a lost lease another worker may already run: effects on
 //! the outside should carry the claim's [token](Context::token), so that the later one wins.
@@ -32,6 +32,7 @@
 //! ```
 
 mod context;
+mod deadline;
 mod lanes;
 mod run;
 mod session;
@@ -50,6 +51,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use context::Context;
+
+/// The time limit of handlers, unless another one is set.
+pub const TIME_LIMIT: Duration = Duration::from_secs(3_600);
 
 /// What a handler says of its task.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,6 +88,8 @@ pub struct Summary {
     pub retried: u64,
     /// Reported as invalid.
     pub invalid: u64,
+    /// Given up, and reported as failed, because the handler ran longer than its [limit](Worker::time_limit).
+    pub timed_out: u64,
     /// Lost to the end of the lease, to another claim or to a cancellation, or not to be reported in time.
     pub lost: u64,
     /// Given back at the end.
@@ -95,13 +101,16 @@ pub struct Summary {
 /// ```
 /// use norn_client::worker::HandlerOptions;
 /// use std::time::Duration;
-/// let options = HandlerOptions::new().lease(Duration::from_secs(600));
-/// # assert_eq!(options, HandlerOptions { lease: Some(Duration::from_secs(600)) });
+/// let options = HandlerOptions::new().lease(Duration::from_secs(600)).time_limit(Duration::from_secs(4 * 3_600));
+/// # let (lease, time_limit) = (Duration::from_secs(600), Duration::from_secs(14_400));
+/// # assert_eq!(options, HandlerOptions { lease: Some(lease), time_limit: Some(time_limit) });
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HandlerOptions {
     /// Length of the leases of its tasks, whatever the worker and the queue say.
     pub lease: Option<Duration>,
+    /// How long it may run, whatever the worker says.
+    pub time_limit: Option<Duration>,
 }
 
 impl HandlerOptions {
@@ -114,6 +123,13 @@ impl HandlerOptions {
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
+        self
+    }
+
+    /// How long it may run: [`Worker::time_limit`].
+    #[must_use]
+    pub fn time_limit(mut self, time_limit: Duration) -> Self {
+        self.time_limit = Some(time_limit);
         self
     }
 }
@@ -149,6 +165,7 @@ pub struct Worker {
     name: String,
     concurrency: usize,
     lease: Option<Duration>,
+    time_limit: Duration,
     session: Option<Duration>,
     poll: Duration,
     drain_timeout: Duration,
@@ -164,13 +181,15 @@ impl std::fmt::Debug for Worker {
             .field("name", &self.name)
             .field("concurrency", &self.concurrency)
             .field("lease", &self.lease)
+            .field("time_limit", &self.time_limit)
             .field("session", &self.session)
             .finish_non_exhaustive()
     }
 }
 
 impl Worker {
-    /// A worker without handlers: one task at a time, leases as the queues say or of 30 s, 30 s to drain.
+    /// A worker without handlers: one task at a time, leases as the queues say or of 30 s, [an hour](TIME_LIMIT) for a handler,
+    /// 30 s to drain.
     pub fn new(client: Client) -> Worker {
         Worker {
             client,
@@ -179,6 +198,7 @@ impl Worker {
             name: String::new(),
             concurrency: 1,
             lease: None,
+            time_limit: TIME_LIMIT,
             session: None,
             poll: Duration::from_secs(2),
             drain_timeout: Duration::from_secs(30),
@@ -195,8 +215,8 @@ impl Worker {
         self.register(queue, |service| service.plain = Some(Arc::new(move |context| Box::pin(handler(context)))))
     }
 
-    /// The same with leases of its own, for work that takes longer than that of other handlers, or is to be noticed sooner
-    /// where it stops. They hold for the joins of the queue, too.
+    /// The same with leases and a time limit of its own, for work that takes longer than that of other handlers, or is to be noticed
+    /// sooner where it stops. They hold for the joins of the queue, too.
     ///
     /// ```no_run
     /// # use norn_client::worker::{Context, HandlerOptions, Outcome, Worker};
@@ -246,7 +266,8 @@ impl Worker {
     }
 
     /// What to do when a handler says [`Outcome::Invalid`], before that is reported: it gets the task and the reason. By default
-    /// it is written to the log. If it panics, that is logged, and the task is reported as invalid all the same.
+    /// it is written to the log. If it panics or runs longer than the queue's time limit, that is logged, and the task is reported
+    /// as invalid all the same.
     ///
     /// ```no_run
     /// # use norn_client::worker::{Context, Worker};
@@ -288,6 +309,22 @@ impl Worker {
     /// Length of the leases, whatever the queues say. Short ones notice a dead worker sooner, long ones need fewer renewals.
     pub fn lease(mut self, lease: Duration) -> Worker {
         self.lease = Some(lease);
+        self
+    }
+
+    /// How long a handler may run, an hour by default: counted from its start, or from its last [`Context::renew`], and by nothing
+    /// else, neither by checkpoints nor by the length of the lease, which the worker renews until then. [`Duration::MAX`] is no limit.
+    ///
+    /// When it is over, the handler is dropped at its next `await`, what it started beside itself learns of that by
+    /// [`Context::lease_lost`], and the attempt is failed with that reason: the task is retried or dies as its queue and its
+    /// number of attempts say, and the worker takes another one.
+    ///
+    /// A handler that blocks its thread cannot be stopped. A second after its limit its task is given up all the same and may run
+    /// elsewhere beside it, its thread serves nothing else, and a runtime in which it still runs does not shut down by itself
+    /// (`Runtime::shutdown_timeout`). If it holds the last thread, renewals stop as well, and the task is claimable when its lease
+    /// ends. So have what blocks run under `tokio::task::spawn_blocking`, and stop when [`Context::renew`] says so.
+    pub fn time_limit(mut self, time_limit: Duration) -> Worker {
+        self.time_limit = time_limit;
         self
     }
 
@@ -347,6 +384,10 @@ impl Worker {
         }
         let leases = self.services.values().filter_map(|service| service.options.lease).chain(self.lease);
         leases.chain(self.session).map(|lease| lease.as_millis()).try_for_each(check_lease)?;
+        let time_limits = self.services.values().filter_map(|service| service.options.time_limit);
+        if time_limits.chain([self.time_limit]).any(|limit| limit.is_zero()) {
+            return Err(Error::invalid("no handler can end within a time limit of 0s; `Duration::MAX` is no limit"));
+        }
         if self.name.len() > limits::TEXT_BYTES_MAX {
             return Err(Error::invalid("the worker's name is too long"));
         }

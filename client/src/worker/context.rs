@@ -1,5 +1,6 @@
 //! A claim in the hands of a worker, and what of it a handler sees.
 
+use super::deadline::{Deadline, Limit};
 use crate::client::{Claimed, Client, GroupMember, WorkerSession};
 use crate::session::Draft;
 use crate::wire::error::{Error, ErrorCode};
@@ -11,7 +12,6 @@ use crate::wire::response::{Granted, LogEntry};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
 
 /// Pause before repeating a report that the client has given up on.
 const REPORT_PAUSE: Duration = Duration::from_millis(100);
@@ -36,8 +36,8 @@ pub(super) struct Held {
     pub id: TaskId,
     pub token: Token,
     lease: Duration,
-    /// When the lease ends; `None` once it is lost.
-    expires: watch::Sender<Option<Instant>>,
+    /// When the lease ends; over once it is lost or given up.
+    expires: Deadline,
     renew_at: Mutex<Instant>,
     /// Its outcome is being reported. From here on only the report's own answer tells how that went: a renewal may
     /// find the claim ended because the report got there first.
@@ -63,7 +63,7 @@ impl Held {
             id,
             token,
             lease,
-            expires: watch::Sender::new(Some(expires)),
+            expires: Deadline::new(expires),
             renew_at: Mutex::new(expires),
             reporting: AtomicBool::new(false),
             log: tokio::sync::Mutex::default(),
@@ -91,13 +91,7 @@ impl Held {
     pub fn renewed(&self, result: Result<Instant, Error>) {
         match result {
             Ok(expires) => {
-                self.expires.send_if_modified(|held| match held {
-                    Some(before) if *before < expires => {
-                        *before = expires;
-                        true
-                    }
-                    _ => false,
-                });
+                self.expires.put_off(expires);
                 // What the queue allows may have become shorter.
                 self.plan_renewal(expires, self.lease.min(expires.saturating_duration_since(Instant::now())));
             }
@@ -115,41 +109,33 @@ impl Held {
     }
 
     pub fn lose(&self) {
-        self.expires.send_replace(None);
+        self.expires.end();
+    }
+
+    /// The lease is not renewed any more; when it ends, unless it is lost already. What the handler has started beside itself
+    /// learns of that as of a loss.
+    pub fn give_up(&self) -> Option<Instant> {
+        self.expires.end()
     }
 
     /// A claim that is lost stays listed until its handler is stopped, but is not renewed any more.
     pub fn is_lost(&self) -> bool {
-        self.expires.borrow().is_none() || self.session.as_ref().is_some_and(|session| session.is_lost())
+        self.expires.is_over() || self.session.as_ref().is_some_and(|session| session.is_lost())
     }
 
     /// Ready once the lease is lost, or the session with it: by the local clock, or because a node said so.
     pub async fn lost(&self) {
-        match &self.session {
-            None => self.lost_alone().await,
-            Some(session) => tokio::select! {
-                () = self.lost_alone() => {}
-                () = session.lost_alone() => {}
-            },
+        tokio::select! {
+            () = self.expires.over() => {}
+            () = self.session_lost() => {}
         }
     }
 
-    async fn lost_alone(&self) {
-        let mut expires = self.expires.subscribe();
-        loop {
-            let Some(at) = *expires.borrow_and_update() else {
-                return;
-            };
-            tokio::select! {
-                () = tokio::time::sleep_until(at.into()) => {
-                    // A renewal may have come at this very moment; it counts only if it came before.
-                    if *expires.borrow() == Some(at) {
-                        self.lose();
-                    }
-                }
-                // The sender is in `self`, so this cannot fail.
-                _ = expires.changed() => {}
-            }
+    /// Ready once the session is lost, if it is under one.
+    pub async fn session_lost(&self) {
+        match &self.session {
+            None => std::future::pending().await,
+            Some(session) => session.expires.over().await,
         }
     }
 
@@ -204,6 +190,7 @@ pub struct Context {
     pub(super) client: Client,
     pub(super) granted: Arc<Granted>,
     pub(super) held: Arc<Held>,
+    pub(super) limit: Arc<Limit>,
     pub(super) children: Arc<Mutex<Vec<Draft>>>,
 }
 
@@ -251,6 +238,31 @@ impl Context {
     /// The client, for further calls.
     pub fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Puts off the handler's [time limit](super::Worker::time_limit): it counts anew from now. For a handler that knows that it is
+    /// alive and needs longer. The worker renews the lease by itself, and a checkpoint does not put the limit off.
+    ///
+    /// False once the claim is over, at the limit or by the loss of its lease: whatever still works on it is to stop. A handler is
+    /// dropped then, so that this is for work that runs beside it, as on a thread that blocks.
+    ///
+    /// ```no_run
+    /// # use norn_client::worker::{Context, Outcome};
+    /// # fn convert(_: usize) {}
+    /// async fn film(context: Context) -> Outcome {
+    ///     let beside = context.clone();
+    ///     let all = move || (0..100_000).all(|frame| {
+    ///         convert(frame);
+    ///         beside.renew()
+    ///     });
+    ///     match tokio::task::spawn_blocking(all).await {
+    ///         Ok(true) => Outcome::Done(None),
+    ///         _ => Outcome::Retry { reason: "not all frames".into() },
+    ///     }
+    /// }
+    /// ```
+    pub fn renew(&self) -> bool {
+        !self.held.is_lost() && self.limit.renew()
     }
 
     /// Adds to the claim's log, on a majority of disks; gives how many entries the claim has now. Repeats until the
@@ -349,8 +361,8 @@ impl Context {
         Ok(())
     }
 
-    /// Ready once the lease is lost. The handler's own future is dropped then; this is for what it has started
-    /// beside itself.
+    /// Ready once the lease is lost, or given up at the handler's time limit. The handler's own future is dropped then; this is for
+    /// what it has started beside itself.
     ///
     /// ```no_run
     /// # use norn_client::worker::{Context, Outcome};

@@ -1,6 +1,7 @@
 //! The worker's loop: claim, run, renew, report, drain.
 
 use super::context::Held;
+use super::deadline::{Limit, from_now};
 use super::lanes::Lanes;
 use super::session::Session;
 use super::{Context, Handler, InvalidHandler, Outcome, Summary, Worker};
@@ -22,6 +23,8 @@ const PANIC_PAUSE: Duration = Duration::from_secs(1);
 const REPORT_PAUSE: Duration = Duration::from_millis(100);
 /// How long giving back may take at the end.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a handler whose limit is over may take to be stopped, before its task is failed all the same.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How a claim ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +32,7 @@ enum Ending {
     Done,
     Retried,
     Invalid,
+    TimedOut,
     Lost,
 }
 
@@ -84,7 +88,7 @@ pub(super) async fn run(worker: Worker, shutdown: impl Future<Output = ()>) -> R
         let renew_at = if running.renewing.is_none() { running.renew_at() } else { None };
         tokio::select! {
             () = &mut shutdown, if running.drained_at.is_none() => {
-                running.drained_at = Some(Instant::now() + running.worker.drain_timeout);
+                running.drained_at = Some(from_now(running.worker.drain_timeout));
             }
             claims = running.lanes.claimed() => running.claimed(claims),
             lost = running.session.changed(running.drained_at.is_some()) => {
@@ -142,8 +146,9 @@ impl Running {
     fn claimed(&mut self, claims: Option<Claims>) {
         for claimed in claims.into_iter().flat_map(|claims| claims.tasks) {
             let service = self.worker.services.get(&claimed.granted.queue);
+            let limit = service.and_then(|service| service.options.time_limit).unwrap_or(self.worker.time_limit);
             match service.and_then(|service| service.of(&claimed.granted)).cloned() {
-                Some(handler) if self.may_claim() => self.start(claimed, &handler),
+                Some(handler) if self.may_claim() => self.start(claimed, &handler, limit),
                 // Too late, or of a queue that was not asked for.
                 _ => self.release(claimed.granted.id, claimed.granted.token),
             }
@@ -163,15 +168,15 @@ impl Running {
         }
     }
 
-    fn start(&mut self, claimed: Claimed, handler: &Handler) {
+    fn start(&mut self, claimed: Claimed, handler: &Handler, limit: Duration) {
         let held = Arc::new(Held::new(&claimed, self.session.held().cloned()));
         let key = (held.id, held.token);
         if self.held.contains_key(&key) {
             return;
         }
-        let client = self.worker.client.clone();
-        let children = Arc::default();
-        let context = Context { client, granted: Arc::new(claimed.granted), held: Arc::clone(&held), children };
+        let (client, granted) = (self.worker.client.clone(), Arc::new(claimed.granted));
+        let (limit, children) = (Arc::new(Limit::new(limit)), Arc::default());
+        let context = Context { client, granted, held: Arc::clone(&held), limit, children };
         let (handler, invalid) = (Arc::clone(handler), Arc::clone(&self.worker.invalid));
         self.held.insert(key, held);
         self.tasks.spawn(async move { (key, work(context, handler, invalid).await) });
@@ -190,6 +195,7 @@ impl Running {
             Ending::Done => self.summary.done += 1,
             Ending::Retried => self.summary.retried += 1,
             Ending::Invalid => self.summary.invalid += 1,
+            Ending::TimedOut => self.summary.timed_out += 1,
             Ending::Lost => self.summary.lost += 1,
         }
     }
@@ -252,34 +258,90 @@ impl<T> Drop for Stop<T> {
 
 /// Runs a handler and reports its outcome, for as long as the lease is held.
 async fn work(context: Context, handler: Handler, invalid: InvalidHandler) -> Ending {
-    let held = Arc::clone(&context.held);
-    let (client, children) = (context.client.clone(), Arc::clone(&context.children));
-    let told = context.clone();
-    let handled = async {
-        // A task of its own, so that a panic ends nothing else.
-        let mut handling = Stop(tokio::spawn(async move { handler(context).await }));
-        let outcome = match (&mut handling.0).await {
-            Ok(outcome) => outcome,
-            Err(error) => Outcome::RetryLater { after: PANIC_PAUSE, reason: panic_reason(error) },
-        };
-        if let Outcome::Invalid { reason } = &outcome {
-            let mut telling = Stop(tokio::spawn(invalid(told, reason.clone())));
-            if let Err(error) = (&mut telling.0).await {
-                tracing::warn!(id = %held.id, reason = panic_reason(error), "the handler of invalid tasks failed");
-            }
-        }
-        held.report_begins();
-        let children = std::mem::take(&mut *children.lock().unwrap_or_else(PoisonError::into_inner));
-        report(&client, &held, outcome, children).await
+    let held = &context.held;
+    let handled = tokio::select! {
+        biased;
+        () = held.lost() => return lost(held),
+        handled = handle(&context, handler, invalid) => handled,
     };
+    let outcome = match handled {
+        Ok(outcome) => outcome,
+        Err(handling) => return give_up(&context, handling).await,
+    };
+    held.report_begins();
+    let children = std::mem::take(&mut *context.children.lock().unwrap_or_else(PoisonError::into_inner));
     tokio::select! {
         biased;
-        () = held.lost() => {
-            tracing::info!(id = %held.id, token = %held.token, "lease lost");
-            Ending::Lost
-        }
-        ending = handled => ending,
+        () = held.lost() => lost(held),
+        ending = report(&context.client, held, outcome, children) => ending,
     }
+}
+
+fn lost(held: &Held) -> Ending {
+    tracing::info!(id = %held.id, token = %held.token, "lease lost");
+    Ending::Lost
+}
+
+/// What the handler says, or the handler itself where it does not end before its limit is over.
+async fn handle(context: &Context, handler: Handler, invalid: InvalidHandler) -> Result<Outcome, Stop<Outcome>> {
+    let own = context.clone();
+    context.limit.renew();
+    // A task of its own, so that a panic ends nothing else.
+    let mut handling = Stop(tokio::spawn(async move { handler(own).await }));
+    let outcome = tokio::select! {
+        biased;
+        ended = &mut handling.0 => match ended {
+            Ok(outcome) => outcome,
+            Err(error) => Outcome::RetryLater { after: PANIC_PAUSE, reason: panic_reason(error) },
+        },
+        () = context.limit.over() => return Err(handling),
+    };
+    if let Outcome::Invalid { reason } = &outcome {
+        handle_invalid(context, invalid, reason.clone()).await;
+    }
+    Ok(outcome)
+}
+
+/// Calls the handler of invalid tasks, for which the limit counts anew. However it ends, the task is reported as invalid.
+async fn handle_invalid(context: &Context, invalid: InvalidHandler, reason: String) {
+    let (id, own) = (context.id(), context.clone());
+    context.limit.renew();
+    let mut handling = Stop(tokio::spawn(async move { invalid(own, reason).await }));
+    tokio::select! {
+        biased;
+        ended = &mut handling.0 => if let Err(error) = ended {
+            tracing::warn!(%id, reason = panic_reason(error), "the handler of invalid tasks failed");
+        },
+        () = context.limit.over() => {
+            let limit = humantime::format_duration(context.limit.length);
+            tracing::warn!(%id, %limit, "the handler of invalid tasks ran longer than its limit, and is stopped");
+        }
+    }
+}
+
+/// Stops a handler whose limit is over, and has the attempt failed. The claim is not renewed any more: even if no node takes the
+/// report, the task is claimable when the lease ends. A handler that blocks its thread runs on, which only the token can fence.
+async fn give_up(context: &Context, mut handling: Stop<Outcome>) -> Ending {
+    let held = &context.held;
+    let Some(lease_ends) = held.give_up() else {
+        return lost(held);
+    };
+    handling.0.abort();
+    let patience = STOP_TIMEOUT.min(lease_ends.saturating_duration_since(Instant::now()) / 4);
+    let is_stopped = tokio::time::timeout(patience, &mut handling.0).await.is_ok();
+    let state = if is_stopped { "was stopped" } else { "could not be stopped, as it blocks its thread" };
+    let limit = humantime::format_duration(context.limit.length);
+    let reason = format!(
+        "the handler ran longer than its limit of {limit}, counted from its start or its last renewal, and {state}"
+    );
+    tracing::warn!(id = %held.id, token = %held.token, queue = %context.queue(), reason, "time limit reached");
+    tokio::select! {
+        biased;
+        _ = report(&context.client, held, Outcome::Retry { reason }, Vec::new()) => {}
+        () = held.session_lost() => {}
+        () = sleep_until(Some(lease_ends)) => {}
+    }
+    Ending::TimedOut
 }
 
 fn panic_reason(error: tokio::task::JoinError) -> String {

@@ -351,6 +351,40 @@ async fn a_lost_lease_stops_the_handler() {
     client.complete(options).await.expect("the cluster serves");
 }
 
+/// A handler that hangs holds its task and its worker no longer than its limit, however well the lease is renewed: the task is tried
+/// again, or dies if that was its last attempt.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_hangs_gives_its_task_up() {
+    let cluster = Cluster::start();
+    let client = cluster.client().await;
+    let stuck = |attempts: u32| client.enqueue(Draft::new(queue("stuck"), "job").attempts_max(attempts));
+    let (last, again) =
+        (stuck(1).await.expect("the cluster serves").id, stuck(2).await.expect("the cluster serves").id);
+    let running_now = Arc::new(AtomicUsize::new(0));
+    let now = Arc::clone(&running_now);
+    let handler = move |context: Context| {
+        let now = Arc::clone(&now);
+        async move {
+            if context.attempt() == 1 {
+                let _running = Counted::new(now);
+                std::future::pending::<()>().await;
+            }
+            Outcome::Done(None)
+        }
+    };
+    let worker = Worker::new(client.clone()).lease(Duration::from_secs(60)).time_limit(Duration::from_secs(2));
+    let running = Running::start(worker.handler("stuck", handler));
+    let dead = ended(&client, last).await;
+    assert_eq!(dead.state, State::Dead);
+    let reason = dead.reason.expect("a reason");
+    assert!(reason.contains("ran longer than its limit of 2s"), "{reason}");
+    let done = ended(&client, again).await;
+    assert_eq!((done.state, done.claims.len()), (State::Done, 2), "{done:?}");
+    assert_eq!(running_now.load(Ordering::Relaxed), 0);
+    let summary = running.stop().await;
+    assert_eq!(summary, Summary { done: 1, timed_out: 2, ..Summary::default() });
+}
+
 /// Counts itself for as long as it lives.
 struct Counted(Arc<AtomicUsize>);
 

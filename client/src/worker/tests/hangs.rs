@@ -1,0 +1,184 @@
+//! A handler that hangs loses its task, and one that is alive keeps it.
+
+use super::*;
+use std::sync::mpsc;
+
+/// For what hangs alone: a slow machine may take longer for anything.
+const LIMIT: Duration = Duration::from_millis(300);
+
+/// What failed by its limit, in the words of the report.
+fn timed_out(table: &Mutex<Table>, place: usize) -> String {
+    match &table.lock().unwrap().fates[place] {
+        Fate::Failed { reason, retry_in_ms: 0, retry_open: true, invalid: false } => reason.clone(),
+        other => panic!("its policy decides on the next attempt: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_hangs_is_stopped_at_its_limit_and_its_worker_goes_on() {
+    /// Writes down what the node knows of its task when it is dropped.
+    struct Dropped(Arc<Mutex<Table>>, Arc<Mutex<Vec<Fate>>>);
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            let fate = self.0.lock().unwrap().fates[0].clone();
+            self.1.lock().unwrap().push(fate);
+        }
+    }
+    let table = Table::new(2);
+    let bench = bench(&table).await;
+    let (dropped, told) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
+    let (seen, drops, tells) = (Arc::clone(&table), Arc::clone(&dropped), Arc::clone(&told));
+    let hangs = move |context: Context| {
+        let (guard, tells) = (Dropped(Arc::clone(&seen), Arc::clone(&drops)), Arc::clone(&tells));
+        async move {
+            context.spawn(crate::session::Draft::new("mail".parse().unwrap(), "never"));
+            let beside = context.clone();
+            tokio::spawn(async move {
+                beside.lease_lost().await;
+                assert!(!beside.renew(), "it is over for good");
+                tells.fetch_add(1, Ordering::SeqCst);
+            });
+            let _guard = guard;
+            std::future::pending().await
+        }
+    };
+    // The limit of its own queue counts, and that of the worker for the others.
+    let options = HandlerOptions::new().time_limit(LIMIT);
+    let mail = bench.worker.handler_with("mail", options, hangs);
+    let worker = mail.handler("print", async |_: Context| Outcome::Done(None)).concurrency(1);
+    let summary = worker.run_until(all_ended(Arc::clone(&table))).await.unwrap();
+    assert_eq!(summary, Summary { done: 1, timed_out: 1, ..Summary::default() });
+    let reason = timed_out(&table, 0);
+    assert!(reason.contains("ran longer than its limit of 300ms") && reason.ends_with("was stopped"), "{reason}");
+    assert_eq!(dropped.lock().unwrap()[..], [Fate::Held], "it is not claimable as long as the handler runs");
+    reaches(told, 1).await;
+    assert_eq!(table.lock().unwrap().children.len(), 0);
+}
+
+#[tokio::test]
+async fn a_handler_that_renews_its_limit_goes_on_beyond_it_and_a_checkpoint_does_not_renew_it() {
+    let table = Table::new(4);
+    let bench = bench(&table).await;
+    let limit = SHORT_LEASE;
+    let alive = move |context: Context| async move {
+        let started = Instant::now();
+        while started.elapsed() < limit * 3 / 2 {
+            assert!(context.renew(), "it is alive");
+            after(20).await;
+        }
+        Outcome::Done(None)
+    };
+    let writes = async |context: Context| {
+        loop {
+            context.checkpoint("still here").await.unwrap();
+            after(50).await;
+        }
+    };
+    let worker = bench.worker.time_limit(limit).handler("mail", alive);
+    let worker = worker.handler_with("print", HandlerOptions::new().time_limit(LIMIT), writes).concurrency(4);
+    let summary = worker.run_until(all_ended(Arc::clone(&table))).await.unwrap();
+    assert_eq!(summary, Summary { done: 2, timed_out: 2, ..Summary::default() });
+    assert!(timed_out(&table, 1).contains("limit of 300ms"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_handler_that_blocks_its_thread_cannot_be_stopped_but_loses_its_task() {
+    let table = Table::new(2);
+    let bench = bench(&table).await;
+    let (release, released) = mpsc::channel::<()>();
+    let (say, said) = mpsc::channel();
+    let released = Mutex::new(Some(released));
+    let blocks = move |context: Context| {
+        let (released, say) = (released.lock().unwrap().take().expect("it is called once"), say.clone());
+        async move {
+            // Until the sender is dropped.
+            let _ = released.recv();
+            say.send(context.renew()).unwrap();
+            Outcome::Done(None)
+        }
+    };
+    let mail = bench.worker.handler_with("mail", HandlerOptions::new().time_limit(LIMIT), blocks);
+    let worker = mail.handler("print", async |_: Context| Outcome::Done(None)).concurrency(1);
+    let summary = worker.run_until(all_ended(Arc::clone(&table))).await.unwrap();
+    assert_eq!(summary, Summary { done: 1, timed_out: 1, ..Summary::default() }, "while the first is still blocked");
+    assert!(timed_out(&table, 0).ends_with("blocks its thread"), "{}", timed_out(&table, 0));
+    drop(release);
+    assert!(!said.recv().unwrap(), "it learns of that when it asks");
+}
+
+/// Even where no node takes the report, the lease ends.
+#[tokio::test]
+async fn what_is_given_up_is_not_renewed_any_more_and_takes_no_room_beyond_its_lease() {
+    let table = Table::new(2);
+    table.lock().unwrap().failures_ignored = Some(0);
+    let bench = bench(&table).await;
+    let renewals_before = Arc::new(Mutex::new(None));
+    let seen = (Arc::clone(&table), Arc::clone(&renewals_before));
+    let hangs = move |context: Context| {
+        let (table, before) = seen.clone();
+        tokio::spawn(async move {
+            context.lease_lost().await;
+            *before.lock().unwrap() = Some(table.lock().unwrap().renewals.len());
+        });
+        std::future::pending()
+    };
+    let mail = bench.worker.handler_with("mail", HandlerOptions::new().time_limit(LIMIT), hangs);
+    let worker = mail.handler("print", async |_: Context| Outcome::Done(None)).lease(SHORT_LEASE).concurrency(1);
+    let served = Arc::clone(&table);
+    let goes_on = async move {
+        until(|| matches!(served.lock().unwrap().fates[1], Fate::Done { .. })).await;
+    };
+    let summary = worker.run_until(goes_on).await.unwrap();
+    assert_eq!(summary, Summary { done: 1, timed_out: 1, ..Summary::default() });
+    let table = table.lock().unwrap();
+    assert!(table.failures_ignored > Some(0), "it was reported");
+    // One renewal may have been under way.
+    let before = renewals_before.lock().unwrap().expect("what ran beside the handler has learned of it");
+    assert!(table.renewals.len() <= before + 1, "{:?}, {before} of them before it was given up", table.renewals);
+}
+
+#[tokio::test]
+async fn a_handler_of_invalid_tasks_that_hangs_or_panics_holds_up_no_report() {
+    let table = Table::new(4);
+    let bench = bench(&table).await;
+    let invalid = |context: Context, _: String| -> InvalidHandling {
+        // In the call itself, not only in what it gives back.
+        assert_ne!(context.payload(), b"2", "on purpose");
+        Box::pin(async move {
+            if context.payload() == b"0" {
+                std::future::pending::<()>().await;
+            }
+        })
+    };
+    let handler = async |_: Context| Outcome::Invalid { reason: "bad".into() };
+    let mail = bench.worker.handler_with("mail", HandlerOptions::new().time_limit(LIMIT * 5), handler);
+    let worker = mail.handler("print", handler);
+    let summary = worker.invalid_handler(invalid).run_until(all_ended(Arc::clone(&table))).await.unwrap();
+    assert_eq!(summary, Summary { invalid: 4, ..Summary::default() });
+    let is_invalid = |fate: &Fate| matches!(fate, Fate::Failed { reason, invalid: true, .. } if reason == "bad");
+    assert!(table.lock().unwrap().fates.iter().all(is_invalid), "{table:?}");
+}
+
+#[tokio::test]
+async fn a_limit_is_an_hour_unless_it_is_set_and_is_no_limit_where_no_clock_reaches() {
+    let table = Table::new(1);
+    let handler = async |_: Context| Outcome::Done(None);
+    let worker = bench(&table).await.worker.handler("mail", handler);
+    assert_eq!((worker.time_limit, TIME_LIMIT), (TIME_LIMIT, Duration::from_secs(3_600)));
+
+    let none = HandlerOptions::new().time_limit(Duration::ZERO);
+    let changes: [Box<dyn Fn(Worker) -> Worker>; 2] = [
+        Box::new(|worker| worker.time_limit(Duration::ZERO)),
+        Box::new(move |worker| worker.handler_with("print", none.clone(), handler)),
+    ];
+    for change in changes {
+        let worker = bench(&table).await.worker.handler("mail", handler);
+        let refused = change(worker).run_until(after(0)).await.unwrap_err();
+        assert!(refused.code == ErrorCode::Invalid && refused.message.contains("time limit of 0s"), "{refused}");
+    }
+
+    let bench = bench(&table).await;
+    let worker = bench.worker.handler("mail", handler).time_limit(Duration::MAX).drain_timeout(Duration::MAX);
+    let summary = worker.run_until(all_ended(Arc::clone(&table))).await.unwrap();
+    assert_eq!(summary, Summary { done: 1, ..Summary::default() });
+}
