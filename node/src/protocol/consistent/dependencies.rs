@@ -26,7 +26,7 @@ use crate::protocol::consistent::Viewstamp;
 use crate::protocol::feature::Feature;
 use crate::protocol::partition::Partition;
 use crate::protocol::peer::PeerMessage;
-use crate::protocol::task::{Cancel, Facts, GROUP_FAILED, GroupFacts, Members, Outline, Settled, Task};
+use crate::protocol::task::{Cancel, Content, Facts, GROUP_FAILED, GroupFacts, Members, Outline, Settled, Task};
 use crate::protocol::timers::Key;
 use crdts::CvRDT;
 use norn_client::wire::group::MemberOf;
@@ -408,7 +408,7 @@ impl Node {
             return None;
         }
         let spec = task.spec.as_ref()?;
-        if !spec.after.contains(&other) {
+        if !spec.after().contains(&other) {
             // A group's end is no matter of how its members ended, and what has ended is only kept for its join.
             let Some(number) = task.open_members().take(GROUP_WINDOW).find(|number| is_member(*id, *number, other))
             else {

@@ -10,7 +10,7 @@ use crate::protocol::loads::Then;
 use crate::protocol::partition::Partition;
 use crate::protocol::partition::index::Class;
 use crate::protocol::peer::PeerMessage;
-use crate::protocol::task::{Wanted, visible};
+use crate::protocol::task::{Content, Wanted, visible};
 use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node, Observation};
 use norn_client::wire::error::Error;
@@ -389,7 +389,7 @@ impl Node {
             attempt: cell.attempt,
             lease_ms: cell.lease_ms,
             updates: visible(task),
-            grouping: spec.grouping.clone(),
+            grouping: spec.grouping().cloned().map(Box::new),
             group: task.group_view(),
         })
     }

@@ -34,6 +34,9 @@ pub enum Class {
 }
 
 impl Class {
+    /// The end of the longest delay: what is to be claimable later, is never.
+    pub const NEVER_MS: u64 = u64::MAX - 16;
+
     /// The state that a reader sees; an orphan has none.
     pub fn state(self) -> Option<State> {
         match self {

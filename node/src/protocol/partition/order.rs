@@ -9,6 +9,7 @@
 //! The index has the tasks by priority and id, so of each priority the oldest is looked at.
 
 use super::Partition;
+use crate::protocol::task::Content;
 use norn_client::wire::{QueueName, TaskId};
 
 /// Priorities that are looked at. With more at once, the lower ones wait until some of the higher ones are worked off.
@@ -71,7 +72,7 @@ impl Partition {
         }
         let since_ms = |id: &TaskId| {
             let spec = self.store.task(id).and_then(|task| task.spec.as_ref());
-            spec.map_or(0, |spec| spec.not_before_ms).max(id.time_ms())
+            spec.map_or(0, Content::not_before_ms).max(id.time_ms())
         };
         let levels = index.levels(keys).take(LEVELS_MAX);
         levels.map(|(priority, id)| Standing::new(id, priority.0, since_ms(&id), ageing_ms)).min()

@@ -14,15 +14,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
 
 mod body;
+mod entry;
 mod tombs;
 
-/// A task and what is derived from it.
-#[derive(Debug, Clone)]
-struct Entry {
-    task: Task<Outline>,
-    digest: Digest,
-    class: Class,
-}
+use entry::Entry;
 
 /// What merging taught.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -97,7 +92,8 @@ struct Indexed {
 
 impl Indexed {
     fn of(id: &TaskId, task: &Task<Outline>) -> Option<Indexed> {
-        let Outline { queue, priority, hash, key, not_before_ms, body, .. } = task.spec.as_ref()?;
+        let spec = task.spec.as_ref()?;
+        let Outline { queue, priority, hash, key, body, .. } = spec;
         let (waits_for, over) = (task.waits_for(id), task.ended().is_some());
         Some(Indexed {
             queue: queue.clone(),
@@ -106,7 +102,7 @@ impl Indexed {
             waits_for,
             over,
             key: *key,
-            not_before_ms: *not_before_ms,
+            not_before_ms: spec.not_before_ms(),
             bytes: body.bytes(),
         })
     }
@@ -159,9 +155,9 @@ pub fn classify<S: Content>(task: &Task<S>, Hold { cell, lapsed, locked }: Hold<
         return Class::Blocked;
     }
     if locked {
-        return Class::Delayed(u64::MAX);
+        return Class::Delayed(Class::NEVER_MS);
     }
-    if not_before_ms > wall_ms { Class::Delayed(not_before_ms) } else { Class::Ready }
+    if not_before_ms > wall_ms { Class::Delayed(not_before_ms.min(Class::NEVER_MS)) } else { Class::Ready }
 }
 
 /// What is told of a task that has come to a class. Of one whose spec is not known that waits for it; and only facts are told as
@@ -191,9 +187,9 @@ impl Store {
         let mut before_class = None;
         let entry = tasks
             .entry(id)
-            .and_modify(|entry| before_class = Some(entry.class))
-            .or_insert_with(|| Box::new(Entry { task: Task::default(), digest: 0, class: Class::Orphan }));
-        let (before_digest, had_ended) = (entry.digest, entry.task.ended().is_some());
+            .and_modify(|entry| before_class = Some(entry.class()))
+            .or_insert_with(|| Box::new(Entry::new(Task::default(), 0, Class::Orphan)));
+        let (before_digest, had_ended) = (entry.digest(), entry.task.ended().is_some());
         let had_spec = entry.task.spec.is_some();
         let awaited_join = entry.task.awaits_join();
         let brought: Vec<TaskId> = entry.task.brings().collect();
@@ -213,13 +209,14 @@ impl Store {
             Some(spec) => spec_digest(&id, spec),
             None => before_digest.wrapping_sub(facts_before),
         };
-        entry.digest = spec_part.wrapping_add(entry.task.facts_digest(&id));
-        if before_class.is_some() && entry.digest == before_digest && !restored {
+        let digest = spec_part.wrapping_add(entry.task.facts_digest(&id));
+        entry.set_digest(digest);
+        if before_class.is_some() && digest == before_digest && !restored {
             // Nothing was learned. A class that changed with the clock alone would go unnoticed by whoever sets timers.
             return Learned::default();
         }
         let class = classify(&entry.task, hold, wall_ms);
-        entry.class = class;
+        entry.set_class(class);
         let body = hash(&indexed_after).filter(|_| spec_changes || restored);
         if indexed_after != indexed_before || before_class != Some(class) {
             index.change(id, indexed_before.as_ref().map(Indexed::place), before_class, None);
@@ -234,7 +231,7 @@ impl Store {
         if *watched && is_news {
             moves.extend(moved(id, &entry.task, class));
         }
-        let (ended, digest) = (entry.task.ended().is_some() && !had_ended, entry.digest);
+        let ended = entry.task.ended().is_some() && !had_ended;
         let join_over = awaited_join && !entry.task.awaits_join();
         if ended && let Some(spec) = &mut entry.task.spec {
             // What is over is only read.
@@ -252,14 +249,14 @@ impl Store {
         let Some(entry) = self.tasks.remove(id) else { return (0, false) };
         self.body_bytes -= entry.body_bytes();
         let indexed = Indexed::of(id, &entry.task);
-        self.index.change(*id, indexed.as_ref().map(Indexed::place), Some(entry.class), None);
+        self.index.change(*id, indexed.as_ref().map(Indexed::place), Some(entry.class()), None);
         self.index.change_ended(*id, ended(id, &entry.task), None);
         self.outboxes.remove(id);
         for child in entry.task.brings() {
             self.brought.remove(&(child, *id));
         }
         self.touched.extend(indexed.map(|indexed| indexed.queue));
-        (entry.digest, entry.task.ended().is_some())
+        (entry.digest(), entry.task.ended().is_some())
     }
 
     fn remember(&mut self, id: TaskId) {
@@ -280,7 +277,8 @@ impl Store {
     /// Sets the class of a task for a while: a task that is about to be granted is `Held`.
     pub fn set_class(&mut self, id: &TaskId, class: Class) {
         let Some(entry) = self.tasks.get_mut(id) else { return };
-        let before = std::mem::replace(&mut entry.class, class);
+        let before = entry.class();
+        entry.set_class(class);
         if before == class {
             return;
         }
@@ -308,7 +306,7 @@ impl Store {
 
     /// A task's class.
     pub fn class(&self, id: &TaskId) -> Option<Class> {
-        self.tasks.get(id).map(|entry| entry.class)
+        self.tasks.get(id).map(|entry| entry.class())
     }
 
     /// A task's tombstone.
@@ -330,7 +328,7 @@ impl Store {
 
     /// A task's digest; 0 if it is unknown.
     pub fn digest(&self, id: &TaskId) -> Digest {
-        self.tasks.get(id).map_or_else(|| self.tomb_digest(id), |entry| entry.digest)
+        self.tasks.get(id).map_or_else(|| self.tomb_digest(id), |entry| entry.digest())
     }
 
     /// Whether anything is known of a task.
@@ -424,7 +422,7 @@ impl Store {
     pub fn bucket(&self, bucket: usize, after: Option<TaskId>) -> impl Iterator<Item = (TaskId, Digest)> + '_ {
         let is_wanted = move |id: &TaskId| after.is_none_or(|after| *id > after) && bucket_of(id) == bucket;
         let within = self.tree.ranges(bucket, after).flat_map(|range| {
-            let tasks = self.tasks.range(range.clone()).map(|(id, entry)| (*id, entry.digest));
+            let tasks = self.tasks.range(range.clone()).map(|(id, entry)| (*id, entry.digest()));
             let tombs = self.tombs.range(range).map(|(id, _)| (*id, self.tomb_digest(id)));
             let mut known: Vec<(TaskId, Digest)> = tasks.chain(tombs).collect();
             known.sort_unstable_by_key(|(id, _)| *id);
@@ -477,12 +475,12 @@ impl Store {
         for (id, entry) in &self.tasks {
             entry.check(id)?;
             let class = expected(id, &entry.task);
-            let due_meanwhile = matches!(entry.class, Class::Delayed(_)) && class == Class::Ready;
-            let not_due_any_more = matches!(class, Class::Delayed(_)) && entry.class == Class::Ready;
-            if entry.class != class && !due_meanwhile && !not_due_any_more {
-                return Err(format!("task {id}: it is indexed as {:?} and should be {class:?}", entry.class));
+            let due_meanwhile = matches!(entry.class(), Class::Delayed(_)) && class == Class::Ready;
+            let not_due_any_more = matches!(class, Class::Delayed(_)) && entry.class() == Class::Ready;
+            if entry.class() != class && !due_meanwhile && !not_due_any_more {
+                return Err(format!("task {id}: it is indexed as {:?} and should be {class:?}", entry.class()));
             }
-            index.change(*id, Indexed::of(id, &entry.task).as_ref().map(Indexed::place), None, Some(entry.class));
+            index.change(*id, Indexed::of(id, &entry.task).as_ref().map(Indexed::place), None, Some(entry.class()));
             index.change_ended(*id, None, ended(id, &entry.task));
         }
         for id in self.tombs.keys() {
@@ -511,7 +509,7 @@ impl Store {
             return Err("the index is not that of its tasks".into());
         }
         // Building whole trees is dear; the groups take turns.
-        let tasks = self.tasks.iter().map(|(id, entry)| (id, entry.digest));
+        let tasks = self.tasks.iter().map(|(id, entry)| (id, entry.digest()));
         let tombs = self.tombs.keys().map(|id| (id, self.tomb_digest(id)));
         if !self.tree.is_of(tasks.chain(tombs), self.changes as usize) {
             return Err("the tree is not that of its tasks".into());

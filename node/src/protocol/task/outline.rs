@@ -23,6 +23,26 @@ pub struct Place {
     pub offset: u64,
 }
 
+/// The same with its offset in two halves: as each task has one, no room is left for its alignment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Halved {
+    file: NonZeroU32,
+    offset: [u32; 2],
+}
+
+impl From<Place> for Halved {
+    fn from(Place { file, offset }: Place) -> Halved {
+        Halved { file, offset: [offset as u32, (offset >> u32::BITS) as u32] }
+    }
+}
+
+impl From<Halved> for Place {
+    fn from(Halved { file, offset }: Halved) -> Place {
+        let [low, high] = offset.map(u64::from);
+        Place { file, offset: high << u32::BITS | low }
+    }
+}
+
 /// A body that is not in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
@@ -48,11 +68,13 @@ impl Wanted {
 pub struct Body {
     here: Option<Arc<Spec>>,
     /// Absent until the host has told.
-    place: Option<Place>,
-    bytes: u32,
-    /// The log could not give it back when it was last asked, nor has a peer.
-    lost: bool,
+    place: Option<Halved>,
+    /// Bytes, and [`LOST`].
+    size: u32,
 }
+
+/// The log could not give the body back when it was last asked, nor has a peer: a bit that no size reaches.
+const LOST: u32 = 1 << 31;
 
 impl Body {
     /// The spec, if it is in memory.
@@ -62,17 +84,17 @@ impl Body {
 
     /// Bytes of payload and headers, and a little for the rest.
     pub fn bytes(&self) -> u32 {
-        self.bytes
+        self.size & !LOST
     }
 
     /// Bytes in memory.
     pub fn memory_bytes(&self) -> usize {
-        if self.here.is_some() { self.bytes as usize } else { 0 }
+        if self.here.is_some() { self.bytes() as usize } else { 0 }
     }
 
     /// Whether nobody here can say what it was.
     pub fn is_lost(&self) -> bool {
-        self.lost
+        self.size & LOST != 0
     }
 }
 
@@ -83,51 +105,63 @@ pub struct Outline {
     pub queue: QueueName,
     /// Hash of the whole spec.
     pub hash: u64,
-    /// As in [`Spec`].
-    pub not_before_ms: u64,
     /// Everything.
     pub body: Body,
     /// As in [`Spec`].
     pub priority: i32,
     /// As in [`Spec`].
     pub attempts_max: u32,
-    /// As in [`Spec`].
-    pub after: Box<[TaskId]>,
     /// Hash of its key: tasks of one queue with the same are run one at a time.
     pub key: Option<NonZeroU64>,
-    /// As in [`Spec`].
-    pub grouping: Option<Box<Grouping>>,
-    /// As in [`Spec`].
-    pub revision: Option<Box<Revision>>,
+    /// Absent where all of it is empty.
+    rare: Option<Box<Rare>>,
+}
+
+/// What few specs have, as in [`Spec`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Rare {
+    not_before_ms: u64,
+    after: Box<[TaskId]>,
+    grouping: Option<Box<Grouping>>,
+    revision: Option<Box<Revision>>,
+}
+
+impl Rare {
+    fn of(spec: &Spec) -> Option<Box<Rare>> {
+        let rare = Rare {
+            not_before_ms: spec.not_before_ms,
+            after: spec.after.as_slice().into(),
+            grouping: spec.grouping.clone(),
+            revision: spec.revision.clone(),
+        };
+        (rare != Rare::default()).then(|| Box::new(rare))
+    }
 }
 
 impl Outline {
     /// Of a spec that was just learned.
     pub fn new(spec: Arc<Spec>) -> Outline {
-        let bytes = whole_bytes(&spec);
+        let size = whole_bytes(&spec);
         Outline {
             queue: spec.queue.clone(),
             hash: hash_of(&spec),
-            not_before_ms: spec.not_before_ms,
             priority: spec.priority,
             attempts_max: spec.attempts_max,
-            after: spec.after.as_slice().into(),
             key: spec.key.as_ref().map(|key| NonZeroU64::new(xxh3_64(key.as_bytes())).unwrap_or(NonZeroU64::MIN)),
-            grouping: spec.grouping.clone(),
-            revision: spec.revision.clone(),
-            body: Body { here: Some(spec), place: None, bytes, lost: false },
+            rare: Rare::of(&spec),
+            body: Body { here: Some(spec), place: None, size },
         }
     }
 
     /// What to ask of the host to have the body; nothing where it is in memory.
     pub fn wanted(&self, id: TaskId) -> Option<Wanted> {
         let place = self.body.place.filter(|_| self.body.here.is_none())?;
-        Some(Wanted { id, place, hash: self.hash, bytes: self.body.bytes })
+        Some(Wanted { id, place: place.into(), hash: self.hash, bytes: self.body.bytes() })
     }
 
     /// The log has it there. Without room in memory it leaves it.
     pub fn place(&mut self, place: Place, room: bool) {
-        self.body.place = Some(place);
+        self.body.place = Some(place.into());
         if !room {
             self.leave_memory();
         }
@@ -136,7 +170,7 @@ impl Outline {
     /// The log has it in a younger file, too, and will not have the older ones for long.
     pub fn move_to(&mut self, place: Place) {
         if self.body.place.is_some_and(|old| old.file < place.file) {
-            self.body.place = Some(place);
+            self.body.place = Some(place.into());
         }
     }
 
@@ -149,24 +183,27 @@ impl Outline {
 
     /// The log cannot give it back.
     pub fn lose(&mut self) {
-        self.body.lost = self.body.here.is_none();
+        self.find();
+        if self.body.here.is_none() {
+            self.body.size |= LOST;
+        }
     }
 
     /// The log could give it back after all.
     pub fn find(&mut self) {
-        self.body.lost = false;
+        self.body.size &= !LOST;
     }
 
     /// Another replica had it: it is as if it had just been learned.
     pub fn restore(&mut self, body: Body) {
-        assert!(self.body.lost && body.here.is_some(), "a lost body comes back from who has it");
+        assert!(self.body.is_lost() && body.here.is_some(), "a lost body comes back from who has it");
         self.body = body;
     }
 }
 
-/// What a spec counts for: as [`Body::bytes`].
+/// What a spec counts for: as [`Body::bytes`]. No spec that a node takes comes near the bound.
 pub fn whole_bytes(spec: &Spec) -> u32 {
-    u32::try_from(SPEC_BYTES + body_bytes(spec)).unwrap_or(u32::MAX)
+    u32::try_from(SPEC_BYTES + body_bytes(spec)).unwrap_or(u32::MAX).min(LOST - 1)
 }
 
 /// Bytes of payload and headers.
@@ -257,11 +294,11 @@ impl Content for Outline {
     }
 
     fn not_before_ms(&self) -> u64 {
-        self.not_before_ms
+        self.rare.as_ref().map_or(0, |rare| rare.not_before_ms)
     }
 
     fn after(&self) -> &[TaskId] {
-        &self.after
+        self.rare.as_ref().map_or(&[], |rare| &rare.after)
     }
 
     fn has_key(&self) -> bool {
@@ -269,18 +306,33 @@ impl Content for Outline {
     }
 
     fn grouping(&self) -> Option<&Grouping> {
-        self.grouping.as_deref()
+        self.rare.as_ref()?.grouping.as_deref()
     }
 
     fn revision(&self) -> Option<&Revision> {
-        self.revision.as_deref()
+        self.rare.as_ref()?.revision.as_deref()
     }
 
     fn is_readable(&self) -> bool {
-        !self.body.lost
+        !self.body.is_lost()
     }
 
     fn size_bytes(&self) -> usize {
-        self.body.bytes as usize
+        self.body.bytes() as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_whole_again_from_its_halves() {
+        for offset in [0, 1, 0x0123_4567_89ab_cdef, u64::from(u32::MAX), u64::MAX] {
+            for file in [NonZeroU32::MIN, NonZeroU32::MAX] {
+                let place = Place { file, offset };
+                assert_eq!(Place::from(Halved::from(place)), place);
+            }
+        }
     }
 }

@@ -37,7 +37,7 @@ impl Store {
         if outbox {
             let class = Class::Ended(tomb.state);
             self.index.change(id, None, None, Some(class));
-            self.tasks.insert(id, Box::new(Entry { task: task.outlined(), digest, class }));
+            self.tasks.insert(id, Box::new(Entry::new(task.outlined(), digest, class)));
             self.note_outbox(id, &[]);
         } else {
             let handed = task.facts.map(|facts| facts.handed).filter(|handed| !handed.is_empty());
