@@ -50,7 +50,6 @@ impl ClientConfig {
     /// # Ok(())
     /// # }
     /// ```
-    #[cfg(feature = "repl")]
     pub fn load(path: &std::path::Path) -> Result<ClientConfig, ConnectError> {
         #[derive(serde::Deserialize)]
         #[serde(deny_unknown_fields)]

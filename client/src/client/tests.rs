@@ -310,7 +310,24 @@ async fn what_is_wrong_with_a_configuration_is_told() {
     assert!(fails(|config| config.key.set_file_name("node.key")).await.contains("certificate and key"));
 }
 
-#[cfg(feature = "repl")]
+/// A program with the dependency lines of the README is built with them, and reads the file that `norn dev` writes.
+#[test]
+fn dependency_lines_of_the_readme_name_features_that_suffice() {
+    let readme = include_str!("../../../README.md");
+    let (_, lines) = readme.split_once("```toml\n[dependencies]\n").expect("the README has dependency lines");
+    let (lines, _) = lines.split_once("```").expect("they end");
+    let lines: toml::Table = lines.parse().unwrap();
+    let manifest: toml::Table = include_str!("../../Cargo.toml").parse().unwrap();
+    let line = &lines["norn-client"];
+    assert_eq!(line["git"].as_str(), Some(env!("CARGO_PKG_REPOSITORY")));
+    let features = line["features"].as_array().unwrap();
+    let features = features.iter().map(|feature| &manifest["features"][feature.as_str().unwrap()]);
+    let needs: Vec<&str> =
+        features.flat_map(|needs| needs.as_array().unwrap()).filter_map(toml::Value::as_str).collect();
+    assert!(needs.contains(&"dep:tokio") && needs.contains(&"dep:toml"), "{needs:?}");
+    assert!(!needs.contains(&"dep:clap"), "no command line comes with the library: {needs:?}");
+}
+
 #[test]
 fn a_file_of_settings_is_read_relative_to_itself() {
     let folder = tempfile::tempdir().unwrap();
