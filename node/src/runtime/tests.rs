@@ -282,6 +282,15 @@ async fn a_peer_must_be_who_it_claims_to_be() {
     server.shutdown().await;
 }
 
+/// Makes two nodes a cluster.
+async fn found(cluster: &Cluster, first: &Server, second: &Server) {
+    let (one, two) = (answers(cluster, first).await, answers(cluster, second).await);
+    let init = Request::Initialize(Box::new(genesis(&[(&one, &one.address), (&two, &two.address)])));
+    for server in [first, second] {
+        cluster.caller().call(&server.address().to_string(), &init).await.unwrap();
+    }
+}
+
 /// Waits for something that must come.
 async fn until(mut condition: impl FnMut() -> bool) {
     let poll = async {
@@ -297,12 +306,7 @@ async fn two_nodes_link_up_and_find_each_other_again() {
     let cluster = Cluster::new();
     let first = cluster.start("n1", &[]).await;
     let second = cluster.start("n2", &[]).await;
-    let (one, two) = (answers(&cluster, &first).await, answers(&cluster, &second).await);
-    let founding = genesis(&[(&one, &one.address), (&two, &two.address)]);
-    for server in [&first, &second] {
-        let init = Request::Initialize(Box::new(founding.clone()));
-        cluster.caller().call(&server.address().to_string(), &init).await.unwrap();
-    }
+    found(&cluster, &first, &second).await;
     for server in [&first, &second] {
         until(|| server.metrics().get(Counter::PeerConnected) > 0).await;
     }
@@ -317,32 +321,23 @@ async fn two_nodes_link_up_and_find_each_other_again() {
     second.shutdown().await;
 }
 
-/// A hint leads to a node that has the peer's name and certificate, and is another one. The address of the list is tried as well.
+/// The hint leads to another node with the peer's name and certificate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hint_that_leads_to_a_namesake_does_not_hide_the_peer() {
     let cluster = Cluster::new();
     let first = cluster.start("n1", &[]).await;
     let second = cluster.start("n2", &[]).await;
-    let (one, two) = (answers(&cluster, &first).await, answers(&cluster, &second).await);
-    let founding = genesis(&[(&one, &one.address), (&two, &two.address)]);
-    for server in [&first, &second] {
-        let init = Request::Initialize(Box::new(founding.clone()));
-        cluster.caller().call(&server.address().to_string(), &init).await.unwrap();
-    }
+    found(&cluster, &first, &second).await;
     assert!(first.serving().await);
     let address = first.address().to_string();
     first.shutdown().await;
-    let other = cluster.data.path().join("other").display().to_string();
-    let namesake = cluster.start("n2", &[("data", &other)]).await;
-    let hint = format!("n2={}", namesake.address());
-    let first = cluster.start("n1", &[("listen", &address), ("peers", &hint)]).await;
-    // Both have to vote, so each has found the other.
-    let served = tokio::time::timeout(PATIENCE, first.serving()).await;
-    assert!(served.expect("it serves in time"));
+    let namesake = cluster.start("n2", &[("data", &cluster.data.path().join("other").display().to_string())]).await;
+    let more: &[(&str, &str)] = &[("listen", &address), ("peers", &format!("n2={}", namesake.address()))];
+    let first = cluster.start("n1", more).await;
+    assert!(tokio::time::timeout(PATIENCE, first.serving()).await.expect("both vote, so each has found the other"));
     assert!(namesake.metrics().get(Counter::ConnectionsRefused) > 0, "the hint was followed");
-    for server in [first, second, namesake] {
-        server.shutdown().await;
-    }
+    namesake.shutdown().await;
+    tokio::join!(first.shutdown(), second.shutdown());
 }
 
 /// Two nodes speak the newest version that both offer, and find a new one when one of them is started again.
@@ -353,12 +348,7 @@ async fn a_link_has_the_newest_version_of_both() {
     let cluster = Cluster::new();
     let first = cluster.start("n1", &[]).await;
     let second = cluster.start("n2", held).await;
-    let (one, two) = (answers(&cluster, &first).await, answers(&cluster, &second).await);
-    let founding = genesis(&[(&one, &one.address), (&two, &two.address)]);
-    for server in [&first, &second] {
-        let init = Request::Initialize(Box::new(founding.clone()));
-        cluster.caller().call(&server.address().to_string(), &init).await.unwrap();
-    }
+    found(&cluster, &first, &second).await;
     shows(&cluster, &first, &[("n1", NEWEST), ("n2", oldest)]).await;
     shows(&cluster, &second, &[("n1", oldest), ("n2", oldest)]).await;
     let address = second.address().to_string();
