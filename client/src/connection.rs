@@ -234,8 +234,8 @@ impl Driver {
             }
             self.carry_out();
         };
+        self.let_go().await;
         self.links.clear();
-        self.replies.clear();
         self.endpoint.close(0u32.into(), b"closed");
         // Whoever does not hear of it notices when the connection idles.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.endpoint.wait_idle()).await;
@@ -259,6 +259,11 @@ impl Driver {
                 Err(_) => break,
             }
         }
+        self.take_abandoned();
+        None
+    }
+
+    fn take_abandoned(&mut self) {
         let calls = std::mem::take(&mut *self.abandoned.calls.lock().unwrap_or_else(PoisonError::into_inner));
         for call in calls {
             self.step(Input::Abandon { call });
@@ -267,7 +272,24 @@ impl Driver {
         for answer in unseen {
             self.give_back(answer);
         }
-        None
+    }
+
+    /// Abandons all that is under way, and has the nodes hear that: what a claim was granted meanwhile is not to wait for its lease.
+    async fn let_go(&mut self) {
+        for call in std::mem::take(&mut self.replies).into_keys() {
+            self.step(Input::Abandon { call });
+        }
+        self.take_abandoned();
+        self.carry_out();
+        let written = async {
+            for link in self.links.iter_mut().flatten().filter(|link| link.version.is_some()) {
+                link.outbox.end();
+                // It has ended, whether well or badly.
+                let _ = (&mut link.task).await;
+            }
+        };
+        // A node that does not take it in time notices when the connection ends.
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, written).await;
     }
 
     fn command(&mut self, command: Command) {

@@ -9,7 +9,7 @@ use crate::wire::limits::FRAME_BYTES_MAX;
 use crate::wire::response::Response;
 use quinn::{Connection, RecvStream, SendStream};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, mpsc};
 
 /// Read at once.
@@ -20,29 +20,50 @@ const BUFFER_BYTES_KEPT: usize = 1 << 20;
 /// Frames that wait to be written.
 #[derive(Default)]
 pub(super) struct Outbox {
-    bytes: Mutex<Vec<u8>>,
+    queued: Mutex<Queued>,
     some: Notify,
 }
 
+#[derive(Default)]
+struct Queued {
+    bytes: Vec<u8>,
+    /// Nothing comes behind these.
+    ended: bool,
+}
+
 impl Outbox {
+    fn queued(&self) -> MutexGuard<'_, Queued> {
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Appends; [`Outbox::wake`] when that is enough for one write.
     pub fn fill(&self, append: impl FnOnce(&mut Vec<u8>)) {
-        append(&mut self.bytes.lock().unwrap_or_else(PoisonError::into_inner));
+        append(&mut self.queued().bytes);
     }
 
     pub fn wake(&self) {
         self.some.notify_one();
     }
 
-    async fn take(&self, emptied: Vec<u8>) -> Vec<u8> {
+    /// What was appended is the last. The connection's task ends once the node has it.
+    pub fn end(&self) {
+        self.queued().ended = true;
+        self.wake();
+    }
+
+    /// Absent: it has ended.
+    async fn take(&self, emptied: Vec<u8>) -> Option<Vec<u8>> {
         assert!(emptied.is_empty());
         let mut emptied = emptied;
         loop {
             {
-                let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-                if !bytes.is_empty() {
-                    std::mem::swap(&mut *bytes, &mut emptied);
-                    return emptied;
+                let mut queued = self.queued();
+                if !queued.bytes.is_empty() {
+                    std::mem::swap(&mut queued.bytes, &mut emptied);
+                    return Some(emptied);
+                }
+                if queued.ended {
+                    return None;
                 }
             }
             self.some.notified().await;
@@ -119,14 +140,19 @@ impl Task {
 
     async fn write(&self, mut stream: SendStream) -> String {
         let mut bytes = Vec::new();
-        loop {
-            bytes = self.outbox.take(bytes).await;
+        while let Some(taken) = self.outbox.take(bytes).await {
+            bytes = taken;
             if let Err(error) = stream.write_all(&bytes).await {
                 return error.to_string();
             }
             bytes.clear();
             bytes.shrink_to(BUFFER_BYTES_KEPT);
         }
+        // If the node is gone, nothing is left to be said to it.
+        if stream.finish().is_ok() {
+            let _ = stream.stopped().await;
+        }
+        "the client has closed the stream".into()
     }
 
     async fn read(&self, mut stream: RecvStream, version: u8) -> String {

@@ -3,14 +3,15 @@
 
 use super::testing::{Certificates, Node, Reply};
 use super::{Abandoned, Answer, Handle, Waiting};
-use crate::client::Client;
+use crate::client::{ClaimOptions, Client};
 use crate::session::{Call, CallId};
 use crate::tls::{self, CertificateFiles, Outgoing};
 use crate::wire::Versions;
 use crate::wire::address::parse_address;
 use crate::wire::error::{Error, ErrorCode};
-use crate::wire::request::Request;
-use crate::wire::response::Response;
+use crate::wire::request::{Claim, Request};
+use crate::wire::response::{Granted, Response};
+use crate::wire::{TaskId, Token};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -208,6 +209,58 @@ async fn a_dropped_call_is_abandoned_and_its_late_answer_ignored() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(ask(&client).await, Ok(2));
     assert_eq!(dropped.load(Ordering::SeqCst), asked, "nothing is repeated for nobody");
+}
+
+/// Goal: a claim that is under way as its client closes is left, whatever it waits for. Method: a node keeps silent to the claim, or
+/// grants it and keeps silent to the renewal of what came late.
+#[tokio::test]
+async fn a_client_that_closes_takes_leave_of_its_claims() {
+    for grants in [false, true] {
+        let certificates = Certificates::new();
+        let (asked, seen) = tokio::sync::mpsc::unbounded_channel();
+        let node = Node::start(&certificates, move |request| {
+            let last = matches!((&request, grants), (Request::Claim(_), false) | (Request::Renew { .. }, true));
+            if last {
+                asked.send(()).unwrap();
+            }
+            match request {
+                Request::Claim(claim) if grants => Reply::AnswerAfter(Duration::from_millis(200), granted(&claim)),
+                _ => Reply::Silence,
+            }
+        });
+        let client = certificates.client(&[&node]).await;
+        let (caller, mut seen) = (client.clone(), seen);
+        let queue: crate::wire::QueueName = "mail".parse().unwrap();
+        let options = ClaimOptions::new([queue]).lease(Duration::from_secs(1)).wait(Duration::from_secs(60));
+        let claiming = tokio::spawn(async move { caller.claim(options).await });
+        seen.recv().await.unwrap();
+        let left = node.leaves.load(Ordering::SeqCst);
+        client.close().await;
+        assert!(claiming.await.unwrap().is_err());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while node.leaves.load(Ordering::SeqCst) == left {
+            assert!(Instant::now() < deadline, "the node was told nothing, where it grants: {grants}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+/// A grant with half of the lease that is asked for.
+fn granted(claim: &Claim) -> Response {
+    let task = Granted {
+        id: TaskId::new(1, 1, 1, 1),
+        token: Token { epoch: 1, number: 1 },
+        queue: claim.queues[0].clone(),
+        payload: Vec::new(),
+        priority: 0,
+        headers: Vec::new(),
+        attempt: 1,
+        lease_ms: claim.lease_ms / 2,
+        updates: Vec::new(),
+        grouping: None,
+        group: None,
+    };
+    Response::Claimed { tasks: vec![task], unavailable: 0 }
 }
 
 #[tokio::test]
