@@ -102,7 +102,8 @@ impl Indexed {
             waits_for,
             over,
             key: *key,
-            not_before_ms: spec.not_before_ms(),
+            // As the class has it, so that a task that is never claimable takes no other's turn.
+            not_before_ms: spec.not_before_ms().min(Class::NEVER_MS),
             bytes: body.bytes(),
         })
     }
