@@ -12,6 +12,8 @@ pub enum Exit {
     Done,
     /// A claim found no task.
     NothingToClaim,
+    /// Nothing was changed: the task had ended before.
+    AlreadyEnded,
     /// It was refused: not found, token superseded, invalid input.
     Refused,
     /// The command is not well formed, or asks for something that is not there yet.
@@ -29,6 +31,7 @@ impl Exit {
             Exit::Usage => 2,
             Exit::Unavailable => 3,
             Exit::NothingToClaim => 4,
+            Exit::AlreadyEnded => 5,
         }
     }
 

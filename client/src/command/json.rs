@@ -84,9 +84,22 @@ pub struct AckedLine {
     guarantee: Guarantee,
 }
 
-/// Of enqueue, update, complete and cancel.
+/// Of enqueue, update and complete.
 pub fn acked(acked: &Acked) -> AckedLine {
     AckedLine { id: acked.id, acks: acked.acks, replicas: acked.replicas, guarantee: acked.guarantee }
+}
+
+/// A cancellation, and how the task has ended; `null` where that could not be read.
+#[derive(Serialize)]
+pub struct CancelledLine {
+    #[serde(flatten)]
+    acked: AckedLine,
+    state: Option<State>,
+}
+
+/// Of cancel.
+pub fn cancelled(one: &Acked, state: Option<State>) -> CancelledLine {
+    CancelledLine { acked: acked(one), state }
 }
 
 /// A task that is the only one with its key, and whether it was there already.
@@ -290,6 +303,8 @@ struct ClaimLine<'a> {
     worker: &'a str,
     /// Where it was completed and that does not count: what it said.
     rejected: Option<RejectedLine<'a>>,
+    /// Its lease holds now; otherwise `end_ms` is when it would have ended by itself.
+    running: bool,
 }
 
 #[derive(Serialize)]
@@ -304,7 +319,7 @@ fn rejected(rejected: &Rejected) -> RejectedLine<'_> {
     RejectedLine { result, result_encoding }
 }
 
-fn claim(claim: &ClaimView) -> ClaimLine<'_> {
+fn claim<'a>(task: &TaskView, claim: &'a ClaimView) -> ClaimLine<'a> {
     ClaimLine {
         token: claim.token,
         // A completion may tell of a claim whose start has not arrived.
@@ -313,6 +328,7 @@ fn claim(claim: &ClaimView) -> ClaimLine<'_> {
         completed_ms: claim.completed_ms,
         worker: &claim.worker,
         rejected: claim.rejected.as_ref().map(rejected),
+        running: task.runs(claim),
     }
 }
 
@@ -357,7 +373,7 @@ pub fn task(task: &TaskView) -> TaskLine<'_> {
         state: task.state,
         priority: task.spec.priority,
         data: encode(&task.spec.payload),
-        claims: task.claims.iter().map(claim).collect(),
+        claims: task.claims.iter().map(|one| claim(task, one)).collect(),
         updates: task.updates.iter().map(update).collect(),
         result,
         result_encoding,

@@ -7,7 +7,7 @@ use super::parse::{self, DurabilityArguments};
 use super::runner::unexpected;
 use super::{Runner, Transport, group, json, text};
 use crate::wire::limits::{LIST_PAGE_MAX, WAIT_MS_MAX};
-use crate::wire::response::{ClaimView, LogEntry, Page};
+use crate::wire::response::{LogEntry, Page};
 use crate::wire::{ErrorCode, QueueName, Request, Response, State, TaskId, TaskView};
 use clap::Args;
 use comfy_table::Cell;
@@ -18,7 +18,7 @@ const LIST_LIMIT_DEFAULT: u64 = 100;
 /// One round of an unlimited wait.
 const WAIT_ROUND_MS: u64 = 60_000;
 const PREVIEW_CHARACTERS: usize = 40;
-/// What became of a task is looked for so long, where nobody has asked for it.
+/// How long a cancellation looks whether the task had ended before.
 const AFTERMATH: Duration = Duration::from_secs(1);
 
 const _: () = assert!(WAIT_ROUND_MS <= WAIT_MS_MAX);
@@ -147,7 +147,7 @@ impl WaitArguments {
     }
 }
 
-fn has_ended(state: State) -> bool {
+pub(super) fn has_ended(state: State) -> bool {
     match state {
         State::Done | State::Dead | State::Cancelled => true,
         State::Waiting | State::Ready | State::Claimed => false,
@@ -175,18 +175,25 @@ impl CancelArguments {
         let Response::AckedOne(acked) = runner.request(request).await? else {
             return Err(unexpected("cancel"));
         };
-        print_acked(&mut runner.output, "cancelled", &acked)?;
-        if runner.output.json() {
-            return Ok(Exit::Done);
-        }
-        // What had ended before is not cancelled by that: people are told, where it is known at once.
-        runner.output.flush()?;
+        // A cancellation is acknowledged whatever the task is, and changes nothing where it had ended before. Only a read tells.
         let look = tokio::time::timeout(AFTERMATH, get(runner, id, None)).await;
-        let task = look.ok().and_then(Result::ok);
-        if let Some(task) = task.filter(|task| has_ended(task.state) && task.state != State::Cancelled) {
-            runner.output.note(&format!("the task is {}, and stays so", task.state))?;
+        let state = look.ok().and_then(Result::ok).map(|task| task.state).filter(|state| has_ended(*state));
+        let exit = match state {
+            None | Some(State::Cancelled) => Exit::Done,
+            Some(_) => Exit::AlreadyEnded,
+        };
+        if runner.output.json() {
+            runner.output.object(&json::cancelled(&acked, state))?;
+            return Ok(exit);
         }
-        Ok(Exit::Done)
+        match state {
+            Some(state) if exit == Exit::AlreadyEnded => {
+                let state = runner.output.state(state);
+                runner.output.line(&format!("not cancelled: {id} is {state}, and stays so"))?;
+            }
+            _ => print_acked(&mut runner.output, "cancelled", &acked)?,
+        }
+        Ok(exit)
     }
 }
 
@@ -377,7 +384,7 @@ fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(
     }
     if !task.claims.is_empty() {
         output.line("claims")?;
-        print_claims(output, &task.claims, now_ms)?;
+        print_claims(output, task, now_ms)?;
     }
     if !task.updates.is_empty() {
         output.line("log")?;
@@ -425,20 +432,22 @@ fn print_end(output: &mut Output, task: &TaskView) -> Result<(), Failure> {
     Ok(())
 }
 
-fn print_claims(output: &mut Output, claims: &[ClaimView], now_ms: u64) -> Result<(), Failure> {
+fn print_claims(output: &mut Output, task: &TaskView, now_ms: u64) -> Result<(), Failure> {
     let mut table = output.new_table(&["  TOKEN", "STARTED", "ENDS", "COMPLETED", "WORKER"]);
     let relative = |ms: Option<u64>| ms.map_or("-".to_owned(), |ms| text::relative(now_ms, ms));
-    for claim in claims {
+    for claim in &task.claims {
+        // A lease that would still last, of a claim that holds no more, ended at a moment that is not known.
+        let over = !task.runs(claim) && claim.end_ms.is_some_and(|end_ms| end_ms > now_ms);
         table.add_row([
             Cell::new(format!("  {}", claim.token)),
             Cell::new(relative((claim.start_ms > 0).then_some(claim.start_ms))),
-            Cell::new(relative(claim.end_ms)),
+            Cell::new(if over { "over".to_owned() } else { relative(claim.end_ms) }),
             Cell::new(relative(claim.completed_ms)),
             Cell::new(text::clean(&claim.worker)),
         ]);
     }
     output.table(&table)?;
-    for (claim, rejected) in claims.iter().filter_map(|claim| Some((claim, claim.rejected.as_ref()?))) {
+    for (claim, rejected) in task.claims.iter().filter_map(|claim| Some((claim, claim.rejected.as_ref()?))) {
         let result = rejected.result.as_ref().map_or_else(|| "nothing".to_owned(), |result| text::data(result));
         output.line(&format!("  {} was completed, which does not count, with  {result}", claim.token))?;
     }

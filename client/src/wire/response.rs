@@ -196,6 +196,15 @@ pub struct TaskView {
     pub version: Option<TaskVersion>,
 }
 
+impl TaskView {
+    /// Whether a claim of this task holds: a lease that failed, was given back, or belongs to a task that has ended does not,
+    /// though its `end_ms` may lie ahead.
+    pub fn runs(&self, claim: &ClaimView) -> bool {
+        let is_latest = self.claims.last().is_some_and(|last| last.token == claim.token);
+        self.state == State::Claimed && is_latest && claim.completed_ms.is_none()
+    }
+}
+
 /// A task in a list: everything but its log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {

@@ -22,7 +22,6 @@ async fn json_of_writes() {
     assert_eq!(printed(&named("complete ID1 7.42 --json"), many()).await, acked_line);
     let one = || Response::AckedOne(acked(1));
     assert_eq!(printed(&named("update ID1 7.42 0 x --json"), one()).await, acked_line);
-    assert_eq!(printed(&named("cancel ID1 --json"), one()).await, acked_line);
     let unique = || Response::AckedUnique { acked: acked(1), existing: true };
     let existing_line = acked_line.replace("\"strict\"}", "\"strict\",\"existing\":true}");
     assert_eq!(printed("enqueue mail x --key a --unique --json", unique()).await, existing_line);
@@ -64,7 +63,7 @@ async fn json_of_tasks() {
         "{\"id\":\"ID1\",\"queue\":\"mail\",\"state\":\"claimed\",\"priority\":5,",
         "\"data\":\"hello\",\"data_encoding\":\"utf8\",",
         "\"claims\":[{\"token\":\"7.42\",\"start_ms\":1700000007000,\"end_ms\":1700000037000,",
-        "\"completed_ms\":null,\"worker\":\"w1\",\"rejected\":null}],",
+        "\"completed_ms\":null,\"worker\":\"w1\",\"rejected\":null,\"running\":true}],",
         "\"updates\":[{\"token\":\"7.42\",\"sequence\":0,\"data\":\"/w==\",\"data_encoding\":\"base64\"}],",
         "\"result\":\"ok\",\"result_encoding\":\"utf8\",\"reason\":\"because\",\"conflict\":true,",
         "\"log_incomplete\":true,\"children\":[],\"children_open\":false,",
@@ -273,20 +272,48 @@ async fn help_knows_every_verb() {
     assert!(run("help --json", []).await.printed.starts_with("{\"help\":\""));
 }
 
-/// What had ended before is not cancelled: people hear of it, where it can be read; else nothing is said.
+/// Goal: what had ended before is not said to be cancelled, to people and programs, and scripts tell it by the exit code.
 #[tokio::test]
 async fn a_cancellation_that_comes_too_late_is_told() {
-    let line = format!("cancel {}", id(1));
-    for (state, noted) in [
-        (Some(State::Done), "the task is done, and stays so\n"),
-        (Some(State::Dead), "the task is dead, and stays so\n"),
-        (Some(State::Cancelled), ""),
-        (None, ""),
+    let done = named("cancelled ID1 (3 of 3 replicas, strict)\n");
+    for (state, exit, text, json) in [
+        (Some(State::Done), 5, named("not cancelled: ID1 is done, and stays so\n"), "\"done\""),
+        (Some(State::Dead), 5, named("not cancelled: ID1 is dead, and stays so\n"), "\"dead\""),
+        (Some(State::Cancelled), 0, done.clone(), "\"cancelled\""),
+        // A read may miss what one replica has acknowledged.
+        (Some(State::Ready), 0, done.clone(), "null"),
+        (None, 0, done, "null"),
     ] {
-        let task = state.map(|state| Response::Task(Box::new(bare_task(1, state))));
-        let looked = task.ok_or_else(|| Error::unavailable("nobody knows"));
-        let outcome = run(&line, [Ok(Response::AckedOne(acked(1))), looked]).await;
-        assert_eq!((outcome.exit, outcome.noted.as_str()), (Exit::Done, noted));
-        assert!(outcome.printed.starts_with("cancelled "), "{}", outcome.printed);
+        let answers = || {
+            let task = state.map(|state| Response::Task(Box::new(bare_task(1, state))));
+            [Ok(Response::AckedOne(acked(1))), task.ok_or_else(|| Error::unavailable("no majority"))]
+        };
+        let outcome = run(&named("cancel ID1"), answers()).await;
+        assert_eq!((outcome.exit.code(), outcome.printed, outcome.noted.as_str()), (exit, text, ""));
+        let outcome = run(&named("cancel ID1 --json"), answers()).await;
+        let line = format!(r#"{{"id":"ID1","acks":3,"replicas":3,"guarantee":"strict","state":{json}}}"#);
+        assert_eq!((outcome.exit.code(), outcome.printed.trim_end()), (exit, named(&line).as_str()));
     }
+}
+
+/// Goal: only a lease that holds is shown as one that will end.
+#[tokio::test]
+async fn a_claim_that_holds_no_more_is_shown_as_over() {
+    for state in [State::Dead, State::Cancelled, State::Done, State::Waiting, State::Ready] {
+        let task = || Response::Task(Box::new(TaskView { state, ..full_task() }));
+        let text = printed(&named("get ID1"), task()).await;
+        assert!(text.contains("  7.42   3s ago   over  -          w1"), "{state}: {text}");
+        let json = printed(&named("get ID1 --json"), task()).await;
+        assert!(json.contains("\"running\":false") && !json.contains("\"running\":true"), "{state}: {json}");
+    }
+    // Of two claims only the later one holds.
+    let mut task = full_task();
+    let earlier = ClaimView { token: Token { epoch: 7, number: 41 }, ..task.claims[0].clone() };
+    task.claims.insert(0, earlier);
+    let listed = Page { tasks: vec![task.clone()], next: None };
+    let json = printed("list --json", Response::Page(listed)).await;
+    let running: Vec<&str> = json.split("\"running\":").skip(1).map(|rest| &rest[..4]).collect();
+    assert_eq!(running, ["fals", "true"], "{json}");
+    let text = printed(&named("get ID1"), Response::Task(Box::new(task))).await;
+    assert!(text.contains("7.41   3s ago   over") && text.contains("7.42   3s ago   in 27s"), "{text}");
 }
