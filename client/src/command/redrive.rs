@@ -220,6 +220,8 @@ struct Existing<'a> {
     existing: bool,
     queue: Option<&'a str>,
     state: Option<String>,
+    /// It is the dead letter of the task, not a copy that was asked for.
+    letter: bool,
 }
 
 /// A task that was redriven is not redriven again: shows its copy, or the letter that tells of it.
@@ -241,10 +243,25 @@ async fn show_copy<T: Transport>(
             format!("task {id} was redriven before: there is {is}; redrive that if it dies, or enqueue a new one");
         return Err(Error::new(ErrorCode::Conflict, message).about(id).into());
     }
+    let letter = task.as_ref().filter(|task| task.spec.header(headers::DEAD_TASK) == Some(&id.to_string()));
     if runner.output.json() {
         let state = task.as_ref().map(|task| task.state.to_string());
         let queue = task.as_ref().map(|task| task.spec.queue.as_str());
-        return runner.output.row(&Existing { id: copy.to_string(), existing: true, queue, state });
+        return runner.output.row(&Existing {
+            id: copy.to_string(),
+            existing: true,
+            queue,
+            state,
+            letter: letter.is_some(),
+        });
+    }
+    if let Some(letter) = letter {
+        runner.output.line(&format!("the dead letter of {id} is out already: there is {is}"))?;
+        if !tasks::has_ended(letter.state) {
+            let queue = &letter.spec.queue;
+            runner.output.line(&format!("  `redrive --letters {queue}` sends all that are ready there back"))?;
+        }
+        return Ok(());
     }
     runner.output.line(&format!("{id} was redriven before: there is {is}"))
 }

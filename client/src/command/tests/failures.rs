@@ -204,7 +204,10 @@ async fn a_task_that_was_redriven_is_not_redriven_again_and_its_copy_is_shown() 
     assert_eq!(outcome.exit, Exit::Done);
     assert!(outcome.printed.contains(&is), "{}", outcome.printed);
     let outcome = run(&format!("redrive {} --json", id(1)), answers()).await;
-    let line = format!("{{\"id\":\"{}\",\"existing\":true,\"queue\":\"mail/dead\",\"state\":\"done\"}}\n", id(2));
+    let line = format!(
+        "{{\"id\":\"{}\",\"existing\":true,\"queue\":\"mail/dead\",\"state\":\"done\",\"letter\":false}}\n",
+        id(2)
+    );
     assert_eq!(outcome.printed, line);
     let outcome = run(&format!("redrive {} --to elsewhere", id(1)), answers()).await;
     assert_eq!(outcome.exit, Exit::Refused);
@@ -213,6 +216,27 @@ async fn a_task_that_was_redriven_is_not_redriven_again_and_its_copy_is_shown() 
     let [dead, _] = answers();
     let outcome = run(&format!("redrive {}", id(1)), [dead, gone()]).await;
     assert!(outcome.printed.contains("has ended and is forgotten"), "{}", outcome.printed);
+}
+
+/// Goal: a dead letter that is out already is not taken for a copy that an operator asked for.
+#[tokio::test]
+async fn a_task_whose_letter_is_out_is_not_redriven_and_its_letter_is_named() {
+    let answers = |state| {
+        let (mut dead, mut letter) = (bare_task(1, State::Dead), bare_task(2, state));
+        dead.redriven = vec![id(2)];
+        letter.spec.queue = queue("mail/dead");
+        letter.spec.headers = vec![(headers::DEAD_TASK.to_owned(), id(1).to_string())];
+        [dead, letter].map(|task| Ok(Response::Task(Box::new(task))))
+    };
+    let line = format!("redrive {}", id(1));
+    let outcome = run(&line, answers(State::Ready)).await;
+    assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Done, 2));
+    let expected = format!("the dead letter of {} is out already: there is {} in mail/dead, ready\n", id(1), id(2));
+    assert!(outcome.printed.starts_with(&expected), "{}", outcome.printed);
+    assert!(outcome.printed.contains("`redrive --letters mail/dead`"), "{}", outcome.printed);
+    assert_eq!(run(&line, answers(State::Done)).await.printed, expected.replace(", ready", ", done"));
+    let outcome = run(&format!("{line} --json"), answers(State::Ready)).await;
+    assert!(outcome.printed.contains("\"existing\":true") && outcome.printed.contains("\"letter\":true"));
 }
 
 /// Goal: what is claimed is given back where a letter cannot be sent, so that nobody waits for leases.
