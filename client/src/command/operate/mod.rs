@@ -24,6 +24,7 @@ pub use recover::RecoverArguments;
 pub use set::SetVerb;
 
 use super::cluster::{Shown, StatusArguments};
+use super::text::clean;
 use super::{Exit, Failure, Runner, Transport, examples};
 use crate::wire::membership::ClusterChange;
 use crate::wire::{Error, ErrorCode};
@@ -162,7 +163,10 @@ async fn undrain<T: Transport>(runner: &mut Runner<T>, arguments: NodeArguments)
 
 async fn remove<T: Transport>(runner: &mut Runner<T>, arguments: NodeArguments) -> Result<Exit, Failure> {
     let survey = Survey::take(runner, None).await?;
-    let node = survey.find(&arguments.node)?.node;
+    let Some(member) = survey.look_up(&arguments.node)? else {
+        return not_there(runner, &survey, &arguments.node);
+    };
+    let node = member.node;
     let name = survey.name(node);
     let done = match survey.is_alive(node) {
         true => format!("{name} is no member any more; it can be stopped"),
@@ -172,6 +176,19 @@ async fn remove<T: Transport>(runner: &mut Runner<T>, arguments: NodeArguments) 
         Told { already: format!("{name} was removed already"), begun: format!("{name} is no member any more"), done };
     let wish = Wish::about(node, "remove", ClusterChange::Remove { node }, told);
     wish.carry_out(runner, &arguments.course).await
+}
+
+/// The cluster forgets the name of a member once others hold all that it held, so that removing it again finds none.
+fn not_there<T: Transport>(runner: &mut Runner<T>, survey: &Survey, text: &str) -> Result<Exit, Failure> {
+    if runner.output.json() {
+        runner.output.object(&rows::of_absent("remove", &survey.view))?;
+        return Ok(Exit::Done);
+    }
+    let (text, known) = (clean(text), survey.present_names());
+    runner
+        .output
+        .line(&format!("{text} is no member: it was removed already, or never was one; the members are {known}"))?;
+    Ok(Exit::Done)
 }
 
 async fn rebalance<T: Transport>(runner: &mut Runner<T>, arguments: RebalanceArguments) -> Result<Exit, Failure> {

@@ -61,6 +61,20 @@ pub fn of_change<'a>(wish: &Wish, changed: &Changed, state: &'static str, view: 
     }
 }
 
+/// Of a change that was made before, of a member that the cluster has forgotten.
+pub fn of_absent<'a>(change: &'static str, view: &'a ClusterView) -> ChangeLine<'a> {
+    ChangeLine {
+        change,
+        state: "done",
+        already: true,
+        node: None,
+        version: view.roster.version,
+        layout: view.layout,
+        open: view.open,
+        members: view.roster.members.iter().map(|(number, member)| hold(view, *number, member)).collect(),
+    }
+}
+
 #[derive(Serialize)]
 struct LayoutLine {
     version: u64,

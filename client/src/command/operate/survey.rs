@@ -84,14 +84,22 @@ impl Survey {
     /// The member of this name, or whose id begins so. One that is gone is meant only where nothing else is, as the name may
     /// be another's by now.
     pub fn find(&self, text: &str) -> Result<&Member, Failure> {
+        self.look_up(text)?.ok_or_else(|| {
+            let (text, known) = (clean(text), self.present_names());
+            Failure::invalid(format!("there is no member {text:?} in this cluster; its members are {known}"))
+        })
+    }
+
+    /// The same, where there may be none.
+    pub fn look_up(&self, text: &str) -> Result<Option<&Member>, Failure> {
         let members = || self.view.roster.members.values();
         if let Some(member) = members().find(|member| member.state.is_present() && member.name == text) {
-            return Ok(member);
+            return Ok(Some(member));
         }
         let is_prefix = |member: &&Member| text.len() >= PREFIX_CHARACTERS_MIN && begins(member.node, text);
         let by_id: Vec<&Member> = members().filter(is_prefix).collect();
         match by_id[..] {
-            [member] => return Ok(member),
+            [member] => return Ok(Some(member)),
             [] => {}
             _ => {
                 let text = clean(text);
@@ -100,12 +108,13 @@ impl Survey {
                 )));
             }
         }
-        members().find(|member| member.name == text).ok_or_else(|| {
-            let known: Vec<String> =
-                members().filter(|member| member.state.is_present()).map(|member| clean(&member.name)).collect();
-            let (text, known) = (clean(text), known.join(", "));
-            Failure::invalid(format!("there is no member {text:?} in this cluster; its members are {known}"))
-        })
+        Ok(members().find(|member| member.name == text))
+    }
+
+    /// Names of those that are members, for people.
+    pub fn present_names(&self) -> String {
+        let present = self.view.roster.members.values().filter(|member| member.state.is_present());
+        present.map(|member| clean(&member.name)).collect::<Vec<_>>().join(", ")
     }
 
     /// Of how many partitions each node is the leader.

@@ -328,6 +328,19 @@ async fn mistakes_change_nothing() {
     }
 }
 
+/// Goal: a script may remove a member twice; the cluster forgets the name of one that was removed.
+#[tokio::test]
+async fn a_member_that_is_forgotten_is_removed_already() {
+    let outcome = run("cluster remove n9", look(&settled(4))).await;
+    let expected = "n9 is no member: it was removed already, or never was one; the members are n1, n2, n3, n4\n";
+    assert_eq!((outcome.exit, outcome.printed.as_str(), outcome.noted.as_str()), (Exit::Done, expected, ""));
+    assert_eq!(changes(&outcome), []);
+    let outcome = run("cluster remove n9 --json", look(&settled(4))).await;
+    let line: serde_json::Value = serde_json::from_str(&outcome.printed).expect("one object");
+    assert_eq!((outcome.exit, &line["already"], &line["node"]), (Exit::Done, &true.into(), &serde_json::Value::Null));
+    assert_eq!(line["change"], "remove");
+}
+
 #[tokio::test]
 async fn a_move_waits_for_its_partition_alone() {
     let mut now = settled(4);
