@@ -6,7 +6,9 @@ use super::output::{Output, Style};
 use super::parse::{self, DataArguments, DurabilityArguments};
 use super::runner::{only, unexpected};
 use super::{Call, Finish, Runner, Transport, children, group, json, text};
-use crate::wire::limits::{LEASE_MS_DEFAULT, LEASE_MS_MAX, PAYLOAD_BYTES_MAX, UPDATE_BYTES_MAX, WAIT_MS_MAX};
+use crate::wire::limits::{
+    CLAIM_TASKS_MAX, LEASE_MS_DEFAULT, LEASE_MS_MAX, PAYLOAD_BYTES_MAX, UPDATE_BYTES_MAX, WAIT_MS_MAX,
+};
 use crate::wire::transaction::{Depend, Expected};
 use crate::wire::{Claim, ClaimId, Completion, Error, Granted, Request, Response, TaskId, Token};
 use clap::Args;
@@ -30,7 +32,7 @@ pub struct ClaimArguments {
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, default_value = "0s")]
     pub wait: u64,
     /// Most tasks to take
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 1)]
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, CLAIM_TASKS_MAX, 10), default_value_t = 1)]
     pub max: u32,
     /// Who works, for people to read
     #[arg(long, value_name = "NAME", default_value = "norn")]
@@ -187,7 +189,7 @@ pub struct UpdateArguments {
     #[arg(value_name = "TOKEN")]
     pub token: String,
     /// Number of the entry, from 0
-    #[arg(value_name = "SEQ")]
+    #[arg(value_name = "SEQ", value_parser = parse::whole(0, u32::MAX, 0))]
     pub sequence: u32,
     /// What the entry says
     #[command(flatten)]
@@ -225,7 +227,7 @@ pub struct CompleteArguments {
     #[arg(value_name = "-", value_parser = ["-"], hide_possible_values = true, conflicts_with_all = ["result", "file"])]
     pub stdin: Option<String>,
     /// How many updates this claim has written; readers are told while some of them are missing
-    #[arg(long = "seq", value_name = "N")]
+    #[arg(long = "seq", value_name = "N", value_parser = parse::whole(0, u32::MAX, 3))]
     pub sequence: Option<u32>,
     /// The result as text; `-` reads it from standard input, @FILE in the REPL from a file
     #[arg(long, value_name = "DATA", allow_hyphen_values = true, conflicts_with = "file")]

@@ -29,7 +29,7 @@ pub struct EnqueueArguments {
     #[arg(long, conflicts_with = "id")]
     pub lines: bool,
     /// Higher is claimed first
-    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = parse::whole(i32::MIN, i32::MAX, 5), default_value_t = 0, allow_negative_numbers = true)]
     pub priority: i32,
     /// Not claimable for this long, for example 10s
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, conflicts_with = "at")]
@@ -38,7 +38,7 @@ pub struct EnqueueArguments {
     #[arg(long, value_name = "TIME", value_parser = parse::instant_ms)]
     pub at: Option<u64>,
     /// After this many attempts that did not complete, the task is dead
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, u32::MAX, 5))]
     pub max_attempts: Option<u32>,
     /// The id of an earlier enqueue that is repeated
     #[arg(long, value_name = "ID")]

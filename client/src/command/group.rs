@@ -2,7 +2,7 @@
 
 use super::error::Failure;
 use super::runner::unexpected;
-use super::{Call, Draft, Runner, Transport, json, tasks, text};
+use super::{Call, Draft, Runner, Transport, json, parse, tasks, text};
 use crate::session::{explain_close, explain_name};
 use crate::wire::group::{GroupView, MemberOf};
 use crate::wire::limits::GROUP_MEMBERS_MAX;
@@ -19,10 +19,10 @@ pub struct GroupArguments {
     #[arg(long, value_name = "ID")]
     pub group_id: Option<String>,
     /// Number of the member, from 1. The same again is the same task
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(GROUP_MEMBERS_MAX)))]
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, GROUP_MEMBERS_MAX, 3))]
     pub number: Option<u32>,
     /// How many members the group has; once this is known and all of them have ended, its join can be claimed
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(GROUP_MEMBERS_MAX)))]
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, GROUP_MEMBERS_MAX, 3))]
     pub total: Option<u32>,
     /// Cancels the other members when one fails, once the total is known
     #[arg(long)]

@@ -4,7 +4,7 @@ use super::error::{Exit, Failure};
 use super::output::Output;
 use super::{Runner, Transport};
 use clap::builder::StyledStr;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory as _};
 use serde::Serialize;
 
@@ -64,14 +64,35 @@ pub fn refuse_usage(error: &clap::Error, output: &mut Output) -> Result<Exit, Fa
     }
     let plain = rendered.to_string();
     match output.json() {
-        true => output.failure(&Failure::Usage(summary(&plain)))?,
+        true => {
+            let hint = hint(error).map_or_else(String::new, |hint| format!("; {hint}"));
+            output.failure(&Failure::Usage(summary(&plain) + &hint))?;
+        }
         false => {
             let text = if output.notes_color() { rendered.ansi().to_string() } else { plain };
             output.note(text.trim_end())?;
+            if let Some(hint) = hint(error) {
+                output.note(&hint)?;
+            }
         }
     }
     output.flush()?;
     Ok(Exit::Usage)
+}
+
+/// What may be meant by an argument that is one too many.
+fn hint(error: &clap::Error) -> Option<String> {
+    if error.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
+    let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else { return None };
+    match argument.strip_prefix('-') {
+        None => Some("a text with spaces is one argument: put it in quotes, for example 'hello world'".to_owned()),
+        Some(number) if number.starts_with(|first: char| first.is_ascii_digit()) => Some(format!(
+            "a number or a duration below 0 is not allowed here; text that begins so goes after `--`: -- {argument}"
+        )),
+        Some(_) => None,
+    }
 }
 
 /// The message without the usage after it, on one line.

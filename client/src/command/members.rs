@@ -3,7 +3,7 @@
 use super::error::{Exit, Failure};
 use super::output::state_cell;
 use super::runner::unexpected;
-use super::{Runner, Transport, json, tasks, text};
+use super::{Runner, Transport, json, parse, tasks, text};
 use crate::wire::group::MemberOf;
 use crate::wire::{Error, ErrorCode, Request, Response, TaskView};
 use clap::Args;
@@ -27,7 +27,7 @@ pub struct MembersArguments {
     #[arg(value_name = "ID")]
     pub id: String,
     /// At most this many; for people 100 if left out, with --json all of them
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse::whole(0, u64::MAX, 1_000))]
     pub limit: Option<u64>,
 }
 

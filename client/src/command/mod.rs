@@ -55,7 +55,7 @@ pub use operate::{
     RecoverArguments, ReplaceArguments, SetVerb,
 };
 pub use output::Output;
-pub use parse::{DataArguments, DurabilityArguments};
+pub use parse::{DataArguments, DurabilityArguments, duration_ms};
 pub use queue::{Key, QueueVerb, SetArguments, ShowArguments};
 pub use recent::Recent;
 pub use redrive::RedriveArguments;

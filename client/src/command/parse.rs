@@ -8,7 +8,9 @@ use crate::wire::address::parse_address;
 use crate::wire::{Acks, QueueName, State, Token};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -19,17 +21,30 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|error| format!("{error}; a duration is, for example, 250ms, 10s, 5m or 1h30m"))
 }
 
+/// A whole number within these bounds; the example stands in the refusal of another.
+pub fn whole<T>(low: T, high: T, example: T) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: FromStr + PartialOrd + Display + Copy + Send + Sync + 'static,
+{
+    assert!(low <= example && example <= high, "the example is one");
+    move |text| {
+        let number = text.parse().ok().filter(|number| (low..=high).contains(number));
+        number.ok_or_else(|| format!("wanted is a whole number from {low} to {high}, for example {example}"))
+    }
+}
+
 /// A duration in whole milliseconds. What is shorter than one counts as one, so that it is not lost.
 pub fn duration_ms(text: &str) -> Result<u64, String> {
     let ms = duration(text)?.as_nanos().div_ceil(1_000_000);
-    u64::try_from(ms).map_err(|_| "the duration is too long".to_owned())
+    u64::try_from(ms).map_err(|_| format!("the duration is too long; the longest is {}ms", u64::MAX))
 }
 
 /// An instant in RFC 3339, in milliseconds since the Unix epoch.
 pub fn instant_ms(text: &str) -> Result<u64, String> {
     let time = OffsetDateTime::parse(text, &Rfc3339)
         .map_err(|error| format!("{error}; a time is, for example, 2030-01-31T09:30:00Z"))?;
-    u64::try_from(time.unix_timestamp_nanos().div_euclid(1_000_000)).map_err(|_| "the time is before 1970".to_owned())
+    u64::try_from(time.unix_timestamp_nanos().div_euclid(1_000_000))
+        .map_err(|_| "the time is before 1970-01-01T00:00:00Z, the first that is taken".to_owned())
 }
 
 /// A number of bytes, with `KiB`, `MiB` or `GiB` behind it or not.
@@ -43,7 +58,9 @@ pub fn bytes(text: &str) -> Option<u64> {
 pub fn address(text: &str) -> Result<String, String> {
     match parse_address(text) {
         Some(_) => Ok(text.to_owned()),
-        None => Err("an address is HOST:PORT, an IPv6 one [HOST]:PORT".to_owned()),
+        None => {
+            Err("an address is HOST:PORT, an IPv6 one [HOST]:PORT, for example 127.0.0.1:7400 or [::1]:7400".to_owned())
+        }
     }
 }
 
@@ -51,7 +68,7 @@ pub fn address(text: &str) -> Result<String, String> {
 pub fn header(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("a header is NAME=VALUE".to_owned()),
+        _ => Err("a header is NAME=VALUE, for example trace=7f3a".to_owned()),
     }
 }
 

@@ -136,7 +136,7 @@ impl SetArguments {
             (Key::Paused, _) => Err(wanted("`yes` or `no`")),
             (Key::Attempts, "none") => Ok(QueueSetting::Attempts(None)),
             (Key::Attempts, _) => {
-                let attempts = value.parse().map_err(|_| wanted("a number, or `none`"))?;
+                let attempts = value.parse().map_err(|_| wanted("a whole number as `5`, or `none`"))?;
                 Ok(QueueSetting::Attempts(Some(attempts)))
             }
             (Key::Lease, _) => Ok(QueueSetting::Lease(duration_if_any(value)?)),
@@ -153,17 +153,18 @@ impl SetArguments {
             }
             (Key::Rate, "none") => Ok(QueueSetting::Rate(None)),
             (Key::Rate, _) => {
-                let parsed = parsed_rate(value).ok_or_else(|| wanted("`N/s`, `N/m` or `N/h`, or `none`"))?;
+                let parsed = parsed_rate(value)
+                    .ok_or_else(|| wanted("`N/s`, `N/m` or `N/h`, for example `100/s`, or `none`"))?;
                 Ok(QueueSetting::Rate(Some(parsed)))
             }
             (Key::Concurrency, "none") => Ok(QueueSetting::Concurrency(None)),
             (Key::Concurrency, _) => {
-                let claims = value.parse().map_err(|_| wanted("a number, or `none`"))?;
+                let claims = value.parse().map_err(|_| wanted("a whole number as `5`, or `none`"))?;
                 Ok(QueueSetting::Concurrency(Some(claims)))
             }
             (Key::KeyConcurrency, "none") => Ok(QueueSetting::KeyConcurrency(KeyConcurrency::Any)),
             (Key::KeyConcurrency, _) => {
-                let most = value.parse().map_err(|_| wanted("a number, or `none`"))?;
+                let most = value.parse().map_err(|_| wanted("a whole number as `5`, or `none`"))?;
                 Ok(QueueSetting::KeyConcurrency(KeyConcurrency::Most(most)))
             }
             (Key::Ageing, _) => Ok(QueueSetting::Ageing(duration_if_any(value)?)),
@@ -177,7 +178,7 @@ impl SetArguments {
             }
             (Key::Tasks, "none") => Ok(QueueSetting::Tasks(None)),
             (Key::Tasks, _) => {
-                let tasks = value.parse().map_err(|_| wanted("a number, or `none`"))?;
+                let tasks = value.parse().map_err(|_| wanted("a whole number as `5`, or `none`"))?;
                 Ok(QueueSetting::Tasks(Some(tasks)))
             }
             (Key::Bytes, "none") => Ok(QueueSetting::Bytes(None)),

@@ -65,10 +65,10 @@ pub struct ScheduleSetArguments {
     #[arg(long, value_name = "POLICY", value_parser = catch_up(), default_value = "last", hide_possible_values = true)]
     pub catch_up: CatchUp,
     /// Higher is claimed first
-    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = parse::whole(i32::MIN, i32::MAX, 5), default_value_t = 0, allow_negative_numbers = true)]
     pub priority: i32,
     /// After this many attempts that did not complete, a task is dead
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, u32::MAX, 5))]
     pub max_attempts: Option<u32>,
 }
 

@@ -30,7 +30,7 @@ pub struct GetArguments {
     #[arg(value_name = "ID", required = true)]
     pub ids: Vec<String>,
     /// Only once the latest claim's log has this many entries
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse::whole(0, u32::MAX, 3))]
     pub min_seq: Option<u32>,
 }
 
@@ -207,7 +207,7 @@ pub struct ListArguments {
     #[arg(long, value_name = "STATE", value_parser = parse::state(), hide_possible_values = true)]
     pub state: Option<State>,
     /// At most this many; for people 100 if left out, with --json all of them
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse::whole(0, u64::MAX, 1_000))]
     pub limit: Option<u64>,
 }
 

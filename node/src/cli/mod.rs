@@ -19,6 +19,7 @@ mod verbs;
 
 use clap::{Args, Parser, Subcommand};
 use failure::{Failure, Outcome};
+use norn_client::command::duration_ms;
 use norn_client::wire::Versions;
 use std::ffi::OsString;
 use std::io::Write;
@@ -65,7 +66,7 @@ pub struct Global {
     json: bool,
     /// How long a call may take, beside what it waits on purpose, for example `10s`.
     // The verb `wait` has a flag of this name, too: to the parser both are one, so their types must be the same.
-    #[arg(long, global = true, value_name = "DUR", value_parser = milliseconds, help_heading = "Connection")]
+    #[arg(long, global = true, value_name = "DUR", value_parser = duration_ms, help_heading = "Connection")]
     timeout: Option<u64>,
 }
 
@@ -74,12 +75,6 @@ impl Global {
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout.map(Duration::from_millis)
     }
-}
-
-/// A duration in whole milliseconds; what is shorter than one counts as one.
-fn milliseconds(text: &str) -> Result<u64, String> {
-    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).map_err(|_| "the duration is too long".to_owned())
 }
 
 #[derive(Debug, Subcommand)]
@@ -175,6 +170,12 @@ mod tests {
             let Command::Verb(verbs::Verb::Wait(wait)) = arguments.command else { panic!("it is another verb") };
             assert_eq!(wait.timeout, Some(10_000));
         }
+    }
+
+    #[test]
+    fn a_malformed_timeout_names_what_is_taken() {
+        let refusal = Arguments::try_parse_from(["norn", "--timeout", "10", "count"]).expect_err("it has no unit");
+        assert!(refusal.to_string().contains("for example, 250ms, 10s, 5m or 1h30m"), "{refusal}");
     }
 
     #[test]

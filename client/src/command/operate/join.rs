@@ -61,7 +61,7 @@ pub struct ReplaceArguments {
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct NewcomerArguments {
     /// How much it holds, compared with other members [default: 1, or that of the member it replaces]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse::whole(0, u32::MAX, 2))]
     pub weight: Option<u32>,
     /// Failure domain [default: the one that the node was started with]
     #[arg(long, value_name = "ZONE")]

@@ -1,5 +1,6 @@
 //! `cluster move`: one partition to these nodes.
 
+use super::super::parse;
 use super::super::{Exit, Failure, Runner, Transport};
 use super::change::{CourseArguments, Told, Wish};
 use super::follow::Goal;
@@ -13,7 +14,7 @@ use clap::Args;
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct MoveArguments {
     /// Number of the partition; `partitions` lists them
-    #[arg(value_name = "PARTITION")]
+    #[arg(value_name = "PARTITION", value_parser = parse::whole(0, u16::MAX, 3))]
     pub partition: u16,
     /// Names, or beginnings of the ids, of all members that shall hold it, the preferred leader first
     #[arg(value_name = "NODE", required = true, value_delimiter = ',')]

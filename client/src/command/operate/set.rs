@@ -15,7 +15,7 @@ pub enum SetVerb {
     #[command(after_help = examples::CLUSTER_SET_REPLICAS)]
     Replicas {
         /// How many
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", value_parser = parse::whole(0, u32::MAX, 3))]
         replicas: u32,
         /// How
         #[command(flatten)]
@@ -28,7 +28,7 @@ pub enum SetVerb {
         #[arg(value_name = "NODE")]
         node: String,
         /// Compared with the weights of others; above 0
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", value_parser = parse::whole(0, u32::MAX, 2))]
         weight: u32,
         /// How
         #[command(flatten)]
@@ -68,14 +68,14 @@ pub enum SetVerb {
     #[command(after_help = examples::CLUSTER_SET_MOVES)]
     Moves {
         /// How many
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", value_parser = parse::whole(0, u32::MAX, 8))]
         moves: u32,
     },
     /// Partitions that come to or leave one member at once
     #[command(after_help = examples::CLUSTER_SET_MOVES_EACH)]
     MovesEach {
         /// How many
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", value_parser = parse::whole(0, u32::MAX, 8))]
         moves: u32,
     },
 }
@@ -92,7 +92,7 @@ pub enum HealAfter {
 fn heal_after(text: &str) -> Result<HealAfter, String> {
     match text {
         "never" => Ok(HealAfter::Never),
-        _ => parse::duration_ms(text).map(HealAfter::Milliseconds),
+        _ => parse::duration_ms(text).map(HealAfter::Milliseconds).map_err(|error| format!("{error}; or `never`")),
     }
 }
 

@@ -125,6 +125,66 @@ async fn values_of_the_domain_end_in_1_and_flags_in_2() {
     }
 }
 
+/// Goal: what is said of a malformed value names the values that are taken, and an argument too many names the quotes.
+#[tokio::test]
+async fn a_malformed_value_names_what_is_taken_with_an_example() {
+    let duration = "a duration is, for example, 250ms, 10s, 5m or 1h30m";
+    let whole = |low: i128, high: i128, example: i128| {
+        format!("wanted is a whole number from {low} to {high}, for example {example}")
+    };
+    let (to, far) = (i128::from(u32::MAX), i128::from(u64::MAX));
+    let cases = [
+        ("enqueue mail hello world", "put it in quotes, for example 'hello world'".to_owned()),
+        ("count mail other", "put it in quotes".to_owned()),
+        ("claim mail --max -1", "below 0 is not allowed here".to_owned()),
+        ("claim mail --lease -5s", "below 0 is not allowed here".to_owned()),
+        ("enqueue mail x --priority high", whole(-2_147_483_648, 2_147_483_647, 5)),
+        ("enqueue mail x --priority 2147483648", whole(-2_147_483_648, 2_147_483_647, 5)),
+        ("enqueue mail x --max-attempts 0", whole(1, to, 5)),
+        ("enqueue mail x --number 0", whole(1, 10_000, 3)),
+        ("schedule set s mail --cron x --priority 1.5", whole(-2_147_483_648, 2_147_483_647, 5)),
+        ("claim mail --max 1001", whole(1, 1_000, 10)),
+        ("update ID 7.42 one x", whole(0, to, 0)),
+        ("complete ID 7.42 --seq x", whole(0, to, 3)),
+        ("get ID --min-seq x", whole(0, to, 3)),
+        ("list --limit all", whole(0, far, 1_000)),
+        ("members ID --limit 1k", whole(0, far, 1_000)),
+        ("watch mail --limit 1k", whole(0, far, 1_000)),
+        ("redrive --queue mail --limit x", whole(0, far, 100)),
+        ("enqueue mail x --delay 10", duration.to_owned()),
+        ("claim mail --lease soon", duration.to_owned()),
+        ("fail ID 7.42 --retry-in 1x", duration.to_owned()),
+        ("session open --ttl 5", duration.to_owned()),
+        ("enqueue mail x --delay 20000000000y", "the longest is 18446744073709551615ms".to_owned()),
+        ("enqueue mail x --at tomorrow", "for example, 2030-01-31T09:30:00Z".to_owned()),
+        ("enqueue mail x --header trace", "NAME=VALUE, for example trace=7f3a".to_owned()),
+        ("cluster set weight n1 x", whole(0, to, 2)),
+        ("cluster set replicas x", whole(0, to, 3)),
+        ("cluster set moves-each x", whole(0, to, 8)),
+        ("cluster set heal-after 5", format!("{duration}; or `never`")),
+        ("cluster move x n1", whole(0, 65_535, 3)),
+        ("cluster add 7400", "for example 127.0.0.1:7400".to_owned()),
+    ];
+    for (line, expected) in cases {
+        let outcome = run(line, []).await;
+        assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Usage, 0), "{line}");
+        assert!(outcome.noted.contains(&expected), "{line}: {}", outcome.noted);
+        let outcome = run(&format!("{line} --json"), []).await;
+        assert!(outcome.printed.contains(&expected), "{line}: {}", outcome.printed);
+        assert_eq!(outcome.printed.lines().count(), 1, "{line}");
+    }
+    for (line, expected) in [
+        ("queue set mail attempts many", "a whole number as `5`, or `none`"),
+        ("queue set mail concurrency x", "a whole number as `5`, or `none`"),
+        ("queue set mail bytes big", "`500MiB` or `2GiB`"),
+        ("queue set mail rate 5", "for example `100/s`"),
+        ("queue set mail lease soon", duration),
+    ] {
+        let outcome = run(line, []).await;
+        assert!(outcome.noted.contains(expected), "{line}: {}", outcome.noted);
+    }
+}
+
 #[tokio::test]
 async fn data_over_its_bound_is_refused_before_it_is_sent() {
     let large: &'static [u8] = vec![b'x'; (1 << 20) + 1].leak();
