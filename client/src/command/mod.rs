@@ -14,6 +14,7 @@
 mod children;
 mod claims;
 mod cluster;
+mod effects;
 mod enqueue;
 mod error;
 mod examples;

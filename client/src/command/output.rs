@@ -180,6 +180,14 @@ impl Output {
         Ok(writeln!(self.notes, "{label} {text}")?)
     }
 
+    /// The result could not be written, and neither can anything else be there: this goes to where notes go. The exit code
+    /// remains where these cannot be written either.
+    pub fn unwritten(&mut self, why: &str, effects: Option<&str>) {
+        let label = paint(self.notes_color, Style::Bad, "error:");
+        let effects = effects.map_or_else(String::new, |effects| format!("; it took effect all the same: {effects}"));
+        let _ = writeln!(self.notes, "{label} {why}{effects}").and_then(|()| self.notes.flush());
+    }
+
     /// A line for people.
     pub fn line(&mut self, text: &str) -> Result<(), Failure> {
         debug_assert!(!self.json);

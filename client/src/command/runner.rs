@@ -1,5 +1,6 @@
 //! What verbs run on: a transport, an output, an input, and the memory of a session.
 
+use super::effects::{Effect, Effects};
 use super::error::{Exit, Failure};
 use super::input::Input;
 use super::output::Output;
@@ -8,6 +9,7 @@ use super::recent::{ID_CHARACTERS, Prefix, Recent};
 use super::{Call, Command, Transport};
 use crate::wire::{Error, ErrorCode, Request, Response, TaskId};
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -45,6 +47,8 @@ pub struct Runner<T> {
     pub clock: fn() -> u64,
     /// A result could not be written: nobody is there to read more.
     pub output_lost: bool,
+    /// What the present command was acknowledged.
+    effects: Mutex<Effects>,
 }
 
 fn wall_clock_ms() -> u64 {
@@ -63,12 +67,14 @@ impl<T: Transport> Runner<T> {
             literals: BTreeSet::new(),
             clock: wall_clock_ms,
             output_lost: false,
+            effects: Mutex::default(),
         }
     }
 
     /// Runs a verb and prints what comes of it, be it a failure.
     pub async fn run(&mut self, verb: impl Into<Command>) -> Exit {
         let command: Command = verb.into();
+        self.effects = Mutex::default();
         let outcome = command.run(self).await;
         self.conclude(outcome)
     }
@@ -77,9 +83,9 @@ impl<T: Transport> Runner<T> {
     pub fn conclude(&mut self, outcome: Result<Exit, Failure>) -> Exit {
         let exit = match outcome {
             Ok(exit) => exit,
+            Err(Failure::Output(error)) => self.lose(error),
             Err(failure) => {
                 let exit = failure.exit();
-                self.output_lost |= matches!(failure, Failure::Output(_));
                 exit.max(self.written(|output| output.failure(&failure)))
             }
         };
@@ -89,16 +95,35 @@ impl<T: Transport> Runner<T> {
     fn written(&mut self, write: impl FnOnce(&mut Output) -> Result<(), Failure>) -> Exit {
         match write(&mut self.output) {
             Ok(()) => Exit::Done,
-            Err(failure) => {
-                self.output_lost = true;
-                failure.exit()
-            }
+            Err(Failure::Output(error)) => self.lose(error),
+            Err(failure) => failure.exit(),
         }
+    }
+
+    /// A result could not be written. What was acknowledged holds all the same, which standard error says once.
+    fn lose(&mut self, error: io::Error) -> Exit {
+        let said = std::mem::replace(&mut self.output_lost, true);
+        let effects = std::mem::take(self.effects.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let failure = Failure::Output(error);
+        if !said && let Some(error) = failure.error() {
+            self.output.unwritten(&error.message, effects.text().as_deref());
+        }
+        failure.exit()
     }
 
     /// Makes a call that a node answers at once.
     pub(super) async fn call(&self, call: Call) -> Result<Response, Failure> {
-        answered(self.transport.call(call, None).await)
+        let effect = Effect::of(&call);
+        self.settled(effect, self.transport.call(call, None).await)
+    }
+
+    /// The answer to a call, or its failure. What it acknowledges is kept.
+    fn settled(&self, effect: Option<Effect>, result: Result<Response, Error>) -> Result<Response, Failure> {
+        let response = answered(result)?;
+        if let Some(effect) = effect {
+            self.effects.lock().unwrap_or_else(PoisonError::into_inner).note(effect, &response);
+        }
+        Ok(response)
     }
 
     /// Makes a request.
@@ -109,14 +134,18 @@ impl<T: Transport> Runner<T> {
     /// Makes a request whose answer holds leases, and tells from when they count, by the wall clock.
     pub(super) async fn request_lease(&self, request: Request) -> Result<(Response, u64), Failure> {
         let (asked, asked_ms) = (Instant::now(), (self.clock)());
-        let (result, from) = self.transport.call_for_lease(Call::Request(request), None).await;
+        let call = Call::Request(request);
+        let effect = Effect::of(&call);
+        let (result, from) = self.transport.call_for_lease(call, None).await;
         let later_ms = from.map_or(0, |from| from.saturating_duration_since(asked).as_millis() as u64);
-        Ok((answered(result)?, asked_ms.saturating_add(later_ms)))
+        Ok((self.settled(effect, result)?, asked_ms.saturating_add(later_ms)))
     }
 
     /// Makes a request of a verb whose own `--timeout` says for how long it waits.
     pub(super) async fn waiting_request(&self, request: Request) -> Result<Response, Failure> {
-        answered(self.transport.call(Call::Request(request), Some(PATIENCE)).await)
+        let call = Call::Request(request);
+        let effect = Effect::of(&call);
+        self.settled(effect, self.transport.call(call, Some(PATIENCE)).await)
     }
 
     /// Ids and queues of this session.

@@ -95,7 +95,9 @@ pub fn finish(outcome: Outcome, json: bool) -> ExitCode {
         Ok(code) => return code,
         Err(failure) => failure,
     };
-    // With nobody left to read, the exit code still tells.
-    let _ = failure.tell(&mut Output::standard(json));
+    // Where the JSON cannot be written, people are left to read. Where they are not, the exit code still tells.
+    if failure.tell(&mut Output::standard(json)).is_err() && json {
+        let _ = failure.tell(&mut Output::standard(false));
+    }
     failure.exit.into()
 }

@@ -336,3 +336,77 @@ async fn letters_that_could_not_be_asked_for_are_told_of() {
     assert_eq!(outcome.exit, Exit::Done);
     assert!(outcome.printed.contains("nothing to redrive"), "{}", outcome.printed);
 }
+
+/// A device that is full.
+struct Full;
+
+impl Write for Full {
+    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+        Err(std::io::Error::from(std::io::ErrorKind::StorageFull))
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Goal: each verb that changes something says what it has changed where its result cannot be written, at the first write or
+/// only when a buffer is flushed, as text and as JSON.
+#[tokio::test]
+async fn what_took_effect_is_said_where_the_result_cannot_be_written() {
+    let (one, two) = (id(1), id(2));
+    let many = || Response::Acked(vec![Ok(acked(1))]);
+    let single = || Response::AckedOne(acked(1));
+    let unique = |existing| Response::AckedUnique { acked: acked(1), existing };
+    let claimed = Response::Claimed { tasks: vec![granted()], unavailable: 0 };
+    let unended = || Ok(Response::Task(Box::new(bare_task(1, State::Dead))));
+    let cases: Vec<(String, Vec<Result<Response, Error>>, String)> = vec![
+        ("enqueue mail x".into(), vec![Ok(many())], format!("stored {one}")),
+        ("enqueue mail x --key a --unique".into(), vec![Ok(unique(false))], format!("stored {one}")),
+        ("claim mail".into(), vec![Ok(claimed)], format!("claimed {one} under 7.42")),
+        (format!("renew {one} 7.42"), vec![Ok(Response::Renewed(vec![Ok(9)]))], format!("renewed {one}")),
+        (format!("update {one} 7.42 0 x"), vec![Ok(single())], format!("added to the log of {one}")),
+        (format!("complete {one} 7.42"), vec![Ok(many())], format!("completed {one}")),
+        (format!("fail {two} 7.42"), vec![Ok(Response::Done)], format!("failed {two}")),
+        (format!("release {two} 7.42"), vec![Ok(Response::Done)], format!("given back {two}")),
+        (format!("cancel {one}"), vec![Ok(single())], format!("acknowledged the cancellation of {one}")),
+        (format!("redrive {one}"), vec![unended(), Ok(single())], format!("redriven as {one}")),
+    ];
+    for (line, answers, effect) in cases {
+        let effect = format!("; it took effect all the same: {effect}\n");
+        for (json, buffered) in [(false, false), (false, true), (true, false), (true, true)] {
+            let noted = Written::default();
+            let output = match buffered {
+                true => Output::new(std::io::BufWriter::new(Full), noted.clone(), json),
+                false => Output::new(Full, noted.clone(), json),
+            };
+            let fake = Fake::new(answers.clone());
+            let mut runner = Runner::new(&fake, output, Input::pipe(&b""[..]), Place::CommandLine);
+            let words = crate::command::words::split(&line).unwrap();
+            let command = CommandLine::try_parse_from(words.iter().map(|word| &word.text)).unwrap();
+            assert_eq!(runner.run(command.verb).await, Exit::Refused, "{line}");
+            let noted = noted.text();
+            assert!(
+                noted.starts_with("error: cannot write the result: ") && noted.ends_with(&effect),
+                "{line}: {noted}"
+            );
+            assert_eq!(noted.lines().count(), 1, "{line}: {noted}");
+        }
+    }
+}
+
+/// What only reads, or found that it was so already, claims no effect.
+#[tokio::test]
+async fn what_changed_nothing_says_only_that_the_result_cannot_be_written() {
+    let unique = Response::AckedUnique { acked: acked(1), existing: true };
+    for (line, answer) in [("count", Response::Count(1)), ("enqueue mail x --key a --unique", unique)] {
+        let noted = Written::default();
+        let fake = Fake::new([Ok(answer)]);
+        let output = Output::new(Full, noted.clone(), true);
+        let mut runner = Runner::new(&fake, output, Input::pipe(&b""[..]), Place::CommandLine);
+        let command = CommandLine::try_parse_from(line.split(' ')).unwrap();
+        assert_eq!(runner.run(command.verb).await, Exit::Refused, "{line}");
+        assert!(noted.text().starts_with("error: cannot write the result: "), "{line}: {}", noted.text());
+        assert!(!noted.text().contains("took effect"), "{line}: {}", noted.text());
+    }
+}

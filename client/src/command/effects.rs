@@ -1,0 +1,109 @@
+//! What a command has changed so far. It is printed where the result cannot be written: what is acknowledged stays true, and
+//! repeating the command would do it twice.
+
+use super::Call;
+use crate::wire::{Request, Response, TaskId};
+
+/// Items that are named; of more only the number.
+const NAMED_MAX: usize = 8;
+
+/// What a call changes if it is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Effect {
+    /// In the past tense, before the id.
+    done: &'static str,
+    /// The task that the call names, where its answer names none.
+    id: Option<TaskId>,
+}
+
+/// What was acknowledged to one command.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    named: Vec<String>,
+    unnamed: usize,
+}
+
+impl Effect {
+    /// Of a call; none where it only reads.
+    pub fn of(call: &Call) -> Option<Effect> {
+        let effect = |done, id| Some(Effect { done, id });
+        match call {
+            Call::Enqueue { .. } | Call::EnqueueUnique { .. } => effect("stored", None),
+            Call::Transact { .. } => effect("changed", None),
+            Call::Complete { .. } => effect("completed", None),
+            Call::Request(request) => match request {
+                Request::Enqueue { .. } | Request::EnqueueUnique { .. } => effect("stored", None),
+                Request::Transact(_) => effect("changed", None),
+                Request::Complete { .. } => effect("completed", None),
+                Request::Claim(_) => effect("claimed", None),
+                Request::Redrive { .. } => effect("redriven as", None),
+                Request::Update { .. } => effect("added to the log of", None),
+                Request::Cancel { .. } => effect("acknowledged the cancellation of", None),
+                Request::CloseGroup { .. } => effect("closed the group", None),
+                Request::Renew { items, .. } => effect("renewed", items.first().map(|(id, _)| *id)),
+                Request::Release { id, .. } => effect("given back", Some(*id)),
+                Request::Fail { id, .. } => effect("failed", Some(*id)),
+                Request::Change { dry_run: false, .. } | Request::Arrange { .. } | Request::Initialize(_) => {
+                    effect("changed the cluster", None)
+                }
+                Request::Recover { .. } => effect("had the cluster recover", None),
+                Request::Schedule(_) => effect("changed the schedule", None),
+                Request::Change { dry_run: true, .. }
+                | Request::Hello { .. }
+                | Request::Get { .. }
+                | Request::Wait { .. }
+                | Request::Watch { .. }
+                | Request::List { .. }
+                | Request::Count { .. }
+                | Request::Queues
+                | Request::Nodes
+                | Request::Ring
+                | Request::Partitions
+                | Request::Status
+                | Request::Identify
+                | Request::Cluster
+                | Request::Schedules { .. }
+                | Request::Join(_)
+                | Request::Ping
+                | Request::Confirm { .. }
+                | Request::Leave { .. } => None,
+            },
+        }
+    }
+}
+
+impl Effects {
+    /// Keeps what an answer acknowledges.
+    pub fn note(&mut self, effect: Effect, response: &Response) {
+        let Effect { done, id } = effect;
+        match response {
+            Response::Acked(results) => {
+                results.iter().flatten().for_each(|acked| self.add(|| format!("{done} {}", acked.id)));
+            }
+            Response::AckedOne(acked) => self.add(|| format!("{done} {}", acked.id)),
+            Response::AckedUnique { existing: true, .. } | Response::Error(_) | Response::Transacted(Err(_)) => {}
+            Response::AckedUnique { acked, .. } => self.add(|| format!("{done} {}", acked.id)),
+            Response::Transacted(Ok(tasks)) => {
+                tasks.iter().for_each(|(id, _)| self.add(|| format!("{done} {id}")));
+            }
+            Response::Claimed { tasks, .. } => {
+                tasks.iter().for_each(|task| self.add(|| format!("{done} {} under {}", task.id, task.token)));
+            }
+            Response::Renewed(results) if results.iter().all(Result::is_err) => {}
+            _ => self.add(|| id.map_or_else(|| done.to_owned(), |id| format!("{done} {id}"))),
+        }
+    }
+
+    fn add(&mut self, text: impl FnOnce() -> String) {
+        match self.named.len() < NAMED_MAX {
+            true => self.named.push(text()),
+            false => self.unnamed += 1,
+        }
+    }
+
+    /// For people; none where nothing was changed.
+    pub fn text(&self) -> Option<String> {
+        let more = if self.unnamed > 0 { format!(", and {} more", self.unnamed) } else { String::new() };
+        (!self.named.is_empty()).then(|| self.named.join(", ") + &more)
+    }
+}
