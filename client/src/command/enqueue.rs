@@ -11,6 +11,7 @@ use crate::wire::limits::{BATCH_TASKS_MAX, PAYLOAD_BYTES_MAX};
 use crate::wire::{Acked, Acks, Error, ErrorCode, Guarantee, Request, Response, Spec, TaskId};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// Before this, a progress bar would only flicker.
@@ -154,6 +155,11 @@ impl EnqueueArguments {
 
     /// Everything but the data.
     fn spec(&self) -> Result<Spec, Failure> {
+        let mut names = BTreeSet::new();
+        if let Some((name, _)) = self.headers.iter().find(|(name, _)| !names.insert(name)) {
+            let name = text::clean(name);
+            return Err(Failure::Usage(format!("--header {name}=... is given twice; a name has one value")));
+        }
         Ok(Spec {
             queue: parse::queue(&self.queue)?,
             payload: Vec::new(),

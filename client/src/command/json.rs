@@ -15,6 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt::Display;
 
 fn text<T: Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
@@ -28,9 +29,12 @@ fn text_if_any<T: Display, S: Serializer>(value: &Option<T>, serializer: S) -> R
     }
 }
 
+/// Each name once, with the first of its values as everywhere: the library takes several headers of one name.
 fn map<S: Serializer>(pairs: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
-    let mut map = serializer.serialize_map(Some(pairs.len()))?;
-    for (name, value) in pairs {
+    let mut names = BTreeSet::new();
+    let first: Vec<_> = pairs.iter().filter(|(name, _)| names.insert(name)).collect();
+    let mut map = serializer.serialize_map(Some(first.len()))?;
+    for (name, value) in first {
         map.serialize_entry(name, value)?;
     }
     map.end()
@@ -347,6 +351,8 @@ pub struct TaskLine<'a> {
     result: Option<Cow<'a, str>>,
     result_encoding: Option<&'static str>,
     reason: Option<&'a str>,
+    /// It was cancelled or given up for the reason, and is done all the same.
+    overruled: bool,
     conflict: bool,
     log_incomplete: bool,
     children: Vec<String>,
@@ -378,6 +384,7 @@ pub fn task(task: &TaskView) -> TaskLine<'_> {
         result,
         result_encoding,
         reason: task.reason.as_deref(),
+        overruled: task.was_overruled(),
         conflict: task.conflict,
         log_incomplete: task.log_incomplete,
         children: task.children.iter().map(TaskId::to_string).collect(),

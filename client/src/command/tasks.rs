@@ -161,7 +161,7 @@ pub struct CancelArguments {
     #[arg(value_name = "ID")]
     pub id: String,
     /// Why, for people to read
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true, allow_hyphen_values = true)]
+    #[arg(long, value_name = "TEXT", default_value = "cancelled", allow_hyphen_values = true)]
     pub reason: String,
     /// How safe it is before the answer.
     #[command(flatten)]
@@ -425,6 +425,10 @@ fn print_end(output: &mut Output, task: &TaskView) -> Result<(), Failure> {
     }
     if let Some(reason) = &task.reason {
         output.line(&format!("reason      {}", text::clean(reason)))?;
+        if task.was_overruled() {
+            output
+                .line("            it was cancelled or given up for this, and a completion that came later counts")?;
+        }
     }
     for copy in &task.redriven {
         output.line(&format!("redriven    as {copy}"))?;

@@ -197,6 +197,12 @@ pub struct TaskView {
 }
 
 impl TaskView {
+    /// Whether it was cancelled or given up, for its reason, and a completion counts all the same: in a queue of mode `any` that
+    /// of a worker that held it then.
+    pub fn was_overruled(&self) -> bool {
+        self.state == State::Done && self.reason.is_some()
+    }
+
     /// Whether a claim of this task holds: a lease that failed, was given back, or belongs to a task that has ended does not,
     /// though its `end_ms` may lie ahead.
     pub fn runs(&self, claim: &ClaimView) -> bool {

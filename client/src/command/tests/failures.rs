@@ -108,6 +108,7 @@ async fn values_of_the_domain_end_in_1_and_flags_in_2() {
         "enqueue mail x --priority high",
         "enqueue mail x --acks some",
         "enqueue mail x --header x",
+        "enqueue mail x --header a=1 --header b=2 --header a=1",
         "enqueue mail x --lines",
         "enqueue mail x --nonsense",
         "claim mail --max 0",

@@ -53,7 +53,7 @@ async fn json_of_tasks() {
     let bare = named(concat!(
         "{\"id\":\"ID1\",\"queue\":\"mail\",\"state\":\"ready\",\"priority\":0,",
         "\"data\":\"hello\",\"data_encoding\":\"utf8\",\"claims\":[],\"updates\":[],",
-        "\"result\":null,\"result_encoding\":null,\"reason\":null,\"conflict\":false,\"log_incomplete\":false,",
+        "\"result\":null,\"result_encoding\":null,\"reason\":null,\"overruled\":false,\"conflict\":false,\"log_incomplete\":false,",
         "\"children\":[],\"children_open\":false,",
         "\"redriven\":[],",
         "\"headers\":{},\"not_before_ms\":0,\"max_attempts\":0,\"key\":null,\"after\":[],\"waits_for\":[],",
@@ -65,7 +65,7 @@ async fn json_of_tasks() {
         "\"claims\":[{\"token\":\"7.42\",\"start_ms\":1700000007000,\"end_ms\":1700000037000,",
         "\"completed_ms\":null,\"worker\":\"w1\",\"rejected\":null,\"running\":true}],",
         "\"updates\":[{\"token\":\"7.42\",\"sequence\":0,\"data\":\"/w==\",\"data_encoding\":\"base64\"}],",
-        "\"result\":\"ok\",\"result_encoding\":\"utf8\",\"reason\":\"because\",\"conflict\":true,",
+        "\"result\":\"ok\",\"result_encoding\":\"utf8\",\"reason\":\"because\",\"overruled\":false,\"conflict\":true,",
         "\"log_incomplete\":true,\"children\":[],\"children_open\":false,",
         "\"redriven\":[],\"headers\":{\"trace\":\"a\\u001bb\"},",
         "\"not_before_ms\":1700000019800,\"max_attempts\":3,\"key\":null,\"after\":[\"ID2\",\"ID3\"],\"waits_for\":[\"ID3\"],",
@@ -316,4 +316,34 @@ async fn a_claim_that_holds_no_more_is_shown_as_over() {
     assert_eq!(running, ["fals", "true"], "{json}");
     let text = printed(&named("get ID1"), Response::Task(Box::new(task))).await;
     assert!(text.contains("7.41   3s ago   over") && text.contains("7.42   3s ago   in 27s"), "{text}");
+}
+
+/// Goal: a task that is done shows that it was cancelled while it ran.
+#[tokio::test]
+async fn a_cancellation_that_a_completion_overrules_is_shown() {
+    let task = |state| Response::Task(Box::new(TaskView { state, ..full_task() }));
+    let line = "reason      because\n            it was cancelled or given up for this";
+    let json = "\"reason\":\"because\",\"overruled\":";
+    for (state, overruled) in [(State::Done, true), (State::Cancelled, false), (State::Dead, false)] {
+        assert_eq!(printed(&named("get ID1"), task(state)).await.contains(line), overruled, "{state}");
+        let printed = printed(&named("get ID1 --json"), task(state)).await;
+        assert!(printed.contains(&format!("{json}{overruled},")), "{printed}");
+    }
+    // A cancellation without words of its own has a reason to be shown as well.
+    let outcome = run(&named("cancel ID1"), [Ok(Response::AckedOne(acked(1)))]).await;
+    let Call::Request(Request::Cancel { reason, .. }) = &outcome.calls[0].0 else { panic!("{:?}", outcome.calls) };
+    assert_eq!(reason, "cancelled");
+}
+
+/// Goal: an object has each key once, also for a task whose client gave it several headers of one name.
+#[tokio::test]
+async fn a_header_is_one_key_in_json() {
+    let mut task = full_task();
+    task.spec.headers = [("a", "1"), ("b", "2"), ("a", "3")].map(|(name, value)| (name.into(), value.into())).into();
+    let json = printed(&named("get ID1 --json"), Response::Task(Box::new(task))).await;
+    assert!(json.contains("\"headers\":{\"a\":\"1\",\"b\":\"2\"}"), "{json}");
+    let mut granted = granted();
+    granted.headers = vec![("a".into(), "1".into()), ("a".into(), "3".into())];
+    let json = printed("claim mail --json", Response::Claimed { tasks: vec![granted], unavailable: 0 }).await;
+    assert!(json.contains("\"headers\":{\"a\":\"1\"}"), "{json}");
 }
