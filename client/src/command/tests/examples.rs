@@ -62,3 +62,60 @@ fn the_readme_shows_each_verb_by_example() {
         .collect();
     assert_eq!(wanting, BTreeSet::new(), "verbs without an example in the README");
 }
+
+/// The table of exit codes.
+fn codes() -> BTreeSet<u8> {
+    let table = README.split("| exit code | meaning |").nth(1).expect("the table");
+    let rows = table.lines().skip(2).take_while(|row| row.starts_with('|'));
+    rows.filter_map(|row| row.split('|').nth(1)?.trim().parse().ok()).collect()
+}
+
+#[test]
+fn the_readme_has_each_exit_code_once() {
+    let all = [Exit::Done, Exit::NothingToClaim, Exit::AlreadyEnded, Exit::Refused, Exit::Usage, Exit::Unavailable]
+        .map(Exit::code);
+    assert_eq!(codes(), all.into_iter().collect());
+}
+
+/// Goal: a script needs one table of exit codes. Method: each verb, as its help shows it, with a node that refuses, that cannot
+/// reach others, or does not know the feature, and with a flag that there is not.
+#[tokio::test]
+async fn each_verb_ends_by_the_same_table_of_exit_codes() {
+    for (verb, help) in verbs().into_iter().filter(|(verb, _)| verb != "help") {
+        let example = lines(&help).find(|line| line.starts_with(&verb)).expect("each has one");
+        // Shown again and again, or for as long as it takes, an outage is no end.
+        let line = example.replace(" --watch", "").replace("\"ID\"", &format!("\"{}\"", id(1)));
+        let line = if verb == "watch" { format!("{line} --timeout 1ms") } else { line };
+        let outcomes = [(ErrorCode::Denied, 1), (ErrorCode::Unsupported, 2), (ErrorCode::Unavailable, 3)];
+        for (code, exit) in outcomes.into_iter().filter(|(code, _)| verb != "watch" || *code != ErrorCode::Unavailable)
+        {
+            let outcome = run(&line, [Err(Error::new(code, "no"))]).await;
+            assert_eq!(outcome.exit.code(), exit, "{line}: {code:?}: {}{}", outcome.printed, outcome.noted);
+            assert!(codes().contains(&exit) && !outcome.calls.is_empty() || verb == "cluster add", "{line}");
+        }
+        let outcome = run(&format!("{line} --no-such-flag"), []).await;
+        assert_eq!((outcome.exit.code(), outcome.calls.len()), (2, 0), "{line}");
+    }
+}
+
+#[test]
+fn the_help_of_each_verb_names_others_and_its_defaults() {
+    let verbs = verbs();
+    for (verb, help) in &verbs {
+        let others = help.split("See also: ").nth(1).unwrap_or_else(|| panic!("`{verb}` names no other verb"));
+        for other in others.trim().split(", ") {
+            assert!(verbs.iter().any(|(name, _)| name == other) && other != verb, "`{verb}` names {other:?}");
+        }
+    }
+    let mut commands = vec![CommandLine::command()];
+    while let Some(command) = commands.pop() {
+        let with_default = |argument: &&clap::Arg| {
+            argument.is_hide_default_value_set() && argument.get_default_values().iter().any(|value| !value.is_empty())
+        };
+        for argument in command.get_arguments().filter(with_default) {
+            let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("default"), "{} {}: {help}", command.get_name(), argument.get_id());
+        }
+        commands.extend(command.get_subcommands().cloned());
+    }
+}
