@@ -43,7 +43,7 @@ const HELP_TEMPLATE: &str = "\
 
   help VERB explains one of them; quit or Ctrl-D ends.
   In data, - reads standard input and @FILE a file; quotes make them text.
-  The beginning of an id, 4 characters or more, stands for the id.";
+  4 characters or more of an id stand for it if no other has them, 6 where its task is changed.";
 
 /// How a REPL is to behave.
 #[derive(Debug, Clone, Default)]

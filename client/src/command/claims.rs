@@ -50,7 +50,7 @@ pub struct ClaimArguments {
 impl ClaimArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let session = match &self.session {
-            Some(text) => Some(runner.resolve(text).await?),
+            Some(text) => Some(runner.resolve_target(text).await?),
             None => None,
         };
         let mut depends = Vec::with_capacity(self.depends.len());
@@ -60,7 +60,7 @@ impl ClaimArguments {
                 Some(version) => Expected::Version(version.parse()?),
                 None => Expected::Present,
             };
-            depends.push(Depend { id: runner.resolve(id).await?, expected });
+            depends.push(Depend { id: runner.resolve_target(id).await?, expected });
         }
         let lease_ms = if session.is_some() { LEASE_MS_MAX } else { LEASE_MS_DEFAULT };
         let queues = self.queues.iter().map(|queue| parse::queue(queue)).collect::<Result<Vec<_>, _>>()?;
@@ -159,7 +159,7 @@ pub struct RenewArguments {
 impl RenewArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let token = parse::token(&self.token)?;
-        let id = runner.resolve(&self.id).await?;
+        let id = runner.resolve_target(&self.id).await?;
         let request = Request::Renew { items: vec![(id, token)], lease_ms: self.lease };
         let (Response::Renewed(results), from_ms) = runner.request_lease(request).await? else {
             return Err(unexpected("renew"));
@@ -202,7 +202,7 @@ pub struct UpdateArguments {
 impl UpdateArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let token = parse::token(&self.token)?;
-        let id = runner.resolve(&self.id).await?;
+        let id = runner.resolve_target(&self.id).await?;
         let data = runner.read_data(self.data.data.as_deref(), self.data.file.as_ref(), UPDATE_BYTES_MAX).await?;
         let data = data.unwrap_or_default();
         let request = Request::Update { id, token, sequence: self.sequence, data, acks: self.durability.acks };
@@ -248,7 +248,7 @@ pub struct CompleteArguments {
 impl CompleteArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let token = parse::token(&self.token)?;
-        let id = runner.resolve(&self.id).await?;
+        let id = runner.resolve_target(&self.id).await?;
         let text = self.stdin.as_deref().or(self.result.as_deref());
         let result = runner.read_data(text, self.file.as_ref(), PAYLOAD_BYTES_MAX).await?.map(ByteBuf::from);
         let completion = Completion { id, token, sequence: self.sequence, result, at_ms: 0, children: Vec::new() };
@@ -293,7 +293,7 @@ pub struct FailArguments {
 impl FailArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let token = parse::token(&self.token)?;
-        let id = runner.resolve(&self.id).await?;
+        let id = runner.resolve_target(&self.id).await?;
         let (retry_in_ms, retry_open) = (self.retry_in.unwrap_or(0), self.retry_in.is_none());
         let remark = match (self.invalid, self.retry_in) {
             (true, _) => "it is dead".to_owned(),
@@ -321,7 +321,7 @@ pub struct ReleaseArguments {
 impl ReleaseArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let token = parse::token(&self.token)?;
-        let id = runner.resolve(&self.id).await?;
+        let id = runner.resolve_target(&self.id).await?;
         give_up(runner, Request::Release { id, token }, "released", "it can be claimed again", id, token).await
     }
 }

@@ -102,10 +102,10 @@ impl EnqueueArguments {
     }
 
     /// The tasks that it waits for.
-    async fn after<T: Transport>(&self, runner: &Runner<T>) -> Result<Vec<TaskId>, Failure> {
+    async fn after<T: Transport>(&self, runner: &mut Runner<T>) -> Result<Vec<TaskId>, Failure> {
         let mut after = Vec::with_capacity(self.after.len());
         for text in &self.after {
-            let id = runner.resolve(text).await?;
+            let id = runner.resolve_target(text).await?;
             if self.must_exist {
                 runner.request(Request::Get { id, minimum: None, minimum_sequence: None }).await?;
             }
@@ -115,9 +115,9 @@ impl EnqueueArguments {
     }
 
     /// The task where it shall lie.
-    async fn near<T: Transport>(&self, runner: &Runner<T>) -> Result<Option<TaskId>, Failure> {
+    async fn near<T: Transport>(&self, runner: &mut Runner<T>) -> Result<Option<TaskId>, Failure> {
         match &self.near {
-            Some(text) => Ok(Some(runner.resolve(text).await?)),
+            Some(text) => Ok(Some(runner.resolve_target(text).await?)),
             None => Ok(None),
         }
     }

@@ -103,7 +103,7 @@ impl Member<'_> {
         queue: &QueueName,
     ) -> Result<TaskId, Failure> {
         let name = match self.place {
-            Place::Known(id) => return runner.resolve(id).await,
+            Place::Known(id) => return runner.resolve_target(id).await,
             Place::Named(name) => name,
         };
         let queue = self.arguments.join.as_deref().map_or_else(|| Ok(queue.clone()), super::parse::queue)?;

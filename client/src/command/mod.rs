@@ -6,7 +6,7 @@
 //! ```no_run
 //! # use norn_client::command::{Output, Transport, Verb, execute};
 //! # async fn example(transport: impl Transport) {
-//! let exit = execute(transport, Verb::Queues, Output::standard(true)).await;
+//! let exit = execute(transport, Verb::Queues, Output::standard(true), None).await;
 //! std::process::exit(exit.code().into());
 //! # }
 //! ```
@@ -32,6 +32,7 @@ mod redrive;
 mod runner;
 mod schedule;
 mod session;
+mod shown;
 mod tasks;
 pub mod text;
 mod transact;
@@ -63,6 +64,7 @@ pub use redrive::RedriveArguments;
 pub use runner::{Place, Runner};
 pub use schedule::{ScheduleArguments, ScheduleSetArguments, ScheduleVerb};
 pub use session::{SessionArguments, SessionOpenArguments, SessionVerb};
+pub use shown::ShownIds;
 pub use tasks::{CancelArguments, CountArguments, GetArguments, ListArguments, LogArguments, WaitArguments};
 pub use transact::TransactArguments;
 pub use watch::WatchArguments;
@@ -278,7 +280,12 @@ pub async fn operate(transport: impl Transport, verb: ClusterVerb, output: Outpu
     Runner::new(transport, output, Input::stdin(), Place::CommandLine).run(verb).await
 }
 
-/// Runs one verb of the command line, reading data from standard input where it says so. Failures are printed too.
-pub async fn execute(transport: impl Transport, verb: Verb, output: Output) -> Exit {
-    Runner::new(transport, output, Input::stdin(), Place::CommandLine).run(verb).await
+/// Runs one verb of the command line, reading data from standard input where it says so. Failures are printed too. A few
+/// characters stand for an id that is among those shown before, if these are kept.
+pub async fn execute(transport: impl Transport, verb: Verb, output: Output, shown: Option<ShownIds>) -> Exit {
+    let mut runner = Runner::new(transport, output, Input::stdin(), Place::CommandLine);
+    runner.shown = shown;
+    let exit = runner.run(verb).await;
+    runner.remember_shown();
+    exit
 }

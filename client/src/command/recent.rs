@@ -1,13 +1,17 @@
-//! Ids and queues that were seen lately: a person in the REPL means them by their first characters.
+//! Ids and queues that were seen lately: a person means an id by a few of its characters.
 
 use crate::wire::{QueueName, TaskId};
 use std::collections::{BTreeSet, VecDeque};
 
-/// Shortest prefix that stands for an id.
+/// Fewest characters that stand for an id.
 pub const PREFIX_CHARACTERS_MIN: usize = 4;
+/// Fewest characters that stand for the id of a task that is changed: by chance, one of the ids that are known has some six
+/// characters once in thirty thousand times.
+pub const TARGET_CHARACTERS_MIN: usize = 6;
 /// Characters of a whole id.
 pub const ID_CHARACTERS: usize = 32;
-const IDS_MAX: usize = 1_000;
+/// Most ids that are remembered.
+pub const IDS_MAX: usize = 1_000;
 const QUEUES_MAX: usize = 1_000;
 
 /// All ids that begin with a prefix.
@@ -40,6 +44,31 @@ impl Prefix {
     /// Whether an id begins so.
     pub fn holds(&self, id: TaskId) -> bool {
         (self.from..=self.to).contains(&id)
+    }
+}
+
+/// Characters that follow each other somewhere in an id. Ids of one minute begin alike, those of one batch may end alike, so a
+/// person picks the characters in which they differ.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// In the alphabet of ids.
+    text: String,
+    /// All ids that begin so.
+    pub prefix: Prefix,
+}
+
+impl Part {
+    /// Reads a part, in the same lenient alphabet as whole ids.
+    pub fn new(text: &str) -> Result<Part, String> {
+        let prefix = Prefix::new(text)?;
+        let mut canonical = prefix.from.to_string();
+        canonical.truncate(text.len());
+        Ok(Part { text: canonical, prefix })
+    }
+
+    /// Whether an id has it.
+    pub fn is_in(&self, id: TaskId) -> bool {
+        id.to_string().contains(&self.text)
     }
 }
 
@@ -102,6 +131,19 @@ mod tests {
         for bad in ["", "abc", "uuuu", "a b c", "éééé", &"0".repeat(33)] {
             assert!(Prefix::new(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_part_is_in_the_ids_that_have_it_anywhere() {
+        let id = TaskId::new(1_700_000_000_000, 5, 0x12_3456_789a, 0xab_cdef);
+        let text = id.to_string();
+        for (from, to) in [(0, 4), (28, 32), (26, 32), (14, 20), (0, 31)] {
+            assert!(Part::new(&text[from..to]).unwrap().is_in(id), "{from}..{to}");
+            assert!(Part::new(&text[from..to].to_uppercase()).unwrap().is_in(id), "{from}..{to}");
+        }
+        assert!(!Part::new("zzzz").unwrap().is_in(id));
+        assert_eq!(Part::new("OILo"), Part::new("0110"));
+        assert!(Part::new("abc").is_err() && Part::new("uuuu").is_err());
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl RedriveArguments {
             return end(runner, redriven, "dead task", "without a copy or a letter");
         }
         for id in &self.ids {
-            let id = runner.resolve(id).await?;
+            let id = runner.resolve_target(id).await?;
             match tasks::get(runner, id, None).await?.redriven.first() {
                 Some(copy) => show_copy(runner, (id, *copy), to.as_ref()).await?,
                 None => self.one(runner, id, to.as_ref()).await?,

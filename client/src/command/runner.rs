@@ -5,7 +5,8 @@ use super::error::{Exit, Failure};
 use super::input::Input;
 use super::output::Output;
 use super::parse::{Data, bounded};
-use super::recent::{ID_CHARACTERS, Prefix, Recent};
+use super::recent::{ID_CHARACTERS, Part, Prefix, Recent, TARGET_CHARACTERS_MIN};
+use super::shown::ShownIds;
 use super::{Call, Command, Transport};
 use crate::wire::{Error, ErrorCode, Request, Response, TaskId};
 use std::collections::BTreeSet;
@@ -29,6 +30,8 @@ pub enum Place {
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Most pages that are looked at for the tasks of a prefix.
 const PREFIX_PAGES_MAX: u32 = 100;
+/// Most ids that are named where some characters stand for several.
+const CANDIDATES_MAX: usize = 5;
 
 /// Runs verbs.
 pub struct Runner<T> {
@@ -41,6 +44,8 @@ pub struct Runner<T> {
     pub place: Place,
     /// Ids and queues of this session.
     pub recent: Arc<Mutex<Recent>>,
+    /// Ids that earlier commands of this user have shown, where they are kept.
+    pub shown: Option<ShownIds>,
     /// Words of the present command that were quoted.
     pub literals: BTreeSet<String>,
     /// The wall clock, in milliseconds since the Unix epoch.
@@ -64,6 +69,7 @@ impl<T: Transport> Runner<T> {
             input,
             place,
             recent: Arc::default(),
+            shown: None,
             literals: BTreeSet::new(),
             clock: wall_clock_ms,
             output_lost: false,
@@ -183,33 +189,64 @@ impl<T: Transport> Runner<T> {
         Data::new(data, file, in_repl, |text| self.literals.contains(text))
     }
 
-    /// The id that a person or a program means: a whole one, or in the REPL the beginning of one.
+    /// Has later commands know the ids that this one has shown to a person.
+    pub(super) fn remember_shown(&self) {
+        if let Some(shown) = self.shown.as_ref().filter(|_| !self.output.json()) {
+            let mut ids: Vec<TaskId> = self.recent().ids().collect();
+            ids.reverse();
+            // Without this memory, a person types more of an id.
+            let _ = shown.add(&ids);
+        }
+    }
+
+    /// The id of a task that is looked at: a whole one, characters of one that is known, or the beginning of a stored one.
     pub(super) async fn resolve(&self, text: &str) -> Result<TaskId, Failure> {
-        let id = match self.place {
-            Place::Prompt | Place::Script if text.len() < ID_CHARACTERS => self.resolve_prefix(text).await?,
-            Place::Prompt | Place::Script | Place::CommandLine => text.parse()?,
+        let id = match text.len() < ID_CHARACTERS {
+            true => self.resolve_part(text).await?,
+            false => text.parse()?,
         };
         self.recent().see(id);
         Ok(id)
     }
 
-    async fn resolve_prefix(&self, text: &str) -> Result<TaskId, Failure> {
-        let prefix = Prefix::new(text).map_err(Failure::invalid)?;
-        let seen: Vec<TaskId> = self.recent().ids().filter(|id| prefix.holds(*id)).take(2).collect();
-        match seen[..] {
-            [] => {}
-            [id] => return Ok(id),
-            _ => return Err(ambiguous(text, &seen)),
+    /// The same for a task that is changed, or that something will depend on. Some of its characters stand for it only if no
+    /// other id has them, of all that are known and of all stored ones that begin so; and it is said which it is.
+    pub(super) async fn resolve_target(&mut self, text: &str) -> Result<TaskId, Failure> {
+        if text.len() >= ID_CHARACTERS {
+            return self.resolve(text).await;
         }
-        let found = self.find(prefix).await?;
-        match found[..] {
-            [] => {
-                let message = format!("no task begins with {text:?}");
-                Err(Failure::Call(Error::new(ErrorCode::NotFound, message)))
-            }
-            [id] => Ok(id),
-            _ => Err(ambiguous(text, &found)),
+        let part = Part::new(text).map_err(Failure::invalid)?;
+        if text.len() < TARGET_CHARACTERS_MIN {
+            let message = format!(
+                "{text:?} is too short for the id of a task that is changed; {TARGET_CHARACTERS_MIN} characters or more"
+            );
+            return Err(Failure::invalid(message));
         }
+        let mut candidates = self.known(&part);
+        candidates.extend(self.find(part.prefix).await?);
+        let id = the_one(text, &candidates)?.ok_or_else(|| unknown(text))?;
+        self.recent().see(id);
+        if !self.output.json() {
+            self.output.note(&format!("{} is {id}", super::text::clean(text)))?;
+        }
+        Ok(id)
+    }
+
+    async fn resolve_part(&self, text: &str) -> Result<TaskId, Failure> {
+        let part = Part::new(text).map_err(Failure::invalid)?;
+        if let Some(id) = the_one(text, &self.known(&part))? {
+            return Ok(id);
+        }
+        let found = self.find(part.prefix).await?.into_iter().collect();
+        the_one(text, &found)?.ok_or_else(|| unknown(text))
+    }
+
+    /// Ids with these characters that this command, the session or earlier commands have shown.
+    fn known(&self, part: &Part) -> BTreeSet<TaskId> {
+        let mut known: BTreeSet<TaskId> = self.recent().ids().filter(|id| part.is_in(*id)).collect();
+        let shown = self.shown.as_ref().map_or_else(Vec::new, ShownIds::load);
+        known.extend(shown.into_iter().filter(|id| part.is_in(*id)));
+        known
     }
 
     /// At most two stored ids that begin with a prefix.
@@ -264,10 +301,21 @@ fn answered(result: Result<Response, Error>) -> Result<Response, Failure> {
     }
 }
 
-fn ambiguous(text: &str, ids: &[TaskId]) -> Failure {
-    let ids: Vec<String> = ids.iter().map(TaskId::to_string).collect();
-    Failure::invalid(format!(
-        "{text:?} is ambiguous: {}, and perhaps more, begin so; give more characters",
-        ids.join(", ")
-    ))
+/// The only candidate, if there is any.
+fn the_one(text: &str, candidates: &BTreeSet<TaskId>) -> Result<Option<TaskId>, Failure> {
+    if candidates.len() < 2 {
+        return Ok(candidates.first().copied());
+    }
+    let named: Vec<String> = candidates.iter().take(CANDIDATES_MAX).map(TaskId::to_string).collect();
+    Err(Failure::invalid(format!(
+        "{text:?} is ambiguous: it is in {}, and perhaps more; give more characters, or those in which they differ",
+        named.join(", ")
+    )))
+}
+
+fn unknown(text: &str) -> Failure {
+    let message = format!(
+        "no task begins with {text:?}, and no id that was shown here lately has it; give more of the id, or all"
+    );
+    Failure::Call(Error::new(ErrorCode::NotFound, message))
 }

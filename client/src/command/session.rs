@@ -118,7 +118,7 @@ impl SessionArguments {
     /// The session and its token, if it is one: to take another task for one would complete that.
     async fn known<T: Transport>(&self, runner: &mut Runner<T>) -> Result<(TaskId, Token), Failure> {
         let token = parse::token(&self.token)?;
-        let id = runner.resolve(&self.id).await?;
+        let id = runner.resolve_target(&self.id).await?;
         let Response::Task(view) = runner.request(Request::Get { id, minimum: None, minimum_sequence: None }).await?
         else {
             return Err(unexpected("session"));

@@ -170,7 +170,7 @@ pub struct CancelArguments {
 
 impl CancelArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
-        let id = runner.resolve(&self.id).await?;
+        let id = runner.resolve_target(&self.id).await?;
         let request = Request::Cancel { id, reason: self.reason, at_ms: 0, acks: self.durability.acks };
         let Response::AckedOne(acked) = runner.request(request).await? else {
             return Err(unexpected("cancel"));

@@ -1,7 +1,7 @@
 //! Transcripts of a REPL that reads a pipe.
 
 use super::*;
-use crate::command::tests::{Fake, NOW_MS, TOKEN, Written, acked, bare_task, granted, id, page, queue_counts};
+use crate::command::tests::{Fake, NOW_MS, Written, acked, bare_task, granted, id, page, queue_counts};
 use crate::wire::State;
 
 /// Runs a script and says what was printed and noted.
@@ -129,10 +129,9 @@ async fn lines_that_are_too_long_or_no_text_are_answered() {
 #[tokio::test]
 async fn prefixes_of_recent_ids_need_no_lookup_unless_ambiguous() {
     let claimed = Ok(Response::Claimed { tasks: vec![granted()], unavailable: 0 });
-    let completed = Ok(Response::Acked(vec![Ok(acked(1))]));
     let second = Ok(Response::Acked(vec![Ok(acked(2))]));
-    let script = format!("claim mail\ncomplete 0000 {TOKEN}\nenqueue mail y\nget 0000\n");
-    let (_, noted, calls) = transcript(script, false, [claimed, completed, second]).await;
+    let script = "claim mail\nget 0000\nenqueue mail y\nget 0000\n";
+    let (_, noted, calls) = transcript(script, false, [claimed, task(State::Claimed), second]).await;
     assert_eq!(calls.len(), 3, "{calls:?}");
     assert!(noted.contains("\"0000\" is ambiguous"), "{noted}");
 }

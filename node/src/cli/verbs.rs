@@ -5,7 +5,7 @@ use super::interrupts::Interrupts;
 use super::{Arguments, Global, block_on};
 use clap::CommandFactory;
 use norn_client::client::{Client, ClientConfig};
-use norn_client::command::{self, Exit, Output, Transport, execute, print_help, refuse_usage};
+use norn_client::command::{self, Exit, Output, ShownIds, Transport, execute, print_help, refuse_usage};
 use norn_client::repl::{ReplOptions, run as run_repl};
 use norn_client::session::Call;
 use norn_client::wire::{Error, Request, Response};
@@ -159,11 +159,19 @@ pub fn run(verb: Verb, global: Global) -> Outcome {
         let carrier = Carrier::connect(&place, &global).await?;
         // Others hold nothing, and are ended by a signal at once, whatever they wait for.
         let claims = matches!(verb, Verb::Claim(_) | Verb::Session(_) | Verb::Redrive(_));
-        let done = execute(&carrier, verb, Output::standard(global.json));
+        let done = execute(&carrier, verb, Output::standard(global.json), shown_ids());
         let code = if claims { Interrupts::beside(false)?.or(done).await } else { done.await.into() };
         carrier.close().await;
         Ok(code)
     })
+}
+
+/// The ids that commands of this user have shown, in the user's cache directory, if there is one.
+fn shown_ids() -> Option<ShownIds> {
+    let named = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache =
+        named.or_else(|| std::env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(".cache")))?;
+    Some(ShownIds::new(cache.join("norn")))
 }
 
 /// Help about the whole program, not only the verbs of the REPL. Needs no cluster.

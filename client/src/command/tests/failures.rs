@@ -91,8 +91,7 @@ async fn features_that_are_not_there_are_refused() {
 
 #[tokio::test]
 async fn values_of_the_domain_end_in_1_and_flags_in_2() {
-    let refused =
-        ["enqueue a//b x", "claim 'a b'", "get xyz", "get 0000", "count ''", "enqueue mail --file /nowhere/x"];
+    let refused = ["enqueue a//b x", "claim 'a b'", "get xyz", "get 000", "count ''", "enqueue mail --file /nowhere/x"];
     for line in refused {
         let outcome = run(line, []).await;
         assert_eq!((outcome.exit.code(), outcome.calls.len()), (1, 0), "{line}: {}", outcome.noted);

@@ -5,6 +5,7 @@ mod failures;
 mod groups;
 mod requests;
 mod results;
+mod short;
 mod watch;
 
 use super::input::Input;
