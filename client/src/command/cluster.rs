@@ -5,7 +5,7 @@ use super::operate::overview::{self, Peaks};
 use super::output::{Output, Style};
 use super::parse;
 use super::runner::{Place, unexpected};
-use super::{Runner, Transport, json, text};
+use super::{Runner, Transport, counters, json, text};
 use crate::wire::membership::MemberState;
 use crate::wire::response::{Agreement, Health, NodeView, PartitionView, Standing, Status};
 use crate::wire::{NodeId, Request, Response, State};
@@ -15,6 +15,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const ROOT_CHARACTERS: usize = 12;
+const LABEL_CHARACTERS: usize = 12;
+/// Lines of a status beside its counters: five, of which one may be long, a blank one, titles, how many more there are, and the
+/// cursor's.
+const STATUS_LINES: usize = 10;
 
 /// Lists the nodes of the cluster.
 pub(super) async fn nodes<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, Failure> {
@@ -29,11 +33,11 @@ pub(super) async fn nodes<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, 
         return Ok(Exit::Done);
     }
     let titles = ["NAME", "ADDRESS", "ZONE", "STATE", "#LEADS", "#HOLDS", "#CLOCK", "#ROUND TRIP", "#VERSION", "NODE"];
-    let mut table = runner.output.new_table(&titles);
+    let mut table = runner.output.new_table(&titles).spare(&["NODE", "VERSION", "ROUND TRIP", "ZONE"]);
     for node in &nodes {
         table.add_row(node_row(node));
     }
-    runner.output.table(&table)?;
+    runner.output.table(&mut table)?;
     Ok(Exit::Done)
 }
 
@@ -124,7 +128,7 @@ pub(super) async fn ring<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, F
     for partition in &partitions {
         table.add_row([Cell::new(partition.partition), Cell::new(cohort(&names, partition))]);
     }
-    runner.output.table(&table)?;
+    runner.output.table(&mut table)?;
     Ok(Exit::Done)
 }
 
@@ -152,11 +156,12 @@ pub(super) async fn partitions<T: Transport>(runner: &mut Runner<T>) -> Result<E
         "ROOT",
         "NODES",
     ];
-    let mut table = runner.output.new_table(&titles);
+    let spare = &["ROOT", "APPLIED", "EPOCH", "CLAIMS", "TASKS", "TOMBS", "AGREES"];
+    let mut table = runner.output.new_table(&titles).spare(spare);
     for partition in &partitions {
         table.add_row(partition_row(partition, &names));
     }
-    runner.output.table(&table)?;
+    runner.output.table(&mut table)?;
     Ok(Exit::Done)
 }
 
@@ -276,7 +281,8 @@ async fn show<T: Transport>(runner: &mut Runner<T>, shown: Shown, peaks: Option<
             if peaks.is_some() {
                 runner.output.clear()?;
             }
-            print_status(&mut runner.output, &status)
+            let lines = peaks.and_then(|_| runner.output.size()).map(|(_, lines)| lines);
+            print_status(&mut runner.output, &status, lines)
         }
     }
 }
@@ -299,7 +305,8 @@ async fn watch<T: Transport>(runner: &mut Runner<T>, shown: Shown, interval: Dur
     }
 }
 
-fn print_status(output: &mut Output, status: &Status) -> Result<(), Failure> {
+/// On a screen of so many lines, no more counters are shown than fit.
+fn print_status(output: &mut Output, status: &Status, lines: Option<u16>) -> Result<(), Failure> {
     if output.json() {
         return output.object(&json::status(status));
     }
@@ -314,14 +321,26 @@ fn print_status(output: &mut Output, status: &Status) -> Result<(), Failure> {
     output.line(&format!("partitions  {}", share(output, status.partitions, "with a leader")))?;
     let counts: Vec<String> =
         State::ALL.into_iter().zip(status.counts).map(|(state, count)| format!("{count} {state}")).collect();
-    output.line(&format!("tasks       {}", counts.join(", ")))?;
+    let room = output.size().map_or(usize::MAX, |(columns, _)| usize::from(columns).saturating_sub(LABEL_CHARACTERS));
+    for (place, line) in text::wrapped(&counts.join(", "), room).iter().enumerate() {
+        let label = if place == 0 { "tasks" } else { "" };
+        output.line(&format!("{label:LABEL_CHARACTERS$}{line}"))?;
+    }
     if status.counters.is_empty() {
         return Ok(());
     }
     output.line("")?;
-    let mut table = output.new_table(&["COUNTER", "#VALUE"]);
-    for (name, value) in &status.counters {
-        table.add_row([Cell::new(text::clean(name)), Cell::new(value)]);
+    let shown_max = lines.map_or(usize::MAX, |lines| usize::from(lines).saturating_sub(STATUS_LINES));
+    let mut table = output.new_table(&["COUNTER", "#VALUE", "MEANING"]);
+    if lines.is_some() {
+        table = table.one_line();
     }
-    output.table(&table)
+    for (name, value) in status.counters.iter().take(shown_max) {
+        table.add_row([Cell::new(text::clean(name)), Cell::new(value), Cell::new(counters::meaning(name))]);
+    }
+    output.table(&mut table)?;
+    match status.counters.len().saturating_sub(shown_max) {
+        0 => Ok(()),
+        more => output.line(&format!("and {more} more, which `status` without --watch shows")),
+    }
 }

@@ -116,6 +116,7 @@ See also: enqueue, get, watch";
 
 pub const LIST: &str = "Examples:
   norn list mail --state dead --limit 20
+  norn list mail --newest --newer 1h --header tenant=acme
   norn list --json
 
 See also: get, count, queues";

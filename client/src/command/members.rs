@@ -47,7 +47,7 @@ impl MembersArguments {
         let limit = self.limit.unwrap_or(if runner.output.json() { u64::MAX } else { LIMIT_DEFAULT });
         let shown = u32::try_from(limit).map_or(total, |limit| limit.min(total));
         let numbers: Vec<u32> = (1..=shown).collect();
-        let mut table = runner.output.new_table(&["#NUMBER", "ID", "STATE", "RESULT"]);
+        let mut table = runner.output.new_table(&["#NUMBER", "ID", "STATE", "RESULT"]).one_line();
         for numbers in numbers.chunks(READS_MAX) {
             let ended = view.ended >= total;
             let reads = numbers.iter().map(|number| read(runner, MemberOf { group, number: *number }, ended)).collect();
@@ -63,7 +63,7 @@ impl MembersArguments {
             runner.output.end_rows()?;
             return Ok(Exit::Done);
         }
-        runner.output.table(&table)?;
+        runner.output.table(&mut table)?;
         if shown < total {
             runner.output.line(&format!("{shown} of {total} members shown: --limit N shows more, --json all"))?;
         }

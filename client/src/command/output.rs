@@ -2,8 +2,9 @@
 
 use super::error::{Failure, advice};
 use super::json;
+use super::table::Grid;
 use crate::wire::State;
-use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, presets};
+use comfy_table::{Attribute, Cell, Color};
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 
@@ -31,6 +32,17 @@ enum Rows {
     Array,
 }
 
+/// How much room there is for results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Screen {
+    /// A file or a pipe.
+    Endless,
+    /// A terminal, whose size may change.
+    Terminal,
+    /// Columns and lines.
+    Fixed(u16, u16),
+}
+
 /// Where results go.
 pub struct Output {
     results: Box<dyn Write + Send>,
@@ -39,6 +51,7 @@ pub struct Output {
     color: bool,
     notes_color: bool,
     progress: bool,
+    screen: Screen,
     rows: Rows,
     /// Rows written since the last [`Output::end_rows`].
     rows_written: u64,
@@ -54,6 +67,7 @@ impl Output {
             color: false,
             notes_color: false,
             progress: false,
+            screen: Screen::Endless,
             rows: Rows::Lines,
             rows_written: 0,
         }
@@ -64,6 +78,9 @@ impl Output {
         let mut output = Output::new(io::BufWriter::with_capacity(64 << 10, io::stdout()), io::stderr(), json);
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         output.color = io::stdout().is_terminal() && !plain && !json;
+        if io::stdout().is_terminal() {
+            output.screen = Screen::Terminal;
+        }
         output.progress = io::stderr().is_terminal();
         output.notes_color = output.progress && !plain;
         output
@@ -81,6 +98,22 @@ impl Output {
     pub fn with_color(mut self, color: bool) -> Self {
         (self.color, self.notes_color) = (color, color);
         self
+    }
+
+    /// As on a screen of so many columns and lines, whatever the terminal says.
+    #[must_use]
+    pub fn with_size(mut self, columns: u16, lines: u16) -> Self {
+        self.screen = Screen::Fixed(columns, lines);
+        self
+    }
+
+    /// Columns and lines of the screen, if there is one.
+    pub fn size(&self) -> Option<(u16, u16)> {
+        match self.screen {
+            Screen::Endless => None,
+            Screen::Terminal => console::Term::stdout().size_checked().map(|(lines, columns)| (columns, lines)),
+            Screen::Fixed(columns, lines) => Some((columns, lines)),
+        }
     }
 
     /// Whether programs read.
@@ -200,11 +233,25 @@ impl Output {
         Ok(writeln!(self.notes, "{text}")?)
     }
 
-    /// A table for people.
-    pub fn table(&mut self, table: &Table) -> Result<(), Failure> {
+    /// A table for people, or the rows that it got since it was printed.
+    pub fn table(&mut self, grid: &mut Grid) -> Result<(), Failure> {
+        self.table_rows(grid)?;
+        let left_out = grid.left_out();
+        if !left_out.is_empty() {
+            let text = format!("no room for {}; --json has all", left_out.join(", "));
+            for line in super::text::wrapped(&text, self.size().map_or(usize::MAX, |(columns, _)| columns.into())) {
+                let line = paint(self.color, Style::Faint, &line);
+                writeln!(self.results, "{line}")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for a table that goes on.
+    pub fn table_rows(&mut self, grid: &mut Grid) -> Result<(), Failure> {
         debug_assert!(!self.json);
-        for line in table.lines() {
-            writeln!(self.results, "{}", line.trim_end())?;
+        for line in grid.print(self.size().map(|(columns, _)| columns)) {
+            writeln!(self.results, "{line}")?;
         }
         Ok(())
     }
@@ -234,22 +281,8 @@ impl Output {
     }
 
     /// An empty table without borders. Columns whose title begins with `#` hold numbers.
-    pub fn new_table(&self, titles: &[&str]) -> Table {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).force_no_tty();
-        if self.color {
-            table.enforce_styling();
-        }
-        let header = titles.iter().map(|title| Cell::new(title.trim_start_matches('#')).add_attribute(Attribute::Dim));
-        table.set_header(header.collect::<Vec<_>>());
-        for (index, title) in titles.iter().enumerate() {
-            let Some(column) = table.column_mut(index) else { continue };
-            column.set_padding((0, 2));
-            if title.starts_with('#') {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-        table
+    pub fn new_table(&self, titles: &[&str]) -> Grid {
+        Grid::new(titles, self.color)
     }
 
     fn write_json(&mut self, object: &impl Serialize) -> Result<(), Failure> {

@@ -1,5 +1,6 @@
 //! `queue set` and `queue show`: what holds for all tasks of a queue, in the whole cluster.
 
+use super::output::Style;
 use super::runner::unexpected;
 use super::text::clean;
 use super::{Exit, Failure, Runner, Transport, examples, parse, text};
@@ -8,7 +9,6 @@ use crate::wire::membership::{
 };
 use crate::wire::{QueueName, Request, Response};
 use clap::{Args, Subcommand, ValueEnum};
-use comfy_table::{Attribute, Cell};
 use serde::Serialize;
 
 /// Sets and shows what holds for a queue.
@@ -71,6 +71,35 @@ pub enum Key {
     Bytes,
     /// Where a letter goes, with all that the task was, when one of its tasks is given up or called invalid; `none`: there is none
     DeadLetter,
+}
+
+impl Key {
+    /// As it is written.
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// What is set for it, as it is written.
+    fn value(self, policy: &QueuePolicy) -> String {
+        match self {
+            Key::Paused => if policy.paused { "yes" } else { "no" }.to_owned(),
+            Key::Attempts => number(policy.attempts_max),
+            Key::Lease => duration(policy.lease_ms),
+            Key::LeaseMax => duration(policy.lease_ms_max),
+            Key::Backoff => backoff(policy.backoff),
+            Key::Retention => duration(policy.retention_ms),
+            Key::Order => policy.order.name().to_owned(),
+            Key::Ageing => duration(policy.ageing_ms),
+            Key::Rate => number(policy.rate.map(rate)),
+            Key::Concurrency => number(policy.concurrency),
+            Key::KeyConcurrency => number(of_key(policy)),
+            Key::FailedDependency => policy.failed_dependency.name().to_owned(),
+            Key::Mode => policy.mode.name().to_owned(),
+            Key::Tasks => number(policy.tasks_max),
+            Key::Bytes => size(policy),
+            Key::DeadLetter => dead_letter(policy),
+        }
+    }
 }
 
 /// Sets something for a queue.
@@ -202,7 +231,7 @@ impl SetArguments {
             output.object(&line(&queue, &policy))?;
         } else {
             let (queue, is) = (clean(queue.as_str()), if changed.already { "is already" } else { "is now" });
-            output.line(&format!("{queue} {is} {}", all(&policy)))?;
+            output.line(&format!("{queue}: {} {is} {}", self.key.name(), self.key.value(&policy)))?;
         }
         Ok(Exit::Done)
     }
@@ -229,47 +258,23 @@ impl ShowArguments {
             output.end_rows()?;
             return Ok(Exit::Done);
         }
-        let mut table = output.new_table(&[
-            "QUEUE",
-            "PAUSED",
-            "#ATTEMPTS",
-            "#LEASE",
-            "#LEASE MAX",
-            "BACKOFF",
-            "#RETENTION",
-            "ORDER",
-            "FAILED DEPENDENCY",
-            "MODE",
-            "DEAD LETTER",
-            "#TASKS MAX",
-            "#BYTES MAX",
-            "#AGEING",
-            "#RATE",
-            "#CONCURRENCY",
-            "#KEY CONCURRENCY",
-        ]);
-        for (queue, policy) in &shown {
-            table.add_row([
-                Cell::new(clean(queue.as_str())).add_attribute(Attribute::Bold),
-                Cell::new(if policy.paused { "yes" } else { "no" }),
-                Cell::new(number(policy.attempts_max)),
-                Cell::new(duration(policy.lease_ms)),
-                Cell::new(duration(policy.lease_ms_max)),
-                Cell::new(backoff(policy.backoff)),
-                Cell::new(duration(policy.retention_ms)),
-                Cell::new(policy.order.name()),
-                Cell::new(policy.failed_dependency.name()),
-                Cell::new(policy.mode.name()),
-                Cell::new(dead_letter(policy)),
-                Cell::new(number(policy.tasks_max)),
-                Cell::new(size(policy)),
-                Cell::new(duration(policy.ageing_ms)),
-                Cell::new(number(policy.rate.map(rate))),
-                Cell::new(number(policy.concurrency)),
-                Cell::new(number(of_key(policy))),
-            ]);
+        if shown.is_empty() {
+            output.line("nothing is set for any queue")?;
         }
-        output.table(&table)?;
+        for (place, (queue, policy)) in shown.iter().enumerate() {
+            if place > 0 {
+                output.line("")?;
+            }
+            let name = output.paint(Style::Bold, &clean(queue.as_str()));
+            output.line(&format!("queue {name}"))?;
+            for key in Key::value_variants() {
+                let (value, default) = (key.value(policy), key.value(&QueuePolicy::default()));
+                // Of one queue all that can be set is shown, of several what is.
+                if self.queue.is_some() || value != default {
+                    output.line(&format!("  {:17}  {value}", key.name()))?;
+                }
+            }
+        }
         Ok(Exit::Done)
     }
 }
@@ -314,23 +319,6 @@ fn number(number: Option<impl ToString>) -> String {
 
 fn size(policy: &QueuePolicy) -> String {
     policy.bytes_max.map_or_else(|| "none".to_owned(), |bytes| text::size(bytes as usize))
-}
-
-fn all(policy: &QueuePolicy) -> String {
-    let paused = if policy.paused { "paused" } else { "not paused" };
-    let (lease, most) = (duration(policy.lease_ms), duration(policy.lease_ms_max));
-    let (attempts, backoff) = (number(policy.attempts_max), backoff(policy.backoff));
-    let (tasks, bytes, ageing) = (number(policy.tasks_max), size(policy), duration(policy.ageing_ms));
-    let (retention, order) = (duration(policy.retention_ms), policy.order.name());
-    let (failed, mode, letters) = (policy.failed_dependency.name(), policy.mode.name(), dead_letter(policy));
-    format!(
-        "{paused}, attempts {attempts}, lease {lease}, lease-max {most}, backoff {backoff}, retention {retention}, \
-         order {order}, failed-dependency {failed}, mode {mode}, dead-letter {letters}, tasks {tasks}, bytes {bytes}, \
-         ageing {ageing}, rate {}, concurrency {}, key-concurrency {}",
-        number(policy.rate.map(rate)),
-        number(policy.concurrency),
-        number(of_key(policy))
-    )
 }
 
 /// What people write.

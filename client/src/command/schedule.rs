@@ -198,7 +198,7 @@ async fn list<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     let titles = ["NAME", "WHEN", "QUEUE", "NEXT", "LAST", "#FIRED", "#MISSED", "CATCH UP"];
-    let mut table = output.new_table(&titles);
+    let mut table = output.new_table(&titles).spare(&["CATCH UP", "MISSED", "FIRED", "LAST"]);
     for view in &views {
         let next = if view.paused { Cell::new("paused").fg(Color::Yellow) } else { Cell::new(next(view)) };
         table.add_row([
@@ -212,7 +212,7 @@ async fn list<T: Transport>(runner: &mut Runner<T>) -> Result<Exit, Failure> {
             Cell::new(view.schedule.catch_up.name()),
         ]);
     }
-    output.table(&table)?;
+    output.table(&mut table)?;
     Ok(Exit::Done)
 }
 

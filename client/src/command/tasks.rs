@@ -1,23 +1,20 @@
-//! The verbs that look at tasks: get, log, wait, list, count, queues; and cancel.
+//! The verbs that look at tasks: get, log, wait, count, queues; and cancel.
 
 use super::enqueue::print_acked;
 use super::error::{Exit, Failure};
-use super::output::{Output, state_cell};
+use super::output::Output;
 use super::parse::{self, DurabilityArguments};
 use super::runner::unexpected;
 use super::{Runner, Transport, group, json, text};
-use crate::wire::limits::{LIST_PAGE_MAX, WAIT_MS_MAX};
-use crate::wire::response::{LogEntry, Page};
-use crate::wire::{ErrorCode, QueueName, Request, Response, State, TaskId, TaskView};
+use crate::wire::limits::WAIT_MS_MAX;
+use crate::wire::response::LogEntry;
+use crate::wire::{ErrorCode, Request, Response, State, TaskId, TaskView};
 use clap::Args;
 use comfy_table::Cell;
 use std::time::Duration;
 
-/// Rows of a list for people who have not said how many they want.
-const LIST_LIMIT_DEFAULT: u64 = 100;
 /// One round of an unlimited wait.
 const WAIT_ROUND_MS: u64 = 60_000;
-const PREVIEW_CHARACTERS: usize = 40;
 /// How long a cancellation looks whether the task had ended before.
 const AFTERMATH: Duration = Duration::from_secs(1);
 
@@ -197,102 +194,6 @@ impl CancelArguments {
     }
 }
 
-/// Lists tasks.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
-pub struct ListArguments {
-    /// Only this queue
-    #[arg(value_name = "QUEUE")]
-    pub queue: Option<String>,
-    /// Only this state: waiting, ready, claimed, done, dead or cancelled
-    #[arg(long, value_name = "STATE", value_parser = parse::state(), hide_possible_values = true)]
-    pub state: Option<State>,
-    /// At most this many; for people 100 if left out, with --json all of them
-    #[arg(long, value_name = "N", value_parser = parse::whole(0, u64::MAX, 1_000))]
-    pub limit: Option<u64>,
-}
-
-impl ListArguments {
-    pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
-        let queue = parse::queue_if_any(self.queue.as_ref())?;
-        let mut left = match (self.limit, runner.output.json()) {
-            (Some(limit), _) => limit,
-            (None, true) => u64::MAX,
-            (None, false) => LIST_LIMIT_DEFAULT,
-        };
-        let mut after = None;
-        let mut listed = 0;
-        while left > 0 {
-            let page = self.page(runner, queue.clone(), after, left).await?;
-            let taken = (page.tasks.len() as u64).min(left);
-            left -= taken;
-            listed += taken;
-            print_page(runner, &page.tasks[..taken as usize])?;
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
-        }
-        runner.output.end_rows()?;
-        if runner.output.json() {
-            return Ok(Exit::Done);
-        }
-        if listed == 0 && after.is_none() {
-            runner.output.line("no tasks")?;
-        }
-        if after.is_some() {
-            let listed = text::number(listed, "task");
-            runner.output.line(&format!("{listed} shown, there may be more: --limit N shows more, --json all"))?;
-        }
-        Ok(Exit::Done)
-    }
-
-    async fn page<T: Transport>(
-        &self,
-        runner: &Runner<T>,
-        queue: Option<QueueName>,
-        after: Option<TaskId>,
-        left: u64,
-    ) -> Result<Page, Failure> {
-        let limit = left.min(u64::from(LIST_PAGE_MAX)) as u32;
-        let request = Request::List { queue, state: self.state, after, from: None, to: None, limit };
-        let Response::Page(page) = runner.request(request).await? else {
-            return Err(unexpected("list"));
-        };
-        // A page that leads nowhere would be asked for for ever.
-        if page.next.is_some() && page.next <= after {
-            return Err(unexpected("list"));
-        }
-        Ok(page)
-    }
-}
-
-fn print_page<T: Transport>(runner: &mut Runner<T>, tasks: &[TaskView]) -> Result<(), Failure> {
-    for task in tasks {
-        runner.recent().see(task.id);
-        runner.recent().see_queue(&task.spec.queue);
-        if runner.output.json() {
-            runner.output.row(&json::task(task))?;
-        }
-    }
-    if runner.output.json() || tasks.is_empty() {
-        return Ok(());
-    }
-    let now_ms = (runner.clock)();
-    let mut table = runner.output.new_table(&["ID", "QUEUE", "STATE", "#PRIORITY", "#CLAIMS", "ENQUEUED", "DATA"]);
-    for task in tasks {
-        table.add_row([
-            Cell::new(task.id),
-            Cell::new(&task.spec.queue),
-            state_cell(task.state),
-            Cell::new(task.spec.priority),
-            Cell::new(task.claims.len()),
-            Cell::new(text::relative(now_ms, task.id.time_ms())),
-            Cell::new(text::preview(&task.spec.payload, PREVIEW_CHARACTERS)),
-        ]);
-    }
-    runner.output.table(&table)
-}
-
 /// Counts tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct CountArguments {
@@ -336,12 +237,12 @@ pub(super) async fn queues<T: Transport>(runner: &mut Runner<T>) -> Result<Exit,
         return Ok(Exit::Done);
     }
     let titles = ["QUEUE", "#WAITING", "#READY", "#CLAIMED", "#DONE", "#DEAD", "#CANCELLED"];
-    let mut table = runner.output.new_table(&titles);
+    let mut table = runner.output.new_table(&titles).spare(&["CANCELLED", "DONE", "WAITING"]);
     for queue in &queues {
         let counts = queue.counts.iter().map(Cell::new);
         table.add_row(std::iter::once(Cell::new(&queue.queue)).chain(counts).collect::<Vec<_>>());
     }
-    runner.output.table(&table)?;
+    runner.output.table(&mut table)?;
     Ok(Exit::Done)
 }
 
@@ -437,7 +338,7 @@ fn print_end(output: &mut Output, task: &TaskView) -> Result<(), Failure> {
 }
 
 fn print_claims(output: &mut Output, task: &TaskView, now_ms: u64) -> Result<(), Failure> {
-    let mut table = output.new_table(&["  TOKEN", "STARTED", "ENDS", "COMPLETED", "WORKER"]);
+    let mut table = output.new_table(&["  TOKEN", "STARTED", "ENDS", "COMPLETED", "WORKER"]).spare(&["STARTED"]);
     let relative = |ms: Option<u64>| ms.map_or("-".to_owned(), |ms| text::relative(now_ms, ms));
     for claim in &task.claims {
         // A lease that would still last, of a claim that holds no more, ended at a moment that is not known.
@@ -450,7 +351,7 @@ fn print_claims(output: &mut Output, task: &TaskView, now_ms: u64) -> Result<(),
             Cell::new(text::clean(&claim.worker)),
         ]);
     }
-    output.table(&table)?;
+    output.table(&mut table)?;
     for (claim, rejected) in task.claims.iter().filter_map(|claim| Some((claim, claim.rejected.as_ref()?))) {
         let result = rejected.result.as_ref().map_or_else(|| "nothing".to_owned(), |result| text::data(result));
         output.line(&format!("  {} was completed, which does not count, with  {result}", claim.token))?;

@@ -78,6 +78,20 @@ pub fn preview(bytes: &[u8], characters_max: usize) -> String {
     format!("{}{more}", clean(&start))
 }
 
+/// Words in lines of at most so many characters, as far as no word is longer.
+pub fn wrapped(text: &str, characters_max: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= characters_max => {
+                *line += &format!(" {word}")
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// A number of bytes.
 pub fn size(bytes: usize) -> String {
     match bytes {
@@ -143,6 +157,13 @@ mod tests {
         assert_eq!(preview(&[0xff, 0], 9), "<2 bytes>");
         assert_eq!(preview(b"a\nbcdef", 4), "a\\nbc…");
         assert_eq!(preview("ééé".as_bytes(), 3), "ééé");
+    }
+
+    #[test]
+    fn words_go_on_in_the_next_line() {
+        assert_eq!(wrapped("one two three", 8), ["one two", "three"]);
+        assert_eq!(wrapped("one two three", 13), ["one two three"]);
+        assert_eq!(wrapped("one two three", 2), ["one", "two", "three"]);
     }
 
     #[test]

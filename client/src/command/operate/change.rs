@@ -164,7 +164,7 @@ impl Wish {
 /// What each member holds, and what comes and goes.
 fn table(output: &mut Output, view: &ClusterView) -> Result<(), Failure> {
     let titles = ["#NUMBER", "NAME", "ZONE", "#WEIGHT", "STATE", "#HOLDS", "#COME", "#GO", "#THEN"];
-    let mut table = output.new_table(&titles);
+    let mut table = output.new_table(&titles).spare(&["WEIGHT", "ZONE", "NUMBER"]);
     for (number, member) in &view.roster.members {
         let share = view.shares.get(number).copied().unwrap_or_default();
         if !member.state.is_present() && share.go == 0 {
@@ -182,5 +182,5 @@ fn table(output: &mut Output, view: &ClusterView) -> Result<(), Failure> {
             Cell::new(share.stay.saturating_add(share.come)),
         ]);
     }
-    output.table(&table)
+    output.table(&mut table)
 }

@@ -13,6 +13,9 @@ use std::collections::BTreeMap;
 
 /// Most partitions under way that are shown.
 const SHOWN_MAX: usize = 20;
+/// Lines of what is shown beside members and partitions: seven, two of titles, two blank ones, columns left out, how many more
+/// there are, and the cursor's.
+const HEAD_LINES: usize = 14;
 /// Width of the bar of partitions that are where they shall be.
 const BAR_CHARACTERS: usize = 30;
 /// Width of a member's bar.
@@ -58,8 +61,11 @@ pub async fn show<T: Transport>(
     let settings = set::overview(&survey.view.settings);
     output.line(&format!("settings    {settings}"))?;
     output.line("")?;
+    // What is looked at again and again fits the screen.
+    let screen = peaks.as_ref().and_then(|_| output.size()).map(|(_, lines)| usize::from(lines));
+    let taken = HEAD_LINES + rows::shown(&survey).count();
     members(output, &survey, peaks)?;
-    under_way(output, &survey)
+    under_way(output, &survey, screen.map_or(SHOWN_MAX, |lines| lines.saturating_sub(taken).min(SHOWN_MAX)))
 }
 
 fn head(output: &mut Output, survey: &Survey) -> Result<(), Failure> {
@@ -116,7 +122,7 @@ fn members(output: &mut Output, survey: &Survey, mut peaks: Option<&mut Peaks>) 
     if peaks.is_some() {
         titles.push("MOVED");
     }
-    let mut table = output.new_table(&titles);
+    let mut table = output.new_table(&titles).spare(&["NODE", "WEIGHT", "ZONE", "NUMBER", "ADDRESS"]);
     for (number, member) in rows::shown(survey) {
         let share = view.shares.get(&number).copied().unwrap_or_default();
         let root = match (member.node == view.leader, view.voters.contains(&member.node)) {
@@ -141,7 +147,7 @@ fn members(output: &mut Output, survey: &Survey, mut peaks: Option<&mut Peaks>) 
         row.extend(peaks.as_mut().map(|peaks| Cell::new(peaks.bar(member.node, share))));
         table.add_row(row);
     }
-    output.table(&table)
+    output.table(&mut table)
 }
 
 fn state(survey: &Survey, member: &Member) -> Cell {
@@ -153,14 +159,14 @@ fn state(survey: &Survey, member: &Member) -> Cell {
     }
 }
 
-fn under_way(output: &mut Output, survey: &Survey) -> Result<(), Failure> {
+fn under_way(output: &mut Output, survey: &Survey, shown_max: usize) -> Result<(), Failure> {
     let views: Vec<&PartitionView> = survey.partitions.iter().filter(|view| Phase::of(view) != Phase::Stable).collect();
     if views.is_empty() {
         return Ok(());
     }
     output.line("")?;
     let mut table = output.new_table(&["#PARTITION", "STATE", "LEADER", "NODES", "COMING", "LEAVING"]);
-    for view in views.iter().take(SHOWN_MAX) {
+    for view in views.iter().take(shown_max) {
         let leaves = view.cohort.iter().filter(|node| !view.next.is_empty() && !view.next.contains(node));
         table.add_row([
             Cell::new(view.partition),
@@ -171,9 +177,9 @@ fn under_way(output: &mut Output, survey: &Survey) -> Result<(), Failure> {
             Cell::new(survey.names(leaves.chain(&view.leaving))),
         ]);
     }
-    output.table(&table)?;
-    if views.len() > SHOWN_MAX {
-        output.line(&format!("and {} more", views.len() - SHOWN_MAX))?;
+    output.table(&mut table)?;
+    if views.len() > shown_max {
+        output.line(&format!("and {} more", views.len() - shown_max))?;
     }
     Ok(())
 }

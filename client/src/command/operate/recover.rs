@@ -201,7 +201,7 @@ impl RecoverArguments {
                     Cell::new(sum(|remnant| remnant.claims)),
                 ]);
             }
-            output.table(&table)?;
+            output.table(&mut table)?;
             let wait = duration(lease_ms);
             output.note(&format!(
                 "what only {lost} had is lost: tasks, updates, endings and claims that were acknowledged, too. Claims that \

@@ -6,6 +6,7 @@ mod groups;
 mod requests;
 mod results;
 mod short;
+mod tables;
 mod watch;
 
 use super::input::Input;

@@ -1,0 +1,225 @@
+//! Tables for people, as wide as their terminal.
+//!
+//! Where a table is too wide, columns are left out that it can spare, and words go on another line or are cut. Ids and numbers stay
+//! whole: half of one is of no use, and looks like another.
+
+use super::recent::ID_CHARACTERS;
+use comfy_table::presets::NOTHING;
+use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint, Row, Table, Width};
+
+/// Space between columns.
+const GAP: u16 = 2;
+/// A longer word may be broken.
+const WORD_CHARACTERS: u16 = 12;
+
+/// A table without borders that can be made narrower.
+#[derive(Debug)]
+pub struct Grid {
+    titles: Vec<String>,
+    numbers: Vec<bool>,
+    rows: Vec<Row>,
+    color: bool,
+    spare: &'static [&'static str],
+    one_line: bool,
+    /// Of what was printed, under which the rows go.
+    layout: Option<Layout>,
+}
+
+/// How a table was printed.
+#[derive(Debug, Clone, Default)]
+struct Layout {
+    widths: Vec<u16>,
+    /// By their numbers, as they had to be left out.
+    hidden: Vec<usize>,
+}
+
+impl Grid {
+    /// No rows yet. Columns whose title begins with `#` hold numbers.
+    pub(super) fn new(titles: &[&str], color: bool) -> Grid {
+        Grid {
+            titles: titles.iter().map(|title| title.trim_start_matches('#').to_owned()).collect(),
+            numbers: titles.iter().map(|title| title.starts_with('#')).collect(),
+            rows: Vec::new(),
+            color,
+            spare: &[],
+            one_line: false,
+            layout: None,
+        }
+    }
+
+    /// Leaves out columns with these titles, the first of them first, where there is no room.
+    #[must_use]
+    pub fn spare(mut self, spare: &'static [&'static str]) -> Grid {
+        debug_assert!(spare.iter().all(|title| self.titles.iter().any(|other| other == title)));
+        self.spare = spare;
+        self
+    }
+
+    /// Cuts what has no room instead of going on in the next line.
+    #[must_use]
+    pub fn one_line(mut self) -> Grid {
+        self.one_line = true;
+        self
+    }
+
+    /// Adds a row.
+    pub fn add_row(&mut self, row: impl Into<Row>) -> &mut Grid {
+        self.rows.push(row.into());
+        self
+    }
+
+    /// Rows that are not printed yet.
+    pub fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Takes the rows that are not printed yet, in this width: under the titles, or under the rows that were printed before.
+    pub(super) fn print(&mut self, width: Option<u16>) -> Vec<String> {
+        let mut table = self.table();
+        let layout = match self.layout.take() {
+            Some(layout) => layout,
+            None => self.fit(&table, width),
+        };
+        for (index, column) in layout.widths.iter().enumerate() {
+            let Some(place) = table.column_mut(index) else { continue };
+            let fixed = Width::Fixed(column.saturating_add(GAP));
+            place.set_constraint(match width {
+                _ if layout.hidden.contains(&index) => ColumnConstraint::Hidden,
+                Some(_) => ColumnConstraint::Absolute(fixed),
+                None => ColumnConstraint::LowerBoundary(fixed),
+            });
+        }
+        if self.one_line && width.is_some() {
+            table.set_truncation_indicator("…");
+            for row in table.row_iter_mut() {
+                row.max_height(1);
+            }
+        }
+        self.layout = Some(layout);
+        self.rows.clear();
+        table.lines().map(|line| line.trim_end().to_owned()).collect()
+    }
+
+    /// Titles of the columns for which what was printed had no room.
+    pub(super) fn left_out(&self) -> Vec<&str> {
+        let hidden = self.layout.iter().flat_map(|layout| &layout.hidden);
+        hidden.map(|index| self.titles[*index].as_str()).collect()
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_style(NOTHING).force_no_tty();
+        if self.color {
+            table.enforce_styling();
+        }
+        if self.layout.is_none() {
+            let titles = self.titles.iter().map(|title| Cell::new(title).add_attribute(Attribute::Dim));
+            table.set_header(titles.collect::<Vec<_>>());
+        }
+        table.add_rows(self.rows.iter().cloned());
+        for (index, is_number) in self.numbers.iter().enumerate() {
+            let Some(column) = table.column_mut(index) else { continue };
+            column.set_padding((0, GAP));
+            if *is_number {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        table
+    }
+
+    fn fit(&self, table: &Table, width: Option<u16>) -> Layout {
+        let mut layout = Layout { widths: table.column_max_content_widths(), hidden: Vec::new() };
+        let room = width.map_or(usize::MAX, usize::from);
+        if layout.width() <= room {
+            return layout;
+        }
+        let least = (0..self.titles.len()).map(|index| least(table, index).min(layout.widths[index])).collect();
+        let mut narrowest = Layout { widths: least, hidden: Vec::new() };
+        for title in self.spare {
+            if narrowest.width() <= room {
+                break;
+            }
+            narrowest.hidden.extend(self.titles.iter().position(|other| other == title));
+        }
+        layout.hidden.clone_from(&narrowest.hidden);
+        while layout.width() > room {
+            let shrinks =
+                |index: &usize| !layout.hidden.contains(index) && layout.widths[*index] > narrowest.widths[*index];
+            let widest = (0..layout.widths.len()).filter(shrinks).max_by_key(|index| layout.widths[*index]);
+            let Some(widest) = widest else { break };
+            layout.widths[widest] -= 1;
+        }
+        layout
+    }
+}
+
+impl Layout {
+    fn width(&self) -> usize {
+        let shown = self.widths.iter().enumerate().filter(|(index, _)| !self.hidden.contains(index));
+        shown.map(|(_, width)| usize::from(*width) + usize::from(GAP)).sum::<usize>().saturating_sub(usize::from(GAP))
+    }
+}
+
+/// The least width of a column: that of its longest word that must not be broken.
+fn least(table: &Table, index: usize) -> u16 {
+    let of = |cell: &Cell| cell.content().split_whitespace().map(unbroken).max().unwrap_or(1);
+    table.column_cells_with_header_iter(index).flatten().map(of).max().unwrap_or(1)
+}
+
+fn unbroken(word: &str) -> u16 {
+    let characters = u16::try_from(word.chars().count()).unwrap_or(u16::MAX);
+    let is_id = usize::from(characters) == ID_CHARACTERS && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let is_number = word.bytes().all(|byte| byte.is_ascii_digit());
+    if is_id || is_number { characters } else { characters.min(WORD_CHARACTERS) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "00000001hf2x3y4z00abcdefghjkmnpq";
+
+    fn grid() -> Grid {
+        let mut grid = Grid::new(&["ID", "#COUNT", "ZONE", "TEXT"], false).spare(&["ZONE"]);
+        grid.add_row([ID, "1234567890123", "here", "some words that go on and on"]);
+        grid
+    }
+
+    #[test]
+    fn a_table_is_as_wide_as_it_is_or_as_its_room() {
+        let lines = grid().print(None);
+        assert_eq!(lines, grid().print(Some(200)));
+        assert_eq!((lines.len(), lines[1].chars().count()), (2, 32 + 2 + 13 + 2 + 4 + 2 + 28));
+        for width in 57..90 {
+            let mut grid = grid();
+            let lines = grid.print(Some(width));
+            assert!(lines.iter().all(|line| line.chars().count() <= usize::from(width)), "{width}: {lines:#?}");
+            let all = lines.join("\n");
+            assert!(all.contains(ID) && all.contains("1234567890123"), "ids and numbers stay whole: {all}");
+            assert_eq!(all.contains("here"), grid.left_out().is_empty(), "{width}: {all}");
+            assert!(all.contains("words"), "{all}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_room_is_cut_where_a_row_is_a_line() {
+        let mut grid = grid().one_line();
+        let lines = grid.print(Some(70));
+        assert_eq!(lines.len(), 2, "{lines:#?}");
+        assert!(lines[1].ends_with('…') && lines[1].contains("some"), "{lines:#?}");
+    }
+
+    #[test]
+    fn titles_are_printed_once_and_columns_stay_where_they_are() {
+        for width in [None, Some(70)] {
+            let mut grid = Grid::new(&["ID", "#COUNT", "TEXT"], false).one_line();
+            grid.add_row([ID, "1000", "x"]);
+            let first = grid.print(width);
+            grid.add_row([ID, "7", "x"]);
+            let second = grid.print(width);
+            assert_eq!((first.len(), second.len(), grid.rows()), (2, 1, 0));
+            assert_eq!(second[0].find('7'), first[0].find("COUNT").map(|place| place + 4), "{first:?} {second:?}");
+            assert_eq!(second[0].find('x'), first[1].find('x'));
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Tables fit their screen, and lists turn pages.
+
+use super::*;
+use crate::wire::membership::{ClusterView, QueuePolicy, Roster, Settings};
+
+fn screen(columns: u16, line: &str) -> (Output, Written, Written) {
+    let (results, notes) = (Written::default(), Written::default());
+    let output = Output::new(results.clone(), notes.clone(), line.contains("--json")).with_size(columns, 24);
+    (output, results, notes)
+}
+
+/// Runs a command on a screen of so many columns.
+async fn run_in(columns: u16, line: &str, answers: impl IntoIterator<Item = Result<Response, Error>>) -> Outcome {
+    let (output, results, notes) = screen(columns, line);
+    let fake = Fake::new(answers);
+    let mut runner = Runner::new(&fake, output, Input::pipe(&b""[..]), Place::CommandLine);
+    runner.clock = || NOW_MS;
+    let exit = runner.run(CommandLine::try_parse_from(line.split(' ')).expect(line).verb).await;
+    Outcome { exit, printed: results.text(), noted: notes.text(), calls: fake.calls() }
+}
+
+fn assert_fits(text: &str, columns: u16) {
+    for line in text.lines() {
+        assert!(line.chars().count() <= usize::from(columns), "{columns} columns: {line:?} of\n{text}");
+    }
+}
+
+fn long_task(number: u32) -> TaskView {
+    let spec =
+        Spec { queue: queue("customers/newsletters"), ..spec(b"a payload that goes on and on, for many more words") };
+    TaskView { spec, claims: full_task().claims, ..bare_task(number, State::Cancelled) }
+}
+
+fn busy_status() -> Status {
+    let names = ["granted", "expired", "peer_messages_dropped", "clock_ahead_ms.n2", "claim", "of_tomorrow"];
+    let counters = names.iter().cycle().take(60).map(|name| ((*name).to_owned(), 1_234_567_890)).collect();
+    Status { counters, ..status() }
+}
+
+#[tokio::test]
+async fn tables_fit_screens_of_60_80_and_120_columns() {
+    for columns in [60, 80, 120] {
+        let tasks = vec![long_task(1), long_task(2)];
+        let listed = run_in(columns, "list", [Ok(Response::Page(Page { tasks, next: None }))]).await.printed;
+        assert_fits(&listed, columns);
+        assert!(listed.contains(&id(1).to_string()) && listed.contains("cancelled"), "{listed}");
+        for line in ["queues", "nodes", "ring", "partitions", "status"] {
+            let answer = match line {
+                "queues" => Response::Queues(queue_counts()),
+                "nodes" => Response::Nodes(nodes()),
+                "status" => Response::Status(Box::new(busy_status())),
+                _ => Response::Partitions(partitions()),
+            };
+            let printed = run_in(columns, line, [Ok(answer), Ok(Response::Nodes(nodes()))]).await.printed;
+            assert_fits(&printed, columns);
+        }
+        let full = Response::Task(Box::new(full_task()));
+        let printed = run_in(columns, &format!("get {}", id(1)), [Ok(full)]).await.printed;
+        let claims = printed.split_once("claims\n").unwrap().1.split_once("log\n").unwrap().0;
+        assert_fits(claims, columns);
+    }
+    let narrow = run_in(60, "nodes", [Ok(Response::Nodes(nodes()))]).await.printed;
+    assert!(narrow.contains("no room for NODE") && !narrow.contains(&NodeId(1).to_string()), "{narrow}");
+    assert!(run("nodes", [Ok(Response::Nodes(nodes()))]).await.printed.contains(&NodeId(1).to_string()));
+}
+
+#[tokio::test]
+async fn a_list_of_several_pages_has_its_titles_once() {
+    let answers = || [page(0..60, true), page(60..1_000, true), page(1_000..1_200, false)];
+    for outcome in [run("list --limit 2000", answers()).await, run_in(60, "list --limit 2000", answers()).await] {
+        assert_eq!(outcome.printed.matches("STATE").count(), 1);
+        assert_eq!(outcome.printed.matches("ready").count(), 1_200);
+    }
+    let outcome = run("list --limit 2000", [page(0..60, true), Err(Error::unavailable("gone"))]).await;
+    assert_eq!(outcome.printed.matches("ready").count(), 60, "what had come is shown");
+}
+
+#[tokio::test]
+async fn a_list_goes_on_where_it_ended() {
+    let outcome = run("list --limit 2", [page(0..2, true)]).await;
+    assert!(outcome.printed.contains(&format!("--after {} goes on", id(1))), "{}", outcome.printed);
+    let outcome = run(&format!("list --after {}", id(1)), [page(2..4, false)]).await;
+    let Request::List { after, .. } = outcome.request() else { panic!("{:?}", outcome.calls) };
+    assert_eq!(after, Some(id(1)));
+}
+
+#[tokio::test]
+async fn a_list_is_filtered_by_key_header_and_reason_within_a_bound() {
+    let with = |number, key: &str, header: &str, reason: &str| {
+        let headers = vec![("tenant".to_owned(), header.to_owned())];
+        let spec = Spec { key: Some(key.into()), headers, ..spec(b"x") };
+        TaskView { spec, reason: Some(reason.into()), ..bare_task(number, State::Dead) }
+    };
+    let tasks = vec![
+        with(1, "anna", "acme", "no such address"),
+        with(2, "bert", "acme", "no such address"),
+        with(3, "anna", "other", "no such address"),
+        with(4, "anna", "acme", "refused"),
+    ];
+    let answer = || Ok(Response::Page(Page { tasks: tasks.clone(), next: None }));
+    for (filter, expected) in [
+        ("--key anna", &[1, 3, 4][..]),
+        ("--header tenant=acme", &[1, 2, 4]),
+        ("--reason address", &[1, 2, 3]),
+        ("--key anna --header tenant=acme --reason address", &[1]),
+    ] {
+        let outcome = run(&format!("list {filter} --json"), [answer()]).await;
+        let rows: Vec<String> = outcome.printed.lines().map(str::to_owned).collect();
+        assert_eq!(rows.len(), expected.len(), "{filter}: {rows:?}");
+        assert!(rows.iter().zip(expected).all(|(row, number)| row.contains(&id(*number).to_string())), "{filter}");
+    }
+    let all = (0..200).map(|number| page(number * 1_000..(number + 1) * 1_000, true));
+    let outcome = run("list --key nobody --json", all).await;
+    assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Done, 100));
+    assert!(
+        outcome.noted.contains(&format!("of 100000 tasks that were looked at: --after {}", id(99_999))),
+        "{}",
+        outcome.noted
+    );
+}
+
+#[tokio::test]
+async fn a_list_of_an_age_names_times() {
+    let outcome = run("list --newer 1h --older 10s", [page(0..0, false)]).await;
+    let Request::List { from: Some(from), to: Some(to), .. } = outcome.request() else { panic!("{:?}", outcome.calls) };
+    assert_eq!((from.time_ms(), to.time_ms()), (NOW_MS - 3_600_000, NOW_MS - 10_000 - 1));
+    assert_eq!(to, TaskId::new(NOW_MS - 10_000 - 1, u32::MAX, (1 << 40) - 1, (1 << 24) - 1));
+}
+
+/// A store that answers `list` as a node does.
+struct Store(Vec<TaskView>);
+
+impl Transport for Store {
+    async fn call(&self, call: Call, _: Option<Duration>) -> Result<Response, Error> {
+        let Call::Request(Request::List { after, from, to, limit, .. }) = call else { panic!("{call:?}") };
+        let wanted = |task: &&TaskView| {
+            after.is_none_or(|after| task.id > after)
+                && from.is_none_or(|from| task.id >= from)
+                && to.is_none_or(|to| task.id <= to)
+        };
+        let mut tasks: Vec<TaskView> = self.0.iter().filter(wanted).take(limit as usize + 1).cloned().collect();
+        let more = tasks.len() > limit as usize;
+        tasks.truncate(limit as usize);
+        let next = tasks.last().map(|task| task.id).filter(|_| more);
+        Ok(Response::Page(Page { tasks, next }))
+    }
+}
+
+#[tokio::test]
+async fn the_newest_come_first_wherever_they_lie() {
+    let at = |ms: u64, counter: u32| TaskView { id: TaskId::new(ms, counter, 7, 3), ..bare_task(1, State::Ready) };
+    // Old ones, many in one millisecond and around it, a few of today, and one of a clock that is ahead.
+    let mut tasks: Vec<TaskView> = vec![at(1, 0), at(1_000_000, 0)];
+    tasks.extend((0..1_500).map(|counter| at(NOW_MS - 86_400_000, counter)));
+    tasks.extend((0..1_500u64).map(|ms| at(NOW_MS - 80_000_000 + ms, 0)));
+    tasks.extend([at(NOW_MS - 10, 0), at(NOW_MS, 0), at(NOW_MS + 5_000, 0)]);
+    tasks.sort_by_key(|task| task.id);
+    let store = Store(tasks.clone());
+    let list = async |line: &str| {
+        let (results, notes) = (Written::default(), Written::default());
+        let mut runner = Runner::new(
+            &store,
+            Output::new(results.clone(), notes.clone(), true),
+            Input::pipe(&b""[..]),
+            Place::CommandLine,
+        );
+        runner.clock = || NOW_MS;
+        runner.run(CommandLine::try_parse_from(line.split(' ')).expect(line).verb).await;
+        assert_eq!(notes.text(), "");
+        let id_of =
+            |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["id"].as_str().unwrap().to_owned();
+        results.text().lines().map(id_of).collect::<Vec<String>>()
+    };
+    let newest: Vec<String> = tasks.iter().rev().map(|task| task.id.to_string()).collect();
+    assert_eq!(list("list --newest --json").await, newest);
+    assert_eq!(list("list --newest --limit 5 --json").await, newest[..5]);
+    assert_eq!(list(&format!("list --newest --limit 5 --after {} --json", newest[4])).await, newest[5..10]);
+    assert_eq!(list("list --newest --newer 1m --json").await, newest[..3]);
+    assert_eq!(list("list --newest --older 23h --limit 3 --json").await, newest[1_503..1_506]);
+}
+
+#[tokio::test]
+async fn a_watched_status_fits_a_screen_of_80_columns_and_24_lines() {
+    let (output, results, _) = screen(80, "");
+    let fake = Fake::new([Ok(Response::Status(Box::new(busy_status()))), Err(Error::invalid("no more"))]);
+    let mut runner = Runner::new(&fake, output, Input::pipe(&b""[..]), Place::CommandLine);
+    runner.run(CommandLine::try_parse_from(["status", "--watch=1ms"]).unwrap().verb).await;
+    let shown = results.text();
+    assert_fits(&shown, 80);
+    assert!(shown.lines().count() < 24, "{shown}");
+    assert!(shown.contains("claims granted") && shown.contains("more, which `status`"), "{shown}");
+}
+
+fn view(policy: QueuePolicy) -> ClusterView {
+    ClusterView {
+        cluster: ClusterId(9),
+        name: "dev".into(),
+        roster: Roster { version: 5, policies: [(queue("mail"), policy)].into(), ..Roster::default() },
+        voters: Vec::new(),
+        leader: NodeId(1),
+        heard: Vec::new(),
+        replicas: 3,
+        settings: Settings::default(),
+        layout: 1,
+        stale: false,
+        shares: std::collections::BTreeMap::new(),
+        moving: Vec::new(),
+        open: 0,
+        unknown: 0,
+    }
+}
+
+#[tokio::test]
+async fn policies_are_shown_a_line_each_and_a_change_says_what_it_changed() {
+    let policy = || QueuePolicy { lease_ms: Some(120_000), paused: true, ..QueuePolicy::default() };
+    let answer = || Ok(Response::Cluster(Box::new(view(policy()))));
+    let one = run_in(60, "queue show mail", [answer()]).await.printed;
+    assert_fits(&one, 60);
+    assert_eq!(one.lines().count(), 17, "{one}");
+    assert!(one.starts_with("queue mail\n  paused             yes\n  attempts           none\n"), "{one}");
+    let all = run("queue show", [answer()]).await.printed;
+    assert_eq!(all, "queue mail\n  paused             yes\n  lease              2m\n");
+    let changed = |already| {
+        let view = Box::new(view(policy()));
+        Ok(Response::Changed(Box::new(crate::wire::membership::Changed {
+            already,
+            version: 5,
+            view,
+            membership: None,
+        })))
+    };
+    assert_eq!(run("queue set mail lease 2m", [changed(false)]).await.printed, "mail: lease is now 2m\n");
+    assert_eq!(run("queue set mail paused yes", [changed(true)]).await.printed, "mail: paused is already yes\n");
+}
