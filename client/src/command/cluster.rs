@@ -305,7 +305,7 @@ async fn watch<T: Transport>(runner: &mut Runner<T>, shown: Shown, interval: Dur
     }
 }
 
-/// On a screen of so many lines, no more counters are shown than fit.
+/// With a number of lines, no more counters are shown than fit.
 fn print_status(output: &mut Output, status: &Status, lines: Option<u16>) -> Result<(), Failure> {
     if output.json() {
         return output.object(&json::status(status));

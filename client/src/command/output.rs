@@ -100,7 +100,7 @@ impl Output {
         self
     }
 
-    /// As on a screen of so many columns and lines, whatever the terminal says.
+    /// As on a screen of this size, whatever the terminal says.
     #[must_use]
     pub fn with_size(mut self, columns: u16, lines: u16) -> Self {
         self.screen = Screen::Fixed(columns, lines);

@@ -40,11 +40,6 @@ impl Prefix {
         debug_assert!(prefix.from <= prefix.to);
         Ok(prefix)
     }
-
-    /// Whether an id begins so.
-    pub fn holds(&self, id: TaskId) -> bool {
-        (self.from..=self.to).contains(&id)
-    }
 }
 
 /// Characters that follow each other somewhere in an id. Ids of one minute begin alike, those of one batch may end alike, so a
@@ -122,12 +117,12 @@ mod tests {
         let text = id.to_string();
         for length in PREFIX_CHARACTERS_MIN..=text.len() {
             let prefix = Prefix::new(&text[..length]).unwrap();
-            assert!(prefix.holds(id));
+            assert!(prefix.from <= id && id <= prefix.to);
             assert!(prefix.from.to_string().starts_with(&text[..length]));
             assert!(prefix.to.to_string().starts_with(&text[..length]));
         }
         assert_eq!(Prefix::new(&text.to_uppercase()[..20]), Prefix::new(&text[..20]));
-        assert!(!Prefix::new(&text[..20]).unwrap().holds(TaskId::MAX));
+        assert!(Prefix::new(&text[..20]).unwrap().to < TaskId::MAX);
         for bad in ["", "abc", "uuuu", "a b c", "éééé", &"0".repeat(33)] {
             assert!(Prefix::new(bad).is_err(), "{bad:?}");
         }

@@ -11,7 +11,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// A file of so many bytes is full.
+/// A file of this size is full, in bytes.
 const FILE_BYTES: u64 = (IDS_MAX * (ID_CHARACTERS + 1)) as u64;
 /// Most bytes that are read of a file: a full one, and what was appended to it at once.
 const READ_BYTES_MAX: u64 = 4 * FILE_BYTES;

@@ -78,7 +78,7 @@ pub fn preview(bytes: &[u8], characters_max: usize) -> String {
     format!("{}{more}", clean(&start))
 }
 
-/// Words in lines of at most so many characters, as far as no word is longer.
+/// Words in lines of a limited length, as far as no word is longer.
 pub fn wrapped(text: &str, characters_max: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

@@ -384,3 +384,16 @@ fn tell_clock(standing: Standing, off_us: Option<u64>) {
         Standing::Unknown => tracing::info!("no majority to compare the wall clock with"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Counter;
+    use norn_client::command::counters::meaning;
+
+    #[test]
+    fn every_counter_is_explained_to_people() {
+        for counter in Counter::ALL {
+            assert_ne!(meaning(counter.name()), "", "{}", counter.name());
+        }
+    }
+}
