@@ -1,8 +1,9 @@
 //! Read, run, print: the verbs at a prompt, or one per line of standard input.
 //!
-//! At a prompt there are completion, hints and a history. Without a terminal there is no prompt, and with JSON every
+//! At a prompt there are completion, hints and a history, and a command goes on over the lines of an open quote. Without a terminal there is no prompt, and with JSON every
 //! command answers with exactly one line, in order: the door for scripts in any language.
 
+mod ahead;
 mod prompt;
 
 #[cfg(test)]
@@ -191,6 +192,9 @@ async fn run_verb<T: Transport>(runner: &mut Runner<T>, verb: Command) -> Exit {
         Ok(()) => "interrupted".to_owned(),
         Err(error) => format!("interrupts cannot be heard: {error}"),
     };
+    // The terminal has dropped what was typed ahead and not yet read; what was read goes with it. If that fails, so will the
+    // next reading.
+    let _ = runner.input.discard();
     // Leaves the line on which the terminal shows ^C.
     let _ = runner.output.note("");
     runner.conclude(Err(Failure::Call(Error::new(ErrorCode::Unknown, message))))

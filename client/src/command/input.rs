@@ -41,6 +41,9 @@ pub trait Source {
 
     /// Whether the next line of a batch is worth waiting for.
     fn ready(&self) -> bool;
+
+    /// Drops what a person has typed ahead. What comes from a file or a pipe stays.
+    fn discard(&mut self) {}
 }
 
 /// A file or a pipe.
@@ -87,6 +90,7 @@ impl<R: Read> Source for Stream<R> {
 enum Ask {
     Lines { purpose: Purpose, lines_max: usize, bytes_max: usize, reply: oneshot::Sender<io::Result<Vec<Reading>>> },
     Rest { bytes_max: usize, reply: oneshot::Sender<io::Result<Vec<u8>>> },
+    Discard,
 }
 
 type Open = Box<dyn FnOnce() -> io::Result<Box<dyn Source>> + Send>;
@@ -139,6 +143,11 @@ impl Input {
         answer.await.map_err(|_| closed())?
     }
 
+    /// Drops what a person has typed ahead, before the next line is read.
+    pub fn discard(&mut self) -> io::Result<()> {
+        self.ask(Ask::Discard)
+    }
+
     async fn ask_lines(&mut self, purpose: Purpose, lines_max: usize, bytes_max: usize) -> io::Result<Vec<Reading>> {
         let (reply, answer) = oneshot::channel();
         self.ask(Ask::Lines { purpose, lines_max, bytes_max, reply })?;
@@ -170,6 +179,8 @@ fn serve(open: Open, asks: &mpsc::Receiver<Ask>) {
             (Ask::Rest { bytes_max, reply }, Ok(source)) => {
                 let _ = reply.send(source.rest(bytes_max));
             }
+            (Ask::Discard, Ok(source)) => source.discard(),
+            (Ask::Discard, Err(_)) => {}
             (Ask::Lines { reply, .. }, Err(error)) => {
                 let _ = reply.send(Err(io::Error::new(error.kind(), error.to_string())));
             }

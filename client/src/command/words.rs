@@ -12,6 +12,35 @@ pub struct Word {
     pub literal: bool,
 }
 
+/// Which quote is open at the end of a command that comes line by line.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Quoting {
+    open: Option<char>,
+    escaped: bool,
+}
+
+impl Quoting {
+    /// Goes on over the next part of the command.
+    pub fn take(&mut self, part: &str) {
+        for character in part.chars() {
+            if std::mem::take(&mut self.escaped) {
+                continue;
+            }
+            match (self.open, character) {
+                (None | Some('"'), '\\') => self.escaped = true,
+                (None, '\'' | '"') => self.open = Some(character),
+                (Some(open), character) if open == character => self.open = None,
+                _ => {}
+            }
+        }
+    }
+
+    /// The quote that is open.
+    pub fn open(self) -> Option<char> {
+        self.open
+    }
+}
+
 /// Splits a line.
 pub fn split(line: &str) -> Result<Vec<Word>, String> {
     let mut words = Vec::new();
@@ -138,7 +167,27 @@ mod tests {
         assert_eq!(words.iter().map(|word| word.literal).collect::<Vec<_>>(), [false, true, true, false, false]);
     }
 
+    #[test]
+    fn quoting_knows_the_quote_that_is_open() {
+        for (text, quote) in [("a 'b", '\''), ("a \"b", '"'), ("a\\'b 'c\\", '\''), ("\"a\\\"", '"'), ("'a' \"'", '"')]
+        {
+            let mut quoting = Quoting::default();
+            quoting.take(text);
+            assert_eq!(quoting.open(), Some(quote), "{text}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn a_text_that_splits_has_no_open_quote_and_one_with_an_open_quote_does_not_split(text in "[a'\"\\\\\n ]*") {
+            let mut quoting = Quoting::default();
+            text.chars().for_each(|character| quoting.take(character.encode_utf8(&mut [0; 4])));
+            match split(&text) {
+                Ok(_) => prop_assert_eq!(quoting.open(), None),
+                Err(message) => prop_assert_eq!(quoting.open().is_some(), message.contains("is not closed")),
+            }
+        }
+
         #[test]
         fn any_text_in_json_quotes_reads_back(text in ".*") {
             let line = serde_json::to_string(&text).unwrap();

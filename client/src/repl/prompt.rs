@@ -1,8 +1,9 @@
 //! The prompt: line editing, history, completion and hints.
 
 use super::CommandLine;
+use super::ahead::{Ahead, Asked, Terminal};
 use crate::command::input::{Input, Purpose, Reading, Source};
-use crate::command::{Recent, words};
+use crate::command::{Recent, text, words};
 use clap::CommandFactory as _;
 use rustyline::completion::{Completer, FilenameCompleter, Pair};
 use rustyline::error::ReadlineError;
@@ -12,7 +13,7 @@ use rustyline::history::FileHistory;
 use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 use std::borrow::Cow;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,7 +26,15 @@ pub(super) fn input(history: Option<PathBuf>, recent: Arc<Mutex<Recent>>, color:
 }
 
 struct Prompt {
+    ahead: Ahead,
+    screen: Screen,
+}
+
+/// The line editor and its history.
+struct Screen {
     editor: Editor<Assistant, FileHistory>,
+    config: Config,
+    recent: Arc<Mutex<Recent>>,
     history: Option<PathBuf>,
     color: bool,
 }
@@ -45,8 +54,8 @@ impl Prompt {
             .history_ignore_space(true)
             .completion_type(CompletionType::List)
             .build();
-        let mut editor = Editor::with_config(config)?;
-        editor.set_helper(Some(Assistant::new(recent, color)));
+        let mut editor = Editor::with_config(config.clone())?;
+        editor.set_helper(Some(Assistant::new(Arc::clone(&recent), color)));
         if let Some(path) = &history {
             if let Some(parent) = path.parent() {
                 let _ = std::fs::create_dir_all(parent);
@@ -54,38 +63,76 @@ impl Prompt {
             // There is none at the first start, and a prompt without a history is still a prompt.
             let _ = editor.load_history(path);
         }
-        Ok(Prompt { editor, history, color })
+        Ok(Prompt { ahead: Ahead::default(), screen: Screen { editor, config, recent, history, color } })
     }
+}
 
+impl Screen {
     fn remember(&mut self, line: &str) {
         let added = self.editor.add_history_entry(line).unwrap_or(false);
         if let Some(path) = self.history.as_ref().filter(|_| added) {
             let _ = self.editor.append_history(path);
         }
     }
+
+    /// A prompt, without and with its style.
+    fn prompt(&self, asked: Asked) -> (String, String) {
+        let raw = match asked {
+            Asked::Command => "norn> ".to_owned(),
+            Asked::Quoted(quote) => format!("   {quote}> "),
+            Asked::Data => "... ".to_owned(),
+        };
+        let styled = if self.color { format!("\x1b[1m{raw}\x1b[0m") } else { raw.clone() };
+        (raw, styled)
+    }
+
+    /// Drops what the editor has read from the terminal beyond the last line: that is known to the editor alone, so a new one
+    /// takes its place.
+    fn discard(&mut self) {
+        let history = std::mem::replace(self.editor.history_mut(), FileHistory::with_config(&self.config));
+        if let Ok(mut editor) = Editor::with_history(self.config.clone(), history) {
+            editor.set_helper(Some(Assistant::new(Arc::clone(&self.recent), self.color)));
+            self.editor = editor;
+        }
+    }
+}
+
+impl Terminal for Screen {
+    fn read(&mut self, asked: Asked) -> io::Result<Reading> {
+        let (raw, styled) = self.prompt(asked);
+        if let Some(assistant) = self.editor.helper_mut() {
+            assistant.suggests = asked == Asked::Command;
+        }
+        match self.editor.readline(&(raw.as_str(), styled.as_str())) {
+            Ok(line) => Ok(Reading::Line(line.into_bytes())),
+            Err(ReadlineError::Eof) => Ok(Reading::End),
+            Err(ReadlineError::Interrupted | ReadlineError::Signal(_)) => Ok(Reading::Interrupted),
+            Err(error) => Err(into_io(error)),
+        }
+    }
+
+    fn show(&mut self, asked: Asked, line: &str) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        writeln!(out, "{}{}", self.prompt(asked).1, text::clean(line))?;
+        out.flush()
+    }
 }
 
 impl Source for Prompt {
     fn line(&mut self, purpose: Purpose, bytes_max: usize) -> io::Result<Reading> {
-        let raw = match purpose {
-            Purpose::Command => "norn> ",
-            Purpose::Data => "... ",
-        };
-        let styled = if self.color { format!("\x1b[1m{raw}\x1b[0m") } else { raw.to_owned() };
-        if let Some(assistant) = self.editor.helper_mut() {
-            assistant.purpose = purpose;
-        }
-        match self.editor.readline(&(raw, styled.as_str())) {
-            Ok(line) if line.len() > bytes_max => Ok(Reading::TooLong),
-            Ok(line) => {
-                if purpose == Purpose::Command && !line.trim().is_empty() {
-                    self.remember(&line);
+        let Prompt { ahead, screen } = self;
+        match purpose {
+            Purpose::Data => ahead.line(Asked::Data, screen, bytes_max),
+            Purpose::Command => {
+                let reading = ahead.command(screen, bytes_max)?;
+                if let Reading::Line(line) = &reading
+                    && let Ok(line) = std::str::from_utf8(line)
+                    && !line.trim().is_empty()
+                {
+                    screen.remember(line);
                 }
-                Ok(Reading::Line(line.into_bytes()))
+                Ok(reading)
             }
-            Err(ReadlineError::Eof) => Ok(Reading::End),
-            Err(ReadlineError::Interrupted | ReadlineError::Signal(_)) => Ok(Reading::Interrupted),
-            Err(error) => Err(into_io(error)),
         }
     }
 
@@ -112,6 +159,11 @@ impl Source for Prompt {
     fn ready(&self) -> bool {
         false
     }
+
+    fn discard(&mut self) {
+        self.ahead.discard();
+        self.screen.discard();
+    }
 }
 
 /// Knows the verbs and what was seen lately.
@@ -121,8 +173,8 @@ pub(super) struct Assistant {
     files: FilenameCompleter,
     history: HistoryHinter,
     color: bool,
-    /// What is being typed: there is nothing to suggest about data.
-    purpose: Purpose,
+    /// Whether a command is being typed: there is nothing to suggest about data.
+    suggests: bool,
 }
 
 /// What a word may be.
@@ -154,7 +206,7 @@ impl Assistant {
             files: FilenameCompleter::new(),
             history: HistoryHinter::new(),
             color,
-            purpose: Purpose::Command,
+            suggests: true,
         }
     }
 
@@ -267,7 +319,7 @@ impl Completer for Assistant {
 
     fn complete(&self, line: &str, position: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
         let typed = line.get(..position).and_then(Assistant::typed);
-        let Some(typed) = typed.filter(|_| self.purpose == Purpose::Command) else {
+        let Some(typed) = typed.filter(|_| self.suggests) else {
             return Ok((position, Vec::new()));
         };
         let names_file = typed.word.starts_with('@') || typed.before.last().is_some_and(|word| word == "--file");
@@ -300,7 +352,7 @@ impl Hinter for Assistant {
     type Hint = Suggestion;
 
     fn hint(&self, line: &str, position: usize, context: &Context<'_>) -> Option<Suggestion> {
-        if self.purpose == Purpose::Data || position < line.len() || line.trim().is_empty() {
+        if !self.suggests || position < line.len() || line.trim().is_empty() {
             return None;
         }
         if let Some(text) = self.usage(line) {
