@@ -27,16 +27,15 @@ impl Deadline {
         self.at.borrow().is_none()
     }
 
-    /// Puts it off, unless that would be earlier; false if it is over.
+    /// Puts it off, unless that would be earlier; false if it is over. This wakes no task: one that waits finds out when the earlier
+    /// time has come. Woken by a handler, the task that is to stop it would be next on the handler's own thread, where no other thread
+    /// takes it from, and if the handler then blocks it would never run.
     pub fn put_off(&self, until: Instant) -> bool {
         let mut is_over = false;
         self.at.send_if_modified(|at| {
             is_over = at.is_none();
-            let is_later = at.is_some_and(|at| at < until);
-            if is_later {
-                *at = Some(until);
-            }
-            is_later
+            *at = at.map(|at| at.max(until));
+            false
         });
         !is_over
     }
