@@ -90,6 +90,8 @@ pub struct Summary {
     pub invalid: u64,
     /// Given up, and reported as failed, because the handler ran longer than its [limit](Worker::time_limit).
     pub timed_out: u64,
+    /// Ended by itself after the [limit](Worker::time_limit) of its handler: counted under what it said, too.
+    pub overran: u64,
     /// Lost to the end of the lease, to another claim or to a cancellation, or not to be reported in time.
     pub lost: u64,
     /// Given back at the end.
@@ -318,10 +320,12 @@ impl Worker {
     /// When it is over, the handler is dropped at its next `await`, what it started beside itself learns of that by
     /// [`Context::lease_lost`], and the attempt is failed with that reason: the task is retried or dies as its queue and its
     /// number of attempts say, and the worker takes another one.
+    /// A handler that ends by itself before it is
+    /// dropped, as it has no `await` any more, has its outcome reported ([`Summary::overran`]).
     ///
-    /// A handler that blocks its thread cannot be stopped. A second after its limit its task is given up all the same and may run
-    /// elsewhere beside it, its thread serves nothing else, and a runtime in which it still runs does not shut down by itself
-    /// (`Runtime::shutdown_timeout`). If it holds the last thread, renewals stop as well, and the task is claimable when its lease
+    /// A handler that blocks its thread cannot be stopped. If it has not ended a second after its limit, its task is given up all the
+    /// same and may run elsewhere beside it, its thread serves nothing else, and a runtime in which it still runs does not shut down by
+    /// itself (`Runtime::shutdown_timeout`). If it holds the last thread, renewals stop as well, and the task is claimable when its lease
     /// ends. So have what blocks run under `tokio::task::spawn_blocking`, and stop when [`Context::renew`] says so.
     pub fn time_limit(mut self, time_limit: Duration) -> Worker {
         self.time_limit = time_limit;

@@ -42,6 +42,8 @@ pub(super) struct Held {
     /// Its outcome is being reported. From here on only the report's own answer tells how that went: a renewal may
     /// find the claim ended because the report got there first.
     reporting: AtomicBool,
+    /// Its handler has ended after its time limit.
+    overran: AtomicBool,
     log: tokio::sync::Mutex<Log>,
     /// The session with which it ends.
     session: Option<Arc<Held>>,
@@ -66,6 +68,7 @@ impl Held {
             expires: Deadline::new(expires),
             renew_at: Mutex::new(expires),
             reporting: AtomicBool::new(false),
+            overran: AtomicBool::new(false),
             log: tokio::sync::Mutex::default(),
             session,
         };
@@ -118,7 +121,15 @@ impl Held {
         self.expires.end()
     }
 
-    /// A claim that is lost stays listed until its handler is stopped, but is not renewed any more.
+    pub fn overrun(&self) {
+        self.overran.store(true, Ordering::Release);
+    }
+
+    pub fn has_overrun(&self) -> bool {
+        self.overran.load(Ordering::Acquire)
+    }
+
+    /// Whether it is lost, or given up: it stays listed until its handler is stopped and that is reported, but is not renewed any more.
     pub fn is_lost(&self) -> bool {
         self.expires.is_over() || self.session.as_ref().is_some_and(|session| session.is_lost())
     }

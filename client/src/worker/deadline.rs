@@ -27,6 +27,11 @@ impl Deadline {
         self.at.borrow().is_none()
     }
 
+    /// Whether its time has come, even if that was not noticed yet.
+    pub fn has_passed(&self) -> bool {
+        self.at.borrow().is_none_or(|at| at <= Instant::now())
+    }
+
     /// Puts it off, unless that would be earlier; false if it is over. This wakes no task: one that waits finds out when the earlier
     /// time has come. Woken by a handler, the task that is to stop it would be next on the handler's own thread, where no other thread
     /// takes it from, and if the handler then blocks it would never run.
@@ -80,6 +85,10 @@ impl Limit {
     /// Counts anew from now; false if it is over.
     pub fn renew(&self) -> bool {
         self.deadline.put_off(from_now(self.length))
+    }
+
+    pub fn has_passed(&self) -> bool {
+        self.deadline.has_passed()
     }
 
     /// Ready once it is over.

@@ -190,7 +190,8 @@ impl Running {
     }
 
     fn ended(&mut self, key: Key, ending: Ending) {
-        assert!(self.held.remove(&key).is_some(), "a task that runs is held");
+        let held = self.held.remove(&key).expect("a task that runs is held");
+        self.summary.overran += u64::from(held.has_overrun());
         match ending {
             Ending::Done => self.summary.done += 1,
             Ending::Retried => self.summary.retried += 1,
@@ -202,8 +203,7 @@ impl Running {
 
     fn release(&mut self, id: TaskId, token: Token) {
         self.summary.released += 1;
-        let client = self.worker.client.clone();
-        self.releasing.spawn(async move { release(&client, id, token).await });
+        start_release(&mut self.releasing, &self.worker.client, (id, token));
     }
 
     /// Stops what still runs and gives it back: the end of the session does so for all that is claimed under it.
@@ -216,15 +216,15 @@ impl Running {
             }
         }
         let ended = tokio::time::timeout(RELEASE_TIMEOUT, self.session.end()).await.unwrap_or_default();
-        for ((id, token), held) in std::mem::take(&mut self.held) {
+        for (key, held) in std::mem::take(&mut self.held) {
+            self.summary.overran += u64::from(held.has_overrun());
+            let is_lost = held.is_lost();
             match () {
-                () if held.is_lost() => self.summary.lost += 1,
-                () if ended => self.summary.released += 1,
-                () => {
-                    self.summary.released += 1;
-                    let client = self.worker.client.clone();
-                    self.releasing.spawn(async move { release(&client, id, token).await });
-                }
+                () if is_lost => self.summary.lost += 1,
+                () => self.summary.released += 1,
+            }
+            if !is_lost && !ended {
+                start_release(&mut self.releasing, &self.worker.client, key);
             }
         }
         let released = async { while self.releasing.join_next().await.is_some() {} };
@@ -233,8 +233,16 @@ impl Running {
     }
 }
 
+fn start_release(releasing: &mut JoinSet<()>, client: &Client, (id, token): Key) {
+    let client = client.clone();
+    releasing.spawn(async move {
+        release(&client, id, token).await;
+    });
+}
+
 async fn release(client: &Client, id: TaskId, token: Token) {
-    if let Err(error) = client.release(id, token).await {
+    let released = client.release(id, token).await;
+    if let Err(error) = released {
         tracing::debug!(%id, %token, %error, "release failed; the lease will end by itself");
     }
 }
@@ -266,7 +274,7 @@ async fn work(context: Context, handler: Handler, invalid: InvalidHandler) -> En
     };
     let outcome = match handled {
         Ok(outcome) => outcome,
-        Err(handling) => return give_up(&context, handling).await,
+        Err(reason) => return give_up(&context, reason).await,
     };
     held.report_begins();
     let children = std::mem::take(&mut *context.children.lock().unwrap_or_else(PoisonError::into_inner));
@@ -282,8 +290,8 @@ fn lost(held: &Held) -> Ending {
     Ending::Lost
 }
 
-/// What the handler says, or the handler itself where it does not end before its limit is over.
-async fn handle(context: &Context, handler: Handler, invalid: InvalidHandler) -> Result<Outcome, Stop<Outcome>> {
+/// What the handler says, or why its task is to be given up.
+async fn handle(context: &Context, handler: Handler, invalid: InvalidHandler) -> Result<Outcome, String> {
     let own = context.clone();
     context.limit.renew();
     // A task of its own, so that a panic ends nothing else.
@@ -294,54 +302,69 @@ async fn handle(context: &Context, handler: Handler, invalid: InvalidHandler) ->
             Ok(outcome) => outcome,
             Err(error) => Outcome::RetryLater { after: PANIC_PAUSE, reason: panic_reason(error) },
         },
-        () = context.limit.over() => return Err(handling),
+        () = context.limit.over() => stop(context, handling).await?,
     };
+    if context.limit.has_passed() {
+        let (id, token, queue) = (context.id(), context.token(), context.queue());
+        let limit = humantime::format_duration(context.limit.length);
+        tracing::warn!(%id, %token, %queue, %limit, "the handler ran longer than its limit; its outcome is reported all the same");
+        context.held.overrun();
+    }
     if let Outcome::Invalid { reason } = &outcome {
         handle_invalid(context, invalid, reason.clone()).await;
     }
     Ok(outcome)
 }
 
+/// Stops a handler whose limit is over; its outcome if it ends by itself before that, as between two `await`s, and otherwise what is to
+/// be reported. The lease is renewed meanwhile, so that such an outcome counts.
+async fn stop(context: &Context, mut handling: Stop<Outcome>) -> Result<Outcome, String> {
+    let (id, token, queue) = (context.id(), context.token(), context.queue());
+    let limit = humantime::format_duration(context.limit.length);
+    handling.0.abort();
+    let state = match tokio::time::timeout(STOP_TIMEOUT, &mut handling.0).await {
+        Ok(Ok(outcome)) => return Ok(outcome),
+        Ok(Err(error)) if error.is_panic() => format!("was stopped: {}", panic_reason(error)),
+        Ok(Err(_)) => "was stopped".into(),
+        Err(_) => "could not be stopped, as it blocks its thread".into(),
+    };
+    let reason = format!(
+        "the handler ran longer than its limit of {limit}, counted from its start or its last renewal, and {state}"
+    );
+    tracing::warn!(%id, %token, %queue, reason, "time limit reached");
+    Err(reason)
+}
+
 /// Calls the handler of invalid tasks, for which the limit counts anew. However it ends, the task is reported as invalid.
 async fn handle_invalid(context: &Context, invalid: InvalidHandler, reason: String) {
-    let (id, own) = (context.id(), context.clone());
-    context.limit.renew();
+    let (id, limit) = (context.id(), Arc::new(Limit::new(context.limit.length)));
+    let own = Context { limit: Arc::clone(&limit), ..context.clone() };
     let mut handling = Stop(tokio::spawn(async move { invalid(own, reason).await }));
     tokio::select! {
         biased;
         ended = &mut handling.0 => if let Err(error) = ended {
             tracing::warn!(%id, reason = panic_reason(error), "the handler of invalid tasks failed");
         },
-        () = context.limit.over() => {
-            let limit = humantime::format_duration(context.limit.length);
+        () = limit.over() => {
+            let limit = humantime::format_duration(limit.length);
             tracing::warn!(%id, %limit, "the handler of invalid tasks ran longer than its limit, and is stopped");
         }
     }
 }
 
-/// Stops a handler whose limit is over, and has the attempt failed. The claim is not renewed any more: even if no node takes the
-/// report, the task is claimable when the lease ends. A handler that blocks its thread runs on, which only the token can fence.
-async fn give_up(context: &Context, mut handling: Stop<Outcome>) -> Ending {
+/// Has the attempt failed of a handler that is stopped, or blocks its thread and runs on, which only the token can fence. The claim is
+/// not renewed any more: even if no node takes the report, the task is claimable when the lease ends.
+async fn give_up(context: &Context, reason: String) -> Ending {
     let held = &context.held;
     let Some(lease_ends) = held.give_up() else {
         return lost(held);
     };
-    handling.0.abort();
-    let patience = STOP_TIMEOUT.min(lease_ends.saturating_duration_since(Instant::now()) / 4);
-    let is_stopped = tokio::time::timeout(patience, &mut handling.0).await.is_ok();
-    let state = if is_stopped { "was stopped" } else { "could not be stopped, as it blocks its thread" };
-    let limit = humantime::format_duration(context.limit.length);
-    let reason = format!(
-        "the handler ran longer than its limit of {limit}, counted from its start or its last renewal, and {state}"
-    );
-    tracing::warn!(id = %held.id, token = %held.token, queue = %context.queue(), reason, "time limit reached");
     tokio::select! {
         biased;
-        _ = report(&context.client, held, Outcome::Retry { reason }, Vec::new()) => {}
-        () = held.session_lost() => {}
-        () = sleep_until(Some(lease_ends)) => {}
+        _ = report(&context.client, held, Outcome::Retry { reason }, Vec::new()) => Ending::TimedOut,
+        () = held.session_lost() => Ending::TimedOut,
+        () = sleep_until(Some(lease_ends)) => Ending::TimedOut,
     }
-    Ending::TimedOut
 }
 
 fn panic_reason(error: tokio::task::JoinError) -> String {

@@ -108,6 +108,47 @@ async fn a_handler_that_blocks_its_thread_cannot_be_stopped_but_loses_its_task()
     assert_eq!([said.recv().unwrap(), said.recv().unwrap()], [true, false], "it learns of that when it asks");
 }
 
+/// Not on a thread of the runtime's: there it would hold up what it waits for.
+fn block_until_over(context: &Context) {
+    let (limit, runtime) = (Arc::clone(&context.limit), tokio::runtime::Handle::current());
+    std::thread::spawn(move || runtime.block_on(limit.over())).join().unwrap();
+    // Now the worker stops it, which is to change nothing.
+    std::thread::sleep(Duration::from_millis(50));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_handler_that_ends_before_it_can_be_stopped_has_its_outcome_reported() {
+    let table = Table::new(2);
+    let bench = bench(&table).await;
+    let done = async |context: Context| {
+        context.spawn(crate::session::Draft::new("mail".parse().unwrap(), "kept"));
+        block_until_over(&context);
+        Outcome::Done(Some(b"paid".to_vec()))
+    };
+    let invalid = async |context: Context| {
+        block_until_over(&context);
+        Outcome::Invalid { reason: "bad".into() }
+    };
+    let told = Arc::new(AtomicUsize::new(0));
+    let tells = Arc::clone(&told);
+    let on_invalid = move |_: Context, _: String| -> InvalidHandling {
+        let tells = Arc::clone(&tells);
+        Box::pin(async move {
+            // The limit counts anew.
+            after(1).await;
+            tells.fetch_add(1, Ordering::SeqCst);
+        })
+    };
+    let worker = bench.worker.time_limit(LIMIT).handler("mail", done).handler("print", invalid);
+    let worker = worker.invalid_handler(on_invalid).concurrency(2);
+    let summary = worker.run_until(all_ended(Arc::clone(&table))).await.unwrap();
+    assert_eq!(summary, Summary { done: 1, invalid: 1, overran: 2, ..Summary::default() });
+    assert_eq!(told.load(Ordering::SeqCst), 1);
+    let table = table.lock().unwrap();
+    assert_eq!(table.fates[0], Fate::Done { result: Some(b"paid".to_vec()), sequence: Some(0) });
+    assert_eq!(table.children.len(), 1);
+}
+
 /// Even where no node takes the report, the lease ends.
 #[tokio::test]
 async fn what_is_given_up_is_not_renewed_any_more_and_takes_no_room_beyond_its_lease() {
