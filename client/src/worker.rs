@@ -171,6 +171,8 @@ pub struct Worker {
     session: Option<Duration>,
     poll: Duration,
     drain_timeout: Duration,
+    /// How long the failure of what is given up is reported.
+    report_timeout: Duration,
     /// The first mistake in the settings; told when the worker is run.
     mistake: Option<Error>,
 }
@@ -204,6 +206,7 @@ impl Worker {
             session: None,
             poll: Duration::from_secs(2),
             drain_timeout: Duration::from_secs(30),
+            report_timeout: run::REPORT_TIMEOUT,
             mistake: None,
         }
     }
@@ -319,9 +322,10 @@ impl Worker {
     ///
     /// When it is over, the handler is dropped at its next `await`, what it started beside itself learns of that by
     /// [`Context::lease_lost`], and the attempt is failed with that reason: the task is retried or dies as its queue and its
-    /// number of attempts say, and the worker takes another one.
-    /// A handler that ends by itself before it is
-    /// dropped, as it has no `await` any more, has its outcome reported ([`Summary::overran`]).
+    /// number of attempts say, and the worker takes another one. If no node takes that report for two minutes, the task is released,
+    /// and the worker goes on at once; it is claimable when its lease ends at the latest, which under a session may be an hour. A
+    /// handler that ends by itself before it is dropped, as it has no `await` any more, has its outcome reported
+    /// ([`Summary::overran`]).
     ///
     /// A handler that blocks its thread cannot be stopped. If it has not ended a second after its limit, its task is given up all the
     /// same and may run elsewhere beside it, its thread serves nothing else, and a runtime in which it still runs does not shut down by

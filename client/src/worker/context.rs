@@ -44,6 +44,8 @@ pub(super) struct Held {
     reporting: AtomicBool,
     /// Its handler has ended after its time limit.
     overran: AtomicBool,
+    /// Not renewed any more because its handler did not end, and to be reported as failed.
+    given_up: AtomicBool,
     log: tokio::sync::Mutex<Log>,
     /// The session with which it ends.
     session: Option<Arc<Held>>,
@@ -69,6 +71,7 @@ impl Held {
             renew_at: Mutex::new(expires),
             reporting: AtomicBool::new(false),
             overran: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
             log: tokio::sync::Mutex::default(),
             session,
         };
@@ -118,7 +121,14 @@ impl Held {
     /// The lease is not renewed any more; when it ends, unless it is lost already. What the handler has started beside itself
     /// learns of that as of a loss.
     pub fn give_up(&self) -> Option<Instant> {
-        self.expires.end()
+        let lease_ends = self.expires.end();
+        self.given_up.store(lease_ends.is_some(), Ordering::Release);
+        lease_ends
+    }
+
+    /// Whether it was given up before it was lost.
+    pub fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Acquire)
     }
 
     pub fn overrun(&self) {

@@ -25,6 +25,9 @@ const REPORT_PAUSE: Duration = Duration::from_millis(100);
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a handler whose limit is over may take to be stopped, before its task is failed all the same.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the failure of a task that is given up is reported before the task is released instead. Longer than a partition is
+/// without a leader: a released claim is no attempt.
+pub(super) const REPORT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How a claim ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +36,10 @@ enum Ending {
     Retried,
     Invalid,
     TimedOut,
+    /// Given up, and no node has taken the report of that: until then the claim may stand.
+    Unreported {
+        lease_ends: Instant,
+    },
     Lost,
 }
 
@@ -178,8 +185,9 @@ impl Running {
         let (limit, children) = (Arc::new(Limit::new(limit)), Arc::default());
         let context = Context { client, granted, held: Arc::clone(&held), limit, children };
         let (handler, invalid) = (Arc::clone(handler), Arc::clone(&self.worker.invalid));
+        let report_timeout = self.worker.report_timeout;
         self.held.insert(key, held);
-        self.tasks.spawn(async move { (key, work(context, handler, invalid).await) });
+        self.tasks.spawn(async move { (key, work(context, handler, invalid, report_timeout).await) });
     }
 
     fn renewed(&mut self, renewals: Renewals) {
@@ -197,6 +205,10 @@ impl Running {
             Ending::Retried => self.summary.retried += 1,
             Ending::Invalid => self.summary.invalid += 1,
             Ending::TimedOut => self.summary.timed_out += 1,
+            Ending::Unreported { lease_ends } => {
+                self.summary.timed_out += 1;
+                self.release_until(key, lease_ends);
+            }
             Ending::Lost => self.summary.lost += 1,
         }
     }
@@ -204,6 +216,23 @@ impl Running {
     fn release(&mut self, id: TaskId, token: Token) {
         self.summary.released += 1;
         start_release(&mut self.releasing, &self.worker.client, (id, token));
+    }
+
+    /// Releases until a node takes it, beside the claims held: a session keeps this one for as long as its lease is.
+    fn release_until(&mut self, (id, token): Key, lease_ends: Instant) {
+        if self.releasing.len() >= self.worker.concurrency {
+            tracing::warn!(%id, %token, "too many releases are open for one more; its lease will end by itself");
+            return;
+        }
+        let client = self.worker.client.clone();
+        let released = async move {
+            while release(&client, id, token).await {
+                tokio::time::sleep(REPORT_PAUSE).await;
+            }
+        };
+        self.releasing.spawn(async move {
+            let _ = tokio::time::timeout_at(lease_ends.into(), released).await;
+        });
     }
 
     /// Stops what still runs and gives it back: the end of the session does so for all that is claimed under it.
@@ -218,8 +247,9 @@ impl Running {
         let ended = tokio::time::timeout(RELEASE_TIMEOUT, self.session.end()).await.unwrap_or_default();
         for (key, held) in std::mem::take(&mut self.held) {
             self.summary.overran += u64::from(held.has_overrun());
-            let is_lost = held.is_lost();
+            let is_lost = held.is_lost() && !held.is_given_up();
             match () {
+                () if held.is_given_up() => self.summary.timed_out += 1,
                 () if is_lost => self.summary.lost += 1,
                 () => self.summary.released += 1,
             }
@@ -240,11 +270,13 @@ fn start_release(releasing: &mut JoinSet<()>, client: &Client, (id, token): Key)
     });
 }
 
-async fn release(client: &Client, id: TaskId, token: Token) {
+/// Whether it has failed in a way that repeating it can help.
+async fn release(client: &Client, id: TaskId, token: Token) -> bool {
     let released = client.release(id, token).await;
-    if let Err(error) = released {
+    if let Err(error) = &released {
         tracing::debug!(%id, %token, %error, "release failed; the lease will end by itself");
     }
+    released.is_err_and(|error| error.passes())
 }
 
 /// Renews all claims in one batch, each by its own length.
@@ -265,7 +297,7 @@ impl<T> Drop for Stop<T> {
 }
 
 /// Runs a handler and reports its outcome, for as long as the lease is held.
-async fn work(context: Context, handler: Handler, invalid: InvalidHandler) -> Ending {
+async fn work(context: Context, handler: Handler, invalid: InvalidHandler, report_timeout: Duration) -> Ending {
     let held = &context.held;
     let handled = tokio::select! {
         biased;
@@ -274,7 +306,7 @@ async fn work(context: Context, handler: Handler, invalid: InvalidHandler) -> En
     };
     let outcome = match handled {
         Ok(outcome) => outcome,
-        Err(reason) => return give_up(&context, reason).await,
+        Err(reason) => return give_up(&context, reason, report_timeout).await,
     };
     held.report_begins();
     let children = std::mem::take(&mut *context.children.lock().unwrap_or_else(PoisonError::into_inner));
@@ -354,7 +386,7 @@ async fn handle_invalid(context: &Context, invalid: InvalidHandler, reason: Stri
 
 /// Has the attempt failed of a handler that is stopped, or blocks its thread and runs on, which only the token can fence. The claim is
 /// not renewed any more: even if no node takes the report, the task is claimable when the lease ends.
-async fn give_up(context: &Context, reason: String) -> Ending {
+async fn give_up(context: &Context, reason: String, report_timeout: Duration) -> Ending {
     let held = &context.held;
     let Some(lease_ends) = held.give_up() else {
         return lost(held);
@@ -364,6 +396,7 @@ async fn give_up(context: &Context, reason: String) -> Ending {
         _ = report(&context.client, held, Outcome::Retry { reason }, Vec::new()) => Ending::TimedOut,
         () = held.session_lost() => Ending::TimedOut,
         () = sleep_until(Some(lease_ends)) => Ending::TimedOut,
+        () = tokio::time::sleep(report_timeout) => Ending::Unreported { lease_ends },
     }
 }
 

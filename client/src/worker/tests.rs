@@ -42,6 +42,9 @@ struct Table {
     ignore_renewals: bool,
     /// How many failures were reported that are not answered, if they are not.
     failures_ignored: Option<usize>,
+    /// For how long releases answer `unknown` and are not made, and since when.
+    releases_unknown: Duration,
+    first_release: Option<Instant>,
     /// Updates that answer `unknown` although they are written.
     updates_unknown: usize,
     claim_delay: Duration,
@@ -54,6 +57,10 @@ struct Table {
     /// Under which session each claim was made.
     under: Vec<Option<TaskId>>,
     sessions: sessions::Sessions,
+}
+
+fn scripted_unknown() -> Response {
+    Response::Error(Error { retry: crate::wire::Retry::Now, ..Error::new(ErrorCode::Unknown, "scripted") })
 }
 
 const QUEUES: [&str; 2] = ["mail", "print"];
@@ -135,8 +142,7 @@ impl Table {
         }
         if self.updates_unknown > 0 {
             self.updates_unknown -= 1;
-            let retry = crate::wire::Retry::Now;
-            return Response::Error(Error { retry, ..Error::new(ErrorCode::Unknown, "scripted") });
+            return scripted_unknown();
         }
         Response::AckedOne(Table::acked(id))
     }
@@ -181,6 +187,11 @@ impl Table {
                 self.end(id, Fate::Failed { reason, retry_in_ms, retry_open, invalid });
                 Response::Done
             }
+            Request::Release { .. }
+                if self.first_release.get_or_insert_with(Instant::now).elapsed() < self.releases_unknown =>
+            {
+                scripted_unknown()
+            }
             Request::Release { id, .. } => {
                 self.end(id, Fate::Released);
                 Response::Done
@@ -200,8 +211,8 @@ const HANGS: Duration = Duration::from_secs(120);
 struct Bench {
     table: Arc<Mutex<Table>>,
     worker: Worker,
-    _node: Node,
-    _certificates: Certificates,
+    node: Node,
+    certificates: Certificates,
 }
 
 async fn bench(table: &Arc<Mutex<Table>>) -> Bench {
@@ -210,7 +221,7 @@ async fn bench(table: &Arc<Mutex<Table>>) -> Bench {
     let node = Node::start(&certificates, move |request| served.lock().unwrap().serve(request));
     let client = certificates.client(&[&node]).await;
     let worker = Worker::new(client).lease(Duration::from_millis(LEASE_MS)).poll(Duration::from_millis(50));
-    Bench { table: Arc::clone(table), worker, _node: node, _certificates: certificates }
+    Bench { table: Arc::clone(table), worker, node, certificates }
 }
 
 /// Ready once no task waits or is held.

@@ -149,6 +149,19 @@ async fn a_handler_that_ends_before_it_can_be_stopped_has_its_outcome_reported()
     assert_eq!(table.children.len(), 1);
 }
 
+#[tokio::test]
+async fn what_is_given_up_and_not_reported_when_the_drain_ends_is_released() {
+    let table = Table::new(1);
+    table.lock().unwrap().failures_ignored = Some(0);
+    let bench = bench(&table).await;
+    let worker = bench.worker.time_limit(LIMIT).handler("mail", endless_handler().0);
+    let reported = Arc::clone(&table);
+    let reported = async move { until(|| reported.lock().unwrap().failures_ignored > Some(0)).await };
+    let summary = worker.drain_timeout(Duration::ZERO).run_until(reported).await.unwrap();
+    assert_eq!(summary, Summary { timed_out: 1, ..Summary::default() });
+    assert_eq!(table.lock().unwrap().fates[0], Fate::Released);
+}
+
 /// Even where no node takes the report, the lease ends.
 #[tokio::test]
 async fn what_is_given_up_is_not_renewed_any_more_and_takes_no_room_beyond_its_lease() {

@@ -1,6 +1,7 @@
 //! One heartbeat for all claims of a worker.
 
 use super::*;
+use crate::client::ClientConfig;
 use crate::session::SESSIONS_QUEUE;
 
 /// A machine that stands still for a second or two loses no session by that.
@@ -239,4 +240,43 @@ async fn a_session_that_was_not_had_is_taken_before_another_one_is_made() {
     assert_eq!(summary, Summary { done: 1, ..Summary::default() });
     let table = table.lock().unwrap();
     assert_eq!((table.sessions.known.len(), table.sessions.opened.len(), table.sessions.ended.len()), (1, 1, 1));
+}
+
+/// Its own lease is an hour, and the session is kept.
+#[tokio::test]
+async fn what_is_given_up_under_a_session_is_released_if_no_node_takes_the_report() {
+    let table = Table::new(2);
+    table.lock().unwrap().failures_ignored = Some(0);
+    let request_timeout = Duration::from_secs(1);
+    table.lock().unwrap().releases_unknown = request_timeout * 3;
+    let mut bench = bench_with(&table, TTL).await;
+    // One call is not enough.
+    let config = bench.certificates.config(&[bench.node.address()]);
+    bench.worker.client = Client::connect(ClientConfig { request_timeout, ..config }).await.unwrap();
+    bench.worker.report_timeout = Duration::from_millis(500);
+    let hangs = HandlerOptions::new().time_limit(Duration::from_millis(300));
+    let worker = bench.worker.handler_with("mail", hangs, endless_handler().0);
+    let worker = worker.handler("print", async |_: Context| Outcome::Done(None)).concurrency(1);
+    let summary = worker.run_until(all_ended(Arc::clone(&table))).await.unwrap();
+    assert_eq!(summary, Summary { done: 1, timed_out: 1, ..Summary::default() });
+    let table = table.lock().unwrap();
+    assert!(table.failures_ignored > Some(0), "it was reported");
+    assert_eq!(table.fates[0], Fate::Released);
+}
+
+#[tokio::test]
+async fn what_is_given_up_and_not_reported_ends_with_the_session() {
+    for endless in [false, true] {
+        let table = Table::new(1);
+        table.lock().unwrap().failures_ignored = Some(0);
+        table.lock().unwrap().sessions.endless = endless;
+        let bench = bench_with(&table, TTL).await;
+        let worker = bench.worker.time_limit(Duration::from_millis(300)).handler("mail", endless_handler().0);
+        let reported = Arc::clone(&table);
+        let reported = async move { until(|| reported.lock().unwrap().failures_ignored > Some(0)).await };
+        let summary = worker.drain_timeout(Duration::ZERO).run_until(reported).await.unwrap();
+        assert_eq!(summary, Summary { timed_out: 1, ..Summary::default() });
+        let expected = if endless { Fate::Released } else { Fate::Held };
+        assert_eq!(table.lock().unwrap().fates[0], expected, "one by one only if there is no other way");
+    }
 }
