@@ -162,7 +162,8 @@ impl ListArguments {
                 }
             }
         }
-        walk.more = !walk.over;
+        // Nothing was looked at where nothing is wanted.
+        walk.more = !walk.over && walk.cursor.is_some();
         Ok(())
     }
 }
