@@ -9,6 +9,7 @@
 
 use super::children::{Children, Ended, Plan};
 use super::failure::{Failure, Outcome};
+use super::former::Former;
 use super::founding::{Wish, found};
 use super::{Global, block_on, say, verbs};
 use clap::Args;
@@ -78,6 +79,13 @@ impl Layout {
         self.directory.join("lock")
     }
 
+    /// All that is in it, but for the lock.
+    fn contents(&self) -> io::Result<Vec<PathBuf>> {
+        let lock = self.lock_file();
+        let entries = fs::read_dir(&self.directory)?.map(|entry| entry.map(|entry| entry.path()));
+        entries.filter(|path| !path.as_ref().is_ok_and(|path| *path == lock)).collect()
+    }
+
     fn certificates(&self) -> PathBuf {
         self.directory.join("certs")
     }
@@ -111,9 +119,14 @@ impl Shape {
 /// Runs a cluster until the person has had enough.
 pub fn run(options: Options, global: Global) -> Outcome {
     let layout = Layout { directory: options.data.clone() };
-    let _lock = take_directory(&layout, options.fresh)?;
+    let _lock = take_directory(&layout)?;
+    let mut former = Former::of(&layout.directory, (1..=NODES_MAX).map(|number| layout.data(&format!("n{number}"))))?;
+    former.leave_directories()?;
+    if options.fresh {
+        wipe(&layout)?;
+    }
     let shape = choose_shape(&options, known_addresses(&layout)?)?;
-    check_ports(&shape)?;
+    check_ports(&shape, &mut former)?;
     make_files(&layout, &shape)?;
     let (children, mut ends) = Children::start(&plans(&layout, &shape))?;
     let outcome = block_on(serve(&layout, &shape, &children, &mut ends, options.no_repl, &global));
@@ -121,23 +134,18 @@ pub fn run(options: Options, global: Global) -> Outcome {
     outcome
 }
 
-/// Makes sure that the directory is ours alone, and empty if that is wanted.
-fn take_directory(layout: &Layout, fresh: bool) -> Result<File, Failure> {
+/// Makes sure that the directory is ours alone.
+fn take_directory(layout: &Layout) -> Result<File, Failure> {
     let place = layout.directory.display();
     let at = |error: io::Error| Failure::refused(format!("{place}: {error}"));
     fs::create_dir_all(&layout.directory).map_err(at)?;
-    let lock_name = layout.lock_file();
-    let others = || -> io::Result<Vec<PathBuf>> {
-        let entries = fs::read_dir(&layout.directory)?.map(|entry| entry.map(|entry| entry.path()));
-        entries.filter(|path| !path.as_ref().is_ok_and(|path| *path == lock_name)).collect()
-    };
-    if !layout.client_file().is_file() && !others().map_err(at)?.is_empty() {
+    if !layout.client_file().is_file() && !layout.contents().map_err(at)?.is_empty() {
         return Err(Failure::refused(format!(
             "{place} is neither empty nor a directory of `norn dev` (it has no client.toml); \
              nothing was touched, choose another with --data"
         )));
     }
-    let lock = File::options().create(true).truncate(false).write(true).open(&lock_name).map_err(at)?;
+    let lock = File::options().create(true).truncate(false).write(true).open(layout.lock_file()).map_err(at)?;
     match lock.try_lock() {
         Ok(()) => {}
         Err(fs::TryLockError::WouldBlock) => {
@@ -145,17 +153,21 @@ fn take_directory(layout: &Layout, fresh: bool) -> Result<File, Failure> {
         }
         Err(fs::TryLockError::Error(error)) => return Err(at(error)),
     }
-    if fresh {
-        let client_file = layout.client_file();
-        // The file by which the directory is known goes last, so that an interrupted wipe can be repeated.
-        let mut paths = others().map_err(at)?;
-        paths.sort_by_key(|path| *path == client_file);
-        for path in paths {
-            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-            removed.map_err(at)?;
-        }
-    }
     Ok(lock)
+}
+
+/// Empties the directory but for the lock, which is held.
+fn wipe(layout: &Layout) -> Result<(), Failure> {
+    let at = |error: io::Error| Failure::refused(format!("{}: {error}", layout.directory.display()));
+    let client_file = layout.client_file();
+    // The file by which the directory is known goes last, so that an interrupted wipe can be repeated.
+    let mut paths = layout.contents().map_err(at)?;
+    paths.sort_by_key(|path| *path == client_file);
+    for path in paths {
+        let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.map_err(at)?;
+    }
+    Ok(())
 }
 
 /// Addresses of the cluster that was here before.
@@ -200,14 +212,16 @@ fn choose_shape(options: &Options, known: Option<Vec<String>>) -> Result<Shape, 
     Ok(before)
 }
 
-/// Finds out before anything starts, and says it better than three logs would.
-fn check_ports(shape: &Shape) -> Result<(), Failure> {
+/// Finds out before anything starts, and says it better than three logs would. A node that has let go of its directory may
+/// still have its port, until its process has ended.
+fn check_ports(shape: &Shape, former: &mut Former) -> Result<(), Failure> {
     for port in (0..shape.nodes).map(|index| shape.base_port + index) {
-        if let Err(error) = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)) {
-            let why = match error.kind() {
-                io::ErrorKind::AddrInUse => "is in use already".to_owned(),
-                _ => error.to_string(),
-            };
+        while let Err(error) = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)) {
+            let in_use = error.kind() == io::ErrorKind::AddrInUse;
+            if in_use && former.may_end() {
+                continue;
+            }
+            let why = if in_use { "is in use already".to_owned() } else { error.to_string() };
             return Err(Failure::refused(format!("port {port} {why}; choose others with --base-port")));
         }
     }

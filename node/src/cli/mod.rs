@@ -10,6 +10,7 @@ mod children;
 mod cluster;
 mod dev;
 mod failure;
+mod former;
 mod founding;
 mod interrupts;
 mod log;

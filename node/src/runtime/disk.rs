@@ -201,6 +201,34 @@ fn create(directory: &Path) -> io::Result<()> {
     File::open(parent)?.sync_all()
 }
 
+/// The process that holds a data directory, or held it last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder {
+    /// Its number, where it can be read.
+    pub process: Option<u32>,
+    /// It holds the directory still.
+    pub holds: bool,
+}
+
+/// The holder of a data directory; none if it has had none. Nothing is changed.
+pub fn holder_of(directory: &Path) -> io::Result<Option<Holder>> {
+    let mut lock = match File::open(directory.join(LOCK)) {
+        Ok(lock) => lock,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let holds = match lock.try_lock_shared() {
+        Ok(()) => false,
+        Err(TryLockError::WouldBlock) => true,
+        Err(TryLockError::Error(error)) => return Err(error),
+    };
+    let process = holding_process(&mut lock);
+    if !holds {
+        lock.unlock()?;
+    }
+    Ok(Some(Holder { process, holds }))
+}
+
 /// Writes this process into the lock.
 fn name_holder(lock: &mut File) -> io::Result<()> {
     lock.set_len(0)?;
@@ -209,11 +237,16 @@ fn name_holder(lock: &mut File) -> io::Result<()> {
 
 /// Who wrote the lock, for people.
 fn holder(lock: &mut File) -> String {
-    let mut text = String::new();
-    match lock.take(32).read_to_string(&mut text).ok().and_then(|_| text.trim().parse::<u32>().ok()) {
+    match holding_process(lock) {
         Some(process) => format!("process {process}"),
         None => "another process".into(),
     }
+}
+
+fn holding_process(lock: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    lock.take(32).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
 }
 
 fn failure(operation: &'static str, file: &str, error: &io::Error) -> DiskError {

@@ -290,3 +290,33 @@ fn a_development_cluster_lives_and_ends_as_one() {
     assert!(code == 1 && message.contains("nothing was touched"), "{message}");
     assert!(place.join("precious").exists());
 }
+
+/// Goal: right after a `norn dev` was killed, another one waits for its nodes, says so, and goes on once they have ended.
+#[test]
+fn a_development_cluster_waits_for_the_nodes_of_a_killed_one() {
+    let directory = TempDir::new().unwrap();
+    let place = directory.path();
+    let data = place.join(".norn");
+    let port = free_ports(1).start.to_string();
+    let dev = ["dev", "--data", data.to_str().unwrap(), "--no-repl"];
+    let mut first = Running::start(place, &[&dev[..], &["--nodes", "1", "--base-port", &port]].concat());
+    first.is_ready();
+    let node = node_process(place, "n1").expect("n1 runs");
+    // It is asked to end, and cannot before it goes on.
+    signal(node, "STOP");
+    drop(first);
+    let mut command = norn(place);
+    let second = command.args(dev).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut second = second.expect("the binary runs");
+    let mut said = BufReader::new(second.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    signal(node, "CONT");
+    assert!(line.starts_with("waiting up to 10s"), "{line}");
+    let mut lines = BufReader::new(second.stdout.take().unwrap());
+    line.clear();
+    lines.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    signal(i32::try_from(second.id()).unwrap(), "TERM");
+    assert!(second.wait().unwrap().success());
+}

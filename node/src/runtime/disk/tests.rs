@@ -164,3 +164,17 @@ fn a_log_lives_on_it() {
     }
     assert!(FileDisk::open(directory.path()).expect("free").list().expect("listed").len() > 2);
 }
+
+/// Goal: a look at a directory names the process that holds it or held it last, and does not take it.
+#[test]
+fn the_holder_of_a_directory_is_named_while_it_holds_and_afterwards() {
+    let directory = directory();
+    assert_eq!(holder_of(directory.path()).expect("looked"), None);
+    assert_eq!(holder_of(&directory.path().join("absent")).expect("looked"), None);
+    let process = Some(std::process::id());
+    let disk = FileDisk::open(directory.path()).expect("opened");
+    assert_eq!(holder_of(directory.path()).expect("looked"), Some(Holder { process, holds: true }));
+    drop(disk);
+    assert_eq!(holder_of(directory.path()).expect("looked"), Some(Holder { process, holds: false }));
+    FileDisk::open(directory.path()).expect("it is free");
+}
