@@ -1,6 +1,7 @@
 //! The command line as a script meets it.
 
 use crate::binary;
+use crate::terminal::Terminal;
 use crate::wait::{found, received};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -121,6 +122,11 @@ impl Cli {
         let mut command = self.command(&[&["--json"], arguments].concat());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Begun(Some(command.spawn().expect("the binary runs")))
+    }
+
+    /// Runs at a terminal, as a person would.
+    pub fn terminal(&self, arguments: &[&str]) -> Terminal {
+        Terminal::start(&mut self.command(arguments))
     }
 
     /// Opens a REPL on a pipe that answers each command with one line of JSON.

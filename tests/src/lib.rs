@@ -6,6 +6,7 @@
 //! - [`cluster`]: nodes as processes that are killed, stopped and started again.
 //! - [`network`]: proxies between nodes that lose, delay, double and reorder what is sent.
 //! - [`cli`]: the verbs as a script meets them, one-shot and in a piped REPL.
+//! - [`terminal`]: a pseudo terminal with a program at it.
 //! - [`log`]: the log of a node that does not run, and ways to damage it.
 //! - [`example`]: the examples of the client library, as programs.
 //! - [`accounting`]: what became of every task, judged independently of the cluster.
@@ -27,6 +28,7 @@ pub mod ports;
 pub mod promises;
 pub mod source;
 pub mod suite;
+pub mod terminal;
 pub mod trial;
 pub mod wait;
 pub mod workers;
@@ -37,5 +39,6 @@ pub use cluster::{Cluster, ClusterOptions};
 pub use example::Example;
 pub use log::Log;
 pub use network::{Network, Party, Rule};
+pub use terminal::Terminal;
 pub use trial::Trial;
 pub use workers::{Habits, Workers};

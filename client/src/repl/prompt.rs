@@ -358,7 +358,9 @@ impl Hinter for Assistant {
         if let Some(text) = self.usage(line) {
             return Some(Suggestion { text, taken_over: false });
         }
-        self.history.hint(line, position, context).map(|text| Suggestion { text, taken_over: true })
+        // A hint of several lines would be drawn over what is below.
+        let earlier = self.history.hint(line, position, context).filter(|text| !text.contains('\n'));
+        earlier.map(|text| Suggestion { text, taken_over: true })
     }
 }
 

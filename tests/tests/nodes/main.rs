@@ -20,6 +20,7 @@ mod mapreduce;
 mod moves;
 mod network;
 mod program;
+mod prompt;
 mod recover;
 mod render;
 mod scenes;

@@ -1,0 +1,81 @@
+//! A pseudo terminal at which a program runs, as a person meets it.
+
+use crate::wait::received;
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::{Child, Command};
+use std::sync::mpsc;
+
+/// A program at a terminal. It ends with this.
+#[derive(Debug)]
+pub struct Terminal {
+    child: Child,
+    keyboard: File,
+    screen: mpsc::Receiver<Vec<u8>>,
+    /// What was shown and not looked at yet.
+    shown: Vec<u8>,
+}
+
+impl Terminal {
+    /// Starts a program. The terminal is not its controlling one, so Ctrl-C is a signal to be sent while no line is edited.
+    pub fn start(command: &mut Command) -> Terminal {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
+        let keyboard = openpt(flags).expect("there are pseudo terminals");
+        grantpt(&keyboard).and_then(|()| unlockpt(&keyboard)).expect("it is ours");
+        let name = ptsname(&keyboard, Vec::new()).expect("it has a name");
+        let side =
+            || File::from(open(name.as_c_str(), OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).expect("it opens"));
+        command.stdin(side()).stdout(side()).stderr(side()).env("TERM", "xterm");
+        let child = command.spawn().expect("the binary runs");
+        let keyboard = File::from(keyboard);
+        let mut screen = keyboard.try_clone().expect("it can be shared");
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = screen.read(&mut bytes) {
+                if sender.send(bytes[..count].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        Terminal { child, keyboard, screen: receiver, shown: Vec::new() }
+    }
+
+    /// Types all of this at once.
+    pub fn types(&mut self, text: &str) {
+        self.keyboard.write_all(text.as_bytes()).expect("it reads");
+    }
+
+    /// Sends the signal of Ctrl-C.
+    pub fn interrupt(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::INT).expect("it runs");
+    }
+
+    /// Waits until this is shown; gives all that was shown up to its end since the last look.
+    pub fn shows(&mut self, text: &str) -> String {
+        loop {
+            let found = self.shown.windows(text.len()).position(|window| window == text.as_bytes());
+            if let Some(place) = found {
+                let shown: Vec<u8> = self.shown.drain(..place + text.len()).collect();
+                return String::from_utf8_lossy(&shown).into_owned();
+            }
+            let what = format!("{text:?} is shown after {:?}", String::from_utf8_lossy(&self.shown));
+            self.shown.extend(received(&what, &self.screen));
+        }
+    }
+
+    /// Waits for its end; the exit code.
+    pub fn end(mut self) -> Option<i32> {
+        self.child.wait().expect("it ends").code()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

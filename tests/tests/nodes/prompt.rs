@@ -1,0 +1,60 @@
+//! The prompt of `norn repl` as a person at a terminal meets it.
+
+use norn_tests::{Cluster, ClusterOptions, Terminal};
+
+const PROMPT: &str = "norn> ";
+
+fn cluster() -> Cluster {
+    Cluster::start_with(ClusterOptions { nodes: 1, ..ClusterOptions::default() })
+}
+
+/// Waits for the count that a command shows on a line of its own.
+fn counts(terminal: &mut Terminal, count: usize) {
+    terminal.shows(&format!("\n{count}\r\n"));
+}
+
+/// Goal: each line that is pasted runs, in order, whether or not the terminal marks a paste; and an open quote goes on.
+#[test]
+fn each_line_of_a_paste_runs() {
+    let cluster = cluster();
+    let mut terminal = cluster.cli().terminal(&["repl"]);
+    terminal.shows(PROMPT);
+    terminal.types("enqueue mail one\renqueue mail two\renqueue mail three\rcount mail\r");
+    counts(&mut terminal, 3);
+    terminal.shows(PROMPT);
+    terminal.types("\x1b[200~enqueue mail four\nenqueue mail 'fi\nve'\ncount mail\n\x1b[201~\r");
+    counts(&mut terminal, 5);
+    terminal.shows(PROMPT);
+    terminal.types("enqueue mail 'six\r");
+    terminal.shows("'> ");
+    terminal.types("\x03");
+    terminal.shows(PROMPT);
+    terminal.types("count mail\r");
+    counts(&mut terminal, 5);
+    terminal.shows(PROMPT);
+    terminal.types("quit\r");
+    assert_eq!(terminal.end(), Some(0));
+}
+
+/// Goal: Ctrl-C is how a watch ends, and no error; what is typed meanwhile runs afterwards.
+#[test]
+fn an_interrupt_ends_a_watch_without_an_error() {
+    let cluster = cluster();
+    let mut terminal = cluster.cli().terminal(&["repl"]);
+    terminal.shows(PROMPT);
+    for (watch, begun) in [("watch mail", "Ctrl-C ends it"), ("status --watch=1h", "answered by")] {
+        terminal.types(&format!("{watch}\r"));
+        terminal.shows(begun);
+        terminal.types("count mail\r");
+        terminal.interrupt();
+        let shown = terminal.shows("\n0\r\n");
+        assert!(!shown.contains("error") && !shown.contains("interrupted"), "{shown}");
+        terminal.shows(PROMPT);
+    }
+    for (arguments, begun) in [(["watch", "mail"], "Ctrl-C ends it"), (["status", "--watch=1h"], "answered by")] {
+        let mut terminal = cluster.cli().terminal(&arguments);
+        terminal.shows(begun);
+        terminal.interrupt();
+        assert_eq!(terminal.end(), Some(0), "{arguments:?}");
+    }
+}
