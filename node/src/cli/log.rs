@@ -1,9 +1,14 @@
 //! `norn log inspect|verify|repair`: an offline look at a node's write-ahead log.
 
+mod content;
+
 use super::failure::{Failure, Outcome};
 use super::progress::Watched;
 use super::{Global, say};
 use clap::Subcommand;
+use content::Content;
+use norn_client::wire::TaskId;
+use norn_node::protocol::record::Kind;
 use norn_node::restore::plan_repair;
 use norn_node::runtime::disk::FileDisk;
 use norn_node::storage::disk::DiskError;
@@ -25,6 +30,12 @@ pub enum Command {
     Inspect {
         /// Data directory.
         directory: PathBuf,
+        /// Shows what each record says, as text unless with --json: ids, tokens, times, queues; of payloads and results the length.
+        #[arg(long)]
+        full: bool,
+        /// Shows only what is said about this task, as with --full.
+        #[arg(long, value_name = "ID")]
+        task: Option<TaskId>,
     },
     /// Checks every record and tells what is damaged and what is lost. Ends with 0 only if the log is whole.
     Verify {
@@ -49,7 +60,10 @@ pub enum Command {
 /// Carries one of them out.
 pub fn run(command: Command, global: &Global) -> Outcome {
     match command {
-        Command::Inspect { directory } => run_inspect(&directory),
+        Command::Inspect { directory, full, task } => {
+            let detail = Detail { full: full || task.is_some(), task, json: global.json };
+            run_inspect(&directory, detail)
+        }
         Command::Verify { directory } => run_verify(&directory, global.json),
         Command::Repair { directory, dry_run } => run_repair(&directory, dry_run, global.json),
     }
@@ -77,12 +91,19 @@ impl From<DiskError> for Stop {
     }
 }
 
-fn run_inspect(directory: &Path) -> Outcome {
+/// How much of each record is shown.
+#[derive(Debug, Clone, Copy)]
+struct Detail {
+    full: bool,
+    task: Option<TaskId>,
+    json: bool,
+}
+
+fn run_inspect(directory: &Path, detail: Detail) -> Outcome {
     let disk = open(directory, 1)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
-    let shown = inspect(&disk, |file, offset, entry| {
-        writeln!(out, "{}", entry_object(file, offset, &entry)).map_err(Stop::Output)
-    });
+    let shown =
+        inspect(&disk, |file, offset, entry| show(&mut out, (file, offset), &entry, detail).map_err(Stop::Output));
     match shown.and_then(|()| out.flush().map_err(Stop::Output)) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         // Whoever read our output has had enough; that is no failure of ours.
@@ -92,11 +113,52 @@ fn run_inspect(directory: &Path) -> Outcome {
     }
 }
 
+/// Damage is shown whatever is looked for: what is looked for may have stood there, as it may in an unknown record.
+fn show(out: &mut impl Write, (file, offset): (&str, u64), entry: &Entry, detail: Detail) -> std::io::Result<()> {
+    let mut object = entry_object(file, offset, entry);
+    let Detail { full, task, json } = detail;
+    if !full {
+        return writeln!(out, "{object}");
+    }
+    let content = match entry {
+        Entry::Record { record: Some(record), .. } => match Content::of(record, task) {
+            Some(content) => Some(content),
+            None => return Ok(()),
+        },
+        Entry::Record { record: None, .. } | Entry::Damage { .. } => None,
+    };
+    if json {
+        if let Some(content) = content {
+            object["content"] = content.object();
+        }
+        return writeln!(out, "{object}");
+    }
+    let lines = content.map_or_else(Vec::new, |content| content.lines());
+    let (first, items) = lines.split_first().map_or(("", &[][..]), |(first, items)| (first.as_str(), items));
+    writeln!(out, "{}", format!("{} {first}", entry_text(file, offset, entry)).trim_end())?;
+    items.iter().try_for_each(|item| writeln!(out, "{item}"))
+}
+
+fn kind_text(of: Option<(Owner, Kind)>) -> String {
+    of.map_or("unknown".to_owned(), |(_, kind)| kind.to_string())
+}
+
+fn entry_text(file: &str, offset: u64, entry: &Entry) -> String {
+    match entry {
+        Entry::Record { ordinal, of, .. } => {
+            let partition = of.and_then(|(owner, _)| partition(owner));
+            let partition = partition.map_or_else(String::new, |partition| format!(" of partition {partition}"));
+            format!("{file} at byte {offset}: record {ordinal}, {}{partition}", kind_text(*of))
+        }
+        Entry::Damage { end, known } => format!("{file} at byte {offset} to {end}: {known}"),
+    }
+}
+
 fn entry_object(file: &str, offset: u64, entry: &Entry) -> Value {
     match entry {
-        Entry::Record { ordinal, of, bytes, body_bytes, synced } => json!({
+        Entry::Record { ordinal, of, bytes, body_bytes, synced, .. } => json!({
             "file": file, "offset": offset, "ordinal": ordinal,
-            "kind": of.map_or("unknown".to_owned(), |(_, kind)| kind.to_string()),
+            "kind": kind_text(*of),
             "partition": of.and_then(|(owner, _)| partition(owner)),
             "bytes": bytes, "body_bytes": body_bytes, "synced": synced,
         }),

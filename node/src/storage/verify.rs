@@ -26,6 +26,8 @@ pub enum Entry {
         ordinal: u64,
         /// What it is about; none if this program does not understand it.
         of: Option<(Owner, Kind)>,
+        /// What it says; none if this program does not understand it.
+        record: Option<Record>,
         /// Bytes in the file.
         bytes: u64,
         /// Bytes of the body, before it was stuffed.
@@ -77,11 +79,11 @@ pub fn inspect<D: Disk, E: From<DiskError>>(
                 }
                 Next::Frame(frame) => {
                     let record = Record::decode(frame.body).ok();
-                    let of = record.map(|record| (Owner::of(&record), record.kind()));
+                    let of = record.as_ref().map(|record| (Owner::of(record), record.kind()));
                     let (ordinal, bytes, body_bytes) = (frame.head.ordinal, frame.bytes, frame.body.len() as u64);
                     expected = ordinal.checked_add(1);
                     let synced = synced_before(ordinal, frame.head.unsynced);
-                    (frame.offset, Entry::Record { ordinal, of, bytes, body_bytes, synced })
+                    (frame.offset, Entry::Record { ordinal, of, record, bytes, body_bytes, synced })
                 }
             };
             visit(file, offset, entry)?;

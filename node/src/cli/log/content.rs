@@ -1,0 +1,342 @@
+//! What a record of the log says: who, when and under which claim. Payloads, results and log entries are the tasks' own, so
+//! only their lengths are shown.
+
+use norn_client::command::text;
+use norn_client::wire::{Spec, TaskId, Token};
+use norn_node::protocol::Record;
+use norn_node::protocol::consistent::Viewstamp;
+use norn_node::protocol::consistent::cell::{Cell, CellState};
+use norn_node::protocol::consistent::operation::{Ended, Op};
+use norn_node::protocol::consistent::table::Table;
+use norn_node::protocol::task::{Completed, Facts, Task};
+use serde_json::{Map, Value, json};
+use std::fmt::Write as _;
+
+/// Fields that are instants, in milliseconds since the Unix epoch; others in milliseconds are lengths of time.
+const INSTANTS: [&str; 7] = ["at_ms", "granted_ms", "expires_ms", "start_ms", "end_ms", "since_ms", "time_ms"];
+
+/// One thing that a record says.
+#[derive(Debug)]
+pub struct Item {
+    /// The tasks that it is about.
+    tasks: Vec<TaskId>,
+    what: Value,
+}
+
+/// What a record says.
+#[derive(Debug)]
+pub struct Content {
+    /// Of the record as a whole.
+    whole: Value,
+    items: Vec<Item>,
+}
+
+impl Content {
+    /// Of a record, as far as it is about the task that is named, if one is; nothing where it says nothing about that.
+    pub fn of(record: &Record, task: Option<TaskId>) -> Option<Content> {
+        let mut content = describe(record);
+        if let Some(task) = task {
+            content.items.retain(|item| item.tasks.contains(&task));
+            if content.items.is_empty() {
+                return None;
+            }
+        }
+        Some(content)
+    }
+
+    /// For programs.
+    pub fn object(self) -> Value {
+        let mut object = self.whole;
+        if !self.items.is_empty() {
+            object["items"] = self.items.into_iter().map(|item| item.what).collect();
+        }
+        object
+    }
+
+    /// For people: a line about the whole, and one for each thing that it says.
+    pub fn lines(&self) -> Vec<String> {
+        let items = self.items.iter().map(|item| {
+            let mut rest = item.what.as_object().cloned().unwrap_or_default();
+            let first: Vec<String> =
+                ["what", "id"].iter().filter_map(|name| rest.remove(*name)).map(|it| shown(&it)).collect();
+            format!("    {} {}", first.join(" "), fields(&Value::Object(rest))).trim_end().to_owned()
+        });
+        std::iter::once(fields(&self.whole)).chain(items).collect()
+    }
+}
+
+/// `name=value` of an object, without what is absent.
+fn fields(object: &Value) -> String {
+    let mut line = String::new();
+    for (name, value) in object.as_object().into_iter().flatten() {
+        let space = if line.is_empty() { "" } else { " " };
+        match (name.strip_suffix("_ms"), value.as_u64()) {
+            _ if value.is_null() || value.as_array().is_some_and(Vec::is_empty) => {}
+            (Some(short), Some(ms)) if INSTANTS.contains(&name.as_str()) || name == "not_before_ms" && ms > 0 => {
+                let _ = write!(line, "{space}{short}={}", text::instant(ms));
+            }
+            _ => {
+                let _ = write!(line, "{space}{name}={}", shown(value));
+            }
+        }
+    }
+    line
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) if text.contains([' ', '"']) || text.is_empty() => format!("{:?}", text::clean(text)),
+        Value::String(text) => text::clean(text),
+        Value::Array(values) => format!("[{}]", values.iter().map(shown).collect::<Vec<_>>().join(" ")),
+        Value::Object(_) => format!("({})", fields(value)),
+        other => other.to_string(),
+    }
+}
+
+fn ids(ids: &[TaskId]) -> Vec<String> {
+    ids.iter().map(TaskId::to_string).collect()
+}
+
+fn stamp(viewstamp: Viewstamp) -> String {
+    format!("{}.{}", viewstamp.epoch, viewstamp.length)
+}
+
+/// An item about one task.
+fn about(task: TaskId, what: &str, fields: Value) -> Item {
+    let mut object = Map::from_iter([("what".to_owned(), what.into()), ("id".to_owned(), task.to_string().into())]);
+    object.extend(fields.as_object().cloned().unwrap_or_default());
+    // What is not there is not shown.
+    object.retain(|_, value| !value.is_null());
+    Item { tasks: vec![task], what: Value::Object(object) }
+}
+
+fn abouts(tasks: &[TaskId], what: &str) -> Vec<Item> {
+    tasks.iter().map(|task| about(*task, what, json!({}))).collect()
+}
+
+/// An item about no task.
+fn other(what: &str, fields: Value) -> Vec<Item> {
+    let mut object = Map::from_iter([("what".to_owned(), what.into())]);
+    object.extend(fields.as_object().cloned().unwrap_or_default());
+    vec![Item { tasks: Vec::new(), what: Value::Object(object) }]
+}
+
+fn describe(record: &Record) -> Content {
+    let whole = |whole| Content { whole, items: Vec::new() };
+    match record {
+        Record::Identity { node, incarnation } => {
+            whole(json!({ "node": node.to_string(), "incarnation": incarnation }))
+        }
+        Record::Boot { count } => whole(json!({ "count": count })),
+        Record::Unanswered { began } => whole(json!({ "began": began })),
+        Record::Genesis(genesis) => {
+            let (cluster, name) = (genesis.cluster.to_string(), &genesis.name);
+            let (partitions, replicas) = (genesis.partitions, genesis.replicas);
+            let members: Vec<&str> = genesis.members.iter().map(|member| member.name.as_str()).collect();
+            whole(
+                json!({ "cluster": cluster, "name": name, "partitions": partitions, "replicas": replicas, "members": members }),
+            )
+        }
+        Record::Roster(roster) => {
+            whole(json!({ "version": roster.version, "members": roster.members.keys().collect::<Vec<_>>() }))
+        }
+        Record::Mark { time_ms, sessions } => whole(json!({ "time_ms": time_ms, "sessions": sessions })),
+        Record::Vote { promised, voted_for, .. } => {
+            let voted_for = voted_for.map(|replica| replica.node.to_string());
+            whole(json!({ "promised": promised, "voted_for": voted_for }))
+        }
+        Record::Install { viewstamp, table, .. } => Content {
+            whole: json!({ "viewstamp": stamp(*viewstamp), "table": table.is_some() }),
+            items: table.as_ref().map_or_else(Vec::new, |table| table_items(table)),
+        },
+        Record::Ops { after, ops, .. } => {
+            let at = |place: usize| Viewstamp { length: after.length.saturating_add(place as u64 + 1), ..*after };
+            let items = ops.iter().enumerate().flat_map(|(place, op)| op_items(op, at(place))).collect();
+            Content { whole: json!({ "after": stamp(*after) }), items }
+        }
+        Record::Facts { items, .. } => Content { whole: json!({}), items: facts_items(items) },
+        Record::Wound { wound, .. } => whole(json!({ "facts": wound.facts, "table": wound.table })),
+        Record::Left { told, .. } => whole(json!({ "epoch": told.epoch })),
+        Record::Forgot { ids, .. } => Content { whole: json!({}), items: abouts(ids, "forgot") },
+        Record::Hint { partition, since_ms, items } => {
+            let whole = json!({ "of_partition": partition.0, "since_ms": since_ms });
+            Content { whole, items: facts_items(items) }
+        }
+        Record::Owed { to, partition, since_ms, ids } => {
+            let whole = json!({ "to": to.to_string(), "of_partition": partition.0, "since_ms": since_ms });
+            Content { whole, items: abouts(ids, "owed") }
+        }
+        Record::Handed { to, partition, ids } => {
+            let whole = json!({ "to": to.map(|to| to.to_string()), "of_partition": partition.0 });
+            Content { whole, items: abouts(ids, "handed") }
+        }
+        Record::Retired { reason } => whole(json!({ "reason": reason })),
+        Record::End { covered, places, hints } => {
+            whole(json!({ "covered": covered, "partitions": places.len(), "hints": hints }))
+        }
+    }
+}
+
+fn facts_items(items: &[(TaskId, Task)]) -> Vec<Item> {
+    items.iter().map(|(id, task)| task_item(*id, "facts", task)).collect()
+}
+
+fn spec_object(spec: &Spec) -> Value {
+    json!({
+        "queue": spec.queue.as_str(), "payload_bytes": spec.payload.len(), "priority": spec.priority,
+        "not_before_ms": spec.not_before_ms, "headers": spec.headers.len(), "attempts_max": spec.attempts_max,
+        "after": ids(&spec.after), "key": spec.key,
+        "revised_at": spec.revision.as_ref().map(|revision| revision.at.to_string()),
+    })
+}
+
+fn completed_object(token: Token, completed: &Completed) -> Value {
+    json!({
+        "token": token.to_string(), "at_ms": completed.at_ms, "log_entries": completed.sequence,
+        "result_bytes": completed.result.as_ref().map(|result| result.len()),
+        "children": completed.children.as_ref().map(|children| ids(&children.ids)),
+    })
+}
+
+/// What is known of a task. Children of a completion count as well: it is where they come from.
+fn task_item(id: TaskId, what: &str, task: &Task) -> Item {
+    let spec = task.spec.as_ref().map(|spec| spec_object(spec));
+    let tomb = task.tomb.as_ref().map(|tomb| json!({ "state": tomb.state.name(), "at_ms": tomb.at_ms }));
+    let mut known = json!({ "spec": spec, "tomb": tomb });
+    let mut children = Vec::new();
+    if let (Some(facts), Some(known)) = (&task.facts, known.as_object_mut()) {
+        known.extend(facts_object(facts).as_object().cloned().unwrap_or_default());
+        let completions = facts.completions.iter().filter_map(|(_, completed)| completed.children.as_ref());
+        children.extend(completions.flat_map(|brought| brought.ids.iter().copied()));
+    }
+    let mut item = about(id, what, known);
+    item.tasks.extend(children);
+    item
+}
+
+fn facts_object(facts: &Facts) -> Value {
+    let Facts { updates, completions, cancel, claims, conflict, settled, seal, handed, group } = facts;
+    let updates = updates.iter().map(
+        |((token, sequence), entry)| json!({ "token": token.to_string(), "sequence": sequence, "bytes": entry.len() }),
+    );
+    let completions = completions.iter().map(|(token, completed)| completed_object(*token, completed));
+    let claims = claims.iter().map(|(token, claim)| {
+        let (start_ms, end_ms) = (claim.start_ms, claim.end_ms);
+        json!({ "token": token.to_string(), "start_ms": start_ms, "end_ms": end_ms, "worker": claim.worker })
+    });
+    let settled =
+        settled.iter().map(|(id, how)| json!({ "id": id.to_string(), "how": format!("{how:?}").to_lowercase() }));
+    let list = |values: Vec<Value>| (!values.is_empty()).then_some(values);
+    json!({
+        "updates": list(updates.collect()),
+        "completions": list(completions.collect()),
+        "cancel": cancel.as_ref().map(|cancel| json!({ "dead": cancel.dead, "reason": cancel.reason, "at_ms": cancel.at_ms })),
+        "claims": list(claims.collect()),
+        "conflict": conflict.then_some(true),
+        "settled": list(settled.collect()),
+        "seal": seal.map(|token| token.to_string()),
+        "handed": list(handed.iter().map(|token| token.to_string().into()).collect()),
+        "group": group.as_ref().map(|group| json!({ "total": group.total, "joins": ids(&group.joins) })),
+    })
+}
+
+fn ended_items(ended: &[Ended]) -> Vec<Item> {
+    ended.iter().map(|Ended { id, facts }| task_item(*id, "ended", facts)).collect()
+}
+
+fn table_items(table: &Table) -> Vec<Item> {
+    let cells = table.cells.iter().map(|(id, cell)| about(*id, "claim", cell_object(cell)));
+    let out = table.out.values().flat_map(|ended| ended_items(ended));
+    let reserved = table.reserved.iter().map(|(id, spec)| about(*id, "reserved", json!({ "spec": spec_object(spec) })));
+    let forgotten = abouts(&table.forgetting.ids, "forget");
+    cells.chain(out).chain(reserved).chain(forgotten).collect()
+}
+
+fn cell_object(cell: &Cell) -> Value {
+    let state = match &cell.state {
+        CellState::Held => json!("held"),
+        CellState::Released { not_before_ms } => json!({ "released": { "not_before_ms": not_before_ms } }),
+        CellState::Void => json!("void"),
+        CellState::Dead { reason, at_ms } => json!({ "dead": { "reason": &**reason, "at_ms": at_ms } }),
+        CellState::Sealed { completed } => json!({ "sealed": completed_object(cell.token, completed) }),
+    };
+    json!({
+        "token": cell.token.to_string(), "state": state, "worker": &*cell.worker, "attempt": cell.attempt,
+        "call": cell.claim.to_string(), "lease_ms": cell.lease_ms, "granted_ms": cell.granted_ms, "expires_ms": cell.expires_ms,
+        "session": cell.session.map(|session| session.to_string()),
+        "earlier": cell.past.iter().map(|(token, _)| token.to_string()).collect::<Vec<_>>(),
+    })
+}
+
+/// What an operation says, by the viewstamp that the table has with it.
+fn op_items(op: &Op, viewstamp: Viewstamp) -> Vec<Item> {
+    let mut items = match op {
+        Op::Grant { claim, worker, lease_ms, granted_ms, items, session } => {
+            let session = session.map(|session| session.to_string());
+            let granted = |(id, number): &(TaskId, u64)| {
+                let token = Token { epoch: viewstamp.epoch, number: *number }.to_string();
+                let fields = json!({
+                    "token": token, "worker": &**worker, "call": claim.to_string(), "lease_ms": lease_ms, "granted_ms": granted_ms,
+                    "session": session,
+                });
+                about(*id, "grant", fields)
+            };
+            items.iter().map(granted).collect()
+        }
+        Op::Renew { items } => {
+            let renewed = |(id, token, lease_ms, expires_ms): &(TaskId, Token, u64, u64)| {
+                about(
+                    *id,
+                    "renew",
+                    json!({ "token": token.to_string(), "lease_ms": lease_ms, "expires_ms": expires_ms }),
+                )
+            };
+            items.iter().map(renewed).collect()
+        }
+        Op::Release { id, token, not_before_ms, at_ms, failed } => {
+            let token = token.to_string();
+            let fields = json!({ "token": token, "failed": failed, "at_ms": at_ms, "not_before_ms": not_before_ms });
+            vec![about(*id, "release", fields)]
+        }
+        Op::Void { items } => {
+            items.iter().map(|(id, token)| about(*id, "void", json!({ "token": token.to_string() }))).collect()
+        }
+        Op::Kill { id, token, reason, at_ms } => {
+            vec![about(*id, "kill", json!({ "token": token.to_string(), "reason": &**reason, "at_ms": at_ms }))]
+        }
+        Op::Seal { id, token, completed } => {
+            let mut item = about(*id, "seal", completed_object(*token, completed));
+            item.tasks.extend(completed.children.iter().flat_map(|children| children.ids.iter().copied()));
+            vec![item]
+        }
+        Op::Drop { items } => ended_items(items),
+        Op::Clear { upto } => other("clear", json!({ "upto": stamp(*upto) })),
+        Op::Reserve { id, spec } => vec![about(*id, "reserve", json!({ "spec": spec_object(spec) }))],
+        Op::Placed { ids } => abouts(ids, "placed"),
+        Op::Decide { id, decided } => {
+            let facts = decided.facts.iter().map(|(id, task)| task_item(*id, "decided", task));
+            let locked = abouts(&decided.locked, "locked");
+            let freed = decided.freed.iter().map(|(id, token, from_ms)| {
+                about(*id, "freed", json!({ "token": token.to_string(), "not_before_ms": from_ms }))
+            });
+            std::iter::once(about(*id, "decide", json!({}))).chain(facts).chain(locked).chain(freed).collect()
+        }
+        Op::Made { id } => abouts(&[*id], "made"),
+        Op::Refuse { id, refusal } => vec![about(*id, "refuse", json!({ "reason": refusal.to_string() }))],
+        Op::Quota { queue, partition, .. } => {
+            other("quota", json!({ "queue": queue.as_str(), "of_partition": partition.0 }))
+        }
+        Op::Forget { ids } => abouts(ids, "forget"),
+        Op::Forgotten => other("forgotten", json!({})),
+        Op::Cohort(_) => other("cohort", json!({})),
+        Op::Root(_) => other("root", json!({})),
+        Op::Schedules(_) => other("schedules", json!({})),
+    };
+    for object in items.iter_mut().filter_map(|item| item.what.as_object_mut()) {
+        object.insert("viewstamp".to_owned(), stamp(viewstamp).into());
+    }
+    items
+}
+
+#[cfg(test)]
+mod tests;
