@@ -37,7 +37,7 @@ mod tests;
 
 use crate::wire::error::{Error, ErrorCode, Retry};
 use crate::wire::request::Request;
-use crate::wire::response::Response;
+use crate::wire::response::{Response, Welcome};
 use crate::wire::version::Versions;
 use call::{Pending, Stage, Verdict};
 use confirm::{Asks, Leaving};
@@ -200,11 +200,16 @@ impl Session {
     }
 
     fn greet(&mut self, endpoint: usize) {
-        let number = self.next_number();
+        let number = self.say_hello(endpoint);
         let until_us = self.after_ms(self.config.attempt_timeout_ms);
         self.links.get_mut(endpoint).link = Link::Greeting { number, sent_us: self.now_us, until_us };
+    }
+
+    fn say_hello(&mut self, endpoint: usize) -> u64 {
+        let number = self.next_number();
         let request = Request::Hello { name: self.config.name.clone(), bare: true };
         self.outputs.push(Output::Send { endpoint, number, request });
+        number
     }
 
     fn disconnected(&mut self, endpoint: usize) {
@@ -226,6 +231,9 @@ impl Session {
         {
             state.pulse.welcomed(now_us - sent_us);
             return self.greeted(endpoint, response);
+        }
+        if state.asking.number == Some(number) {
+            return self.asked_for_ids(endpoint, response);
         }
         if self.attempts.get(&number).is_none_or(|attempt| attempt.endpoint != endpoint) {
             return;
@@ -265,11 +273,14 @@ impl Session {
 
     fn greeted(&mut self, endpoint: usize, response: Response) {
         match response {
-            Response::Welcome(welcome) if welcome.minter < 1 << 40 && welcome.time_ms < TIME_MS_END => {
+            Response::Welcome(welcome) if is_sound(&welcome) => {
                 self.mint.welcome(self.now_us, &welcome);
                 match welcome.refusal {
                     None => self.links.welcomed(endpoint),
-                    Some(error) => self.welcomed_bare(endpoint, *error),
+                    Some(error) => {
+                        self.links.welcomed_bare(endpoint, Refusal::new(*error, self.now_us));
+                        self.lent_none(endpoint);
+                    }
                 }
             }
             // The node may yet become ready, and answers early calls until then: the connection is worth keeping.
@@ -286,16 +297,45 @@ impl Session {
         }
     }
 
-    /// The node serves what needs no ids. Where none lends any before the deadline of a call that does, that one ends at once.
-    fn welcomed_bare(&mut self, endpoint: usize, error: Error) {
-        let failures = self.links.get(endpoint).failures.saturating_add(1);
-        let pause_ms = self.pause_ms(failures);
-        let retry_us = self.after_ms(pause_ms);
-        self.links.welcomed_bare(endpoint, Refusal::new(error, self.now_us), retry_us);
+    /// A node that serves was asked for ids again. Whatever it says to that, it serves on.
+    fn asked_for_ids(&mut self, endpoint: usize, response: Response) {
+        self.links.get_mut(endpoint).asking.number = None;
+        let refusal = match response {
+            Response::Welcome(welcome) if is_sound(&welcome) => {
+                self.mint.welcome(self.now_us, &welcome);
+                welcome.refusal.map(|error| *error)
+            }
+            Response::Error(error) => Some(error),
+            _ => {
+                self.outputs.push(Output::Disconnect { endpoint });
+                return self.close(endpoint);
+            }
+        };
+        match refusal {
+            None => self.links.lends(endpoint),
+            Some(error) => {
+                self.links.get_mut(endpoint).refusal = Some(Refusal::new(error, self.now_us));
+                self.lent_none(endpoint);
+            }
+        }
+    }
+
+    /// The node is asked again later. Where none lends ids before the deadline of a call that needs some, that one ends at once.
+    fn lent_none(&mut self, endpoint: usize) {
+        self.ask_later(endpoint, 0);
         let Some(until_us) = self.links.bare_until_us() else { return };
         let lacking = self.lacking().iter().flat_map(BTreeMap::values);
         let in_vain: Vec<CallId> = lacking.copied().filter(|id| self.calls[id].deadline_us < until_us).collect();
         in_vain.into_iter().for_each(|id| self.give_up(id, "no node lends ids before the deadline"));
+    }
+
+    /// Asks a node for ids no earlier than so long and a pause from now.
+    fn ask_later(&mut self, endpoint: usize, patience_ms: u64) {
+        let vain = self.links.get(endpoint).asking.vain.saturating_add(1);
+        let pause_ms = self.pause_ms(vain);
+        let next_us = self.after_ms(patience_ms.saturating_add(pause_ms));
+        let asking = &mut self.links.get_mut(endpoint).asking;
+        (asking.vain, asking.next_us) = (vain, next_us);
     }
 
     /// Calls that need more than any node has given yet.
@@ -311,12 +351,16 @@ impl Session {
     fn ask_for_ids(&mut self) {
         let due = self.links.bare().filter(|(at_us, _)| *at_us <= self.now_us);
         let due: Vec<usize> = due.map(|(_, endpoint)| endpoint).collect();
-        due.into_iter().for_each(|endpoint| self.greet(endpoint));
+        for endpoint in due {
+            let number = self.say_hello(endpoint);
+            self.links.get_mut(endpoint).asking.number = Some(number);
+            self.ask_later(endpoint, self.config.attempt_timeout_ms);
+        }
     }
 
     /// A link is no more: what was under way on it goes elsewhere.
     fn close(&mut self, endpoint: usize) {
-        self.links.get_mut(endpoint).link = Link::Idle;
+        self.links.closed(endpoint);
         self.fail_link(endpoint);
         let lost: Vec<u64> = self
             .attempts
@@ -531,8 +575,10 @@ impl Session {
     fn give_up(&mut self, id: CallId, why: &str) {
         if let Some(call) = self.calls.get_mut(&id) {
             let lacks = call.needs > self.mint.serves();
-            let refusal = self.links.refusal().filter(|_| call.sent == 0).map(|refusal| refusal.at(self.now_us));
-            let result = call.undecided(why, refusal.filter(|error| lacks || error.code != ErrorCode::ClockAhead));
+            let mut refusals = self.links.refusals(self.now_us).into_iter();
+            let refusal = refusals.find(|refusal| lacks || refusal.error.code != ErrorCode::ClockAhead);
+            let refusal = refusal.filter(|_| call.sent == 0).map(|refusal| refusal.at(self.now_us));
+            let result = call.undecided(why, refusal);
             self.finish(id, result);
         }
     }
@@ -612,6 +658,11 @@ impl Session {
         }
         self.links.check()
     }
+}
+
+/// Whether a welcome can be a node's.
+fn is_sound(welcome: &Welcome) -> bool {
+    welcome.minter < 1 << 40 && welcome.time_ms < TIME_MS_END
 }
 
 /// Whether a node found no work and could not look everywhere: another one may see more. `None` if it did not look.

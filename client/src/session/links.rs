@@ -11,7 +11,7 @@ pub(super) enum Link {
     Idle,
     /// Being made.
     Connecting { until_us: u64 },
-    /// Made, and `hello` is under way.
+    /// Made, and the first `hello` is under way.
     Greeting { number: u64, sent_us: u64, until_us: u64 },
     /// Made, but the node is not ready for anything but early calls.
     Refused,
@@ -36,6 +36,18 @@ pub(super) struct Endpoint {
     pub pulse: Pulse,
     /// Why it did not lend ids when it was last asked for some.
     pub refusal: Option<Refusal>,
+    pub asking: Asking,
+}
+
+/// How a node that serves without ids is asked for some again. Nothing that goes on there waits for the answer.
+#[derive(Debug, Default)]
+pub(super) struct Asking {
+    /// The number of the `hello` under way.
+    pub number: Option<u64>,
+    /// When it is asked next, also if this one is not answered.
+    pub next_us: u64,
+    /// How often in a row it lent none.
+    pub vain: u32,
 }
 
 /// An answer to `hello` that lends nothing.
@@ -98,6 +110,7 @@ impl Links {
             received: 0,
             pulse: Pulse::default(),
             refusal: None,
+            asking: Asking::default(),
         };
         Links { endpoints: (0..endpoints).map(|_| idle()).collect(), active, search_us: 0 }
     }
@@ -141,28 +154,49 @@ impl Links {
         state.link = Link::Ready { blind_us: None };
         state.failures = 0;
         state.refusal = None;
+        state.asking.vain = 0;
         if !self.get(self.active).sees() {
             self.active = endpoint;
         }
     }
 
-    /// An endpoint was welcomed without ids, and may be asked for some again from `retry_us` on. It serves what needs none until
-    /// there is a better one.
-    pub fn welcomed_bare(&mut self, endpoint: usize, refusal: Refusal, retry_us: u64) {
+    /// An endpoint was welcomed without ids. It serves what needs none until there is a better one.
+    pub fn welcomed_bare(&mut self, endpoint: usize, refusal: Refusal) {
         let state = self.get_mut(endpoint);
         state.link = Link::Ready { blind_us: None };
-        state.failures = state.failures.saturating_add(1);
-        state.retry_us = retry_us;
+        state.failures = 0;
         state.refusal = Some(refusal);
         if !self.get(self.active).is_ready() {
             self.active = endpoint;
         }
     }
 
-    /// Why no node lends ids, by the one that may lend some soonest, or else by any that said why.
-    pub fn refusal(&self) -> Option<&Refusal> {
+    /// An endpoint that served without ids lends some now.
+    pub fn lends(&mut self, endpoint: usize) {
+        let state = self.get_mut(endpoint);
+        state.refusal = None;
+        state.asking.vain = 0;
+        let (active, lender) = (self.get(self.active), self.get(endpoint));
+        if !active.is_ready() || !active.sees() && lender.sees() {
+            self.active = endpoint;
+        }
+    }
+
+    /// The connection to an endpoint is no more. What it said without saying for how long may be over when it is back.
+    pub fn closed(&mut self, endpoint: usize) {
+        let state = self.get_mut(endpoint);
+        state.link = Link::Idle;
+        state.asking.number = None;
+        state.refusal = state.refusal.take().filter(|refusal| refusal.until_us.is_some());
+    }
+
+    /// Why nodes lent no ids, as far as that still holds: the one that may lend some soonest comes first.
+    pub fn refusals(&self, now_us: u64) -> Vec<&Refusal> {
+        let holds = |refusal: &&Refusal| refusal.until_us.is_none_or(|until_us| until_us > now_us);
         let refusals = self.endpoints.iter().filter_map(|endpoint| endpoint.refusal.as_ref());
-        refusals.min_by_key(|refusal| refusal.until_us.unwrap_or(u64::MAX))
+        let mut refusals: Vec<&Refusal> = refusals.filter(holds).collect();
+        refusals.sort_by_key(|refusal| refusal.until_us.unwrap_or(u64::MAX));
+        refusals
     }
 
     /// Until when no endpoint lends ids, if each has said so.
@@ -171,10 +205,10 @@ impl Links {
         self.endpoints.iter().map(until).min().flatten()
     }
 
-    /// Endpoints that may be asked for ids again.
+    /// Endpoints that are asked for ids again, and when.
     pub fn bare(&self) -> impl Iterator<Item = (u64, usize)> {
         let endpoints = self.endpoints.iter().enumerate();
-        endpoints.filter(|(_, endpoint)| endpoint.is_bare()).map(|(index, endpoint)| (endpoint.retry_us, index))
+        endpoints.filter(|(_, endpoint)| endpoint.is_bare()).map(|(index, endpoint)| (endpoint.asking.next_us, index))
     }
 
     /// A connection or an attempt at one has failed and may be repeated from `retry_us` on.

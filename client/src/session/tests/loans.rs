@@ -10,7 +10,7 @@ fn queues() -> Call {
 
 /// Connects; the number of the hello, which says that a welcome without ids will do.
 fn greeting(bench: &mut Bench, endpoint: usize) -> u64 {
-    let outputs = bench.step(Input::Connected { endpoint, version: OLD });
+    let outputs = bench.step(Input::Connected { endpoint, version: NEW });
     let [(_, number, Request::Hello { bare: true, .. })] = sent(&outputs)[..] else { panic!("{outputs:?}") };
     number
 }
@@ -19,6 +19,30 @@ fn greeting(bench: &mut Bench, endpoint: usize) -> u64 {
 fn open_bare(bench: &mut Bench, endpoint: usize, after_ms: u64) -> Vec<Output> {
     let number = greeting(bench, endpoint);
     bench.answer(endpoint, number, bare(SERVER_MS, after_ms))
+}
+
+/// A session that claims at a node which serves without ids, and has just asked it for some again: the claim's number and id, and
+/// the number of that hello.
+fn asking_again(endpoints: usize) -> (Bench, (u64, ClaimId), u64) {
+    let mut bench = Bench::new(endpoints);
+    bench.submit(1, enqueue(1), 300 * SECOND_US);
+    bench.submit(2, claim(100_000), 200 * SECOND_US);
+    let outputs = open_bare(&mut bench, 0, MINUTE_MS);
+    let [(0, number, Request::Claim(claim))] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+    let claim = (number, claim.claim);
+    let hello = hello_again(&mut bench);
+    (bench, claim, hello)
+}
+
+/// The next hello to the first node.
+fn hello_again(bench: &mut Bench) -> u64 {
+    let (endpoint, number, request) = bench.sleep_until_sent();
+    assert!(endpoint == 0 && matches!(request, Request::Hello { .. }), "{request:?}");
+    number
+}
+
+fn disconnects(outputs: &[Output]) -> usize {
+    outputs.iter().filter(|output| matches!(output, Output::Disconnect { .. })).count()
 }
 
 fn refusals(outputs: &[Output]) -> Vec<(u64, ErrorCode, Option<u64>)> {
@@ -184,4 +208,114 @@ fn a_node_that_lends_none_takes_no_loan_away() {
     let outputs = bench.submit(2, enqueue(1), SECOND_US);
     let next = ids(sent(&outputs)[0].2)[0];
     assert!(next > first && next.minter() == first.minter());
+}
+
+/// Goal: what a worker was granted stays its own, whatever is asked of the node besides.
+#[test]
+fn a_claim_is_confirmed_while_the_node_is_asked_for_ids() {
+    let (mut bench, (number, id), hello) = asking_again(1);
+    let outputs = bench.answer(0, number, something());
+    let [(0, confirm, Request::Confirm { claim })] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+    assert_eq!((*claim, done(&outputs)), (id, vec![]));
+    assert_eq!(done(&bench.answer(0, confirm, Response::Done)), [(2, Ok(something()))]);
+    let outputs = bench.answer(0, hello, welcome(SERVER_MS, 5));
+    assert!(matches!(sent(&outputs)[..], [(0, _, Request::Enqueue { .. })]), "{outputs:?}");
+}
+
+#[test]
+fn calls_are_sent_and_claims_left_while_the_node_is_asked_for_ids() {
+    let (mut bench, (_, id), _) = asking_again(1);
+    let outputs = bench.submit(3, queues(), 30 * SECOND_US);
+    assert!(matches!(sent(&outputs)[..], [(0, _, Request::Queues)]), "{outputs:?}");
+    let outputs = bench.step(Input::Abandon { call: CallId(2) });
+    let [(0, _, Request::Leave { claim, .. })] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+    assert_eq!(*claim, id);
+}
+
+#[test]
+fn a_node_that_says_nothing_of_ids_serves_on_and_is_asked_again() {
+    let (mut bench, (number, _), first) = asking_again(1);
+    let asked_us = bench.now_us;
+    let second = hello_again(&mut bench);
+    assert!(second > first && bench.now_us >= asked_us + 1_000 * Config::default().attempt_timeout_ms);
+    assert_eq!((disconnects(&bench.outputs), connects(&bench.outputs)), (0, vec![0]));
+    let outputs = bench.answer(0, number, something());
+    assert!(matches!(sent(&outputs)[..], [(0, _, Request::Confirm { .. })]), "{outputs:?}");
+    let outputs = bench.answer(0, second, welcome(SERVER_MS, 5));
+    assert!(matches!(sent(&outputs)[..], [(0, _, Request::Enqueue { .. })]), "{outputs:?}");
+}
+
+#[test]
+fn a_node_that_refuses_ids_serves_on_and_is_asked_again() {
+    let no_time = Welcome {
+        node: NodeId(1),
+        cluster: ClusterId(1),
+        time_ms: 0,
+        minter: 0,
+        refusal: Some(Box::new(error(ErrorCode::Unavailable))),
+    };
+    let refused = |code| Response::Error(error(code));
+    for answer in [refused(ErrorCode::NotReady), refused(ErrorCode::Invalid), Response::Welcome(no_time)] {
+        let (mut bench, (number, _), hello) = asking_again(1);
+        bench.answer(0, hello, answer);
+        assert_eq!(disconnects(&bench.outputs), 0);
+        let outputs = bench.answer(0, number, something());
+        assert!(matches!(sent(&outputs)[..], [(0, _, Request::Confirm { .. })]), "{outputs:?}");
+        let hello = hello_again(&mut bench);
+        let outputs = bench.answer(0, hello, welcome(SERVER_MS, 5));
+        assert!(matches!(sent(&outputs)[..], [(0, _, Request::Enqueue { .. })]), "{outputs:?}");
+    }
+}
+
+#[test]
+fn an_answer_about_ids_says_nothing_of_what_a_node_sees() {
+    for answer in [bare(SERVER_MS, MINUTE_MS), welcome(SERVER_MS, 5)] {
+        let (mut bench, (number, _), hello) = asking_again(1);
+        bench.answer(0, number, nothing(3));
+        let is_blind = |bench: &Bench| matches!(bench.session.links.get(0).link, Link::Ready { blind_us: Some(_) });
+        assert!(is_blind(&bench));
+        bench.answer(0, hello, answer);
+        assert!(is_blind(&bench));
+    }
+}
+
+#[test]
+fn refused_ids_make_no_connection_come_back_later() {
+    let (mut bench, _, mut hello) = asking_again(1);
+    for _ in 0..8 {
+        bench.answer(0, hello, bare(SERVER_MS, MINUTE_MS));
+        hello = hello_again(&mut bench);
+    }
+    bench.step(Input::Disconnected { endpoint: 0 });
+    let lost_us = bench.now_us;
+    assert_eq!(connects(&bench.sleep()), [0]);
+    assert!(bench.now_us - lost_us <= 1_000 * Config::default().reconnect_pause_ms_min);
+}
+
+#[test]
+fn a_refusal_that_is_over_is_not_named() {
+    let mut bench = Bench::new(2);
+    bench.submit(1, enqueue(1), 5 * SECOND_US);
+    let deadline_us = bench.now_us + 5 * SECOND_US;
+    assert_eq!(connects(&open_bare(&mut bench, 0, 2_000)), [1]);
+    bench.step(Input::Disconnected { endpoint: 0 });
+    open_bare(&mut bench, 1, 10 * MINUTE_MS);
+    while bench.now_us < deadline_us {
+        bench.sleep();
+    }
+    let left_ms = 10 * MINUTE_MS - 5_000;
+    assert_eq!(refusals(&bench.outputs), [(1, ErrorCode::ClockAhead, Some(left_ms))]);
+}
+
+#[test]
+fn a_refusal_without_an_end_ends_with_its_connection() {
+    let mut bench = Bench::new(1);
+    bench.submit(1, queues(), SECOND_US);
+    let number = greeting(&mut bench, 0);
+    bench.answer(0, number, Response::Error(error(ErrorCode::Unavailable)));
+    bench.step(Input::Disconnected { endpoint: 0 });
+    bench.now_us += 2 * SECOND_US;
+    let outputs = bench.step(Input::Wake);
+    let [(1, Err(error))] = &done(&outputs)[..] else { panic!("{outputs:?}") };
+    assert_eq!(error.message, "no answer came before the deadline");
 }
