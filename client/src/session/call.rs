@@ -1,6 +1,6 @@
 //! One call: its body before and after it is settled, what of it is still open, and what an answer means.
 
-use super::mint::{Mint, Needs, Random};
+use super::mint::{Mint, Minted, Needs, Random};
 use super::{Call, ChangeDraft, Draft, Finish, TransactionDraft, ensure};
 use crate::wire::error::{Error, ErrorCode, Retry};
 use crate::wire::group::MemberOf;
@@ -90,6 +90,8 @@ pub(super) struct Pending {
     pub answered: u32,
     /// ...and those of which a node took nothing more, having no room.
     turned_away: u32,
+    /// Which ids were the session's own when those of the call were settled.
+    minted: Option<Minted>,
     body: Body,
     items: Items,
 }
@@ -199,6 +201,7 @@ impl Pending {
             sent: 0,
             answered: 0,
             turned_away: 0,
+            minted: None,
             body: Body::Open(body),
             items: Items::None,
         }
@@ -266,6 +269,7 @@ impl Pending {
             _ => Items::None,
         };
         self.body = Body::Settled(request);
+        self.minted = mint.minted();
     }
 
     /// Places of the items that have no final answer yet.
@@ -327,8 +331,8 @@ impl Pending {
     /// Takes an answer to the attempt that carried `positions`. An answer to an attempt that was given up counts
     /// too if it settles something: it is the same request.
     pub fn absorb(&mut self, positions: &[usize], mut response: Response, current: bool) -> Verdict {
-        if self.needs == Needs::Ids {
-            explain_own_ids(&mut response);
+        if let Some(minted) = self.minted {
+            explain_own_ids(minted, &mut response);
         }
         let retry = |error| if current { Verdict::Retry(error) } else { Verdict::Ignore };
         let open = match (response, &mut self.items) {
@@ -435,9 +439,9 @@ fn pick<T: Clone>(all: &[T], positions: &[usize]) -> Vec<T> {
 }
 
 /// Ids that a session minted are from the future where the node's clock that lent them was ahead.
-fn explain_own_ids(response: &mut Response) {
+fn explain_own_ids(minted: Minted, response: &mut Response) {
     let explain = |error: &mut Error| {
-        if error.code == ErrorCode::IdFromFuture {
+        if error.code == ErrorCode::IdFromFuture && error.id.is_some_and(|id| minted.has(id)) {
             let message = "the ids of this session are ahead of the nodes' clocks, as that of the node that lent them was: until they \
                            have caught up, a new session gets ids at a node whose clock was right";
             *error = Error { id: error.id, after_ms: error.after_ms, ..Error::new(ErrorCode::ClockAhead, message) };

@@ -103,6 +103,20 @@ struct ServerClock {
     floor_ms: u64,
 }
 
+/// What a session had minted at some time, as far as its last loan goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Minted {
+    minter: u64,
+    time_ms_last: u64,
+}
+
+impl Minted {
+    /// Whether this is one of them.
+    pub fn has(self, id: TaskId) -> bool {
+        id.minter() == self.minter && id.time_ms() <= self.time_ms_last
+    }
+}
+
 /// Server time and the ids that follow from it.
 #[derive(Debug)]
 pub(super) struct Mint {
@@ -141,6 +155,10 @@ impl Mint {
             (Some(_), None) => Needs::Time,
             (None, None) => Needs::Node,
         }
+    }
+
+    pub fn minted(&self) -> Option<Minted> {
+        self.minter.map(|minter| Minted { minter, time_ms_last: self.time_ms_last })
     }
 
     pub fn server_time_ms(&self, now_us: u64) -> Option<u64> {

@@ -197,6 +197,29 @@ fn ids_that_were_lent_while_a_clock_was_ahead_are_refused_as_such() {
 }
 
 #[test]
+fn an_application_s_id_from_the_future_is_its_own_affair_beside_ids_of_the_session() {
+    let (mut bench, _, request) = bench_sent(2, enqueue(1), 60 * SECOND_US);
+    let own = ids(&request)[0];
+    let ahead = |minter| TaskId::new(SERVER_MS + 60 * MINUTE_MS, 1, minter, 1);
+    let named = [ahead(own.minter()), ahead(own.minter() + 1)];
+    let mut drafts = vec![draft()];
+    drafts.extend(named.map(|id| Draft { id: Some(id), ..draft() }));
+    bench.submit(2, Call::Enqueue { drafts, acks: Acks::Quorum }, 60 * SECOND_US);
+    bench.step(Input::Disconnected { endpoint: 0 });
+    // What another node lends meanwhile makes the earlier ids no less the session's own.
+    let number = greeting(&mut bench, 1);
+    let outputs = bench.answer(1, number, welcome(SERVER_MS, own.minter() + 1));
+    let [_, (1, number, request)] = sent(&outputs)[..] else { panic!("{outputs:?}") };
+    let future = |id| Error::new(ErrorCode::IdFromFuture, "later").about(id);
+    let items = ids(request).into_iter().map(|id| Err(future(id))).collect();
+    let outputs = bench.answer(1, number, Response::Acked(items));
+    let [(2, Ok(Response::Acked(items)))] = &done(&outputs)[..] else { panic!("{outputs:?}") };
+    let refused: Vec<&Error> = items.iter().map(|item| item.as_ref().expect_err("it is refused")).collect();
+    assert_eq!((refused[0].code, refused[0].retry), (ErrorCode::ClockAhead, Retry::Later));
+    assert_eq!(refused[1..], [&future(named[0]), &future(named[1])]);
+}
+
+#[test]
 fn a_node_that_lends_none_takes_no_loan_away() {
     let (mut bench, _, request) = bench_sent(2, enqueue(1), 60 * SECOND_US);
     let first = ids(&request)[0];
