@@ -15,6 +15,13 @@ use std::time::{Duration, Instant};
 
 /// Pause before repeating a report that the client has given up on.
 const REPORT_PAUSE: Duration = Duration::from_millis(100);
+/// The longest, whatever the node says: the lease goes on meanwhile.
+const REPORT_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// How long the client waits before it repeats a report.
+pub(super) fn report_pause(error: &Error) -> Duration {
+    Duration::from_millis(error.after_ms.unwrap_or(0)).clamp(REPORT_PAUSE, REPORT_PAUSE_MAX)
+}
 
 /// Whether an error says that the claim is over.
 pub(super) fn ends_claim(error: &Error) -> bool {
@@ -182,7 +189,7 @@ impl Held {
                     log.next += 1;
                     return Ok(());
                 }
-                Err(error) if error.passes() => tokio::time::sleep(REPORT_PAUSE).await,
+                Err(error) if error.passes() => tokio::time::sleep(report_pause(&error)).await,
                 Err(error) => {
                     // Refused: its number is still free.
                     log.pending = None;

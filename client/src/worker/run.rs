@@ -1,6 +1,6 @@
 //! The worker's loop: claim, run, renew, report, drain.
 
-use super::context::Held;
+use super::context::{Held, report_pause};
 use super::deadline::{Limit, from_now};
 use super::lanes::Lanes;
 use super::session::Session;
@@ -19,8 +19,6 @@ use tokio::task::{JoinHandle, JoinSet};
 
 /// Not claimable for this long after a handler panicked.
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
-/// Pause before repeating a report that the client has given up on.
-const REPORT_PAUSE: Duration = Duration::from_millis(100);
 /// How long giving back may take at the end.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a handler whose limit is over may take to be stopped, before its task is failed all the same.
@@ -437,7 +435,7 @@ async fn report(client: &Client, held: &Held, outcome: Outcome, children: Vec<Dr
         match client.fail(fail.clone()).await {
             Ok(()) if fail.invalid => return Ending::Invalid,
             Ok(()) => return Ending::Retried,
-            Err(error) if error.passes() => tokio::time::sleep(REPORT_PAUSE).await,
+            Err(error) if error.passes() => tokio::time::sleep(report_pause(&error)).await,
             Err(error) => return refused(held, &error),
         }
     }
@@ -450,7 +448,7 @@ async fn complete(client: &Client, held: &Held, result: Option<Vec<u8>>, childre
     loop {
         match client.complete(options.clone()).await {
             Ok(_) => return Ok(()),
-            Err(error) if error.passes() => tokio::time::sleep(REPORT_PAUSE).await,
+            Err(error) if error.passes() => tokio::time::sleep(report_pause(&error)).await,
             Err(error) => return Err(error),
         }
     }
