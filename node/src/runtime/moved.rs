@@ -1,17 +1,21 @@
 //! A node that has moved has its cluster know its new address.
 //!
-//! Peers reach a node where the member list says. A node that finds at its start that it is not there, but is where its own
-//! settings say (`second.rs`), asks members to have the list changed, one after the other, over connections of its own: it reaches
+//! Peers reach a node where the member list says. A node that finds at its start that it is not there, but is where an operator
+//! says (`second.rs`), asks members to have the list changed, one after the other, over connections of its own: it reaches
 //! them, though they do not reach it. Until then it is linked with those that were given its address (`hints.rs`).
+//!
+//! The own log may be older than the list, and an operator may have set another address while the node was down. So a member is
+//! first asked for the list that a majority of the root confirms, and nothing is changed unless the node is listed there as before.
 
 use crate::runtime::caller::{CallError, ask, connecting};
 use crate::runtime::certificates::NODE_SUFFIX;
 use crate::runtime::driver::Belonging;
 use crate::runtime::hints::Hints;
 use norn_client::dial::{Reach, dial};
-use norn_client::wire::membership::{ClusterChange, Member};
-use norn_client::wire::{NodeId, Request, Response};
-use quinn::{ClientConfig, Endpoint};
+use norn_client::wire::membership::{ClusterChange, Member, Roster};
+use norn_client::wire::{ClusterId, NodeId, Request, Response};
+use quinn::{ClientConfig, Connection, Endpoint};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -40,8 +44,8 @@ pub struct Relocation {
     pub node: NodeId,
     /// The node's own.
     pub endpoint: Endpoint,
-    /// As for links to peers.
-    pub config: ClientConfig,
+    /// As for links to peers, with the certificate of now.
+    pub config: watch::Receiver<ClientConfig>,
     /// How long an attempt to connect may take.
     pub connect_timeout: Duration,
     /// Where peers are, by an operator's word.
@@ -50,26 +54,48 @@ pub struct Relocation {
     pub belonging: watch::Receiver<Option<Belonging>>,
 }
 
+/// What has become of the request.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The list has the new address.
+    Known,
+    /// The list has another one than the node began with, or no such member.
+    Superseded,
+}
+
+impl Moved {
+    /// The end of the request, if a member list says that there is nothing to be changed any more.
+    fn outcome(&self, roster: &Roster, node: NodeId) -> Option<Outcome> {
+        let mut present = roster.members.values().filter(|member| member.state.is_present());
+        match present.find(|member| member.node == node).map(|member| &member.address) {
+            Some(listed) if *listed == self.from => None,
+            Some(listed) if *listed == self.to => Some(Outcome::Known),
+            _ => Some(Outcome::Superseded),
+        }
+    }
+}
+
 impl Relocation {
     /// Asks until the list has the new address, or another one than the node began with: an operator's word goes before the node's.
     pub async fn run(mut self) {
         let Moved { from, to } = self.moved.clone();
         tracing::info!(%from, %to, "this node has moved: its cluster is to know it by its new address");
         let mut said = String::new();
-        while let Some(members) = self.members().await {
+        while let Some((cluster, roster)) = self.seen().await {
+            if let Some(outcome) = self.moved.outcome(&roster, self.node) {
+                return self.report(&outcome);
+            }
             let (mut pause, mut failures) = (ROUND_INTERVAL, Vec::new());
-            for member in members {
-                match self.ask(&member).await {
-                    Ok(()) => {
-                        tracing::info!(address = %to, by = %member.name, "the cluster knows this node by its new address");
-                        return;
+            for member in self.members(&roster) {
+                match self.ask(cluster, &member).await {
+                    Ok(outcome) => return self.report(&outcome),
+                    // The next one is asked all the same: a namesake in another cluster may be there.
+                    Err(error) => {
+                        if matches!(&error, CallError::Refused(error) if !error.passes()) {
+                            pause = REFUSED_INTERVAL;
+                        }
+                        failures.push(format!("{}: {error}", member.name));
                     }
-                    // It is the leader of the root that refuses, whichever member is asked.
-                    Err(CallError::Refused(error)) if !error.passes() => {
-                        (pause, failures) = (REFUSED_INTERVAL, vec![error.to_string()]);
-                        break;
-                    }
-                    Err(error) => failures.push(format!("{}: {error}", member.name)),
                 }
             }
             let failure = failures.join("; ");
@@ -82,35 +108,85 @@ impl Relocation {
         }
     }
 
-    /// Members to ask, the node itself as the last. Absent: nothing is to be asked for any more.
-    async fn members(&mut self) -> Option<Vec<Member>> {
-        let belonging = self.belonging.wait_for(Option::is_some).await.ok()?.clone()?;
-        let (own, mut members): (Vec<Member>, Vec<Member>) = belonging
-            .roster
-            .members
-            .values()
-            .filter(|member| member.state.is_present())
-            .cloned()
-            .partition(|member| member.node == self.node);
-        let mut own = own.into_iter().next().filter(|own| own.address == self.moved.from)?;
-        // A cluster of one has no other, and the list is wrong about this one.
-        own.address.clone_from(&self.moved.to);
-        members.push(own);
-        Some(members)
+    fn report(&self, outcome: &Outcome) {
+        let Moved { from, to } = &self.moved;
+        match outcome {
+            Outcome::Known => tracing::info!(address = %to, "the cluster knows this node by its new address"),
+            Outcome::Superseded => {
+                tracing::info!(%from, %to, "the member list has another address of this node by now, which stays");
+            }
+        }
     }
 
-    async fn ask(&self, member: &Member) -> Result<(), CallError> {
+    /// The cluster and its members, as this node has heard. Absent: the node stops.
+    async fn seen(&mut self) -> Option<(ClusterId, Arc<Roster>)> {
+        let belonging = self.belonging.wait_for(Option::is_some).await.ok()?.clone()?;
+        Some((belonging.cluster, belonging.roster))
+    }
+
+    /// Members to ask, the node itself as the last.
+    fn members(&self, roster: &Roster) -> Vec<Member> {
+        let present = roster.members.values().filter(|member| member.state.is_present()).cloned();
+        let (mut own, mut members): (Vec<Member>, Vec<Member>) = present.partition(|member| member.node == self.node);
+        // A cluster of one has no other, and the list is wrong about this one.
+        own.iter_mut().for_each(|own| own.address.clone_from(&self.moved.to));
+        members.append(&mut own);
+        members
+    }
+
+    async fn ask(&self, cluster: ClusterId, member: &Member) -> Result<Outcome, CallError> {
         let name = format!("{}{NODE_SUFFIX}", member.name);
-        let attempt = |address| connecting(&self.endpoint, &self.config, address, &name);
+        // Each attempt shows the certificate that is in use by then.
+        let config = self.config.borrow().clone();
+        let attempt = |address| connecting(&self.endpoint, &config, address, &name);
         let reach = |address| Reach::from(&self.endpoint, address);
         let (_, connection) = dial(&self.hints.addresses(member), Some(self.connect_timeout), reach, attempt).await?;
+        let view = match answer(&connection, &Request::Cluster).await? {
+            Response::Cluster(view) if view.cluster == cluster => view,
+            Response::Cluster(view) => {
+                return Err(CallError::Nonsense(format!("it belongs to another cluster, {:?}", view.name)));
+            }
+            other => return Err(CallError::Nonsense(format!("{other:?}"))),
+        };
+        if let Some(outcome) = self.moved.outcome(&view.roster, self.node) {
+            return Ok(outcome);
+        }
         let change = Box::new(ClusterChange::Address { node: self.node, address: self.moved.to.clone() });
-        let request = Request::Change { change, dry_run: false };
-        let asked = tokio::time::timeout(ANSWER_TIMEOUT, ask(&connection, &request, ANSWER_TIMEOUT)).await;
-        match asked.map_err(|_| CallError::Timeout(ANSWER_TIMEOUT))?? {
-            Response::Changed(_) => Ok(()),
-            Response::Error(error) => Err(error.into()),
+        match answer(&connection, &Request::Change { change, dry_run: false }).await? {
+            Response::Changed(_) => Ok(Outcome::Known),
             other => Err(CallError::Nonsense(format!("{other:?}"))),
         }
+    }
+}
+
+async fn answer(connection: &Connection, request: &Request) -> Result<Response, CallError> {
+    let asked = tokio::time::timeout(ANSWER_TIMEOUT, ask(connection, request, ANSWER_TIMEOUT)).await;
+    match asked.map_err(|_| CallError::Timeout(ANSWER_TIMEOUT))?? {
+        Response::Error(error) => Err(error.into()),
+        response => Ok(response),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use norn_client::wire::membership::MemberState;
+    use std::collections::BTreeMap;
+
+    /// An operator may have set another address, or removed the node, since the node wrote its log.
+    #[test]
+    fn an_address_is_changed_only_while_the_list_has_the_one_that_the_node_began_with() {
+        let (node, moved) = (NodeId(7), Moved { from: "old:1".to_owned(), to: "new:1".to_owned() });
+        let outcome = |node_listed: u128, address: &str, state| {
+            let (name, address, zone) = ("n".to_owned(), address.to_owned(), String::new());
+            let member = Member { node: NodeId(node_listed), incarnation: 1, name, address, zone, weight: 1, state };
+            let roster = Roster { version: 1, members: BTreeMap::from([(0, member)]), policies: BTreeMap::new() };
+            moved.outcome(&roster, node)
+        };
+        assert_eq!(outcome(7, "old:1", MemberState::Up), None);
+        assert_eq!(outcome(7, "new:1", MemberState::Up), Some(Outcome::Known));
+        assert_eq!(outcome(7, "other:1", MemberState::Up), Some(Outcome::Superseded));
+        assert_eq!(outcome(7, "old:1", MemberState::Gone), Some(Outcome::Superseded));
+        assert_eq!(outcome(8, "old:1", MemberState::Up), Some(Outcome::Superseded));
     }
 }

@@ -11,14 +11,17 @@
 //!   over a proxy or a translated address.
 //! - Whoever is there says that it is this very node (`Identify`), and the hello was not heard here: another process is the
 //!   node, and this one ends with [`Second`]. The own driver does not run yet, so it is not this process that has answered.
-//! - Nobody is there, or somebody else: the node was moved, or its address has passed on. The start goes on, and if the node is
-//!   where its own settings say, it has the cluster's list changed (`moved.rs`).
+//! - Nobody is there, or somebody else: the node was moved, its address has passed on, or leads elsewhere from here. The start
+//!   goes on. If an operator has said where the node is reached (`advertise`) and the node meets itself there, it has the
+//!   cluster's list changed (`moved.rs`). An address that it merely listens on, a listed name that cannot be resolved, and a
+//!   loopback address in the place of another one say nothing of the kind.
 //!
 //! Hello and question are what any node takes, so one of an older release is found as well.
 //!
 //! **What this cannot do.** A process that is stopped, cut off, held still, or still starting itself does not answer, nor does one
 //! behind an address that leads elsewhere from here. An older image at the same address is nobody's second. All these are for the peers'
-//! memory.
+//! memory. A copy of a node that is held still may also take over its listed address, if the copy is started with an `advertise` of
+//! its own: nothing tells it from the node after a move.
 
 use crate::protocol::Node;
 use crate::runtime::caller::{CallError, ask, connecting};
@@ -31,7 +34,7 @@ use norn_client::wire::codec::{Kind, encode_named};
 use norn_client::wire::{ClusterId, NodeId, Request, Response, Versions};
 use quinn::{ClientConfig, Connection, Endpoint};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,6 +107,8 @@ pub struct OwnCalls {
     pub whereabouts: Whereabouts,
     /// Where the node is reached by its own settings.
     pub advertised: String,
+    /// An operator has said so, and it is not merely the address bound.
+    pub is_said: bool,
 }
 
 /// What a call to one address has met.
@@ -122,9 +127,16 @@ impl OwnCalls {
     /// calls of this process the own listener has heard, one bit each.
     pub async fn refuse_second(self, data: &Path, met: watch::Receiver<u64>) -> Result<Option<Moved>, Second> {
         let (listed, own) = (self.whereabouts.address.clone(), self.advertised.clone());
-        let (listed_at, own_at) = (self.resolve(&listed).await, self.resolve(&own).await);
-        let mut addresses = listed_at.clone();
-        addresses.extend(own_at.iter().filter(|address| !listed_at.contains(address)));
+        let (listed_at, own_at) = match own == listed {
+            true => (resolve(&listed).await, None),
+            false => tokio::join!(resolve(&listed), resolve(&own)),
+        };
+        let mut addresses: Vec<SocketAddr> = Vec::new();
+        for address in listed_at.iter().chain(&own_at).flatten() {
+            if !addresses.contains(address) && Reach::from(&self.endpoint, *address) != Reach::Never {
+                addresses.push(*address);
+            }
+        }
         addresses.truncate(CALLS_MAX);
         let this = Arc::new(self);
         let mut calls = JoinSet::new();
@@ -141,28 +153,19 @@ impl OwnCalls {
                 Met::Nobody(reason) => reasons.push(format!("{address}: {reason}")),
                 Met::Second => {
                     let Whereabouts { cluster_name: cluster, name, .. } = this.whereabouts.clone();
-                    let address = if listed_at.contains(&address) { listed } else { own };
+                    let is_listed = listed_at.iter().flatten().any(|listed| *listed == address);
+                    let address = if is_listed { listed } else { own };
                     return Err(Second { name, cluster, address, data: data.to_owned() });
                 }
             }
         }
-        if listed_at.iter().any(|address| itself.contains(address)) {
+        if listed_at.iter().flatten().any(|address| itself.contains(address)) {
             return Ok(None);
         }
         let reason = reasons.join("; ");
         tracing::info!(address = listed, reason, "the node does not reach itself where its cluster reaches it");
-        let has_moved = own != listed && own_at.iter().any(|address| itself.contains(address));
+        let has_moved = this.is_said && has_moved(listed_at.as_deref(), own_at.as_deref(), &itself);
         Ok(has_moved.then_some(Moved { from: listed, to: own }))
-    }
-
-    /// Addresses of a name that the socket reaches.
-    async fn resolve(&self, name: &str) -> Vec<SocketAddr> {
-        let found = tokio::time::timeout(CONNECT_TIMEOUT, addresses(name)).await;
-        let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).unwrap_or_else(|error| {
-            tracing::info!(name, %error, "the own address cannot be resolved");
-            Vec::new()
-        });
-        found.into_iter().filter(|address| Reach::from(&self.endpoint, *address) != Reach::Never).collect()
     }
 
     async fn call(&self, number: usize, address: SocketAddr, met: watch::Receiver<u64>) -> Met {
@@ -211,8 +214,55 @@ impl OwnCalls {
     }
 }
 
+/// All addresses of a name of the node. Absent: they are not known, as no resolver answers.
+async fn resolve(name: &str) -> Option<Vec<SocketAddr>> {
+    let found = tokio::time::timeout(CONNECT_TIMEOUT, addresses(name)).await;
+    let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    found.inspect_err(|error| tracing::info!(name, %error, "the own address cannot be resolved")).ok()
+}
+
+/// Whether a node that does not meet itself at the address that its cluster has is at its own address, for others as well.
+fn has_moved(listed_at: Option<&[SocketAddr]>, own_at: Option<&[SocketAddr]>, itself: &[SocketAddr]) -> bool {
+    let (Some(listed_at), Some(own_at)) = (listed_at, own_at) else { return false };
+    let is_local = listed_at.iter().all(|address| address.ip().is_loopback());
+    let is_for_others = |ip: IpAddr| !ip.is_unspecified() && (is_local || !ip.is_loopback());
+    own_at.iter().any(|address| itself.contains(address) && is_for_others(address.ip()))
+}
+
 /// Which call of a process to itself a hello is, if it is one.
 pub fn own_call(speaker: &Speaker, hello: &PeerHello) -> Option<u64> {
     let number = hello.process.wrapping_sub(speaker.process);
     (hello.from == speaker.node && number < CALLS_MAX as u64).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_moved;
+    use std::net::SocketAddr;
+
+    const FAR: &str = "192.0.2.1:7400";
+    const NEAR: &str = "127.0.0.1:7400";
+
+    fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_node_has_moved_only_where_it_meets_itself_and_others_can_reach_it() {
+        let moved = |listed_at: Option<&[&str]>, own_at: Option<&[&str]>, itself: &[&str]| {
+            let (listed_at, own_at) = (listed_at.map(addresses), own_at.map(addresses));
+            has_moved(listed_at.as_deref(), own_at.as_deref(), &addresses(itself))
+        };
+        let other = "192.0.2.2:7400";
+        assert!(moved(Some(&[FAR]), Some(&[other]), &[other]));
+        assert!(!moved(Some(&[FAR]), Some(&[other]), &[]), "it is not there");
+        assert!(!moved(None, Some(&[other]), &[other]), "no resolver says where the cluster reaches it");
+        assert!(!moved(Some(&[FAR]), None, &[]), "the own address is the listed one, or is not known");
+        assert!(!moved(Some(&[FAR]), Some(&[NEAR]), &[NEAR]), "others do not reach a loopback address");
+        assert!(!moved(Some(&[FAR]), Some(&[NEAR, other]), &[NEAR]), "the own name leads elsewhere for others");
+        let every = "0.0.0.0:7400";
+        assert!(!moved(Some(&[NEAR]), Some(&[every]), &[every]), "a wildcard is for listening");
+        assert!(moved(Some(&["127.0.0.1:7401"]), Some(&[NEAR]), &[NEAR]), "all is on one machine");
+        assert!(moved(Some(&[NEAR]), Some(&[other]), &[other]));
+    }
 }

@@ -242,12 +242,14 @@ impl Server {
         let mut moved = None;
         if let Some(whereabouts) = Whereabouts::of(&node, identity) {
             let (endpoint, config) = (endpoint.clone(), config.clone());
-            let calls = OwnCalls { endpoint, config, speaker, whereabouts, advertised };
+            let is_said = settings.advertise.is_some();
+            let calls = OwnCalls { endpoint, config, speaker, whereabouts, advertised, is_said };
             moved = calls.refuse_second(&settings.data, listener.meets_itself()).await?;
         }
         let relocation = moved.map(|moved| Relocation {
             moved,
             node: identity,
+        let (renewed, config) = watch::channel(config);
             endpoint: endpoint.clone(),
             config: config.clone(),
             connect_timeout: settings.links.connect_timeout,
@@ -257,7 +259,6 @@ impl Server {
         let durable = log.synced();
         let (store, loader) = start_threads(log, &settings, &inputs.internal, &metrics)?;
         let (endpoint_of_peers, told) = (endpoint.clone(), inputs.internal.clone());
-        let (renewed, config) = watch::channel(config);
         let reload = Arc::new(Notify::new());
         let renewing = certificates.run(endpoint.clone(), renewed, Arc::clone(&reload), settings.certificates_interval);
         let peers = Peers::new(endpoint_of_peers, config, speaker, hints, settings.links, told, Arc::clone(&metrics));

@@ -144,6 +144,24 @@ async fn a_node_that_has_moved_has_the_member_list_follow() {
     assert_eq!(cluster.log(1).matches("this node has moved").count(), before);
 }
 
+/// The node's own log is older than the list: what an operator has set while the node was down stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_has_moved_leaves_an_address_that_an_operator_has_set_meanwhile() {
+    let mut cluster = Cluster::start();
+    cluster.terminate(1);
+    let set = elsewhere();
+    let cli = cluster.cli_at(0);
+    let change = || Some(cli.json(&["cluster", "set", "address", "n2", &set])).filter(|answer| answer.code == Some(0));
+    found("the address is set", change);
+    cluster.relocate(1, &elsewhere());
+    cluster.restart(1);
+    found("n2 leaves it so", || {
+        cluster.log(1).contains("the member list has another address of this node").then_some(())
+    });
+    let listed = listed(&cluster).expect("the root has a leader");
+    assert!(listed.contains(&("n2".to_owned(), set.clone())), "{set}: {listed:?}");
+}
+
 /// What names no peer ends the start at once, and says what is wrong.
 #[test]
 fn what_names_no_peer_is_refused_at_the_start() {
