@@ -65,6 +65,18 @@ pub enum CertificateError {
     /// The authority can sign no more.
     #[error("{file}: the authority has expired on {1}; make another one with `norn cert ca --dir DIR`", file = .0.display())]
     AuthorityExpired(PathBuf, Date),
+    /// Nothing says until when the authority is valid.
+    #[error(
+        "{file}: the authority's certificate is missing beside its key; it says until when the authority is valid, which nothing \
+         that it signs outlasts; put the ca.crt there that the nodes have", file = .0.display()
+    )]
+    AuthorityMissing(PathBuf),
+    /// The authority ends before a certificate of it would begin, or begins after it would end.
+    #[error(
+        "{file}: the authority is valid from {from} until {until}, and by the clock of this machine the certificate would be valid at no \
+         time in between; one of the clocks is wrong", file = .0.display(), from = Date(.1.from_s), until = Date(.1.until_s)
+    )]
+    AuthorityElsewhen(PathBuf, Validity),
     /// Signing failed.
     #[error("cannot make the certificate: {0}")]
     Sign(#[from] rcgen::Error),
@@ -222,7 +234,13 @@ fn authority_validity(file: &Path, key: &KeyPair) -> Result<Validity, Certificat
         let parsed = x509_parser::parse_x509_certificate(certificate);
         parsed.is_ok_and(|(_, parsed)| parsed.public_key().raw == own.as_slice())
     };
-    let certificates = read_certificates(file)?.into_iter();
+    let certificates = read_certificates(file).map_err(|error| match error {
+        CertificateError::File(file, error) if error.kind() == io::ErrorKind::NotFound => {
+            CertificateError::AuthorityMissing(file)
+        }
+        error => error,
+    })?;
+    let certificates = certificates.into_iter();
     let own = certificates.filter(|(certificate, _)| is_own(certificate)).map(|(_, validity)| validity);
     own.max_by_key(|validity| validity.until_s).ok_or_else(|| {
         CertificateError::Certificate(
@@ -264,6 +282,9 @@ pub fn create(
     }
     let wanted = period(days);
     let validity = wanted.and(of_authority);
+    if validity.from_s >= validity.until_s {
+        return Err(CertificateError::AuthorityElsewhen(files.authority, of_authority));
+    }
     set_validity(&mut params, validity, &files.certificate)?;
     let issuer_params = authority_params();
     let issuer = Issuer::from_params(&issuer_params, &authority_key);

@@ -2,7 +2,8 @@
 //! what there is.
 
 use super::{
-    AUTHORITY_DAYS, DAY_S, DAYS, Made, Present, Role, create, create_authority, prolong_authority, valid_until,
+    AUTHORITY_DAYS, DAY_S, DAYS, Made, Present, Role, Validity, authority_key, authority_params, create,
+    create_authority, prolong_authority, set_validity, valid_until,
 };
 use crate::runtime::clock::unix_seconds;
 use crate::runtime::tls::load;
@@ -87,4 +88,28 @@ fn a_renewed_certificate_takes_the_place_of_the_old_one_and_a_prolonged_authorit
     credentials.check_chain(unix_seconds()).unwrap();
     let names: Vec<_> = fs::read_dir(place).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names.len(), 4, "no half of a file is left: {names:?}");
+}
+
+/// Without its period nothing can be signed, nor where the clock of the authority was far ahead.
+#[test]
+fn an_authority_without_its_certificate_or_of_a_later_time_signs_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    create_authority(place, DAYS).unwrap();
+    let file = place.join("ca.crt");
+    fs::remove_file(&file).unwrap();
+    let fails = || create(place, Role::Client, "c", &[], 1, Present::Kept).unwrap_err().to_string();
+    let error = fails();
+    assert!(
+        error.contains("ca.crt: the authority's certificate is missing") && error.contains("until when"),
+        "{error}"
+    );
+    let key = authority_key(place).unwrap();
+    let mut params = authority_params();
+    let later = Validity { from_s: unix_seconds() + 2 * DAY_S, until_s: unix_seconds() + 9 * DAY_S };
+    set_validity(&mut params, later, &file).unwrap();
+    fs::write(&file, params.self_signed(&key).unwrap().pem()).unwrap();
+    let error = fails();
+    assert!(error.contains("ca.crt: the authority is valid from") && error.contains("clock"), "{error}");
+    assert!(!place.join("client-c.crt").exists() && !place.join("client-c.key").exists());
 }
