@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 /// Time for which an address is tried alone, unless it fails before.
 const HEAD_START: Duration = Duration::from_millis(200);
-/// Addresses that one attempt tries; more of a name are left out.
+/// Addresses that one attempt tries; more of a name are left out. Each name has its share.
 const CANDIDATES_MAX: usize = 16;
 
 /// How far a socket reaches an address.
@@ -233,12 +233,15 @@ impl Candidates {
                 return;
             }
         };
+        // A name with many addresses leaves room for those of names that are still looked up.
+        let missing = self.unresolved.iter().filter(|unresolved| **unresolved).count();
+        let room = CANDIDATES_MAX - missing * (CANDIDATES_MAX / self.names.len());
         for (index, address) in found.into_iter().enumerate() {
             let rank = (reach(address), place, index);
             if rank.0 == Reach::Never {
                 let reason = format!("{address} is of IPv6, and the socket is of IPv4 alone");
                 self.failures.insert(rank, (self.names[place].clone(), Some(reason)));
-            } else if self.known.len() < CANDIDATES_MAX && self.known.values().all(|(known, _)| *known != address) {
+            } else if self.known.len() < room && self.known.values().all(|(known, _)| *known != address) {
                 self.known.insert(rank, (address, State::Waiting));
             }
         }

@@ -1,10 +1,11 @@
 //! Goal: every address of a name is a candidate, and no candidate spoils the attempt. Method: scripted resolvers and attempts.
 
-use super::{HEAD_START, Reach, Unreached, dial_with, distinct};
+use super::{CANDIDATES_MAX, Candidates, HEAD_START, Reach, Unreached, dial_with, distinct};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Ends by itself only where the test has failed.
 const LONG: Duration = Duration::from_secs(60);
@@ -136,4 +137,20 @@ async fn one_answer_of_a_kind_does_not_stand_for_all() {
 fn an_address_of_both_families_counts_once() {
     let found = ["[::ffff:10.0.0.1]:1", "10.0.0.1:1", "[::1]:1", "10.0.0.1:1"].map(address).to_vec();
     assert_eq!(distinct(found), [address("10.0.0.1:1"), address("[::1]:1")]);
+}
+
+/// The name that is resolved first takes no more than its share, and the other one all that is left.
+#[tokio::test]
+async fn a_name_with_many_addresses_leaves_room_for_the_other_name() {
+    let many: Vec<SocketAddr> = (1..=40).map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).collect();
+    let names = ["late:1".to_owned(), "many:1".to_owned()];
+    let mut candidates = Candidates::new(&names, Some(LONG));
+    candidates.found(1, Ok(many.clone()), |_| Reach::Well);
+    assert_eq!(candidates.known.len(), CANDIDATES_MAX / 2);
+    candidates.found(0, Ok(vec![address("192.0.2.1:7400")]), |_| Reach::Well);
+    let (_, first) = candidates.next(Instant::now()).expect("an address waits");
+    assert_eq!(first, address("192.0.2.1:7400"));
+    let mut alone = Candidates::new(&names[..1], Some(LONG));
+    alone.found(0, Ok(many), |_| Reach::Well);
+    assert_eq!(alone.known.len(), CANDIDATES_MAX);
 }
