@@ -53,11 +53,11 @@ pub fn parse_peers(text: &str) -> Result<Vec<PeerAddress>, String> {
 pub enum HintError {
     /// Nothing is known of other nodes.
     #[error(
-        "--peer {0}: this node has no cluster yet, and so no peers; `--join` makes it a member of one, and `norn cluster init` founds one"
+        "peer {0}: this node has no cluster yet, and so no peers; `--join` makes it a member of one, and `norn cluster init` founds one"
     )]
     NoCluster(String),
     /// No member of this name or id.
-    #[error("--peer {node}: this node knows no member {node:?}; its peers are {known}")]
+    #[error("peer {node}: this node knows no member {node:?}; its peers are {known}")]
     Unknown {
         /// What was given.
         node: String,
@@ -65,13 +65,13 @@ pub enum HintError {
         known: String,
     },
     /// More than one.
-    #[error("--peer {0}: the ids of several members begin so; give more of it")]
+    #[error("peer {0}: the ids of several members begin so; give more of it")]
     Several(String),
     /// The node itself.
-    #[error("--peer {0}: that is this node itself; where it is reached is said with --advertise")]
+    #[error("peer {0}: that is this node itself; where it is reached is said with --advertise")]
     Own(String),
     /// Two addresses for one peer.
-    #[error("--peer {0} is given twice")]
+    #[error("peer {0} is given twice")]
     Twice(String),
 }
 
@@ -87,19 +87,28 @@ struct Hint {
 pub struct Hints(BTreeMap<NodeId, Hint>);
 
 impl Hints {
-    /// What was given, for a node whose log is replayed.
-    pub fn of(given: &[PeerAddress], node: &Node, own: NodeId) -> Result<Hints, HintError> {
+    /// What was given, for a node whose log is replayed. With a flag each peer is meant for this very start. A file or a variable
+    /// may be older than the cluster is now, and a peer that it does not have any more ends no start.
+    pub fn of(given: &[PeerAddress], is_flag: bool, node: &Node, own: NodeId) -> Result<Hints, HintError> {
         match given {
             [] => Ok(Hints::default()),
-            [first, ..] if node.genesis().is_none() => Err(HintError::NoCluster(first.node.clone())),
-            _ => Hints::among(given, node.roster(), own),
+            [first, ..] if node.genesis().is_none() => {
+                passed_over(HintError::NoCluster(first.node.clone()), is_flag).map(|()| Hints::default())
+            }
+            _ => Hints::among(given, is_flag, node.roster(), own),
         }
     }
 
-    fn among(given: &[PeerAddress], roster: &Roster, own: NodeId) -> Result<Hints, HintError> {
+    fn among(given: &[PeerAddress], is_flag: bool, roster: &Roster, own: NodeId) -> Result<Hints, HintError> {
         let mut hints = Hints::default();
         for PeerAddress { node, address } in given {
-            let member = find(roster, node, own)?;
+            let member = match find(roster, node, own) {
+                Ok(member) => member,
+                Err(error) => {
+                    passed_over(error, is_flag)?;
+                    continue;
+                }
+            };
             if member.node == own {
                 return Err(HintError::Own(node.clone()));
             }
@@ -121,6 +130,15 @@ impl Hints {
             Some(hint) => vec![listed, hint.address.clone()],
         }
     }
+}
+
+/// Warns of a peer that names no member, or fails if it was given with a flag.
+fn passed_over(error: HintError, is_flag: bool) -> Result<(), HintError> {
+    if is_flag {
+        return Err(error);
+    }
+    tracing::warn!(reason = %error, "an address of a peer in the settings is passed over");
+    Ok(())
 }
 
 /// The member of this name, or whose id begins so; one that is gone only where no other is meant.
@@ -167,7 +185,7 @@ mod tests {
     }
 
     fn hints(text: &str) -> Result<Hints, HintError> {
-        Hints::among(&parse_peers(text).unwrap(), &roster(), OWN)
+        Hints::among(&parse_peers(text).unwrap(), true, &roster(), OWN)
     }
 
     #[test]
@@ -194,6 +212,16 @@ mod tests {
             [&NodeId((0xcccc << 112) + 1)],
             "the one that is no more is not meant"
         );
+    }
+
+    /// A member may be gone by the time a node starts again with the same file.
+    #[test]
+    fn a_file_may_name_what_is_no_member_but_not_the_node_itself_nor_a_peer_twice() {
+        let hints = |text: &str| Hints::among(&parse_peers(text).unwrap(), false, &roster(), OWN);
+        let known = hints("n4=h:1,cccc=h:2,n2=h:3").unwrap();
+        assert_eq!(known.0.keys().collect::<Vec<_>>(), [&NodeId(0xbbbb << 112)]);
+        assert_eq!(hints("n1=h:1").unwrap_err(), HintError::Own("n1".to_owned()));
+        assert_eq!(hints("n2=h:1,bbbb=h:2").unwrap_err(), HintError::Twice("bbbb".to_owned()));
     }
 
     #[test]

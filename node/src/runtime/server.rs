@@ -227,7 +227,7 @@ impl Server {
         watch: impl FnMut(Replaying) + Send + 'static,
     ) -> Result<Server, StartError> {
         let (node, log, identity) = open(&settings, advertised.clone(), watch).await?;
-        let hints = Hints::of(&settings.peers, &node, identity)?;
+        let hints = Hints::of(&settings.peers, settings.peers_are_flags, &node, identity)?;
         let metrics = Arc::new(Metrics::default());
         let (internal, internal_queue) = mpsc::channel(settings.event_queue_max);
         let (external, external_queue) = mpsc::channel(settings.client_queue_max);

@@ -407,6 +407,7 @@ impl Effective {
             zone: self.text("zone").to_owned(),
             join,
             peers,
+            peers_are_flags: self.values["peers"].1 == Source::Flag,
             core: self.core()?,
             archive: Some(self.text("archive")).filter(|file| !file.is_empty()).map(PathBuf::from),
             log: LogConfig {
@@ -547,6 +548,8 @@ pub struct Settings {
     pub join: Option<Invitation>,
     /// Where peers are by an operator's word.
     pub peers: Vec<PeerAddress>,
+    /// It was said with flags, and not in a file or the environment.
+    pub peers_are_flags: bool,
     /// Settings of the protocol core.
     pub core: Config,
     /// File to which finished tasks are appended.
