@@ -7,7 +7,7 @@ use norn_client::wire::Versions;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use std::sync::Arc;
 
 pub use norn_client::tls::Credentials;
@@ -37,6 +37,12 @@ pub fn load(files: &CertificateFiles) -> Result<Credentials, TlsError> {
 /// The server's side, with the protocol versions that it takes: a client without a certificate of the authority does not
 /// get past the handshake.
 pub fn server_crypto(own: &Credentials, speaks: Versions) -> Result<Arc<QuicServerConfig>, TlsError> {
+    let config = server_side(own, speaks)?;
+    let crypto = QuicServerConfig::try_from(config).map_err(|error| TlsError::Authority(error.to_string()))?;
+    Ok(Arc::new(crypto))
+}
+
+fn server_side(own: &Credentials, speaks: Versions) -> Result<rustls::ServerConfig, TlsError> {
     let verifier = WebPkiClientVerifier::builder_with_provider(own.roots(), provider())
         .build()
         .map_err(|error| TlsError::Authority(error.to_string()))?;
@@ -45,8 +51,10 @@ pub fn server_crypto(own: &Credentials, speaks: Versions) -> Result<Arc<QuicServ
         .with_client_cert_verifier(verifier)
         .with_single_cert(own.chain().to_vec(), own.key())?;
     config.alpn_protocols = speaks.protocols();
-    let crypto = QuicServerConfig::try_from(config).map_err(|error| TlsError::Authority(error.to_string()))?;
-    Ok(Arc::new(crypto))
+    // A resumed session would go on past the end of the certificates that it began with.
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    Ok(config)
 }
 
 /// The client's side, with the protocol versions that it offers.
@@ -91,4 +99,21 @@ pub fn principal(connection: &quinn::Connection) -> Result<Principal, TlsError> 
         .downcast::<Vec<CertificateDer<'static>>>()
         .map_err(|_| TlsError::Nameless("it is of an unknown form".to_owned()))?;
     principal_of(chain.first().ok_or_else(|| TlsError::Nameless("none was shown".to_owned()))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::certificates::{DAYS, Present, Role, create, create_authority};
+
+    /// A session that is resumed is not verified again, and would outlast the certificates.
+    #[test]
+    fn no_session_can_be_resumed() {
+        let directory = tempfile::tempdir().unwrap();
+        create_authority(directory.path(), DAYS).unwrap();
+        let made = create(directory.path(), Role::Node, "n", &[], DAYS, Present::Kept).unwrap();
+        let config = server_side(&load(&made.files).unwrap(), Versions::SPOKEN).unwrap();
+        assert_eq!((config.send_tls13_tickets, config.session_storage.can_cache()), (0, false));
+        assert!(!config.ticketer.enabled());
+    }
 }
