@@ -37,7 +37,7 @@ mod watching;
 
 use crate::connection::{Answer, Handle};
 use crate::session::{Call, Config, Draft, Finish};
-use crate::tls::{self, CertificateFiles, Outgoing};
+use crate::tls::{self, CertificateFiles, Outgoing, Renewal};
 use crate::wire::Versions;
 use crate::wire::address::parse_address;
 use crate::wire::error::Error;
@@ -108,13 +108,24 @@ impl Client {
     /// Reads the certificates and opens a socket. Does not wait for a node: the first call does. The certificates are read again
     /// for each connection, so that new ones are taken as soon as the three files go together.
     pub async fn connect(config: ClientConfig) -> Result<Client, ConnectError> {
+        Client::connect_by(config, None).await
+    }
+
+    /// The same with certificate files that have been read, in the place of those that the configuration names: what comes through
+    /// a pipe is read once.
+    pub async fn connect_with(config: ClientConfig, certificates: Renewal) -> Result<Client, ConnectError> {
+        Client::connect_by(config, Some(certificates)).await
+    }
+
+    async fn connect_by(config: ClientConfig, certificates: Option<Renewal>) -> Result<Client, ConnectError> {
         if config.addresses.is_empty() {
             return Err(ConnectError::NoAddress);
         }
         let parse = |text: &String| parse_address(text).ok_or_else(|| ConnectError::Address(text.clone()));
         let addresses = config.addresses.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
         let files = CertificateFiles { authority: config.ca, certificate: config.certificate, key: config.key };
-        let outgoing = Outgoing::start(files, |own| tls::transport(own.client(Versions::SPOKEN)?))?;
+        let certificates = certificates.map_or_else(|| Renewal::now(files), Ok)?;
+        let outgoing = Outgoing::with(certificates, |own| tls::transport(own.client(Versions::SPOKEN)?))?;
         let runtime = Arc::new(quinn::TokioRuntime);
         let endpoint = quinn::Endpoint::new(quinn::EndpointConfig::default(), None, tls::socket()?, runtime)?;
         let session = Config { name: config.name, ..Config::default() };

@@ -65,6 +65,16 @@ pub enum TlsError {
     },
 }
 
+impl TlsError {
+    /// The same without the time at which it was found.
+    fn undated(self) -> TlsError {
+        match self {
+            TlsError::NotYetValid { path, from, .. } => TlsError::NotYetValid { path, from, now: from },
+            error => error,
+        }
+    }
+}
+
 fn file_error(path: &Path, reason: impl std::fmt::Display) -> TlsError {
     TlsError::File { path: path.to_owned(), reason: reason.to_string() }
 }

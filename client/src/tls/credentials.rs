@@ -3,11 +3,12 @@
 use super::validity::{Date, Validity};
 use super::{TlsError, file_error, provider};
 use crate::wire::Versions;
-use rustls::RootCertStore;
+use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::sign::CertifiedKey;
+use rustls::{CertificateError, Error, RootCertStore};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -107,8 +108,9 @@ impl Credentials {
             best.map_or(Ok(()), |best| check(&files.authority, *best, now_s, RENEW_AUTHORITY))?;
         }
         let read = certificates(&files.certificate, &contents.certificate)?;
-        let (chain, periods): (Vec<_>, Vec<_>) = read.into_iter().unzip();
-        let validity = periods.into_iter().reduce(Validity::and).expect("there is a certificate");
+        // Of those behind it the other side may need none: a cross-signed one is often left in the file though it has expired.
+        let validity = read.first().map(|(_, validity)| *validity).expect("there is a certificate");
+        let chain: Vec<_> = read.into_iter().map(|(certificate, _)| certificate).collect();
         check(&files.certificate, validity, now_s, RENEW)?;
         let bytes = contents.key.as_ref().map_err(|reason| file_error(&files.key, reason))?;
         let key = PrivateKeyDer::from_pem_slice(bytes).map_err(|error| file_error(&files.key, error))?;
@@ -155,7 +157,14 @@ impl Credentials {
         let (own, between) = self.chain.split_first().expect("there is a certificate");
         let now = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now_s).unwrap_or_default()));
         let verified = verifier.map_err(|error| wrong(&error))?.verify_client_cert(own, between, now);
-        verified.map(|_| ()).map_err(|error| wrong(&error))
+        // The present second is left out, so that the same is said each time.
+        verified.map(|_| ()).map_err(|error| match error {
+            Error::InvalidCertificate(CertificateError::ExpiredContext { .. }) => wrong(&CertificateError::Expired),
+            Error::InvalidCertificate(CertificateError::NotValidYetContext { .. }) => {
+                wrong(&CertificateError::NotValidYet)
+            }
+            error => wrong(&error),
+        })
     }
 
     /// The client's side of a connection, with the protocol versions that it offers.
@@ -168,6 +177,8 @@ impl Credentials {
             .with_client_auth_cert(self.chain.clone(), self.key())
             .map_err(failed)?;
         config.alpn_protocols = speaks.protocols();
+        // A resumed session would go on past the end of the certificates that it began with.
+        config.resumption = Resumption::disabled();
         Ok(config)
     }
 

@@ -28,11 +28,12 @@ pub enum Look<T> {
 }
 
 /// Credentials that follow their files.
+#[derive(Clone)]
 pub struct Renewal {
     files: CertificateFiles,
     used: Contents,
     current: Arc<Credentials>,
-    /// Contents that cannot be used, and why.
+    /// Contents that cannot be used, and why, but for when they were looked at.
     refused: Option<(Contents, String)>,
 }
 
@@ -49,6 +50,11 @@ impl Renewal {
         let used = files.read();
         let current = Arc::new(Credentials::parse(&files, &used, now_s)?);
         Ok(Renewal { files, used, current, refused: None })
+    }
+
+    /// The same as of now. May block.
+    pub fn now(files: CertificateFiles) -> Result<Renewal, TlsError> {
+        Renewal::start(files, validity::now_s())
     }
 
     /// The set in use.
@@ -79,8 +85,8 @@ impl Renewal {
                 (self.used, self.current, self.refused) = (contents, Arc::new(credentials), None);
                 Look::Renewed(made)
             }
-            Err(reason) => {
-                let refused = Some((contents, reason.clone()));
+            Err((reason, undated)) => {
+                let refused = Some((contents, undated));
                 if self.refused == refused {
                     return Look::Same;
                 }
@@ -90,18 +96,21 @@ impl Renewal {
         }
     }
 
+    /// Makes a new set of contents, or says why not: once in full, and once without the present time.
     fn take<T, E: fmt::Display>(
         &self,
         contents: &Contents,
         now_s: i64,
         make: impl FnOnce(&Credentials) -> Result<T, E>,
-    ) -> Result<(Credentials, T), String> {
-        let credentials = Credentials::parse(&self.files, contents, now_s).map_err(|error| error.to_string())?;
+    ) -> Result<(Credentials, T), (String, String)> {
+        let said = |reason: String| (reason.clone(), reason);
+        let credentials = Credentials::parse(&self.files, contents, now_s)
+            .map_err(|error| (error.to_string(), error.undated().to_string()))?;
         // A side that never was of an authority that it trusts, as where clients and nodes have different ones, need not be now.
         if self.current.check_chain(now_s.min(self.current.validity().until_s)).is_ok() {
-            credentials.check_chain(now_s).map_err(|error| error.to_string())?;
+            credentials.check_chain(now_s).map_err(|error| said(error.to_string()))?;
         }
-        let made = make(&credentials).map_err(|error| error.to_string())?;
+        let made = make(&credentials).map_err(|error| said(error.to_string()))?;
         Ok((credentials, made))
     }
 }
@@ -119,7 +128,11 @@ pub struct Outgoing {
 impl Outgoing {
     /// Reads the files for the first time. `build` adds the transport's settings. May block.
     pub fn start(files: CertificateFiles, build: Build) -> Result<Outgoing, TlsError> {
-        let renewal = Renewal::start(files, validity::now_s())?;
+        Outgoing::with(Renewal::now(files)?, build)
+    }
+
+    /// The same with files that have been read.
+    pub fn with(renewal: Renewal, build: Build) -> Result<Outgoing, TlsError> {
         let config = Arc::new(Mutex::new(build(renewal.current())?));
         Ok(Outgoing { renewal: Arc::new(tokio::sync::Mutex::new(renewal)), config, build })
     }

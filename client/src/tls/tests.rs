@@ -2,8 +2,12 @@
 //! authorities, looked at as of seconds that are given.
 
 use super::{CertificateFiles, Credentials, Date, Look, Renewal, TlsError, Validity};
+use crate::wire::Versions;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, Connection, HandshakeKind, ServerConnection};
 use std::path::Path;
+use std::sync::Arc;
 use tempfile::TempDir;
 use time::OffsetDateTime;
 
@@ -206,6 +210,7 @@ fn broken_and_expired_files_are_refused_and_early_ones_are_taken_in_time() {
     write(&place.files.key, &key);
     assert!(refusal(look(&mut renewal, next.until_s + 1)).contains("has expired on"));
     assert!(refusal(look(&mut renewal, START_S)).contains("valid from"));
+    assert_eq!(look(&mut renewal, START_S + 60), Look::Same, "it is said once, and not once a minute");
     // Its day has come, and nothing of the files is another.
     assert_eq!(look(&mut renewal, next.from_s), Look::Renewed(()));
     // What was in use has expired by now, and is followed all the same.
@@ -213,6 +218,74 @@ fn broken_and_expired_files_are_refused_and_early_ones_are_taken_in_time() {
     write(&place.files.certificate, &certificate);
     write(&place.files.key, &key);
     assert_eq!(look(&mut renewal, next.until_s + DAY_S), Look::Renewed(()));
+}
+
+/// A file with the whole chain may have an intermediate certificate that no verifier needs any more.
+#[test]
+fn an_expired_certificate_behind_the_own_one_prevents_no_start() {
+    let authority = Authority::new(YEAR);
+    let (certificate, key) = authority.sign(YEAR);
+    let old = Authority::new(Validity { from_s: START_S - 9 * DAY_S, until_s: START_S - DAY_S });
+    let credentials = Place::new(&authority.pem, &(format!("{certificate}{}", old.pem), key)).load(START_S).unwrap();
+    assert_eq!((credentials.chain().len(), credentials.validity()), (2, YEAR));
+    credentials.check_chain(START_S).unwrap();
+}
+
+fn carry(from: &mut Connection, to: &mut Connection) {
+    let mut bytes = Vec::new();
+    while from.wants_write() {
+        from.write_tls(&mut bytes).unwrap();
+    }
+    let mut left = bytes.as_slice();
+    while !left.is_empty() {
+        to.read_tls(&mut left).unwrap();
+        to.process_new_packets().unwrap();
+    }
+}
+
+/// The second handshake of a client with one configuration.
+fn second_handshake(client: rustls::ClientConfig, server: rustls::ServerConfig) -> Option<HandshakeKind> {
+    let (client, server) = (Arc::new(client), Arc::new(server));
+    let name = || ServerName::try_from("own.node.norn").unwrap();
+    let mut kind = None;
+    for _ in 0..2 {
+        let mut left = Connection::from(ClientConnection::new(Arc::clone(&client), name()).unwrap());
+        let mut right = Connection::from(ServerConnection::new(Arc::clone(&server)).unwrap());
+        while left.wants_write() || right.wants_write() {
+            carry(&mut left, &mut right);
+            carry(&mut right, &mut left);
+        }
+        kind = left.handshake_kind();
+    }
+    kind
+}
+
+/// A session that is resumed is not verified again, and would outlast the certificates.
+#[test]
+fn each_connection_makes_a_full_handshake_though_the_node_offers_tickets() {
+    let directory = tempfile::tempdir().unwrap();
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec!["own.node.norn".to_owned()]).unwrap();
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
+    let pem = params.self_signed(&key).unwrap().pem();
+    let file = |name: &str| directory.path().join(name);
+    let files = CertificateFiles { authority: file("ca.crt"), certificate: file("own.crt"), key: file("own.key") };
+    for (path, text) in [(&files.authority, &pem), (&files.certificate, &pem), (&files.key, &key.serialize_pem())] {
+        write(path, text);
+    }
+    let own = Credentials::load(&files, super::validity::now_s()).unwrap();
+    let mut server = rustls::ServerConfig::builder_with_provider(super::provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(own.chain().to_vec(), own.key())
+        .unwrap();
+    server.alpn_protocols = Versions::SPOKEN.protocols();
+    let client = || own.client(Versions::SPOKEN).unwrap();
+    assert_eq!(second_handshake(client(), server.clone()), Some(HandshakeKind::Full));
+    let mut resuming = client();
+    resuming.resumption = rustls::client::Resumption::default();
+    assert_eq!(second_handshake(resuming, server), Some(HandshakeKind::Resumed), "the node does offer them");
 }
 
 /// Clients may be of another authority than nodes: then nothing of the kind is asked of their new files.

@@ -48,9 +48,7 @@ pub fn run(command: Command, global: Global) -> Outcome {
 }
 
 async fn init(peers: &[String], wish: &Wish, certificates: &Path, json: bool) -> Outcome {
-    let files = find_client(certificates)?;
-    verbs::check_certificates(&files)?;
-    let caller = Caller::new(files, CALL_TIMEOUT)?;
+    let caller = Caller::with(verbs::read_certificates(find_client(certificates)?)?, CALL_TIMEOUT)?;
     let founded = found(&caller, peers, wish).await;
     caller.close().await;
     let founded = founded?;

@@ -157,7 +157,7 @@ async fn serve(settings: Settings) -> Outcome {
     let mut hangup = signal(SignalKind::hangup())?;
     let data = settings.data.clone();
     let name = settings.name.clone();
-    let (invitation, certificates) = (settings.join.clone(), settings.certificates.clone());
+    let invitation = settings.join.clone();
     let mut replay = Replay::new();
     let server = Server::start(settings, move |replaying| replay.show(&replaying)).await?;
     tracing::info!(%name, address = %server.address(), node = %server.identity(), data = %data.display(), "listening");
@@ -169,7 +169,7 @@ async fn serve(settings: Settings) -> Outcome {
     });
     let readiness = async {
         if let Some(invitation) = &invitation {
-            let caller = Caller::new(certificates.clone(), CALL_TIMEOUT)?;
+            let caller = Caller::with(server.certificates().clone(), CALL_TIMEOUT)?;
             let joined = join(&server, &caller, invitation).await;
             caller.close().await;
             joined.map_err(|error| Failure::refused(error.to_string()))?;

@@ -8,11 +8,12 @@ use norn_client::client::{Client, ClientConfig};
 use norn_client::command::{self, Exit, Output, ShownIds, Transport, execute, print_help, refuse_usage};
 use norn_client::repl::{ReplOptions, run as run_repl};
 use norn_client::session::Call;
+use norn_client::tls::Renewal;
 use norn_client::wire::{Error, Request, Response};
 use norn_node::runtime::caller::{CallError, Caller};
 use norn_node::runtime::certificates::{CertificateFiles, find_client};
 use norn_node::runtime::clock::unix_seconds;
-use norn_node::runtime::tls;
+use norn_node::runtime::tls::TlsError;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -82,7 +83,7 @@ impl Place {
 /// Carries calls of verbs over a client, and to single nodes.
 struct Carrier {
     client: Client,
-    files: CertificateFiles,
+    certificates: Renewal,
     /// Made when the first single node is asked.
     caller: OnceCell<Caller>,
 }
@@ -92,12 +93,13 @@ impl Carrier {
         let config = place.config(global.timeout())?;
         let ClientConfig { ca: authority, certificate, key, .. } = config.clone();
         let files = CertificateFiles { authority, certificate, key };
-        check_certificates(&files)?;
-        Ok(Carrier { client: Client::connect(config).await?, files, caller: OnceCell::new() })
+        let certificates = read_certificates(files)?;
+        let client = Client::connect_with(config, certificates.clone()).await?;
+        Ok(Carrier { client, certificates, caller: OnceCell::new() })
     }
 
     async fn caller(&self) -> Result<&Caller, CallError> {
-        let make = || async { Caller::new(self.files.clone(), ASK_TIMEOUT) };
+        let make = || async { Caller::with(self.certificates.clone(), ASK_TIMEOUT) };
         self.caller.get_or_try_init(make).await
     }
 
@@ -138,11 +140,12 @@ impl Transport for Carrier {
 }
 
 /// Fails if this side's certificate is of no use, and warns if it expires soon: a command has no log to say it in.
-pub fn check_certificates(files: &CertificateFiles) -> Result<(), Failure> {
-    for warning in tls::load(files)?.warnings(unix_seconds()) {
+pub fn read_certificates(files: CertificateFiles) -> Result<Renewal, Failure> {
+    let certificates = Renewal::now(files).map_err(TlsError::from)?;
+    for warning in certificates.current().warnings(unix_seconds()) {
         eprintln!("warning: {warning}");
     }
-    Ok(())
+    Ok(certificates)
 }
 
 fn discover(global: &Global) -> Result<Place, Failure> {

@@ -5,7 +5,7 @@ use crate::runtime::frames::{Budget, FrameReader};
 use crate::runtime::tls::TlsError;
 use crate::runtime::transport::{CloseCode, client_config, endpoint};
 use norn_client::dial::{Reach, Unreached, dial};
-use norn_client::tls::Outgoing;
+use norn_client::tls::{Outgoing, Renewal};
 use norn_client::wire::codec::{Kind, decode_body, encode_named};
 use norn_client::wire::limits::FRAME_BYTES_MAX;
 use norn_client::wire::response::Identity;
@@ -70,7 +70,12 @@ impl Caller {
     /// A caller that waits for each answer at most so long, and reads its certificates again for each call. Must be made within
     /// the async runtime.
     pub fn new(files: CertificateFiles, timeout: Duration) -> Result<Self, CallError> {
-        let outgoing = Outgoing::start(files, client_config).map_err(TlsError::from)?;
+        Caller::with(Renewal::now(files).map_err(TlsError::from)?, timeout)
+    }
+
+    /// The same with files that have been read: what comes through a pipe is read once.
+    pub fn with(certificates: Renewal, timeout: Duration) -> Result<Self, CallError> {
+        let outgoing = Outgoing::with(certificates, client_config).map_err(TlsError::from)?;
         let v4 = endpoint(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)), None)?;
         // Hosts without IPv6 are common; it is missed only when an address needs it.
         let v6 = endpoint(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)), None).ok();

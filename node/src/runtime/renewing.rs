@@ -35,6 +35,11 @@ impl Opened {
         Ok(Opened { renewal: opened, name: name.to_owned(), speaks })
     }
 
+    /// The files as they were read.
+    pub fn renewal(&self) -> &Renewal {
+        &self.renewal
+    }
+
     /// What the endpoint is bound with.
     pub fn server_config(&self) -> Result<ServerConfig, StartError> {
         Ok(server_config(self.renewal.current(), self.speaks)?)

@@ -26,6 +26,7 @@ use crate::storage::disk::{Disk, DiskError};
 use crate::storage::scrub::{ScrubPace, Scrubbed};
 use crate::storage::{Identity, Log, LogError, Saved, Upkeep, WITHOUT_A_COPY};
 use norn_client::dial::addresses;
+use norn_client::tls::Renewal;
 use norn_client::wire::response::Identity as NodeIdentity;
 use norn_client::wire::{NodeId, Request, Response, Versions};
 use quinn::{Endpoint, ServerConfig};
@@ -143,6 +144,8 @@ pub struct Server {
     reporting: JoinHandle<()>,
     /// Has the cluster know where the node is, if that has changed.
     relocating: Option<JoinHandle<()>>,
+    /// The certificate files as they were at the start.
+    certificates: Renewal,
     renewing: JoinHandle<()>,
     /// Has the certificates read again.
     reload: Arc<Notify>,
@@ -246,10 +249,10 @@ impl Server {
             let calls = OwnCalls { endpoint, config, speaker, whereabouts, advertised, is_said };
             moved = calls.refuse_second(&settings.data, listener.meets_itself()).await?;
         }
+        let (renewed, config) = watch::channel(config);
         let relocation = moved.map(|moved| Relocation {
             moved,
             node: identity,
-        let (renewed, config) = watch::channel(config);
             endpoint: endpoint.clone(),
             config: config.clone(),
             connect_timeout: settings.links.connect_timeout,
@@ -260,6 +263,7 @@ impl Server {
         let (store, loader) = start_threads(log, &settings, &inputs.internal, &metrics)?;
         let (endpoint_of_peers, told) = (endpoint.clone(), inputs.internal.clone());
         let reload = Arc::new(Notify::new());
+        let certificates_read = certificates.renewal().clone();
         let renewing = certificates.run(endpoint.clone(), renewed, Arc::clone(&reload), settings.certificates_interval);
         let peers = Peers::new(endpoint_of_peers, config, speaker, hints, settings.links, told, Arc::clone(&metrics));
         let archive = archive(&settings, inputs.internal.clone())?;
@@ -288,6 +292,7 @@ impl Server {
             accepting,
             reporting: tokio::spawn(async move { reports.report_every(REPORT_INTERVAL).await }),
             relocating: relocation.map(|relocation| tokio::spawn(relocation.run())),
+            certificates: certificates_read,
             renewing: tokio::spawn(renewing),
             reload,
             endpoint,
@@ -306,6 +311,11 @@ impl Server {
     /// Identity in the data directory.
     pub fn identity(&self) -> NodeId {
         self.identity
+    }
+
+    /// Its certificate files, for calls to other nodes.
+    pub fn certificates(&self) -> &Renewal {
+        &self.certificates
     }
 
     /// Counters.
