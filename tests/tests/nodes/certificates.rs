@@ -6,6 +6,7 @@ use norn_tests::cluster::{Cluster, ClusterOptions};
 use norn_tests::wait::until;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair, date_time_ymd};
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -41,11 +42,20 @@ fn put(from: &Path, to: &Path, which: impl Fn(&str) -> bool) {
     for entry in fs::read_dir(from).expect("it is there").flatten() {
         let name = entry.file_name().into_string().expect("it is text");
         if which(&name) {
-            let half = to.join(format!("{name}.half"));
-            fs::copy(entry.path(), &half).expect("it can be copied");
-            fs::rename(half, to.join(name)).expect("it can be renamed");
+            copy(&entry.path(), &to.join(name));
         }
     }
+}
+
+/// Puts a text in the place of a file, so that a node which looks meanwhile finds one of the two as a whole.
+fn write(file: &Path, text: impl AsRef<[u8]>) {
+    let half = file.with_added_extension("half");
+    fs::write(&half, text).expect("it can be written");
+    fs::rename(half, file).expect("it can be renamed");
+}
+
+fn copy(from: &Path, to: &Path) {
+    write(to, fs::read(from).expect("it is there"));
 }
 
 fn is_answered(cluster: &Cluster, certificates: &Path) -> bool {
@@ -102,7 +112,7 @@ fn broken_files_are_reported_and_not_used_and_right_ones_are_noticed() {
     let certificates = cluster.certificates();
     let broken = certificates.join("node-n1.crt");
     let good = fs::read(&broken).expect("it is there");
-    fs::write(&broken, "nonsense").expect("it can be written");
+    write(&broken, "nonsense");
     until("it says that it does not use it", || cluster.log(0).contains(REFUSED));
     assert!(cluster.log(0).contains("node-n1.crt: "), "it says which file");
     for _ in 0..3 {
@@ -113,11 +123,11 @@ fn broken_files_are_reported_and_not_used_and_right_ones_are_noticed() {
     until("an operator who asks hears it again", || count(&cluster.log(0), REFUSED) == 2);
 
     // The key of another certificate, and another node's certificate.
-    fs::write(&broken, &good).expect("it can be written");
+    write(&broken, &good);
     norn(&cluster, &["cert", "node", "n2", "--host", "127.0.0.1", "--dir", "certs"]);
-    fs::copy(certificates.join("node-n2.key"), certificates.join("node-n1.key")).expect("it can be copied");
+    copy(&certificates.join("node-n2.key"), &certificates.join("node-n1.key"));
     until("it misses the key", || cluster.log(0).contains("cannot be used together"));
-    fs::copy(certificates.join("node-n2.crt"), &broken).expect("it can be copied");
+    copy(&certificates.join("node-n2.crt"), &broken);
     until("it misses its name", || cluster.log(0).contains("the certificate of node"));
     assert!(is_answered(&cluster, &certificates), "the old ones are in use");
     assert_eq!(count(&cluster.log(0), TAKEN), 0);
@@ -187,8 +197,8 @@ fn make_valid(cluster: &Cluster, stem: &str, name: &str, from: i32, until: i32) 
     (params.not_before, params.not_after) = (date_time_ymd(from, 1, 2), date_time_ymd(until, 3, 4));
     let key = KeyPair::generate().expect("a key");
     let certificate = params.signed_by(&key, &issuer).expect("it can be signed");
-    fs::write(certificates.join(format!("{stem}.crt")), certificate.pem()).expect("it can be written");
-    fs::write(certificates.join(format!("{stem}.key")), key.serialize_pem()).expect("it can be written");
+    write(&certificates.join(format!("{stem}.crt")), certificate.pem());
+    write(&certificates.join(format!("{stem}.key")), key.serialize_pem());
 }
 
 /// Goal: a certificate outside of its time is refused at once, with its file and date, by nodes and by commands.
@@ -239,4 +249,17 @@ fn certificates_that_expire_soon_are_warned_of() {
     norn(&cluster, &["cert", "client", "tests", "--dir", "certs", "--renew"]);
     let answer = cluster.cli().patient().json(&["count"]);
     assert!(!answer.done().stderr.contains("certificate"), "{answer:?}");
+}
+
+/// Goal: commands take a key that comes through a pipe, from which it can be read once.
+#[test]
+fn a_key_that_comes_through_a_pipe_is_read_once() {
+    let cluster = cluster(1, SELDOM);
+    let (certificates, piped) = (cluster.certificates(), cluster.directory().join("piped"));
+    fs::create_dir(&piped).expect("a new directory");
+    put(&certificates, &piped, |name| name == "ca.crt" || name == "client-tests.crt");
+    symlink("/dev/stdin", piped.join("client-tests.key")).expect("a new link");
+    let key = fs::read(certificates.join("client-tests.key")).expect("it is there");
+    let cli = Cli::new(cluster.directory(), cluster.addresses(), &piped).patient();
+    cli.run_with(&["--json", "count"], &key).done().object();
 }
