@@ -64,10 +64,7 @@ pub fn refuse_usage(error: &clap::Error, output: &mut Output) -> Result<Exit, Fa
     }
     let plain = rendered.to_string();
     match output.json() {
-        true => {
-            let hint = hint(error).map_or_else(String::new, |hint| format!("; {hint}"));
-            output.failure(&Failure::Usage(summary(&plain) + &hint))?;
-        }
+        true => output.failure(&Failure::Usage(usage_summary(error)))?,
         false => {
             let text = if output.notes_color() { rendered.ansi().to_string() } else { plain };
             output.note(text.trim_end())?;
@@ -78,6 +75,12 @@ pub fn refuse_usage(error: &clap::Error, output: &mut Output) -> Result<Exit, Fa
     }
     output.flush()?;
     Ok(Exit::Usage)
+}
+
+/// What is wrong with a command line, on one line.
+pub fn usage_summary(error: &clap::Error) -> String {
+    let hint = hint(error).map_or_else(String::new, |hint| format!("; {hint}"));
+    summary(&error.render().to_string()) + &hint
 }
 
 /// What may be meant by an argument that is one too many.

@@ -52,7 +52,7 @@ pub use cluster::StatusArguments;
 pub use enqueue::EnqueueArguments;
 pub use error::{Exit, Failure};
 pub use group::GroupArguments;
-pub use help::{HelpArguments, print_help, refuse_usage};
+pub use help::{HelpArguments, print_help, refuse_usage, usage_summary};
 pub use input::Input;
 pub use list::ListArguments;
 pub use members::MembersArguments;

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Pause before repeating a report that the client has given up on.
-const REPORT_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const REPORT_PAUSE: Duration = Duration::from_millis(100);
 /// The longest, whatever the node says: the lease goes on meanwhile.
 const REPORT_PAUSE_MAX: Duration = Duration::from_secs(1);
 

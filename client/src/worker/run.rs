@@ -1,6 +1,6 @@
 //! The worker's loop: claim, run, renew, report, drain.
 
-use super::context::{Held, report_pause};
+use super::context::{Held, REPORT_PAUSE, report_pause};
 use super::deadline::{Limit, from_now};
 use super::lanes::Lanes;
 use super::session::Session;

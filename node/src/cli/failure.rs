@@ -5,6 +5,7 @@ use norn_client::command::{self, Exit, Output};
 use norn_client::wire::Error;
 use norn_node::runtime::caller::CallError;
 use norn_node::runtime::certificates::CertificateError;
+use norn_node::runtime::diagnostics;
 use norn_node::runtime::server::StartError;
 use norn_node::runtime::settings::SettingsError;
 use norn_node::runtime::tls::TlsError;
@@ -95,6 +96,10 @@ pub fn finish(outcome: Outcome, json: bool) -> ExitCode {
         Ok(code) => return code,
         Err(failure) => failure,
     };
+    if !json && diagnostics::is_json() {
+        diagnostics::error(&failure.error.message);
+        return failure.exit.into();
+    }
     // Where the JSON cannot be written, people are left to read. Where they are not, the exit code still tells.
     if failure.tell(&mut Output::standard(json)).is_err() && json {
         let _ = failure.tell(&mut Output::standard(false));

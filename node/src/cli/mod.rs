@@ -22,6 +22,7 @@ use clap::{Args, Parser, Subcommand};
 use failure::{Failure, Outcome};
 use norn_client::command::duration_ms;
 use norn_client::wire::Versions;
+use norn_node::runtime::diagnostics;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -65,7 +66,7 @@ pub struct Global {
     /// One JSON object per line on stdout, and nothing else.
     #[arg(long, global = true)]
     json: bool,
-    /// How long a call may take, beside what it waits on purpose, for example `10s`.
+    /// How long a call may take, beside what it waits on purpose [default: `request_timeout_ms` of client.toml, else 10s].
     // The verb `wait` has a flag of this name, too: to the parser both are one, so their types must be the same.
     #[arg(long, global = true, value_name = "DUR", value_parser = duration_ms, help_heading = "Connection")]
     timeout: Option<u64>,
@@ -103,6 +104,9 @@ enum Command {
 pub fn main() -> ExitCode {
     let words = separate_logs(std::env::args_os().collect());
     let json = words.iter().any(|word| word == "--json");
+    if start::logs_json(&words, std::env::var_os("NORN_LOG_FORMAT").as_deref()) {
+        diagnostics::set_json(true);
+    }
     let Arguments { global, command } = match Arguments::try_parse_from(words) {
         Ok(arguments) => arguments,
         Err(error) => return verbs::refuse(&error, json),
@@ -177,6 +181,14 @@ mod tests {
     fn a_malformed_timeout_names_what_is_taken() {
         let refusal = Arguments::try_parse_from(["norn", "--timeout", "10", "count"]).expect_err("it has no unit");
         assert!(refusal.to_string().contains("for example, 250ms, 10s, 5m or 1h30m"), "{refusal}");
+    }
+
+    #[test]
+    fn the_help_of_a_verb_shows_the_timeout_of_all() {
+        let help = Arguments::try_parse_from(["norn", "enqueue", "--help"]).expect_err("it is help").to_string();
+        let default = norn_client::client::ClientConfig::new(["a:1"], "a", "c", "k").request_timeout;
+        let shown = format!("client.toml, else {}]", humantime::format_duration(default));
+        assert!(help.contains("--timeout <DUR>") && help.contains(&shown), "{help}");
     }
 
     #[test]

@@ -5,10 +5,12 @@ use super::progress::Replay;
 use super::{Global, say};
 use clap::Args;
 use norn_node::runtime::caller::Caller;
+use norn_node::runtime::diagnostics;
 use norn_node::runtime::joining::join;
 use norn_node::runtime::server::{Readiness, Server};
 use norn_node::runtime::settings::{Effective, Settings};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -108,6 +110,7 @@ pub fn run(options: Options, global: Global) -> Outcome {
     if options.print_config {
         return say(effective.print().trim_end());
     }
+    diagnostics::set_json(effective.text("log_format") == "json");
     init_logging(effective.text("log"), effective.text("log_format"))?;
     let settings = effective.settings()?;
     let threads = effective.threads();
@@ -116,6 +119,20 @@ pub fn run(options: Options, global: Global) -> Outcome {
     // What still runs has nothing to lose: log and answers are written.
     runtime.shutdown_background();
     outcome
+}
+
+/// Whether a command line runs a node that logs JSON, as far as that can be seen before it is parsed; a file of settings is not
+/// read for that.
+pub fn logs_json(words: &[OsString], variable: Option<&OsStr>) -> bool {
+    let Some(start) = words.iter().position(|word| word == "start") else { return false };
+    let is_json = |pair: &[OsString]| match pair {
+        [flag, value] if flag == "--log-format" => Some(value == "json"),
+        [flag, value] if flag == "--set" => value.to_str()?.strip_prefix("log_format=").map(|value| value == "json"),
+        [_, flag] => flag.to_str()?.strip_prefix("--log-format=").map(|value| value == "json"),
+        _ => None,
+    };
+    let said = words[start..].windows(2).filter_map(is_json).next_back();
+    said.unwrap_or_else(|| variable.is_some_and(|value| value == "json"))
 }
 
 /// Asks the system to send SIGTERM when the parent ends, and makes sure that it has not ended already.
@@ -180,9 +197,9 @@ async fn serve(settings: Settings) -> Outcome {
         }
         match server.ready().await {
             Some(Readiness::AwaitsCluster) => {
-                eprintln!(
-                    "note: {name} has no cluster yet and waits for `norn cluster init` or `add`; `--join` makes it a member by itself"
-                );
+                diagnostics::note(&format!(
+                    "{name} has no cluster yet and waits for `norn cluster init` or `add`; `--join` makes it a member by itself"
+                ));
                 say("ready")
             }
             Some(Readiness::Serving) => say("ready"),
@@ -217,5 +234,29 @@ async fn serve(settings: Settings) -> Outcome {
         // Whoever asks twice is in a hurry; the log makes that as safe as a crash.
         _ = terminate.recv() => Err(Failure::refused("stopped without handing over")),
         _ = interrupt.recv() => Err(Failure::refused("stopped without handing over")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_in_json_is_known_before_the_command_line_is_parsed() {
+        let known = |line: &str, variable: Option<&str>| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            logs_json(&words, variable.map(OsStr::new))
+        };
+        for line in
+            ["--log-format json", "--log-format=json", "--set log_format=json", "--log-format text --log-format=json"]
+        {
+            assert!(known(&format!("norn start {line} --nonsense"), None), "{line}");
+        }
+        assert!(known("norn start", Some("json")));
+        for (line, variable) in
+            [("norn start", None), ("norn start --log-format text", Some("json")), ("norn count", Some("json"))]
+        {
+            assert!(!known(line, variable), "{line}");
+        }
     }
 }

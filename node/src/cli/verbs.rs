@@ -5,7 +5,8 @@ use super::interrupts::Interrupts;
 use super::{Arguments, Global, block_on};
 use clap::CommandFactory;
 use norn_client::client::{Client, ClientConfig};
-use norn_client::command::{self, Exit, Output, ShownIds, Transport, execute, print_help, refuse_usage};
+use norn_client::command::{self, Exit, Output, ShownIds, Transport, execute, print_help, refuse_usage, usage_summary};
+use norn_client::command::{self, Exit, Output, ShownIds, Transport, execute, print_help, refuse_usage, usage_summary};
 use norn_client::repl::{ReplOptions, run as run_repl};
 use norn_client::session::Call;
 use norn_client::tls::Renewal;
@@ -13,7 +14,6 @@ use norn_client::wire::{Error, Request, Response};
 use norn_node::runtime::caller::{CallError, Caller};
 use norn_node::runtime::certificates::{CertificateFiles, find_client};
 use norn_node::runtime::clock::unix_seconds;
-use norn_node::runtime::tls::TlsError;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -185,6 +185,10 @@ fn help_about(verb: &[String], json: bool) -> ExitCode {
 
 /// Prints what is wrong with a command line, or the help that a flag asks for.
 pub fn refuse(error: &clap::Error, json: bool) -> ExitCode {
+    if !json && error.use_stderr() && diagnostics::is_json() {
+        diagnostics::error(&usage_summary(error));
+        return Exit::Usage.into();
+    }
     let told: Exit = refuse_usage(error, &mut Output::standard(json)).unwrap_or_else(|failure| failure.exit());
     told.into()
 }

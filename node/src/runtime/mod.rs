@@ -18,6 +18,7 @@ pub mod authorize;
 pub mod caller;
 pub mod certificates;
 pub mod clock;
+pub mod diagnostics;
 pub mod disk;
 pub mod driver;
 pub mod frames;

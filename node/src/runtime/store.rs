@@ -339,7 +339,7 @@ fn keep_up(journal: &mut impl Journal, report: &impl Fn(Report)) -> Result<bool,
 pub fn fatal(reason: &str) -> ! {
     tracing::error!(reason, "stopping at once");
     // The log may be filtered or redirected; whoever started the process must see why it is gone.
-    eprintln!("error: stopping at once: {reason}");
+    super::diagnostics::error(&format!("stopping at once: {reason}"));
     std::process::abort();
 }
 
