@@ -279,11 +279,13 @@ impl Cluster {
         (node.program, node.settings) = (program, settings);
     }
 
-    /// Where a node that does not run listens from now on, and is reached; the cluster is to be told.
+    /// Where a node that does not run listens from now on, and is reached by its settings; the cluster is to be told.
     pub fn relocate(&mut self, index: usize, address: &str) {
         let node = &mut self.nodes[index];
         assert!(node.running.is_none(), "{} runs", node.name);
         (node.listen, node.address) = (address.to_owned(), address.to_owned());
+        // Only what is said so has the cluster follow.
+        node.settings.push(format!("advertise={address}"));
     }
 
     /// Where all others reach a node that does not run from now on, though it listens as before.
