@@ -360,7 +360,8 @@ async fn what_took_effect_is_said_where_the_result_cannot_be_written() {
     let unique = |existing| Response::AckedUnique { acked: acked(1), existing };
     let claimed = Response::Claimed { tasks: vec![granted()], unavailable: 0 };
     let unended = || Ok(Response::Task(Box::new(bare_task(1, State::Dead))));
-    let cases: Vec<(String, Vec<Result<Response, Error>>, String)> = vec![
+    type Case = (String, Vec<Result<Response, Error>>, String);
+    let cases: Vec<Case> = vec![
         ("enqueue mail x".into(), vec![Ok(many())], format!("stored {one}")),
         ("enqueue mail x --key a --unique".into(), vec![Ok(unique(false))], format!("stored {one}")),
         ("claim mail".into(), vec![Ok(claimed)], format!("claimed {one} under 7.42")),
