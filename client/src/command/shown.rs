@@ -41,7 +41,7 @@ impl ShownIds {
         ids
     }
 
-    /// Adds ids, of which the last [`IDS_MAX`] are kept.
+    /// Adds ids, of which the last 1,000 or so are kept.
     pub fn add(&self, ids: &[TaskId]) -> io::Result<()> {
         if ids.is_empty() {
             return Ok(());
