@@ -1,7 +1,7 @@
 //! Read, run, print: the verbs at a prompt, or one per line of standard input.
 //!
-//! At a prompt there are completion, hints and a history, and a command goes on over the lines of an open quote. Without a terminal there is no prompt, and with JSON every
-//! command answers with exactly one line, in order: the door for scripts in any language.
+//! At a prompt there are completion, hints and a history, and a command goes on over the lines of an open quote. Without a terminal
+//! there is no prompt, and with JSON every command answers with exactly one line, in order: the door for scripts in any language.
 
 mod ahead;
 mod prompt;
