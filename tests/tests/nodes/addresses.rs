@@ -25,6 +25,9 @@ fn wait_listed(cluster: &Cluster) {
     found("the member list has the address of each node", || listed(cluster).filter(|listed| *listed == wanted));
 }
 
+/// What a node says that was removed or replaced.
+const LEFT: &str = "this node is no member any more";
+
 fn elsewhere() -> String {
     format!("127.0.0.1:{}", free_port())
 }
@@ -216,7 +219,7 @@ async fn a_copy_is_refused_though_it_listens_where_its_node_was() {
 
 /// A node whose place another one has taken says so when it starts again on its old directory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "fails since listed addresses are changed by an advertise only; to be mended"]
+#[ignore = "a replaced member that is down stays listed for more than a minute; why is to be found"]
 async fn a_replaced_node_says_that_it_is_no_member() {
     let mut cluster = Cluster::start();
     cluster.kill(2);
@@ -226,14 +229,12 @@ async fn a_replaced_node_says_that_it_is_no_member() {
     let replace = || Some(cli.json(&["cluster", "replace", "n3", &address])).filter(|answer| answer.code == Some(0));
     found("n3 is replaced", replace);
     cluster.enter(blank);
+    // As long as its replicas are on their way to another node, a member that leaves is one.
+    let is_listed = |listed: &BTreeSet<(String, String)>| listed.iter().any(|(name, _)| name == "n3");
+    found("n3 has left", || listed(&cluster).filter(|listed| !is_listed(listed)));
     cluster.restart(2);
-    found("n3 says that it is no member", || {
-        let log = cluster.log(2);
-        let line = log.lines().find(|line| line.contains("no member"))?.to_owned();
-        Some(line)
-    });
-    let log = cluster.log(2);
-    let line = log.lines().find(|line| line.contains("no member")).expect("just seen");
+    let said = || cluster.log(2).lines().find(|line| line.contains(LEFT)).map(str::to_owned);
+    let line = found("n3 says that it is no member", said);
     assert!(line.contains("ERROR") && line.contains("empty data directory"), "{line}");
     cluster.leave(2);
 }
