@@ -178,19 +178,15 @@ async fn obey<T: Transport>(runner: &mut Runner<T>, line: &str) -> Step {
     Step::Go
 }
 
-/// Runs a verb. At a prompt, Ctrl-C gives up waiting for it instead of ending everything.
+/// Runs a verb. At a prompt, Ctrl-C ends it instead of everything.
 async fn run_verb<T: Transport>(runner: &mut Runner<T>, verb: Command) -> Exit {
     if runner.place != Place::Prompt {
         return runner.run(verb).await;
     }
-    let interrupted = tokio::select! {
-        biased;
-        exit = runner.run(verb) => return exit,
-        signal = tokio::signal::ctrl_c() => signal,
-    };
-    let message = match interrupted {
-        Ok(()) => "interrupted".to_owned(),
-        Err(error) => format!("interrupts cannot be heard: {error}"),
+    let interrupt = runner.interrupt.clone();
+    let message = match interrupt.unless_taken(runner.run(verb)).await {
+        Ok(exit) => return exit,
+        Err(message) => message,
     };
     // The terminal has dropped what was typed ahead and not yet read; what was read goes with it. If that fails, so will the
     // next reading.

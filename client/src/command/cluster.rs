@@ -251,17 +251,12 @@ impl StatusArguments {
         if interval_ms == 0 {
             return Err(Failure::Usage("--watch needs a time above 0".to_owned()));
         }
-        tokio::select! {
-            biased;
-            _ = tokio::signal::ctrl_c() => {
-                // Leaves the line on which the terminal shows ^C.
-                if runner.output.color() {
-                    runner.output.line("")?;
-                }
-                Ok(Exit::Done)
-            }
-            failure = watch(runner, shown, Duration::from_millis(interval_ms)) => Err(failure),
+        let interrupt = runner.interrupt.clone();
+        if let Some(failure) = interrupt.before(watch(runner, shown, Duration::from_millis(interval_ms))).await {
+            return Err(failure);
         }
+        runner.output.leave_line()?;
+        Ok(Exit::Done)
     }
 }
 

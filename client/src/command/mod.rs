@@ -22,6 +22,7 @@ mod examples;
 mod group;
 mod help;
 pub mod input;
+mod interrupt;
 mod json;
 mod list;
 mod members;

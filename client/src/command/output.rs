@@ -227,6 +227,11 @@ impl Output {
         Ok(writeln!(self.results, "{text}")?)
     }
 
+    /// Leaves the line on which a terminal shows ^C.
+    pub(super) fn leave_line(&mut self) -> Result<(), Failure> {
+        if self.color() { self.line("") } else { Ok(()) }
+    }
+
     /// A remark beside the results, whoever reads them.
     pub fn note(&mut self, text: &str) -> Result<(), Failure> {
         self.results.flush()?;

@@ -3,6 +3,7 @@
 use super::effects::{Effect, Effects};
 use super::error::{Exit, Failure};
 use super::input::Input;
+use super::interrupt::Interrupt;
 use super::output::Output;
 use super::parse::{Data, bounded};
 use super::recent::{ID_CHARACTERS, Part, Prefix, Recent, TARGET_CHARACTERS_MIN};
@@ -52,6 +53,8 @@ pub struct Runner<T> {
     pub clock: fn() -> u64,
     /// A result could not be written: nobody is there to read more.
     pub output_lost: bool,
+    /// Which interrupts the present command takes for itself.
+    pub(crate) interrupt: Interrupt,
     /// What the present command was acknowledged.
     effects: Mutex<Effects>,
 }
@@ -73,6 +76,7 @@ impl<T: Transport> Runner<T> {
             literals: BTreeSet::new(),
             clock: wall_clock_ms,
             output_lost: false,
+            interrupt: Interrupt::default(),
             effects: Mutex::default(),
         }
     }

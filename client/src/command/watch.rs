@@ -51,18 +51,11 @@ impl WatchArguments {
             (None, None) => return Err(Failure::Usage("name a queue, or a group with --group".to_owned())),
         };
         let end = End { group, events_left: self.limit, at: self.timeout.and_then(after_ms) };
-        let ended = tokio::select! {
-            biased;
-            _ = tokio::signal::ctrl_c() => {
-                // Leaves the line on which the terminal shows ^C.
-                if runner.output.color() {
-                    runner.output.line("")?;
-                }
-                Ok(())
-            }
-            ended = watch(runner, WatchState::new(subject), end) => ended,
-        };
-        ended?;
+        let interrupt = runner.interrupt.clone();
+        match interrupt.before(watch(runner, WatchState::new(subject), end)).await {
+            Some(ended) => ended?,
+            None => runner.output.leave_line()?,
+        }
         runner.output.end_rows()?;
         Ok(Exit::Done)
     }

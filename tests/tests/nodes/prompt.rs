@@ -38,7 +38,6 @@ fn each_line_of_a_paste_runs() {
 
 /// Goal: Ctrl-C is how a watch ends, and no error; what is typed meanwhile runs afterwards.
 #[test]
-#[ignore = "now and then the prompt hears the interrupt before the watch does; one place is to hear it"]
 fn an_interrupt_ends_a_watch_without_an_error() {
     let cluster = cluster();
     let mut terminal = cluster.cli().terminal(&["repl"]);

@@ -80,7 +80,7 @@ const CAUGHT_FROM: [(Mutant, u64); 89] = [
     (Mutant::UniqueEnded, 3),
     (Mutant::TransactionUnasked, 66),
     (Mutant::TransactionUnlocked, 7),
-    (Mutant::RefusalForgotten, 26),
+    (Mutant::RefusalForgotten, 381),
     (Mutant::DecidedForgotten, 286),
     (Mutant::MembersMiscounted, 2),
     (Mutant::JoinsUnheard, 2),

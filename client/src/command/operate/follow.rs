@@ -86,11 +86,8 @@ impl Follower {
 
     /// Until the goal is reached; gives the cluster as it is then. Ctrl-C ends it, and the cluster goes on.
     pub async fn finish<T: Transport>(&mut self, runner: &mut Runner<T>) -> Result<Survey, Failure> {
-        let ended = tokio::select! {
-            biased;
-            _ = tokio::signal::ctrl_c() => None,
-            ended = self.go(runner) => Some(ended),
-        };
+        let interrupt = runner.interrupt.clone();
+        let ended = interrupt.before(self.go(runner)).await;
         self.meter.bar.finish_and_clear();
         ended.unwrap_or_else(|| Err(self.interrupted()))
     }
