@@ -5,12 +5,13 @@ use super::error::{Exit, Failure};
 use super::output::{Output, Style};
 use super::parse::{self, DataArguments, DurabilityArguments};
 use super::runner::{only, unexpected};
+use super::several::SeveralArguments;
 use super::{Call, Finish, Runner, Transport, children, group, json, text};
 use crate::wire::limits::{
     CLAIM_TASKS_MAX, LEASE_MS_DEFAULT, LEASE_MS_MAX, PAYLOAD_BYTES_MAX, UPDATE_BYTES_MAX, WAIT_MS_MAX,
 };
 use crate::wire::transaction::{Depend, Expected};
-use crate::wire::{Claim, ClaimId, Completion, Error, Granted, Request, Response, TaskId, Token};
+use crate::wire::{Claim, ClaimId, Completion, Error, Granted, Request, Response, State, TaskId, TaskView, Token};
 use clap::Args;
 use serde_bytes::ByteBuf;
 use std::path::PathBuf;
@@ -307,21 +308,31 @@ impl FailArguments {
     }
 }
 
-/// Gives a claim back.
+/// Gives claims back.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct ReleaseArguments {
     /// Task
-    #[arg(value_name = "ID")]
-    pub id: String,
+    #[arg(value_name = "ID", required_unless_present = "queue", conflicts_with = "queue", requires = "token")]
+    pub id: Option<String>,
     /// Token of the claim
     #[arg(value_name = "TOKEN")]
-    pub token: String,
+    pub token: Option<String>,
+    /// Many at once, whoever holds them.
+    #[command(flatten)]
+    pub several: SeveralArguments,
 }
 
 impl ReleaseArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
-        let token = parse::token(&self.token)?;
-        let id = runner.resolve_target(&self.id).await?;
+        let (Some(id), Some(token)) = (&self.id, &self.token) else {
+            let request = |task: &TaskView| {
+                let token = task.claims.iter().map(|claim| claim.token).max()?;
+                Some(Request::Release { id: task.id, token })
+            };
+            return self.several.each(runner, (&[State::Claimed], "released"), request).await;
+        };
+        let token = parse::token(token)?;
+        let id = runner.resolve_target(id).await?;
         give_up(runner, Request::Release { id, token }, "released", "it can be claimed again", id, token).await
     }
 }

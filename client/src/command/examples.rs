@@ -45,13 +45,16 @@ pub const FAIL: &str = "Examples:
 
 See also: claim, complete, release, redrive";
 
-pub const RELEASE: &str = "Example:
+pub const RELEASE: &str = "Examples:
   norn release 000038g2m4d7kq9rjscg0080000w3n5t 7.42
+  norn release --queue mail --older 1h --dry-run
 
 See also: claim, fail";
 
-pub const CANCEL: &str = "Example:
+pub const CANCEL: &str = "Examples:
   norn cancel 000038g2m4d7kq9rjscg0080000w3n5t --reason 'not needed any more'
+  norn cancel --queue mail --key customer-7 --dry-run
+  norn cancel --queue mail --key customer-7 --confirm 12
 
 See also: get, release, redrive";
 

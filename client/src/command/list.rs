@@ -31,7 +31,7 @@ const STRETCH_FACTOR: u64 = 8;
 const STRETCH_TASKS_MIN: usize = LIST_PAGE_MAX as usize / STRETCH_FACTOR as usize;
 
 /// Lists tasks.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct ListArguments {
     /// Only this queue
     #[arg(value_name = "QUEUE")]
@@ -93,6 +93,22 @@ impl ListArguments {
             runner.output.line("no tasks")?;
         }
         Ok(Exit::Done)
+    }
+
+    /// Hands all tasks that are wanted to `take`, the oldest first, for as long as it takes more. Gives whether these were all.
+    pub(super) async fn each<T: Transport>(
+        &self,
+        runner: &mut Runner<T>,
+        mut take: impl FnMut(&TaskView) -> bool,
+    ) -> Result<bool, Failure> {
+        let mut walk = self.walk(runner).await?;
+        walk.bounded = true;
+        while let Some(tasks) = walk.on(runner, LIST_PAGE_MAX).await? {
+            if !tasks.iter().filter(|task| self.wants(task)).all(&mut take) {
+                return Ok(false);
+            }
+        }
+        Ok(!walk.is_spent())
     }
 
     async fn walk<T: Transport>(&self, runner: &mut Runner<T>) -> Result<Walk, Failure> {

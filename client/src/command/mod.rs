@@ -35,6 +35,7 @@ mod redrive;
 mod runner;
 mod schedule;
 mod session;
+mod several;
 mod shown;
 mod table;
 mod tasks;
@@ -147,10 +148,10 @@ pub enum Verb {
     /// Says that an attempt failed
     #[command(after_help = examples::FAIL)]
     Fail(FailArguments),
-    /// Gives a claim back
+    /// Gives claims back
     #[command(after_help = examples::RELEASE)]
     Release(ReleaseArguments),
-    /// Ends a task that nobody should run any more
+    /// Ends tasks that nobody should run any more
     #[command(after_help = examples::CANCEL)]
     Cancel(CancelArguments),
     /// Adds, changes and ends several tasks at once, or none of them

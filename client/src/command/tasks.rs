@@ -5,6 +5,7 @@ use super::error::{Exit, Failure};
 use super::output::Output;
 use super::parse::{self, DurabilityArguments};
 use super::runner::unexpected;
+use super::several::SeveralArguments;
 use super::{Runner, Transport, group, json, text};
 use crate::wire::limits::WAIT_MS_MAX;
 use crate::wire::response::LogEntry;
@@ -151,12 +152,15 @@ pub(super) fn has_ended(state: State) -> bool {
     }
 }
 
-/// Ends a task that nobody should run any more.
+/// Ends tasks that nobody should run any more.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct CancelArguments {
     /// Task
-    #[arg(value_name = "ID")]
-    pub id: String,
+    #[arg(value_name = "ID", required_unless_present = "queue", conflicts_with = "queue")]
+    pub id: Option<String>,
+    /// Many at once.
+    #[command(flatten)]
+    pub several: SeveralArguments,
     /// Why, for people to read
     #[arg(long, value_name = "TEXT", default_value = "cancelled", allow_hyphen_values = true)]
     pub reason: String,
@@ -167,8 +171,15 @@ pub struct CancelArguments {
 
 impl CancelArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
-        let id = runner.resolve_target(&self.id).await?;
-        let request = Request::Cancel { id, reason: self.reason, at_ms: 0, acks: self.durability.acks };
+        let acks = self.durability.acks;
+        let Some(id) = &self.id else {
+            let request =
+                |task: &TaskView| Some(Request::Cancel { id: task.id, reason: self.reason.clone(), at_ms: 0, acks });
+            let states = [State::Waiting, State::Ready, State::Claimed];
+            return self.several.each(runner, (&states, "cancelled"), request).await;
+        };
+        let id = runner.resolve_target(id).await?;
+        let request = Request::Cancel { id, reason: self.reason, at_ms: 0, acks };
         let Response::AckedOne(acked) = runner.request(request).await? else {
             return Err(unexpected("cancel"));
         };

@@ -5,6 +5,7 @@ mod failures;
 mod groups;
 mod requests;
 mod results;
+mod several;
 mod short;
 mod tables;
 mod watch;

@@ -1,0 +1,112 @@
+//! Many tasks at once: how they are chosen, confirmed and changed.
+
+use super::*;
+use crate::wire::Acks;
+
+/// Tasks of all states, 1 to 6, of which the second and the third have a key.
+fn all_states() -> Result<Response, Error> {
+    let states = [State::Waiting, State::Ready, State::Claimed, State::Done, State::Dead, State::Cancelled];
+    let mut tasks: Vec<TaskView> = (1..).zip(states).map(|(number, state)| bare_task(number, state)).collect();
+    for task in &mut tasks[1..3] {
+        task.spec.key = Some("seven".to_owned());
+    }
+    tasks[2].claims = [1, 2].map(claim_numbered).to_vec();
+    Ok(Response::Page(Page { tasks, next: None }))
+}
+
+fn claim_numbered(number: u64) -> ClaimView {
+    let token = Token { epoch: 7, number };
+    ClaimView { token, start_ms: 1, end_ms: None, completed_ms: None, worker: String::new(), rejected: None }
+}
+
+fn cancelled(number: u32) -> Result<Response, Error> {
+    Ok(Response::AckedOne(acked(number)))
+}
+
+fn requests(outcome: &Outcome) -> Vec<Request> {
+    let of = |call: &(Call, _)| match &call.0 {
+        Call::Request(request) => request.clone(),
+        other => panic!("{other:?}"),
+    };
+    outcome.calls.iter().map(of).collect()
+}
+
+fn cancel(number: u32) -> Request {
+    Request::Cancel { id: id(number), reason: "stop".to_owned(), at_ms: 0, acks: Acks::Quorum }
+}
+
+/// Goal: a dry run counts, and changes nothing.
+#[tokio::test]
+async fn a_dry_run_only_counts() {
+    for (options, chosen) in [("", 3), ("--key seven", 2), ("--key eight", 0), ("--state ready", 1)] {
+        let line = format!("cancel --queue mail {options} --dry-run");
+        let one_state = options.contains("--state");
+        // The node gives only those of a state that is asked for.
+        let answer = || if one_state { page(2..3, false) } else { all_states() };
+        let outcome = run(&line, [answer()]).await;
+        assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Done, 1), "{line}");
+        let Request::List { state, .. } = &requests(&outcome)[0] else { panic!("{:?}", outcome.calls) };
+        assert_eq!(*state, one_state.then_some(State::Ready));
+        let outcome = run(&format!("{line} --json"), [answer()]).await;
+        assert_eq!(outcome.printed, format!("{{\"chosen\":{chosen},\"changed\":0}}\n"), "{line}");
+    }
+}
+
+/// Goal: nothing is changed unless the number of what is chosen was said, and is right.
+#[tokio::test]
+async fn many_are_cancelled_only_when_their_number_is_confirmed() {
+    for line in ["cancel --queue mail", "cancel --queue mail --confirm 2"] {
+        let outcome = run(line, [all_states()]).await;
+        assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Refused, 1), "{line}");
+        let told = format!("{}{}", outcome.printed, outcome.noted);
+        assert!(told.contains("3 tasks chosen, and none cancelled") && told.contains("--confirm 3"), "{told}");
+    }
+    let outcome =
+        run("cancel --queue mail --confirm 3 --reason stop", [all_states(), cancelled(1), cancelled(2), cancelled(3)])
+            .await;
+    assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, "3 tasks cancelled\n"));
+    assert_eq!(requests(&outcome)[1..], [cancel(1), cancel(2), cancel(3)]);
+    let outcome = run("cancel --queue mail", [page(0..0, false)]).await;
+    assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, "0 tasks chosen\n"));
+}
+
+/// Goal: what others changed meanwhile is counted apart, and any other failure says how far it came.
+#[tokio::test]
+async fn what_is_overtaken_is_no_failure_and_what_fails_says_how_far_it_came() {
+    let line = "cancel --queue mail --confirm 3";
+    let gone = || Err(Error::new(ErrorCode::NotFound, "no such task"));
+    let outcome = run(line, [all_states(), cancelled(1), gone(), cancelled(3)]).await;
+    assert_eq!(outcome.printed, "2 of 3 tasks cancelled; 1 had ended or changed hands meanwhile\n");
+    assert_eq!(outcome.exit, Exit::Done);
+    let full = Err(Error::new(ErrorCode::NoSpace, "the disk is full"));
+    let outcome = run(line, [all_states(), cancelled(1), full, cancelled(3)]).await;
+    assert_eq!(outcome.exit, Exit::Unavailable);
+    let told = format!("{}{}", outcome.printed, outcome.noted);
+    assert!(told.contains("of 3 tasks cancelled before this failure: the disk is full"), "{told}");
+}
+
+/// Goal: of what is held, the latest claim is given back.
+#[tokio::test]
+async fn many_are_released_whoever_holds_them() {
+    let outcome = run("release --queue mail --confirm 1", [all_states(), Ok(Response::Done)]).await;
+    assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, "1 task released\n"));
+    let sent = requests(&outcome);
+    assert!(matches!(sent[0], Request::List { state: Some(State::Claimed), .. }), "{sent:?}");
+    assert_eq!(sent[1], Request::Release { id: id(3), token: Token { epoch: 7, number: 2 } });
+}
+
+/// Goal: a choice that cannot be meant is refused before anything is asked.
+#[tokio::test]
+async fn a_choice_that_makes_no_sense_is_refused() {
+    for line in [
+        "cancel --queue mail --state done --dry-run",
+        "release --queue mail --state ready --dry-run",
+        "cancel --key seven --confirm 1",
+        "cancel --queue mail --dry-run --confirm 1",
+        "release --confirm 1",
+        "cancel",
+    ] {
+        let outcome = run(line, []).await;
+        assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Usage, 0), "{line}");
+    }
+}
