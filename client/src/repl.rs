@@ -10,6 +10,7 @@ mod prompt;
 mod tests;
 
 use crate::command::input::{Purpose, Reading};
+use crate::command::text::clean;
 use crate::command::words::{Word, split};
 use crate::command::{Command, Exit, Failure, Input, Output, Place, Runner, Transport, refuse_usage};
 use crate::wire::{Error, ErrorCode, Request, Response};
@@ -24,6 +25,8 @@ pub const LINE_BYTES_MAX: usize = 8 << 20;
 /// The queues offered for completion are no older than this.
 const QUEUES_AGE_MAX: Duration = Duration::from_secs(30);
 const QUEUES_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the prompt may wait for the name of its cluster.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
 
 const _: () = assert!(LINE_BYTES_MAX > 6 * crate::wire::limits::PAYLOAD_BYTES_MAX);
 
@@ -65,13 +68,31 @@ pub async fn run(transport: impl Transport, options: ReplOptions) -> anyhow::Res
     let (input, place) = if interactive { (Input::stdin(), Place::Prompt) } else { (Input::stdin(), Place::Script) };
     let mut runner = Runner::new(transport, output, input, place);
     if interactive {
-        runner.input = prompt::input(options.history.clone(), runner.recent.clone(), runner.output.color());
-        if let Some(banner) = options.banner.as_ref().filter(|_| !options.json) {
-            runner.output.line(banner).and_then(|()| runner.output.flush()).map_err(|failure| unwritten(&failure))?;
+        let (name, greeting) = greet(&runner).await;
+        runner.input = prompt::input(options.history.clone(), runner.recent.clone(), runner.output.color(), name);
+        if !options.json {
+            let mut lines = std::iter::once(&greeting).chain(&options.banner);
+            let said = lines.try_for_each(|line| runner.output.line(line)).and_then(|()| runner.output.flush());
+            said.map_err(|failure| unwritten(&failure))?;
         }
     }
     serve(&mut runner).await?;
     Ok(0)
+}
+
+/// The name of the cluster, for the prompt, and a line about it. Who does not answer soon is not waited for.
+async fn greet<T: Transport>(runner: &Runner<T>) -> (Option<String>, String) {
+    let request = crate::command::Call::Request(Request::Status);
+    let program = concat!("Norn ", env!("CARGO_PKG_VERSION"));
+    match runner.transport.call(request, Some(GREETING_TIMEOUT)).await {
+        Ok(Response::Status(status)) => {
+            let (name, (members, alive)) = (clean(&status.name), status.nodes);
+            let line =
+                format!("{program}, cluster {name}: {alive} of {members} nodes up. help lists the verbs, quit ends");
+            (Some(name), line)
+        }
+        _ => (None, format!("{program}: no node has answered yet. help lists the verbs, quit ends")),
+    }
 }
 
 fn unwritten(failure: &Failure) -> anyhow::Error {

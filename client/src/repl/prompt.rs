@@ -19,10 +19,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const HISTORY_LINES_MAX: usize = 10_000;
 const CANDIDATES_MAX: usize = 50;
+/// Of the name of the cluster, so that there is room to type.
+const NAME_CHARACTERS_MAX: usize = 24;
 
 /// Lines that a person types.
-pub(super) fn input(history: Option<PathBuf>, recent: Arc<Mutex<Recent>>, color: bool) -> Input {
-    Input::new(move || Ok(Box::new(Prompt::new(history, recent, color).map_err(into_io)?)))
+///
+/// The prompt shows the name of the cluster.
+pub(super) fn input(
+    history: Option<PathBuf>,
+    recent: Arc<Mutex<Recent>>,
+    color: bool,
+    cluster: Option<String>,
+) -> Input {
+    let name: String = cluster.as_deref().unwrap_or("norn").chars().take(NAME_CHARACTERS_MAX).collect();
+    Input::new(move || Ok(Box::new(Prompt::new(history, recent, color, name).map_err(into_io)?)))
 }
 
 struct Prompt {
@@ -37,6 +47,8 @@ struct Screen {
     recent: Arc<Mutex<Recent>>,
     history: Option<PathBuf>,
     color: bool,
+    /// Of the cluster.
+    name: String,
 }
 
 fn into_io(error: ReadlineError) -> io::Error {
@@ -47,7 +59,12 @@ fn into_io(error: ReadlineError) -> io::Error {
 }
 
 impl Prompt {
-    fn new(history: Option<PathBuf>, recent: Arc<Mutex<Recent>>, color: bool) -> rustyline::Result<Prompt> {
+    fn new(
+        history: Option<PathBuf>,
+        recent: Arc<Mutex<Recent>>,
+        color: bool,
+        name: String,
+    ) -> rustyline::Result<Prompt> {
         let config = Config::builder()
             .max_history_size(HISTORY_LINES_MAX)?
             .history_ignore_dups(true)?
@@ -63,7 +80,7 @@ impl Prompt {
             // There is none at the first start, and a prompt without a history is still a prompt.
             let _ = editor.load_history(path);
         }
-        Ok(Prompt { ahead: Ahead::default(), screen: Screen { editor, config, recent, history, color } })
+        Ok(Prompt { ahead: Ahead::default(), screen: Screen { editor, config, recent, history, color, name } })
     }
 }
 
@@ -78,8 +95,8 @@ impl Screen {
     /// A prompt, without and with its style.
     fn prompt(&self, asked: Asked) -> (String, String) {
         let raw = match asked {
-            Asked::Command => "norn> ".to_owned(),
-            Asked::Quoted(quote) => format!("   {quote}> "),
+            Asked::Command => format!("{}> ", self.name),
+            Asked::Quoted(quote) => format!("{quote:>width$}> ", width = self.name.chars().count()),
             Asked::Data => "... ".to_owned(),
         };
         let styled = if self.color { format!("\x1b[1m{raw}\x1b[0m") } else { raw.clone() };

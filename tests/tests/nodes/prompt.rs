@@ -18,6 +18,7 @@ fn counts(terminal: &mut Terminal, count: usize) {
 fn each_line_of_a_paste_runs() {
     let cluster = cluster();
     let mut terminal = cluster.cli().terminal(&["repl"]);
+    terminal.shows("cluster norn: 1 of 1 nodes up");
     terminal.shows(PROMPT);
     terminal.types("enqueue mail one\renqueue mail two\renqueue mail three\rcount mail\r");
     counts(&mut terminal, 3);
