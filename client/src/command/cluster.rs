@@ -270,8 +270,17 @@ async fn status<T: Transport>(runner: &Runner<T>) -> Result<Status, Failure> {
 /// Shows the status once; on a screen that is wiped before, if it is shown again and again.
 async fn show<T: Transport>(runner: &mut Runner<T>, shown: Shown, peaks: Option<&mut Peaks>) -> Result<(), Failure> {
     let status = status(runner).await?;
+    let once = peaks.is_none();
     match shown {
-        Shown::Layout => overview::show(runner, &status, peaks).await,
+        Shown::Layout => match overview::show(runner, &status, peaks).await {
+            // What the node knows by itself is shown all the same. A program reads one object, or the failure.
+            Err(Failure::Call(error)) if error.passes() && once && !runner.output.json() => {
+                let short = Status { counters: Vec::new(), ..status };
+                print_status(&mut runner.output, &short, None)?;
+                Err(Failure::Call(error))
+            }
+            shown => shown,
+        },
         Shown::Node => {
             if peaks.is_some() {
                 runner.output.clear()?;
@@ -320,6 +329,11 @@ fn print_status(output: &mut Output, status: &Status, lines: Option<u16>) -> Res
     for (place, line) in text::wrapped(&counts.join(", "), room).iter().enumerate() {
         let label = if place == 0 { "tasks" } else { "" };
         output.line(&format!("{label:LABEL_CHARACTERS$}{line}"))?;
+    }
+    if status.uncounted > 0 {
+        let uncounted = text::number(u64::from(status.uncounted), "partition");
+        let warning = format!("without those of {uncounted}, of which no majority can be read");
+        output.line(&format!("{:LABEL_CHARACTERS$}{}", "", output.paint(Style::Bad, &warning)))?;
     }
     if status.counters.is_empty() {
         return Ok(());

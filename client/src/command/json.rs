@@ -584,6 +584,8 @@ pub struct StatusLine<'a> {
     nodes: Share,
     partitions: Share,
     counts: Counts<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uncounted: Option<u32>,
     counters: Counters<'a>,
 }
 
@@ -597,6 +599,7 @@ pub fn status(status: &Status) -> StatusLine<'_> {
         nodes: Share { total: status.nodes.0, alive: Some(status.nodes.1), led: None },
         partitions: Share { total: status.partitions.0, alive: None, led: Some(status.partitions.1) },
         counts: Counts(&status.counts),
+        uncounted: Some(status.uncounted).filter(|uncounted| *uncounted > 0),
         counters: Counters(&status.counters),
     }
 }

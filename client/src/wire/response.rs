@@ -459,6 +459,13 @@ pub struct Status {
     pub counts: [u64; 6],
     /// Counters of this node, by name.
     pub counters: Vec<(String, u64)>,
+    /// Partitions whose tasks are missing in `counts`, as no majority of their replicas could be read.
+    #[serde(default, skip_serializing_if = "is_none_uncounted")]
+    pub uncounted: u32,
+}
+
+fn is_none_uncounted(uncounted: &u32) -> bool {
+    *uncounted == 0
 }
 
 crate::wire_body!(Response);

@@ -117,7 +117,7 @@ impl Node {
         views
     }
 
-    pub(super) fn status(&self, counts: StateCounts) -> Option<Status> {
+    pub(super) fn status(&self, counts: StateCounts, uncounted: u32) -> Option<Status> {
         let genesis = self.genesis.as_ref()?;
         let alive = self.members().filter(|(_, member)| self.is_alive(member.node)).count() as u32;
         let led = (0..genesis.partitions as u16).filter(|id| self.leader_of(PartitionId(*id)).is_some()).count() as u32;
@@ -130,6 +130,7 @@ impl Node {
             partitions: (genesis.partitions, led),
             counts,
             counters: self.counters(),
+            uncounted,
         })
     }
 

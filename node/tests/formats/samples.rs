@@ -537,6 +537,7 @@ pub fn answers() -> Vec<Response> {
         partitions: (16, 15),
         counts: [1, 2, 3, 4, 5, 6],
         counters: vec![("events".into(), 12)],
+        uncounted: 0,
     };
     vec![
         Response::Welcome(Welcome { node: NODE, cluster: ClusterId(0xc1), time_ms: AT_MS, minter: 77, refusal: None }),

@@ -302,6 +302,7 @@ pub(crate) fn status() -> Status {
         partitions: (64, 64),
         counts: [1, 2, 3, 4, 5, 6],
         counters: vec![("wal_syncs".into(), 17)],
+        uncounted: 0,
     }
 }
 

@@ -162,15 +162,17 @@ impl Node {
             return;
         }
         let Some(Ask::Count(count)) = self.close_ask(ask) else { return };
-        let response = if unheard > 0 {
+        // The rest of a status needs no majority, and is looked at most where there is none.
+        let partial = matches!(count.shape, Shape::Status);
+        let response = if unheard > 0 && !partial {
             Response::Error(Error::unavailable(format!("{unheard} partitions could not be read from a majority")))
         } else {
-            self.count_answer(sum, count.shape)
+            self.count_answer(sum, unheard, count.shape)
         };
         self.outbox.reply(count.client, count.number, response);
     }
 
-    fn count_answer(&self, sum: BTreeMap<QueueName, StateCounts>, shape: Shape) -> Response {
+    fn count_answer(&self, sum: BTreeMap<QueueName, StateCounts>, unheard: u32, shape: Shape) -> Response {
         match shape {
             Shape::Count(Some(state)) => Response::Count(sum.values().map(|counts| counts[state as usize]).sum()),
             Shape::Count(None) => Response::Count(sum.values().flatten().sum()),
@@ -182,7 +184,7 @@ impl Node {
                 for counts in sum.values() {
                     total.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
                 }
-                Response::Status(Box::new(self.status(total).expect("asked only in a cluster")))
+                Response::Status(Box::new(self.status(total, unheard).expect("asked only in a cluster")))
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::protocol::clocks::RoundTrip;
 impl Cluster {
     /// What the status of a node says of how clocks stand.
     fn clock_counters(&self, index: usize) -> Vec<(String, u64)> {
-        let status = self.nodes[index].status(Default::default()).expect("it has a cluster");
+        let status = self.nodes[index].status(Default::default(), 0).expect("it has a cluster");
         let stand = |name: &str| name.starts_with("clock_") && name.contains("_ms");
         status.counters.into_iter().filter(|(name, _)| stand(name)).collect()
     }

@@ -30,7 +30,7 @@ impl Cluster {
     }
 
     fn ids_wait_ms(&self, index: usize) -> Option<u64> {
-        let status = self.nodes[index].status(Default::default()).expect("it has a cluster");
+        let status = self.nodes[index].status(Default::default(), 0).expect("it has a cluster");
         status.counters.into_iter().find(|(name, _)| name == "ids_wait_ms").map(|(_, wait_ms)| wait_ms)
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn is_changed(response: &Response) -> bool {
 #[test]
 fn the_status_of_each_node_tells_which_changes_it_has_heard_of() {
     let version = |cluster: &Cluster, index: usize| {
-        let status = cluster.nodes[index].status(Default::default()).expect("it has a cluster");
+        let status = cluster.nodes[index].status(Default::default(), 0).expect("it has a cluster");
         status.counters.into_iter().find(|(name, _)| name == "roster_version").map_or(0, |(_, version)| version)
     };
     let mut cluster = Cluster::modern(3);
