@@ -128,13 +128,15 @@ impl Client {
         let outgoing = Outgoing::with(certificates, |own| tls::transport(own.client(Versions::SPOKEN)?))?;
         let runtime = Arc::new(quinn::TokioRuntime);
         let endpoint = quinn::Endpoint::new(quinn::EndpointConfig::default(), None, tls::socket()?, runtime)?;
-        let session = Config { name: config.name, ..Config::default() };
+        let unreached_ms_max = config.unreached_timeout.map(millis);
+        let session = Config { name: config.name, unreached_ms_max, ..Config::default() };
         let handle = Handle::start(endpoint, outgoing, addresses, session, rand::random());
         Ok(Client { shared: Arc::new(Shared { handle, request_timeout: config.request_timeout }) })
     }
 
     /// Makes any call. `timeout` bounds it with all its retries; absent, it is the configuration's. The time that a
-    /// `claim` or `wait` waits on purpose comes on top of it. Dropping the future abandons the call: what was sent
+    /// `claim` or `wait` waits on purpose comes on top of it. A client that no node has served yet does not wait where each node
+    /// refuses its certificate, or has no cluster. Dropping the future abandons the call: what was sent
     /// may still take effect.
     ///
     /// ```no_run
@@ -170,6 +172,11 @@ impl Client {
 
     async fn request(&self, request: Request) -> Result<Response, Error> {
         self.call(Call::Request(request), None).await
+    }
+
+    /// What stands between this client and the cluster: each address, and why nothing came of it. Absent while a node is connected.
+    pub fn unreached(&self) -> Option<String> {
+        self.shared.handle.unreached()
     }
 
     /// Closes the connections and waits for the nodes to know. Open calls of all clones fail.

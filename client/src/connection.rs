@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 /// Commands that may wait for the session.
@@ -34,6 +34,8 @@ const COMMANDS_MAX: usize = 1_024;
 const EVENTS_MAX: usize = 256;
 /// Inputs taken in one round before outputs are carried out.
 const ROUND_MAX: usize = 256;
+/// Attempts that are given up after this long count as unanswered.
+const SILENT_AFTER: Duration = Duration::from_secs(1);
 /// How long to wait at the end for the nodes to learn that the connections are closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(250);
 /// How long a task that nobody wants is tried to be given back. A lease of the usual length is over then.
@@ -79,6 +81,8 @@ pub(crate) struct Handle {
     commands: mpsc::Sender<Command>,
     abandoned: Arc<Abandoned>,
     call_next: AtomicU64,
+    /// What stands between this side and the cluster; absent while a node is connected.
+    reach: watch::Receiver<Option<String>>,
 }
 
 /// Waits for the answer to a call. Dropping it abandons the call; an answer that is there already is given back.
@@ -119,6 +123,7 @@ impl Handle {
     ) -> Handle {
         let (commands, commands_in) = mpsc::channel(COMMANDS_MAX);
         let (events_out, events) = mpsc::channel(EVENTS_MAX);
+        let (reach, reached) = watch::channel(Some(String::new()));
         let abandoned = Arc::new(Abandoned::default());
         let outgoing = Arc::new(outgoing);
         let mut reminders = JoinSet::new();
@@ -129,6 +134,7 @@ impl Handle {
             started: Instant::now(),
             links: addresses.iter().map(|_| None).collect(),
             failures: addresses.iter().map(|_| None).collect(),
+            reach,
             addresses,
             endpoint,
             outgoing,
@@ -143,7 +149,7 @@ impl Handle {
             outputs: VecDeque::new(),
         };
         tokio::spawn(driver.run());
-        Handle { commands, abandoned, call_next: AtomicU64::new(1) }
+        Handle { commands, abandoned, call_next: AtomicU64::new(1), reach: reached }
     }
 
     /// Makes a call. Dropping the future abandons it, and gives back what a claim was granted that nobody has seen.
@@ -154,6 +160,11 @@ impl Handle {
             return Answer::closed();
         }
         Waiting { abandoned: &self.abandoned, call: id, answer: Some(answer) }.answer().await
+    }
+
+    /// What stands between this side and the cluster; absent while a node is connected.
+    pub fn unreached(&self) -> Option<String> {
+        self.reach.borrow().clone()
     }
 
     /// Ends the task and its connections; open calls fail.
@@ -170,6 +181,7 @@ impl Handle {
 struct Link {
     /// Tells its reports from those of earlier links to the same endpoint.
     generation: u64,
+    started: Instant,
     /// Protocol version, once it is settled.
     version: Option<u8>,
     outbox: Arc<Outbox>,
@@ -194,6 +206,7 @@ struct Driver {
     links: Vec<Option<Link>>,
     /// Why each endpoint failed last, until it answers again.
     failures: Vec<Option<String>>,
+    reach: watch::Sender<Option<String>>,
     generation_last: u64,
     commands: mpsc::Receiver<Command>,
     events: mpsc::Receiver<Event>,
@@ -327,10 +340,17 @@ impl Driver {
                 }
             }
             Happening::Disconnected(reason) => {
-                tracing::debug!(address = %self.addresses[endpoint], reason, "connection lost");
-                self.failures[endpoint] = Some(reason);
+                tracing::debug!(address = %self.addresses[endpoint], %reason, "connection lost");
                 self.links[endpoint] = None;
-                self.step(Input::Disconnected { endpoint });
+                let input = match reason.lasting {
+                    false => Input::Disconnected { endpoint },
+                    true => {
+                        let message = format!("{}: {reason}", self.addresses[endpoint]);
+                        Input::Refused { endpoint, error: Error::new(ErrorCode::Denied, message) }
+                    }
+                };
+                self.failures[endpoint] = Some(reason.text);
+                self.step(input);
             }
         }
     }
@@ -349,7 +369,9 @@ impl Driver {
             match output {
                 Output::Connect { endpoint } => self.connect(endpoint),
                 Output::Disconnect { endpoint } => {
-                    if self.links[endpoint].take().is_some() && self.failures[endpoint].is_none() {
+                    // One that was only slower than another is none the worse.
+                    let silent = self.links[endpoint].take().is_some_and(|link| link.started.elapsed() >= SILENT_AFTER);
+                    if silent && self.failures[endpoint].is_none() {
                         self.failures[endpoint] = Some("no answer".into());
                     }
                 }
@@ -371,6 +393,7 @@ impl Driver {
                 link.outbox.wake();
             }
         }
+        self.say_reach();
     }
 
     fn connect(&mut self, endpoint: usize) {
@@ -386,7 +409,8 @@ impl Driver {
             events: self.events_out.clone(),
         };
         let task = tokio::spawn(task.run());
-        self.links[endpoint] = Some(Link { generation: self.generation_last, version: None, outbox, task });
+        self.links[endpoint] =
+            Some(Link { generation: self.generation_last, started: Instant::now(), version: None, outbox, task });
     }
 
     fn done(&mut self, call: CallId, mut result: Result<Response, Error>, lease_from_us: Option<u64>) {
@@ -396,10 +420,8 @@ impl Driver {
         if let Err(error) = &mut result
             && matches!(error.code, ErrorCode::Unavailable | ErrorCode::Unknown)
         {
-            for (address, reason) in self.addresses.iter().zip(&self.failures) {
-                if let Some(reason) = reason {
-                    error.message = format!("{}; {address}: {reason}", error.message);
-                }
+            for failure in self.unanswered() {
+                error.message = format!("{}; {failure}", error.message);
             }
         }
         let lease_from = lease_from_us.map(|sent_us| self.instant(sent_us));
@@ -407,6 +429,27 @@ impl Driver {
         if let Err(answer) = reply.send(Answer { result, lease_from }) {
             self.give_back(answer);
         }
+    }
+
+    /// Each address that has not answered since its last failure, or not at all, with the reason.
+    fn unanswered(&self) -> impl Iterator<Item = String> {
+        let links = self.addresses.iter().zip(&self.failures).zip(&self.links);
+        links.filter_map(|((address, reason), link)| match (reason, link) {
+            (Some(reason), _) => Some(format!("{address}: {reason}")),
+            (None, Some(Link { version: None, .. })) => Some(format!("{address}: no answer yet")),
+            (None, _) => None,
+        })
+    }
+
+    /// Says what stands between this side and the cluster, or that nothing does.
+    fn say_reach(&mut self) {
+        let connected = self.links.iter().flatten().any(|link| link.version.is_some());
+        let reach = (!connected).then(|| self.unanswered().collect::<Vec<_>>().join("; "));
+        self.reach.send_if_modified(|said| {
+            let differs = *said != reach;
+            *said = reach;
+            differs
+        });
     }
 
     /// Releases the tasks of an answer that nobody has seen.

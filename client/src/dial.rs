@@ -4,6 +4,8 @@
 //! of IPv4 is the usual case. So every address is a candidate, and one that fails never ends the attempt. An address is a hint:
 //! the handshake of the attempt shows which node is there.
 
+mod reason;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
@@ -12,6 +14,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+
+pub use reason::{CLOSE_IDENTITY, CLOSE_VERSION, Reason, Shown};
 
 /// Time for which an address is tried alone, unless it fails before.
 const HEAD_START: Duration = Duration::from_millis(200);
@@ -51,7 +55,7 @@ impl Reach {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreached {
     /// Each address or name with the reason, in the order of preference. Absent: it did not answer in time.
-    failures: Vec<(String, Option<String>)>,
+    failures: Vec<(String, Option<Reason>)>,
 }
 
 impl Unreached {
@@ -60,15 +64,24 @@ impl Unreached {
         self.failures.iter().all(|(_, reason)| reason.is_none())
     }
 
-    /// Whether all addresses have failed for such a reason.
-    pub fn all(&self, mut judge: impl FnMut(&str) -> bool) -> bool {
-        self.failures.iter().all(|(_, reason)| reason.as_deref().is_some_and(&mut judge))
+    /// Whether all addresses have failed, and each for a reason that does not pass by itself.
+    pub fn is_lasting(&self) -> bool {
+        self.failures.iter().all(|(_, reason)| reason.as_ref().is_some_and(|reason| reason.lasting))
+    }
+}
+
+impl From<Unreached> for Reason {
+    fn from(unreached: Unreached) -> Reason {
+        Reason { lasting: unreached.is_lasting(), text: unreached.to_string() }
     }
 }
 
 impl fmt::Display for Unreached {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |reason: &Option<String>| reason.clone().unwrap_or_else(|| "no answer in time".to_owned());
+        let text = |reason: &Option<Reason>| match reason {
+            Some(reason) => reason.text.clone(),
+            None => "no answer in time".to_owned(),
+        };
         if let [(_, reason)] = self.failures.as_slice() {
             return formatter.write_str(&text(reason));
         }
@@ -120,7 +133,7 @@ pub async fn dial<T, F>(
 ) -> Result<(SocketAddr, T), Unreached>
 where
     T: Send + 'static,
-    F: Future<Output = Result<T, String>> + Send + 'static,
+    F: Future<Output = Result<T, Reason>> + Send + 'static,
 {
     dial_with(lookup, names, within, reach, attempt).await
 }
@@ -136,7 +149,7 @@ async fn dial_with<T, L, F>(
 where
     T: Send + 'static,
     L: Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
-    F: Future<Output = Result<T, String>> + Send + 'static,
+    F: Future<Output = Result<T, Reason>> + Send + 'static,
 {
     let mut candidates = Candidates::new(names, within);
     let end = candidates.end;
@@ -177,7 +190,7 @@ enum Report<T> {
     /// The addresses of a name.
     Found(usize, io::Result<Vec<SocketAddr>>),
     /// The end of an attempt.
-    Tried(Rank, SocketAddr, Result<T, String>),
+    Tried(Rank, SocketAddr, Result<T, Reason>),
 }
 
 /// Order of preference: how far it is reached, place of its name, place among the addresses of the name.
@@ -187,7 +200,7 @@ type Rank = (Reach, usize, usize);
 enum State {
     Waiting,
     Trying,
-    Failed(String),
+    Failed(Reason),
 }
 
 /// Addresses of one attempt.
@@ -198,7 +211,7 @@ struct Candidates {
     unresolved: Vec<bool>,
     known: BTreeMap<Rank, (SocketAddr, State)>,
     /// Addresses that the socket cannot reach, and names that have none.
-    failures: BTreeMap<Rank, (String, Option<String>)>,
+    failures: BTreeMap<Rank, (String, Option<Reason>)>,
     /// When the next address has its turn, whatever those before it do.
     next_at: Option<Instant>,
 }
@@ -229,7 +242,8 @@ impl Candidates {
         let found = match found {
             Ok(found) => distinct(found),
             Err(error) => {
-                self.failures.insert((Reach::Well, place, 0), (self.names[place].clone(), Some(error.to_string())));
+                self.failures
+                    .insert((Reach::Well, place, 0), (self.names[place].clone(), Some(Reason::passing(error))));
                 return;
             }
         };
@@ -239,7 +253,7 @@ impl Candidates {
         for (index, address) in found.into_iter().enumerate() {
             let rank = (reach(address), place, index);
             if rank.0 == Reach::Never {
-                let reason = format!("{address} is of IPv6, and the socket is of IPv4 alone");
+                let reason = Reason::passing(format!("{address} is of IPv6, and the socket is of IPv4 alone"));
                 self.failures.insert(rank, (self.names[place].clone(), Some(reason)));
             } else if self.known.len() < room && self.known.values().all(|(known, _)| *known != address) {
                 self.known.insert(rank, (address, State::Waiting));
@@ -265,7 +279,7 @@ impl Candidates {
         Some((*rank, *address))
     }
 
-    fn failed(&mut self, rank: Rank, reason: String) {
+    fn failed(&mut self, rank: Rank, reason: Reason) {
         if let Some((_, state)) = self.known.get_mut(&rank) {
             *state = State::Failed(reason);
         }

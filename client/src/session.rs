@@ -9,6 +9,10 @@
 //!   for patience; then the next one becomes active. An older connection stays open while it still answers.
 //! - **Whether a node is still there** is asked when it is silent while calls are under way, and not only told by how long an
 //!   answer takes: calls may wait at a node for as long as they like.
+//! - **A node that does not answer costs a moment.** While the first attempt to connect is not answered, others join it one by one,
+//!   and the first that answers is taken.
+//! - **What does not pass by itself is not waited for.** Calls of a session that no node has ever welcomed end as soon as each
+//!   endpoint has failed, one of them for a reason that lasts. A session that was welcomed once goes on trying.
 //! - **What a node cannot do is sought elsewhere without a wait.** While the active endpoint finds no work and cannot look
 //!   everywhere, or fails a call again and again, others are tried in the background, one at a time, and the first that is
 //!   ready becomes active. Until then the present one serves on.
@@ -27,6 +31,7 @@ mod confirm;
 mod links;
 mod mint;
 mod pulse;
+mod reach;
 mod transaction;
 mod types;
 mod validate;
@@ -35,13 +40,13 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use crate::wire::error::{Error, ErrorCode, Retry};
+use crate::wire::error::{Cause, Error, ErrorCode, Retry};
 use crate::wire::request::Request;
 use crate::wire::response::{Response, Welcome};
 use crate::wire::version::Versions;
 use call::{Pending, Stage, Verdict};
 use confirm::{Asks, Leaving};
-use links::{Link, Links, Refusal};
+use links::{Failure, Link, Links, Refusal};
 use mint::{Mint, Needs, Random};
 use std::collections::{BTreeMap, BTreeSet};
 pub use transaction::{ChangeDraft, Seen, TransactionDraft};
@@ -86,6 +91,10 @@ pub struct Session {
     number_last: u64,
     /// Claims that are over and may have been granted something by nodes that cannot be told.
     leaving: Leaving,
+    /// Some node has welcomed this session.
+    was_welcomed: bool,
+    /// Since when calls wait and no node is connected.
+    lost_us: Option<u64>,
     outputs: Vec<Output>,
 }
 
@@ -115,6 +124,8 @@ impl Session {
             in_flight: 0,
             number_last: 0,
             leaving: Leaving::default(),
+            was_welcomed: false,
+            lost_us: None,
             outputs: Vec::new(),
         }
     }
@@ -127,6 +138,10 @@ impl Session {
             Input::Abandon { call } => self.give_up(call, "the call was abandoned"),
             Input::Connected { endpoint, version } => self.connected(endpoint, version),
             Input::Disconnected { endpoint } => self.disconnected(endpoint),
+            Input::Refused { endpoint, error } => {
+                self.disconnected(endpoint);
+                self.links.get_mut(endpoint).failure = Some(Failure::Lasting(error));
+            }
             Input::Heard { endpoint } => self.links.get_mut(endpoint).pulse.heard(self.now_us, None),
             Input::Received { endpoint, number, response } => self.received(endpoint, number, response),
             Input::Wake => {}
@@ -134,6 +149,8 @@ impl Session {
         self.expire_links();
         self.expire_calls();
         self.feel_pulses();
+        self.end_hopeless();
+        self.expire_lost();
         self.pump();
         self.take_late_leave();
         // Who asks for no work and is served does not need another node.
@@ -153,7 +170,8 @@ impl Session {
         let [early, others @ ..] = &self.queues;
         let queued = others.iter().any(|queue| !queue.is_empty());
         let link = self.links.next_wake(queued, !early.is_empty(), self.seekers > 0, self.lacks());
-        call.into_iter().chain(link).min()
+        let lost = self.lost_until_us();
+        call.into_iter().chain(link).chain(lost).min()
     }
 
     /// The server's wall clock, as far as this session can tell; it never goes back. `None` before a node has
@@ -172,6 +190,10 @@ impl Session {
             }
             Ok(_) if deadline_us <= self.now_us => Some(Error::unavailable("the deadline had passed before the call")),
             Ok(bytes) => {
+                if self.calls.is_empty() {
+                    // What was wrong before may be put right by now.
+                    self.links.forget_failures();
+                }
                 self.calls_submitted += 1;
                 self.calls_bytes += bytes;
                 let pending = Pending::new(self.calls_submitted, body, bytes, deadline_us);
@@ -202,7 +224,8 @@ impl Session {
     fn greet(&mut self, endpoint: usize) {
         let number = self.say_hello(endpoint);
         let until_us = self.after_ms(self.config.attempt_timeout_ms);
-        self.links.get_mut(endpoint).link = Link::Greeting { number, sent_us: self.now_us, until_us };
+        let greeting = Link::Greeting { number, sent_us: self.now_us, until_us };
+        self.links.attempted(endpoint, greeting, self.after_ms(self.config.head_start_ms));
     }
 
     fn say_hello(&mut self, endpoint: usize) -> u64 {
@@ -275,8 +298,12 @@ impl Session {
         match response {
             Response::Welcome(welcome) if is_sound(&welcome) => {
                 self.mint.welcome(self.now_us, &welcome);
+                self.was_welcomed = true;
                 match welcome.refusal {
-                    None => self.links.welcomed(endpoint),
+                    None => {
+                        self.links.welcomed(endpoint);
+                        self.end_race();
+                    }
                     Some(error) => {
                         self.links.welcomed_bare(endpoint, Refusal::new(*error, self.now_us));
                         self.lent_none(endpoint);
@@ -285,14 +312,19 @@ impl Session {
             }
             // The node may yet become ready, and answers early calls until then: the connection is worth keeping.
             Response::Error(error) if call::is_retryable(&error) => {
+                let lasting = (error.cause == Some(Cause::Unfounded)).then(|| Failure::Lasting(error.clone()));
                 let state = self.links.get_mut(endpoint);
                 state.link = Link::Refused;
                 state.refusal = Some(Refusal::new(error, self.now_us));
                 self.fail_link(endpoint);
+                self.links.get_mut(endpoint).failure = lasting;
             }
-            _ => {
+            other => {
                 self.outputs.push(Output::Disconnect { endpoint });
                 self.close(endpoint);
+                if let Response::Error(error) = other {
+                    self.links.get_mut(endpoint).failure = Some(Failure::Lasting(error));
+                }
             }
         }
     }
@@ -477,6 +509,7 @@ impl Session {
             Link::Refused if due && queued => self.greet(endpoint),
             Link::Idle | Link::Connecting { .. } | Link::Greeting { .. } | Link::Refused | Link::Ready { .. } => {}
         }
+        self.race();
         let ready = self.links.get(endpoint).is_ready();
         if self.links.get(endpoint).is_open() {
             while self.in_flight < self.config.in_flight_max
@@ -509,7 +542,8 @@ impl Session {
 
     fn connect(&mut self, endpoint: usize) {
         let until_us = self.after_ms(self.config.attempt_timeout_ms);
-        self.links.get_mut(endpoint).link = Link::Connecting { until_us };
+        let head_start_until_us = self.after_ms(self.config.head_start_ms);
+        self.links.attempted(endpoint, Link::Connecting { until_us }, head_start_until_us);
         self.outputs.push(Output::Connect { endpoint });
     }
 
@@ -578,7 +612,13 @@ impl Session {
             let mut refusals = self.links.refusals(self.now_us).into_iter();
             let refusal = refusals.find(|refusal| lacks || refusal.error.code != ErrorCode::ClockAhead);
             let refusal = refusal.filter(|_| call.sent == 0).map(|refusal| refusal.at(self.now_us));
-            let result = call.undecided(why, refusal);
+            let mut result = call.undecided(why, refusal);
+            let unreached = call.sent == 0 && !self.links.any_open();
+            if let Err(error) = &mut result
+                && unreached
+            {
+                error.cause.get_or_insert(Cause::Unreached);
+            }
             self.finish(id, result);
         }
     }

@@ -19,6 +19,8 @@ pub struct ClientConfig {
     pub name: String,
     /// How long a call may take with all its retries, unless it says otherwise. 10 s by default.
     pub request_timeout: Duration,
+    /// How long a call may find no node that can be connected to; absent: for all its time, as by default.
+    pub unreached_timeout: Option<Duration>,
 }
 
 impl ClientConfig {
@@ -36,6 +38,7 @@ impl ClientConfig {
             key: key.into(),
             name: "norn-client".into(),
             request_timeout: Duration::from_secs(10),
+            unreached_timeout: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! How a verb ends: exit codes, and failures for people and for programs.
 
 use super::text::duration;
-use crate::wire::{Error, ErrorCode, Retry};
+use crate::wire::{Cause, Error, ErrorCode, Retry};
 use std::io;
 
 /// How a verb ended. From better to worse, so that several results have a worst one.
@@ -120,6 +120,11 @@ pub fn advice(error: &Error) -> Option<String> {
             Some(id) => format!("it may have taken effect; the same call for {id} is safe to repeat, `get {id}` looks"),
             None => "it may have taken effect; the same call under the same id is safe to repeat".to_owned(),
         }),
+        // Its message says it.
+        _ if error.cause == Some(Cause::Unfounded) => None,
+        _ if error.cause == Some(Cause::Unreached) => Some(
+            "see that the nodes run and listen at these addresses: `norn dev` starts a cluster here, `norn start` a node".to_owned(),
+        ),
         ErrorCode::Unavailable | ErrorCode::NotReady => {
             Some("try again in a moment; `status` and `nodes` show who answers".to_owned())
         }

@@ -1,6 +1,7 @@
 //! What programs read: one JSON object per result. Fields are always there, `null` where there is nothing to say,
 //! and keep their order.
 
+use crate::wire::error::Cause;
 use crate::wire::group::{GroupView, Grouping, MemberOf};
 use crate::wire::membership::MemberState;
 use crate::wire::response::{
@@ -69,12 +70,14 @@ struct ErrorBody<'a> {
     id: Option<TaskId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<Cause>,
 }
 
 /// A failure, naming the task where there is one.
 pub fn error(error: &crate::wire::Error) -> ErrorLine<'_> {
-    let crate::wire::Error { code, message, retry, id, after_ms } = error;
-    let body = ErrorBody { code: *code, message, retry: *retry, id: *id, after_ms: *after_ms };
+    let crate::wire::Error { code, message, retry, id, after_ms, cause } = error;
+    let body = ErrorBody { code: *code, message, retry: *retry, id: *id, after_ms: *after_ms, cause: *cause };
     ErrorLine { error: body }
 }
 

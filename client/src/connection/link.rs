@@ -1,6 +1,6 @@
 //! One connection: name resolution, handshake, frames out and in.
 
-use crate::dial::{Reach, dial};
+use crate::dial::{Reach, Reason, dial};
 use crate::tls::Outgoing;
 use crate::wire::Versions;
 use crate::wire::address::Address;
@@ -84,7 +84,7 @@ pub(super) enum Happening {
     /// Answers with the numbers of their requests; none if only a part of one has come.
     Received(Vec<(u64, Response)>),
     /// Why. The last report.
-    Disconnected(String),
+    Disconnected(Reason),
 }
 
 /// Everything a connection's task needs.
@@ -113,29 +113,31 @@ impl Task {
         let _ = self.events.send(event).await;
     }
 
-    async fn serve(&self) -> Result<std::convert::Infallible, String> {
+    async fn serve(&self) -> Result<std::convert::Infallible, Reason> {
         let connection = self.connect().await?;
-        let version = Versions::of_connection(&connection).ok_or("the handshake settled no protocol version")?;
-        let (send, receive) = connection.open_bi().await.map_err(|error| error.to_string())?;
+        let version = Versions::of_connection(&connection)
+            .ok_or_else(|| Reason::passing("the handshake settled no protocol version"))?;
+        let (send, receive) = connection.open_bi().await.map_err(|error| self.outgoing.explain(&error))?;
         self.report(Happening::Connected(version)).await;
         let ended = tokio::select! {
             reason = self.write(send) => reason,
             reason = self.read(receive, version) => reason,
         };
         // The connection knows more about its end than a stream does, for example that a certificate was refused.
-        Err(connection.close_reason().map_or(ended, |reason| reason.to_string()))
+        Err(connection.close_reason().map_or_else(|| Reason::passing(ended), |reason| self.outgoing.explain(&reason)))
     }
 
     /// Tries the addresses of the name; the first that answers is taken. The session bounds the time.
-    async fn connect(&self) -> Result<Connection, String> {
+    async fn connect(&self) -> Result<Connection, Reason> {
         let config = self.outgoing.config().await;
         let attempt = |address: SocketAddr| {
             let connecting = self.quic.connect_with(config.clone(), address, &self.address.host);
-            async move { connecting.map_err(|error| error.to_string())?.await.map_err(|error| error.to_string()) }
+            let outgoing = Arc::clone(&self.outgoing);
+            async move { connecting.map_err(Reason::passing)?.await.map_err(|error| outgoing.explain(&error)) }
         };
         let reach = |address| Reach::from(&self.quic, address);
         let connected = dial(&[self.address.to_string()], None, reach, attempt).await;
-        connected.map(|(_, connection)| connection).map_err(|unreached| unreached.to_string())
+        connected.map(|(_, connection)| connection).map_err(Reason::from)
     }
 
     async fn write(&self, mut stream: SendStream) -> String {

@@ -1,6 +1,9 @@
 //! Goal: every address of a name is a candidate, and no candidate spoils the attempt. Method: scripted resolvers and attempts.
 
-use super::{CANDIDATES_MAX, Candidates, HEAD_START, Reach, Unreached, dial_with, distinct};
+use super::{
+    CANDIDATES_MAX, CLOSE_IDENTITY, CLOSE_VERSION, Candidates, HEAD_START, Reach, Reason, Shown, Unreached, dial_with,
+    distinct,
+};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -52,7 +55,7 @@ async fn run(
         async move {
             match then {
                 Then::Good => Ok(()),
-                Then::Bad(reason) => Err(reason.to_owned()),
+                Then::Bad(text) => Err(Reason { text: text.to_owned(), lasting: text.contains("certificate") }),
                 Then::Silent => std::future::pending().await,
             }
         }
@@ -122,13 +125,12 @@ async fn names_are_tried_in_order_and_no_address_twice() {
 
 #[tokio::test]
 async fn one_answer_of_a_kind_does_not_stand_for_all() {
-    let certificate = |reason: &str| reason.contains("certificate");
     let then = |at| if at == address(V4) { Then::Bad("bad certificate") } else { Then::Silent };
     let (reached, _) = run(&[("name:7400", Some(&[V6, V4]))], ON_BOTH, HEAD_START, then).await;
     let unreached = reached.unwrap_err();
-    assert!(!unreached.all(certificate) && !unreached.is_silence(), "{unreached}");
+    assert!(!unreached.is_lasting() && !unreached.is_silence(), "{unreached}");
     let (reached, _) = run(&[("name:7400", Some(&[V6, V4]))], ON_V4, LONG, then).await;
-    assert!(reached.unwrap_err().all(certificate), "what is not tried says nothing");
+    assert!(reached.unwrap_err().is_lasting(), "what is not tried says nothing");
     let (reached, _) = run(&[("name:7400", Some(&[V6, V4]))], ON_BOTH, HEAD_START, |_| Then::Silent).await;
     assert!(reached.unwrap_err().is_silence());
 }
@@ -153,4 +155,30 @@ async fn a_name_with_many_addresses_leaves_room_for_the_other_name() {
     let mut alone = Candidates::new(&names[..1], Some(LONG));
     alone.found(0, Ok(many), |_| Reach::Well);
     assert_eq!(alone.known.len(), CANDIDATES_MAX);
+}
+
+/// What the libraries say of an expired certificate names the present second: a log that has each reason once would have it each time.
+#[test]
+fn a_reason_that_lasts_reads_the_same_each_time_and_names_the_files() {
+    let until = crate::tls::Date(1_583_366_400);
+    let shown = Shown { authority: "certs/ca.crt".into(), certificate: "certs/client-me.crt".into(), until };
+    let closed = |alert: u8, reason: &'static str| {
+        let (error_code, reason) = (quinn::TransportErrorCode::crypto(alert), reason.as_bytes().into());
+        quinn::ConnectionError::ConnectionClosed(quinn::ConnectionClose { error_code, frame_type: None, reason })
+    };
+    let (early, late) = (Reason::of(&closed(45, "at 1"), Some(&shown)), Reason::of(&closed(45, "at 2"), Some(&shown)));
+    assert!(early == late && early.lasting, "{early:?} {late:?}");
+    for words in ["refuses", "certs/client-me.crt", "expired", "2020-03-05 00:00 UTC"] {
+        assert!(early.text.contains(words), "{early}");
+    }
+    let stranger = Reason::of(&closed(48, "unknown"), Some(&shown));
+    assert!(stranger.lasting && stranger.text.contains("authority"), "{stranger}");
+    // A node that is out of resources, and one that stops.
+    assert!(!Reason::of(&closed(80, "internal error"), Some(&shown)).lasting);
+    assert!(!Reason::of(&quinn::ConnectionError::TimedOut, None).lasting);
+    let application = |code: u32| {
+        let close = quinn::ApplicationClose { error_code: code.into(), reason: b"no name".as_slice().into() };
+        Reason::of(&quinn::ConnectionError::ApplicationClosed(close), None)
+    };
+    assert!(application(CLOSE_IDENTITY).lasting && application(CLOSE_VERSION).lasting && !application(5).lasting);
 }

@@ -23,9 +23,20 @@ pub(super) enum Link {
     },
 }
 
+/// What the last attempt at an endpoint came to that has not welcomed the session since.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It may fare better next time.
+    Passing,
+    /// It will not before an operator changes something.
+    Lasting(Error),
+}
+
 #[derive(Debug)]
 pub(super) struct Endpoint {
     pub link: Link,
+    /// Absent also where nothing is known since there were calls.
+    pub failure: Option<Failure>,
     /// In a row.
     pub failures: u32,
     /// Not to be tried before this.
@@ -98,6 +109,8 @@ pub(super) struct Links {
     pub active: usize,
     /// No search before this: one has just failed.
     search_us: u64,
+    /// No attempt beside that at the active endpoint before this: the last one still has its head start.
+    race_us: u64,
 }
 
 impl Links {
@@ -105,6 +118,7 @@ impl Links {
         assert!(active < endpoints);
         let idle = || Endpoint {
             link: Link::Idle,
+            failure: None,
             failures: 0,
             retry_us: 0,
             received: 0,
@@ -112,7 +126,7 @@ impl Links {
             refusal: None,
             asking: Asking::default(),
         };
-        Links { endpoints: (0..endpoints).map(|_| idle()).collect(), active, search_us: 0 }
+        Links { endpoints: (0..endpoints).map(|_| idle()).collect(), active, search_us: 0, race_us: 0 }
     }
 
     pub fn len(&self) -> usize {
@@ -147,11 +161,59 @@ impl Links {
         self.active = candidates.min_by_key(key).expect("there is at least one endpoint");
     }
 
+    /// An attempt is made at an endpoint.
+    pub fn attempted(&mut self, endpoint: usize, link: Link, head_start_until_us: u64) {
+        self.get_mut(endpoint).link = link;
+        self.race_us = head_start_until_us;
+    }
+
+    /// The endpoint to try beside the active one, which has not answered yet, and from when on: the one that may be tried soonest,
+    /// then the next in turn.
+    pub fn next_race(&self) -> Option<(u64, usize)> {
+        if !matches!(self.get(self.active).link, Link::Connecting { .. } | Link::Greeting { .. }) {
+            return None;
+        }
+        let candidates = self.others().filter(|index| matches!(self.get(*index).link, Link::Idle));
+        let next = candidates.min_by_key(|index| self.get(*index).retry_us)?;
+        Some((self.get(next).retry_us.max(self.race_us), next))
+    }
+
+    /// Endpoints that are being connected to.
+    pub fn connecting(&self) -> Vec<usize> {
+        let is_connecting = |index: &usize| matches!(self.get(*index).link, Link::Connecting { .. });
+        (0..self.endpoints.len()).filter(is_connecting).collect()
+    }
+
+    pub fn any_open(&self) -> bool {
+        self.endpoints.iter().any(Endpoint::is_open)
+    }
+
+    /// Forgets how attempts have ended.
+    pub fn forget_failures(&mut self) {
+        self.endpoints.iter_mut().for_each(|endpoint| endpoint.failure = None);
+    }
+
+    /// Why no endpoint will serve before an operator changes something: each has failed, and those that gave an answer will fail
+    /// again. What several say is said once each.
+    pub fn hopeless(&self) -> Option<Error> {
+        let mut hopeless: Option<Error> = None;
+        for endpoint in &self.endpoints {
+            let Failure::Lasting(error) = endpoint.failure.as_ref()? else { continue };
+            match &mut hopeless {
+                None => hopeless = Some(error.clone()),
+                Some(first) if first.message.contains(&error.message) => {}
+                Some(first) => first.message = format!("{}; {}", first.message, error.message),
+            }
+        }
+        hopeless
+    }
+
     /// An endpoint was welcomed. It becomes active unless the active one is ready and sees enough: even a late one is
     /// better than waiting for another.
     pub fn welcomed(&mut self, endpoint: usize) {
         let state = self.get_mut(endpoint);
         state.link = Link::Ready { blind_us: None };
+        state.failure = None;
         state.failures = 0;
         state.refusal = None;
         state.asking.vain = 0;
@@ -164,6 +226,7 @@ impl Links {
     pub fn welcomed_bare(&mut self, endpoint: usize, refusal: Refusal) {
         let state = self.get_mut(endpoint);
         state.link = Link::Ready { blind_us: None };
+        state.failure = None;
         state.failures = 0;
         state.refusal = Some(refusal);
         if !self.get(self.active).is_ready() {
@@ -215,7 +278,10 @@ impl Links {
     pub fn failed(&mut self, now_us: u64, endpoint: usize, retry_us: u64) {
         let state = self.get_mut(endpoint);
         state.failures = state.failures.saturating_add(1);
+        state.failure = Some(Failure::Passing);
         state.retry_us = retry_us;
+        // What has failed needs no head start any more.
+        self.race_us = now_us;
         if endpoint == self.active {
             self.rotate(now_us, true);
         } else {
@@ -276,9 +342,10 @@ impl Links {
         };
         let search = self.next_search().filter(|_| seeking || lacking).map(|(at_us, _)| at_us);
         let bare = self.bare().filter(|_| lacking).map(|(at_us, _)| at_us);
+        let race = self.next_race().filter(|_| queued || queued_early).map(|(at_us, _)| at_us);
         let pulses = self.endpoints.iter().filter(|_| self.endpoints.len() > 1);
         let pulse = pulses.filter_map(|endpoint| endpoint.pulse.due_us());
-        expiry.chain(retry).chain(search).chain(bare).chain(pulse).min()
+        expiry.chain(retry).chain(search).chain(bare).chain(race).chain(pulse).min()
     }
 
     pub fn check(&self) -> Result<(), String> {

@@ -6,6 +6,7 @@ mod confirm;
 mod failover;
 mod loans;
 mod pulse;
+mod reach;
 mod retries;
 mod schedules;
 mod search;

@@ -232,6 +232,13 @@ pub enum Input {
         /// Where.
         endpoint: usize,
     },
+    /// The same, where another attempt fails as well until an operator changes something.
+    Refused {
+        /// Where.
+        endpoint: usize,
+        /// Why, as calls are answered that no other node serves.
+        error: Error,
+    },
     /// A part of an answer has arrived.
     Heard {
         /// Where.
@@ -292,6 +299,11 @@ pub struct Config {
     /// How long to wait for a connection, and for an answer before asking another node. The waiting time of a
     /// `claim` or `wait` comes on top.
     pub attempt_timeout_ms: u64,
+    /// How long an attempt to connect is the only one. After that another endpoint is tried beside it, and the first that answers is
+    /// taken.
+    pub head_start_ms: u64,
+    /// Calls end once no node has been reached for this long beyond the head starts of all endpoints. Absent: at their deadlines.
+    pub unreached_ms_max: Option<u64>,
     /// First pause before repeating at a node that failed or asked for patience; doubles from time to time.
     pub reconnect_pause_ms_min: u64,
     /// Longest such pause.
@@ -313,6 +325,8 @@ impl Default for Config {
         Config {
             name: "norn-client".into(),
             attempt_timeout_ms: 2_500,
+            head_start_ms: 200,
+            unreached_ms_max: None,
             reconnect_pause_ms_min: 50,
             reconnect_pause_ms_max: 1_000,
             in_flight_max: limits::IN_FLIGHT_MAX - IN_FLIGHT_SPARE,

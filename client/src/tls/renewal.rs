@@ -6,6 +6,7 @@
 
 use super::credentials::{CertificateFiles, Contents, Credentials};
 use super::{TlsError, validity};
+use crate::dial::{Reason, Shown};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -121,8 +122,13 @@ type Build = fn(&Credentials) -> Result<quinn::ClientConfig, TlsError>;
 #[derive(Debug)]
 pub struct Outgoing {
     renewal: Arc<tokio::sync::Mutex<Renewal>>,
-    config: Arc<Mutex<quinn::ClientConfig>>,
+    used: Arc<Mutex<(quinn::ClientConfig, Shown)>>,
     build: Build,
+}
+
+fn shown(own: &Credentials) -> Shown {
+    let CertificateFiles { authority, certificate, .. } = own.files().clone();
+    Shown { authority, certificate, until: validity::Date(own.validity().until_s) }
 }
 
 impl Outgoing {
@@ -133,19 +139,19 @@ impl Outgoing {
 
     /// The same with files that have been read.
     pub fn with(renewal: Renewal, build: Build) -> Result<Outgoing, TlsError> {
-        let config = Arc::new(Mutex::new(build(renewal.current())?));
-        Ok(Outgoing { renewal: Arc::new(tokio::sync::Mutex::new(renewal)), config, build })
+        let used = Arc::new(Mutex::new((build(renewal.current())?, shown(renewal.current()))));
+        Ok(Outgoing { renewal: Arc::new(tokio::sync::Mutex::new(renewal)), used, build })
     }
 
     /// For the next connection.
     pub async fn config(&self) -> quinn::ClientConfig {
         // One look at a time, so that files which cannot be read for a while hold no more than one thread.
         if let Ok(mut renewal) = Arc::clone(&self.renewal).try_lock_owned() {
-            let (config, build) = (Arc::clone(&self.config), self.build);
+            let (used, build) = (Arc::clone(&self.used), self.build);
             let look = tokio::task::spawn_blocking(move || match renewal.look(validity::now_s(), build) {
                 Look::Same => {}
                 Look::Renewed(renewed) => {
-                    *config.lock().unwrap_or_else(PoisonError::into_inner) = renewed;
+                    *used.lock().unwrap_or_else(PoisonError::into_inner) = (renewed, shown(renewal.current()));
                     report_renewed(renewal.current());
                 }
                 Look::Refused(reason) => report_refused(&reason),
@@ -153,7 +159,17 @@ impl Outgoing {
             // What takes longer is for a later connection.
             let _ = tokio::time::timeout(READ_TIMEOUT, look).await;
         }
-        self.config.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    /// Why a connection that was made with these failed or ended.
+    pub fn explain(&self, error: &quinn::ConnectionError) -> Reason {
+        Reason::of(error, Some(&self.shown()))
+    }
+
+    /// What new connections show and trust.
+    pub fn shown(&self) -> Shown {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
     /// Warns of what expires soon, now and once a day. Never ends.

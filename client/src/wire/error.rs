@@ -55,6 +55,19 @@ pub enum Retry {
     Never,
 }
 
+/// What stands behind an error, where a program or a person does something else about it than its code says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The node has no cluster: an operator has yet to found one, or to add the node to one.
+    Unfounded,
+    /// No node was reached. Said by sessions alone.
+    Unreached,
+    /// Of a later version.
+    #[serde(other)]
+    Other,
+}
+
 /// A refusal, or an outcome that is not known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
@@ -71,6 +84,9 @@ pub struct Error {
     /// For how long repeating does not help, where that is known. In answers to clients alone: older nodes could not read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_ms: Option<u64>,
+    /// What stands behind it, where that matters. In answers to clients alone, as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
 }
 
 impl ErrorCode {
@@ -105,7 +121,7 @@ impl ErrorCode {
 impl Error {
     /// An error with the retry advice that fits its code.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Error { code, message: message.into(), retry: code.retry(), id: None, after_ms: None }
+        Error { code, message: message.into(), retry: code.retry(), id: None, after_ms: None, cause: None }
     }
 
     /// Whether repeating the call can help.
@@ -124,6 +140,13 @@ impl Error {
     #[must_use]
     pub fn after(mut self, after_ms: u64) -> Self {
         self.after_ms = Some(after_ms);
+        self
+    }
+
+    /// Says what stands behind it.
+    #[must_use]
+    pub fn because(mut self, cause: Cause) -> Self {
+        self.cause = Some(cause);
         self
     }
 

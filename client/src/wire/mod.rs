@@ -20,7 +20,7 @@ pub(crate) mod validate;
 pub mod version;
 pub mod watch;
 
-pub use error::{Error, ErrorCode, Retry};
+pub use error::{Cause, Error, ErrorCode, Retry};
 pub use ids::{ClaimId, ClusterId, NodeId, PartitionId, QueueName, TaskId, TaskVersion, Token};
 pub use request::{Acks, Claim, Completion, NewTask, Request, SESSIONS_QUEUE, Spec};
 pub use response::{Acked, Granted, Guarantee, Response, State, TaskView};

@@ -27,6 +27,8 @@ struct Lane {
     claim_at: Instant,
     /// Its last call brought nothing, so that the next one is to keep little room from others.
     quiet: bool,
+    /// Why its last call failed, so that the log has it once.
+    failure: Option<String>,
 }
 
 /// See the module. All calls under way together ask for no more than there is room for.
@@ -43,7 +45,7 @@ impl Lanes {
             queues.entry(service.options.lease.or(worker.lease)).or_default().push(queue.clone());
         }
         let claim_at = Instant::now();
-        let lane = |(lease, queues)| Lane { lease, queues, claiming: None, claim_at, quiet: false };
+        let lane = |(lease, queues)| Lane { lease, queues, claiming: None, claim_at, quiet: false, failure: None };
         Lanes { lanes: queues.into_iter().map(lane).collect(), next: 0 }
     }
 
@@ -107,6 +109,7 @@ impl Lanes {
         let lane = &mut self.lanes[place];
         match claims {
             Ok(claims) => {
+                lane.failure = None;
                 lane.quiet = claims.tasks.is_empty();
                 if lane.quiet && claims.unavailable > 0 {
                     lane.claim_at = Instant::now() + CLAIM_PAUSE;
@@ -114,7 +117,12 @@ impl Lanes {
                 Some(claims)
             }
             Err(error) => {
-                tracing::warn!(%error, "claim failed");
+                if lane.failure.as_ref() == Some(&error.message) {
+                    tracing::debug!(%error, "claim failed");
+                } else {
+                    tracing::warn!(%error, "claim failed; it is tried on");
+                    lane.failure = Some(error.message);
+                }
                 lane.claim_at = Instant::now() + CLAIM_PAUSE;
                 None
             }

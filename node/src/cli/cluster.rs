@@ -2,6 +2,7 @@
 
 use super::failure::{Failure, Outcome};
 use super::founding::{Wish, found};
+use super::progress;
 use super::{Global, block_on, say, verbs};
 use clap::Subcommand;
 use norn_client::wire::response::Member;
@@ -49,7 +50,8 @@ pub fn run(command: Command, global: Global) -> Outcome {
 
 async fn init(peers: &[String], wish: &Wish, certificates: &Path, json: bool) -> Outcome {
     let caller = Caller::with(verbs::read_certificates(find_client(certificates)?)?, CALL_TIMEOUT)?;
-    let founded = found(&caller, peers, wish).await;
+    let what = || Some(format!("waiting until all of these nodes answer and serve: {}", peers.join(", ")));
+    let founded = progress::waiting(progress::is_watched(json), found(&caller, peers, wish), what).await;
     caller.close().await;
     let founded = founded?;
     let genesis = &founded.genesis;

@@ -85,6 +85,9 @@ impl From<CallError> for Failure {
         match error {
             CallError::Refused(error) => error.into(),
             CallError::Tls(error) => error.into(),
+            lasting @ (CallError::Connection(_) | CallError::Unreached(_)) if lasting.is_lasting() => {
+                Failure::refused(lasting.to_string())
+            }
             other => Failure::unavailable(other.to_string()),
         }
     }

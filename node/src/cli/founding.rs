@@ -85,12 +85,8 @@ pub async fn identify(caller: &Caller, peer: &str) -> Result<Identity, Failure> 
     loop {
         match caller.identify(peer).await {
             Ok(identity) => return Ok(identity),
-            Err(error @ (CallError::Tls(_) | CallError::Refused(_) | CallError::Nonsense(_))) => {
-                return Err(error.into());
-            }
-            Err(error) if Instant::now() >= deadline => return Err(error.into()),
-            // Certificates that do not fit will not fit later either.
-            Err(error) if error.is_of_certificate() => return Err(Failure::refused(error.to_string())),
+            Err(error) if error.is_lasting() || Instant::now() >= deadline => return Err(error.into()),
+            Err(error @ CallError::Refused(_)) => return Err(error.into()),
             Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
         }
     }
@@ -194,7 +190,7 @@ async fn initialize(caller: &Caller, peer: &str, genesis: &Genesis) -> Result<()
             }
             _ => {}
         }
-        if matches!(reason, CallError::Refused(_)) || Instant::now() >= deadline {
+        if reason.is_lasting() || matches!(reason, CallError::Refused(_)) || Instant::now() >= deadline {
             return Err(reason.into());
         }
         tokio::time::sleep(RETRY_INTERVAL).await;
@@ -209,6 +205,7 @@ pub async fn wait_until_serving(caller: &Caller, peers: &[String]) -> Result<(),
             let seen = match caller.identify(peer).await {
                 Ok(identity) if identity.serving => break,
                 Ok(_) => "some of its partitions have no leader".to_owned(),
+                Err(error) if error.is_lasting() => return Err(Failure::from(error).during(peer)),
                 Err(error) => error.to_string(),
             };
             if Instant::now() >= deadline {

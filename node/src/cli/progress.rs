@@ -11,6 +11,29 @@ const QUIET: Duration = Duration::from_millis(500);
 /// Between lines where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
+/// After which a person is shown what a command waits for.
+const WAITING_QUIET: Duration = Duration::from_secs(1);
+
+/// Whether a person looks on, to whom the progress of a command is said on stderr.
+pub fn is_watched(json: bool) -> bool {
+    !json && std::io::stderr().is_terminal()
+}
+
+/// Does some work. Where it takes long, a person is told what it waits for, if that is known by then.
+pub async fn waiting<T>(watched: bool, work: impl Future<Output = T>, what: impl Fn() -> Option<String>) -> T {
+    let mut work = std::pin::pin!(work);
+    if watched {
+        tokio::select! {
+            done = &mut work => return done,
+            () = tokio::time::sleep(WAITING_QUIET) => {}
+        }
+        if let Some(what) = what() {
+            eprintln!("{what}");
+        }
+    }
+    work.await
+}
+
 /// A bar that draws nothing yet.
 fn hidden_bar(bytes: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::hidden());

@@ -2,7 +2,7 @@
 
 use super::failure::{Failure, Outcome};
 use super::interrupts::Interrupts;
-use super::{Arguments, Global, block_on};
+use super::{Arguments, Global, block_on, progress};
 use clap::CommandFactory;
 use norn_client::client::{Client, ClientConfig};
 use norn_client::command::{self, Exit, Output, ShownIds, Transport, execute, print_help, refuse_usage, usage_summary};
@@ -28,6 +28,8 @@ pub use norn_client::command::{ClusterVerb, Verb};
 const CLIENT_NAME: &str = "norn";
 /// File in the home directory with the lines of earlier sessions.
 const HISTORY_FILE: &str = ".norn_history";
+/// After which a command ends where no node can be reached: two attempts at each.
+const UNREACHED_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a single node may take to answer.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -76,6 +78,8 @@ impl Place {
             }
         };
         config.name = CLIENT_NAME.to_owned();
+        // Who says how long a call may take knows why.
+        config.unreached_timeout = Some(UNREACHED_TIMEOUT).filter(|_| timeout.is_none());
         config.request_timeout = timeout.unwrap_or(config.request_timeout);
         Ok(config)
     }
@@ -87,6 +91,8 @@ struct Carrier {
     certificates: Renewal,
     /// Made when the first single node is asked.
     caller: OnceCell<Caller>,
+    /// A person looks on, who is shown what is waited for.
+    is_watched: bool,
 }
 
 impl Carrier {
@@ -96,7 +102,14 @@ impl Carrier {
         let files = CertificateFiles { authority, certificate, key };
         let certificates = read_certificates(files)?;
         let client = Client::connect_with(config, certificates.clone()).await?;
-        Ok(Carrier { client, certificates, caller: OnceCell::new() })
+        let is_watched = progress::is_watched(global.json);
+        Ok(Carrier { client, certificates, caller: OnceCell::new(), is_watched })
+    }
+
+    /// Waits for an answer; says what is in its way if it takes long and no node is connected.
+    async fn shown<T>(&self, answer: impl Future<Output = T>) -> T {
+        let what = || self.client.unreached().map(|places| format!("no node has answered yet, trying on: {places}"));
+        progress::waiting(self.is_watched, answer, what).await
     }
 
     async fn caller(&self) -> Result<&Caller, CallError> {
@@ -114,7 +127,7 @@ impl Carrier {
 
 impl Transport for Carrier {
     async fn call(&self, call: Call, timeout: Option<Duration>) -> Result<Response, Error> {
-        self.client.call(call, timeout).await
+        self.shown(self.client.call(call, timeout)).await
     }
 
     async fn call_for_lease(
@@ -122,7 +135,7 @@ impl Transport for Carrier {
         call: Call,
         timeout: Option<Duration>,
     ) -> (Result<Response, Error>, Option<Instant>) {
-        self.client.call_for_lease(call, timeout).await
+        self.shown(self.client.call_for_lease(call, timeout)).await
     }
 
     async fn ask(&self, address: &str, request: Request) -> Result<Response, Error> {
@@ -133,8 +146,7 @@ impl Transport for Carrier {
         answer.map_err(|error| match error {
             CallError::Refused(error) => error,
             // Certificates that do not fit, and what is no node, will not be others later.
-            CallError::Tls(_) | CallError::Nonsense(_) => Error::invalid(error.to_string()),
-            error if error.is_of_certificate() => Error::invalid(error.to_string()),
+            error if error.is_lasting() => Error::invalid(error.to_string()),
             error => Error::unavailable(error.to_string()),
         })
     }

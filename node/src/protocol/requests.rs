@@ -9,7 +9,7 @@ use super::timers::Key;
 use super::{Effect, Feature, Node, ring};
 use crate::limits::REQUESTS_MAX;
 use crate::protocol::record::Record;
-use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::error::{Cause, Error, ErrorCode};
 use norn_client::wire::membership::Membership;
 use norn_client::wire::response::{Genesis, Standing};
 use norn_client::wire::{ClaimId, NodeId, PartitionId, Request, Response, Versions};
@@ -56,10 +56,8 @@ impl Node {
             return Ok(());
         }
         if self.genesis.is_none() {
-            return Err(Error::new(
-                ErrorCode::NotReady,
-                "this node waits for `norn cluster init`, or to be added by `norn cluster add`",
-            ));
+            let message = "this node waits for `norn cluster init`, or to be added by `norn cluster add`";
+            return Err(Error::new(ErrorCode::NotReady, message).because(Cause::Unfounded));
         }
         if self.starting {
             return Err(Error::new(ErrorCode::NotReady, "this node is starting; ask again"));

@@ -4,13 +4,13 @@ use crate::runtime::certificates::CertificateFiles;
 use crate::runtime::frames::{Budget, FrameReader};
 use crate::runtime::tls::TlsError;
 use crate::runtime::transport::{CloseCode, client_config, endpoint};
-use norn_client::dial::{Reach, Unreached, dial};
+use norn_client::dial::{Reach, Reason, Shown, Unreached, dial};
 use norn_client::tls::{Outgoing, Renewal};
 use norn_client::wire::codec::{Kind, decode_body, encode_named};
 use norn_client::wire::limits::FRAME_BYTES_MAX;
 use norn_client::wire::response::Identity;
 use norn_client::wire::{Error, Request, Response, Versions};
-use quinn::{ClientConfig, Connection, Endpoint};
+use quinn::{ClientConfig, Connection, ConnectionError, Endpoint};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub enum CallError {
     Unreached(#[from] Unreached),
     /// The connection broke.
     #[error("{0}")]
-    Connection(String),
+    Connection(Reason),
     /// No answer in time.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
@@ -46,13 +46,15 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Whether one side refuses the other's certificate, as it will later.
-    pub fn is_of_certificate(&self) -> bool {
-        let names_it = |reason: &str| reason.contains("certificate");
+    /// Whether another call will fail as well before an operator changes something, as where one side refuses the other's
+    /// certificate.
+    pub fn is_lasting(&self) -> bool {
         match self {
-            CallError::Connection(reason) => names_it(reason),
-            CallError::Unreached(unreached) => unreached.all(names_it),
-            _ => false,
+            CallError::Connection(reason) => reason.lasting,
+            CallError::Unreached(unreached) => unreached.is_lasting(),
+            CallError::Tls(_) | CallError::Nonsense(_) => true,
+            CallError::Refused(error) => !error.passes(),
+            CallError::Socket(_) | CallError::Timeout(_) => false,
         }
     }
 }
@@ -93,7 +95,8 @@ impl Caller {
     pub async fn call(&self, address: &str, request: &Request) -> Result<Response, CallError> {
         let end = Instant::now() + self.timeout;
         let connection = self.connect(address).await?;
-        let answer = tokio::time::timeout_at(end, ask(&connection, request, self.timeout)).await;
+        let explain = |error: &ConnectionError| self.outgoing.explain(error);
+        let answer = tokio::time::timeout_at(end, ask_with(&connection, request, self.timeout, explain)).await;
         let response = answer.map_err(|_| CallError::Timeout(self.timeout))??;
         connection.close(CloseCode::Stopping.into(), b"");
         match response {
@@ -111,15 +114,14 @@ impl Caller {
     }
 
     async fn connect(&self, address: &str) -> Result<Connection, CallError> {
-        let (host, _) =
-            address.rsplit_once(':').ok_or_else(|| CallError::Connection(format!("{address:?} is not HOST:PORT")))?;
+        let (host, _) = address.rsplit_once(':').ok_or_else(|| CallError::Connection(misnamed(address)))?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let endpoint = |target: SocketAddr| if target.is_ipv6() { self.v6.as_ref() } else { Some(&self.v4) };
         let reach = |target| endpoint(target).map_or(Reach::Never, |_| Reach::Well);
         let config = self.outgoing.config().await;
         let attempt = |target| {
             let endpoint = endpoint(target).expect("an address without a socket is not tried");
-            connecting(endpoint, &config, target, host)
+            connecting(endpoint, &config, target, host, Some(self.outgoing.shown()))
         };
         match dial(&[address.to_owned()], Some(self.timeout), reach, attempt).await {
             Ok((_, connection)) => Ok(connection),
@@ -135,17 +137,31 @@ pub fn connecting(
     config: &ClientConfig,
     address: SocketAddr,
     name: &str,
-) -> impl Future<Output = Result<Connection, String>> + Send + 'static {
+    shown: Option<Shown>,
+) -> impl Future<Output = Result<Connection, Reason>> + Send + 'static {
     let connecting = endpoint.connect_with(config.clone(), address, name);
-    async move { connecting.map_err(|error| error.to_string())?.await.map_err(|error| error.to_string()) }
+    async move { connecting.map_err(Reason::passing)?.await.map_err(|error| Reason::of(&error, shown.as_ref())) }
+}
+
+fn misnamed(address: &str) -> Reason {
+    Reason { text: format!("{address:?} is not HOST:PORT"), lasting: true }
 }
 
 /// One call on a connection that is there, with a bound on the time from the first to the last byte of its answer.
 pub async fn ask(connection: &Connection, request: &Request, timeout: Duration) -> Result<Response, CallError> {
-    let text = |error: &dyn std::fmt::Display| CallError::Connection(error.to_string());
+    ask_with(connection, request, timeout, |error| Reason::of(error, None)).await
+}
+
+async fn ask_with(
+    connection: &Connection,
+    request: &Request,
+    timeout: Duration,
+    explain: impl Fn(&ConnectionError) -> Reason,
+) -> Result<Response, CallError> {
+    let text = |error: &dyn std::fmt::Display| CallError::Connection(Reason::passing(error));
     // A stream that broke does not say why; the connection knows.
     let broken = |error: &dyn std::fmt::Display| match connection.close_reason() {
-        Some(reason) => text(&reason),
+        Some(reason) => CallError::Connection(explain(&reason)),
         None => text(error),
     };
     let version = Versions::of_connection(connection)

@@ -138,7 +138,7 @@ impl Relocation {
         let name = format!("{}{NODE_SUFFIX}", member.name);
         // Each attempt shows the certificate that is in use by then.
         let config = self.config.borrow().clone();
-        let attempt = |address| connecting(&self.endpoint, &config, address, &name);
+        let attempt = |address| connecting(&self.endpoint, &config, address, &name, None);
         let reach = |address| Reach::from(&self.endpoint, address);
         let (_, connection) = dial(&self.hints.addresses(member), Some(self.connect_timeout), reach, attempt).await?;
         let view = match answer(&connection, &Request::Cluster).await? {

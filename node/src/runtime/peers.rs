@@ -11,7 +11,7 @@ use crate::runtime::driver::Internal;
 use crate::runtime::hints::Hints;
 use crate::runtime::metrics::{Counter, Metrics};
 use crate::runtime::transport::CloseCode;
-use norn_client::dial::{Reach, dial};
+use norn_client::dial::{Reach, Reason, dial};
 use norn_client::wire::codec::{HEADER_BYTES, Kind, encode_compact, encode_named};
 use norn_client::wire::membership::{Member, Roster};
 use norn_client::wire::{ClusterId, NodeId, Versions};
@@ -45,6 +45,10 @@ pub const NO_MEMBER: &str = "if this node was just added, this passes; if it was
 /// To whoever is not understood.
 const UPGRADE: &str = "upgrade the program on the older of the two, or raise its setting protocol_version_max; \
                        `norn --version` says what a program speaks";
+
+/// To both sides, where one does not take the other's certificate.
+const CERTIFY: &str =
+    "all nodes of a cluster have certificates of one authority, each with its name; see `norn cert node --help`";
 
 norn_client::wire_body!(PeerHello);
 
@@ -256,6 +260,8 @@ enum LinkEnd {
     Stranger(String),
     /// The two have no protocol version in common, which only a person can change.
     Unspoken(String),
+    /// One of the two does not take the other's certificate.
+    Uncertified(String),
     /// The peer has just shown that it is there, as another process: try again at once.
     Restarted,
 }
@@ -278,6 +284,7 @@ impl LinkTask {
                 LinkEnd::Refused(reason) => (reason, Some(COMPARE)),
                 LinkEnd::Stranger(reason) => (reason, Some(NO_MEMBER)),
                 LinkEnd::Unspoken(reason) => (reason, Some(UPGRADE)),
+                LinkEnd::Uncertified(reason) => (reason, Some(CERTIFY)),
             };
             if started.elapsed() >= GOOD_LINK {
                 pause = BACKOFF_MIN;
@@ -306,7 +313,7 @@ impl LinkTask {
     fn complain(&self, reason: &str, advice: Option<&str>) {
         let (peer, address) = (&self.member.name, self.addresses.join(" or "));
         if let Some(advice) = advice {
-            tracing::error!(%peer, %address, reason, advice, "the peer refuses this node");
+            tracing::error!(%peer, %address, reason, advice, "the peer refuses this node, or this node the peer");
         } else {
             tracing::info!(%peer, %address, reason, "no link to peer");
         }
@@ -367,13 +374,13 @@ impl LinkTask {
         // The name, not the host: whoever answers there must be the very member, wherever it runs.
         let name = format!("{}{NODE_SUFFIX}", self.member.name);
         let config = self.config.borrow().clone();
-        let attempt = |address| connecting(&self.endpoint, &config, address, &name);
+        let attempt = |address| connecting(&self.endpoint, &config, address, &name, None);
         let reach = |address| match Reach::from(&self.endpoint, address) {
             Reach::Well if self.ended_at == Some(address) => Reach::Hardly,
             reach => reach,
         };
         let connected = dial(&self.addresses, Some(self.connect_timeout), reach, attempt).await;
-        let (address, connection) = connected.map_err(|error| failed(&error))?;
+        let (address, connection) = connected.map_err(|error| ended(error.into()))?;
         let version =
             Versions::of_connection(&connection).ok_or_else(|| failed(&"the handshake settled no protocol version"))?;
         let open = async {
@@ -413,8 +420,13 @@ fn broken(connection: &Connection, reason: String) -> LinkEnd {
         Some(ConnectionError::ApplicationClosed(close)) if close.error_code == CloseCode::Version.into() => {
             LinkEnd::Unspoken(String::from_utf8_lossy(&close.reason).into_owned())
         }
-        known => LinkEnd::Broken(known.map_or(reason, |known| known.to_string())),
+        Some(known) => ended(Reason::of(&known, None)),
+        None => LinkEnd::Broken(reason),
     }
+}
+
+fn ended(reason: Reason) -> LinkEnd {
+    if reason.lasting { LinkEnd::Uncertified(reason.text) } else { LinkEnd::Broken(reason.text) }
 }
 
 /// Waits until the peer is heard of as another process than before.

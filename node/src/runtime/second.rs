@@ -29,7 +29,7 @@ use crate::runtime::certificates::NODE_SUFFIX;
 use crate::runtime::moved::Moved;
 use crate::runtime::peers::{PeerHello, Speaker};
 use crate::runtime::transport::CloseCode;
-use norn_client::dial::{Reach, addresses};
+use norn_client::dial::{Reach, Reason, addresses};
 use norn_client::wire::codec::{Kind, encode_named};
 use norn_client::wire::{ClusterId, NodeId, Request, Response, Versions};
 use quinn::{ClientConfig, Connection, Endpoint};
@@ -170,14 +170,14 @@ impl OwnCalls {
 
     async fn call(&self, number: usize, address: SocketAddr, met: watch::Receiver<u64>) -> Met {
         let name = format!("{}{NODE_SUFFIX}", self.whereabouts.name);
-        let connecting = connecting(&self.endpoint, &self.config, address, &name);
+        let connecting = connecting(&self.endpoint, &self.config, address, &name, None);
         match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
             Ok(Ok(connection)) => {
                 let met = self.question(number, &connection, met).await;
                 connection.close(CloseCode::Stopping.into(), b"");
                 met
             }
-            Ok(Err(reason)) => Met::Nobody(reason),
+            Ok(Err(reason)) => Met::Nobody(reason.text),
             Err(_) => Met::Nobody(format!("no answer within {CONNECT_TIMEOUT:?}")),
         }
     }
@@ -201,7 +201,7 @@ impl OwnCalls {
     }
 
     async fn say_hello(&self, number: usize, connection: &Connection) -> Result<(), CallError> {
-        let failed = |error: &dyn std::fmt::Display| CallError::Connection(error.to_string());
+        let failed = |error: &dyn std::fmt::Display| CallError::Connection(Reason::passing(error));
         let version =
             Versions::of_connection(connection).ok_or_else(|| failed(&"the handshake settled no protocol version"))?;
         let mut bytes = Vec::new();

@@ -16,6 +16,7 @@ use crate::runtime::server::{Readiness, Server, StartError};
 use crate::runtime::settings::{Effective, Settings};
 use crate::runtime::tls::{Credentials, load, own_principal};
 use crate::runtime::transport::{CloseCode, client_config, endpoint};
+use norn_client::dial::Reason;
 use norn_client::wire::codec::{HEADER_BYTES, Kind, encode_compact, encode_named};
 use norn_client::wire::response::{Genesis, Identity, Member};
 use norn_client::wire::{ClusterId, NodeId, Request, Response, Versions};
@@ -162,7 +163,7 @@ async fn strangers_are_refused_by_both_sides() {
 
     // The client refuses a server of another authority.
     let error = foreign.caller().identify(&address).await.unwrap_err();
-    assert!(matches!(error, CallError::Unreached(_)) && error.is_of_certificate(), "{error}");
+    assert!(matches!(error, CallError::Unreached(_)) && error.is_lasting(), "{error}");
 
     // The server refuses a client of another authority, even one that trusts the server.
     for (role, name) in [(Role::Client, "c"), (Role::Node, "n1")] {
@@ -170,7 +171,8 @@ async fn strangers_are_refused_by_both_sides() {
         files.authority = cluster.authority.path().join("ca.crt");
         let caller = Caller::new(files, PATIENCE).unwrap();
         let error = caller.identify(&address).await.unwrap_err();
-        let by_server = |reason: &str| reason.starts_with("aborted by peer") && reason.contains("certificate");
+        let by_server =
+            |reason: &Reason| reason.lasting && reason.text.starts_with("the node refuses the certificate ");
         assert!(matches!(&error, CallError::Connection(reason) if by_server(reason)), "{error}");
     }
     assert_eq!(refusal_without_certificate(&cluster, &server).await, AlertDescription::CertificateRequired);

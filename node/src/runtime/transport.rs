@@ -1,6 +1,7 @@
 //! The QUIC endpoint and its settings.
 
 use crate::runtime::tls::{Credentials, TlsError, client_crypto, server_crypto};
+use norn_client::dial::{CLOSE_IDENTITY, CLOSE_VERSION};
 use norn_client::wire::Versions;
 use quinn::{ClientConfig, Endpoint, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -42,7 +43,7 @@ pub enum CloseCode {
     /// What came is no frame, or none that belongs there.
     Frame = 2,
     /// The certificate does not say who this is, or the hello claims to be somebody else.
-    Identity = 3,
+    Identity = CLOSE_IDENTITY,
     /// The node belongs to another cluster.
     Cluster = 4,
     /// Too many connections.
@@ -52,7 +53,7 @@ pub enum CloseCode {
     /// The node has no cluster yet; try again.
     NotYet = 7,
     /// There is no protocol version that both sides speak.
-    Version = 8,
+    Version = CLOSE_VERSION,
     /// The node is no member of the cluster, as far as this side knows.
     Stranger = 9,
 }

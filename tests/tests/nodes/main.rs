@@ -21,6 +21,7 @@ mod moves;
 mod network;
 mod program;
 mod prompt;
+mod reach;
 mod recover;
 mod render;
 mod scenes;

@@ -145,7 +145,8 @@ fn a_refused_hello_is_a_failed_endpoint() {
     assert!(matches!(outputs[..], [Output::Disconnect { endpoint: 0 }, Output::Connect { endpoint: 1 }]));
     bench.now_us += 2_500_000;
     let outputs = bench.step(Input::Wake);
-    assert!(matches!(outputs[..], [Output::Disconnect { endpoint: 1 }, Output::Connect { endpoint: 0 }]));
+    assert!(matches!(outputs[0], Output::Disconnect { endpoint: 1 }));
+    assert_eq!(done(&outputs), [(1, Err(error(ErrorCode::Denied)))], "the only node that answers refuses for good");
     assert!(matches!(
         bench.step(Input::Connected { endpoint: 1, version: OLD })[..],
         [Output::Disconnect { endpoint: 1 }]

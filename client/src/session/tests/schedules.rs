@@ -113,12 +113,15 @@ impl World {
         match output {
             Output::Connect { endpoint } => match self.random.below(8) {
                 0 => {}
-                1 | 2 => self.later(100_000, Input::Disconnected { endpoint }),
+                1 => self.later(100_000, Input::Disconnected { endpoint }),
+                2 => self.later(100_000, Input::Refused { endpoint, error: error(ErrorCode::Denied) }),
                 3 => self.later(100_000, Input::Connected { endpoint, version: OLD }),
                 _ => self.later(100_000, Input::Connected { endpoint, version: NEW }),
             },
             Output::Disconnect { endpoint } => self.coming.retain(|_, input| match input {
-                Input::Connected { endpoint: at, .. } | Input::Disconnected { endpoint: at } => *at != endpoint,
+                Input::Connected { endpoint: at, .. }
+                | Input::Disconnected { endpoint: at }
+                | Input::Refused { endpoint: at, .. } => *at != endpoint,
                 Input::Heard { .. }
                 | Input::Received { .. }
                 | Input::Submit { .. }

@@ -131,10 +131,7 @@ fn when_the_present_endpoint_fails_and_the_other_is_dead_the_present_one_is_trie
     sleep_for(&mut bench, SECOND_US);
     bench.step(Input::Disconnected { endpoint: 0 });
     let outputs = bench.sleep();
-    assert!(
-        matches!(outputs[..], [Output::Disconnect { endpoint: 1 }, Output::Connect { endpoint: 0 }]),
-        "{outputs:?}"
-    );
+    assert!(matches!(outputs[..], [Output::Connect { endpoint: 0 }]), "beside the other one: {outputs:?}");
     assert_eq!(sent(&bench.open(0)).len(), 1);
     send(&mut bench, 3, claim(60_000));
     assert!(

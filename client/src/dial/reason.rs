@@ -1,0 +1,131 @@
+//! Why a node was not reached, or a connection to it ended, and whether that passes by itself.
+
+use crate::tls::Date;
+use quinn::ConnectionError;
+use std::fmt;
+use std::path::PathBuf;
+
+/// A node closes so where the certificate of the other side does not say who that is.
+pub const CLOSE_IDENTITY: u32 = 3;
+/// A node closes so where both sides have no protocol version in common.
+pub const CLOSE_VERSION: u32 = 8;
+
+/// QUIC's codes of the alerts of TLS begin here.
+const ALERTS: u64 = 0x100;
+/// Alert of TLS: `certificate_expired`, which is also given for one that is not valid yet.
+const EXPIRED: u64 = 45;
+/// Alert of TLS: `unknown_ca`.
+const UNKNOWN_AUTHORITY: u64 = 48;
+/// Alert of TLS: `decrypt_error`. An authority that is called like the trusted one has another key.
+const BAD_SIGNATURE: u64 = 51;
+/// Alert of TLS: `no_application_protocol`.
+const NO_VERSION: u64 = 120;
+/// Other alerts of TLS that are about certificates, such as `bad_certificate`, and of access that is denied.
+const OF_CERTIFICATES: [u64; 6] = [42, 43, 44, 46, 49, 116];
+
+/// What this side shows in a handshake, for the words of a failure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    /// File of the authorities that are trusted.
+    pub authority: PathBuf,
+    /// File of the own certificate.
+    pub certificate: PathBuf,
+    /// Its last second.
+    pub until: Date,
+}
+
+/// Why an attempt failed, or a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason {
+    /// For people.
+    pub text: String,
+    /// Another attempt fails as well, until an operator changes something.
+    pub lasting: bool,
+}
+
+impl Reason {
+    /// One that may pass by itself.
+    pub fn passing(text: impl fmt::Display) -> Reason {
+        Reason { text: text.to_string(), lasting: false }
+    }
+
+    fn lasting(text: impl Into<String>) -> Reason {
+        Reason { text: text.into(), lasting: true }
+    }
+
+    /// Of a connection that failed or ended. The text is the same each time: the libraries' own names the present second.
+    pub fn of(error: &ConnectionError, shown: Option<&Shown>) -> Reason {
+        match error {
+            ConnectionError::TransportError(error) => {
+                let alert = u64::from(error.code).wrapping_sub(ALERTS);
+                refusing(alert, shown).map_or_else(|| Reason::passing(error), Reason::lasting)
+            }
+            ConnectionError::ConnectionClosed(close) => {
+                let alert = u64::from(close.error_code).wrapping_sub(ALERTS);
+                refused(alert, shown).map_or_else(|| Reason::passing(error), Reason::lasting)
+            }
+            ConnectionError::ApplicationClosed(close)
+                if [CLOSE_IDENTITY, CLOSE_VERSION].map(Into::into).contains(&close.error_code) =>
+            {
+                Reason::lasting(format!("the node refuses: {}", String::from_utf8_lossy(&close.reason)))
+            }
+            ConnectionError::TimedOut => Reason::passing("no answer in time"),
+            other => Reason::passing(other),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.text)
+    }
+}
+
+/// What this side has against the other one.
+fn refusing(alert: u64, shown: Option<&Shown>) -> Option<String> {
+    let trusted = shown.map_or_else(|| "trusted here".to_owned(), |shown| format!("in {}", shown.authority.display()));
+    Some(match alert {
+        EXPIRED => {
+            "the node's certificate has expired or is not valid yet, by the clock of this machine; renew it there with \
+                    `norn cert node NAME --renew`, or set the clock"
+                .to_owned()
+        }
+        UNKNOWN_AUTHORITY | BAD_SIGNATURE => {
+            format!(
+                "the node's certificate is not of the authority {trusted}: the node is of another cluster, or one of both \
+                 sides has old files"
+            )
+        }
+        NO_VERSION => no_version(),
+        alert if OF_CERTIFICATES.contains(&alert) => {
+            "the node's certificate is not one for this address, or none of a node; make it anew with \
+             `norn cert node NAME --host HOST`"
+                .to_owned()
+        }
+        _ => return None,
+    })
+}
+
+/// What the other side has against this one.
+fn refused(alert: u64, shown: Option<&Shown>) -> Option<String> {
+    let certificate = shown.map_or_else(
+        || "the certificate of this side".to_owned(),
+        |shown| format!("the certificate {}", shown.certificate.display()),
+    );
+    Some(match alert {
+        EXPIRED => {
+            let until = shown.map_or_else(String::new, |shown| format!(" (it is valid until {})", shown.until));
+            format!("the node refuses {certificate}: by the clock there it has expired or is not valid yet{until}")
+        }
+        UNKNOWN_AUTHORITY | BAD_SIGNATURE => {
+            format!("the node refuses {certificate}: it is of an authority that the node does not trust")
+        }
+        NO_VERSION => no_version(),
+        alert if OF_CERTIFICATES.contains(&alert) => format!("the node refuses {certificate}"),
+        _ => return None,
+    })
+}
+
+fn no_version() -> String {
+    "both sides speak no common version of the protocol; upgrade the program on the older of the two".to_owned()
+}

@@ -1,0 +1,127 @@
+//! Goal: a client that cannot get through says why, with a next step that helps, and what does not pass by itself is not tried on.
+//! Method: clusters that are not founded, stopped, of another authority, behind dead addresses, or without a majority. Calls may take
+//! longer than a test: one that waits for its deadline fails here by what it says then.
+
+use norn_tests::cli::{self, Cli};
+use norn_tests::cluster::{Cluster, ClusterOptions};
+use norn_tests::ports::free_port;
+use norn_tests::wait::until;
+use std::fs;
+use std::path::PathBuf;
+
+fn started(nodes: usize) -> Cluster {
+    Cluster::start_with(ClusterOptions { nodes, ..ClusterOptions::default() })
+}
+
+/// Where no node listens.
+fn nowhere() -> String {
+    format!("127.0.0.1:{}", free_port())
+}
+
+fn has(text: &str, words: &[&str]) -> bool {
+    words.iter().all(|word| text.contains(word))
+}
+
+#[test]
+fn before_a_cluster_is_founded_commands_say_how_that_is_done() {
+    let mut cluster = Cluster::prepare(1, Vec::new());
+    cluster.restart(0);
+    cluster.wait_ready(0);
+    let cli = cluster.cli().patient();
+    for verb in [["count"].as_slice(), &["enqueue", "mail", "data"], &["status"], &["claim", "mail", "--wait", "30s"]] {
+        let refusal = cli.json(verb).refusal(3);
+        assert!(refusal["code"] == "not_ready" && refusal["cause"] == "unfounded", "{verb:?}: {refusal}");
+        assert!(refusal["message"].as_str().is_some_and(|message| message.contains("norn cluster init")), "{refusal}");
+    }
+    let shown = cli.run(&["count"]);
+    assert!(shown.code == Some(3) && has(&shown.stderr, &["norn cluster init"]), "{shown:?}");
+    assert!(!shown.stderr.contains("try again in a moment"), "that does not help: {shown:?}");
+    cluster.init(&[0], &["--partitions", "1"]).done();
+    cli.json(&["count"]).done();
+}
+
+#[test]
+fn dead_addresses_in_a_file_do_not_keep_a_command_from_the_node_that_lives() {
+    let cluster = started(1);
+    let file = cluster.directory().join(".norn").join("client.toml");
+    fs::create_dir(file.parent().expect("a directory")).expect("a new directory");
+    let mut addresses: Vec<String> = (0..8).map(|_| nowhere()).collect();
+    addresses.push(cluster.address(0).to_owned());
+    let certificates = cluster.certificates();
+    let path = |name: &str| certificates.join(name).display().to_string();
+    let text = format!(
+        "addresses = {addresses:?}\nca = {:?}\ncertificate = {:?}\nkey = {:?}\n",
+        path("ca.crt"),
+        path("client-tests.crt"),
+        path("client-tests.key")
+    );
+    fs::write(&file, text).expect("it can be written");
+    // Wherever it begins, and without more time than a command has by itself.
+    for _ in 0..5 {
+        cli::run(cluster.directory(), &["--json", "count"]).done();
+    }
+}
+
+#[test]
+fn where_no_node_is_reached_a_command_ends_before_its_time_and_says_what_was_tried() {
+    let mut cluster = started(1);
+    cluster.kill(0);
+    let nowhere = nowhere();
+    let addresses = vec![cluster.address(0).to_owned(), nowhere.clone()];
+    let cli = Cli::new(cluster.directory(), addresses, &cluster.certificates());
+    let refusal = cli.json(&["count"]).refusal(3);
+    assert!(refusal["code"] == "unavailable" && refusal["cause"] == "unreached", "{refusal}");
+    let message = refusal["message"].as_str().expect("it is text");
+    assert!(has(message, &["no node was reached", cluster.address(0), &nowhere]), "{message}");
+    let shown = cli.run(&["count"]);
+    assert!(has(&shown.stderr, &["norn start"]) && !shown.stderr.contains("trying on"), "{shown:?}");
+    // A person sees what is waited for.
+    cli.patient().terminal(&["count"]).shows("no node has answered yet, trying on: ");
+}
+
+/// Certificates of another authority in a directory of their own.
+fn foreign(cluster: &Cluster) -> PathBuf {
+    for arguments in [["cert", "ca", "--dir", "foreign"].as_slice(), &["cert", "client", "tests", "--dir", "foreign"]] {
+        cli::run(cluster.directory(), arguments).done();
+    }
+    cluster.directory().join("foreign")
+}
+
+#[test]
+fn certificates_of_another_authority_are_refused_at_once_by_either_side() {
+    let cluster = started(1);
+    let foreign = foreign(&cluster);
+    // Once this side does not trust the node, once the node does not trust this side.
+    for (own, words) in [("ca.crt", "foreign/ca.crt"), ("client-tests.crt", "foreign/client-tests.crt")] {
+        let cli = Cli::new(cluster.directory(), cluster.addresses(), &foreign).patient();
+        let refusal = cli.json(&["count"]).refusal(1);
+        assert!(refusal["code"] == "denied" && refusal["retry"] == "never", "{refusal}");
+        let message = refusal["message"].as_str().expect("it is text");
+        assert!(has(message, &[cluster.address(0), "authority", words]), "{own}: {message}");
+        let init = ["cluster", "init", "--peers", cluster.address(0), "--certs", "foreign", "--json"];
+        let refusal = cli::run(cluster.directory(), &init).refusal(1);
+        assert!(refusal["message"].as_str().is_some_and(|message| has(message, &["authority", words])), "{refusal}");
+        fs::copy(cluster.certificates().join("ca.crt"), foreign.join("ca.crt")).expect("it can be copied");
+    }
+}
+
+#[test]
+fn without_a_majority_the_status_shows_what_needs_none() {
+    let mut cluster = started(3);
+    cluster.kill(1);
+    cluster.kill(2);
+    let cli = cluster.cli_at(0).patient();
+    until("the node takes the others for dead", || {
+        let status = cli.json(&["status"]).done().object();
+        status["nodes"]["total"] == 3 && status["nodes"]["alive"] == 1 && status["uncounted"] == 16
+    });
+    let shown = cli.run(&["status"]);
+    assert!(
+        has(&shown.done().stdout, &["1 of 3 alive", "16 partitions, of which no majority can be read"]),
+        "{shown:?}"
+    );
+    // What is wanted of the cluster only its root knows; that one node stands alone is shown all the same.
+    let shown = cli.run(&["cluster", "status", "--timeout", "3s"]);
+    assert!(shown.code == Some(3) && has(&shown.stdout, &["1 of 3 alive"]), "{shown:?}");
+    assert_eq!(cli.json(&["count", "--timeout", "3s"]).code, Some(3), "what needs a majority says so");
+}
