@@ -19,7 +19,7 @@ pub fn is_watched(json: bool) -> bool {
     !json && std::io::stderr().is_terminal()
 }
 
-/// Does some work. Where it takes long, a person is told what it waits for, if that is known by then.
+/// Does some work. Where it takes long, stderr says to a person what it waits for, if that is known by then.
 pub async fn waiting<T>(watched: bool, work: impl Future<Output = T>, what: impl Fn() -> Option<String>) -> T {
     let mut work = std::pin::pin!(work);
     if watched {

@@ -78,7 +78,7 @@ impl Place {
             }
         };
         config.name = CLIENT_NAME.to_owned();
-        // Who says how long a call may take knows why.
+        // A time that was given for the call holds in full.
         config.unreached_timeout = Some(UNREACHED_TIMEOUT).filter(|_| timeout.is_none());
         config.request_timeout = timeout.unwrap_or(config.request_timeout);
         Ok(config)
@@ -91,7 +91,7 @@ struct Carrier {
     certificates: Renewal,
     /// Made when the first single node is asked.
     caller: OnceCell<Caller>,
-    /// A person looks on, who is shown what is waited for.
+    /// A person looks on at a terminal.
     is_watched: bool,
 }
 

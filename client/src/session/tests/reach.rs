@@ -82,7 +82,7 @@ fn a_call_ends_at_once_where_the_only_node_refuses_for_good_and_the_next_call_tr
         assert_eq!((error.code, error.retry), (ErrorCode::Denied, Retry::Never));
         assert_eq!(error.message, "n0: the certificate has expired");
         assert_eq!(attempts(&bench).len(), call as usize, "one attempt for each call");
-        assert_eq!(bench.session.next_wake(), None, "nothing is tried for nobody");
+        assert_eq!(bench.session.next_wake(), None, "nothing is tried without a call");
     }
 }
 

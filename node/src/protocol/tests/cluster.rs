@@ -26,6 +26,19 @@ fn the_root_s_leader_answers_nothing_that_a_quorum_has_not_confirmed() {
     }
 }
 
+/// An operator looks at the status above all where something is wrong. What it counts takes a majority; the rest does not.
+#[test]
+fn a_status_is_answered_without_a_majority_and_says_what_it_could_not_count() {
+    let mut cluster = Cluster::new(3);
+    let Response::Status(whole) = cluster.ask(0, Request::Status) else { panic!("it is not answered") };
+    assert_eq!(whole.uncounted, 0);
+    cluster.down.extend([1, 2]);
+    let Response::Status(status) = cluster.ask(0, Request::Status) else { panic!("it is not answered") };
+    assert_eq!((status.uncounted, status.node), (status.partitions.0, whole.node));
+    let count = cluster.ask(0, Request::Count { queue: None, state: None });
+    assert!(matches!(count, Response::Error(_)), "a number would be wrong: {count:?}");
+}
+
 /// Goal: one damaged message does not keep a node from hearing of all later changes.
 #[test]
 fn a_roster_from_far_ahead_is_refused() {
