@@ -254,6 +254,8 @@ pub enum Mutant {
     PermitsReused,
     /// A leader gives permits at once, and from a full bucket, whatever those before it have given.
     FullBucket,
+    /// A leader begins with an empty bucket, whatever time has earned before it led.
+    LevelForgotten,
     /// The leader of a partition grants as many claims as the whole queue may have, and asks nobody.
     QuotaUnasked,
     /// A quota is lowered though its leader has not said that it keeps to that.

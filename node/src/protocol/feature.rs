@@ -58,6 +58,8 @@ pub enum Feature {
     Doubts,
     /// Clients confirm what they were granted, and take leave.
     Confirms,
+    /// The table of a queue's home says what the bucket of its rate holds.
+    Levels,
 }
 
 impl Feature {
@@ -83,7 +85,8 @@ impl Feature {
             | Feature::Fairness
             | Feature::Watches
             | Feature::Doubts
-            | Feature::Confirms => 3,
+            | Feature::Confirms
+            | Feature::Levels => 3,
         }
     }
 }
@@ -240,6 +243,7 @@ impl Op {
             Op::Seal { .. } => Some(Feature::Seals),
             Op::Reserve { .. } | Op::Placed { .. } => Some(Feature::Unique),
             Op::Quota { .. } => Some(Feature::Quotas),
+            Op::Level { .. } => Some(Feature::Levels),
             Op::Decide { .. } | Op::Made { .. } | Op::Refuse { .. } => Some(Feature::Transactions),
             Op::Root(_) | Op::Schedules(_) => Some(Feature::Root),
             Op::Cohort(Change::Recall { .. }) => Some(Feature::Recall),
@@ -284,6 +288,8 @@ impl Table {
             Some(Feature::Quotas)
         } else if !self.ledger.is_empty() {
             Some(Feature::Transactions)
+        } else if !self.levels.is_empty() {
+            Some(Feature::Levels)
         } else {
             self.out.values().flatten().find_map(|ended| ended.facts.feature())
         }

@@ -42,6 +42,7 @@ mod hints;
 mod keys;
 mod leaders;
 mod letters;
+mod levels;
 mod limits;
 mod loans;
 mod loss;

@@ -30,7 +30,9 @@ impl Meter {
         let allowed = u128::from(now_us - self.at_us) * u128::from(rate.claims) * (1_000_000 + DRIFT_PPM);
         self.parts = self.parts.saturating_sub(allowed) + whole;
         self.at_us = now_us;
-        match self.parts <= rate.burst() * whole {
+        // A permit, and what two seconds allow.
+        let burst = whole + u128::from(rate.claims) * 2_000_000 * 1_000_000;
+        match self.parts <= burst {
             true => Ok(()),
             false => Err(format!("there are more grants than {rate:?} allows, by {} parts of {whole}", self.parts)),
         }
@@ -238,6 +240,9 @@ mod tests {
         let (mut meter, rate) = (Meter::default(), Rate { claims: 2, per_ms: 1_000 });
         assert!((0..5).all(|_| meter.count(rate, 0).is_ok()));
         assert!(meter.count(rate, 500_000).is_ok() && meter.count(rate, 600_000).is_err());
+        let (mut meter, slow) = (Meter::default(), Rate { claims: 1, per_ms: 4_000 });
+        let mut count = |now_us: u64| meter.count(slow, now_us).is_ok();
+        assert!(count(0) && count(2_000_000) && !count(3_900_000), "one, and half of one, and half of one");
         let mut meter = Meter::default();
         assert!((0..1_000).all(|turn| meter.count(rate, turn * 500_000).is_ok()));
     }

@@ -326,6 +326,7 @@ fn op_items(op: &Op, viewstamp: Viewstamp) -> Vec<Item> {
         Op::Quota { queue, partition, .. } => {
             other("quota", json!({ "queue": queue.as_str(), "of_partition": partition.0 }))
         }
+        Op::Level { queue, level } => other("level", json!({ "queue": queue.as_str(), "level": level })),
         Op::Forget { ids } => abouts(ids, "forget"),
         Op::Forgotten => other("forgotten", json!({})),
         Op::Cohort(_) => other("cohort", json!({})),

@@ -14,6 +14,7 @@ impl Serialize for Table {
             !self.reserved.is_empty(),
             !self.quotas.is_empty(),
             !self.ledger.is_empty(),
+            !self.levels.is_empty(),
         ];
         let count = OLDEST + later.iter().rposition(|is_there| *is_there).map_or(0, |place| place + 1);
         let mut table = serializer.serialize_struct("Table", count)?;
@@ -37,6 +38,9 @@ impl Serialize for Table {
         }
         if count > OLDEST + 4 {
             table.serialize_field("ledger", &self.ledger)?;
+        }
+        if count > OLDEST + 5 {
+            table.serialize_field("levels", &self.levels)?;
         }
         table.end()
     }

@@ -18,6 +18,7 @@ pub mod grants;
 pub mod heads;
 mod judge;
 pub mod ledger;
+pub mod levels;
 pub mod operation;
 pub mod outboxes;
 pub mod permits;

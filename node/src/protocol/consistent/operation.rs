@@ -6,6 +6,7 @@ use super::Viewstamp;
 use super::cell::{Cell, CellState};
 use super::cohort::Change;
 use super::ledger::Decided;
+use super::levels::Level;
 use super::quotas::Quota;
 use crate::protocol::root::Operation;
 use crate::protocol::schedules;
@@ -150,6 +151,14 @@ pub enum Op {
         /// Without a count there is none any more.
         quota: Quota,
     },
+    /// The bucket of a queue's rate, at home here, holds so much.
+    #[serde(rename = "L")]
+    Level {
+        /// Queue.
+        queue: QueueName,
+        /// `None` where it is not kept any more.
+        level: Option<Level>,
+    },
     /// Forgets tasks of which every member has the tombstone on disk.
     #[serde(rename = "F")]
     Forget {
@@ -219,6 +228,7 @@ impl Op {
             | Op::Forgotten
             | Op::Cohort(_)
             | Op::Root(_)
+            | Op::Level { .. }
             | Op::Quota { .. } => ITEM_BYTES,
         }
     }

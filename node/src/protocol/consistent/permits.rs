@@ -8,16 +8,24 @@
 //! - **Permits are over** a second after they were *asked for*, by the clock of whoever asked. So nobody has to take them back, and
 //!   those that are lost on their way do no harm. Who finds no use for them gives them back before, so that what drips slowly is
 //!   not lost with a node that was quicker to ask than to find a worker.
-//! - **Buckets are not written down.** A new leader of the home begins with an empty one, and not before all permits of those before
-//!   it are over. That they are it can tell from when it was established: permits are told once an operation that changes nothing
-//!   and was appended *after the question* is committed. So whoever told them led after they were asked for, and the next leader was
-//!   established later than that.
+//! - **A new leader of the home** gives nothing before all permits of those before it are over. That they are it can tell from when it
+//!   was established: permits are told once an operation that was appended *after the question* is committed. So the leader that told
+//!   them led after they were asked for, and the next leader was established later than that.
+//! - **What time has earned outlives a leader.** That operation says what is left in the bucket (`Op::Level`), so no later leader can
+//!   lack a giving of which a granter was told. A new leader begins with that level and what has dripped since it applied the operation,
+//!   by its own monotonic clock (`levels.rs`): never more than its predecessor would have by then, as it applied the operation later
+//!   than that appended it. A process that has started since counts from its start. So that this is not much less, the level is written
+//!   again while claims wait for the next permit, when an eighth of a permit or five seconds have come in. What is lost is what came in
+//!   since, where the new leader has started since, and permits that were out, or returned, when the leader fell.
+//! - **Where a member is known to run a program that cannot read that**, the operation changes nothing and no level is kept: then a new
+//!   leader begins with an empty bucket.
 //!
 //! What a leader makes of it: without a permit a queue has no head here, as if it were empty. Leaders ask as long as there is work
 //! and somebody waits for it or looks for it (`demand.rs`), again when the home says that the next permit drips, once a second at the
 //! least. A home without a leader, or with one of a program that knows nothing of this, grants nothing.
 
 use super::Waiting;
+use super::levels::{Level, WHOLE};
 use super::table::Op;
 use crate::config::mutant;
 use crate::limits::PERMITS_MAX;
@@ -37,6 +45,10 @@ const PERMIT_MS: u64 = 1_000;
 const UNUSED_MS: u64 = 250;
 /// Until a home is asked again that has no leader.
 const HOMELESS_MS: u64 = 100;
+/// A level is written again once so much of a permit has come in, if that is not too soon, or after so long.
+const WORTH_PART: u128 = 8;
+const WORTH_MS: u64 = 1_000;
+const WORTH_ANYWAY_MS: u64 = 5_000;
 
 /// Permits that were given, by the home's clock.
 #[derive(Debug)]
@@ -54,24 +66,76 @@ struct Given {
 #[derive(Debug, Default)]
 struct Bucket {
     parts: u128,
+    /// How many are a permit, by the rate that it was last filled at.
+    cost: u128,
     at_us: u64,
+    /// The first one is over first.
     given: VecDeque<Given>,
+    /// All of these together.
+    out: u64,
+    /// What was last written down, and when.
+    written: u128,
+    written_us: u64,
 }
 
 /// Parts of one permit.
 fn cost(rate: Rate) -> u128 {
-    u128::from(rate.per_ms) * 1_000
+    u128::from(rate.per_ms.max(1)) * 1_000
+}
+
+/// What a bucket holds at most: a permit, and what drips in two seconds.
+fn full(rate: Rate) -> u128 {
+    cost(rate) + u128::from(rate.claims) * 2_000_000
+}
+
+fn millionths_of(parts: u128, cost: u128) -> u64 {
+    let (whole, rest) = (parts / cost, parts % cost);
+    u64::try_from(whole * u128::from(WHOLE) + rest * u128::from(WHOLE) / cost).unwrap_or(u64::MAX)
+}
+
+fn parts_of(millionths: u64, cost: u128) -> u128 {
+    cost * u128::from(millionths / WHOLE) + cost * u128::from(millionths % WHOLE) / u128::from(WHOLE)
 }
 
 impl Bucket {
-    /// What has dripped into it by now.
+    /// The bucket of a level that this node has known since then. What was out is surely over so much later.
+    fn resumed(rate: Rate, level: Level, since_us: u64, over_us: u64) -> Bucket {
+        let most = full(rate);
+        let out = level.given.min(u64::try_from(most / cost(rate)).unwrap_or(u64::MAX));
+        let millionths = level.millionths.min(millionths_of(most, cost(rate)));
+        let parts = parts_of(millionths, cost(rate)).min(most - u128::from(out) * cost(rate));
+        // None of it comes back here.
+        let given = Given { to: NodeId(0), ask: 0, count: out, until_us: since_us + over_us, returned: true };
+        let given = VecDeque::from([given]);
+        Bucket { parts, cost: cost(rate), at_us: since_us, given, out, written: parts, written_us: since_us }
+    }
+
+    /// What it holds, to be written down.
+    fn level(&self) -> Level {
+        Level { millionths: millionths_of(self.parts, self.cost.max(1)), given: self.out }
+    }
+
+    /// What has dripped into it by now. At each moment it holds no more than there was room for then.
     fn fill(&mut self, rate: Rate, now_us: u64) {
-        self.given.retain(|given| given.until_us > now_us);
-        let given: u64 = self.given.iter().map(|given| given.count).sum();
-        let room = (rate.burst() * cost(rate)).saturating_sub(u128::from(given) * cost(rate));
-        let more = u128::from(now_us.saturating_sub(self.at_us)) * u128::from(rate.claims);
+        if self.cost != cost(rate) {
+            // Another rate is set: as many permits are other parts.
+            let convert =
+                |parts: u128| if self.cost == 0 { 0 } else { parts_of(millionths_of(parts, self.cost), cost(rate)) };
+            (self.parts, self.written) = (convert(self.parts), convert(self.written));
+            self.cost = cost(rate);
+        }
+        while let Some(over) = self.given.pop_front_if(|given| given.until_us <= now_us) {
+            self.drip(rate, over.until_us);
+            self.out -= over.count;
+        }
+        self.drip(rate, now_us);
+    }
+
+    fn drip(&mut self, rate: Rate, until_us: u64) {
+        let room = full(rate).saturating_sub(u128::from(self.out) * cost(rate));
+        let more = u128::from(until_us.saturating_sub(self.at_us)) * u128::from(rate.claims);
         self.parts = (self.parts + more).min(room);
-        self.at_us = self.at_us.max(now_us);
+        self.at_us = self.at_us.max(until_us);
     }
 
     fn count(&self, rate: Rate) -> u64 {
@@ -80,7 +144,15 @@ impl Bucket {
 
     fn take(&mut self, rate: Rate, given: Given) {
         self.parts -= u128::from(given.count) * cost(rate);
+        self.out += given.count;
         self.given.push_back(given);
+    }
+
+    /// Whether so much has come in since its level was written that it is worth to write it again.
+    fn is_worth_writing(&self, now_us: u64) -> bool {
+        let more = self.parts.saturating_sub(self.written);
+        let old = |ms: u64| now_us >= self.written_us.saturating_add(ms * 1_000);
+        more > 0 && (old(WORTH_ANYWAY_MS) || old(WORTH_MS) && more * WORTH_PART >= self.cost)
     }
 
     /// Permits come back, once.
@@ -89,6 +161,7 @@ impl Bucket {
         if let Some(given) = given {
             let count = count.min(given.count);
             (given.returned, given.count) = (true, given.count - count);
+            self.out -= count;
             self.parts += u128::from(count) * cost(rate);
         }
     }
@@ -228,20 +301,72 @@ impl Node {
             return self.outbox.send(from, PeerMessage::Permits { ask, queue, count: 0, wait_ms: PERMIT_MS });
         };
         let from_us = state.from_us;
-        let bucket = state.buckets.entry(queue.clone()).or_insert_with(|| {
-            let full = mutant!(self.config, FullBucket);
-            Bucket { at_us: if full { 0 } else { from_us }, ..Bucket::default() }
-        });
+        let bucket = self.bucket(home, &queue, rate);
         bucket.fill(rate, now_us);
         let count = bucket.count(rate).min(wanted).min(PERMITS_MAX);
         if count == 0 || now_us < from_us {
             let wait_ms = from_us.saturating_sub(now_us).div_ceil(1_000).max(bucket.wait_ms(rate));
-            return self.outbox.send(from, PeerMessage::Permits { ask, queue, count: 0, wait_ms });
+            let is_worth = bucket.is_worth_writing(now_us);
+            self.outbox.send(from, PeerMessage::Permits { ask, queue: queue.clone(), count: 0, wait_ms });
+            if is_worth {
+                self.write_level(home, queue, None);
+            }
+            return;
         }
         bucket.take(rate, Given { to: from, ask, count, until_us, returned: false });
-        let giving = Giving { to: from, ask, queue, count };
-        let nothing = Op::Clear { upto: super::Viewstamp::default() };
-        self.append(home, nothing, Some(Waiting::Permits(Box::new(giving))));
+        let giving = Giving { to: from, ask, queue: queue.clone(), count };
+        self.write_level(home, queue, Some(giving));
+    }
+
+    /// The bucket of a queue at a home that this node leads; at first as it was last written down.
+    fn bucket(&mut self, home: PartitionId, queue: &QueueName, rate: Rate) -> &mut Bucket {
+        let over_us = self.config.stretched_us(PERMIT_MS);
+        let level = self.partitions[&home].register.level(queue).filter(|_| !mutant!(self.config, LevelForgotten));
+        let full = mutant!(self.config, FullBucket);
+        let state = self.permits.homes.get_mut(&home).expect("it leads");
+        let from_us = state.from_us;
+        state.buckets.entry(queue.clone()).or_insert_with(|| match level {
+            _ if full => Bucket::default(),
+            Some((level, since_us)) => Bucket::resumed(rate, level, since_us, over_us),
+            None => Bucket { at_us: from_us, written_us: from_us, ..Bucket::default() },
+        })
+    }
+
+    /// Writes down what a bucket holds, and with it that permits are given, if any are.
+    fn write_level(&mut self, home: PartitionId, queue: QueueName, giving: Option<Giving>) {
+        let is_read = self.is_level_read(home);
+        let now_us = self.now.mono_us;
+        let is_kept = self.partitions[&home].register.table.levels.contains_key(&queue);
+        let buckets = self.permits.homes.get_mut(&home).map(|state| &mut state.buckets);
+        let bucket = buckets.and_then(|buckets| buckets.get_mut(&queue)).expect("it was just filled");
+        (bucket.written, bucket.written_us) = (bucket.parts, now_us);
+        let level = is_read.then(|| bucket.level());
+        let op = match (level, &giving) {
+            (None, None) if !is_kept => return,
+            (None, Some(_)) if !is_kept => Op::Clear { upto: super::Viewstamp::default() },
+            _ => Op::Level { queue, level },
+        };
+        self.append(home, op, giving.map(|giving| Waiting::Permits(Box::new(giving))));
+    }
+
+    /// Whether a majority can read levels, and no member is known that cannot: it would go without the table.
+    fn is_level_read(&self, home: PartitionId) -> bool {
+        let cohort = self.partitions[&home].cohort();
+        let reads = |node: NodeId| self.speaks(node, Feature::Levels);
+        let is_old = |node: NodeId| cohort.knows(node);
+        let old = self.outbox.older_than(Feature::Levels.since()).any(is_old);
+        !old && cohort.members_quorum(reads) && cohort.next_quorum(reads)
+    }
+
+    /// At a home: of queues without a rate no level is kept.
+    pub(super) fn forget_levels(&mut self, home: PartitionId) {
+        let kept = self.partitions[&home].register.table.levels.keys();
+        let over: Vec<QueueName> = kept.filter(|queue| self.rate_of(queue).is_none()).cloned().collect();
+        for queue in over {
+            if self.may_append(home) {
+                self.append(home, Op::Level { queue, level: None }, None);
+            }
+        }
     }
 
     /// The home led after it was asked: the permits count.
@@ -333,6 +458,7 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
 
     const RATE: Rate = Rate { claims: 10, per_ms: 1_000 };
 
@@ -366,5 +492,71 @@ mod tests {
             bucket.put_back(RATE, (from, 2), 3);
         }
         assert_eq!(give(&mut bucket, 500_000, 2), 3);
+    }
+
+    /// A permit may be used in the last moment before it is over: what came in until then beside a full burst would be too much.
+    #[test]
+    fn what_dripped_while_all_was_out_is_lost_also_where_there_was_no_question_meanwhile() {
+        let mut bucket = Bucket::default();
+        assert_eq!(give(&mut bucket, 60_000_000, 1), 21);
+        assert_eq!(give(&mut bucket, 61_000_000, 2), 0);
+        assert_eq!(give(&mut bucket, 61_500_000, 3), 5);
+    }
+
+    #[test]
+    fn another_rate_makes_no_permits_of_what_is_in_the_bucket() {
+        let mut bucket = Bucket::default();
+        let slow = Rate { claims: 1, per_ms: 60_000 };
+        bucket.fill(slow, 30_000_000);
+        assert_eq!(bucket.level(), Level { millionths: 500_000, given: 0 });
+        bucket.fill(RATE, 30_000_000);
+        assert_eq!(bucket.level(), Level { millionths: 500_000, given: 0 });
+        bucket.fill(slow, 30_000_000);
+        assert_eq!(bucket.level(), Level { millionths: 500_000, given: 0 });
+    }
+
+    /// Goal: what is resumed is never more than what would be there without the change. Method: two buckets, of which one is written
+    /// down and resumed at once.
+    #[test]
+    fn a_bucket_that_is_resumed_at_once_is_the_same() {
+        let over_us = PERMIT_MS * 1_000;
+        for (count, later_us) in (0..=21).flat_map(|count| (0..40).map(move |tenths| (count, tenths * 100_000 + 7))) {
+            let mut bucket = Bucket::default();
+            bucket.fill(RATE, 60_000_000);
+            let given = Given { to: NodeId(1), ask: 1, count, until_us: 60_000_000 + over_us, returned: false };
+            bucket.take(RATE, given);
+            let mut resumed = Bucket::resumed(RATE, bucket.level(), 60_000_000, over_us);
+            bucket.fill(RATE, 60_000_000 + later_us);
+            resumed.fill(RATE, 60_000_000 + later_us);
+            assert_eq!(resumed.level(), bucket.level(), "{count} given, {later_us} later");
+        }
+    }
+
+    /// Levels come from other nodes: none is too much for the arithmetic, nor for the burst.
+    #[test]
+    fn a_level_of_anything_is_no_more_than_the_burst() {
+        let over_us = Config::default().stretched_us(PERMIT_MS);
+        let rates = [RATE, Rate { claims: u32::MAX, per_ms: 1 }, Rate { claims: 1, per_ms: u64::MAX }];
+        for (rate, given) in rates.into_iter().flat_map(|rate| [(rate, 0), (rate, u64::MAX)]) {
+            let level = Level { millionths: u64::MAX, given };
+            let mut bucket = Bucket::resumed(rate, level, 5, over_us);
+            bucket.fill(rate, 5);
+            assert!(u128::from(bucket.count(rate) + bucket.out) <= rate.burst(), "{rate:?}");
+            bucket.fill(rate, u64::MAX);
+            assert!(u128::from(bucket.count(rate)) <= rate.burst(), "{rate:?}");
+        }
+    }
+
+    #[test]
+    fn a_level_is_worth_writing_for_an_eighth_of_a_permit_or_after_a_while() {
+        for (per_ms, after_ms) in [(3_600_000, 5_000), (20_000, 2_500), (4_000, 1_000)] {
+            let rate = Rate { claims: 1, per_ms };
+            let mut bucket = Bucket::resumed(rate, Level { millionths: 0, given: 0 }, 0, 0);
+            let worth = (0..6_000).find(|ms| {
+                bucket.fill(rate, ms * 1_000);
+                bucket.is_worth_writing(ms * 1_000)
+            });
+            assert_eq!(worth, Some(after_ms));
+        }
     }
 }

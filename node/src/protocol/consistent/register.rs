@@ -1,6 +1,7 @@
 //! One replica's part of the register: what it promised, its table, and the clocks of the claims in it.
 
 use super::cohort::Cohort;
+use super::levels::{Applied, Level};
 use super::rescue::Rescue;
 use super::table::{Cell, CellState, Misfit, Op, Table};
 use super::{Epoch, ReplicaId, Viewstamp, rules};
@@ -8,7 +9,7 @@ use crate::config::{Config, mutant};
 use crate::limits::{ENDINGS_BYTES_MAX, OPS_KEPT_MAX, OPS_UNCOMMITTED_MAX, within};
 use crate::protocol::root::Root;
 use crate::protocol::time::Now;
-use norn_client::wire::{ClaimId, NodeId, TaskId, Token};
+use norn_client::wire::{ClaimId, NodeId, QueueName, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -192,6 +193,8 @@ pub struct Register {
     by_session: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// The same, by task.
     sessions: BTreeMap<TaskId, TaskId>,
+    /// When the levels of the table were applied.
+    levels: Applied,
     /// A bug that is put back.
     #[cfg(feature = "mutants")]
     flaw: Option<crate::config::Mutant>,
@@ -225,6 +228,7 @@ impl Register {
             by_claim: BTreeMap::new(),
             by_session: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            levels: Applied::default(),
             #[cfg(feature = "mutants")]
             flaw: None,
         }
@@ -362,6 +366,7 @@ impl Register {
             | Op::Made { .. }
             | Op::Refuse { .. }
             | Op::Quota { .. }
+            | Op::Level { .. }
             | Op::Forget { .. }
             | Op::Forgotten
             | Op::Cohort(_)
@@ -376,6 +381,7 @@ impl Register {
         };
         let mut changed = self.table.apply(op, at)?;
         self.viewstamp = at;
+        self.levels.note(op, now.mono_us);
         if matches!(op, Op::Cohort(_)) {
             self.note_cohort(now, config);
         }
@@ -449,6 +455,12 @@ impl Register {
         }
     }
 
+    /// What the bucket of a queue's rate held when that was written, and since when this is known here.
+    pub fn level(&self, queue: &QueueName) -> Option<(Level, u64)> {
+        let (level, _) = self.table.levels.get(queue)?;
+        Some((*level, self.levels.since(queue)?))
+    }
+
     /// Whether a task is held under a session.
     pub fn has_session(&self, session: &TaskId) -> bool {
         self.by_session.contains_key(session)
@@ -507,6 +519,7 @@ impl Register {
         let Some(table) = table else { return BTreeSet::new() };
         let before = std::mem::replace(&mut self.table, table);
         self.note_cohort(now, config);
+        self.levels.install(&before, &self.table, now.mono_us);
         let same = |id: &TaskId, cell: &Cell| {
             before.cells.get(id).is_some_and(|old| (old.token, old.renewed) == (cell.token, cell.renewed))
         };
@@ -564,6 +577,7 @@ impl Register {
         self.deadlines.clear();
         self.expiry.clear();
         self.note_silence(now, config);
+        self.levels.begin(&self.table, now.mono_us);
         let ids: Vec<TaskId> = self.table.cells.keys().copied().collect();
         for id in ids {
             self.arm(id, now, config);
@@ -669,6 +683,9 @@ impl Register {
         }
         if self.viewstamp.epoch > self.seen.max(self.promised) {
             return Err("the table is of an epoch that was never seen".into());
+        }
+        if !self.levels.fits(&self.table) {
+            return Err("not every level, and nothing else, has a time".into());
         }
         if self.commit > self.viewstamp.length {
             return Err("more is committed than there is".into());

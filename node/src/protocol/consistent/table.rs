@@ -5,6 +5,7 @@
 pub use super::cell::{Cell, CellState};
 use super::cohort::{Change, Cohort};
 use super::ledger::{Decided, Ledger, Making};
+use super::levels::{Level, Written};
 pub use super::operation::{Ended, Op};
 use super::quotas::Quota;
 use super::{Epoch, ReplicaId, Viewstamp};
@@ -61,6 +62,9 @@ pub struct Table {
     /// Transactions.
     #[serde(default)]
     pub ledger: Ledger,
+    /// What the buckets hold of queues that are at home here and have a rate.
+    #[serde(default)]
+    pub levels: BTreeMap<QueueName, Written>,
 }
 
 /// How far a partition has forgotten its finished tasks.
@@ -153,8 +157,9 @@ impl Table {
         let transactions = decided.map(|entry| hash(10, &entry)).chain(made.map(|entry| hash(11, &entry)));
         let refused = self.ledger.refused().map(|entry| hash(13, &entry));
         let transactions = transactions.chain(refused).chain([digest_of_floor(floor)]);
+        let levels = self.levels.iter().map(|entry| hash(14, &entry));
         let all = cells.chain(out).chain(once).chain(schedules).chain(reserved).chain(quotas).chain(transactions);
-        all.fold(hash(0, &self.founders), u128::wrapping_add)
+        all.chain(levels).fold(hash(0, &self.founders), u128::wrapping_add)
     }
 
     fn set_forgetting(&mut self, forgetting: Forgetting) {
@@ -193,6 +198,15 @@ impl Table {
         Ok(())
     }
 
+    /// Changes what is kept of queues that limit their claims.
+    fn set_limit(&mut self, op: &Op, at: Viewstamp) {
+        match op {
+            Op::Quota { queue, partition, quota } => self.set_quota(queue, *partition, *quota),
+            Op::Level { queue, level } => self.set_level(queue, *level, at),
+            _ => {}
+        }
+    }
+
     fn set_quota(&mut self, queue: &QueueName, partition: PartitionId, quota: Quota) {
         let quotas = self.quotas.entry(queue.clone()).or_default();
         let before = quotas.remove(&partition);
@@ -206,6 +220,16 @@ impl Table {
         if over {
             self.quotas.remove(queue);
         }
+    }
+
+    fn set_level(&mut self, queue: &QueueName, level: Option<Level>, at: Viewstamp) {
+        let written = level.map(|level| (level, at));
+        let before = match written {
+            Some(written) => self.levels.insert(queue.clone(), written),
+            None => self.levels.remove(queue),
+        };
+        let digest = |written: Option<Written>| written.map_or(0, |written| hash(14, &(queue, &written)));
+        self.digest = self.digest.wrapping_sub(digest(before)).wrapping_add(digest(written));
     }
 
     fn decide(&mut self, id: TaskId, decided: &Arc<Decided>) -> Result<(), &'static str> {
@@ -373,8 +397,8 @@ impl Table {
             Op::Decide { id, decided } => self.decide(*id, decided).map_or_else(|why| Err(misfit(id, why)), nothing),
             Op::Made { id } => self.make(*id).map_err(|why| misfit(id, why)),
             Op::Refuse { id, refusal } => self.refuse(*id, refusal).map_or_else(|why| Err(misfit(id, why)), nothing),
-            Op::Quota { queue, partition, quota } => {
-                self.set_quota(queue, *partition, *quota);
+            Op::Quota { .. } | Op::Level { .. } => {
+                self.set_limit(op, at);
                 Ok(Vec::new())
             }
             Op::Forget { ids } => self.forget(ids, at).map(|()| Vec::new()),
@@ -514,6 +538,7 @@ mod tests {
     fn the_digest_is_kept_by_every_change() {
         let mut table = Table::new(Vec::new());
         let token = Token { epoch: 1, number: 1 };
+        let queue = QueueName::new("mail").expect("a name");
         let drop = Op::Drop { items: vec![Ended { id: ID, facts: Task::default() }] };
         let ops = [
             grant(ID, 1),
@@ -523,6 +548,9 @@ mod tests {
             Op::Void { items: vec![(ID, Token { epoch: 1, number: 2 })] },
             drop,
             Op::Clear { upto: at(6) },
+            Op::Level { queue: queue.clone(), level: Some(Level { millionths: 1_500_000, given: 2 }) },
+            Op::Level { queue: queue.clone(), level: Some(Level { millionths: 0, given: 3 }) },
+            Op::Level { queue, level: None },
         ];
         for (length, op) in (1..).zip(&ops) {
             table.apply(op, at(length)).unwrap();

@@ -17,7 +17,7 @@ impl Cluster {
 
 impl Cluster {
     /// Tasks in all partitions.
-    fn spread_tasks(&mut self, count: u32) {
+    pub(super) fn spread_tasks(&mut self, count: u32) {
         for number in 0..count {
             self.enqueue_at(0, (1 << 24) / count * number);
         }
@@ -25,7 +25,7 @@ impl Cluster {
 }
 
 /// A queue with this set.
-fn queue_with(setting: QueueSetting) -> Cluster {
+pub(super) fn queue_with(setting: QueueSetting) -> Cluster {
     queue_in(&Config::default(), setting)
 }
 
@@ -104,13 +104,13 @@ fn ageing_at_no_pace_is_refused() {
     }
 }
 
-fn rate(claims: u32, per_ms: u64) -> QueueSetting {
+pub(super) fn rate(claims: u32, per_ms: u64) -> QueueSetting {
     QueueSetting::Rate(Some(Rate { claims, per_ms }))
 }
 
 impl Cluster {
     /// How many tasks workers at all nodes get in so long, who claim two at a time, again and again.
-    fn claimed_in(&mut self, ms: u64) -> u64 {
+    pub(super) fn claimed_in(&mut self, ms: u64) -> u64 {
         let mut count = 0;
         let end_us = self.now.mono_us + ms * 1_000;
         while self.now.mono_us < end_us {
@@ -128,7 +128,7 @@ impl Cluster {
         count
     }
 
-    fn home(&self, queue: &str) -> usize {
+    pub(super) fn home(&self, queue: &str) -> usize {
         let home = self.nodes[0].home_of(&QueueName::new(queue).expect("a name"));
         self.nodes.iter().position(|node| node.leader_of(home) == Some(node.me)).expect("it has a leader")
     }
@@ -173,7 +173,7 @@ fn whoever_waits_is_served_when_a_permit_comes() {
     }
 }
 
-/// The next leader of the home begins with nothing, and not before all that was given is over.
+/// The next leader of the home gives nothing before all that was given is over.
 #[test]
 fn a_rate_holds_when_the_leader_of_the_home_is_lost() {
     let mut cluster = queue_with(rate(5, 1_000));

@@ -1,0 +1,117 @@
+//! Levels of the buckets of rates (`permits.rs`), as the table of a queue's home has them, and since when a replica knows each.
+//!
+//! The leader of the home writes a level with each giving of permits, and from time to time while claims wait for the next permit.
+//! Each replica notes when it applied that, by its own monotonic clock: from then on the bucket has filled at the rate, as far as
+//! the replica can tell. A process that starts counts from its start. So a leader that begins with the level and what has dripped
+//! since has never more than its predecessor would have by then.
+
+use super::Viewstamp;
+use super::table::{Op, Table};
+use norn_client::wire::QueueName;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Millionths of a permit in a whole one.
+pub const WHOLE: u64 = 1_000_000;
+
+/// What a bucket held when its leader wrote it down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Level {
+    /// Millionths of permits, rounded down.
+    pub millionths: u64,
+    /// Permits that were given and may not have been over yet.
+    pub given: u64,
+}
+
+/// A level, and the operation that wrote it.
+pub type Written = (Level, Viewstamp);
+
+/// When a replica applied each level of its table, by the monotonic clock of its process.
+#[derive(Debug, Default)]
+pub struct Applied(BTreeMap<QueueName, u64>);
+
+impl Applied {
+    /// An operation was applied.
+    pub fn note(&mut self, op: &Op, now_us: u64) {
+        let Op::Level { queue, level } = op else { return };
+        match level {
+            Some(_) => self.0.insert(queue.clone(), now_us),
+            None => self.0.remove(queue),
+        };
+    }
+
+    /// A table has taken the place of another: what the same operation wrote is known for as long as before.
+    pub fn install(&mut self, before: &Table, after: &Table, now_us: u64) {
+        let known = std::mem::take(&mut self.0);
+        let is_same = |queue: &QueueName| before.levels.get(queue) == after.levels.get(queue);
+        let since = |queue: &QueueName| known.get(queue).copied().filter(|_| is_same(queue)).unwrap_or(now_us);
+        self.0 = after.levels.keys().map(|queue| (queue.clone(), since(queue))).collect();
+    }
+
+    /// The process has started: of the time before it knows nothing.
+    pub fn begin(&mut self, table: &Table, now_us: u64) {
+        self.0 = table.levels.keys().map(|queue| (queue.clone(), now_us)).collect();
+    }
+
+    /// Since when the level of a queue is known.
+    pub fn since(&self, queue: &QueueName) -> Option<u64> {
+        self.0.get(queue).copied()
+    }
+
+    /// Whether there is a time for each level, and no other.
+    pub fn fits(&self, table: &Table) -> bool {
+        self.0.keys().eq(table.levels.keys())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Feature;
+
+    const AT: Viewstamp = Viewstamp { epoch: 3, length: 5 };
+
+    fn queue() -> QueueName {
+        QueueName::new("mail").expect("a name")
+    }
+
+    fn table(millionths: u64, at: Viewstamp) -> Table {
+        let mut table = Table::new(Vec::new());
+        let level = Some(Level { millionths, given: 0 });
+        table.apply(&Op::Level { queue: queue(), level }, at).expect("it fits");
+        table
+    }
+
+    /// In the log and on the wire: a table without levels is one of before, and is read as such.
+    #[test]
+    fn a_table_is_read_as_it_was_written_with_and_without_levels() {
+        let bytes = |table: &Table| rmp_serde::to_vec(table).expect("tables always encode");
+        let (with, without) = (table(7, AT), Table::new(Vec::new()));
+        for table in [&with, &without] {
+            let read: Table = rmp_serde::from_slice(&bytes(table)).expect("it was just written");
+            assert_eq!((&read, read.digest()), (table, read.digest_recomputed()));
+        }
+        // An array of so many fields as before there were levels: later ones are left out.
+        assert_eq!((bytes(&without)[0], bytes(&with)[0]), (0x96, 0x9c));
+        assert_eq!((with.feature(), without.feature()), (Some(Feature::Levels), None));
+    }
+
+    /// Goal: a replica counts from when it learned a level, and never from before. Method: the same level by another table, another
+    /// one, and a start.
+    #[test]
+    fn a_level_is_known_since_it_was_applied() {
+        let (mut applied, first) = (Applied::default(), table(7, AT));
+        applied.install(&Table::new(Vec::new()), &first, 100);
+        applied.install(&first, &table(7, AT), 200);
+        assert_eq!(applied.since(&queue()), Some(100), "it is the same");
+        applied.install(&first, &table(7, Viewstamp { length: 6, ..AT }), 300);
+        assert_eq!(applied.since(&queue()), Some(300), "another operation wrote it");
+        applied.note(&Op::Level { queue: queue(), level: Some(Level { millionths: 8, given: 1 }) }, 400);
+        assert_eq!(applied.since(&queue()), Some(400));
+        applied.begin(&first, 500);
+        assert_eq!(applied.since(&queue()), Some(500));
+        assert!(applied.fits(&first));
+        applied.note(&Op::Level { queue: queue(), level: None }, 600);
+        assert!(applied.since(&queue()).is_none() && applied.fits(&Table::new(Vec::new())));
+    }
+}
