@@ -26,6 +26,8 @@ mod operator;
 pub mod options;
 mod process;
 mod properties;
+#[cfg(test)]
+mod rates;
 pub mod report;
 mod schedules;
 mod scrub;

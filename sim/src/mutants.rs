@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All that it catches within a thousand seeds, with their names.
-pub const ALL: [(&str, Mutant); 89] = [
+pub const ALL: [(&str, Mutant); 90] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -84,6 +84,7 @@ pub const ALL: [(&str, Mutant); 89] = [
     ("age-ignored", Mutant::AgeIgnored),
     ("permits-reused", Mutant::PermitsReused),
     ("full-bucket", Mutant::FullBucket),
+    ("level-forgotten", Mutant::LevelForgotten),
     ("quota-unasked", Mutant::QuotaUnasked),
     ("quota-unconfirmed", Mutant::QuotaUnconfirmed),
     ("keys-uncounted", Mutant::KeysUncounted),
@@ -373,7 +374,7 @@ fn hunting_in_limits(mutant: Mutant, plain: Overrides) -> Overrides {
             wild_monotonic: Some(false),
             ..plain
         },
-        Mutant::FullBucket => Overrides {
+        Mutant::FullBucket | Mutant::LevelForgotten => Overrides {
             rate_percent: Some(100),
             queues: Some(1),
             old_percent: Some(0),

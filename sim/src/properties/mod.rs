@@ -10,6 +10,7 @@ mod contents;
 mod convergence;
 mod dependencies;
 mod durability;
+mod earned;
 mod exclusion;
 mod fairness;
 mod fenced;
@@ -71,6 +72,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<order::Order>::default(),
         Box::<rank::Rank>::default(),
         Box::<limits::Limits>::default(),
+        Box::<earned::Earned>::default(),
         Box::<room::Room>::default(),
         Box::<reached::Reached>::default(),
         Box::<fairness::Fairness>::default(),

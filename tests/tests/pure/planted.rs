@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
-const CAUGHT_FROM: [(Mutant, u64); 89] = [
+const CAUGHT_FROM: [(Mutant, u64); 90] = [
     (Mutant::VoteNotDurable, 21),
     (Mutant::GrantBeforeQuorum, 2),
     (Mutant::MergeDropsUpdate, 2),
@@ -88,6 +88,7 @@ const CAUGHT_FROM: [(Mutant, u64); 89] = [
     (Mutant::AgeIgnored, 2),
     (Mutant::PermitsReused, 3),
     (Mutant::FullBucket, 3),
+    (Mutant::LevelForgotten, 1),
     (Mutant::QuotaUnasked, 1),
     (Mutant::QuotaUnconfirmed, 3),
     (Mutant::KeysUncounted, 2),
