@@ -108,8 +108,15 @@ fn tables(report: &mut Report) -> Result<()> {
             let at = Viewstamp { epoch: 1, length: number as u64 + 1 };
             let items = vec![(id(number), number as u64 + 1)];
             let (lease_ms, granted_ms) = (30_000, 1_700_000_000_000);
-            let grant =
-                Op::Grant { claim: ClaimId(1), worker: worker.clone(), lease_ms, granted_ms, items, session: None };
+            let grant = Op::Grant {
+                claim: ClaimId(1),
+                worker: worker.clone(),
+                lease_ms,
+                granted_ms,
+                items,
+                session: None,
+                lapsed: false,
+            };
             black_box(table.apply(&grant, at)?);
         }
         Ok(())

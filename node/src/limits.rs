@@ -5,6 +5,10 @@ pub use norn_client::wire::limits::*;
 
 /// Most past claims that a task shows.
 pub const PAST_CLAIMS_MAX: usize = 64;
+/// Bytes that are kept of the reason for which a claim ended.
+pub const CLAIM_REASON_BYTES_MAX: usize = 256;
+/// Bytes of the reasons that the past claims of one task keep, those of the latest ones: they travel with the table.
+pub const CLAIM_REASONS_BYTES_MAX: usize = 1_024;
 /// Most nodes of a cluster.
 pub const NODES_MAX: usize = 256;
 /// Most members that the root knows, with those that are gone and not forgotten.
@@ -184,6 +188,7 @@ pub const LOOPBACKS_MAX: u64 = 1 << 20;
 const _: () = assert!(BUCKETS.is_power_of_two() && BUCKETS >= 2);
 const _: () = assert!(PARTITIONS_MAX.is_power_of_two() && PARTITIONS_MAX <= 1 << 16);
 const _: () = assert!(FRAME_BYTES_MAX <= PEER_FRAME_BYTES_MAX, "what a client sends must reach the replicas");
+const _: () = assert!(CLAIM_REASON_BYTES_MAX <= CLAIM_REASONS_BYTES_MAX, "the latest reason is kept");
 const _: () = assert!(CELLS_MAX * 400 <= PEER_FRAME_BYTES_MAX, "a table of ordinary claims fits a frame");
 const _: () = assert!(PEER_FRAME_BYTES_MAX <= RECORD_BYTES_MAX, "what arrives can be logged");
 const _: () = assert!(NODES_MAX < MEMBERS_MAX && MEMBERS_MAX < u16::MAX as usize, "numbers suffice for all members");

@@ -322,6 +322,7 @@ mod tests {
             end_ms: None,
             completed_ms: Some(1),
             rejected: None,
+            end: None,
             worker: String::new(),
         };
         TaskView {
@@ -338,6 +339,8 @@ mod tests {
             children: Vec::new(),
             children_open: false,
             version: None,
+            ended_ms: None,
+            next_attempt_ms: None,
             redriven: Vec::new(),
             group: None,
         }

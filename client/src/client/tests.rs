@@ -51,6 +51,8 @@ fn view(id: TaskId) -> TaskView {
         waits_for: Vec::new(),
         group: None,
         version: None,
+        ended_ms: None,
+        next_attempt_ms: None,
     }
 }
 

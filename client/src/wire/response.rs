@@ -130,6 +130,50 @@ pub struct LogEntry {
     pub data: Vec<u8>,
 }
 
+/// What became of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClaimOutcome {
+    /// Its completion is the one that counts.
+    Done,
+    /// Its worker said that the attempt failed.
+    Failed,
+    /// Its lease ran out, or its session did.
+    Expired,
+    /// It was given back, which is no attempt.
+    Released,
+    /// The task ended without it: by another completion, or by a cancellation.
+    Superseded,
+    /// Its worker said that the task is invalid.
+    GivenUp,
+}
+
+impl ClaimOutcome {
+    /// Its name on the wire and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            ClaimOutcome::Done => "done",
+            ClaimOutcome::Failed => "failed",
+            ClaimOutcome::Expired => "expired",
+            ClaimOutcome::Released => "released",
+            ClaimOutcome::Superseded => "superseded",
+            ClaimOutcome::GivenUp => "given_up",
+        }
+    }
+}
+
+/// How a claim ended.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ClaimEnd {
+    /// What became of it.
+    pub outcome: ClaimOutcome,
+    /// When: the end of the lease of a claim that expired, otherwise when it was said.
+    pub at_ms: u64,
+    /// Why, as its worker put it. The end of a long reason is cut off, which `… (cut)` in its place says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
 /// One claim of a task, past or present.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimView {
@@ -146,6 +190,9 @@ pub struct ClaimView {
     /// It was completed, and that does not count: another one's completion does, or the task's end came before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Rejected>,
+    /// How it ended; absent of a claim that holds, and of one that ended under a version that did not keep this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<ClaimEnd>,
 }
 
 /// A completion that does not count.
@@ -194,6 +241,12 @@ pub struct TaskView {
     /// What it is like now, for a transaction that is to find it so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<TaskVersion>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
+    /// When it may be claimed next, if that is later: after its delay, or after the pause behind its last attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_attempt_ms: Option<u64>,
 }
 
 impl TaskView {

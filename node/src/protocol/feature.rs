@@ -8,12 +8,14 @@
 
 use super::Node;
 use super::consistent::cohort::{Change, Told};
-use super::consistent::table::{Op, Table};
+use super::consistent::table::{Cell, Op, Table};
 use super::partition::Store;
-use super::peer::{Head, PeerMessage};
+use super::peer::{Head, Known, PeerMessage};
 use super::record::Record;
-use super::task::{Content, Task};
+use super::task::{Content, Task, claim_end};
+use norn_client::wire::response::{ClaimEnd, ClaimOutcome};
 use norn_client::wire::{NodeId, PartitionId, Request, Response, TaskId, Versions};
+use std::sync::Arc;
 
 /// Something that peers of some version do not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +88,8 @@ impl Feature {
             | Feature::Watches
             | Feature::Doubts
             | Feature::Confirms
-            | Feature::Levels => 3,
+            | Feature::Levels
+            | Feature::Outcomes => 3,
         }
     }
 }
@@ -152,10 +155,8 @@ impl PeerMessage {
                 items.iter().find_map(|(_, task)| task.feature())
             }
             PeerMessage::Forward { request, .. } => brings(request).then_some(Feature::Children),
-            PeerMessage::Known { known, .. } => {
-                known.task.feature().or(known.told.as_ref().and_then(|told| told.feature()))
-            }
-            PeerMessage::ListAnswer { tasks, .. } => tasks.iter().find_map(|(_, known)| known.task.feature()),
+            PeerMessage::Known { known, .. } => known.feature().or(known.told.as_ref().and_then(|told| told.feature())),
+            PeerMessage::ListAnswer { tasks, .. } => tasks.iter().find_map(|(_, known)| known.feature()),
             PeerMessage::Ack { done, .. } => done.iter().find_map(|flag| flag.ending.feature()),
             PeerMessage::Ops { ops, .. } => ops.iter().find_map(|op| op.feature()),
             PeerMessage::State { table, .. } | PeerMessage::Snapshot { table, .. } => table.feature(),
@@ -223,6 +224,11 @@ impl<S: Content> Task<S> {
             || self.facts.as_ref().is_some_and(|facts| !facts.settled.is_empty() || facts.group.is_some())
     }
 
+    /// Whether it says how its claims ended.
+    fn tells_ends(&self) -> bool {
+        self.facts.as_ref().is_some_and(|facts| facts.claims.iter().any(|(_, claim)| claim.end.is_some()))
+    }
+
     /// What a program must know to read it, beyond the oldest version.
     pub fn feature(&self) -> Option<Feature> {
         let sealed = self.facts.as_ref().is_some_and(|facts| facts.seal.is_some());
@@ -231,8 +237,17 @@ impl<S: Content> Task<S> {
             (sealed, Feature::Seals),
             (self.tells_of_dependencies(), Feature::Dependencies),
             (self.spec.as_ref().is_some_and(|spec| spec.revision().is_some()), Feature::Transactions),
+            (self.tells_ends(), Feature::Outcomes),
         ];
         all.into_iter().find_map(|(tells, feature)| tells.then_some(feature))
+    }
+}
+
+impl Known {
+    /// What a program must know to read the task or its claim, beyond the oldest version.
+    fn feature(&self) -> Option<Feature> {
+        let tells_ends = self.cell.as_ref().is_some_and(Cell::tells_ends);
+        self.task.feature().or(tells_ends.then_some(Feature::Outcomes))
     }
 }
 
@@ -250,6 +265,9 @@ impl Op {
             Op::Cohort(Change::Rescue { .. } | Change::Calm) => Some(Feature::Rescue),
             Op::Drop { items } => items.iter().find_map(|item| item.facts.feature()),
             Op::Grant { session: Some(_), .. } => Some(Feature::Sessions),
+            Op::Grant { lapsed: true, .. } | Op::Release { end: Some(_), .. } | Op::Kill { end: Some(_), .. } => {
+                Some(Feature::Outcomes)
+            }
             Op::Grant { .. }
             | Op::Renew { .. }
             | Op::Release { .. }
@@ -290,6 +308,8 @@ impl Table {
             Some(Feature::Transactions)
         } else if !self.levels.is_empty() {
             Some(Feature::Levels)
+        } else if self.tells_ends() {
+            Some(Feature::Outcomes)
         } else {
             self.out.values().flatten().find_map(|ended| ended.facts.feature())
         }
@@ -355,6 +375,21 @@ impl Node {
     /// Whether a node can be told of this. Of a peer that has not connected yet only the oldest version is expected.
     pub(super) fn speaks(&self, node: NodeId, feature: Feature) -> bool {
         self.version_of(node) >= feature.since()
+    }
+
+    /// Whether no node that is heard is of a version that does not know this.
+    pub(super) fn all_know(&self, feature: Feature) -> bool {
+        self.peers.keys().all(|node| !self.is_alive(*node) || self.speaks(*node, feature))
+    }
+
+    /// How a claim ended, for its history; nothing as long as some node would not know what that is.
+    pub(super) fn claim_end(&self, outcome: ClaimOutcome, at_ms: u64, reason: &str) -> Option<Arc<ClaimEnd>> {
+        self.tells_ends().then(|| claim_end(outcome, at_ms, reason))
+    }
+
+    /// Whether all nodes know how claims end.
+    pub(super) fn tells_ends(&self) -> bool {
+        self.speaks(self.me, Feature::Outcomes) && self.all_know(Feature::Outcomes)
     }
 
     /// Which tasks another node can read.

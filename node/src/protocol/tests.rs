@@ -46,6 +46,7 @@ mod levels;
 mod limits;
 mod loans;
 mod loss;
+mod outcomes;
 mod policies;
 mod reads;
 mod recall;

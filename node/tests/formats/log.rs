@@ -53,6 +53,7 @@ fn records() -> Vec<Record> {
         granted_ms: 1_700_000_000_001,
         items: vec![(id, 1)],
         session: None,
+        lapsed: false,
     };
     let partition = PartitionId(3);
     let viewstamp = Viewstamp { epoch: 1, length: 0 };

@@ -55,7 +55,7 @@ fn spec() -> Spec {
 }
 
 fn facts() -> Task {
-    let past = PastClaim { start_ms: AT_MS, end_ms: AT_MS + 1, worker: "worker".into() };
+    let past = PastClaim { start_ms: AT_MS, end_ms: AT_MS + 1, worker: "worker".into(), end: None };
     let completed =
         Completed { sequence: Some(1), result: Some(ByteBuf::from(b"done".to_vec())), at_ms: AT_MS, children: None };
     Task::from_facts(Facts {
@@ -103,7 +103,7 @@ fn cell(state: CellState) -> Cell {
         granted_ms: AT_MS,
         expires_ms: AT_MS + 30_000,
         state,
-        past: vec![(TOKEN, PastClaim { start_ms: 1, end_ms: 2, worker: "other".into() })],
+        past: vec![(TOKEN, PastClaim { start_ms: 1, end_ms: 2, worker: "other".into(), end: None })],
         session: None,
     }
 }
@@ -118,11 +118,12 @@ fn operations() -> Vec<Arc<Op>> {
             granted_ms: AT_MS,
             items: vec![(id(0), 8), (id(1), 9)],
             session: None,
+            lapsed: false,
         },
         Op::Renew { items: vec![(id(0), TOKEN, 30_000, AT_MS)] },
-        Op::Release { id: id(0), token: TOKEN, not_before_ms: 5, at_ms: AT_MS, failed: true },
+        Op::Release { id: id(0), token: TOKEN, not_before_ms: 5, at_ms: AT_MS, failed: true, end: None },
         Op::Void { items: vec![(id(1), TOKEN)] },
-        Op::Kill { id: id(1), token: TOKEN, reason: "no more attempts".into(), at_ms: AT_MS },
+        Op::Kill { id: id(1), token: TOKEN, reason: "no more attempts".into(), at_ms: AT_MS, end: None },
         Op::Drop { items: vec![Ended { id: id(1), facts: facts() }] },
         Op::Clear { upto: VIEWSTAMP },
         Op::Forget { ids: vec![id(2)] },
@@ -139,8 +140,8 @@ fn operations() -> Vec<Arc<Op>> {
 /// A table with something of everything. Its digest is a hash of such bytes, too, and must be the same on both sides.
 fn table() -> Arc<Table> {
     let mut table = Table::new(vec![REPLICA, ReplicaId { node: NodeId(1), incarnation: 1 }]);
-    let ends = CellState::Dead { reason: "no more".into(), at_ms: AT_MS };
-    let states = [CellState::Held, CellState::Released { not_before_ms: 5 }, CellState::Void, ends];
+    let ends = CellState::Dead { reason: "no more".into(), at_ms: AT_MS, end: None };
+    let states = [CellState::Held, CellState::Released { not_before_ms: 5, end: None }, CellState::Void, ends];
     table.cells = (0..).map(id).zip(states.map(cell)).collect();
     table.out = BTreeMap::from([(VIEWSTAMP, vec![Ended { id: id(9), facts: facts() }])]);
     table.forgetting.ids = vec![id(7)];
@@ -476,6 +477,7 @@ fn view() -> TaskView {
         completed_ms: None,
         worker: "worker".into(),
         rejected: None,
+        end: None,
     };
     TaskView {
         id: id(0),
@@ -491,6 +493,8 @@ fn view() -> TaskView {
         children: Vec::new(),
         children_open: false,
         version: None,
+        ended_ms: None,
+        next_attempt_ms: None,
         redriven: Vec::new(),
         group: None,
     }

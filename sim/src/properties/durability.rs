@@ -412,7 +412,15 @@ mod tests {
 
     fn grant() -> Vec<Record> {
         let items = vec![(id(1), 1)];
-        let op = Op::Grant { claim: ClaimId(1), worker: "w".into(), lease_ms: 1, granted_ms: 1, items, session: None };
+        let op = Op::Grant {
+            claim: ClaimId(1),
+            worker: "w".into(),
+            lease_ms: 1,
+            granted_ms: 1,
+            items,
+            session: None,
+            lapsed: false,
+        };
         let after = Viewstamp { epoch: 1, length: 0 };
         vec![Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(op)] }]
     }

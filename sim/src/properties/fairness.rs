@@ -120,8 +120,15 @@ mod tests {
 
     fn grant(bench: &mut Bench<Fairness>, number: u32) -> Result<(), String> {
         let items = vec![(id(number), u64::from(number))];
-        let op =
-            Op::Grant { claim: ClaimId(1), worker: "w".into(), lease_ms: 1_000, granted_ms: 1, items, session: None };
+        let op = Op::Grant {
+            claim: ClaimId(1),
+            worker: "w".into(),
+            lease_ms: 1_000,
+            granted_ms: 1,
+            items,
+            session: None,
+            lapsed: false,
+        };
         let after = Viewstamp { epoch: 3, length: bench.property.known.steps };
         append(bench, Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(op)] })
     }

@@ -294,6 +294,7 @@ mod tests {
             end_ms: None,
             completed_ms: Some(1),
             rejected: None,
+            end: None,
         };
         TaskView {
             id: id(1),
@@ -310,6 +311,8 @@ mod tests {
             children_open: false,
             redriven: Vec::new(),
             version: None,
+            ended_ms: None,
+            next_attempt_ms: None,
             group: None,
         }
     }

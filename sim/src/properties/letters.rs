@@ -186,7 +186,7 @@ mod tests {
             let policies = BTreeMap::from([(spec().queue, QueuePolicy { dead_letter, ..QueuePolicy::default() })]);
             append(&mut bench, node, Record::Roster(Arc::new(Roster { policies, ..Roster::default() }))).unwrap();
         }
-        let op = Op::Kill { id: id(1), token: token(1, 1), reason: "no".into(), at_ms: 1 };
+        let op = Op::Kill { id: id(1), token: token(1, 1), reason: "no".into(), at_ms: 1, end: None };
         let after = Viewstamp { epoch: 1, length: 0 };
         append(&mut bench, 0, Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(op)] }).unwrap();
         bench

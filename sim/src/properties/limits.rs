@@ -179,8 +179,15 @@ mod tests {
 
     fn grant(bench: &mut Bench<Limits>, length: u64) -> Result<(), String> {
         let items = vec![(id(1), length)];
-        let op =
-            Op::Grant { claim: ClaimId(1), worker: "w".into(), lease_ms: 1_000, granted_ms: 1, items, session: None };
+        let op = Op::Grant {
+            claim: ClaimId(1),
+            worker: "w".into(),
+            lease_ms: 1_000,
+            granted_ms: 1,
+            items,
+            session: None,
+            lapsed: false,
+        };
         let after = Viewstamp { epoch: 3, length };
         append(bench, Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(op)] })
     }
@@ -218,6 +225,7 @@ mod tests {
                 granted_ms: 1,
                 items,
                 session: None,
+                lapsed: false,
             };
             let after = Viewstamp { epoch: 3, length: u64::from(number) };
             append(&mut bench, Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(op)] }).unwrap();

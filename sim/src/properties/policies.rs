@@ -97,7 +97,7 @@ impl Policies {
                 self.ended.insert((*id, *token));
                 Ok(())
             }
-            Op::Release { id, token, not_before_ms, at_ms, failed } => {
+            Op::Release { id, token, not_before_ms, at_ms, failed, .. } => {
                 self.ended.insert((*id, *token));
                 // One that does not wait named no pause.
                 let backoff = self.policy(history, node, id).backoff.filter(|_| *failed && *not_before_ms > 0);
@@ -242,11 +242,19 @@ mod tests {
 
     fn grant(number: u64, granted_ms: u64) -> Op {
         let items = vec![(id(1), number)];
-        Op::Grant { claim: ClaimId(1), worker: "w".into(), lease_ms: 1_000, granted_ms, items, session: None }
+        Op::Grant {
+            claim: ClaimId(1),
+            worker: "w".into(),
+            lease_ms: 1_000,
+            granted_ms,
+            items,
+            session: None,
+            lapsed: false,
+        }
     }
 
     fn release(not_before_ms: u64) -> Op {
-        Op::Release { id: id(1), token: token(3, 1), not_before_ms, at_ms: 2_000, failed: true }
+        Op::Release { id: id(1), token: token(3, 1), not_before_ms, at_ms: 2_000, failed: true, end: None }
     }
 
     const BACKOFF: Backoff = Backoff { first_ms: 500, most_ms: 500, jitter_percent: 0 };

@@ -228,7 +228,7 @@ mod tests {
     fn grant(bench: &mut Bench<Rank>, length: u64, numbers: &[u32]) -> Result<(), String> {
         let grant = |number: &u32| {
             let (claim, lease_ms, items) = (ClaimId(length.into()), 60_000, vec![(id(*number), length)]);
-            Op::Grant { claim, worker: "w".into(), lease_ms, granted_ms: 1, items, session: None }
+            Op::Grant { claim, worker: "w".into(), lease_ms, granted_ms: 1, items, session: None, lapsed: false }
         };
         append(bench, length, numbers.iter().map(grant).collect())
     }
@@ -264,7 +264,7 @@ mod tests {
         assert!(grant(&mut bench, 0, &[1]).is_ok());
         bench.pass(KNOWN_US);
         let token = token(3, 0);
-        let release = Op::Release { id: id(1), token, not_before_ms: 0, at_ms: 1, failed: false };
+        let release = Op::Release { id: id(1), token, not_before_ms: 0, at_ms: 1, failed: false, end: None };
         append(&mut bench, 1, vec![release]).unwrap();
         bench.pass(KNOWN_US);
         assert!(grant(&mut bench, 2, &[3]).is_ok(), "whoever granted it was asked for the one that came back");

@@ -76,6 +76,7 @@ mod tests {
             granted_ms: 1,
             items: vec![(id(1), number)],
             session: None,
+            lapsed: false,
         };
         let after = Viewstamp { epoch: 3, length: 0 };
         let records = [Record::Ops { partition: PartitionId(0), after, ops: vec![std::sync::Arc::new(op)] }];

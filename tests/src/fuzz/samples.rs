@@ -7,7 +7,9 @@ use norn_client::wire::membership::{
     self, Candidate, Changed, ClusterChange, ClusterView, MemberState, Membership, Roster, Settings, Share,
 };
 use norn_client::wire::request::{Acks, NewTask, Request, Revision, Spec};
-use norn_client::wire::response::{Acked, Genesis, Granted, Guarantee, LogEntry, Member, Response, Welcome};
+use norn_client::wire::response::{
+    Acked, ClaimEnd, ClaimOutcome, Genesis, Granted, Guarantee, LogEntry, Member, Response, Welcome,
+};
 use norn_client::wire::schedule::{CatchUp, Schedule, ScheduleChange, ScheduleView, When};
 use norn_client::wire::transaction::{Change as TaskChange, Delete, Depend, Expected, Refusal, Transaction};
 use norn_client::wire::{
@@ -182,6 +184,7 @@ fn decided() -> Decided {
         locked: vec![id(0)],
         freed: vec![(id(0), TOKEN, 9)],
         stamps: vec![(id(0), TaskVersion(7))],
+        end: Some(Arc::new(ClaimEnd { outcome: ClaimOutcome::Released, at_ms: 9, reason: None })),
     }
 }
 
@@ -210,10 +213,17 @@ fn operations() -> Vec<Arc<Op>> {
             granted_ms: 1_700_000_000_000,
             items: vec![(id(0), 8), (id(1), 9)],
             session: None,
+            lapsed: true,
         }),
         Arc::new(Op::Renew { items: vec![(id(0), TOKEN, 30_000, 1_700_000_030_000)] }),
         Arc::new(Op::Schedules(schedule_changes()[1].clone())),
-        Arc::new(Op::Kill { id: id(1), token: TOKEN, reason: "no more attempts".into(), at_ms: 1_700_000_000_001 }),
+        Arc::new(Op::Kill {
+            id: id(1),
+            token: TOKEN,
+            reason: "no more attempts".into(),
+            at_ms: 1_700_000_000_001,
+            end: Some(Arc::new(ClaimEnd { outcome: ClaimOutcome::GivenUp, at_ms: 9, reason: Some("no".into()) })),
+        }),
         Arc::new(Op::Seal {
             id: id(1),
             token: TOKEN,

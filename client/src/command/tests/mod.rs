@@ -183,6 +183,8 @@ pub(crate) fn bare_task(number: u32, state: State) -> TaskView {
         waits_for: Vec::new(),
         group: None,
         version: None,
+        ended_ms: None,
+        next_attempt_ms: None,
     }
 }
 
@@ -203,6 +205,7 @@ pub(crate) fn full_task() -> TaskView {
             end_ms: Some(NOW_MS + 27_000),
             completed_ms: None,
             rejected: None,
+            end: None,
             worker: "w1".into(),
         }],
         updates: vec![LogEntry { token: TOKEN, sequence: 0, data: vec![0xff] }],

@@ -158,6 +158,7 @@ async fn only_a_session_is_ended_and_renewed_as_one() {
             completed_ms: None,
             worker: "norn".into(),
             rejected: None,
+            end: None,
         }];
         Ok(Response::Task(Box::new(TaskView { spec, claims, ..view })))
     };

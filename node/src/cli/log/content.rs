@@ -2,6 +2,7 @@
 //! only their lengths are shown.
 
 use norn_client::command::text;
+use norn_client::wire::response::ClaimEnd;
 use norn_client::wire::{Spec, TaskId, Token};
 use norn_node::protocol::Record;
 use norn_node::protocol::consistent::Viewstamp;
@@ -222,7 +223,9 @@ fn facts_object(facts: &Facts) -> Value {
     let completions = completions.iter().map(|(token, completed)| completed_object(*token, completed));
     let claims = claims.iter().map(|(token, claim)| {
         let (start_ms, end_ms) = (claim.start_ms, claim.end_ms);
-        json!({ "token": token.to_string(), "start_ms": start_ms, "end_ms": end_ms, "worker": claim.worker })
+        let fields =
+            json!({ "token": token.to_string(), "start_ms": start_ms, "end_ms": end_ms, "worker": claim.worker });
+        with_end(fields, claim.end.as_deref())
     });
     let settled =
         settled.iter().map(|(id, how)| json!({ "id": id.to_string(), "how": format!("{how:?}").to_lowercase() }));
@@ -252,12 +255,24 @@ fn table_items(table: &Table) -> Vec<Item> {
     cells.chain(out).chain(reserved).chain(forgotten).collect()
 }
 
+/// Fields with those of a claim's end, where there is one.
+fn with_end(mut fields: Value, end: Option<&ClaimEnd>) -> Value {
+    if let (Some(object), Some(ClaimEnd { outcome, at_ms, reason })) = (fields.as_object_mut(), end) {
+        object.insert("end".to_owned(), json!({ "outcome": outcome.name(), "at_ms": at_ms, "reason": reason }));
+    }
+    fields
+}
+
 fn cell_object(cell: &Cell) -> Value {
     let state = match &cell.state {
         CellState::Held => json!("held"),
-        CellState::Released { not_before_ms } => json!({ "released": { "not_before_ms": not_before_ms } }),
+        CellState::Released { not_before_ms, end } => {
+            json!({ "released": with_end(json!({ "not_before_ms": not_before_ms }), end.as_deref()) })
+        }
         CellState::Void => json!("void"),
-        CellState::Dead { reason, at_ms } => json!({ "dead": { "reason": &**reason, "at_ms": at_ms } }),
+        CellState::Dead { reason, at_ms, end } => {
+            json!({ "dead": with_end(json!({ "reason": &**reason, "at_ms": at_ms }), end.as_deref()) })
+        }
         CellState::Sealed { completed } => json!({ "sealed": completed_object(cell.token, completed) }),
     };
     json!({
@@ -271,7 +286,7 @@ fn cell_object(cell: &Cell) -> Value {
 /// What an operation says, by the viewstamp that the table has with it.
 fn op_items(op: &Op, viewstamp: Viewstamp) -> Vec<Item> {
     let mut items = match op {
-        Op::Grant { claim, worker, lease_ms, granted_ms, items, session } => {
+        Op::Grant { claim, worker, lease_ms, granted_ms, items, session, lapsed: _ } => {
             let session = session.map(|session| session.to_string());
             let granted = |(id, number): &(TaskId, u64)| {
                 let token = Token { epoch: viewstamp.epoch, number: *number }.to_string();
@@ -293,16 +308,17 @@ fn op_items(op: &Op, viewstamp: Viewstamp) -> Vec<Item> {
             };
             items.iter().map(renewed).collect()
         }
-        Op::Release { id, token, not_before_ms, at_ms, failed } => {
+        Op::Release { id, token, not_before_ms, at_ms, failed, end } => {
             let token = token.to_string();
             let fields = json!({ "token": token, "failed": failed, "at_ms": at_ms, "not_before_ms": not_before_ms });
-            vec![about(*id, "release", fields)]
+            vec![about(*id, "release", with_end(fields, end.as_deref()))]
         }
         Op::Void { items } => {
             items.iter().map(|(id, token)| about(*id, "void", json!({ "token": token.to_string() }))).collect()
         }
-        Op::Kill { id, token, reason, at_ms } => {
-            vec![about(*id, "kill", json!({ "token": token.to_string(), "reason": &**reason, "at_ms": at_ms }))]
+        Op::Kill { id, token, reason, at_ms, end } => {
+            let fields = json!({ "token": token.to_string(), "reason": &**reason, "at_ms": at_ms });
+            vec![about(*id, "kill", with_end(fields, end.as_deref()))]
         }
         Op::Seal { id, token, completed } => {
             let mut item = about(*id, "seal", completed_object(*token, completed));

@@ -5,6 +5,7 @@ use super::read::{combine, view};
 use crate::limits::{LIST_BYTES_MAX, LIST_SCAN_MAX};
 use crate::protocol::Node;
 use crate::protocol::consistent::Viewstamp;
+use crate::protocol::consistent::cell::Cell;
 use crate::protocol::consistent::cohort::Cohort;
 use crate::protocol::event::ClientId;
 use crate::protocol::peer::{Known, PeerMessage};
@@ -111,7 +112,7 @@ impl Node {
             let (_, task) = current[source].take().expect("the heap holds current heads");
             let fits = queue.as_ref().is_none_or(|queue| task.spec.as_ref().is_some_and(|spec| spec.queue == *queue));
             if fits && let Some((known, wanted)) = self.known(partitions[source], &id) {
-                bytes += task.size_bytes();
+                bytes += task.size_bytes() + known.cell.as_ref().map_or(0, Cell::size_bytes);
                 lacks.extend(wanted.map(|wanted| (tasks.len(), wanted)));
                 tasks.push((id, known));
             }

@@ -28,9 +28,10 @@ use crate::protocol::task::{Facts, PastClaim, Task, Wanted, visible};
 use crate::protocol::timers::Key;
 use crdts::CvRDT;
 use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::response::{ClaimView, Rejected, TaskView};
+use norn_client::wire::response::{ClaimEnd, ClaimOutcome, ClaimView, Rejected, TaskView};
 use norn_client::wire::{NodeId, PartitionId, Response, Spec, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// What the reader wants to see before it is answered.
 #[derive(Debug, Clone, Copy)]
@@ -113,17 +114,19 @@ pub(in crate::protocol) fn view(id: TaskId, task: &Task, cell: Option<&Cell>, wa
     let over = cell.is_some_and(|cell| cell.state == CellState::Held && wall_ms >= cell.expires_ms);
     let class: Class = classify(task, Hold { cell, lapsed: over, locked: false }, wall_ms);
     let facts = task.facts.as_deref().cloned().unwrap_or_default();
+    let ended_ms = task.tomb().map(|tomb| tomb.at_ms);
     let reason = facts.cancel.as_ref().map(|cancel| cancel.reason.clone()).filter(|reason| !reason.is_empty());
-    let dead = cell.and_then(|cell| match &cell.state {
-        CellState::Dead { reason, .. } => Some(reason.as_ref().to_owned()),
-        CellState::Held | CellState::Released { .. } | CellState::Void | CellState::Sealed { .. } => None,
-    });
+    let (dead_ms, dead) = cell.and_then(Cell::death).map(|(_, at_ms, reason)| (at_ms, reason.to_owned())).unzip();
+    let next_attempt_ms = match class {
+        Class::Delayed(due_ms) => Some(due_ms).filter(|due_ms| *due_ms < Class::NEVER_MS),
+        Class::Orphan | Class::Blocked | Class::Ready | Class::Held | Class::Ended(_) => None,
+    };
     Some(TaskView {
         id,
         state: class.state()?,
         spec: Spec { revision: None, ..spec.as_ref().clone() },
         version: Some(version(task, cell)),
-        claims: claims(&facts, cell),
+        claims: claims(task, &facts, cell, wall_ms),
         updates: visible(task),
         result: facts.winner().and_then(|(_, completed)| completed.result.clone()),
         reason: reason.or(dead),
@@ -141,10 +144,39 @@ pub(in crate::protocol) fn view(id: TaskId, task: &Task, cell: Option<&Cell>, wa
             .copied()
             .collect(),
         children_open: task.has_outbox(),
+        ended_ms: ended_ms.or(dead_ms),
+        next_attempt_ms,
     })
 }
 
-fn claims(facts: &Facts, cell: Option<&Cell>) -> Vec<ClaimView> {
+/// How a claim ended, if it has, and as far as that is known.
+fn claim_end(
+    task: &Task,
+    cell: Option<&Cell>,
+    (token, claim): (Token, Option<&PastClaim>),
+    wall_ms: u64,
+) -> Option<ClaimEnd> {
+    let facts = task.facts.as_deref();
+    if let Some((_, done)) = facts.and_then(|facts| facts.winner()).filter(|(winner, _)| *winner == token) {
+        return Some(ClaimEnd { outcome: ClaimOutcome::Done, at_ms: done.at_ms, reason: None });
+    }
+    if let Some(end) = claim.and_then(|claim| claim.end.as_deref()) {
+        return Some(end.clone());
+    }
+    let completed = facts.and_then(|facts| facts.completions.iter().find(|(other, _)| *other == token));
+    let own = cell.filter(|cell| cell.token == token);
+    let end = match (own, completed) {
+        (Some(cell), _) if task.ended().is_some() => cell.end_with(task),
+        (Some(cell), _) if cell.state == CellState::Held && wall_ms >= cell.expires_ms => Some(cell.expired()),
+        (None, Some((_, done))) if task.ended().is_some() => {
+            return Some(ClaimEnd { outcome: ClaimOutcome::Superseded, at_ms: done.at_ms, reason: None });
+        }
+        _ => None,
+    };
+    end.map(Arc::unwrap_or_clone)
+}
+
+fn claims(task: &Task, facts: &Facts, cell: Option<&Cell>, wall_ms: u64) -> Vec<ClaimView> {
     let mut claims: BTreeMap<Token, Option<PastClaim>> = BTreeMap::new();
     // A completion tells of a claim that may not have arrived yet.
     let of_claims = facts.completions.iter().filter(|(token, _)| !token.is_of_copy());
@@ -161,6 +193,7 @@ fn claims(facts: &Facts, cell: Option<&Cell>) -> Vec<ClaimView> {
         .into_iter()
         .map(|(token, claim)| ClaimView {
             token,
+            end: claim_end(task, cell, (token, claim.as_ref()), wall_ms),
             start_ms: claim.as_ref().map_or(0, |claim| claim.start_ms),
             end_ms: claim.as_ref().map(|claim| claim.end_ms),
             completed_ms: completed(&token),

@@ -26,7 +26,7 @@ use crdts::CvRDT;
 use norn_client::wire::error::{Error, ErrorCode};
 use norn_client::wire::limits::HEADER_BYTES_MAX;
 use norn_client::wire::response::Acked;
-use norn_client::wire::{Acks, NewTask, NodeId, PartitionId, QueueName, Response, Spec, State, TaskId, Token, headers};
+use norn_client::wire::{Acks, NewTask, PartitionId, QueueName, Response, Spec, State, TaskId, Token, headers};
 use std::collections::BTreeSet;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -182,7 +182,7 @@ impl Node {
     pub(in crate::protocol) fn owed_letters(&mut self, partition: PartitionId, ids: &[TaskId]) -> BTreeSet<TaskId> {
         let owed: BTreeSet<TaskId> = ids.iter().copied().filter(|id| self.owes_letter(partition, id)).collect();
         for id in &owed {
-            let may = self.asks.letters.open.len() < LETTERS_MAX && self.all_know_children();
+            let may = self.asks.letters.open.len() < LETTERS_MAX && self.all_know(Feature::Children);
             if may && self.asks.letters.open.insert(*id) {
                 self.redrive(*id, Asker::Leader(partition));
             }
@@ -198,11 +198,6 @@ impl Node {
         }
         let Some(spec) = replica.store.task(id).and_then(|task| task.spec.as_ref()) else { return false };
         self.policy_of(&spec.queue).dead_letter.is_some()
-    }
-
-    /// Whether nobody who is heard is of a version that knows no children.
-    fn all_know_children(&self) -> bool {
-        self.peers.keys().all(|node: &NodeId| !self.is_alive(*node) || self.speaks(*node, Feature::Children))
     }
 
     /// Claims are dropped: whether their letters are stored need not be known any more.
@@ -279,7 +274,7 @@ mod tests {
     /// Goal: the letter of a task that its leader gave up is written also where those who answer have heard of its group only.
     #[test]
     fn what_its_leader_gave_up_is_dead_unless_a_person_cancelled_it() {
-        let dead = cell(CellState::Dead { reason: "invalid".into(), at_ms: 1 });
+        let dead = cell(CellState::Dead { reason: "invalid".into(), at_ms: 1, end: None });
         let word = |reason: &str| Task::from_cancel(Cancel { dead: false, reason: reason.to_owned(), at_ms: 2 });
         assert_eq!(ended(&word(GROUP_FAILED), Some(&dead)), Some(State::Dead));
         assert_eq!(ended(&Task::default(), Some(&dead)), Some(State::Dead));

@@ -2,7 +2,8 @@
 
 use super::Viewstamp;
 use crate::limits::PAST_CLAIMS_MAX;
-use crate::protocol::task::{Cancel, Completed, PastClaim};
+use crate::protocol::task::{Cancel, Completed, Content, PastClaim, Task, bound_reasons, claim_end, end_bytes};
+use norn_client::wire::response::{ClaimEnd, ClaimOutcome};
 use norn_client::wire::{ClaimId, TaskId, Token};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -44,6 +45,9 @@ pub enum CellState {
     Released {
         /// By the wall clock.
         not_before_ms: u64,
+        /// How the claim ended; older programs know none of it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        end: Option<Arc<ClaimEnd>>,
     },
     /// Taken back before anybody was told.
     Void,
@@ -53,6 +57,9 @@ pub enum CellState {
         reason: Arc<str>,
         /// When, by the leader's wall clock.
         at_ms: u64,
+        /// How the claim ended; older programs know none of it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        end: Option<Arc<ClaimEnd>>,
     },
     /// Its completion is the one that counts. Becomes a fact of the task once that is committed.
     Sealed {
@@ -65,7 +72,7 @@ impl Cell {
     /// Under which claim the task was given up, when, and why; if it was.
     pub fn death(&self) -> Option<(Token, u64, &str)> {
         match &self.state {
-            CellState::Dead { reason, at_ms } => Some((self.token, *at_ms, reason)),
+            CellState::Dead { reason, at_ms, .. } => Some((self.token, *at_ms, reason)),
             CellState::Held | CellState::Released { .. } | CellState::Void | CellState::Sealed { .. } => None,
         }
     }
@@ -84,19 +91,66 @@ impl CellState {
 }
 
 impl Cell {
+    /// How the claim ended, where that was written down.
+    pub fn end(&self) -> Option<&Arc<ClaimEnd>> {
+        match &self.state {
+            CellState::Released { end, .. } | CellState::Dead { end, .. } => end.as_ref(),
+            CellState::Held | CellState::Void | CellState::Sealed { .. } => None,
+        }
+    }
+
+    /// The end of a lease that ran out.
+    pub fn expired(&self) -> Arc<ClaimEnd> {
+        claim_end(ClaimOutcome::Expired, self.expires_ms, "")
+    }
+
+    /// How the claim of a task that has ended did, where it was held to the last and its completion is not the one that counts.
+    pub fn end_with<S: Content>(&self, task: &Task<S>) -> Option<Arc<ClaimEnd>> {
+        let held = matches!(self.state, CellState::Held | CellState::Sealed { .. });
+        let wins = task.facts.as_ref().and_then(|facts| facts.winner()).is_some_and(|(token, _)| *token == self.token);
+        let at_ms = task.tomb().filter(|_| held && !wins)?.at_ms;
+        let over = self.expires_ms <= at_ms;
+        Some(if over { self.expired() } else { claim_end(ClaimOutcome::Superseded, at_ms, "") })
+    }
+
+    /// How the latest attempt ended: what was given back is none.
+    pub fn last_attempt(&self) -> Option<Arc<ClaimEnd>> {
+        let own = self.end().into_iter();
+        let past = self.past.iter().rev().filter_map(|(_, claim)| claim.end.as_ref());
+        own.chain(past).find(|end| end.outcome != ClaimOutcome::Released).cloned()
+    }
+
+    /// Bytes of what it says of claims, for budgets.
+    pub fn size_bytes(&self) -> usize {
+        let own = self.end().map_or(0, |end| end_bytes(end));
+        self.past.iter().map(|(_, claim)| claim.size_bytes()).sum::<usize>() + own
+    }
+
+    /// Whether it says how claims ended, which not every version knows.
+    pub fn tells_ends(&self) -> bool {
+        self.end().is_some() || self.past.iter().any(|(_, claim)| claim.end.is_some())
+    }
+
     /// All claims so far, this one included unless it was taken back, oldest first, bounded.
     pub fn history(&self) -> Vec<(Token, PastClaim)> {
+        self.history_with(None)
+    }
+
+    /// The same, where a claim that was held ended so.
+    pub fn history_with(&self, end: Option<Arc<ClaimEnd>>) -> Vec<(Token, PastClaim)> {
         let mut past = self.past.clone();
         if self.state != CellState::Void {
             let claim = PastClaim {
                 start_ms: self.granted_ms,
                 end_ms: self.expires_ms,
                 worker: self.worker.as_ref().to_owned(),
+                end: self.end().cloned().or(end),
             };
             past.push((self.token, claim));
         }
         let surplus = past.len().saturating_sub(PAST_CLAIMS_MAX);
         past.drain(..surplus);
+        bound_reasons(&mut past);
         past
     }
 }

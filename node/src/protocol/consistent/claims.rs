@@ -10,9 +10,16 @@ use crate::protocol::partition::Overtaken;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::{Feature, Node};
 use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::response::{ClaimEnd, ClaimOutcome};
 use norn_client::wire::{NodeId, PartitionId, QueueName, Request, Response, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
+use std::sync::Arc;
+
+/// Why a task is dead whose last attempt ended so.
+const LEASE_RAN_OUT: &str = "the lease of its last attempt ran out";
+/// The same, of one that a session kept.
+pub(super) const SESSION_RAN_OUT: &str = "the session of its last attempt ended";
 
 /// Keys of tasks, by their queues.
 pub(super) type Turns = BTreeSet<(QueueName, NonZeroU64)>;
@@ -198,7 +205,7 @@ impl Node {
         self.calls.calls.insert(call, Call { to: from, ask, listed, durable: false, results });
         match request {
             Request::Renew { items, lease_ms } => self.renew(call, &items, lease_ms),
-            Request::Release { id, token } => self.release(call, (id, token), 0, false),
+            Request::Release { id, token } => self.release(call, (id, token), 0, None),
             Request::Fail { id, token, reason, retry_in_ms, invalid, retry_open } => {
                 self.fail(call, (id, token), &reason, (retry_in_ms, retry_open), invalid);
             }
@@ -329,7 +336,8 @@ impl Node {
         }
     }
 
-    fn release(&mut self, call: u64, (id, token): (TaskId, Token), retry_in_ms: u64, failed: bool) {
+    /// `failed` says why the attempt failed; without it the claim is merely handed back.
+    fn release(&mut self, call: u64, (id, token): (TaskId, Token), retry_in_ms: u64, failed: Option<&str>) {
         let released = |cell: &Cell| matches!(cell.state, CellState::Released { .. });
         if self.current(&id, token).is_ok_and(|(_, cell)| released(cell)) {
             // A repeated call: it was done before, perhaps by an operation that has yet to commit.
@@ -337,13 +345,16 @@ impl Node {
             return;
         }
         match self.held(&id, token) {
-            Ok((partition, _)) if !failed && self.is_session(partition, &id) => {
+            Ok((partition, _)) if failed.is_none() && self.is_session(partition, &id) => {
                 let message = "a session is not given back, as its end is final: end it, `session end`";
                 self.decide(call, 0, Err(Error::invalid(message).about(id)));
             }
             Ok((partition, _)) => {
-                let not_before_ms = if retry_in_ms == 0 { 0 } else { self.now.wall_ms.saturating_add(retry_in_ms) };
-                let op = Op::Release { id, token, not_before_ms, at_ms: self.now.wall_ms, failed };
+                let at_ms = self.now.wall_ms;
+                let not_before_ms = if retry_in_ms == 0 { 0 } else { at_ms.saturating_add(retry_in_ms) };
+                let outcome = if failed.is_some() { ClaimOutcome::Failed } else { ClaimOutcome::Released };
+                let end = self.claim_end(outcome, at_ms, failed.unwrap_or_default());
+                let op = Op::Release { id, token, not_before_ms, at_ms, failed: failed.is_some(), end };
                 self.append(partition, op, Some(Waiting::Call { call, slots: vec![(0, 0)] }));
             }
             Err(error) => self.decide(call, 0, Err(error)),
@@ -369,7 +380,7 @@ impl Node {
             // It ran out and waits, and nobody has it: that it is invalid is still its holder's to say.
             Err(_) if invalid && self.waits(&id, token) => 0,
             Err(error) if error.code == ErrorCode::Superseded && !invalid => {
-                return self.release(call, (id, token), named_ms, true);
+                return self.release(call, (id, token), named_ms, Some(reason));
             }
             Err(error) if error.code == ErrorCode::Ended && self.died_so(&id, token, &death(reason, invalid)) => {
                 self.answer_durably(call);
@@ -380,12 +391,52 @@ impl Node {
         let partition = self.partition_of(&id);
         let attempts_max = self.attempts_max(partition, &id);
         if invalid || (attempts_max > 0 && attempt >= attempts_max) {
-            self.kill(partition, id, token, &death(reason, invalid));
+            let outcome = if invalid { ClaimOutcome::GivenUp } else { ClaimOutcome::Failed };
+            let end = self.claim_end(outcome, self.now.wall_ms, reason);
+            self.kill(partition, (id, token), &death(reason, invalid), end);
             self.decide_after_commit(call, &id);
         } else {
             let backoff_ms = if open { self.draw_backoff(partition, &id, attempt) } else { None };
-            self.release(call, (id, token), backoff_ms.unwrap_or(named_ms), true);
+            self.release(call, (id, token), backoff_ms.unwrap_or(named_ms), Some(reason));
         }
+    }
+
+    /// The token of a claim that ended without success and was the last one its task may have, and how it ended. What a worker
+    /// gave back, or was never told of, is no attempt.
+    pub(super) fn exhausted(
+        &self,
+        partition: PartitionId,
+        id: &TaskId,
+    ) -> Option<(Token, String, Option<Arc<ClaimEnd>>)> {
+        let replica = &self.partitions[&partition];
+        let attempts_max = self.attempts_max(partition, id);
+        let cell = replica.register.cell(id).filter(|cell| attempts_max > 0 && cell.attempt >= attempts_max)?;
+        let end = match cell.state {
+            CellState::Held if replica.register.is_lapsed(id) => Some(cell.expired()),
+            CellState::Released { .. } | CellState::Void => cell.last_attempt(),
+            CellState::Held | CellState::Dead { .. } | CellState::Sealed { .. } => return None,
+        };
+        let why = end.as_ref().and_then(|end| end.reason.as_deref());
+        let reason = match (&end, why) {
+            (Some(end), None) if end.outcome == ClaimOutcome::Expired => LEASE_RAN_OUT.to_owned(),
+            (Some(end), Some(_)) if end.outcome == ClaimOutcome::Expired => SESSION_RAN_OUT.to_owned(),
+            (_, why) => death(why.unwrap_or_default(), false),
+        };
+        // That is the end of the attempt, which may be of an earlier claim.
+        let own = if cell.state == CellState::Held { end } else { cell.end().cloned() };
+        Some((cell.token, reason, own.filter(|_| self.tells_ends())))
+    }
+
+    /// Gives a task up for good.
+    pub(in crate::protocol) fn kill(
+        &mut self,
+        partition: PartitionId,
+        (id, token): (TaskId, Token),
+        reason: &str,
+        end: Option<Arc<ClaimEnd>>,
+    ) {
+        let op = Op::Kill { id, token, reason: reason.into(), at_ms: self.now.wall_ms, end };
+        self.append(partition, op, Some(Waiting::Kill { id }));
     }
 
     /// Whether a task has been given up for this reason under its latest claim: a call that says so is a repeated one.

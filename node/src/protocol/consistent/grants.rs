@@ -202,7 +202,11 @@ impl Node {
             let items: Vec<(TaskId, u64)> = ids.into_iter().zip((first..).zip(sealed).map(number)).collect();
             let tokens = items.iter().map(|(id, number)| (*id, Token { epoch, number: *number })).collect();
             let (worker, granted_ms, of) = (worker.clone(), self.now.wall_ms, claim.session);
-            let op = Op::Grant { claim: claim.claim, worker, lease_ms, granted_ms, items, session: of };
+            let held = |(id, _): &(TaskId, u64)| {
+                self.partitions[&partition].register.cell(id).is_some_and(|cell| cell.state == CellState::Held)
+            };
+            let lapsed = items.iter().any(held) && self.tells_ends();
+            let op = Op::Grant { claim: claim.claim, worker, lease_ms, granted_ms, items, session: of, lapsed };
             self.wait_for(session, partition);
             of.into_iter().for_each(|of| self.heed_session(partition, of));
             self.append(partition, op, Some(Waiting::Grant { session, items: tokens, fresh: true }));
@@ -227,9 +231,9 @@ impl Node {
                 out.insert(partition);
                 continue;
             }
-            if let Some((token, reason)) = self.exhausted(partition, &id) {
+            if let Some((token, reason, end)) = self.exhausted(partition, &id) {
                 // The claim ended before this node knew how many the task may have.
-                self.kill(partition, id, token, reason);
+                self.kill(partition, (id, token), &reason, end);
                 self.publish_heads(partition);
                 continue;
             }
@@ -292,20 +296,6 @@ impl Node {
         let own = spec.map_or(0, |spec| spec.attempts_max);
         let of_queue = || spec.and_then(|spec| self.policy_of(&spec.queue).attempts_max);
         if own > 0 { own } else { of_queue().unwrap_or(0) }
-    }
-
-    /// The token of a claim that ended without success and was the last one its task may have, and how it ended. What a worker
-    /// gave back, or was never told of, is no attempt.
-    fn exhausted(&self, partition: PartitionId, id: &TaskId) -> Option<(Token, &'static str)> {
-        let replica = &self.partitions[&partition];
-        let attempts_max = self.attempts_max(partition, id);
-        let cell = replica.register.cell(id).filter(|cell| attempts_max > 0 && cell.attempt >= attempts_max)?;
-        let reason = match cell.state {
-            CellState::Held if replica.register.is_lapsed(id) => "the lease of its last attempt ran out",
-            CellState::Released { .. } | CellState::Void => "the last attempt failed",
-            CellState::Held | CellState::Dead { .. } | CellState::Sealed { .. } => return None,
-        };
-        Some((cell.token, reason))
     }
 
     /// Operations that a session waits for are committed.
@@ -552,13 +542,14 @@ impl Node {
             };
             let token = replica.register.lapse(id);
             self.outbox.observe(Observation::Expired { id, token });
-            if let Some((token, reason)) = self.exhausted(partition, &id) {
-                self.kill(partition, id, token, reason);
+            if let Some((token, reason, end)) = self.exhausted(partition, &id) {
+                self.kill(partition, (id, token), &reason, end);
             } else if waits {
                 let pause_ms = self.draw_backoff(partition, &id, cell.attempt);
                 let not_before_ms = pause_ms.map_or(0, |pause_ms| now.wall_ms.saturating_add(pause_ms));
                 let at_ms = now.wall_ms;
-                self.append(partition, Op::Release { id, token, not_before_ms, at_ms, failed: true }, None);
+                let end = self.tells_ends().then(|| cell.expired());
+                self.append(partition, Op::Release { id, token, not_before_ms, at_ms, failed: true, end }, None);
             } else {
                 let replica = self.partitions.get_mut(&partition).expect("just seen");
                 replica.reclassify(&id, now);
@@ -566,12 +557,6 @@ impl Node {
             }
         }
         self.arm_expiry(partition);
-    }
-
-    /// Gives a task up for good.
-    pub(in crate::protocol) fn kill(&mut self, partition: PartitionId, id: TaskId, token: Token, reason: &str) {
-        let op = Op::Kill { id, token, reason: reason.into(), at_ms: self.now.wall_ms };
-        self.append(partition, op, Some(Waiting::Kill { id }));
     }
 
     /// Delayed tasks that are due become ready.
@@ -658,9 +643,10 @@ impl Node {
         ids.retain(|id| !owed.contains(id));
         // Letters that cannot be written for long do not keep back the others.
         let next = looked.1.filter(|_| looked.0 == DROP_TASKS_MAX && owed.len() > DROP_TASKS_MAX / 2);
+        let tells_ends = self.tells_ends();
         self.partitions.get_mut(&partition).expect("just seen").drop_after = next;
         let replica = self.partitions.get_mut(&partition).expect("just seen");
-        let ended = |id: TaskId| (id, replica.ending(&id).map(|facts| super::table::Ended { id, facts }));
+        let ended = |id: TaskId| (id, replica.ending(&id, tells_ends).map(|facts| super::table::Ended { id, facts }));
         let bytes = |(_, ended): &(TaskId, Option<super::table::Ended>)| {
             ended.as_ref().map_or(0, |ended| ended.facts.size_bytes())
         };

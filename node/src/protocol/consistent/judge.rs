@@ -10,6 +10,7 @@ use crate::protocol::task::{Cancel, Completed, Content, Task};
 use crdts::CvRDT;
 use norn_client::wire::error::Error;
 use norn_client::wire::request::Revision;
+use norn_client::wire::response::ClaimEnd;
 use norn_client::wire::transaction::{Change, Delete, Expected, Refusal};
 use norn_client::wire::{SESSIONS_QUEUE, Spec, TaskId, TaskVersion, Token, Transaction};
 use std::collections::BTreeMap;
@@ -37,6 +38,8 @@ pub(super) struct Judge<'a> {
     pub at: Token,
     /// When it was asked for.
     pub at_ms: u64,
+    /// How a claim ends that it takes back, if all can read that.
+    pub end: Option<Arc<ClaimEnd>>,
 }
 
 /// What is there under an id.
@@ -101,8 +104,9 @@ impl Judge<'_> {
     }
 
     fn decided(&self, transaction: &Transaction) -> Result<Decided, Error> {
+        let end = self.end.clone().filter(|_| transaction.changes.iter().any(|change| change.release));
         let mut decided =
-            Decided { facts: Vec::new(), locked: Vec::new(), freed: Vec::new(), stamps: Stamps::default() };
+            Decided { facts: Vec::new(), locked: Vec::new(), freed: Vec::new(), stamps: Stamps::default(), end };
         for add in &transaction.adds {
             let fact = Task::from_spec(Arc::new(add.spec.clone()));
             decided.stamps.push((add.id, version(&fact, None)));
@@ -177,7 +181,7 @@ impl Judge<'_> {
         task.merge(fact.clone().outlined());
         let mut cell = self.replica.register.cell(id).cloned();
         if let Some(cell) = cell.as_mut().filter(|cell| released && cell.state == CellState::Held) {
-            cell.state = CellState::Released { not_before_ms: 0 };
+            cell.state = CellState::Released { not_before_ms: 0, end: None };
         }
         version(&task, cell.as_ref())
     }

@@ -2,6 +2,7 @@
 
 use crate::limits::{TRANSACTIONS_BYTES_MAX, TRANSACTIONS_DONE_MAX, TRANSACTIONS_MAX};
 use crate::protocol::task::Task;
+use norn_client::wire::response::ClaimEnd;
 use norn_client::wire::transaction::Refusal;
 use norn_client::wire::{TaskId, TaskVersion, Token};
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,9 @@ pub struct Decided {
     pub freed: Vec<(TaskId, Token, u64)>,
     /// What whoever asked is told.
     pub stamps: Stamps,
+    /// How those of the claims end that are held, for their histories.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<Arc<ClaimEnd>>,
 }
 
 impl Decided {
@@ -172,7 +176,7 @@ mod tests {
 
     fn locking(tasks: &[u64]) -> Arc<Decided> {
         let locked = tasks.iter().map(|number| id(*number)).collect();
-        Arc::new(Decided { facts: Vec::new(), locked, freed: Vec::new(), stamps: Vec::new() })
+        Arc::new(Decided { facts: Vec::new(), locked, freed: Vec::new(), stamps: Vec::new(), end: None })
     }
 
     #[test]
@@ -194,7 +198,7 @@ mod tests {
         let spec = Task::from_spec(Arc::new(norn_client::session::Draft::new(queue, "").spec));
         let mut ledger = Ledger::default();
         let facts = vec![(id(5), Task::default()), (id(7), spec)];
-        let decided = Decided { facts, locked: vec![id(5)], freed: Vec::new(), stamps: Vec::new() };
+        let decided = Decided { facts, locked: vec![id(5)], freed: Vec::new(), stamps: Vec::new(), end: None };
         ledger.decide(id(10), &Arc::new(decided)).unwrap();
         for (ids, speaks) in
             [(vec![1, 4], false), (vec![1, 5], true), (vec![6], false), (vec![6, 7], true), (vec![9], true)]

@@ -10,10 +10,12 @@ use super::levels::Level;
 use super::quotas::Quota;
 use crate::protocol::root::Operation;
 use crate::protocol::schedules;
-use crate::protocol::task::{Completed, Task};
+use crate::protocol::task::{Completed, Task, end_bytes};
+use norn_client::wire::response::ClaimEnd;
 use norn_client::wire::transaction::Refusal;
 use norn_client::wire::{ClaimId, PartitionId, QueueName, Spec, TaskId, Token};
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 use std::sync::Arc;
 
 /// A task that has ended, with the facts that every replica must know before it forgets the claim.
@@ -29,7 +31,7 @@ pub struct Ended {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
     /// Hands tasks to a worker.
-    #[serde(rename = "G")]
+    #[serde(rename = "G", serialize_with = "encode_grant")]
     Grant {
         /// The call that takes them.
         claim: ClaimId,
@@ -42,8 +44,11 @@ pub enum Op {
         /// Tasks, with the number of each token.
         items: Vec<(TaskId, u64)>,
         /// The session of the worker, with which the claims end.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(default)]
         session: Option<TaskId>,
+        /// The leases of claims ran out that these follow, and their histories say so.
+        #[serde(default)]
+        lapsed: bool,
     },
     /// Prolongs claims; nothing ever becomes shorter.
     #[serde(rename = "R")]
@@ -64,6 +69,9 @@ pub enum Op {
         at_ms: u64,
         /// The attempt failed; a claim that is merely handed back is no attempt.
         failed: bool,
+        /// How the claim ended, for its history.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        end: Option<Arc<ClaimEnd>>,
     },
     /// Takes back grants that nobody was told of.
     #[serde(rename = "V")]
@@ -82,6 +90,9 @@ pub enum Op {
         reason: Arc<str>,
         /// When.
         at_ms: u64,
+        /// How the claim ended, for its history.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        end: Option<Arc<ClaimEnd>>,
     },
     /// Ends a task with the completion of its holder.
     #[serde(rename = "S")]
@@ -179,18 +190,47 @@ pub enum Op {
     Schedules(schedules::Operation),
 }
 
+/// Fields that came later are left out from the end, where there is nothing in them: older programs know none of them.
+#[expect(clippy::too_many_arguments, reason = "one for each field")]
+fn encode_grant<S: Serializer>(
+    claim: &ClaimId,
+    worker: &Arc<str>,
+    lease_ms: &u64,
+    granted_ms: &u64,
+    items: &Vec<(TaskId, u64)>,
+    session: &Option<TaskId>,
+    lapsed: &bool,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    const OLDEST: usize = 5;
+    let count = OLDEST + if *lapsed { 2 } else { usize::from(session.is_some()) };
+    let mut grant = serializer.serialize_struct("Grant", count)?;
+    grant.serialize_field("claim", claim)?;
+    grant.serialize_field("worker", worker)?;
+    grant.serialize_field("lease_ms", lease_ms)?;
+    grant.serialize_field("granted_ms", granted_ms)?;
+    grant.serialize_field("items", items)?;
+    if count > OLDEST {
+        grant.serialize_field("session", session)?;
+    }
+    if count > OLDEST + 1 {
+        grant.serialize_field("lapsed", lapsed)?;
+    }
+    grant.end()
+}
+
 impl Op {
     /// What it makes of the one claim that it is about; false if that was not as expected.
     pub fn conclude(&self, cell: &mut Cell, at: Viewstamp) -> bool {
         match self {
-            Op::Release { not_before_ms, at_ms, failed, .. } => {
+            Op::Release { not_before_ms, at_ms, failed, end, .. } => {
                 cell.expires_ms = cell.expires_ms.min(*at_ms).max(cell.granted_ms);
                 cell.attempt = cell.attempt.saturating_sub(u32::from(!failed));
-                let released = CellState::Released { not_before_ms: *not_before_ms };
+                let released = CellState::Released { not_before_ms: *not_before_ms, end: end.clone() };
                 std::mem::replace(&mut cell.state, released) == CellState::Held
             }
-            Op::Kill { reason, at_ms, .. } => {
-                cell.state = CellState::Dead { reason: reason.clone(), at_ms: *at_ms };
+            Op::Kill { reason, at_ms, end, .. } => {
+                cell.state = CellState::Dead { reason: reason.clone(), at_ms: *at_ms, end: end.clone() };
                 true
             }
             Op::Seal { token, completed, .. } => {
@@ -216,20 +256,72 @@ impl Op {
             Op::Reserve { spec, .. } => spec.payload.len() + ITEM_BYTES,
             Op::Decide { decided, .. } => decided.size_bytes(),
             Op::Refuse { refusal, .. } => refusal.size_bytes() + ITEM_BYTES,
-            Op::Kill { reason, .. } => reason.len() + ITEM_BYTES,
+            Op::Kill { reason, end, .. } => reason.len() + end.as_deref().map_or(0, end_bytes) + ITEM_BYTES,
+            Op::Release { end, .. } => end.as_deref().map_or(0, end_bytes) + ITEM_BYTES,
             Op::Seal { completed, .. } => completed.size_bytes() + ITEM_BYTES,
             Op::Root(Operation::Layout(layout)) => {
                 layout.lists.iter().map(|list| 2 * list.len()).sum::<usize>() + ITEM_BYTES
             }
             Op::Schedules(operation) => operation.size_bytes(),
-            Op::Release { .. }
-            | Op::Made { .. }
+            Op::Made { .. }
             | Op::Clear { .. }
             | Op::Forgotten
             | Op::Cohort(_)
             | Op::Root(_)
             | Op::Level { .. }
             | Op::Quota { .. } => ITEM_BYTES,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::task::{PastClaim, claim_end};
+    use norn_client::wire::response::ClaimOutcome;
+
+    fn grant(session: Option<TaskId>, lapsed: bool) -> Op {
+        let items = vec![(TaskId::MIN, 8)];
+        Op::Grant { claim: ClaimId(1), worker: "w".into(), lease_ms: 1, granted_ms: 2, items, session, lapsed }
+    }
+
+    /// Fields of what is written of an operation by position.
+    fn fields(op: &Op) -> usize {
+        let bytes = rmp_serde::to_vec(op).expect("operations always encode");
+        assert_eq!(rmp_serde::from_slice::<Op>(&bytes).expect("it was just written"), *op);
+        let value: Vec<serde::de::IgnoredAny> = rmp_serde::from_slice::<std::collections::BTreeMap<String, _>>(&bytes)
+            .expect("a map")
+            .into_values()
+            .next()
+            .expect("one");
+        value.len()
+    }
+
+    /// Goal: older programs read what says nothing of the ends of claims, and what does is read again.
+    #[test]
+    fn fields_that_came_later_are_left_out_where_there_is_nothing_in_them() {
+        let counts = [(None, false, 5), (Some(TaskId::MIN), false, 6), (None, true, 7), (Some(TaskId::MIN), true, 7)];
+        for (session, lapsed, count) in counts {
+            assert_eq!(fields(&grant(session, lapsed)), count);
+        }
+        for (end, more) in [(None, 0), (Some(claim_end(ClaimOutcome::Failed, 7, "no")), 1)] {
+            let (id, token) = (TaskId::MIN, Token { epoch: 1, number: 2 });
+            let release = Op::Release { id, token, not_before_ms: 0, at_ms: 7, failed: true, end: end.clone() };
+            assert_eq!(fields(&release), 5 + more);
+            assert_eq!(fields(&Op::Kill { id, token, reason: "no".into(), at_ms: 7, end: end.clone() }), 4 + more);
+            let past = PastClaim { start_ms: 1, end_ms: 2, worker: "w".into(), end: end.clone() };
+            let bytes = rmp_serde::to_vec(&past).expect("claims always encode");
+            assert_eq!(rmp_serde::from_slice::<PastClaim>(&bytes).expect("it was just written"), past);
+            assert_eq!(usize::from(bytes[0] & 0xf), 3 + more, "an array of so many fields");
+            for state in [
+                CellState::Released { not_before_ms: 1, end: end.clone() },
+                CellState::Dead { reason: "no".into(), at_ms: 1, end },
+            ]
+            .iter()
+            {
+                let bytes = rmp_serde::to_vec(state).expect("states always encode");
+                assert_eq!(rmp_serde::from_slice::<CellState>(&bytes).expect("it was just written"), *state);
+            }
         }
     }
 }

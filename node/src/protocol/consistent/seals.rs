@@ -182,8 +182,9 @@ impl Node {
         }
         let verdict = replica.verdict(id).expect("it is sealed");
         self.learn(partition, vec![(*id, verdict)]);
+        let tells_ends = self.tells_ends();
         let replica = self.partitions.get_mut(&partition).expect("just seen");
-        let facts = replica.ending(id).expect("it has just ended");
+        let facts = replica.ending(id, tells_ends).expect("it has just ended");
         replica.to_drop.remove(id);
         self.append(partition, Op::Drop { items: vec![Ended { id: *id, facts }] }, None);
         self.arm_drop(partition);

@@ -21,11 +21,14 @@ use crate::protocol::task::Settled;
 use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node};
 use norn_client::wire::error::{Error, ErrorCode};
+use norn_client::wire::response::ClaimOutcome;
 use norn_client::wire::{Claim, NodeId, PartitionId, SESSIONS_QUEUE, TaskId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Between two pieces of work.
 const PIECE_MS: u64 = 20;
+/// Why a claim ended that had time left.
+const SESSION_ENDED: &str = "its session ended";
 
 /// What leaders know of sessions beside their tables. Lost with a leadership: sweeps make up for it.
 #[derive(Debug, Default)]
@@ -191,11 +194,14 @@ impl Node {
         let failed = how != Settled::Done && !young;
         let attempts_max = self.attempts_max(partition, &id);
         if failed && attempts_max > 0 && attempt >= attempts_max {
-            return self.kill(partition, id, token, "the session of its last attempt ended");
+            let end = self.claim_end(ClaimOutcome::Expired, self.now.wall_ms, SESSION_ENDED);
+            return self.kill(partition, (id, token), super::claims::SESSION_RAN_OUT, end);
         }
         let pause_ms = if failed { self.draw_backoff(partition, &id, attempt) } else { None };
         let at_ms = self.now.wall_ms;
         let not_before_ms = pause_ms.map_or(0, |pause_ms| at_ms.saturating_add(pause_ms));
-        self.append(partition, Op::Release { id, token, not_before_ms, at_ms, failed }, None);
+        let outcome = if failed { ClaimOutcome::Expired } else { ClaimOutcome::Released };
+        let end = self.claim_end(outcome, at_ms, SESSION_ENDED);
+        self.append(partition, Op::Release { id, token, not_before_ms, at_ms, failed, end }, None);
     }
 }

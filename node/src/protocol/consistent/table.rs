@@ -11,6 +11,7 @@ use super::quotas::Quota;
 use super::{Epoch, ReplicaId, Viewstamp};
 use crate::protocol::root::{Operation, Root};
 use crate::protocol::schedules::{self, Schedules};
+use crate::protocol::task::PastClaim;
 use norn_client::wire::transaction::Refusal;
 use norn_client::wire::{ClaimId, PartitionId, QueueName, Spec, TaskId, Token};
 use serde::{Deserialize, Serialize};
@@ -135,6 +136,11 @@ impl Table {
         self.cells.values().any(|cell| cell.session.is_some())
     }
 
+    /// Whether it says how claims ended, which not every version knows.
+    pub fn tells_ends(&self) -> bool {
+        self.cells.values().any(Cell::tells_ends) || self.ledger.decided().values().any(|decided| decided.end.is_some())
+    }
+
     /// The digest as kept.
     pub fn digest(&self) -> u128 {
         self.digest
@@ -249,13 +255,17 @@ impl Table {
         let mut freed = Vec::new();
         for (task, token, not_before_ms) in &decided.freed {
             let Some(mut cell) = self.cells.get(task).filter(|cell| cell.token == *token).cloned() else { continue };
-            match cell.state {
+            match cell.state.clone() {
                 // Handed back, it is no attempt.
-                CellState::Held => cell.attempt = cell.attempt.saturating_sub(1),
-                CellState::Released { .. } => {}
+                CellState::Held => {
+                    cell.attempt = cell.attempt.saturating_sub(1);
+                    cell.state = CellState::Released { not_before_ms: *not_before_ms, end: decided.end.clone() };
+                }
+                CellState::Released { end, .. } => {
+                    cell.state = CellState::Released { not_before_ms: *not_before_ms, end };
+                }
                 CellState::Void | CellState::Dead { .. } | CellState::Sealed { .. } => continue,
             }
-            cell.state = CellState::Released { not_before_ms: *not_before_ms };
             self.set_cell(*task, Some(cell));
             freed.push(*task);
         }
@@ -350,12 +360,13 @@ impl Table {
         let misfit = |id: &TaskId, why| Misfit { at, id: *id, why };
         let nothing = |()| Ok(Vec::new());
         match op {
-            Op::Grant { claim, worker, lease_ms, granted_ms, items, session } => {
+            Op::Grant { claim, worker, lease_ms, granted_ms, items, session, lapsed } => {
                 for (id, number) in items {
                     let token = Token { epoch: at.epoch, number: *number };
+                    let past = self.past(id, *lapsed);
                     let cell = self.granted(id, token, at, (*claim, worker, *lease_ms, *granted_ms));
                     let cell = cell.map_err(|why| misfit(id, why))?;
-                    self.set_cell(*id, Some(Cell { session: *session, ..cell }));
+                    self.set_cell(*id, Some(Cell { session: *session, past, ..cell }));
                 }
                 Ok(items.iter().map(|(id, _)| *id).collect())
             }
@@ -428,7 +439,14 @@ impl Table {
         }
     }
 
-    /// The cell after a grant.
+    /// What the claims before a grant leave; `lapsed` ones that were held tell so.
+    fn past(&self, id: &TaskId, lapsed: bool) -> Vec<(Token, PastClaim)> {
+        let Some(before) = self.cells.get(id) else { return Vec::new() };
+        let held = lapsed && before.state == CellState::Held;
+        before.history_with(held.then(|| before.expired()))
+    }
+
+    /// The cell after a grant, without those before it.
     fn granted(
         &self,
         id: &TaskId,
@@ -436,8 +454,8 @@ impl Table {
         at: Viewstamp,
         (claim, worker, lease_ms, granted_ms): (ClaimId, &Arc<str>, u64, u64),
     ) -> Result<Cell, &'static str> {
-        let (attempt, past) = match self.cells.get(id) {
-            None => (0, Vec::new()),
+        let attempt = match self.cells.get(id) {
+            None => 0,
             Some(before) => {
                 if token <= before.token {
                     return Err("its token does not grow");
@@ -448,7 +466,7 @@ impl Table {
                 if token.needs_seal() != before.token.needs_seal() {
                     return Err("whether its completion needs a seal was settled by its first claim");
                 }
-                (before.attempt, before.history())
+                before.attempt
             }
         };
         Ok(Cell {
@@ -461,7 +479,7 @@ impl Table {
             granted_ms,
             expires_ms: granted_ms.saturating_add(lease_ms),
             state: CellState::Held,
-            past,
+            past: Vec::new(),
             session: None,
         })
     }
@@ -525,6 +543,7 @@ mod tests {
             granted_ms: 5_000,
             items: vec![(id, number)],
             session: None,
+            lapsed: false,
         }
     }
 
@@ -543,7 +562,7 @@ mod tests {
         let ops = [
             grant(ID, 1),
             Op::Renew { items: vec![(ID, token, 2_000, 9_000)] },
-            Op::Release { id: ID, token, not_before_ms: 0, at_ms: 6_000, failed: true },
+            Op::Release { id: ID, token, not_before_ms: 0, at_ms: 6_000, failed: true, end: None },
             grant(ID, 2),
             Op::Void { items: vec![(ID, Token { epoch: 1, number: 2 })] },
             drop,

@@ -31,7 +31,7 @@ use crate::protocol::task::{Content, Task};
 use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node};
 use norn_client::wire::error::{Error, ErrorCode};
-use norn_client::wire::response::Acked;
+use norn_client::wire::response::{Acked, ClaimOutcome};
 use norn_client::wire::transaction::Refusal;
 use norn_client::wire::{Acks, NodeId, PartitionId, Request, Response, TaskId, Token, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
@@ -220,7 +220,9 @@ impl Node {
         let register = &self.partitions[&partition].register;
         let at = Token { epoch: register.viewstamp.epoch, number: register.viewstamp.length + 1 };
         let judged = self.admit_additions(partition, transaction).and_then(|bugs| {
-            Judge { config: &self.config, replica: &self.partitions[&partition], read, at, at_ms: transaction.at_ms }
+            let at_ms = transaction.at_ms;
+            let end = self.claim_end(ClaimOutcome::Released, at_ms, "");
+            Judge { config: &self.config, replica: &self.partitions[&partition], read, at, at_ms, end }
                 .judge(transaction, bugs)
         });
         let ledger = &self.partitions[&partition].register.table.ledger;

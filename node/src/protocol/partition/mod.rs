@@ -362,12 +362,15 @@ impl Partition {
             .collect()
     }
 
-    /// What a leader tells its followers about a task whose claim it drops: how it ended, and which claims it had.
-    pub fn ending(&self, id: &TaskId) -> Option<Task> {
+    /// What a leader tells its followers about a task whose claim it drops: how it ended, and which claims it had. How those ended
+    /// is left out where some node would not know what that is.
+    pub fn ending(&self, id: &TaskId, tells_ends: bool) -> Option<Task> {
         let mut ending = self.store.ending(id)?;
         let cell = self.register.cell(id)?;
         if ending.tomb.is_none() {
-            ending.facts.get_or_insert_default().claims = cell.history();
+            let mut claims = cell.history_with(cell.end_with(&ending));
+            claims.iter_mut().filter(|_| !tells_ends).for_each(|(_, claim)| claim.end = None);
+            ending.facts.get_or_insert_default().claims = claims;
         }
         Some(ending)
     }

@@ -145,7 +145,7 @@ pub fn classify<S: Content>(task: &Task<S>, Hold { cell, lapsed, locked }: Hold<
         Some(CellState::Held) if lapsed => 0,
         // Nobody is told of a seal before it is a fact: until that is committed it may be lost.
         Some(CellState::Held | CellState::Sealed { .. }) => return Class::Held,
-        Some(CellState::Released { not_before_ms }) => *not_before_ms,
+        Some(CellState::Released { not_before_ms, .. }) => *not_before_ms,
         Some(CellState::Void) | None => spec.not_before_ms(),
     };
     if !spec.is_readable() {

@@ -7,6 +7,7 @@
 
 mod children;
 mod digest;
+mod end;
 mod group;
 mod members;
 mod merge;
@@ -17,6 +18,7 @@ mod view;
 
 pub use children::Children;
 pub use digest::{Digest, buried, spec_digest};
+pub use end::{bound_reasons, claim_end, end_bytes};
 pub use group::GroupFacts;
 pub use members::Members;
 pub use merge::Conflict;
@@ -24,6 +26,7 @@ pub use outline::{Body, Content, Outline, Place, Wanted, whole_bytes};
 pub use view::visible;
 
 use norn_client::wire::request::{Completion, Spec};
+use norn_client::wire::response::ClaimEnd;
 use norn_client::wire::{State, TaskId, Token};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
@@ -231,6 +234,16 @@ pub struct PastClaim {
     pub end_ms: u64,
     /// Who worked.
     pub worker: String,
+    /// How it ended, where that does not follow from the task's own end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<Arc<ClaimEnd>>,
+}
+
+impl PastClaim {
+    /// Bytes, for budgets.
+    pub fn size_bytes(&self) -> usize {
+        64 + self.end.as_deref().map_or(0, end_bytes)
+    }
 }
 
 impl<S> Default for Task<S> {
@@ -382,7 +395,7 @@ impl<S: Content> Task<S> {
             let completions: usize = facts.completions.iter().map(|(_, done)| done.size_bytes()).sum();
             updates
                 + completions
-                + facts.claims.len() * 64
+                + facts.claims.iter().map(|(_, claim)| claim.size_bytes()).sum::<usize>()
                 + facts.settled.len() * 24
                 + facts.handed.len() * 16
                 + 64

@@ -56,7 +56,7 @@ fn fact() -> impl Strategy<Value = Task> {
         }),
         cancel().prop_map(Task::from_cancel),
         (token(), 0u64..2).prop_map(|(token, start_ms)| Task::from_facts(Facts {
-            claims: vec![(token, PastClaim { start_ms, end_ms: 9, worker: "w".into() })],
+            claims: vec![(token, PastClaim { start_ms, end_ms: 9, worker: "w".into(), end: None })],
             ..Facts::default()
         })),
     ]

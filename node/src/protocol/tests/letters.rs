@@ -53,12 +53,14 @@ fn a_task_that_dies_is_in_the_dead_letter_queue_with_all_that_it_was() {
     let letters = cluster.letters();
     assert_eq!(letters.len(), 1);
     let (letter, died) = (&letters[0], cluster.get(0, id));
-    assert_eq!((letter.state, died.state, died.redriven), (State::Ready, State::Dead, vec![letter.id]));
+    assert_eq!((letter.state, died.state, &died.redriven), (State::Ready, State::Dead, &vec![letter.id]));
     assert_eq!((&letter.spec.payload, letter.spec.priority), (&died.spec.payload, died.spec.priority));
     assert_eq!(letter.spec.header(headers::DEAD_TASK), Some(id.to_string().as_str()));
     assert_eq!(letter.spec.header(headers::DEAD_QUEUE), Some("mail"));
     assert_eq!(letter.spec.header(headers::DEAD_REASON), Some("invalid: bad address"));
     assert!(died.claims.iter().all(|claim| claim.rejected.is_none()) && died.claims.len() == 1);
+    let reason = |view: &TaskView| view.claims[0].end.as_ref().and_then(|end| end.reason.clone());
+    assert_eq!(reason(&died).as_deref(), Some("bad address"), "its claims tell so when the letter is there");
 }
 
 #[test]

@@ -265,7 +265,7 @@ fn jitter_makes_pauses_unequal_within_bounds() {
         assert_eq!(cluster.ask(2, fail), Response::Done);
         let leader = &cluster.nodes[cluster.leader(&id)];
         let cell = leader.partitions[&leader.partition_of(&id)].register.cell(&id).expect("it was claimed").clone();
-        let CellState::Released { not_before_ms } = cell.state else { panic!("{cell:?}") };
+        let CellState::Released { not_before_ms, .. } = cell.state else { panic!("{cell:?}") };
         pauses.insert(not_before_ms - cell.expires_ms);
     }
     assert!(pauses.len() > 4 && pauses.iter().all(|ms| (5_000..=15_000).contains(ms)), "{pauses:?}");

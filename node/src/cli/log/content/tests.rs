@@ -1,6 +1,7 @@
 //! What is shown of a record, and what is not.
 
 use super::*;
+use norn_client::wire::response::ClaimOutcome;
 use norn_client::wire::{ClaimId, PartitionId, QueueName};
 use norn_node::protocol::task::Tomb;
 use std::sync::Arc;
@@ -69,8 +70,9 @@ fn operations_show_tokens_and_viewstamps_of_the_task_that_is_looked_for() {
         granted_ms: 5_000,
         items: vec![(TASK, 42), (OTHER, 43)],
         session: None,
+        lapsed: false,
     };
-    let release = Op::Release { id: OTHER, token: TOKEN, not_before_ms: 0, at_ms: 6_000, failed: true };
+    let release = Op::Release { id: OTHER, token: TOKEN, not_before_ms: 0, at_ms: 6_000, failed: true, end: None };
     let after = Viewstamp { epoch: 7, length: 9 };
     let ops = vec![Arc::new(grant), Arc::new(release)];
     let record = Record::Ops { partition: PartitionId(3), after, ops };
@@ -92,8 +94,10 @@ fn operations_show_tokens_and_viewstamps_of_the_task_that_is_looked_for() {
 /// Goal: text of a client cannot steer the terminal of the operator who looks.
 #[test]
 fn control_characters_are_made_visible() {
-    let op = Op::Kill { id: TASK, token: TOKEN, reason: "a\u{1b}[2J b".into(), at_ms: 1 };
+    let end = ClaimEnd { outcome: ClaimOutcome::GivenUp, at_ms: 1, reason: Some("c\u{1b}[2J d".into()) };
+    let op = Op::Kill { id: TASK, token: TOKEN, reason: "a\u{1b}[2J b".into(), at_ms: 1, end: Some(Arc::new(end)) };
     let record = Record::Ops { partition: PartitionId(3), after: Viewstamp::default(), ops: vec![Arc::new(op)] };
     let lines = Content::of(&record, None).unwrap().lines().join("\n");
     assert!(!lines.contains('\u{1b}') && lines.contains("[2J b"), "{lines}");
+    assert!(lines.contains("given_up") && lines.contains("[2J d"), "{lines}");
 }

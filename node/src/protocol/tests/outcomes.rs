@@ -1,0 +1,308 @@
+//! How claims end is kept with them, by every replica, and for as long as the task is.
+
+use super::*;
+use crate::limits::CLAIM_REASON_BYTES_MAX;
+use norn_client::wire::membership::{Backoff, Mode, QueueSetting};
+use norn_client::wire::response::ClaimOutcome;
+use norn_client::wire::transaction::{Change, Expected};
+use norn_client::wire::{SESSIONS_QUEUE, Transaction};
+
+use ClaimOutcome::{Done, Expired, Failed, GivenUp, Released, Superseded};
+
+const LONG_MS: u64 = 600_000;
+
+fn fail(id: TaskId, token: Token, reason: &str, retry_in_ms: u64) -> Request {
+    Request::Fail { id, token, reason: reason.into(), retry_in_ms, invalid: false, retry_open: false }
+}
+
+fn invalid(id: TaskId, token: Token, reason: &str) -> Request {
+    Request::Fail { id, token, reason: reason.into(), retry_in_ms: 0, invalid: true, retry_open: false }
+}
+
+/// What is told of the ends of a task's claims, without when that was.
+fn told(view: &TaskView) -> Vec<Option<(ClaimOutcome, Option<&str>)>> {
+    view.claims.iter().map(|claim| claim.end.as_ref().map(|end| (end.outcome, end.reason.as_deref()))).collect()
+}
+
+impl Cluster {
+    fn take(&mut self, lease_ms: u64) -> Token {
+        self.claim(1, lease_ms).remove(0).token
+    }
+
+    /// All nodes are started anew, one after the other, and speak the newest version again.
+    fn restart_all(&mut self) {
+        for index in 0..self.nodes.len() {
+            self.restart(index);
+            self.connect_all();
+            self.advance(5_000);
+        }
+    }
+
+    fn told_everywhere(&mut self, id: TaskId, expected: &[Option<(ClaimOutcome, Option<&str>)>]) -> TaskView {
+        let views = [0, 1, 2].map(|index| self.get(index, id));
+        views.iter().for_each(|view| assert_eq!(told(view), expected, "{view:?}"));
+        views[0].clone()
+    }
+}
+
+/// Goal: why an attempt failed, and when the next one may begin, is told by every node, also once all have been started anew, and once
+/// the task is done.
+#[test]
+fn the_reason_of_a_failed_attempt_outlives_it() {
+    let mut cluster = Cluster::modern(3);
+    let id = cluster.enqueue(0, b"x", 1);
+    let token = cluster.take(LONG_MS);
+    assert_eq!(told(&cluster.get(0, id)), [None], "it is held");
+    let at_ms = cluster.now.wall_ms;
+    assert_eq!(cluster.ask(2, fail(id, token, "server is busy", 3_600_000)), Response::Done);
+    let failed = Some((Failed, Some("server is busy")));
+    let view = cluster.told_everywhere(id, &[failed]);
+    assert_eq!(view.claims[0].end.as_ref().map(|end| end.at_ms), Some(at_ms));
+    assert_eq!((view.state, view.next_attempt_ms, view.ended_ms), (State::Waiting, Some(at_ms + 3_600_000), None));
+    cluster.restart_all();
+    assert_eq!(cluster.told_everywhere(id, &[failed]).next_attempt_ms, Some(at_ms + 3_600_000));
+    cluster.advance(100);
+    cluster.now.mono_us += 3_600_000_000;
+    cluster.now.wall_ms += 3_600_000;
+    cluster.advance(5_000);
+    let token = cluster.take(LONG_MS);
+    assert_eq!(cluster.told_everywhere(id, &[failed, None]).next_attempt_ms, None);
+    assert!(matches!(cluster.complete(0, id, token), Response::Acked(_)));
+    cluster.advance(2_000);
+    cluster.restart_all();
+    let view = cluster.told_everywhere(id, &[failed, Some((Done, None))]);
+    assert_eq!((view.ended_ms, view.claims[1].end.as_ref().map(|end| end.at_ms)), (Some(5), Some(5)));
+}
+
+/// Method: one task goes through all that may happen to a claim, and dies in the end. A list tells the same.
+#[test]
+fn each_claim_tells_how_it_ended() {
+    let mut cluster = Cluster::modern(3);
+    let id = cluster.enqueue(0, b"x", 1);
+    let token = cluster.take(LONG_MS);
+    assert_eq!(cluster.ask(0, Request::Release { id, token }), Response::Done);
+    let token = cluster.take(LONG_MS);
+    assert_eq!(cluster.ask(0, fail(id, token, "", 0)), Response::Done);
+    let begun_ms = cluster.now.wall_ms;
+    cluster.take(1_000);
+    cluster.advance(3_000);
+    let expired = Some((Expired, None));
+    let before = [Some((Released, None)), Some((Failed, None)), expired];
+    let view = cluster.told_everywhere(id, &before);
+    assert_eq!(view.state, State::Ready, "no worker has taken it over yet");
+    let token = cluster.take(LONG_MS);
+    let view = cluster.get(0, id);
+    assert_eq!(told(&view)[2], expired);
+    let end_ms = view.claims[2].end.as_ref().map_or(0, |end| end.at_ms);
+    assert!((begun_ms + 1_000..begun_ms + 1_100).contains(&end_ms), "{view:?}");
+    let at_ms = cluster.now.wall_ms;
+    assert_eq!(cluster.ask(1, invalid(id, token, "no such address")), Response::Done);
+    let given_up = Some((GivenUp, Some("no such address")));
+    let all: Vec<_> = before.into_iter().chain([given_up]).collect();
+    for _ in 0..2 {
+        let view = cluster.told_everywhere(id, &all);
+        assert_eq!((view.state, view.ended_ms), (State::Dead, Some(at_ms)));
+        assert_eq!(view.reason.as_deref(), Some("invalid: no such address"));
+        let list = Request::List { queue: None, state: Some(State::Dead), after: None, from: None, to: None, limit: 9 };
+        let Response::Page(page) = cluster.ask(2, list) else { panic!("no page") };
+        assert_eq!((told(&page.tasks[0]), &page.tasks[0].reason), (all.clone(), &view.reason));
+        // And once the claim is dropped.
+        cluster.advance(2_000);
+        cluster.restart_all();
+    }
+}
+
+#[test]
+fn what_was_held_when_its_task_ended_was_superseded_or_had_expired() {
+    let mut cluster = Cluster::modern(3);
+    for (lease_ms, wait_ms, outcome) in [(LONG_MS, 0, Superseded), (1_000, 3_000, Expired)] {
+        let id = cluster.enqueue(0, b"x", 1);
+        let token = cluster.take(lease_ms);
+        cluster.advance(wait_ms);
+        let at_ms = cluster.now.wall_ms;
+        let cancel = Request::Cancel { id, reason: "no need".into(), at_ms, acks: Acks::Quorum };
+        assert!(matches!(cluster.ask(1, cancel), Response::AckedOne(_)));
+        cluster.told_everywhere(id, &[Some((outcome, None))]);
+        cluster.advance(2_000);
+        let view = cluster.told_everywhere(id, &[Some((outcome, None))]);
+        assert_eq!(view.ended_ms, Some(at_ms));
+        assert_eq!(view.claims[0].end.as_ref().is_some_and(|end| end.at_ms == at_ms), outcome == Superseded);
+        // A completion that comes late counts all the same.
+        assert!(matches!(cluster.complete(0, id, token), Response::Acked(_)));
+        cluster.told_everywhere(id, &[Some((Done, None))]);
+    }
+}
+
+#[test]
+fn of_two_completions_one_is_done_and_the_other_superseded() {
+    let mut cluster = Cluster::modern(3);
+    let id = cluster.enqueue(0, b"x", 1);
+    let first = cluster.take(1_000);
+    cluster.advance(3_000);
+    let second = cluster.take(LONG_MS);
+    assert!(matches!(cluster.complete(0, id, first), Response::Acked(_)));
+    cluster.told_everywhere(id, &[Some((Done, None)), Some((Superseded, None))]);
+    assert!(matches!(cluster.complete(0, id, second), Response::Acked(_)));
+    cluster.told_everywhere(id, &[Some((Expired, None)), Some((Done, None))]);
+}
+
+#[test]
+fn a_sealed_completion_is_done_and_a_late_one_keeps_that_it_expired() {
+    let mut cluster = Cluster::modern(3);
+    cluster.set(0, "mail", QueueSetting::Mode(Mode::Holder));
+    let id = cluster.enqueue(0, b"x", 1);
+    let first = cluster.take(1_000);
+    cluster.advance(3_000);
+    let second = cluster.take(LONG_MS);
+    cluster.complete(0, id, first);
+    cluster.told_everywhere(id, &[Some((Expired, None)), None]);
+    cluster.complete(0, id, second);
+    cluster.advance(2_000);
+    let view = cluster.told_everywhere(id, &[Some((Expired, None)), Some((Done, None))]);
+    assert!(view.claims[0].rejected.is_some(), "{view:?}");
+}
+
+/// A queue with a back-off writes it down as a failed attempt that a lease ran out.
+#[test]
+fn a_lease_that_ran_out_before_a_pause_expired() {
+    let mut cluster = Cluster::modern(3);
+    let backoff = Backoff { first_ms: 60_000, most_ms: 60_000, jitter_percent: 0 };
+    cluster.set(0, "mail", QueueSetting::Backoff(Some(backoff)));
+    let id = cluster.enqueue(0, b"x", 1);
+    cluster.take(1_000);
+    cluster.advance(3_000);
+    let view = cluster.told_everywhere(id, &[Some((Expired, None))]);
+    assert_eq!((view.state, view.next_attempt_ms.is_some()), (State::Waiting, true));
+}
+
+/// Goal: what is given up after its last attempt tells why that failed, also where a limit set later makes it the last one.
+#[test]
+fn the_death_of_a_task_tells_why_its_last_attempt_failed() {
+    let mut cluster = Cluster::modern(3);
+    let ids = [1, 2, 3].map(|tag| cluster.enqueue(0, b"x", tag));
+    let failed = cluster.claim(1, LONG_MS).remove(0);
+    assert_eq!(cluster.ask(0, fail(failed.id, failed.token, "broken", 2_000)), Response::Done);
+    let released = cluster.claim(1, LONG_MS).remove(0);
+    assert_eq!(cluster.ask(0, fail(released.id, released.token, "no route", 0)), Response::Done);
+    let again = cluster.claim(1, LONG_MS).remove(0);
+    assert_eq!((again.id, again.attempt), (released.id, 2));
+    assert_eq!(cluster.ask(0, Request::Release { id: again.id, token: again.token }), Response::Done);
+    // Both have had as many attempts as that by now.
+    cluster.set(0, "mail", QueueSetting::Attempts(Some(1)));
+    let last = cluster.claim(1, 1_000).remove(0);
+    assert!(ids.contains(&last.id) && last.id != failed.id && last.id != released.id);
+    cluster.advance(5_000);
+    assert_eq!(cluster.claim(1, LONG_MS), Vec::new());
+    cluster.advance(2_000);
+    let died = [
+        (failed.id, "the last attempt failed: broken", vec![Some((Failed, Some("broken")))]),
+        (
+            released.id,
+            "the last attempt failed: no route",
+            vec![Some((Failed, Some("no route"))), Some((Released, None))],
+        ),
+        (last.id, "the lease of its last attempt ran out", vec![Some((Expired, None))]),
+    ];
+    for (id, reason, claims) in died {
+        let view = cluster.told_everywhere(id, &claims);
+        assert_eq!((view.state, view.reason.as_deref()), (State::Dead, Some(reason)));
+    }
+}
+
+#[test]
+fn claims_tell_that_their_session_ended() {
+    let mut cluster = Cluster::modern(3);
+    let id = cluster.enqueue(0, b"x", 0x11_1111);
+    for (completes, outcome) in [(true, Released), (false, Expired)] {
+        let queue = QueueName::new(SESSIONS_QUEUE).expect("a name");
+        let session = cluster.id(0x22_2222);
+        let spec = Spec { queue: queue.clone(), attempts_max: 1, ..spec(b"worker", 0) };
+        cluster.ask(0, Request::Enqueue { tasks: vec![NewTask { id: session, spec }], acks: Acks::Quorum });
+        let claim = Claim { queues: vec![queue], ..claim_of(ClaimId(session.time_ms().into()), 2_000, 1) };
+        let Response::Claimed { tasks, .. } = cluster.ask(0, Request::Claim(claim)) else { panic!("no claim") };
+        let token = tasks[0].token;
+        let under = claim_of(ClaimId(u128::from(session.time_ms()) << 64), LONG_MS, 1);
+        let Response::Claimed { tasks, .. } = cluster.ask(1, Request::Claim(Claim { session: Some(session), ..under }))
+        else {
+            panic!("no claim")
+        };
+        assert_eq!(tasks[0].id, id);
+        cluster.advance(1_500);
+        if completes {
+            cluster.complete(0, session, token);
+        }
+        cluster.advance(10_000);
+        let view = cluster.get(0, id);
+        // A claim of a moment ago is given back even where the session died; this one had lasted.
+        assert_eq!(told(&view).last(), Some(&Some((outcome, Some("its session ended")))), "{view:?}");
+    }
+}
+
+#[test]
+fn a_transaction_that_takes_a_claim_back_releases_it() {
+    let mut cluster = Cluster::modern(3);
+    let id = cluster.enqueue(0, b"x", 0x12_3456);
+    let token = cluster.take(LONG_MS);
+    let at_ms = cluster.now.wall_ms;
+    let until = |ms| Some(at_ms + ms);
+    let back = Change {
+        id,
+        expected: Expected::Token(token),
+        release: true,
+        not_before_ms: until(60_000),
+        ..Change::default()
+    };
+    // The pause behind a claim that was given back becomes another one.
+    let later = Change { id, expected: Expected::Present, not_before_ms: until(90_000), ..Change::default() };
+    for change in [back, later] {
+        let not_before_ms = change.not_before_ms;
+        let transaction =
+            Transaction { id: cluster.id(0x12_3456), at_ms, changes: vec![change], ..Transaction::default() };
+        let answer = cluster.ask(0, Request::Transact(Box::new(transaction)));
+        assert!(matches!(&answer, Response::Transacted(Ok(_))), "{answer:?}");
+        cluster.advance(500);
+        let view = cluster.told_everywhere(id, &[Some((Released, None))]);
+        assert_eq!(
+            (view.claims[0].end.as_ref().map(|end| end.at_ms), view.next_attempt_ms),
+            (Some(at_ms), not_before_ms)
+        );
+    }
+}
+
+#[test]
+fn a_long_reason_is_cut_in_the_history_alone() {
+    let mut cluster = Cluster::modern(3);
+    let id = cluster.enqueue(0, b"x", 1);
+    let token = cluster.take(LONG_MS);
+    let long = "é".repeat(500);
+    assert_eq!(cluster.ask(0, invalid(id, token, &long)), Response::Done);
+    cluster.advance(1_000);
+    let view = cluster.get(0, id);
+    assert_eq!(view.reason, Some(format!("invalid: {long}")));
+    let kept = view.claims[0].end.as_ref().and_then(|end| end.reason.clone()).expect("it is told");
+    assert!(kept.ends_with("é… (cut)") && kept.len() <= CLAIM_REASON_BYTES_MAX, "{kept}");
+}
+
+/// Goal: nodes that would not know what it is are sent nothing of it. Method: the same as with new ones, where one node is of before.
+#[test]
+fn as_long_as_a_node_is_old_nothing_is_kept() {
+    let mut cluster = Cluster::modern(3);
+    for (index, peer) in [(0, 2), (1, 2), (2, 0), (2, 1)] {
+        cluster.connect(index, peer, norn_client::wire::Versions::SPOKEN.oldest);
+    }
+    let id = cluster.enqueue(0, b"x", 1);
+    for lease_ms in [LONG_MS, 1_000, LONG_MS] {
+        let token = cluster.take(lease_ms);
+        if lease_ms == LONG_MS {
+            assert_eq!(cluster.ask(0, fail(id, token, "broken", 0)), Response::Done);
+        }
+        cluster.advance(3_000);
+    }
+    assert_eq!(told(&cluster.get(0, id)), [None; 3]);
+    let token = cluster.take(LONG_MS);
+    assert_eq!(cluster.ask(0, invalid(id, token, "broken")), Response::Done);
+    cluster.advance(2_000);
+    assert_eq!(told(&cluster.get(0, id)), [None; 4]);
+    let outcomes = |record: &&Record| record.feature() == Some(Feature::Outcomes);
+    assert_eq!(cluster.logs.iter().flatten().filter(outcomes).count(), 0);
+}
