@@ -5,7 +5,7 @@ use crate::wire::error::Cause;
 use crate::wire::group::{GroupView, Grouping, MemberOf};
 use crate::wire::membership::MemberState;
 use crate::wire::response::{
-    Agreement, ClaimView, Health, LogEntry, NodeView, PartitionView, QueueCounts, Rejected, Status,
+    Agreement, ClaimOutcome, ClaimView, Health, LogEntry, NodeView, PartitionView, QueueCounts, Rejected, Status,
 };
 use crate::wire::watch::WatchEvent;
 use crate::wire::{
@@ -312,6 +312,9 @@ struct ClaimLine<'a> {
     rejected: Option<RejectedLine<'a>>,
     /// Its lease holds now; otherwise `end_ms` is when it would have ended by itself.
     running: bool,
+    outcome: Option<ClaimOutcome>,
+    reason: Option<&'a str>,
+    ended_ms: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -336,6 +339,9 @@ fn claim<'a>(task: &TaskView, claim: &'a ClaimView) -> ClaimLine<'a> {
         worker: &claim.worker,
         rejected: claim.rejected.as_ref().map(rejected),
         running: task.runs(claim),
+        outcome: claim.end.as_ref().map(|end| end.outcome),
+        reason: claim.end.as_ref().and_then(|end| end.reason.as_deref()),
+        ended_ms: claim.end.as_ref().map(|end| end.at_ms),
     }
 }
 
@@ -371,6 +377,10 @@ pub struct TaskLine<'a> {
     member_of: Option<MemberOfLine>,
     group: Option<GroupLine>,
     version: Option<String>,
+    /// By its id.
+    enqueued_ms: u64,
+    ended_ms: Option<u64>,
+    next_attempt_ms: Option<u64>,
 }
 
 /// Of get, wait and list; a list leaves the updates out.
@@ -402,6 +412,9 @@ pub fn task(task: &TaskView) -> TaskLine<'_> {
         member_of: member_of(task.spec.grouping.as_deref()),
         group: task.group.as_ref().map(group),
         version: task.version.map(|version| version.to_string()),
+        enqueued_ms: task.id.time_ms(),
+        ended_ms: task.ended_ms,
+        next_attempt_ms: task.next_attempt_ms,
     }
 }
 

@@ -18,6 +18,8 @@ use comfy_table::Cell;
 /// Rows of a list for people who have not said how many they want.
 const LIMIT_DEFAULT: u64 = 100;
 const PREVIEW_CHARACTERS: usize = 40;
+/// Of the reason of an end, before other columns have room.
+const REASON_CHARACTERS: u16 = 32;
 /// Rows of a table that are printed together.
 const ROWS_MAX: usize = 1_000;
 /// Most tasks that are looked at where most of them may not be wanted.
@@ -68,9 +70,13 @@ pub struct ListArguments {
 impl ListArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let mut walk = self.walk(runner).await?;
-        let titles = ["ID", "QUEUE", "STATE", "#PRIORITY", "#CLAIMS", "ENQUEUED", "DATA"];
-        let spare = &["PRIORITY", "CLAIMS", "ENQUEUED", "QUEUE"];
-        let mut table = runner.output.new_table(&titles).spare(spare).one_line();
+        let titles = ["ID", "QUEUE", "STATE", "#PRIORITY", "#CLAIMS", "ENQUEUED", "DATA", "REASON"];
+        let titles = if self.shows_reasons() { &titles[..] } else { &titles[..titles.len() - 1] };
+        let spare: &[&str] = match self.shows_reasons() {
+            true => &["PRIORITY", "CLAIMS", "ENQUEUED", "DATA", "QUEUE"],
+            false => &["PRIORITY", "CLAIMS", "ENQUEUED", "QUEUE"],
+        };
+        let mut table = runner.output.new_table(titles).spare(spare).wish("REASON", REASON_CHARACTERS).one_line();
         let walked = self.go(runner, &mut walk, &mut table).await;
         if !runner.output.json() && walk.listed > 0 {
             runner.output.table(&mut table)?;
@@ -146,6 +152,11 @@ impl ListArguments {
         self.key.is_some() || !self.headers.is_empty() || self.reason.is_some()
     }
 
+    /// Whether all that it lists may have ended for a reason.
+    fn shows_reasons(&self) -> bool {
+        matches!(self.state, Some(State::Dead | State::Cancelled)) || self.reason.is_some()
+    }
+
     fn wants(&self, task: &TaskView) -> bool {
         let has = |header: &(String, String)| task.spec.headers.contains(header);
         self.key.as_ref().is_none_or(|key| task.spec.key.as_ref() == Some(key))
@@ -174,13 +185,36 @@ impl ListArguments {
                 walk.cursor = Some(task.id);
                 if self.wants(&task) {
                     (left, walk.listed) = (left - 1, walk.listed + 1);
-                    show(runner, table, &task)?;
+                    self.show(runner, table, &task)?;
                 }
             }
         }
         // Nothing was looked at where nothing is wanted.
         walk.more = !walk.over && walk.cursor.is_some();
         Ok(())
+    }
+
+    fn show<T: Transport>(&self, runner: &mut Runner<T>, table: &mut Grid, task: &TaskView) -> Result<(), Failure> {
+        runner.recent().see(task.id);
+        runner.recent().see_queue(&task.spec.queue);
+        if runner.output.json() {
+            return runner.output.row(&json::task(task));
+        }
+        let mut row = vec![
+            Cell::new(task.id),
+            Cell::new(&task.spec.queue),
+            state_cell(task.state),
+            Cell::new(task.spec.priority),
+            Cell::new(task.claims.len()),
+            Cell::new(text::relative((runner.clock)(), task.id.time_ms())),
+            Cell::new(text::preview(&task.spec.payload, PREVIEW_CHARACTERS)),
+        ];
+        if self.shows_reasons() {
+            row.push(Cell::new(text::clean(task.reason.as_deref().unwrap_or("-"))));
+        }
+        table.add_row(row);
+        // No more rows are kept than a page has.
+        if table.rows() >= ROWS_MAX { runner.output.table_rows(table) } else { Ok(()) }
     }
 }
 
@@ -289,23 +323,4 @@ fn before(id: TaskId) -> TaskId {
         }
     }
     id
-}
-
-fn show<T: Transport>(runner: &mut Runner<T>, table: &mut Grid, task: &TaskView) -> Result<(), Failure> {
-    runner.recent().see(task.id);
-    runner.recent().see_queue(&task.spec.queue);
-    if runner.output.json() {
-        return runner.output.row(&json::task(task));
-    }
-    table.add_row([
-        Cell::new(task.id),
-        Cell::new(&task.spec.queue),
-        state_cell(task.state),
-        Cell::new(task.spec.priority),
-        Cell::new(task.claims.len()),
-        Cell::new(text::relative((runner.clock)(), task.id.time_ms())),
-        Cell::new(text::preview(&task.spec.payload, PREVIEW_CHARACTERS)),
-    ]);
-    // No more rows are kept than a page has.
-    if table.rows() >= ROWS_MAX { runner.output.table_rows(table) } else { Ok(()) }
 }

@@ -21,6 +21,8 @@ pub struct Grid {
     color: bool,
     spare: &'static [&'static str],
     one_line: bool,
+    /// A column and how wide it shall be, if need be instead of others.
+    wish: Option<(&'static str, u16)>,
     /// Of what was printed, under which the rows go.
     layout: Option<Layout>,
 }
@@ -43,6 +45,7 @@ impl Grid {
             color,
             spare: &[],
             one_line: false,
+            wish: None,
             layout: None,
         }
     }
@@ -52,6 +55,13 @@ impl Grid {
     pub fn spare(mut self, spare: &'static [&'static str]) -> Grid {
         debug_assert!(spare.iter().all(|title| self.titles.iter().any(|other| other == title)));
         self.spare = spare;
+        self
+    }
+
+    /// Leaves out what it can spare where there is no room for this much of a column.
+    #[must_use]
+    pub fn wish(mut self, title: &'static str, width: u16) -> Grid {
+        self.wish = Some((title, width));
         self
     }
 
@@ -135,17 +145,24 @@ impl Grid {
         }
         let least = (0..self.titles.len()).map(|index| least(table, index).min(layout.widths[index])).collect();
         let mut narrowest = Layout { widths: least, hidden: Vec::new() };
+        let place = |title: &str| self.titles.iter().position(|other| other == title);
+        let wish = self.wish.and_then(|(title, width)| Some((place(title)?, width)));
+        let wish = wish.map(|(index, width)| (index, width.min(layout.widths[index])));
+        let more = wish.map_or(0, |(index, width)| width.saturating_sub(narrowest.widths[index]));
         for title in self.spare {
-            if narrowest.width() <= room {
+            if narrowest.width() + usize::from(more) <= room {
                 break;
             }
-            narrowest.hidden.extend(self.titles.iter().position(|other| other == title));
+            narrowest.hidden.extend(place(title));
         }
         layout.hidden.clone_from(&narrowest.hidden);
         while layout.width() > room {
             let shrinks =
                 |index: &usize| !layout.hidden.contains(index) && layout.widths[*index] > narrowest.widths[*index];
-            let widest = (0..layout.widths.len()).filter(shrinks).max_by_key(|index| layout.widths[*index]);
+            let wished =
+                |index: usize| wish.is_some_and(|(place, width)| place == index && layout.widths[index] <= width);
+            let order = |index: &usize| (!wished(*index), layout.widths[*index]);
+            let widest = (0..layout.widths.len()).filter(shrinks).max_by_key(order);
             let Some(widest) = widest else { break };
             layout.widths[widest] -= 1;
         }
@@ -199,6 +216,23 @@ mod tests {
             assert_eq!(all.contains("here"), grid.left_out().is_empty(), "{width}: {all}");
             assert!(all.contains("words"), "{all}");
         }
+    }
+
+    #[test]
+    fn a_column_that_is_wished_for_takes_the_room_of_others() {
+        let grid = || {
+            let mut grid = Grid::new(&["ID", "ZONE", "TEXT", "WHY"], false).spare(&["ZONE", "TEXT"]).one_line();
+            grid.add_row([ID, "here", "some words that go on and on", "a reason that goes on and on"]);
+            grid
+        };
+        for (width, wished) in
+            [(120, "a reason that goes on and on"), (80, "a reason that goes on"), (60, "a reason that goes")]
+        {
+            let lines = grid().wish("WHY", 22).print(Some(width));
+            assert!(lines.len() == 2 && lines[1].contains(wished), "{width}: {lines:#?}");
+            assert!(lines.iter().all(|line| line.chars().count() <= usize::from(width)), "{width}: {lines:#?}");
+        }
+        assert!(!grid().print(Some(80))[1].contains("a reason that goes on"), "without a wish both are cut alike");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::runner::unexpected;
 use super::several::SeveralArguments;
 use super::{Runner, Transport, group, json, text};
 use crate::wire::limits::WAIT_MS_MAX;
-use crate::wire::response::LogEntry;
+use crate::wire::response::{ClaimOutcome, ClaimView, LogEntry};
 use crate::wire::{ErrorCode, Request, Response, State, TaskId, TaskView};
 use clap::Args;
 use comfy_table::Cell;
@@ -273,6 +273,13 @@ fn print_task<T: Transport>(runner: &mut Runner<T>, task: &TaskView) -> Result<(
         let relative = text::relative(now_ms, not_before_ms);
         output.line(&format!("not before  {relative}, {}", text::instant(not_before_ms)))?;
     }
+    // The delay that it was enqueued with is shown already.
+    let next_ms = task.next_attempt_ms.filter(|next_ms| *next_ms != task.spec.not_before_ms);
+    for (label, at_ms) in [("next try", next_ms), ("ended", task.ended_ms)] {
+        if let Some(at_ms) = at_ms {
+            output.line(&format!("{label:12}{}, {}", text::relative(now_ms, at_ms), text::instant(at_ms)))?;
+        }
+    }
     output.line(&format!("priority    {}", task.spec.priority))?;
     if let Some(version) = task.version {
         output.line(&format!("version     {version}"))?;
@@ -349,18 +356,22 @@ fn print_end(output: &mut Output, task: &TaskView) -> Result<(), Failure> {
 }
 
 fn print_claims(output: &mut Output, task: &TaskView, now_ms: u64) -> Result<(), Failure> {
-    let mut table = output.new_table(&["  TOKEN", "STARTED", "ENDS", "COMPLETED", "WORKER"]).spare(&["STARTED"]);
-    let relative = |ms: Option<u64>| ms.map_or("-".to_owned(), |ms| text::relative(now_ms, ms));
+    let reason = |claim: &ClaimView| claim.end.as_ref().and_then(|end| end.reason.as_deref()).map(text::clean);
+    let reasons = task.claims.iter().any(|claim| reason(claim).is_some());
+    let titles = ["  TOKEN", "STARTED", "ENDS", "OUTCOME", "WORKER", "REASON"];
+    let count = titles.len() - usize::from(!reasons);
+    let mut table = output.new_table(&titles[..count]).spare(&["STARTED"]);
     for claim in &task.claims {
-        // A lease that would still last, of a claim that holds no more, ended at a moment that is not known.
-        let over = !task.runs(claim) && claim.end_ms.is_some_and(|end_ms| end_ms > now_ms);
-        table.add_row([
+        let started = Some(claim.start_ms).filter(|start_ms| *start_ms > 0);
+        let cells = [
             Cell::new(format!("  {}", claim.token)),
-            Cell::new(relative((claim.start_ms > 0).then_some(claim.start_ms))),
-            Cell::new(if over { "over".to_owned() } else { relative(claim.end_ms) }),
-            Cell::new(relative(claim.completed_ms)),
+            Cell::new(started.map_or("-".to_owned(), |start_ms| text::relative(now_ms, start_ms))),
+            Cell::new(ends(task, claim, now_ms)),
+            Cell::new(outcome(task, claim)),
             Cell::new(text::clean(&claim.worker)),
-        ]);
+            Cell::new(reason(claim).unwrap_or_default()),
+        ];
+        table.add_row(cells.into_iter().take(count).collect::<Vec<_>>());
     }
     output.table(&mut table)?;
     for (claim, rejected) in task.claims.iter().filter_map(|claim| Some((claim, claim.rejected.as_ref()?))) {
@@ -368,6 +379,28 @@ fn print_claims(output: &mut Output, task: &TaskView, now_ms: u64) -> Result<(),
         output.line(&format!("  {} was completed, which does not count, with  {result}", claim.token))?;
     }
     Ok(())
+}
+
+/// When a claim ended, or its lease does.
+fn ends(task: &TaskView, claim: &ClaimView, now_ms: u64) -> String {
+    let ended_ms = claim.end.as_ref().map(|end| end.at_ms).or(claim.completed_ms);
+    match ended_ms.or(claim.end_ms) {
+        // A lease that would still last, of a claim that holds no more, ended at a moment that is not known.
+        Some(end_ms) if ended_ms.is_none() && !task.runs(claim) && end_ms > now_ms => "over".to_owned(),
+        Some(end_ms) => text::relative(now_ms, end_ms),
+        None => "-".to_owned(),
+    }
+}
+
+/// What became of a claim, as far as the node that was asked knows.
+fn outcome(task: &TaskView, claim: &ClaimView) -> &'static str {
+    match &claim.end {
+        Some(end) if end.outcome == ClaimOutcome::GivenUp => "given up",
+        Some(end) => end.outcome.name(),
+        None if claim.completed_ms.is_some() => "completed",
+        None if task.runs(claim) => "running",
+        None => "-",
+    }
 }
 
 fn print_updates(output: &mut Output, updates: &[LogEntry], indent: &str) -> Result<(), Failure> {

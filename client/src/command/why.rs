@@ -9,6 +9,7 @@ use super::{Runner, Transport, group, json, text};
 use crate::wire::group::MemberOf;
 use crate::wire::limits::GROUP_MEMBERS_MAX;
 use crate::wire::membership::{KeyConcurrency, QueuePolicy};
+use crate::wire::response::ClaimOutcome;
 use crate::wire::{ErrorCode, QueueName, Request, Response, State, TaskId, TaskView};
 use clap::Args;
 use serde::Serialize;
@@ -152,7 +153,7 @@ impl Walk {
             State::Waiting if task.spec.not_before_ms > now_ms => {
                 (Cause::Delayed, format!("its time comes {}", text::relative(now_ms, task.spec.not_before_ms)))
             }
-            State::Waiting => (Cause::Retry, "it waits after its last attempt before it is tried again".to_owned()),
+            State::Waiting => (Cause::Retry, retry(task, now_ms)),
         }
     }
 
@@ -267,6 +268,22 @@ async fn look<T: Transport>(runner: &Runner<T>, id: TaskId, first: TaskId) -> Re
             Ok(None)
         }
         Err(failure) => Err(failure),
+    }
+}
+
+/// How the last attempt of a task ended, and when the next one may begin.
+fn retry(task: &TaskView, now_ms: u64) -> String {
+    let end = task.claims.last().and_then(|claim| claim.end.as_ref());
+    let reason =
+        end.and_then(|end| end.reason.as_deref()).map_or_else(String::new, |it| format!(": {}", text::clean(it)));
+    let last = match end.map(|end| end.outcome) {
+        Some(ClaimOutcome::Failed) => format!("its last attempt failed{reason}"),
+        Some(ClaimOutcome::Expired) => format!("its last attempt expired{reason}"),
+        _ => "it waits after its last attempt".to_owned(),
+    };
+    match task.next_attempt_ms {
+        Some(next_ms) => format!("{last}; it is tried again {}", text::relative(now_ms, next_ms)),
+        None => format!("{last}, before it is tried again"),
     }
 }
 

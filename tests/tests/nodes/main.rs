@@ -19,6 +19,7 @@ mod limits;
 mod mapreduce;
 mod moves;
 mod network;
+mod outcomes;
 mod program;
 mod prompt;
 mod reach;

@@ -1,6 +1,7 @@
 //! What is printed, to the byte: JSON is a contract with programs.
 
 use super::*;
+use crate::wire::response::{ClaimEnd, ClaimOutcome};
 
 async fn printed(line: &str, answer: Response) -> String {
     let outcome = run(line, [Ok(answer)]).await;
@@ -57,19 +58,21 @@ async fn json_of_tasks() {
         "\"children\":[],\"children_open\":false,",
         "\"redriven\":[],",
         "\"headers\":{},\"not_before_ms\":0,\"max_attempts\":0,\"key\":null,\"after\":[],\"waits_for\":[],",
-        "\"member_of\":null,\"group\":null,\"version\":null}\n",
+        "\"member_of\":null,\"group\":null,\"version\":null,",
+        "\"enqueued_ms\":1700000000000,\"ended_ms\":null,\"next_attempt_ms\":null}\n",
     ));
     let full = named(concat!(
         "{\"id\":\"ID1\",\"queue\":\"mail\",\"state\":\"claimed\",\"priority\":5,",
         "\"data\":\"hello\",\"data_encoding\":\"utf8\",",
         "\"claims\":[{\"token\":\"7.42\",\"start_ms\":1700000007000,\"end_ms\":1700000037000,",
-        "\"completed_ms\":null,\"worker\":\"w1\",\"rejected\":null,\"running\":true}],",
+        "\"completed_ms\":null,\"worker\":\"w1\",\"rejected\":null,\"running\":true,\"outcome\":null,\"reason\":null,\"ended_ms\":null}],",
         "\"updates\":[{\"token\":\"7.42\",\"sequence\":0,\"data\":\"/w==\",\"data_encoding\":\"base64\"}],",
         "\"result\":\"ok\",\"result_encoding\":\"utf8\",\"reason\":\"because\",\"overruled\":false,\"conflict\":true,",
         "\"log_incomplete\":true,\"children\":[],\"children_open\":false,",
         "\"redriven\":[],\"headers\":{\"trace\":\"a\\u001bb\"},",
         "\"not_before_ms\":1700000019800,\"max_attempts\":3,\"key\":null,\"after\":[\"ID2\",\"ID3\"],\"waits_for\":[\"ID3\"],",
-        "\"member_of\":null,\"group\":null,\"version\":null}\n",
+        "\"member_of\":null,\"group\":null,\"version\":null,",
+        "\"enqueued_ms\":1700000000000,\"ended_ms\":null,\"next_attempt_ms\":null}\n",
     ));
     let task = |task| Response::Task(Box::new(task));
     assert_eq!(printed(&named("get ID1 --json"), task(bare_task(1, State::Ready))).await, bare);
@@ -233,8 +236,8 @@ result      ok
 reason      because
 conflict    a client wrote two different values under one key
 claims
-  TOKEN  STARTED  ENDS    COMPLETED  WORKER
-  7.42   3s ago   in 27s  -          w1
+  TOKEN  STARTED  ENDS    OUTCOME  WORKER
+  7.42   3s ago   in 27s  running  w1
 log
   7.42 #0  base64:/w==
   the claim wrote more entries, which cannot be seen yet
@@ -302,7 +305,7 @@ async fn a_claim_that_holds_no_more_is_shown_as_over() {
     for state in [State::Dead, State::Cancelled, State::Done, State::Waiting, State::Ready] {
         let task = || Response::Task(Box::new(TaskView { state, ..full_task() }));
         let text = printed(&named("get ID1"), task()).await;
-        assert!(text.contains("  7.42   3s ago   over  -          w1"), "{state}: {text}");
+        assert!(text.contains("  7.42   3s ago   over  -        w1"), "{state}: {text}");
         let json = printed(&named("get ID1 --json"), task()).await;
         assert!(json.contains("\"running\":false") && !json.contains("\"running\":true"), "{state}: {json}");
     }
@@ -316,6 +319,55 @@ async fn a_claim_that_holds_no_more_is_shown_as_over() {
     assert_eq!(running, ["fals", "true"], "{json}");
     let text = printed(&named("get ID1"), Response::Task(Box::new(task))).await;
     assert!(text.contains("7.41   3s ago   over") && text.contains("7.42   3s ago   in 27s"), "{text}");
+}
+
+fn ended_claim(number: u64, outcome: ClaimOutcome, reason: Option<&str>) -> ClaimView {
+    let end = ClaimEnd { outcome, at_ms: NOW_MS - 2_000, reason: reason.map(str::to_owned) };
+    let token = Token { epoch: 7, number };
+    ClaimView { token, end: Some(end), end_ms: Some(NOW_MS + 27_000), ..full_task().claims.remove(0) }
+}
+
+/// A task that waits behind a failed attempt.
+fn failed_task() -> TaskView {
+    let claims = vec![
+        ended_claim(40, ClaimOutcome::Released, None),
+        ended_claim(41, ClaimOutcome::GivenUp, None),
+        ended_claim(42, ClaimOutcome::Failed, Some("server\x1b is busy")),
+    ];
+    TaskView { claims, next_attempt_ms: Some(NOW_MS + 3_600_000), ..bare_task(1, State::Waiting) }
+}
+
+/// Goal: people and programs read how each claim ended, why and when, and when the task is tried again.
+#[tokio::test]
+async fn claims_show_how_they_ended() {
+    let json = printed(&named("get ID1 --json"), Response::Task(Box::new(failed_task()))).await;
+    let task: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let ended = |place: usize, field: &str| task["claims"][place][field].clone();
+    let outcomes: Vec<serde_json::Value> = (0..3).map(|place| ended(place, "outcome")).collect();
+    assert_eq!(outcomes, ["released", "given_up", "failed"]);
+    assert_eq!((ended(0, "reason"), ended(2, "reason")), (serde_json::Value::Null, "server\u{1b} is busy".into()));
+    assert_eq!((ended(2, "ended_ms"), ended(2, "running")), ((NOW_MS - 2_000).into(), false.into()));
+    assert_eq!(task["next_attempt_ms"], NOW_MS + 3_600_000);
+    let text = printed(&named("get ID1"), Response::Task(Box::new(failed_task()))).await;
+    let expected = "\
+claims
+  TOKEN  STARTED  ENDS    OUTCOME   WORKER  REASON
+  7.40   3s ago   2s ago  released  w1
+  7.41   3s ago   2s ago  given up  w1
+  7.42   3s ago   2s ago  failed    w1      server\\u{1b} is busy
+";
+    assert!(text.contains(expected) && text.contains("\nnext try    in 1h, "), "{text}");
+    let ended = TaskView { ended_ms: Some(NOW_MS - 5_000), ..bare_task(1, State::Done) };
+    let text = printed(&named("get ID1"), Response::Task(Box::new(ended))).await;
+    assert!(text.contains("\nended       5s ago, ") && !text.contains("next try"), "{text}");
+    // A delay is shown once, as it was asked for.
+    let mut delayed = bare_task(1, State::Waiting);
+    delayed.spec.not_before_ms = NOW_MS + 9_000;
+    delayed.next_attempt_ms = Some(NOW_MS + 9_000);
+    let text = printed(&named("get ID1"), Response::Task(Box::new(delayed))).await;
+    assert!(text.contains("not before  in 9s") && !text.contains("next try"), "{text}");
+    let text = printed(&named("why ID1"), Response::Task(Box::new(failed_task()))).await;
+    assert!(text.ends_with("its last attempt failed: server\\u{1b} is busy; it is tried again in 1h\n"), "{text}");
 }
 
 /// Goal: a task that is done shows that it was cancelled while it ran.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::wire::membership::{ClusterView, QueuePolicy, Roster, Settings};
+use crate::wire::response::{ClaimEnd, ClaimOutcome};
 
 fn screen(columns: u16, line: &str) -> (Output, Written, Written) {
     let (results, notes) = (Written::default(), Written::default());
@@ -62,6 +63,32 @@ async fn tables_fit_screens_of_60_80_and_120_columns() {
     let narrow = run_in(60, "nodes", [Ok(Response::Nodes(nodes()))]).await.printed;
     assert!(narrow.contains("no room for NODE") && !narrow.contains(&NodeId(1).to_string()), "{narrow}");
     assert!(run("nodes", [Ok(Response::Nodes(nodes()))]).await.printed.contains(&NodeId(1).to_string()));
+}
+
+/// Goal: a list of dead tasks shows why each died in one row, and `get` why each claim ended, on screens of any width.
+#[tokio::test]
+async fn lists_of_the_dead_show_why_they_died() {
+    let reason = "the last attempt failed: no route to host, and none to the one that stands in for it";
+    let mut dead = TaskView { reason: Some(reason.into()), state: State::Dead, ..long_task(1) };
+    let end =
+        ClaimEnd { outcome: ClaimOutcome::Failed, at_ms: NOW_MS - 1_000, reason: Some("no route to host".into()) };
+    dead.claims[0].end = Some(end);
+    for columns in [60, 80, 120] {
+        for line in ["list --state dead", "list --reason route", "list --state cancelled"] {
+            let page = Page { tasks: vec![dead.clone(), dead.clone()], next: None };
+            let listed = run_in(columns, line, [Ok(Response::Page(page))]).await.printed;
+            assert_fits(&listed, columns);
+            let rows: Vec<&str> = listed.lines().filter(|row| row.contains(&id(1).to_string())).collect();
+            assert!(rows.len() == 2 && rows.iter().all(|row| row.contains("the last attempt")), "{columns}: {listed}");
+        }
+        let printed = run_in(columns, &format!("get {}", id(1)), [Ok(Response::Task(Box::new(dead.clone())))]).await;
+        let claims = printed.printed.split_once("claims\n").unwrap().1;
+        assert_fits(claims, columns);
+        assert!(claims.contains("failed") && claims.contains("no route"), "{columns}: {claims}");
+    }
+    let page = || Ok(Response::Page(Page { tasks: vec![dead.clone()], next: None }));
+    assert!(run("list --state dead", [page()]).await.printed.contains(reason));
+    assert!(!run("list", [page()]).await.printed.contains("REASON"), "of other lists it is no column");
 }
 
 #[tokio::test]

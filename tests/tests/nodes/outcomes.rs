@@ -1,0 +1,59 @@
+//! What becomes of claims is told afterwards, by every node and after all were killed.
+
+use norn_tests::Cluster;
+use norn_tests::wait::found;
+use serde_json::Value;
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("text").to_owned()
+}
+
+/// One attempt fails and is to be repeated in an hour, and one task is called invalid.
+#[test]
+fn the_reason_of_a_failed_attempt_is_told_by_every_node_and_outlives_all_of_them() {
+    let mut cluster = Cluster::start();
+    let cli = cluster.cli_at(0).patient();
+    let begin = |reason: &[&str]| {
+        let acked = cli.json(&["enqueue", "mail", "hello"]).done().object();
+        let claimed = cli.claim(&["mail", "--wait", "20s"]).done().object();
+        assert_eq!(acked["id"], claimed["id"]);
+        let (id, token) = (text(&claimed["id"]), text(&claimed["token"]));
+        cli.json(&[&["fail", &id, &token, "--reason"], reason].concat()).done();
+        id
+    };
+    let failed = begin(&["server is busy", "--retry-in", "1h"]);
+    let dead = begin(&["no such address", "--invalid"]);
+    let told = |cluster: &Cluster| {
+        for index in 0..3 {
+            let cli = cluster.cli_at(index).patient();
+            let task = cli.json(&["get", &failed]).done().object();
+            let claim = &task["claims"][0];
+            assert_eq!((&claim["outcome"], &claim["reason"]), (&"failed".into(), &"server is busy".into()), "{task}");
+            let ended_ms = claim["ended_ms"].as_u64().expect("it ended");
+            assert!(Some(ended_ms) >= claim["start_ms"].as_u64() && claim["running"] == false, "{task}");
+            assert_eq!((&task["state"], &task["ended_ms"]), (&"waiting".into(), &Value::Null));
+            assert_eq!(task["next_attempt_ms"], ended_ms + 3_600_000, "{task}");
+            // By the clock of the session that gave the id, which may be ahead of the leader's by as much as clocks differ.
+            assert!(task["enqueued_ms"].as_u64().is_some_and(|ms| ms <= ended_ms + 1_000), "{task}");
+            let task = cli.json(&["get", &dead]).done().object();
+            let claim = &task["claims"][0];
+            assert_eq!((&claim["outcome"], &claim["reason"]), (&"given_up".into(), &"no such address".into()));
+            assert_eq!((&task["state"], &task["ended_ms"]), (&"dead".into(), &claim["ended_ms"]));
+        }
+    };
+    told(&cluster);
+    let shown = cli.run(&["get", &failed]).done().stdout.clone();
+    assert!(shown.contains("server is busy") && shown.contains("next try    in "), "{shown}");
+    cluster.kill_together(&[0, 1, 2]);
+    for index in 0..3 {
+        cluster.restart(index);
+    }
+    (0..3).for_each(|index| cluster.wait_ready(index));
+    told(&cluster);
+    let list = cluster.cli_at(1).patient().run(&["list", "mail", "--state", "dead"]).done().stdout.clone();
+    assert!(list.contains("REASON") && list.contains("invalid: no such address"), "{list}");
+    found("it is listed with its claims", || {
+        let lines = cluster.cli_at(2).patient().json(&["list", "mail", "--state", "waiting"]).lines();
+        lines.iter().find(|task| task["claims"][0]["outcome"] == "failed").map(|task| text(&task["id"]))
+    });
+}
