@@ -62,6 +62,8 @@ pub enum Feature {
     Confirms,
     /// The table of a queue's home says what the bucket of its rate holds.
     Levels,
+    /// Claims tell how they ended.
+    Outcomes,
 }
 
 impl Feature {
