@@ -18,7 +18,7 @@ use norn_client::wire::{
 };
 use norn_node::protocol::consistent::cohort::{Change, Cohort, Told};
 use norn_node::protocol::consistent::ledger::Decided;
-use norn_node::protocol::consistent::levels::Level;
+use norn_node::protocol::consistent::levels;
 use norn_node::protocol::consistent::quotas::Quota;
 use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::consistent::{ReplicaId, Viewstamp};
@@ -234,7 +234,7 @@ fn operations() -> Vec<Arc<Op>> {
         Arc::new(Op::Decide { id: id(2), decided: Arc::new(decided()) }),
         Arc::new(Op::Made { id: id(2) }),
         Arc::new(Op::Quota { queue: queue(), partition: PARTITION, quota: Quota { count: 3, epoch: 2, ask: 9 } }),
-        Arc::new(Op::Level { queue: queue(), level: Some(Level { millionths: 1_250_000, given: 2 }) }),
+        Arc::new(Op::Level { queue: queue(), level: Some(levels::Level { millionths: 1_250_000, given: 2 }) }),
     ]
 }
 
