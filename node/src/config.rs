@@ -250,6 +250,10 @@ pub enum Mutant {
     SessionsCutShort,
     /// Tasks of a queue with ageing are claimed by priority alone.
     AgeIgnored,
+    /// A restart forgets how old leases are, and nobody is told.
+    AgesForgotten,
+    /// A start takes leases for as old as the last word before them of how long its node had run.
+    AgesFromBefore,
     /// A permit is good for any number of claims.
     PermitsReused,
     /// A leader gives permits at once, and from a full bucket, whatever those before it have given.

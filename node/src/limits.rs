@@ -3,6 +3,23 @@
 
 pub use norn_client::wire::limits::*;
 
+/// Most points by which the ages of a partition's leases are told.
+pub const AGES_MAX: usize = 1_024;
+/// Where there would be more, ages differ by such a part of the longest one.
+pub const AGES_STEPS: u64 = 512;
+/// An age is news that is greater by so much.
+pub const TOLD_AGE_MS_MIN: u64 = 10;
+/// How long a node has run is written down by itself at such a part of what the nearest lease has left, for a restart forgets it ...
+pub const RAN_OF_LEASE: u64 = 12;
+/// ... no more often than so, ...
+pub const RAN_MS_MIN: u64 = 800;
+/// ... but early in a start at such a part of its length, ...
+pub const RAN_OF_START: u64 = 12;
+/// ... and no more often than so. What is written then is soon durable, so a restart takes less than a tenth, or a second.
+pub const RAN_EARLY_MS: u64 = 50;
+/// With what is written anyway it is no more often than so, unless a lease begins.
+pub const RAN_ASIDE_MS: u64 = 100;
+
 /// Most past claims that a task shows.
 pub const PAST_CLAIMS_MAX: usize = 64;
 /// Bytes that are kept of the reason for which a claim ended.
@@ -211,6 +228,9 @@ pub fn within<T>(
         })
         .map(|(_, item)| item)
 }
+
+const _: () = assert!(RAN_OF_LEASE > 10 && RAN_OF_START > 10 && RAN_MS_MIN < 1_000 && RAN_EARLY_MS < RAN_MS_MIN);
+const _: () = assert!(AGES_STEPS < AGES_MAX as u64);
 
 #[cfg(test)]
 mod tests {

@@ -146,6 +146,8 @@ impl<'a> Restorer<'a> {
                 self.node.lose_hints();
                 Ok(())
             }
+            // What they say is a lower bound, and what stands before them is as old as the next one behind them says.
+            (Owner::Node, None, b'C' | b'A') => Ok(()),
             // The others tell it again.
             (Owner::Node, None, b'N') => Ok(()),
             (Owner::Node, None, b'U') => {

@@ -67,6 +67,8 @@ pub struct Terms {
     pub wild: bool,
     /// Monotonic clocks run about as fast as true time.
     pub even: bool,
+    /// Disks keep what was synced, and do so about as fast as usual.
+    pub sound: bool,
     /// Nothing fails, and nothing moves.
     pub calm: bool,
     /// Every node holds a replica of each partition.

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All that it catches within a thousand seeds, with their names.
-pub const ALL: [(&str, Mutant); 90] = [
+pub const ALL: [(&str, Mutant); 92] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -82,6 +82,8 @@ pub const ALL: [(&str, Mutant); 90] = [
     ("joins-unheard", Mutant::JoinsUnheard),
     ("sessions-cut-short", Mutant::SessionsCutShort),
     ("age-ignored", Mutant::AgeIgnored),
+    ("ages-forgotten", Mutant::AgesForgotten),
+    ("ages-from-before", Mutant::AgesFromBefore),
     ("permits-reused", Mutant::PermitsReused),
     ("full-bucket", Mutant::FullBucket),
     ("level-forgotten", Mutant::LevelForgotten),
@@ -364,6 +366,15 @@ fn hunting_in_limits(mutant: Mutant, plain: Overrides) -> Overrides {
             queues: Some(1),
             workers: Some(2),
             policy_mean_ms: Some(0),
+            old_percent: Some(0),
+            ..plain
+        },
+        // Leases are longer than what a restart may forget.
+        Mutant::AgesForgotten | Mutant::AgesFromBefore => Overrides {
+            lease_ms_min: Some(8_000),
+            lease_ms_max: Some(20_000),
+            crash_mean_ms: Some(1_500),
+            wild_monotonic: Some(false),
             old_percent: Some(0),
             ..plain
         },

@@ -140,6 +140,7 @@ impl World {
                 && !options.wild_wall_clock,
             wild: options.wild_wall_clock,
             even: !options.wild_monotonic,
+            sound: options.disks_are_sound(),
             calm: options.calm,
             everywhere: options.replicas == options.nodes,
             clockless: options.wild_wall_clock && options.wild_monotonic,

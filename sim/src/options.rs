@@ -617,6 +617,11 @@ impl Options {
             > 0
     }
 
+    /// Whether disks keep what was synced, and do so about as fast as usual.
+    pub fn disks_are_sound(&self) -> bool {
+        !self.loses_records() && !self.disks_fail() && self.disk_slow_percent == 0
+    }
+
     fn disks_fail(&self) -> bool {
         let errors = [
             self.disk_read_errors_ppm,

@@ -3,7 +3,7 @@
 use crate::adapter::{self, Core, ReplicaView, Restorer, log};
 use crate::world::{Event, World};
 use norn_client::wire::PartitionId;
-use norn_node::protocol::{Cursor, Event as Input};
+use norn_node::protocol::{Cursor, Event as Input, Record};
 use std::collections::BTreeSet;
 
 impl World {
@@ -90,10 +90,14 @@ impl World {
                 bodies_lost: 0,
                 forgets: 0,
                 answered: false,
+                // What is not started does not know what time it is.
+                ages: Vec::new(),
                 ..view
             };
             let views: Vec<ReplicaView> = core.inspect().into_iter().map(still).collect();
-            (views, adapter::state_of(core, &self.nodes[node].disk))
+            let mut records = adapter::state_of(core, &self.nodes[node].disk);
+            records.retain(|record| !matches!(record, Record::Ran { .. } | Record::Ages { .. }));
+            (views, records)
         };
         // A replica that has lost something may find more in its log than when it started: it passed over what did not fit.
         let views = running.core.inspect();

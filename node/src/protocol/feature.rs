@@ -64,6 +64,8 @@ pub enum Feature {
     Levels,
     /// Claims tell how they ended.
     Outcomes,
+    /// Nodes tell each other, and their logs, how old leases are.
+    Ages,
 }
 
 impl Feature {
@@ -91,7 +93,8 @@ impl Feature {
             | Feature::Doubts
             | Feature::Confirms
             | Feature::Levels
-            | Feature::Outcomes => 3,
+            | Feature::Outcomes
+            | Feature::Ages => 3,
         }
     }
 }
@@ -110,6 +113,7 @@ impl PeerMessage {
             PeerMessage::Unheld { .. } => Some(Feature::Unheld),
             PeerMessage::GroupsAsk { .. } | PeerMessage::GroupsAnswer { .. } => Some(Feature::Groups),
             PeerMessage::Leave { .. } => Some(Feature::Confirms),
+            PeerMessage::Ages { .. } => Some(Feature::Ages),
             PeerMessage::GrantAsk { claim, got, .. } if claim.confirms || !got.is_empty() => Some(Feature::Confirms),
             PeerMessage::GrantAsk { claim, .. } if claim.session.is_some() => Some(Feature::Sessions),
             PeerMessage::GrantAsk { claim, .. } => claim.lease_open.then_some(Feature::Policies),
@@ -324,6 +328,7 @@ impl Record {
         match self {
             _ if self.partition() == Some(PartitionId::ROOT) => Some(Feature::Root),
             Record::Roster(_) => Some(Feature::Root),
+            Record::Ran { .. } | Record::Ages { .. } => Some(Feature::Ages),
             Record::Install { table, .. } => table.as_ref().and_then(|table| table.feature()),
             Record::Ops { ops, .. } => ops.iter().find_map(|op| op.feature()),
             Record::Facts { items, .. } | Record::Hint { items, .. } => {

@@ -56,6 +56,8 @@ pub struct ReplicaView {
     pub forgets: u64,
     /// Enough others have answered this start for it to promise anything.
     pub answered: bool,
+    /// In milliseconds: at least so old are the leases that were granted or renewed up to these viewstamps.
+    pub ages: Vec<(Viewstamp, u64)>,
 }
 
 impl Node {
@@ -88,6 +90,7 @@ impl Node {
                     bodies_lost: self.bodies_lost(replica.id),
                     forgets: replica.forgets(),
                     answered: replica.answered,
+                    ages: register.ages(self.now.mono_us, &self.config).points().to_vec(),
                 }
             })
             .collect()

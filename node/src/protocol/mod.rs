@@ -41,6 +41,7 @@ use crate::limits::{LOOPBACKS_MAX, WAKE_KEYS_MAX};
 use available::{Asks, Hints, Journals, WriteAnswer};
 use bodies::Bodies;
 use clocks::Clocks;
+use consistent::ages::Running;
 use consistent::broker::Broker;
 use consistent::claims::Calls;
 use consistent::cohort::Told;
@@ -104,6 +105,8 @@ pub struct Node {
     boot: u64,
     now: Now,
     random: Random,
+    /// How long it has run, in all its starts.
+    running: Running,
     dependencies: Dependencies,
     sessions: Sessions,
     outbox: Outbox,
@@ -165,6 +168,7 @@ impl Node {
             me: founding.node,
             boot: 0,
             now: Now::default(),
+            running: Running::default(),
             dependencies: Dependencies::default(),
             sessions: Sessions::default(),
             outbox: Outbox::new(founding.node),
@@ -274,6 +278,7 @@ impl Node {
                 break;
             }
         }
+        self.note_ran();
         self.outbox.flush(effects);
         if mutant!(self.config, WordMissing) {
             for effect in effects.iter_mut() {
@@ -351,6 +356,7 @@ impl Node {
             M::Ack { partition, epoch, replica, length, done, missing, wound, log: _ } => {
                 self.on_ack(from, partition, epoch, (replica, length, wound), done, &missing);
             }
+            M::Ages { partition, asks, ages } => self.on_ages(from, partition, asks, ages),
             M::Nack { partition, replica, promised, viewstamp } => {
                 self.on_nack(from, partition, replica, promised, viewstamp);
             }
@@ -498,6 +504,7 @@ impl Node {
                 Key::Schedules => self.see_to_schedules(),
                 Key::Permits => self.see_to_permits(),
                 Key::Quotas => self.see_to_quotas(),
+                Key::Ages => self.see_to_ages(),
             }
         }
     }

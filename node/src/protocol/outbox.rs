@@ -44,6 +44,11 @@ impl Outbox {
         self.records.push(record);
     }
 
+    /// What this step has written so far.
+    pub fn unwritten(&self) -> &[Record] {
+        &self.records
+    }
+
     /// From now on this is the version spoken with a peer.
     pub fn set_version(&mut self, node: NodeId, version: u8) {
         self.versions.insert(node, version);
@@ -76,6 +81,7 @@ impl Outbox {
                 Some(Feature::Seals) => Some("seals_unspoken"),
                 Some(Feature::Transactions) => Some("transactions_unspoken"),
                 Some(Feature::Rescue) => Some("rescue_unspoken"),
+                Some(Feature::Outcomes) => Some("outcomes_unspoken"),
                 _ => None,
             };
             if let Some(name) = unspoken {

@@ -381,6 +381,10 @@ pub enum PeerMessage {
     /// Cannot follow: a higher promise, another installation, or a gap.
     #[serde(rename = "na")]
     Nack { partition: PartitionId, replica: ReplicaId, promised: Epoch, viewstamp: Viewstamp },
+    /// So many milliseconds ago, at least, each operation had been appended up to one of these viewstamps in the same epoch. Whoever
+    /// asks is a follower, and is told what is older by the leader's count.
+    #[serde(rename = "ag")]
+    Ages { partition: PartitionId, asks: bool, ages: Vec<(Viewstamp, u64)> },
     /// My table has lost something and stands here: how far must it come?
     #[serde(rename = "rj")]
     Rejoin { partition: PartitionId, ask: u64, viewstamp: Viewstamp },

@@ -151,6 +151,22 @@ pub enum Record {
         /// Tasks; with a member, none for all of the partition.
         ids: Vec<TaskId>,
     },
+    /// The node has run for so long, in all its starts: whatever stands before this had happened by then.
+    #[serde(rename = "C")]
+    Ran {
+        /// Microseconds of its monotonic clocks.
+        us: u64,
+    },
+    /// How old leases were when the node had run for so long. It stands behind the claims that it is about.
+    #[serde(rename = "A")]
+    Ages {
+        /// Partition.
+        partition: PartitionId,
+        /// Microseconds of its monotonic clocks.
+        ran_us: u64,
+        /// So many milliseconds ago, at least, each operation had been appended up to one of these viewstamps in the same epoch.
+        points: Vec<(Viewstamp, u64)>,
+    },
     /// The log is a copy that must not be used any more. The last record of its log.
     #[serde(rename = "R")]
     Retired {
@@ -204,7 +220,7 @@ impl Kind {
 
     /// Whether this program knows such records.
     pub fn is_known(self) -> bool {
-        b"IBGMVTOFEWXRUHYDLN".contains(&self.0)
+        b"IBGMVTOFEWXRUHYDLNCA".contains(&self.0)
     }
 
     /// What a replica misses that has lost such a record; `None` where a node cannot go on without it, or where it is part
@@ -240,6 +256,8 @@ impl fmt::Display for Kind {
             b'Y' => "owed",
             b'D' => "handed",
             b'N' => "roster",
+            b'C' => "ran",
+            b'A' => "ages",
             _ => "unknown",
         })
     }
@@ -267,11 +285,13 @@ impl Record {
             Record::Owed { .. } => b'Y',
             Record::Handed { .. } => b'D',
             Record::Roster(_) => b'N',
+            Record::Ran { .. } => b'C',
+            Record::Ages { .. } => b'A',
         })
     }
 
     /// The partition whose replica it belongs to; none if it is about the whole node. What is kept for others is part of no
-    /// replica.
+    /// replica, and neither are ages, without which it would only count anew.
     pub fn partition(&self) -> Option<PartitionId> {
         match self {
             Record::Vote { partition, .. }
@@ -291,6 +311,8 @@ impl Record {
             | Record::Owed { .. }
             | Record::Handed { .. }
             | Record::Roster(_)
+            | Record::Ran { .. }
+            | Record::Ages { .. }
             | Record::End { .. } => None,
         }
     }

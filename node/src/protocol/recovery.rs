@@ -8,6 +8,9 @@ use super::root::Root;
 use super::time::Now;
 use super::timers::Key;
 use super::{Node, ring};
+use crate::config::mutant;
+use crate::protocol::consistent::ages::Ages;
+use crate::protocol::consistent::register::UNDATED_US;
 use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::task::{Place, Task};
@@ -95,6 +98,14 @@ impl Node {
                 self.recover_handed(to, partition, &ids);
                 Ok(())
             }
+            Record::Ran { us } => {
+                self.recover_ran(us, covered);
+                Ok(())
+            }
+            Record::Ages { partition, ran_us, points } => {
+                self.recover_ages(partition, ran_us, points);
+                Ok(())
+            }
             Record::Retired { reason } => Err(format!("it was retired for ever: {reason}")),
             Record::End { .. } => Err("the end of a snapshot within a log".into()),
         }
@@ -107,7 +118,7 @@ impl Node {
         table: Option<Arc<Table>>,
         covered: bool,
     ) -> Result<(), String> {
-        let (now, config) = (self.now, self.config.clone());
+        let (now, config) = (self.undated(partition), self.config.clone());
         let replica = self.replica_mut(partition)?;
         // It was cleared behind this record, which stands before the snapshot.
         if covered && table.is_none() && replica.is_blank() {
@@ -134,7 +145,7 @@ impl Node {
         ops: &[Arc<Op>],
         covered: bool,
     ) -> Result<(), String> {
-        let (now, config) = (self.now, self.config.clone());
+        let (now, config) = (self.undated(partition), self.config.clone());
         let replica = self.replica_mut(partition)?;
         let cleared = covered && replica.is_blank();
         if after != replica.register.viewstamp && (replica.healing.is_passing() || cleared) {
@@ -171,6 +182,37 @@ impl Node {
         Ok(())
     }
 
+    /// When what a record says of a partition happened: that is for the next word of how long the node had run to say.
+    fn undated(&mut self, partition: PartitionId) -> Now {
+        self.running.note_undated(partition);
+        let early = mutant!(self.config, AgesFromBefore);
+        let mono_us = if early { self.running.recovered_us() } else { UNDATED_US };
+        Now { mono_us, ..self.now }
+    }
+
+    /// How long the node had run when what stands before this was written. Where a snapshot may be newer, that is not known of what
+    /// the snapshot says.
+    fn recover_ran(&mut self, us: u64, covered: bool) {
+        self.running.recover(us);
+        if covered {
+            return;
+        }
+        let config = self.config.clone();
+        for partition in self.running.take_undated() {
+            if let Some(replica) = self.partitions.get_mut(&partition) {
+                replica.register.date_all(us, &config);
+            }
+        }
+    }
+
+    fn recover_ages(&mut self, partition: PartitionId, ran_us: u64, points: Vec<(Viewstamp, u64)>) {
+        self.running.recover(ran_us);
+        let config = self.config.clone();
+        if let Some(replica) = self.partitions.get_mut(&partition) {
+            replica.register.take_ages(&Ages::new(points), ran_us, 0, &config);
+        }
+    }
+
     /// Whether a record says nothing new. Facts are merged anyway.
     fn knows(&self, record: &Record) -> bool {
         let register = |partition: &PartitionId| self.partitions.get(partition).map(|replica| &replica.register);
@@ -198,6 +240,8 @@ impl Node {
             | Record::Owed { .. }
             | Record::Handed { .. }
             | Record::Roster(_)
+            | Record::Ran { .. }
+            | Record::Ages { .. }
             | Record::Retired { .. }
             | Record::End { .. } => false,
         }
@@ -267,6 +311,8 @@ impl Node {
     /// The log is replayed, and durable up to the record of that ordinal; the clocks say `now`.
     pub fn start(&mut self, now: Now, durable: u64, effects: &mut Vec<Effect>) {
         self.now = now;
+        self.running.begin(now);
+        let ran_us = self.running.recovered_us();
         self.boot += 1;
         self.asks.begin(self.boot);
         // First where the log began: a start of which the disk takes only a part must not make it look longer.
@@ -278,7 +324,7 @@ impl Node {
             let replica = self.partitions.get_mut(&id).expect("just listed");
             let register = &replica.register;
             replica.borrowed = register.promised > register.viewstamp.epoch && !register.cohort.is_founded();
-            replica.register.rearm(now, &config);
+            replica.register.rearm(now, ran_us, &config);
             replica.store.take_touched();
             if replica.is_blank() {
                 replica.clear();
@@ -290,6 +336,7 @@ impl Node {
             }
             self.count_bodies(id);
         }
+        self.begin_ages();
         self.settle(effects);
     }
 

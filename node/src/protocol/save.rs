@@ -172,6 +172,8 @@ impl Node {
         records.extend(self.genesis.clone().map(Record::Genesis));
         records.extend((self.roster.version > 0).then(|| Record::Roster(self.roster.clone())));
         records.extend(self.mint.mark());
+        // It stands before all that it could date, and only says where the count goes on.
+        records.extend(self.tells_ages().then(|| Record::Ran { us: self.running.ran_us(self.now) }));
         records
     }
 
@@ -190,9 +192,10 @@ impl Node {
             let table = Some(Arc::new(register.table.clone()));
             Record::Install { partition, viewstamp, table }
         });
+        let ages = self.save_ages(partition);
         let left = || Record::Left { partition, told: Box::new(self.route_of(partition)) };
         let left = blank.then(left);
-        wound.into_iter().chain(vote).chain(table).chain(left).collect()
+        wound.into_iter().chain(vote).chain(table).chain(ages).chain(left).collect()
     }
 }
 

@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use task::{Place, Wanted};
 
+mod ages;
 mod agreement;
 mod attempts;
 mod bodies;

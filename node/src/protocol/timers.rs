@@ -62,6 +62,8 @@ pub enum Key {
     Permits,
     /// Look who wants more claims of queues that limit how many are held.
     Quotas,
+    /// Write down how long the node has run, while leases run.
+    Ages,
 }
 
 /// Deadlines on the monotonic clock in microseconds.

@@ -195,6 +195,8 @@ fn weight_bytes(record: &Record) -> usize {
         | Record::Wound { .. }
         | Record::Left { .. }
         | Record::Retired { .. }
+        | Record::Ran { .. }
+        | Record::Ages { .. }
         | Record::End { .. } => base,
     }
 }

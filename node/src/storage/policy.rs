@@ -77,6 +77,8 @@ impl Unsynced {
             Record::Facts { items, .. } if items.iter().any(|(_, task)| task.tomb.is_some()) => self.binding = true,
             // Without these, something is handed over that others have.
             Record::Facts { .. } | Record::Owed { .. } | Record::Handed { .. } => self.facts += 1,
+            // Without these, leases count anew from the ones before.
+            Record::Ran { .. } | Record::Ages { .. } => self.facts += 1,
             Record::Identity { .. }
             | Record::Boot { .. }
             | Record::Unanswered { .. }

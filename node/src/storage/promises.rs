@@ -72,6 +72,8 @@ fn rank(record: &Record) -> Option<u8> {
         | Record::Owed { .. }
         | Record::Handed { .. }
         | Record::Roster(_)
+        | Record::Ran { .. }
+        | Record::Ages { .. }
         | Record::Retired { .. }
         | Record::End { .. } => None,
     }

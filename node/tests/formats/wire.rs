@@ -84,6 +84,7 @@ fn came_with(message: &PeerMessage) -> u8 {
         | M::Rescue { .. }
         | M::Stray { .. }
         | M::Unheld { .. }
+        | M::Ages { .. }
         | M::GroupsAsk { .. }
         | M::GroupsAnswer { .. }
         | M::Follow { .. }

@@ -3,6 +3,7 @@
 //! To add one: a file with a type that implements [`Property`], a line in [`all`], and a test that shows a history it
 //! refuses.
 
+mod ages;
 mod changes;
 mod children;
 mod completion;
@@ -60,6 +61,7 @@ pub fn all() -> Vec<Box<dyn Property>> {
         Box::<succession::Succession>::default(),
         Box::<tokens::Tokens>::default(),
         Box::<exclusion::Exclusion>::default(),
+        Box::<ages::Ages>::default(),
         Box::<turns::Turns>::default(),
         Box::<unique::Unique>::default(),
         Box::<transactions::Transactions>::default(),

@@ -256,6 +256,8 @@ pub fn records() -> Vec<Record> {
         Record::Hint { partition: PARTITION, since_ms: 1_700_000_000_000, items: items() },
         Record::Owed { to: NODE, partition: PARTITION, since_ms: 1_700_000_000_000, ids: vec![id(0)] },
         Record::Handed { to: Some(NODE), partition: PARTITION, ids: vec![id(0)] },
+        Record::Ran { us: 12_345_678 },
+        Record::Ages { partition: PARTITION, ran_us: 12_345_679, points: vec![(VIEWSTAMP, 7_000)] },
         Record::Boot { count: 2 },
         Record::Unanswered { began: Some(1) },
     ]

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
-const CAUGHT_FROM: [(Mutant, u64); 90] = [
+const CAUGHT_FROM: [(Mutant, u64); 92] = [
     (Mutant::VoteNotDurable, 21),
     (Mutant::GrantBeforeQuorum, 2),
     (Mutant::MergeDropsUpdate, 2),
@@ -86,6 +86,8 @@ const CAUGHT_FROM: [(Mutant, u64); 90] = [
     (Mutant::JoinsUnheard, 2),
     (Mutant::SessionsCutShort, 5),
     (Mutant::AgeIgnored, 2),
+    (Mutant::AgesForgotten, 1),
+    (Mutant::AgesFromBefore, 1),
     (Mutant::PermitsReused, 3),
     (Mutant::FullBucket, 3),
     (Mutant::LevelForgotten, 1),

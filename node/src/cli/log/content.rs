@@ -171,6 +171,11 @@ fn describe(record: &Record) -> Content {
             let whole = json!({ "to": to.map(|to| to.to_string()), "of_partition": partition.0 });
             Content { whole, items: abouts(ids, "handed") }
         }
+        Record::Ran { us } => whole(json!({ "ran_us": us })),
+        Record::Ages { partition, ran_us, points } => {
+            let ages = points.iter().map(|(at, age_ms)| json!({ "at": stamp(*at), "age_ms": age_ms }));
+            whole(json!({ "of_partition": partition.0, "ran_us": ran_us, "ages": ages.collect::<Vec<_>>() }))
+        }
         Record::Retired { reason } => whole(json!({ "reason": reason })),
         Record::End { covered, places, hints } => {
             whole(json!({ "covered": covered, "partitions": places.len(), "hints": hints }))

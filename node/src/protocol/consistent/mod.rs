@@ -3,6 +3,7 @@
 //! Viewstamped state: a leader elected for an epoch installs its table on a majority, then streams operations. The
 //! highest viewstamp in a vote quorum contains every committed operation; that is the whole recovery rule.
 
+pub mod ages;
 pub mod archiving;
 pub mod broker;
 pub mod cell;

@@ -1,5 +1,7 @@
 //! One replica's part of the register: what it promised, its table, and the clocks of the claims in it.
 
+mod clocks;
+
 use super::cohort::Cohort;
 use super::levels::{Applied, Level};
 use super::rescue::Rescue;
@@ -9,6 +11,8 @@ use crate::config::{Config, mutant};
 use crate::limits::{ENDINGS_BYTES_MAX, OPS_KEPT_MAX, OPS_UNCOMMITTED_MAX, within};
 use crate::protocol::root::Root;
 use crate::protocol::time::Now;
+use clocks::Clock;
+pub use clocks::UNDATED_US;
 use norn_client::wire::{ClaimId, NodeId, QueueName, TaskId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -175,13 +179,17 @@ pub struct Register {
     pub seen: Epoch,
     /// Claims that operations above `commit` granted or renewed, by number of the operation.
     recent: BTreeMap<u64, Vec<TaskId>>,
+    /// The leader that has told how old claims are, and was told; since the table was last installed.
+    pub exchanged: Option<Leader>,
     /// Nothing is granted before, by this process's monotonic clock, if the cohort is silent.
     pub silent_until_us: u64,
     /// With more entries, those of claims that changed since are looked for.
     recent_max: usize,
-    /// Earliest end of each held claim on this process's monotonic clock.
-    deadlines: BTreeMap<TaskId, (Token, u64)>,
-    /// The same by time.
+    /// Since when the cohort has been silent.
+    silent_since_us: i64,
+    /// Each held claim on this process's monotonic clock.
+    deadlines: BTreeMap<TaskId, Clock>,
+    /// The same by the time of its end.
     expiry: BTreeSet<(u64, TaskId)>,
     /// Claims that the leader saw run out.
     lapsed: BTreeMap<TaskId, Token>,
@@ -220,6 +228,8 @@ impl Register {
             seen: 0,
             recent: BTreeMap::new(),
             silent_until_us: 0,
+            silent_since_us: 0,
+            exchanged: None,
             recent_max: RECENT_CLAIMS_MAX,
             deadlines: BTreeMap::new(),
             expiry: BTreeSet::new(),
@@ -334,14 +344,8 @@ impl Register {
         let silent = self.cohort.silence.is_some();
         self.cohort = self.table.cohort.as_deref().cloned().unwrap_or_else(|| self.founded.clone());
         if !silent {
-            self.note_silence(now, config);
+            self.note_silence(clocks::signed(now.mono_us), config);
         }
-    }
-
-    /// The local clock of a silence begins.
-    fn note_silence(&mut self, now: Now, config: &Config) {
-        let lease_ms = self.cohort.silence.map_or(0, |silence| silence.lease_ms);
-        self.silent_until_us = now.mono_us.saturating_add(config.stretched_us(lease_ms));
     }
 
     /// Applies the next operation; names the tasks whose claims changed.
@@ -391,7 +395,7 @@ impl Register {
             for id in &changed {
                 self.deadlines
                     .remove(id)
-                    .inspect(|(_, at_us)| assert!(self.expiry.remove(&(*at_us, *id)) || self.lapsed.contains_key(id)));
+                    .inspect(|clock| assert!(self.expiry.remove(&(clock.at_us, *id)) || self.lapsed.contains_key(id)));
             }
         }
         for (id, claim) in touched {
@@ -477,29 +481,6 @@ impl Register {
         self.by_session.get(session).into_iter().flatten().copied()
     }
 
-    /// Starts or moves the local clock of a claim: never earlier than before for the same token.
-    fn arm(&mut self, id: TaskId, now: Now, config: &Config) {
-        let before = self.deadlines.remove(&id);
-        if let Some((_, at_us)) = before {
-            self.expiry.remove(&(at_us, id));
-        }
-        self.lapsed.remove(&id);
-        self.overdue.remove(&id);
-        self.note_session(id);
-        let Some(cell) = self.table.cells.get(&id) else { return };
-        self.by_claim.entry(cell.claim).or_default().insert(id);
-        if cell.state != CellState::Held {
-            return;
-        }
-        let fresh_us = now.mono_us.saturating_add(config.stretched_us(cell.lease_ms));
-        let at_us = match before {
-            Some((token, at_us)) if token == cell.token => at_us.max(fresh_us),
-            Some(_) | None => fresh_us,
-        };
-        self.deadlines.insert(id, (cell.token, at_us));
-        self.expiry.insert((at_us, id));
-    }
-
     /// Replaces the table, or gives the same table a new name. Returns the tasks whose claims may have changed.
     pub fn install(
         &mut self,
@@ -515,6 +496,7 @@ impl Register {
         }
         self.viewstamp = viewstamp;
         self.commit = 0;
+        self.exchanged = None;
         self.recent.clear();
         let Some(table) = table else { return BTreeSet::new() };
         let before = std::mem::replace(&mut self.table, table);
@@ -567,67 +549,9 @@ impl Register {
         )
     }
 
-    fn still_armed(&self, id: &TaskId) -> bool {
-        let held = self.cell(id).filter(|cell| cell.state == CellState::Held).map(|cell| cell.token);
-        self.deadlines.get(id).map(|(token, _)| *token) == held
-    }
-
-    /// After a restart no deadline is known, and no commit: every claim counts from now, and any of this epoch is recent.
-    pub fn rearm(&mut self, now: Now, config: &Config) {
-        self.deadlines.clear();
-        self.expiry.clear();
-        self.note_silence(now, config);
-        self.levels.begin(&self.table, now.mono_us);
-        let ids: Vec<TaskId> = self.table.cells.keys().copied().collect();
-        for id in ids {
-            self.arm(id, now, config);
-        }
-        self.recollect(config);
-    }
-
     /// While the log is replayed nobody asks what is recent; at the end of it the table tells.
     pub fn forget_recent(&mut self) {
         self.recent.clear();
-    }
-
-    /// The first claim whose monotonic deadline has come.
-    pub fn first_expiry(&self) -> Option<(u64, TaskId)> {
-        self.expiry.first().copied()
-    }
-
-    /// Looks again at a claim later: its wall-clock end has not come.
-    pub fn postpone_expiry(&mut self, id: TaskId, at_us: u64) {
-        let (token, before_us) = self.deadlines[&id];
-        assert!(self.expiry.remove(&(before_us, id)));
-        self.expiry.insert((at_us, id));
-        self.deadlines.insert(id, (token, at_us));
-    }
-
-    /// The claim ran out by both clocks, and what is to follow is not known: it is looked at again then. Whether that is news.
-    pub fn await_lapse(&mut self, id: TaskId, at_us: u64) -> bool {
-        self.postpone_expiry(id, at_us);
-        self.overdue.insert(id)
-    }
-
-    /// The claim ran out by both clocks: the task can be granted again, although the cell stays until somebody takes it.
-    pub fn lapse(&mut self, id: TaskId) -> Token {
-        let (token, at_us) = self.deadlines[&id];
-        assert!(self.expiry.remove(&(at_us, id)));
-        self.overdue.remove(&id);
-        self.lapsed.insert(id, token);
-        token
-    }
-
-    /// A leader that steps down forgets what it saw run out; its clocks go on.
-    pub fn forget_lapsed(&mut self) -> Vec<TaskId> {
-        self.overdue.clear();
-        let lapsed = std::mem::take(&mut self.lapsed);
-        for id in lapsed.keys() {
-            if let Some((_, at_us)) = self.deadlines.get(id) {
-                self.expiry.insert((*at_us, *id));
-            }
-        }
-        lapsed.into_keys().collect()
     }
 
     /// Whether one call may hold claims here; cheap enough to be asked of every partition that is led.
@@ -692,7 +616,7 @@ impl Register {
         }
         let held = self.table.cells.iter().filter(|(_, cell)| cell.state == CellState::Held);
         let armed =
-            held.clone().all(|(id, cell)| self.deadlines.get(id).is_some_and(|(token, _)| *token == cell.token));
+            held.clone().all(|(id, cell)| self.deadlines.get(id).is_some_and(|clock| clock.token == cell.token));
         if !armed || held.count() != self.deadlines.len() {
             return Err("not every held claim, and nothing else, has a deadline".into());
         }

@@ -178,6 +178,7 @@ impl Node {
             self.send_heartbeat(node);
         }
         self.look_for_silent_leaders();
+        self.exchange_ages();
         self.step_down_without_quorum();
         self.judge_clock(false);
         self.judge_disk();

@@ -8,6 +8,7 @@ impl PeerMessage {
     pub fn class(&self) -> Class {
         match self {
             PeerMessage::State { .. }
+            | PeerMessage::Ages { .. }
             | PeerMessage::Roster { .. }
             | PeerMessage::ListAsk { .. }
             | PeerMessage::ListAnswer { .. }
@@ -97,6 +98,7 @@ impl PeerMessage {
             PeerMessage::Snapshot { .. } => "snapshot",
             PeerMessage::Ops { .. } => "ops",
             PeerMessage::Ack { .. } => "ack",
+            PeerMessage::Ages { .. } => "ages",
             PeerMessage::Nack { .. } => "nack",
             PeerMessage::Rejoin { .. } => "rejoin",
             PeerMessage::Rejoined { .. } => "rejoined",

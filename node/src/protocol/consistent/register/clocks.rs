@@ -1,0 +1,214 @@
+//! The local clocks of claims: since when each one is known, and when it may be over by that.
+
+use super::Register;
+use crate::config::{Config, mutant};
+use crate::protocol::consistent::Viewstamp;
+use crate::protocol::consistent::ages::Ages;
+use crate::protocol::consistent::cell::{Cell, CellState};
+use crate::protocol::time::Now;
+use norn_client::wire::{TaskId, Token};
+
+/// While the log is replayed: when a claim began that no stamp behind it has dated yet. Later than all stamps.
+pub const UNDATED_US: u64 = 1 << 62;
+
+/// A claim on the monotonic clock of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Clock {
+    /// Which claim.
+    pub token: Token,
+    /// It was surely granted, or last renewed, by then. Before 0, where that was before the clock began.
+    since_us: i64,
+    /// When its end is to be looked at.
+    pub at_us: u64,
+}
+
+/// A reading that can be reckoned with.
+pub(super) fn signed(mono_us: u64) -> i64 {
+    i64::try_from(mono_us).unwrap_or(i64::MAX)
+}
+
+/// When a lease is over that began by then.
+fn end_us(since_us: i64, lease_ms: u64, config: &Config) -> u64 {
+    let length_us = signed(config.stretched_us(lease_ms));
+    u64::try_from(since_us.saturating_add(length_us)).unwrap_or(0)
+}
+
+/// So old is what began by then.
+fn age_us(since_us: i64, now_us: i64) -> i64 {
+    now_us.saturating_sub(since_us).max(0)
+}
+
+impl Register {
+    /// The local clock of a silence begins.
+    pub(super) fn note_silence(&mut self, since_us: i64, config: &Config) {
+        let lease_ms = self.cohort.silence.map_or(0, |silence| silence.lease_ms);
+        self.silent_since_us = since_us;
+        self.silent_until_us = end_us(since_us, lease_ms, config);
+    }
+
+    /// Starts or moves the local clock of a claim: never earlier than before for the same token.
+    pub(super) fn arm(&mut self, id: TaskId, now: Now, config: &Config) {
+        let before = self.deadlines.remove(&id);
+        if let Some(Clock { at_us, .. }) = before {
+            self.expiry.remove(&(at_us, id));
+        }
+        self.lapsed.remove(&id);
+        self.overdue.remove(&id);
+        self.note_session(id);
+        let Some(cell) = self.table.cells.get(&id) else { return };
+        self.by_claim.entry(cell.claim).or_default().insert(id);
+        if cell.state != CellState::Held {
+            return;
+        }
+        let (token, since_us) = (cell.token, signed(now.mono_us));
+        let fresh_us = end_us(since_us, cell.lease_ms, config);
+        let at_us = match before {
+            Some(clock) if clock.token == token => clock.at_us.max(fresh_us),
+            Some(_) | None => fresh_us,
+        };
+        self.deadlines.insert(id, Clock { token, since_us, at_us });
+        self.expiry.insert((at_us, id));
+    }
+
+    pub(super) fn still_armed(&self, id: &TaskId) -> bool {
+        let held = self.cell(id).filter(|cell| cell.state == CellState::Held).map(|cell| cell.token);
+        self.deadlines.get(id).map(|clock| clock.token) == held
+    }
+
+    /// A claim is known to have begun by then. What nobody waits for any more stays so.
+    fn date(&mut self, id: TaskId, since_us: i64, config: &Config) {
+        let (Some(clock), Some(cell)) = (self.deadlines.get_mut(&id), self.table.cells.get(&id)) else { return };
+        let at_us = end_us(since_us, cell.lease_ms, config);
+        if self.expiry.remove(&(clock.at_us, id)) {
+            self.expiry.insert((at_us, id));
+        }
+        (clock.since_us, clock.at_us) = (since_us, at_us);
+    }
+
+    /// While the log is replayed: what it said before this had happened by then.
+    pub fn date_all(&mut self, ran_us: u64, config: &Config) {
+        let since_us = signed(ran_us);
+        for (_, id) in self.expiry.split_off(&(UNDATED_US, TaskId::MIN)) {
+            let at_us = self.deadlines[&id].at_us;
+            self.expiry.insert((at_us, id));
+            self.date(id, since_us, config);
+        }
+        if self.silent_since_us >= signed(UNDATED_US) {
+            self.note_silence(since_us, config);
+        }
+    }
+
+    /// The log is replayed, and the node has run for `ran_us` by it: claims are as old as it says, and go on from now. What it
+    /// does not date counts from now. No commit is known, so any claim of this epoch is recent.
+    pub fn rearm(&mut self, now: Now, ran_us: u64, config: &Config) {
+        let (now_us, ran_us) = (signed(now.mono_us), signed(ran_us));
+        let anew = mutant!(config, AgesForgotten);
+        let since = |before_us: i64| if anew { now_us } else { now_us - age_us(before_us, ran_us) };
+        self.note_silence(since(self.silent_since_us), config);
+        self.levels.begin(&self.table, now.mono_us);
+        let known = std::mem::take(&mut self.deadlines);
+        self.expiry.clear();
+        let ids: Vec<TaskId> = self.table.cells.keys().copied().collect();
+        for id in ids {
+            self.arm(id, now, config);
+            if let Some(clock) = known.get(&id) {
+                self.date(id, since(clock.since_us), config);
+            }
+        }
+        self.recollect(config);
+    }
+
+    /// How old claims are, and the silence.
+    pub fn ages(&self, now_us: u64, config: &Config) -> Ages {
+        let now_us = signed(now_us);
+        // Older than its lease is as good as that.
+        let age_ms = |since_us: i64, lease_ms: u64| {
+            let age_us = age_us(since_us, now_us).unsigned_abs();
+            age_us.min(config.stretched_us(lease_ms) + 1_000) / 1_000
+        };
+        let point = |(id, clock): (&TaskId, &Clock)| {
+            let cell = self.table.cells.get(id)?;
+            Some((cell.renewed, age_ms(clock.since_us, cell.lease_ms)))
+        };
+        let silence = self.cohort.silence.map(|silence| {
+            let age_ms = age_ms(self.silent_since_us, silence.lease_ms);
+            (self.cohort.version, age_ms)
+        });
+        Ages::new(self.deadlines.iter().filter_map(point).chain(silence).collect())
+    }
+
+    /// Takes in how old claims are by another clock, where that is more by at least `least_us`; whether it is anywhere.
+    pub fn take_ages(&mut self, ages: &Ages, now_us: u64, least_us: u64, config: &Config) -> bool {
+        let now_us = signed(now_us);
+        let told = |at: Viewstamp, since_us: i64| {
+            let told_us = now_us.saturating_sub(signed(ages.of(at)?.saturating_mul(1_000)));
+            (told_us.saturating_add_unsigned(least_us) < since_us).then_some(told_us)
+        };
+        let older = |(id, clock): (&TaskId, &Clock)| {
+            let cell: &Cell = self.table.cells.get(id)?;
+            Some((*id, told(cell.renewed, clock.since_us)?))
+        };
+        let older: Vec<(TaskId, i64)> = self.deadlines.iter().filter_map(older).collect();
+        let silence = self.cohort.silence.and_then(|_| told(self.cohort.version, self.silent_since_us));
+        let any = !older.is_empty() || silence.is_some();
+        for (id, since_us) in older {
+            self.date(id, since_us, config);
+        }
+        if let Some(since_us) = silence {
+            self.note_silence(since_us, config);
+        }
+        any
+    }
+
+    /// Whether anything is held or silent, of which there is an age to be told.
+    pub fn has_clocks(&self) -> bool {
+        !self.deadlines.is_empty() || self.cohort.silence.is_some()
+    }
+
+    /// The first end, of a claim or of the silence, that had not come by then.
+    pub fn first_end_after(&self, mono_us: u64) -> Option<u64> {
+        let claim = self.expiry.range((mono_us + 1, TaskId::MIN)..).next().map(|(at_us, _)| *at_us);
+        let silence = self.cohort.silence.map(|_| self.silent_until_us).filter(|at_us| *at_us > mono_us);
+        claim.into_iter().chain(silence).min()
+    }
+
+    /// The first claim whose monotonic deadline has come.
+    pub fn first_expiry(&self) -> Option<(u64, TaskId)> {
+        self.expiry.first().copied()
+    }
+
+    /// Looks again at a claim later: its wall-clock end has not come.
+    pub fn postpone_expiry(&mut self, id: TaskId, at_us: u64) {
+        let clock = self.deadlines.get_mut(&id).expect("it has a deadline");
+        assert!(self.expiry.remove(&(clock.at_us, id)));
+        self.expiry.insert((at_us, id));
+        clock.at_us = at_us;
+    }
+
+    /// The claim ran out by both clocks, and what is to follow is not known: it is looked at again then. Whether that is news.
+    pub fn await_lapse(&mut self, id: TaskId, at_us: u64) -> bool {
+        self.postpone_expiry(id, at_us);
+        self.overdue.insert(id)
+    }
+
+    /// The claim ran out by both clocks: the task can be granted again, although the cell stays until somebody takes it.
+    pub fn lapse(&mut self, id: TaskId) -> Token {
+        let Clock { token, at_us, .. } = self.deadlines[&id];
+        assert!(self.expiry.remove(&(at_us, id)));
+        self.overdue.remove(&id);
+        self.lapsed.insert(id, token);
+        token
+    }
+
+    /// A leader that steps down forgets what it saw run out; its clocks go on.
+    pub fn forget_lapsed(&mut self) -> Vec<TaskId> {
+        self.overdue.clear();
+        let lapsed = std::mem::take(&mut self.lapsed);
+        for id in lapsed.keys() {
+            if let Some(Clock { at_us, .. }) = self.deadlines.get(id) {
+                self.expiry.insert((*at_us, *id));
+            }
+        }
+        lapsed.into_keys().collect()
+    }
+}

@@ -1,0 +1,255 @@
+//! How old leases are is known in spite of restarts, and never overstated. Clocks of nodes are those of the cluster here, so that
+//! true ages are known.
+
+use super::*;
+use crate::limits::{RAN_EARLY_MS, RAN_MS_MIN, TOLD_AGE_MS_MIN};
+use crate::protocol::consistent::Viewstamp;
+
+const LEASE_MS: u64 = 20_000;
+/// What a restart of all may take: a tenth of the lease.
+const LOST_MS: u64 = LEASE_MS / 10;
+/// An election, and the look at a lease that ends.
+const NOTICED_MS: u64 = 2_500;
+
+/// A task that is held, and nobody works on it.
+struct Held {
+    cluster: Cluster,
+    id: TaskId,
+    token: Token,
+    /// When it was asked for.
+    since_us: u64,
+}
+
+impl Held {
+    fn with_config(size: usize, config: &Config) -> Held {
+        let mut cluster = Cluster::with_config(size, config);
+        cluster.connect_all();
+        let id = cluster.enqueue(0, b"x", 1);
+        let since_us = cluster.now.mono_us;
+        let token = cluster.claim(0, LEASE_MS).remove(0).token;
+        Held { cluster, id, token, since_us }
+    }
+
+    fn new() -> Held {
+        Held::with_config(3, &Config::default())
+    }
+
+    fn partition(&self) -> PartitionId {
+        self.cluster.nodes[0].partition_of(&self.id)
+    }
+
+    /// Time passes until so long after the claim was asked for.
+    fn pass_until(&mut self, ms: u64) {
+        let passed_ms = (self.cluster.now.mono_us - self.since_us) / 1_000;
+        self.cluster.advance(ms - passed_ms);
+    }
+
+    /// These nodes are killed, and start again after so long.
+    fn kill(&mut self, indices: &[usize], down_ms: u64) {
+        self.cluster.down.extend(indices);
+        self.cluster.advance(down_ms);
+        indices.iter().for_each(|index| self.cluster.restart(*index));
+        self.cluster.connect_all();
+        self.check();
+    }
+
+    /// How old the claim is by a node that runs.
+    fn age_ms(&self, index: usize) -> u64 {
+        let (node, now_us) = (&self.cluster.nodes[index], self.cluster.now.mono_us);
+        let register = &node.partitions[&self.partition()].register;
+        let ages = register.ages(now_us, &node.config);
+        ages.of(register.cell(&self.id).expect("it is claimed").renewed).expect("it is held")
+    }
+
+    fn check(&self) {
+        let true_ms = (self.cluster.now.mono_us - self.since_us) / 1_000;
+        let running = (0..self.cluster.nodes.len()).filter(|index| !self.cluster.down.contains(index));
+        for index in running {
+            assert!(self.age_ms(index) <= true_ms, "node {index}: {} ms of {true_ms}", self.age_ms(index));
+        }
+    }
+
+    /// Whether the task can be claimed now.
+    fn is_claimable(&mut self) -> bool {
+        self.cluster.number += 1;
+        let claim = claim_of(ClaimId(u128::from(self.cluster.number)), LEASE_MS, 1);
+        match self.cluster.ask(0, Request::Claim(claim)) {
+            Response::Claimed { tasks, .. } => tasks.iter().any(|task| task.id == self.id && task.token > self.token),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// After how long it can be claimed again, to a tenth of a second.
+    fn claimable_after_ms(&mut self) -> u64 {
+        while !self.is_claimable() {
+            self.check();
+            self.cluster.advance(100);
+            assert!(self.cluster.now.mono_us < self.since_us + 10 * LEASE_MS * 1_000, "the task never comes back");
+        }
+        (self.cluster.now.mono_us - self.since_us) / 1_000
+    }
+
+    fn own_records(&self, index: usize) -> usize {
+        self.cluster.places(index, |record| matches!(record, Record::Ran { .. } | Record::Ages { .. })).len()
+    }
+}
+
+#[test]
+fn a_restart_of_all_takes_little_more_than_the_time_in_which_none_ran() {
+    for (size, down_ms) in [(3, 1_300), (3, 10_000), (1, 1_300)] {
+        let mut held = Held::with_config(size, &Config::default());
+        held.pass_until(10_000);
+        let all: Vec<usize> = (0..size).collect();
+        held.kill(&all, down_ms);
+        let after_ms = held.claimable_after_ms();
+        assert!(after_ms >= LEASE_MS, "{after_ms}");
+        assert!(after_ms <= LEASE_MS + down_ms + LOST_MS + NOTICED_MS, "{after_ms} with {down_ms} of rest");
+    }
+}
+
+/// Goal: where some replica always ran, nothing is lost, neither the time in which others did not run nor what they had not
+/// written down.
+#[test]
+fn restarts_one_by_one_take_nothing() {
+    for down_ms in [300, 3_500] {
+        let mut held = Held::new();
+        for (at_ms, index) in [(4_000, 0), (8_000, 1), (12_000, 2)] {
+            held.pass_until(at_ms);
+            held.kill(&[index], down_ms);
+        }
+        let after_ms = held.claimable_after_ms();
+        assert!(after_ms >= LEASE_MS, "{after_ms}");
+        // The new leader adds by how much its wall clock may differ.
+        let epsilon_ms = Config::default().clock_epsilon_ms;
+        assert!(after_ms <= LEASE_MS + epsilon_ms + 500, "{after_ms} with {down_ms} of rest");
+    }
+}
+
+/// Goal: where replicas restart more often than a lease is long, the task comes back, and what restarts take does not add up to more
+/// than a tenth of the lease.
+#[test]
+fn a_lease_ends_however_often_all_restart() {
+    for life_ms in [6_000, 3_000] {
+        let mut held = Held::new();
+        let mut starts = 0;
+        while !held.is_claimable() {
+            held.kill(&[0, 1, 2], 0);
+            held.cluster.advance(life_ms);
+            starts += 1;
+            assert!(starts < 10 * LEASE_MS / life_ms, "the task never comes back");
+        }
+        let after_ms = (held.cluster.now.mono_us - held.since_us) / 1_000;
+        assert!(after_ms >= LEASE_MS, "{after_ms}");
+        assert!(after_ms <= LEASE_MS + LOST_MS + 2 * life_ms + NOTICED_MS, "{after_ms} in {starts} starts");
+    }
+}
+
+/// Goal: what a node was told it knows in its next start. Method: it was away for long, and is then alone.
+#[test]
+fn what_was_told_is_written_down() {
+    let mut held = Held::new();
+    held.pass_until(1_000);
+    let other = (held.cluster.leader(&held.id) + 1) % 3;
+    held.kill(&[other], 8_000);
+    held.cluster.advance(1_000);
+    let told_ms = held.age_ms(other);
+    assert!(told_ms + TOLD_AGE_MS_MIN + 50 >= (held.cluster.now.mono_us - held.since_us) / 1_000, "{told_ms}");
+    held.kill(&[0, 1, 2], 0);
+    assert!(held.age_ms(other) + RAN_MS_MIN >= told_ms, "{} of {told_ms}", held.age_ms(other));
+}
+
+/// Goal: a snapshot is as good as the log. Method: a node is built from each, at the same time.
+#[test]
+fn a_snapshot_has_ages() {
+    let mut held = Held::new();
+    held.pass_until(7_000);
+    let (mut cursor, mut records) = (Cursor::default(), Vec::new());
+    loop {
+        let part = held.cluster.nodes[0].save(&mut cursor, 1);
+        records.extend(part.records);
+        if part.last {
+            break;
+        }
+    }
+    let before_ms = held.age_ms(0);
+    held.cluster.logs[0] = records;
+    held.kill(&[0], 0);
+    assert_eq!(held.age_ms(0), before_ms, "it was saved just now");
+}
+
+/// Goal: whichever of its words about time a log has lost, no lease is taken for older than it is.
+#[test]
+fn a_lost_word_makes_no_lease_older() {
+    let mut held = Held::new();
+    held.pass_until(3_000);
+    held.kill(&[0], 700);
+    held.kill(&[1, 2], 0);
+    held.pass_until(7_000);
+    let words: Vec<u64> = held
+        .cluster
+        .places(0, |record| matches!(record, Record::Ran { .. } | Record::Ages { .. }))
+        .into_iter()
+        .collect();
+    assert!(words.len() > 5, "{words:?}");
+    let whole = held.cluster.logs[0].clone();
+    let some = (0..words.len()).flat_map(|from| (from..=words.len()).map(move |to| from..to));
+    for lost in some {
+        let lost = &words[lost];
+        let left = (0..).zip(&whole).filter(|(place, _)| !lost.contains(place)).map(|(_, record)| record.clone());
+        held.cluster.logs[0] = left.collect();
+        held.cluster.restart(0);
+        held.check();
+    }
+}
+
+/// Goal: what is told of an epoch is not believed of another one, as a leader may append before it hears that it is none any more.
+#[test]
+fn an_age_is_of_its_epoch() {
+    let mut held = Held::new();
+    held.pass_until(2_000);
+    let partition = held.partition();
+    let leader = held.cluster.leader(&held.id);
+    let register = &held.cluster.nodes[leader].partitions[&partition].register;
+    let Viewstamp { epoch, length } = register.cell(&held.id).unwrap().renewed;
+    let mut told = |at, age_ms| {
+        let message = PeerMessage::Ages { partition, asks: false, ages: vec![(at, age_ms)] };
+        let from = NodeId((leader as u128 + 1) % 3 + 1);
+        held.cluster.queue.push_back((leader, Event::Peer { from, message }));
+        held.cluster.drain();
+        held.age_ms(leader)
+    };
+    let own_ms = told(Viewstamp { epoch: epoch + 1, length: 0 }, 9_000);
+    assert_eq!(told(Viewstamp { epoch, length: length - 1 }, 9_000), own_ms, "it is of an operation before it");
+    assert_eq!(told(Viewstamp { epoch, length: length + 1 }, 9_000), 9_000);
+}
+
+/// Goal: where nothing is written the log grows by little, and by nothing once no lease runs.
+#[test]
+fn little_is_written_for_it_and_nothing_without_leases() {
+    let mut held = Held::new();
+    held.pass_until(1_000);
+    let before = held.own_records(0);
+    held.pass_until(LEASE_MS);
+    let written = held.own_records(0) - before;
+    // As often as a lease of that length may ask at most, and more often where the node has just begun.
+    let most = LEASE_MS / RAN_MS_MIN + 12 * (RAN_MS_MIN / RAN_EARLY_MS).ilog2() as u64;
+    assert!((10..=most as usize).contains(&written), "{written} of at most {most}");
+    held.cluster.advance(10_000);
+    let before = held.own_records(0);
+    held.cluster.advance(60_000);
+    assert_eq!(held.own_records(0), before, "the lease is over");
+}
+
+/// Goal: a log that an older program may have to read says nothing of it, and leases count anew as they did.
+#[test]
+fn a_node_that_is_held_at_an_older_version_writes_none() {
+    let oldest = norn_client::wire::Versions::SPOKEN.oldest;
+    let mut held = Held::with_config(3, &Config { protocol_version_max: oldest, ..Config::default() });
+    held.pass_until(5_000);
+    held.kill(&[0], 0);
+    assert_eq!((0..3).map(|index| held.own_records(index)).collect::<Vec<_>>(), [0, 0, 0]);
+    let (mut cursor, node) = (Cursor::default(), &held.cluster.nodes[0]);
+    let saved = node.save(&mut cursor, usize::MAX).records;
+    assert!(saved.iter().all(|record| record.version() <= oldest));
+    assert_eq!(held.age_ms(0), 0);
+}
