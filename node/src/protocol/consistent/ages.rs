@@ -186,7 +186,10 @@ impl Node {
     /// When it is to be written down next; none if no lease has run since. What a restart takes is a part of what the nearest lease
     /// had left, and of what the node has run since its start: so many restarts take no more than one.
     fn ran_due_us(&self) -> Option<u64> {
-        let Some(noted_us) = Some(self.running.noted_us).filter(|_| self.tells_ages()) else { return None };
+        if !self.tells_ages() {
+            return None;
+        }
+        let noted_us = self.running.noted_us;
         let ends = self.partitions.values().filter_map(|replica| replica.register.first_end_after(noted_us));
         let left_us = ends.min()? - noted_us;
         let of_start_us = (self.now.mono_us - self.running.began_us) / RAN_OF_START;
