@@ -99,7 +99,8 @@ impl Ages {
                         }
                     }
                 }
-                Record::Left { partition, .. } => {
+                // What a leader gave back, and had not committed, is held again as the next one installs its table, and counts anew.
+                Record::Left { partition, .. } | Record::Install { partition, table: Some(_), .. } => {
                     life.noted.retain(|(of, _), _| of != partition);
                     life.written.retain(|(_, (of, _), _)| of != partition);
                 }
