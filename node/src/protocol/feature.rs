@@ -255,6 +255,13 @@ impl Known {
         let tells_ends = self.cell.as_ref().is_some_and(Cell::tells_ends);
         self.task.feature().or(tells_ends.then_some(Feature::Outcomes))
     }
+
+    /// Leaves out how claims ended, so that an older program can read the rest.
+    pub fn leave_out_ends(&mut self) {
+        let claims = self.task.facts.iter_mut().flat_map(|facts| &mut facts.claims);
+        claims.for_each(|(_, claim)| claim.end = None);
+        self.cell.iter_mut().for_each(Cell::leave_out_ends);
+    }
 }
 
 impl Op {

@@ -63,10 +63,7 @@ impl Node {
             }
             Record::Vote { partition, promised, voted_for } => {
                 // A promise outlives its replica.
-                let register = &mut self.replica_mut(partition)?.register;
-                register.promised = promised;
-                register.voted_for = voted_for;
-                register.seen = register.seen.max(promised);
+                self.replica_mut(partition)?.register.recover_vote(promised, voted_for);
                 Ok(())
             }
             Record::Install { partition, viewstamp, table } => {
@@ -76,9 +73,7 @@ impl Node {
             Record::Facts { partition, items } => self.recover_facts(partition, Arc::unwrap_or_clone(items), place),
             Record::Forgot { partition, ids } => {
                 let store = &mut self.replica_mut(partition)?.store;
-                for id in &ids {
-                    store.forget(id);
-                }
+                ids.iter().for_each(|id| store.forget(id));
                 self.count_bodies(partition);
                 Ok(())
             }

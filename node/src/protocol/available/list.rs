@@ -111,7 +111,7 @@ impl Node {
             end = Some(id);
             let (_, task) = current[source].take().expect("the heap holds current heads");
             let fits = queue.as_ref().is_none_or(|queue| task.spec.as_ref().is_some_and(|spec| spec.queue == *queue));
-            if fits && let Some((known, wanted)) = self.known(partitions[source], &id) {
+            if fits && let Some((known, wanted)) = self.known(partitions[source], &id, from) {
                 bytes += task.size_bytes() + known.cell.as_ref().map_or(0, Cell::size_bytes);
                 lacks.extend(wanted.map(|wanted| (tasks.len(), wanted)));
                 tasks.push((id, known));

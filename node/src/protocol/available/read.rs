@@ -19,6 +19,7 @@ use crate::protocol::consistent::register::Hold;
 use crate::protocol::consistent::table::{Cell, CellState};
 use crate::protocol::consistent::{ReplicaId, Viewstamp};
 use crate::protocol::event::ClientId;
+use crate::protocol::feature::Feature;
 use crate::protocol::partition::index::Class;
 use crate::protocol::partition::store::classify;
 use crate::protocol::partition::version::version;
@@ -259,7 +260,7 @@ impl Node {
         (partition, at): (PartitionId, Viewstamp),
         id: TaskId,
     ) {
-        let Some((mut known, wanted)) = self.known(partition, &id) else { return };
+        let Some((mut known, wanted)) = self.known(partition, &id, from) else { return };
         known.told = self.news_for(from, partition, at);
         let replica = self.partitions[&partition].register.me;
         let message = PeerMessage::Known { ask, partition, replica, known: Box::new(known) };
@@ -267,12 +268,12 @@ impl Node {
         self.send_whole(from, message, wanted.map(|wanted| (0, wanted)).into_iter().collect(), true);
     }
 
-    /// What this node's replica knows of a task, and the body if that is not in it.
-    pub(super) fn known(&self, partition: PartitionId, id: &TaskId) -> Option<(Known, Option<Wanted>)> {
+    /// What this node's replica knows of a task, as far as the node that asks can read it, and the body if that is not in it.
+    pub(super) fn known(&self, partition: PartitionId, id: &TaskId, to: NodeId) -> Option<(Known, Option<Wanted>)> {
         let replica = self.partitions.get(&partition)?;
         let register = &replica.register;
         let (task, wanted) = replica.store.content(id).unwrap_or_default();
-        let known = Known {
+        let mut known = Known {
             task,
             cell: register.cell(id).cloned(),
             viewstamp: register.viewstamp,
@@ -280,6 +281,9 @@ impl Node {
             told: None,
             holes: !self.speaks_for(partition),
         };
+        if !self.speaks(to, Feature::Outcomes) {
+            known.leave_out_ends();
+        }
         Some((known, wanted))
     }
 

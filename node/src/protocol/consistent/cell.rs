@@ -131,6 +131,14 @@ impl Cell {
         self.end().is_some() || self.past.iter().any(|(_, claim)| claim.end.is_some())
     }
 
+    /// Forgets how claims ended.
+    pub fn leave_out_ends(&mut self) {
+        if let CellState::Released { end, .. } | CellState::Dead { end, .. } = &mut self.state {
+            *end = None;
+        }
+        self.past.iter_mut().for_each(|(_, claim)| claim.end = None);
+    }
+
     /// All claims so far, this one included unless it was taken back, oldest first, bounded.
     pub fn history(&self) -> Vec<(Token, PastClaim)> {
         self.history_with(None)

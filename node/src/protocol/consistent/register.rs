@@ -252,6 +252,13 @@ impl Register {
         Register { promised, voted_for, seen, table, origin, ..Register::new(self.me, founders) }
     }
 
+    /// A vote is read back from the log.
+    pub fn recover_vote(&mut self, promised: Epoch, voted_for: Option<ReplicaId>) {
+        self.promised = promised;
+        self.voted_for = voted_for;
+        self.seen = self.seen.max(promised);
+    }
+
     /// The register of the root of a new cluster.
     pub fn begin_root(&mut self, root: Root) {
         assert!(self.viewstamp == Viewstamp::default(), "a cluster is founded once");

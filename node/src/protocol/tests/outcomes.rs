@@ -283,6 +283,26 @@ fn a_long_reason_is_cut_in_the_history_alone() {
     assert!(kept.ends_with("é… (cut)") && kept.len() <= CLAIM_REASON_BYTES_MAX, "{kept}");
 }
 
+/// Goal: a node of an older version that comes later is told of tasks all the same. Method: what was kept while all nodes were new is
+/// read and listed at it.
+#[test]
+fn an_old_node_is_told_of_claims_without_their_ends() {
+    let mut cluster = Cluster::modern(3);
+    let id = cluster.enqueue(0, b"x", 1);
+    let token = cluster.take(LONG_MS);
+    assert_eq!(cluster.ask(2, fail(id, token, "broken", 3_600_000)), Response::Done);
+    cluster.told_everywhere(id, &[Some((Failed, Some("broken")))]);
+    for (index, peer) in [(0, 2), (1, 2), (2, 0), (2, 1)] {
+        cluster.connect(index, peer, norn_client::wire::Versions::SPOKEN.oldest);
+    }
+    // Its own replica knows the ends; of the others it hears none.
+    let view = cluster.get(2, id);
+    assert_eq!((view.state, view.claims.len(), view.claims[0].token), (State::Waiting, 1, token));
+    let list = Request::List { queue: None, state: None, after: None, from: None, to: None, limit: 9 };
+    let Response::Page(page) = cluster.ask(2, list) else { panic!("no page") };
+    assert_eq!(page.tasks.iter().map(|task| task.id).collect::<Vec<_>>(), [id]);
+}
+
 /// Goal: nodes that would not know what it is are sent nothing of it. Method: the same as with new ones, where one node is of before.
 #[test]
 fn as_long_as_a_node_is_old_nothing_is_kept() {
