@@ -71,12 +71,7 @@ impl Node {
             }
             Record::Ops { partition, after, ops } => self.recover_ops(partition, after, &ops, covered),
             Record::Facts { partition, items } => self.recover_facts(partition, Arc::unwrap_or_clone(items), place),
-            Record::Forgot { partition, ids } => {
-                let store = &mut self.replica_mut(partition)?.store;
-                ids.iter().for_each(|id| store.forget(id));
-                self.count_bodies(partition);
-                Ok(())
-            }
+            Record::Forgot { partition, ids } => self.recover_forgot(partition, &ids),
             Record::Wound { partition, wound, losses } => {
                 self.replica_mut(partition)?.healing.replay(wound, losses);
                 Ok(())
@@ -130,6 +125,15 @@ impl Node {
         }
         replica.register.seen = replica.register.seen.max(viewstamp.epoch);
         replica.install(viewstamp, table.map(Arc::unwrap_or_clone), now, &config);
+        Ok(())
+    }
+
+    fn recover_forgot(&mut self, partition: PartitionId, ids: &[TaskId]) -> Result<(), String> {
+        let store = &mut self.replica_mut(partition)?.store;
+        for id in ids {
+            store.forget(id);
+        }
+        self.count_bodies(partition);
         Ok(())
     }
 
