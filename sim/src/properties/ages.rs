@@ -207,6 +207,7 @@ mod tests {
             granted_ms: 0,
             items: vec![(id(1), 1)],
             session: None,
+            lapsed: false,
         };
         let after = Viewstamp { epoch: 1, length: 0 };
         let ops = Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(grant)] };
