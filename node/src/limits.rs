@@ -108,6 +108,8 @@ pub const WAITERS_MAX: usize = 16_384;
 pub const ORPHANS_MAX: usize = 10_000;
 /// Claims in one partition's table; more grants are refused.
 pub const CELLS_MAX: usize = 100_000;
+/// With more claims in a partition, it is no longer written down why attempts fail; that they did is.
+pub const CELLS_WITH_REASONS_MAX: usize = 16_384;
 /// Tasks of one partition that become due, or whose claims run out, in one step; the others have their turn in the next.
 pub const DUE_MAX: usize = 256;
 /// Deadlines that are met in one step, before what else has come in has its turn.
@@ -206,7 +208,10 @@ const _: () = assert!(BUCKETS.is_power_of_two() && BUCKETS >= 2);
 const _: () = assert!(PARTITIONS_MAX.is_power_of_two() && PARTITIONS_MAX <= 1 << 16);
 const _: () = assert!(FRAME_BYTES_MAX <= PEER_FRAME_BYTES_MAX, "what a client sends must reach the replicas");
 const _: () = assert!(CLAIM_REASON_BYTES_MAX <= CLAIM_REASONS_BYTES_MAX, "the latest reason is kept");
-const _: () = assert!(CELLS_MAX * 400 <= PEER_FRAME_BYTES_MAX, "a table of ordinary claims fits a frame");
+const _: () = assert!(
+    CELLS_MAX * 400 + CELLS_WITH_REASONS_MAX * CLAIM_REASONS_BYTES_MAX <= PEER_FRAME_BYTES_MAX,
+    "a table of ordinary claims fits a frame"
+);
 const _: () = assert!(PEER_FRAME_BYTES_MAX <= RECORD_BYTES_MAX, "what arrives can be logged");
 const _: () = assert!(NODES_MAX < MEMBERS_MAX && MEMBERS_MAX < u16::MAX as usize, "numbers suffice for all members");
 const _: () = assert!(VISIBLE_MS < HEAL_AFTER_MS_MIN, "who may be declared gone is not visible");

@@ -206,10 +206,10 @@ pub struct Rate {
 
 impl Rate {
     /// In any stretch of time there are at most as many claims as the rate allows in it, and so many more: what it allows in two
-    /// seconds, and one.
+    /// seconds, and one. A part of a claim counts as one.
     #[must_use]
     pub fn burst(&self) -> u128 {
-        1 + u128::from(self.claims) * 2_000 / u128::from(self.per_ms.max(1))
+        1 + (u128::from(self.claims) * 2_000).div_ceil(u128::from(self.per_ms.max(1)))
     }
 }
 

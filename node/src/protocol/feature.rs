@@ -401,9 +401,11 @@ impl Node {
         self.tells_ends().then(|| claim_end(outcome, at_ms, reason))
     }
 
-    /// Whether all nodes know how claims end.
+    /// Whether all nodes know how claims end. A member of an older version that is away comes back, and could not read its table.
     pub(super) fn tells_ends(&self) -> bool {
-        self.speaks(self.me, Feature::Outcomes) && self.all_know(Feature::Outcomes)
+        let is_member = |node: NodeId| self.is_member(node);
+        let is_old = self.outbox.older_than(Feature::Outcomes.since()).any(is_member);
+        !is_old && self.speaks(self.me, Feature::Outcomes) && self.all_know(Feature::Outcomes)
     }
 
     /// Which tasks another node can read.

@@ -113,11 +113,15 @@ impl Cell {
         Some(if over { self.expired() } else { claim_end(ClaimOutcome::Superseded, at_ms, "") })
     }
 
-    /// How the latest attempt ended: what was given back is none.
+    /// How the latest attempt ended, if that was written down: what was given back or taken back is none.
     pub fn last_attempt(&self) -> Option<Arc<ClaimEnd>> {
-        let own = self.end().into_iter();
-        let past = self.past.iter().rev().filter_map(|(_, claim)| claim.end.as_ref());
-        own.chain(past).find(|end| end.outcome != ClaimOutcome::Released).cloned()
+        let own = match &self.state {
+            CellState::Released { end, .. } | CellState::Dead { end, .. } => Some(end),
+            CellState::Held | CellState::Void | CellState::Sealed { .. } => None,
+        };
+        let mut ends = own.into_iter().chain(self.past.iter().rev().map(|(_, claim)| &claim.end));
+        let is_attempt = |end: &ClaimEnd| end.outcome != ClaimOutcome::Released;
+        ends.find(|end| end.as_deref().is_none_or(is_attempt))?.clone()
     }
 
     /// Bytes of what it says of claims, for budgets.

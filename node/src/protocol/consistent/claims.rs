@@ -4,6 +4,7 @@
 use super::Waiting;
 use super::table::{Cell, CellState, Op};
 use crate::config::mutant;
+use crate::limits::CELLS_WITH_REASONS_MAX;
 use crate::protocol::available::{Ask, ForwardAsk};
 use crate::protocol::event::ClientId;
 use crate::protocol::partition::Overtaken;
@@ -353,7 +354,7 @@ impl Node {
                 let at_ms = self.now.wall_ms;
                 let not_before_ms = if retry_in_ms == 0 { 0 } else { at_ms.saturating_add(retry_in_ms) };
                 let outcome = if failed.is_some() { ClaimOutcome::Failed } else { ClaimOutcome::Released };
-                let end = self.claim_end(outcome, at_ms, failed.unwrap_or_default());
+                let end = self.claim_end(outcome, at_ms, self.kept_reason(partition, failed.unwrap_or_default()));
                 let op = Op::Release { id, token, not_before_ms, at_ms, failed: failed.is_some(), end };
                 self.append(partition, op, Some(Waiting::Call { call, slots: vec![(0, 0)] }));
             }
@@ -392,13 +393,19 @@ impl Node {
         let attempts_max = self.attempts_max(partition, &id);
         if invalid || (attempts_max > 0 && attempt >= attempts_max) {
             let outcome = if invalid { ClaimOutcome::GivenUp } else { ClaimOutcome::Failed };
-            let end = self.claim_end(outcome, self.now.wall_ms, reason);
+            let end = self.claim_end(outcome, self.now.wall_ms, self.kept_reason(partition, reason));
             self.kill(partition, (id, token), &death(reason, invalid), end);
             self.decide_after_commit(call, &id);
         } else {
             let backoff_ms = if open { self.draw_backoff(partition, &id, attempt) } else { None };
             self.release(call, (id, token), backoff_ms.unwrap_or(named_ms), Some(reason));
         }
+    }
+
+    /// What is kept of the reason of a failure: nothing where so many tasks have failed that their table would not fit a message.
+    pub(in crate::protocol) fn kept_reason<'a>(&self, partition: PartitionId, reason: &'a str) -> &'a str {
+        let claims = self.partitions[&partition].register.table.cells.len();
+        if claims <= CELLS_WITH_REASONS_MAX { reason } else { "" }
     }
 
     /// The token of a claim that ended without success and was the last one its task may have, and how it ended. What a worker

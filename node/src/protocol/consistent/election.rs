@@ -25,6 +25,10 @@ fn rescued(table: &Table, rescue: &Rescue, at: Viewstamp, now: Now, config: &Con
     let mut table = table.clone();
     let change = Change::Rescue { lost, at_ms: now.wall_ms, silence };
     table.apply(&Op::Cohort(change), at).expect("who leads is left");
+    // The lost ones may have given what is earned here still: buckets begin empty.
+    for queue in table.levels.keys().cloned().collect::<Vec<_>>() {
+        table.apply(&Op::Level { queue, level: None }, at).expect("a level may always go");
+    }
     table
 }
 
@@ -515,5 +519,26 @@ impl Node {
                 break;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::levels::Level;
+    use super::*;
+    use norn_client::wire::QueueName;
+
+    /// Goal: whoever is left gives no permits that the lost ones may have given. Method: a queue had earned some.
+    #[test]
+    fn a_rescue_begins_with_empty_buckets() {
+        let seats = [1, 2, 3].map(|node| ReplicaId { node: NodeId(node), incarnation: 1 });
+        let mut table = Table::new(seats.to_vec());
+        let at = |length| Viewstamp { epoch: 1, length };
+        let queue = QueueName::new("mail").expect("a name");
+        let level = Some(Level { millionths: 1_000_000, given: 0 });
+        table.apply(&Op::Level { queue, level }, at(1)).expect("it fits");
+        let rescue = Rescue { lost: BTreeSet::from([NodeId(2), NodeId(3)]), lease_ms: 1_000 };
+        let after = rescued(&table, &rescue, at(2), Now::default(), &Config::default());
+        assert!(after.levels.is_empty() && after.digest() == after.digest_recomputed());
     }
 }

@@ -29,7 +29,7 @@ pub fn bound_reasons(past: &mut [(Token, PastClaim)]) {
     for (_, claim) in past.iter_mut().rev() {
         let Some(end) = claim.end.as_ref().filter(|end| end.reason.is_some()) else { continue };
         bytes += end.reason.as_ref().map_or(0, String::len);
-        if bytes > CLAIM_REASONS_BYTES_MAX {
+        if bytes > CLAIM_REASONS_BYTES_MAX && end.reason.as_deref() != Some(CUT) {
             claim.end = Some(Arc::new(ClaimEnd { reason: Some(CUT.to_owned()), ..**end }));
         }
     }

@@ -242,7 +242,7 @@ pub struct PastClaim {
 impl PastClaim {
     /// Bytes, for budgets.
     pub fn size_bytes(&self) -> usize {
-        64 + self.end.as_deref().map_or(0, end_bytes)
+        64 + self.worker.len() + self.end.as_deref().map_or(0, end_bytes)
     }
 }
 

@@ -1,7 +1,7 @@
 //! How claims end is kept with them, by every replica, and for as long as the task is.
 
 use super::*;
-use crate::limits::CLAIM_REASON_BYTES_MAX;
+use crate::limits::{CELLS_WITH_REASONS_MAX, CLAIM_REASON_BYTES_MAX};
 use norn_client::wire::membership::{Backoff, Mode, QueueSetting};
 use norn_client::wire::response::ClaimOutcome;
 use norn_client::wire::transaction::{Change, Expected};
@@ -36,6 +36,11 @@ impl Cluster {
             self.connect_all();
             self.advance(5_000);
         }
+    }
+
+    fn records_of_ends(&self) -> usize {
+        let outcomes = |record: &&Record| record.feature() == Some(Feature::Outcomes);
+        self.logs.iter().flatten().filter(outcomes).count()
     }
 
     fn told_everywhere(&mut self, id: TaskId, expected: &[Option<(ClaimOutcome, Option<&str>)>]) -> TaskView {
@@ -323,6 +328,37 @@ fn as_long_as_a_node_is_old_nothing_is_kept() {
     assert_eq!(cluster.ask(0, invalid(id, token, "broken")), Response::Done);
     cluster.advance(2_000);
     assert_eq!(told(&cluster.get(0, id)), [None; 4]);
-    let outcomes = |record: &&Record| record.feature() == Some(Feature::Outcomes);
-    assert_eq!(cluster.logs.iter().flatten().filter(outcomes).count(), 0);
+    assert_eq!(cluster.records_of_ends(), 0);
+}
+
+/// Goal: a node of an older version that is away for a while can read its table when it comes back. Method: it does not answer while
+/// an attempt fails.
+#[test]
+fn nothing_is_kept_either_while_an_old_node_is_away() {
+    let mut cluster = Cluster::modern(3);
+    for (index, peer) in [(0, 2), (1, 2), (2, 0), (2, 1)] {
+        cluster.connect(index, peer, norn_client::wire::Versions::SPOKEN.oldest);
+    }
+    let id = cluster.enqueue(0, b"x", 1);
+    cluster.down.insert(2);
+    cluster.advance(5_000);
+    let token = cluster.take(LONG_MS);
+    assert_eq!(cluster.ask(0, fail(id, token, "broken", 0)), Response::Done);
+    cluster.advance(1_000);
+    assert_eq!((told(&cluster.get(0, id)), cluster.records_of_ends()), (vec![None], 0));
+}
+
+/// Goal: however many tasks fail, their table fits a message. Method: one more claim than reasons are kept of.
+#[test]
+fn of_very_many_claims_no_reasons_are_kept() {
+    let mut cluster = Cluster::modern(3);
+    let id = cluster.enqueue(0, b"x", 1);
+    cluster.take(LONG_MS);
+    let partition = cluster.nodes[0].partition_of(&id);
+    for (more, kept) in [(0, "busy"), (CELLS_WITH_REASONS_MAX - 1, "busy"), (CELLS_WITH_REASONS_MAX, "")] {
+        let cells = &mut cluster.nodes[0].partitions.get_mut(&partition).expect("it is here").register.table.cells;
+        let cell = cells[&id].clone();
+        cells.extend((0..more as u32).map(|number| (TaskId::new(1, number, 1, 0), cell.clone())));
+        assert_eq!(cluster.nodes[0].kept_reason(partition, "busy"), kept, "{more} more");
+    }
 }
