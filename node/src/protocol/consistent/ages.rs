@@ -66,7 +66,7 @@ impl Ages {
 
     /// Whether others know of something that it is younger than it is by these.
     fn tells(&self, others: &Ages) -> bool {
-        let news = |(at, age_ms): &(Viewstamp, u64)| *age_ms > others.of(*at).unwrap_or(0) + TOLD_AGE_MS_MIN;
+        let news = |(at, age_ms): &(Viewstamp, u64)| *age_ms > others.of(*at).unwrap_or(0).saturating_add(TOLD_AGE_MS_MIN);
         self.points.iter().any(news)
     }
 }
@@ -301,6 +301,13 @@ mod tests {
         assert_eq!(told, [1, 1, 70, 70, 70, 5, 5, 400].map(Some));
         let unknown = [at(0, 7), at(1, 9), at(2, 10), at(3, 2), at(4, 0)].map(|at| ages.of(at));
         assert_eq!(unknown, [None; 5]);
+    }
+
+    /// What is told comes from outside: no number is too great to be looked at.
+    #[test]
+    fn the_greatest_age_is_no_news_to_who_told_it() {
+        let (own, told) = (Ages::new(vec![(at(1, 1), 5)]), Ages::new(vec![(at(1, 1), u64::MAX)]));
+        assert!(!own.tells(&told) && told.tells(&own));
     }
 
     #[test]

@@ -124,7 +124,7 @@ impl Register {
         // Older than its lease is as good as that.
         let age_ms = |since_us: i64, lease_ms: u64| {
             let age_us = age_us(since_us, now_us).unsigned_abs();
-            age_us.min(config.stretched_us(lease_ms) + 1_000) / 1_000
+            age_us.min(config.stretched_us(lease_ms).saturating_add(1_000)) / 1_000
         };
         let point = |(id, clock): (&TaskId, &Clock)| {
             let cell = self.table.cells.get(id)?;
