@@ -15,13 +15,18 @@
 //!
 //! Operations of one epoch come in order from one leader. So an age is said of a viewstamp, and is meant of all operations of the same
 //! epoch up to it; nothing follows from it for other epochs, since a leader may append before it hears that it is none any more.
+//!
+//! The silence after a rescue has an age as well, and goes on while the cohort changes and claims are renewed: so it is not told of
+//! the operation that made the cohort what it is, but of a name that no operation has.
 
-use super::Viewstamp;
+use super::cohort::Silence;
+use super::{Epoch, Viewstamp};
 use crate::config::mutant;
 use crate::limits::{
     AGES_MAX, AGES_STEPS, RAN_ASIDE_MS, RAN_EARLY_MS, RAN_MS_MIN, RAN_OF_LEASE, RAN_OF_START, TOLD_AGE_MS_MIN,
 };
 use crate::protocol::consistent::table::{Op, Table};
+use crate::protocol::partition::Partition;
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::record::Record;
 use crate::protocol::time::Now;
@@ -29,6 +34,14 @@ use crate::protocol::timers::Key;
 use crate::protocol::{Feature, Node};
 use norn_client::wire::{NodeId, PartitionId};
 use std::collections::BTreeSet;
+
+/// No operation is of it.
+const NO_EPOCH: Epoch = 0;
+
+/// By what the age of a silence is told.
+pub fn name_of_silence(silence: Silence) -> Viewstamp {
+    Viewstamp { epoch: NO_EPOCH, length: silence.until_ms }
+}
 
 /// In milliseconds: each operation up to one of these viewstamps, in the same epoch, is at least so old.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -58,15 +71,18 @@ impl Ages {
         &self.points
     }
 
-    /// How old an operation is at least; none if nothing is known.
+    /// How old an operation, or a silence, is at least; none if nothing is known.
     pub fn of(&self, at: Viewstamp) -> Option<u64> {
         let place = self.points.partition_point(|(point, _)| *point < at);
-        self.points.get(place).filter(|(point, _)| point.epoch == at.epoch).map(|(_, age_ms)| *age_ms)
+        // Silences do not come one after the other.
+        let speaks_of = |point: Viewstamp| point.epoch == at.epoch && (point == at || at.epoch != NO_EPOCH);
+        self.points.get(place).filter(|(point, _)| speaks_of(*point)).map(|(_, age_ms)| *age_ms)
     }
 
     /// Whether others know of something that it is younger than it is by these.
     fn tells(&self, others: &Ages) -> bool {
-        let news = |(at, age_ms): &(Viewstamp, u64)| *age_ms > others.of(*at).unwrap_or(0).saturating_add(TOLD_AGE_MS_MIN);
+        let news =
+            |(at, age_ms): &(Viewstamp, u64)| *age_ms > others.of(*at).unwrap_or(0).saturating_add(TOLD_AGE_MS_MIN);
         self.points.iter().any(news)
     }
 }
@@ -190,7 +206,8 @@ impl Node {
             return None;
         }
         let noted_us = self.running.noted_us;
-        let ends = self.partitions.values().filter_map(|replica| replica.register.first_end_after(noted_us));
+        let end = |replica: &Partition| replica.register.first_end_after(noted_us, &self.config);
+        let ends = self.partitions.values().filter_map(end);
         let left_us = ends.min()? - noted_us;
         let of_start_us = (self.now.mono_us - self.running.began_us) / RAN_OF_START;
         let of_lease_us = (left_us / RAN_OF_LEASE).max(RAN_MS_MIN * 1_000);
@@ -299,8 +316,16 @@ mod tests {
         let told =
             [at(1, 1), at(1, 8), at(2, 1), at(2, 3), at(2, 4), at(2, 5), at(2, 9), at(3, 0)].map(|at| ages.of(at));
         assert_eq!(told, [1, 1, 70, 70, 70, 5, 5, 400].map(Some));
-        let unknown = [at(0, 7), at(1, 9), at(2, 10), at(3, 2), at(4, 0)].map(|at| ages.of(at));
-        assert_eq!(unknown, [None; 5]);
+        let unknown = [at(1, 9), at(2, 10), at(3, 2), at(4, 0)].map(|at| ages.of(at));
+        assert_eq!(unknown, [None; 4]);
+    }
+
+    #[test]
+    fn of_another_silence_nothing_follows() {
+        let silence = |until_ms| name_of_silence(Silence { until_ms, lease_ms: 5 });
+        let ages = Ages::new(vec![(silence(70), 9), (at(1, 1), 4)]);
+        assert_eq!([70, 69, 71].map(|until_ms| ages.of(silence(until_ms))), [Some(9), None, None]);
+        assert_eq!(ages.of(at(1, 1)), Some(4));
     }
 
     /// What is told comes from outside: no number is too great to be looked at.

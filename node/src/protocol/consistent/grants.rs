@@ -518,7 +518,7 @@ impl Node {
             let cell = replica.register.cell(&id).expect("deadlines are of claims").clone();
             // Within one leadership there is one wall clock and nothing to compare; an inherited end is another's word.
             let inherited = cell.renewed.epoch != epoch;
-            let end_ms = cell.expires_ms + if inherited { margin_ms } else { 0 };
+            let end_ms = cell.expires_ms.saturating_add(if inherited { margin_ms } else { 0 });
             if now.wall_ms < end_ms && !monotonic_only {
                 let wait_ms = (end_ms - now.wall_ms).clamp(1, EXPIRY_LOOK_MS_MAX);
                 replica.register.postpone_expiry(id, now.mono_after_ms(wait_ms));

@@ -348,9 +348,10 @@ impl Register {
     }
 
     fn note_cohort(&mut self, now: Now, config: &Config) {
-        let silent = self.cohort.silence.is_some();
+        let before = self.cohort.silence;
         self.cohort = self.table.cohort.as_deref().cloned().unwrap_or_else(|| self.founded.clone());
-        if !silent {
+        // A second rescue begins another one.
+        if self.cohort.silence != before {
             self.note_silence(clocks::signed(now.mono_us), config);
         }
     }
