@@ -9,6 +9,8 @@ pub const AGES_MAX: usize = 1_024;
 pub const AGES_STEPS: u64 = 512;
 /// An age is news that is greater by so much.
 pub const TOLD_AGE_MS_MIN: u64 = 10;
+/// A leader that does not answer is told again how old leases are after so long at most.
+pub const ASK_AGES_MS_MAX: u64 = 1_000;
 /// How long a node has run is written down by itself at such a part of what the nearest lease has left, for a restart forgets it ...
 pub const RAN_OF_LEASE: u64 = 12;
 /// ... no more often than so, ...

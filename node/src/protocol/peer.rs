@@ -381,8 +381,9 @@ pub enum PeerMessage {
     /// Cannot follow: a higher promise, another installation, or a gap.
     #[serde(rename = "na")]
     Nack { partition: PartitionId, replica: ReplicaId, promised: Epoch, viewstamp: Viewstamp },
-    /// So many milliseconds ago, at least, each operation had been appended up to one of these viewstamps in the same epoch. Whoever
-    /// asks is a follower, and is told what is older by the leader's count.
+    /// So many milliseconds ago, at least, each operation had been appended up to one of these viewstamps in the same epoch. A follower
+    /// asks, and is answered with what is older by the leader's count. What is told without `asks` is an answer: the receiver was heard.
+    /// A leader that says unasked what is news to itself asks as well; nobody but a leader answers.
     #[serde(rename = "ag")]
     Ages { partition: PartitionId, asks: bool, ages: Vec<(Viewstamp, u64)> },
     /// My table has lost something and stands here: how far must it come?

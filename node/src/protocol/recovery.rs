@@ -190,12 +190,14 @@ impl Node {
     }
 
     /// How long the node had run when what stands before this was written. Where a snapshot may be newer, that is not known of what
-    /// the snapshot says.
+    /// the snapshot says. Where a start could not read the end of the count and began again lower, the greatest so far is what says
+    /// when something happened: by the lower one it would seem older than it is once the count goes on from the greater one.
     fn recover_ran(&mut self, us: u64, covered: bool) {
         self.running.recover(us);
         if covered {
             return;
         }
+        let us = self.running.recovered_us();
         let config = self.config.clone();
         for partition in self.running.take_undated() {
             if let Some(replica) = self.partitions.get_mut(&partition) {
@@ -206,6 +208,7 @@ impl Node {
 
     fn recover_ages(&mut self, partition: PartitionId, ran_us: u64, points: Vec<(Viewstamp, u64)>) {
         self.running.recover(ran_us);
+        let ran_us = self.running.recovered_us();
         let config = self.config.clone();
         if let Some(replica) = self.partitions.get_mut(&partition) {
             replica.register.take_ages(&Ages::new(points), ran_us, 0, &config);

@@ -20,10 +20,12 @@
 //! the operation that made the cohort what it is, but of a name that no operation has.
 
 use super::cohort::Silence;
+use super::register::Leader;
 use super::{Epoch, Viewstamp};
 use crate::config::mutant;
 use crate::limits::{
-    AGES_MAX, AGES_STEPS, RAN_ASIDE_MS, RAN_EARLY_MS, RAN_MS_MIN, RAN_OF_LEASE, RAN_OF_START, TOLD_AGE_MS_MIN,
+    AGES_MAX, AGES_STEPS, ASK_AGES_MS_MAX, RAN_ASIDE_MS, RAN_EARLY_MS, RAN_MS_MIN, RAN_OF_LEASE, RAN_OF_START,
+    TOLD_AGE_MS_MIN,
 };
 use crate::protocol::consistent::table::{Op, Table};
 use crate::protocol::partition::Partition;
@@ -101,6 +103,55 @@ fn thinned(mut points: Vec<(Viewstamp, u64)>) -> Vec<(Viewstamp, u64)> {
         next.is_none_or(|(later, later_ms)| later.epoch != at.epoch || step(later_ms) != step(*age_ms))
     });
     points.split_off(points.len().saturating_sub(AGES_MAX))
+}
+
+/// What a follower and its leader have said to each other of ages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Exchange {
+    /// Nothing, as far as this replica knows.
+    #[default]
+    Unasked,
+    /// The follower has told what it knows, and was not answered yet.
+    Asked {
+        /// Whom.
+        leader: Leader,
+        /// When it says so again.
+        again_us: u64,
+        /// Between the last time and that.
+        pause_ms: u64,
+    },
+    /// Both.
+    Answered(Leader),
+}
+
+impl Exchange {
+    /// Whether this leader is to be asked now.
+    fn is_due(self, leader: Leader, now_us: u64) -> bool {
+        match self {
+            Exchange::Answered(by) => by != leader,
+            Exchange::Asked { leader: asked, again_us, .. } => asked != leader || now_us >= again_us,
+            Exchange::Unasked => true,
+        }
+    }
+
+    /// It is asked now.
+    fn asked(self, leader: Leader, now: Now, resend_ms: u64) -> Exchange {
+        let pause_ms = match self {
+            Exchange::Asked { leader: asked, pause_ms, .. } if asked == leader => {
+                (2 * pause_ms).min(ASK_AGES_MS_MAX.max(resend_ms))
+            }
+            _ => resend_ms,
+        };
+        Exchange::Asked { leader, again_us: now.mono_after_ms(pause_ms), pause_ms }
+    }
+
+    /// A node answers. Whoever was not asked since the table is another knows nothing of that table.
+    fn answered(self, from: NodeId) -> Exchange {
+        match self {
+            Exchange::Asked { leader, .. } if leader.node == from => Exchange::Answered(leader),
+            other => other,
+        }
+    }
 }
 
 /// How long a node has run, in all its starts.
@@ -232,7 +283,8 @@ impl Node {
         Record::Ages { partition, ran_us: self.running.ran_us(self.now), points: ages.points().to_vec() }
     }
 
-    /// With every heartbeat: leaders that were not told how old leases are, and have not said so, are asked.
+    /// With every heartbeat: leaders that were not told how old leases are, and have not said so, are asked, and asked again after
+    /// a while.
     pub(in crate::protocol) fn exchange_ages(&mut self) {
         if !self.tells_ages() || mutant!(self.config, AgesForgotten) {
             return;
@@ -240,15 +292,18 @@ impl Node {
         let mut asked = Vec::new();
         for (partition, replica) in &self.partitions {
             let register = &replica.register;
-            let leader = register.leader.filter(|leader| register.exchanged != Some(*leader));
+            let leader = register.leader.filter(|leader| register.exchange.is_due(*leader, self.now.mono_us));
             if let Some(leader) = leader.filter(|_| register.has_clocks())
                 && self.speaks(leader.node, Feature::Ages)
             {
-                asked.push((*partition, leader.node));
+                asked.push((*partition, leader));
             }
         }
-        for (partition, node) in asked {
-            self.send_ages(partition, node, true);
+        let (now, resend_ms) = (self.now, self.config.resend_ms);
+        for (partition, leader) in asked {
+            let register = &mut self.partitions.get_mut(&partition).expect("just seen").register;
+            register.exchange = register.exchange.asked(leader, now, resend_ms);
+            self.send_ages(partition, leader.node, true);
         }
     }
 
@@ -269,8 +324,8 @@ impl Node {
         let Some(replica) = self.partitions.get_mut(&partition) else { return };
         let register = &mut replica.register;
         let older = register.take_ages(&told, now_us, TOLD_AGE_MS_MIN * 1_000, &self.config);
-        if !asks && let Some(leader) = register.leader.filter(|leader| leader.node == from) {
-            register.exchanged = Some(leader);
+        if !asks {
+            register.exchange = register.exchange.answered(from);
         }
         let leads = register.leading().is_some();
         let own = register.ages(now_us, &self.config);
@@ -282,7 +337,7 @@ impl Node {
         }
     }
 
-    /// The leader answers, and says to all others what is news to itself.
+    /// The leader answers, and says to all others what is news to itself. That is no answer to them: they may know more.
     fn tell_ages(&mut self, partition: PartitionId, from: NodeId, (asks, older): (bool, bool), knows_more: bool) {
         if older {
             self.arm_expiry(partition);
@@ -295,7 +350,7 @@ impl Node {
                 // It has been heard, and that is all.
                 self.outbox.send(node, PeerMessage::Ages { partition, asks: false, ages: Vec::new() });
             } else if (node == from && asks) || (node != from && older) {
-                self.send_ages(partition, node, false);
+                self.send_ages(partition, node, node != from);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 mod clocks;
 
+use super::ages::Exchange;
 use super::cohort::Cohort;
 use super::levels::{Applied, Level};
 use super::rescue::Rescue;
@@ -179,8 +180,8 @@ pub struct Register {
     pub seen: Epoch,
     /// Claims that operations above `commit` granted or renewed, by number of the operation.
     recent: BTreeMap<u64, Vec<TaskId>>,
-    /// The leader that has told how old claims are, and was told; since the table was last installed.
-    pub exchanged: Option<Leader>,
+    /// Whether the leader was told how old claims are, and has told it; since the table was last installed.
+    pub exchange: Exchange,
     /// Nothing is granted before, by this process's monotonic clock, if the cohort is silent.
     pub silent_until_us: u64,
     /// With more entries, those of claims that changed since are looked for.
@@ -229,7 +230,7 @@ impl Register {
             recent: BTreeMap::new(),
             silent_until_us: 0,
             silent_since_us: 0,
-            exchanged: None,
+            exchange: Exchange::Unasked,
             recent_max: RECENT_CLAIMS_MAX,
             deadlines: BTreeMap::new(),
             expiry: BTreeSet::new(),
@@ -504,7 +505,7 @@ impl Register {
         }
         self.viewstamp = viewstamp;
         self.commit = 0;
-        self.exchanged = None;
+        self.exchange = Exchange::Unasked;
         self.recent.clear();
         let Some(table) = table else { return BTreeSet::new() };
         let before = std::mem::replace(&mut self.table, table);

@@ -1,9 +1,11 @@
 //! How old leases are is known in spite of restarts, and never overstated. Clocks of nodes are those of the cluster here, so that
 //! true ages are known.
 
+use super::hints::go_on;
 use super::*;
 use crate::limits::{RAN_EARLY_MS, RAN_MS_MIN, TOLD_AGE_MS_MIN};
 use crate::protocol::consistent::Viewstamp;
+use crate::protocol::consistent::ages::{Ages, Exchange};
 
 const LEASE_MS: u64 = 20_000;
 /// What a restart of all may take: a tenth of the lease.
@@ -221,6 +223,86 @@ fn an_age_is_of_its_epoch() {
     let own_ms = told(Viewstamp { epoch: epoch + 1, length: 0 }, 9_000);
     assert_eq!(told(Viewstamp { epoch, length: length - 1 }, 9_000), own_ms, "it is of an operation before it");
     assert_eq!(told(Viewstamp { epoch, length: length + 1 }, 9_000), 9_000);
+}
+
+/// Goal: a leader hears what each follower knows, and not only the first one. Method: a follower that has not asked yet knows the
+/// greatest age; another one tells the leader of a smaller one, which the leader hands on.
+#[test]
+fn whoever_is_told_unasked_still_says_what_it_knows() {
+    let mut held = Held::new();
+    held.pass_until(2_000);
+    let partition = held.partition();
+    let leader = held.cluster.leader(&held.id);
+    let (first, second) = ((leader + 1) % 3, (leader + 2) % 3);
+    let (now_us, config) = (held.cluster.now.mono_us, Config::default());
+    let register = &mut held.cluster.nodes[second].partitions.get_mut(&partition).unwrap().register;
+    let at = register.cell(&held.id).unwrap().renewed;
+    register.exchange = Exchange::Unasked;
+    assert!(register.take_ages(&Ages::new(vec![(at, 15_000)]), now_us, 0, &config));
+    let message = PeerMessage::Ages { partition, asks: true, ages: vec![(at, 9_000)] };
+    held.cluster.queue.push_back((leader, Event::Peer { from: NodeId(first as u128 + 1), message }));
+    held.cluster.drain();
+    assert!((9_000..10_000).contains(&held.age_ms(leader)), "{}", held.age_ms(leader));
+    held.cluster.advance(100);
+    for index in 0..3 {
+        assert!(held.age_ms(index) >= 15_000, "node {index}: {}", held.age_ms(index));
+    }
+}
+
+/// Goal: a leader that does not answer is not told the same with each heartbeat; and it is in the end. Method: what is asked is lost.
+#[test]
+fn a_leader_that_does_not_answer_is_asked_again_ever_less_often() {
+    let mut held = Held::new();
+    let leader = held.cluster.leader(&held.id);
+    let mut asked = 0;
+    let kept = |index, event: &Event| {
+        let asks = matches!(event, Event::Peer { message: PeerMessage::Ages { asks: true, .. }, .. });
+        !(asks && index == leader)
+    };
+    // In a new start each of them has to ask.
+    for index in [(leader + 1) % 3, (leader + 2) % 3] {
+        held.cluster.restart(index);
+        held.cluster.connect_all();
+    }
+    go_on(&mut held.cluster, 5_000, |_, index, event| {
+        let kept = kept(index, &event);
+        asked += usize::from(!kept);
+        kept.then_some(event)
+    });
+    assert!((6..=20).contains(&asked), "{asked}");
+    let (partition, mut answered) = (held.partition(), BTreeSet::new());
+    held.cluster.advance(1_100);
+    for (index, node) in held.cluster.nodes.iter().enumerate() {
+        if matches!(node.partitions[&partition].register.exchange, Exchange::Answered(_)) {
+            answered.insert(index);
+        }
+    }
+    assert_eq!(answered.len(), 2, "{answered:?}");
+}
+
+/// Goal: where a start could not read how long the node had run before, and the next one can, no lease is older for it.
+#[test]
+fn a_count_that_went_back_makes_no_lease_older() {
+    let mut held = Held::new();
+    held.pass_until(6_000);
+    let whole = held.cluster.logs[0].clone();
+    let says_how_long = |record: &Record| matches!(record, Record::Ran { .. } | Record::Ages { .. });
+    // The log is as long as before: others know how long it was.
+    let words = held.cluster.logs[0].iter_mut().filter(|record| says_how_long(record));
+    words.for_each(|word| *word = Record::Ran { us: 0 });
+    let read = held.cluster.logs[0].len();
+    held.cluster.restart(0);
+    held.cluster.connect_all();
+    held.cluster.advance(2_000);
+    held.since_us = held.cluster.now.mono_us;
+    let renewal = Request::Renew { items: vec![(held.id, held.token)], lease_ms: None };
+    assert!(matches!(held.cluster.ask(1, renewal), Response::Renewed(results) if results[0].is_ok()));
+    held.cluster.advance(500);
+    let since = held.cluster.logs[0].split_off(read);
+    assert!(since.iter().any(|record| matches!(record, Record::Ran { us } if *us < 6_000_000)), "it counts anew");
+    held.cluster.logs[0] = [whole, since].concat();
+    held.cluster.begin_restart(0, 99);
+    held.check();
 }
 
 /// Goal: where nothing is written the log grows by little, and by nothing once no lease runs.
