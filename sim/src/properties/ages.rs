@@ -116,8 +116,10 @@ impl Ages {
 
     fn check(&self, node: usize, view: &ReplicaView, now_us: u64) -> Result<(), String> {
         for (at, age_ms) in &view.ages {
-            let place = (view.partition, *at);
-            let Some((began_us, lease_ms)) = self.began.get(&place) else { continue };
+            // What is told of a viewstamp is said of all of its epoch up to it.
+            let (first, place) = ((view.partition, Viewstamp { length: 0, ..*at }), (view.partition, *at));
+            let latest = self.began.range(first..=place).next_back();
+            let Some((_, (began_us, lease_ms))) = latest else { continue };
             let (true_us, told_us) = (now_us - began_us, age_ms * 1_000);
             if self.even && told_us > true_us + true_us * RATE_PERMILLE / 1_000 + SEEN_US {
                 return Err(format!(
@@ -218,7 +220,11 @@ mod tests {
     }
 
     fn tells(bench: &mut Bench<Ages>, age_ms: u64) -> Result<(), String> {
-        let view = ReplicaView { ages: vec![(AT, age_ms)], ..ReplicaView::default() };
+        tells_of(bench, AT, age_ms)
+    }
+
+    fn tells_of(bench: &mut Bench<Ages>, at: Viewstamp, age_ms: u64) -> Result<(), String> {
+        let view = ReplicaView { ages: vec![(at, age_ms)], ..ReplicaView::default() };
         bench.see(Happening::Replica { node: 0, view: &view })
     }
 
@@ -244,6 +250,15 @@ mod tests {
         restarts(&mut bench);
         tells(&mut bench, 7_900).unwrap();
         assert!(tells(&mut bench, 8_100).unwrap_err().contains("and they are"));
+    }
+
+    #[test]
+    fn an_age_is_one_of_all_before_it_in_its_epoch() {
+        let mut bench = granted();
+        runs(&mut bench, 5_000);
+        tells_of(&mut bench, Viewstamp { epoch: 2, length: 1 }, 6_000).unwrap();
+        assert!(tells_of(&mut bench, Viewstamp { length: 9, ..AT }, 6_000).unwrap_err().contains("and they are"));
+        tells_of(&mut bench, Viewstamp { length: 9, ..AT }, 0).unwrap();
     }
 
     #[test]
