@@ -12,7 +12,7 @@
 //! - **A node that does not answer costs a moment.** While the first attempt to connect is not answered, others join it one by one,
 //!   and the first that answers is taken.
 //! - **What does not pass by itself is not waited for.** Calls of a session that no node has ever welcomed end as soon as each
-//!   endpoint has failed, one of them for a reason that lasts. A session that was welcomed once goes on trying.
+//!   endpoint has failed, each where a node was heard for a reason that lasts. A session that was welcomed once goes on trying.
 //! - **What a node cannot do is sought elsewhere without a wait.** While the active endpoint finds no work and cannot look
 //!   everywhere, or fails a call again and again, others are tried in the background, one at a time, and the first that is
 //!   ready becomes active. Until then the present one serves on.
@@ -138,10 +138,7 @@ impl Session {
             Input::Abandon { call } => self.give_up(call, "the call was abandoned"),
             Input::Connected { endpoint, version } => self.connected(endpoint, version),
             Input::Disconnected { endpoint } => self.disconnected(endpoint),
-            Input::Refused { endpoint, error } => {
-                self.disconnected(endpoint);
-                self.links.get_mut(endpoint).failure = Some(Failure::Lasting(error));
-            }
+            Input::Refused { endpoint, error } => self.refused(endpoint, error),
             Input::Heard { endpoint } => self.links.get_mut(endpoint).pulse.heard(self.now_us, None),
             Input::Received { endpoint, number, response } => self.received(endpoint, number, response),
             Input::Wake => {}
@@ -212,6 +209,7 @@ impl Session {
     fn connected(&mut self, endpoint: usize, version: u8) {
         match self.links.get(endpoint).link {
             Link::Connecting { .. } => {
+                self.links.heard(endpoint);
                 self.links.get_mut(endpoint).pulse.connected(version);
                 self.greet(endpoint);
             }
@@ -233,12 +231,6 @@ impl Session {
         let request = Request::Hello { name: self.config.name.clone(), bare: true };
         self.outputs.push(Output::Send { endpoint, number, request });
         number
-    }
-
-    fn disconnected(&mut self, endpoint: usize) {
-        if !matches!(self.links.get(endpoint).link, Link::Idle) {
-            self.close(endpoint);
-        }
     }
 
     fn received(&mut self, endpoint: usize, number: u64, response: Response) {
@@ -312,19 +304,22 @@ impl Session {
             }
             // The node may yet become ready, and answers early calls until then: the connection is worth keeping.
             Response::Error(error) if call::is_retryable(&error) => {
-                let lasting = (error.cause == Some(Cause::Unfounded)).then(|| Failure::Lasting(error.clone()));
+                let failure = match error.cause {
+                    Some(Cause::Unfounded) => Failure::Lasting(error.clone()),
+                    _ => Failure::Passing,
+                };
                 let state = self.links.get_mut(endpoint);
                 state.link = Link::Refused;
                 state.refusal = Some(Refusal::new(error, self.now_us));
-                self.fail_link(endpoint);
-                self.links.get_mut(endpoint).failure = lasting;
+                self.fail_link(endpoint, failure);
             }
             other => {
                 self.outputs.push(Output::Disconnect { endpoint });
-                self.close(endpoint);
-                if let Response::Error(error) = other {
-                    self.links.get_mut(endpoint).failure = Some(Failure::Lasting(error));
-                }
+                let failure = match other {
+                    Response::Error(error) => Failure::Lasting(error),
+                    _ => Failure::Passing,
+                };
+                self.close(endpoint, failure);
             }
         }
     }
@@ -340,7 +335,7 @@ impl Session {
             Response::Error(error) => Some(error),
             _ => {
                 self.outputs.push(Output::Disconnect { endpoint });
-                return self.close(endpoint);
+                return self.close(endpoint, Failure::Passing);
             }
         };
         match refusal {
@@ -391,9 +386,9 @@ impl Session {
     }
 
     /// A link is no more: what was under way on it goes elsewhere.
-    fn close(&mut self, endpoint: usize) {
+    fn close(&mut self, endpoint: usize, failure: Failure) {
         self.links.closed(endpoint);
-        self.fail_link(endpoint);
+        self.fail_link(endpoint, failure);
         let lost: Vec<u64> = self
             .attempts
             .iter()
@@ -410,11 +405,11 @@ impl Session {
         }
     }
 
-    fn fail_link(&mut self, endpoint: usize) {
+    fn fail_link(&mut self, endpoint: usize, failure: Failure) {
         let failures = self.links.get(endpoint).failures.saturating_add(1);
         let pause_ms = self.pause_ms(failures);
         let retry_us = self.after_ms(pause_ms);
-        self.links.failed(self.now_us, endpoint, retry_us);
+        self.links.failed(self.now_us, endpoint, failure, retry_us);
     }
 
     fn retry(&mut self, id: CallId, endpoint: usize, error: Error) {
@@ -437,19 +432,6 @@ impl Session {
             self.set_stage(id, Stage::Paused { until_us });
         } else {
             self.set_stage(id, Stage::Queued);
-        }
-    }
-
-    fn expire_links(&mut self) {
-        for endpoint in 0..self.links.len() {
-            let (Link::Connecting { until_us } | Link::Greeting { until_us, .. }) = self.links.get(endpoint).link
-            else {
-                continue;
-            };
-            if until_us <= self.now_us {
-                self.outputs.push(Output::Disconnect { endpoint });
-                self.close(endpoint);
-            }
         }
     }
 
@@ -489,7 +471,7 @@ impl Session {
         self.take_leave_at(id, endpoint);
         if silent {
             self.outputs.push(Output::Disconnect { endpoint });
-            self.close(endpoint);
+            self.close(endpoint, Failure::Passing);
         } else if endpoint == self.links.active {
             self.links.rotate(self.now_us, false);
         }
@@ -509,7 +491,7 @@ impl Session {
             Link::Refused if due && queued => self.greet(endpoint),
             Link::Idle | Link::Connecting { .. } | Link::Greeting { .. } | Link::Refused | Link::Ready { .. } => {}
         }
-        self.race();
+        self.race(queued);
         let ready = self.links.get(endpoint).is_ready();
         if self.links.get(endpoint).is_open() {
             while self.in_flight < self.config.in_flight_max
@@ -526,25 +508,6 @@ impl Session {
         let first = |queue: &BTreeMap<u64, CallId>| queue.first_key_value().map(|(order, id)| (*order, *id));
         let others = || self.queues[1..=self.mint.serves() as usize].iter().filter_map(first).min();
         first(early).or_else(|| welcomed.then(others).flatten()).map(|(_, id)| id)
-    }
-
-    /// Tries another endpoint in the background if the active one is blind and a try is due.
-    fn search(&mut self) {
-        let Some((_, endpoint)) = self.links.next_search().filter(|(at_us, _)| *at_us <= self.now_us) else {
-            return;
-        };
-        match self.links.get(endpoint).link {
-            Link::Idle => self.connect(endpoint),
-            Link::Refused => self.greet(endpoint),
-            Link::Connecting { .. } | Link::Greeting { .. } | Link::Ready { .. } => unreachable!("nothing to search"),
-        }
-    }
-
-    fn connect(&mut self, endpoint: usize) {
-        let until_us = self.after_ms(self.config.attempt_timeout_ms);
-        let head_start_until_us = self.after_ms(self.config.head_start_ms);
-        self.links.attempted(endpoint, Link::Connecting { until_us }, head_start_until_us);
-        self.outputs.push(Output::Connect { endpoint });
     }
 
     fn send(&mut self, id: CallId, endpoint: usize) {

@@ -372,6 +372,11 @@ impl Pending {
         if self.outstanding().len() == count { Err(error) } else { Ok(self.take_items(|_| error.clone())) }
     }
 
+    /// Whether it is a write that a node may have taken.
+    pub fn may_have_effect(&self) -> bool {
+        self.sent > 0 && matches!(&self.body, Body::Settled(request) if is_write(request))
+    }
+
     /// Whether each attempt was refused before anything more was stored.
     fn was_turned_away(&self) -> bool {
         // What its leader is asked for may come to it once more, and later than the refusal.

@@ -26,9 +26,11 @@ pub(super) enum Link {
 /// What the last attempt at an endpoint came to that has not welcomed the session since.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// It may fare better next time.
+    /// No node was heard.
+    Silent,
+    /// A node was heard, and may serve at another attempt.
     Passing,
-    /// It will not before an operator changes something.
+    /// A node was heard, and another attempt fails as well before an operator changes something.
     Lasting(Error),
 }
 
@@ -168,20 +170,24 @@ impl Links {
     }
 
     /// The endpoint to try beside the active one, which has not answered yet, and from when on: the one that may be tried soonest,
-    /// then the next in turn.
-    pub fn next_race(&self) -> Option<(u64, usize)> {
+    /// then the next in turn. A node that was not ready is tried again where calls wait for more than a connection: `queued`.
+    pub fn next_race(&self, queued: bool) -> Option<(u64, usize)> {
         if !matches!(self.get(self.active).link, Link::Connecting { .. } | Link::Greeting { .. }) {
             return None;
         }
-        let candidates = self.others().filter(|index| matches!(self.get(*index).link, Link::Idle));
+        let candidates = self.others().filter(|index| match self.get(*index).link {
+            Link::Idle => true,
+            Link::Refused => queued,
+            Link::Connecting { .. } | Link::Greeting { .. } | Link::Ready { .. } => false,
+        });
         let next = candidates.min_by_key(|index| self.get(*index).retry_us)?;
         Some((self.get(next).retry_us.max(self.race_us), next))
     }
 
-    /// Endpoints that are being connected to.
-    pub fn connecting(&self) -> Vec<usize> {
-        let is_connecting = |index: &usize| matches!(self.get(*index).link, Link::Connecting { .. });
-        (0..self.endpoints.len()).filter(is_connecting).collect()
+    /// Endpoints other than the active one that have not answered an attempt yet.
+    pub fn rivals(&self) -> Vec<usize> {
+        let is_tried = |index: &usize| matches!(self.get(*index).link, Link::Connecting { .. } | Link::Greeting { .. });
+        self.others().filter(is_tried).collect()
     }
 
     pub fn any_open(&self) -> bool {
@@ -193,12 +199,16 @@ impl Links {
         self.endpoints.iter_mut().for_each(|endpoint| endpoint.failure = None);
     }
 
-    /// Why no endpoint will serve before an operator changes something: each has failed, and those that gave an answer will fail
+    /// Why no endpoint will serve before an operator changes something: each has failed, and those where a node was heard will fail
     /// again. What several say is said once each.
     pub fn hopeless(&self) -> Option<Error> {
         let mut hopeless: Option<Error> = None;
         for endpoint in &self.endpoints {
-            let Failure::Lasting(error) = endpoint.failure.as_ref()? else { continue };
+            let error = match endpoint.failure.as_ref()? {
+                Failure::Silent => continue,
+                Failure::Passing => return None,
+                Failure::Lasting(error) => error,
+            };
             match &mut hopeless {
                 None => hopeless = Some(error.clone()),
                 Some(first) if first.message.contains(&error.message) => {}
@@ -206,6 +216,14 @@ impl Links {
             }
         }
         hopeless
+    }
+
+    /// A node was heard at an endpoint: that it was not before says no more.
+    pub fn heard(&mut self, endpoint: usize) {
+        let failure = &mut self.get_mut(endpoint).failure;
+        if matches!(failure, Some(Failure::Silent)) {
+            *failure = Some(Failure::Passing);
+        }
     }
 
     /// An endpoint was welcomed. It becomes active unless the active one is ready and sees enough: even a late one is
@@ -275,10 +293,10 @@ impl Links {
     }
 
     /// A connection or an attempt at one has failed and may be repeated from `retry_us` on.
-    pub fn failed(&mut self, now_us: u64, endpoint: usize, retry_us: u64) {
+    pub fn failed(&mut self, now_us: u64, endpoint: usize, failure: Failure, retry_us: u64) {
         let state = self.get_mut(endpoint);
         state.failures = state.failures.saturating_add(1);
-        state.failure = Some(Failure::Passing);
+        state.failure = Some(failure);
         state.retry_us = retry_us;
         // What has failed needs no head start any more.
         self.race_us = now_us;
@@ -342,7 +360,7 @@ impl Links {
         };
         let search = self.next_search().filter(|_| seeking || lacking).map(|(at_us, _)| at_us);
         let bare = self.bare().filter(|_| lacking).map(|(at_us, _)| at_us);
-        let race = self.next_race().filter(|_| queued || queued_early).map(|(at_us, _)| at_us);
+        let race = self.next_race(queued).filter(|_| queued || queued_early).map(|(at_us, _)| at_us);
         let pulses = self.endpoints.iter().filter(|_| self.endpoints.len() > 1);
         let pulse = pulses.filter_map(|endpoint| endpoint.pulse.due_us());
         expiry.chain(retry).chain(search).chain(bare).chain(race).chain(pulse).min()

@@ -2,6 +2,7 @@
 //! work. So one that is silent while calls are under way is asked for a sign of life, which it gives at once whatever it waits
 //! for, and it is left if none comes. That is no proof that it is gone: calls are repeated as after any lost connection.
 
+use super::links::Failure;
 use super::{Output, Session};
 use crate::wire::request::Request;
 use crate::wire::version::Versions;
@@ -109,7 +110,7 @@ impl Session {
             if asked.is_some() {
                 pulse.misses += 1;
                 self.outputs.push(Output::Disconnect { endpoint });
-                self.close(endpoint);
+                self.close(endpoint, Failure::Passing);
             } else {
                 self.ask_for_sign(endpoint);
             }

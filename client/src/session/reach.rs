@@ -1,21 +1,81 @@
 //! The way to the first node: attempts beside each other, and when there is no more use in them.
 
+use super::links::{Failure, Link};
 use super::{CallId, Output, Session};
+use crate::wire::error::Error;
 use std::collections::BTreeMap;
 
 impl Session {
-    /// Tries another endpoint beside the active one, if that has had its head start and has not answered.
-    pub(super) fn race(&mut self) {
-        if let Some((_, rival)) = self.links.next_race().filter(|(at_us, _)| *at_us <= self.now_us) {
-            self.connect(rival);
+    pub(super) fn connect(&mut self, endpoint: usize) {
+        let until_us = self.after_ms(self.config.attempt_timeout_ms);
+        let head_start_until_us = self.after_ms(self.config.head_start_ms);
+        self.links.attempted(endpoint, Link::Connecting { until_us }, head_start_until_us);
+        self.outputs.push(Output::Connect { endpoint });
+    }
+
+    /// An attempt to connect has failed, or a connection has ended.
+    pub(super) fn disconnected(&mut self, endpoint: usize) {
+        match self.links.get(endpoint).link {
+            Link::Idle => {}
+            Link::Connecting { .. } => self.close(endpoint, Failure::Silent),
+            Link::Greeting { .. } | Link::Refused | Link::Ready { .. } => self.close(endpoint, Failure::Passing),
         }
     }
 
-    /// A node serves: those that have not even answered are waited for no more. They are none the worse for having been slower.
+    /// The same, by a node that was heard.
+    pub(super) fn refused(&mut self, endpoint: usize, error: Error) {
+        self.disconnected(endpoint);
+        let failure = if error.passes() { Failure::Passing } else { Failure::Lasting(error) };
+        self.links.get_mut(endpoint).failure = Some(failure);
+    }
+
+    /// Ends the attempts that had their time.
+    pub(super) fn expire_links(&mut self) {
+        for endpoint in 0..self.links.len() {
+            let (until_us, failure) = match self.links.get(endpoint).link {
+                Link::Connecting { until_us } => (until_us, Failure::Silent),
+                // A node is there: it has shaken hands.
+                Link::Greeting { until_us, .. } => (until_us, Failure::Passing),
+                Link::Idle | Link::Refused | Link::Ready { .. } => continue,
+            };
+            if until_us <= self.now_us {
+                self.outputs.push(Output::Disconnect { endpoint });
+                self.close(endpoint, failure);
+            }
+        }
+    }
+
+    /// Tries another endpoint in the background if the active one is blind and a try is due.
+    pub(super) fn search(&mut self) {
+        if let Some((_, endpoint)) = self.links.next_search().filter(|(at_us, _)| *at_us <= self.now_us) {
+            self.approach(endpoint);
+        }
+    }
+
+    /// Tries another endpoint beside the active one, if that has had its head start and has not answered. `queued` tells whether
+    /// calls wait for more than a connection.
+    pub(super) fn race(&mut self, queued: bool) {
+        if let Some((_, rival)) = self.links.next_race(queued).filter(|(at_us, _)| *at_us <= self.now_us) {
+            self.approach(rival);
+        }
+    }
+
+    fn approach(&mut self, endpoint: usize) {
+        match self.links.get(endpoint).link {
+            Link::Idle => self.connect(endpoint),
+            Link::Refused => self.greet(endpoint),
+            Link::Connecting { .. } | Link::Greeting { .. } | Link::Ready { .. } => unreachable!("it is under way"),
+        }
+    }
+
+    /// A node serves: those that have not even answered are waited for no more, unless calls were sent there. They are none the worse
+    /// for having been slower.
     pub(super) fn end_race(&mut self) {
-        for endpoint in self.links.connecting() {
-            self.outputs.push(Output::Disconnect { endpoint });
-            self.links.closed(endpoint);
+        for endpoint in self.links.rivals() {
+            if self.attempts.values().all(|attempt| attempt.endpoint != endpoint) {
+                self.outputs.push(Output::Disconnect { endpoint });
+                self.links.closed(endpoint);
+            }
         }
     }
 
@@ -33,7 +93,12 @@ impl Session {
         if !waiting.is_empty() {
             self.links.forget_failures();
         }
-        waiting.into_iter().for_each(|id| self.finish(id, Err(error.clone())));
+        for id in waiting {
+            match self.calls[&id].may_have_effect() {
+                true => self.give_up(id, &error.message),
+                false => self.finish(id, Err(error.clone())),
+            }
+        }
     }
 
     /// Ends the calls that were never sent where no node has been reached for as long as the configuration says. What was sent may

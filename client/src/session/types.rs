@@ -232,11 +232,12 @@ pub enum Input {
         /// Where.
         endpoint: usize,
     },
-    /// The same, where another attempt fails as well until an operator changes something.
+    /// The same, by a node that was heard. Unless the error passes, another attempt fails as well until an operator changes
+    /// something.
     Refused {
         /// Where.
         endpoint: usize,
-        /// Why, as calls are answered that no other node serves.
+        /// Why; as calls are answered that no other node serves, where it does not pass.
         error: Error,
     },
     /// A part of an answer has arrived.
@@ -260,7 +261,7 @@ pub enum Input {
 /// What the host is to do.
 #[derive(Debug, Clone)]
 pub enum Output {
-    /// Connect, and report [`Input::Connected`] or [`Input::Disconnected`].
+    /// Connect, and report [`Input::Connected`], [`Input::Disconnected`] or [`Input::Refused`].
     Connect {
         /// Where.
         endpoint: usize,

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::wire::error::Cause;
+use crate::wire::response::Genesis;
 
 /// The head start of an attempt.
 const HEAD_START_US: u64 = 200_000;
@@ -22,6 +23,16 @@ fn failed(outputs: &[Output]) -> Error {
     error.clone()
 }
 
+fn dropped(outputs: &[Output]) -> Vec<usize> {
+    let pick = |output: &Output| match output {
+        Output::Disconnect { endpoint } => Some(*endpoint),
+        Output::Connect { .. } | Output::Send { .. } | Output::Done { .. } => None,
+    };
+    let mut dropped: Vec<usize> = outputs.iter().filter_map(pick).collect();
+    dropped.sort_unstable();
+    dropped
+}
+
 #[test]
 fn dead_endpoints_cost_a_head_start_each_and_the_first_that_answers_is_taken() {
     let mut bench = Bench::new(4);
@@ -32,11 +43,7 @@ fn dead_endpoints_cost_a_head_start_each_and_the_first_that_answers_is_taken() {
         assert_eq!(bench.now_us, begun_us + endpoint as u64 * HEAD_START_US);
     }
     let outputs = bench.open(3);
-    let dropped = |output: &Output| match output {
-        Output::Disconnect { endpoint } => Some(*endpoint),
-        _ => None,
-    };
-    assert_eq!(outputs.iter().filter_map(dropped).collect::<Vec<_>>(), [0, 1, 2], "nothing waits for the others");
+    assert_eq!(dropped(&outputs), [0, 1, 2], "nothing waits for the others");
     assert_eq!(sent(&outputs)[0].0, 3);
     assert!(attempts(&bench).len() == 4 && bench.session.links.active == 3);
 }
@@ -63,6 +70,62 @@ fn a_node_that_is_connected_and_does_not_answer_hello_is_raced_as_well() {
 }
 
 #[test]
+fn rivals_that_were_connected_and_have_not_answered_hello_are_dropped_once_a_node_serves() {
+    let mut bench = Bench::new(4);
+    bench.submit(1, enqueue(1), 20 * SECOND_US);
+    for endpoint in 0..3 {
+        bench.step(Input::Connected { endpoint, version: OLD });
+        assert_eq!(connects(&bench.sleep()), [endpoint + 1]);
+    }
+    let outputs = bench.open(3);
+    assert_eq!(dropped(&outputs), [0, 1, 2]);
+    assert_eq!(sent(&outputs)[0].0, 3);
+    assert!(bench.session.links.hopeless().is_none() && bench.session.links.get(0).failures == 0);
+}
+
+#[test]
+fn a_rival_that_a_call_was_sent_to_is_kept() {
+    let mut bench = Bench::new(2);
+    bench.submit(1, Call::Request(Request::Identify), 20 * SECOND_US);
+    bench.submit(2, enqueue(1), 20 * SECOND_US);
+    let outputs = bench.step(Input::Connected { endpoint: 0, version: OLD });
+    let [(0, _, Request::Hello { .. }), (0, identify, Request::Identify)] = sent(&outputs)[..] else {
+        panic!("{outputs:?}");
+    };
+    assert_eq!(connects(&bench.sleep()), [1]);
+    let outputs = bench.open(1);
+    assert_eq!((dropped(&outputs), sent(&outputs)[0].0), (vec![], 1));
+    assert_eq!(done(&bench.answer(0, identify, Response::Done)), [(1, Ok(Response::Done))]);
+}
+
+#[test]
+fn a_rival_that_is_starting_is_asked_again_while_the_active_endpoint_is_dead() {
+    let mut bench = Bench::new(2);
+    let begun_us = bench.now_us;
+    bench.submit(1, enqueue(1), 20 * SECOND_US);
+    assert_eq!(connects(&bench.sleep()), [1]);
+    let mut hello = sent(&bench.step(Input::Connected { endpoint: 1, version: OLD }))[0].1;
+    for _ in 0..2 {
+        bench.answer(1, hello, Response::Error(error(ErrorCode::NotReady)));
+        let (endpoint, number, request) = bench.sleep_until_sent();
+        assert!(endpoint == 1 && matches!(request, Request::Hello { .. }), "{request:?}");
+        hello = number;
+    }
+    assert!(bench.now_us < begun_us + 2 * SECOND_US, "no attempt at the dead one has had its time");
+    assert_eq!(sent(&bench.answer(1, hello, welcome(SERVER_MS, 5)))[0].0, 1);
+}
+
+#[test]
+fn a_rival_that_is_starting_is_not_greeted_for_calls_that_need_no_welcome() {
+    let mut bench = Bench::new(2);
+    bench.submit(1, Call::Request(Request::Identify), 2 * SECOND_US);
+    assert_eq!(connects(&bench.sleep()), [1]);
+    let hello = sent(&bench.step(Input::Connected { endpoint: 1, version: OLD }))[0].1;
+    bench.answer(1, hello, Response::Error(error(ErrorCode::NotReady)));
+    assert_eq!(done(&bench.sleep()).len(), 1, "nothing happens before the deadline");
+}
+
+#[test]
 fn a_rival_that_fails_makes_way_for_the_next_at_once() {
     let mut bench = Bench::new(3);
     bench.submit(1, enqueue(1), 20 * SECOND_US);
@@ -84,6 +147,25 @@ fn a_call_ends_at_once_where_the_only_node_refuses_for_good_and_the_next_call_tr
         assert_eq!(attempts(&bench).len(), call as usize, "one attempt for each call");
         assert_eq!(bench.session.next_wake(), None, "nothing is tried without a call");
     }
+}
+
+#[test]
+fn a_write_that_was_sent_before_the_refusal_may_have_taken_effect() {
+    let genesis = Genesis {
+        cluster: ClusterId(1),
+        name: "c".into(),
+        partitions: 1,
+        replicas: 1,
+        members: Vec::new(),
+        assignment: Vec::new(),
+    };
+    let mut bench = Bench::new(1);
+    bench.submit(1, Call::Request(Request::Initialize(Box::new(genesis))), 20 * SECOND_US);
+    let outputs = bench.step(Input::Connected { endpoint: 0, version: OLD });
+    assert_eq!(sent(&outputs).len(), 2, "it needs no welcome: {outputs:?}");
+    let error = failed(&bench.step(refuses(0)));
+    assert_eq!(error.code, ErrorCode::Unknown, "{error}");
+    assert!(error.message.contains("n0: the certificate has expired"), "{error}");
 }
 
 /// TLS 1.3: the client's certificate is looked at after the client takes the handshake for done.
@@ -120,6 +202,61 @@ fn a_refusal_for_good_is_no_end_while_another_endpoint_may_serve() {
     tried.sort_unstable();
     tried.dedup();
     assert_eq!(tried, [0, 1, 2]);
+}
+
+/// What a node does that may serve later.
+#[derive(Debug, Clone, Copy)]
+enum Passing {
+    /// It refuses the connection, having too many.
+    Refuses,
+    /// It closes the connection, as one that stops does.
+    Closes,
+    /// It does not answer `hello`.
+    Hangs,
+    /// It says that it is starting.
+    Starts,
+}
+
+#[test]
+fn a_node_that_may_serve_later_is_waited_for_beside_one_that_refuses_for_good() {
+    for passing in [Passing::Refuses, Passing::Closes, Passing::Hangs, Passing::Starts] {
+        let mut bench = Bench::new(2);
+        bench.submit(1, enqueue(1), 20 * SECOND_US);
+        assert_eq!(connects(&bench.step(refuses(0))), [1]);
+        if let Passing::Refuses = passing {
+            bench.step(Input::Refused { endpoint: 1, error: Error::unavailable("too many connections") });
+        } else {
+            let hello = sent(&bench.step(Input::Connected { endpoint: 1, version: OLD }))[0].1;
+            match passing {
+                Passing::Closes => drop(bench.step(Input::Disconnected { endpoint: 1 })),
+                Passing::Starts => drop(bench.answer(1, hello, Response::Error(error(ErrorCode::NotReady)))),
+                Passing::Hangs | Passing::Refuses => while !dropped(&bench.sleep()).contains(&1) {},
+            }
+        }
+        assert!(done(&bench.outputs).is_empty(), "{passing:?}");
+        while bench.session.links.active != 1 || !bench.session.links.get(1).is_ready() {
+            match bench.session.links.get(1).link {
+                Link::Connecting { .. } => drop(bench.open(1)),
+                Link::Greeting { number, .. } => drop(bench.answer(1, number, welcome(SERVER_MS, 5))),
+                Link::Idle | Link::Refused | Link::Ready { .. } => drop(bench.sleep()),
+            }
+        }
+        assert!(done(&bench.outputs).is_empty(), "{passing:?}");
+        let enqueues = |(_, _, request): &(usize, u64, &Request)| matches!(request, Request::Enqueue { .. });
+        assert_eq!(sent(&bench.outputs).into_iter().filter(enqueues).count(), 1, "{passing:?}");
+    }
+}
+
+#[test]
+fn a_node_that_was_not_heard_at_first_counts_once_it_is() {
+    let mut bench = Bench::new(2);
+    bench.submit(1, enqueue(1), 20 * SECOND_US);
+    assert_eq!(connects(&bench.sleep()), [1]);
+    bench.step(Input::Disconnected { endpoint: 1 });
+    assert_eq!(connects(&bench.sleep()), [1]);
+    let hello = sent(&bench.step(Input::Connected { endpoint: 1, version: OLD }))[0].1;
+    assert!(done(&bench.step(refuses(0))).is_empty());
+    assert_eq!(sent(&bench.answer(1, hello, welcome(SERVER_MS, 5))).len(), 1);
 }
 
 #[test]
@@ -218,7 +355,7 @@ fn a_call_that_was_sent_is_tried_up_to_its_deadline_whatever_the_time_for_reachi
     while bench.now_us < lost_us + 20 * SECOND_US {
         assert!(done(&bench.sleep()).is_empty(), "it may have taken effect");
     }
-    if bench.session.links.connecting().is_empty() {
+    if !matches!(bench.session.links.get(0).link, Link::Connecting { .. }) {
         bench.sleep();
     }
     assert_eq!(ids(sent(&bench.open(0))[0].2), first);
