@@ -17,7 +17,7 @@ use crate::session::{Call, CallId, Config, Input, Output, Session};
 use crate::tls::Outgoing;
 use crate::wire::address::Address;
 use crate::wire::codec::{self, Kind};
-use crate::wire::error::{Error, ErrorCode};
+use crate::wire::error::{Cause, Error, ErrorCode};
 use crate::wire::request::Request;
 use crate::wire::response::Response;
 use link::{Event, Happening, Outbox};
@@ -335,18 +335,20 @@ impl Driver {
                 if answers.is_empty() {
                     self.step(Input::Heard { endpoint });
                 }
-                for (number, response) in answers {
+                for (number, mut response) in answers {
+                    self.name_unfounded(endpoint, &mut response);
                     self.step(Input::Received { endpoint, number, response });
                 }
             }
             Happening::Disconnected(reason) => {
                 tracing::debug!(address = %self.addresses[endpoint], %reason, "connection lost");
                 self.links[endpoint] = None;
-                let input = match reason.lasting {
+                let code = if reason.lasting { ErrorCode::Denied } else { ErrorCode::Unavailable };
+                let input = match reason.lasting || reason.answered {
                     false => Input::Disconnected { endpoint },
                     true => {
                         let message = format!("{}: {reason}", self.addresses[endpoint]);
-                        Input::Refused { endpoint, error: Error::new(ErrorCode::Denied, message) }
+                        Input::Refused { endpoint, error: Error::new(code, message) }
                     }
                 };
                 self.failures[endpoint] = Some(reason.text);
@@ -418,16 +420,28 @@ impl Driver {
             return;
         };
         if let Err(error) = &mut result
-            && matches!(error.code, ErrorCode::Unavailable | ErrorCode::Unknown)
+            && is_of_reach(error, lease_from_us.is_none())
         {
             for failure in self.unanswered() {
-                error.message = format!("{}; {failure}", error.message);
+                if !error.message.contains(&failure) {
+                    error.message = format!("{}; {failure}", error.message);
+                }
             }
         }
         let lease_from = lease_from_us.map(|sent_us| self.instant(sent_us));
         // Nobody listens any more: the call was abandoned at this moment.
         if let Err(answer) = reply.send(Answer { result, lease_from }) {
             self.give_back(answer);
+        }
+    }
+
+    /// Of several nodes, says which one has no cluster: its message is of "this node".
+    fn name_unfounded(&self, endpoint: usize, response: &mut Response) {
+        if let Response::Error(error) = response
+            && error.cause == Some(Cause::Unfounded)
+            && self.addresses.len() > 1
+        {
+            error.message = format!("{}: {}", self.addresses[endpoint], error.message);
         }
     }
 
@@ -470,4 +484,11 @@ impl Driver {
     fn instant(&self, micros: u64) -> Instant {
         self.started + Duration::from_micros(micros)
     }
+}
+
+/// Whether a call failed for want of a node that serves it, so that each way to one matters. What a node says of a call that was
+/// sent stands for itself.
+fn is_of_reach(error: &Error, unsent: bool) -> bool {
+    let is_refusal = error.code == ErrorCode::Denied || error.cause == Some(Cause::Unfounded);
+    matches!(error.code, ErrorCode::Unavailable | ErrorCode::Unknown) || unsent && is_refusal
 }

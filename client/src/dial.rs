@@ -19,6 +19,8 @@ pub use reason::{CLOSE_IDENTITY, CLOSE_VERSION, Reason, Shown};
 
 /// Time for which an address is tried alone, unless it fails before.
 const HEAD_START: Duration = Duration::from_millis(200);
+/// How long the other addresses have once one has refused for good, where the attempt has no bound of its own.
+const GRACE: Duration = Duration::from_secs(1);
 /// Addresses that one attempt tries; more of a name are left out. Each name has its share.
 const CANDIDATES_MAX: usize = 16;
 
@@ -68,11 +70,23 @@ impl Unreached {
     pub fn is_lasting(&self) -> bool {
         self.failures.iter().all(|(_, reason)| reason.as_ref().is_some_and(|reason| reason.lasting))
     }
+
+    /// Whether some address has failed for a reason that does not pass by itself, and a node was heard at no other one. Of a single
+    /// name that says that the node refuses: one of its addresses is often of a family at which it does not listen.
+    pub fn is_refused(&self) -> bool {
+        let reasons = || self.failures.iter().filter_map(|(_, reason)| reason.as_ref());
+        reasons().any(|reason| reason.lasting) && reasons().all(|reason| reason.lasting || !reason.answered)
+    }
+
+    /// Whether a node was heard at some address.
+    pub fn is_answered(&self) -> bool {
+        self.failures.iter().any(|(_, reason)| reason.as_ref().is_some_and(|reason| reason.answered))
+    }
 }
 
 impl From<Unreached> for Reason {
     fn from(unreached: Unreached) -> Reason {
-        Reason { lasting: unreached.is_lasting(), text: unreached.to_string() }
+        Reason { lasting: unreached.is_lasting(), answered: unreached.is_answered(), text: unreached.to_string() }
     }
 }
 
@@ -124,7 +138,8 @@ fn distinct(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
 }
 
 /// Makes an attempt at the addresses of some `HOST:PORT` of one node, those of the earlier first, and gives what the first one that
-/// succeeds made, with its address. `within` bounds all of it.
+/// succeeds made, with its address. `within` bounds all of it; without that, the others are not waited for long once an address
+/// refuses for good.
 pub async fn dial<T, F>(
     names: &[String],
     within: Option<Duration>,
@@ -152,7 +167,6 @@ where
     F: Future<Output = Result<T, Reason>> + Send + 'static,
 {
     let mut candidates = Candidates::new(names, within);
-    let end = candidates.end;
     let mut running = JoinSet::new();
     // A resolver that does not answer for one name holds up no other.
     for (place, name) in names.iter().enumerate() {
@@ -174,7 +188,7 @@ where
                 None => return Err(candidates.unreached()),
             },
             () = sleep_until(candidates.turn_at()) => {}
-            () = sleep_until(end) => return Err(candidates.unreached()),
+            () = sleep_until(candidates.end) => return Err(candidates.unreached()),
         }
     }
 }
@@ -280,6 +294,9 @@ impl Candidates {
     }
 
     fn failed(&mut self, rank: Rank, reason: Reason) {
+        if reason.lasting {
+            self.end.get_or_insert_with(|| Instant::now() + GRACE);
+        }
         if let Some((_, state)) = self.known.get_mut(&rank) {
             *state = State::Failed(reason);
         }

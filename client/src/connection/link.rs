@@ -116,7 +116,7 @@ impl Task {
     async fn serve(&self) -> Result<std::convert::Infallible, Reason> {
         let connection = self.connect().await?;
         let version = Versions::of_connection(&connection)
-            .ok_or_else(|| Reason::passing("the handshake settled no protocol version"))?;
+            .ok_or_else(|| Reason::answered("the handshake settled no protocol version"))?;
         let (send, receive) = connection.open_bi().await.map_err(|error| self.outgoing.explain(&error))?;
         self.report(Happening::Connected(version)).await;
         let ended = tokio::select! {
@@ -137,7 +137,9 @@ impl Task {
         };
         let reach = |address| Reach::from(&self.quic, address);
         let connected = dial(&[self.address.to_string()], None, reach, attempt).await;
-        connected.map(|(_, connection)| connection).map_err(Reason::from)
+        connected
+            .map(|(_, connection)| connection)
+            .map_err(|unreached| Reason { lasting: unreached.is_refused(), ..Reason::from(unreached) })
     }
 
     async fn write(&self, mut stream: SendStream) -> String {

@@ -98,16 +98,32 @@ fn welcome() -> Response {
     Response::Welcome(Welcome { node: NodeId(1), cluster: ClusterId(1), time_ms: now_ms(), minter: 7, refusal: None })
 }
 
+/// How a node takes to its clients.
+pub struct Manners {
+    pub speaks: Versions,
+    /// What it answers to `hello`.
+    pub hello: fn() -> Response,
+    /// Connections that it refuses before it takes one.
+    pub refuses: usize,
+}
+
+impl Default for Manners {
+    fn default() -> Manners {
+        Manners { speaks: Versions::SPOKEN, hello: welcome, refuses: 0 }
+    }
+}
+
 impl Node {
     pub fn start(certificates: &Certificates, script: impl FnMut(Request) -> Reply + Send + 'static) -> Node {
-        Node::start_speaking(Versions::SPOKEN, certificates, script)
+        Node::start_with(Manners::default(), certificates, script)
     }
 
-    pub fn start_speaking(
-        speaks: Versions,
+    pub fn start_with(
+        manners: Manners,
         certificates: &Certificates,
         script: impl FnMut(Request) -> Reply + Send + 'static,
     ) -> Node {
+        let Manners { speaks, hello, mut refuses } = manners;
         let read = |name: &str| certificates.path().join(name);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = rustls::RootCertStore::empty();
@@ -135,12 +151,17 @@ impl Node {
         let script: Script = Arc::new(Mutex::new(script));
         tokio::spawn(async move {
             while let Some(incoming) = endpoint.accept().await {
+                if refuses > 0 {
+                    refuses -= 1;
+                    incoming.refuse();
+                    continue;
+                }
                 let (script, connections) = (Arc::clone(&script), Arc::clone(&connections));
                 let leaves = Arc::clone(&left);
                 tokio::spawn(async move {
                     if let Ok(connection) = incoming.await {
                         connections.fetch_add(1, Ordering::SeqCst);
-                        serve(connection, script, leaves).await;
+                        serve(connection, hello, script, leaves).await;
                     }
                 });
             }
@@ -153,7 +174,7 @@ impl Node {
     }
 }
 
-async fn serve(connection: quinn::Connection, script: Script, leaves: Arc<AtomicUsize>) {
+async fn serve(connection: quinn::Connection, hello: fn() -> Response, script: Script, leaves: Arc<AtomicUsize>) {
     let Ok((send, mut receive)) = connection.accept_bi().await else {
         return;
     };
@@ -166,7 +187,7 @@ async fn serve(connection: quinn::Connection, script: Script, leaves: Arc<Atomic
             let request: Request = codec::decode_body(&header, &buffer[HEADER_BYTES..end]).unwrap();
             buffer.drain(..end);
             let reply = match request {
-                Request::Hello { .. } => Reply::Answer(welcome()),
+                Request::Hello { .. } => Reply::Answer(hello()),
                 Request::Confirm { .. } => Reply::Answer(Response::Done),
                 Request::Leave { .. } => {
                     leaves.fetch_add(1, Ordering::SeqCst);

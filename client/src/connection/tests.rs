@@ -1,14 +1,14 @@
 //! Goal: a session over real QUIC behaves as the session's own tests say, and bytes that are no frames end a
 //! connection, nothing more. Method: calls against nodes with scripted answers.
 
-use super::testing::{Certificates, Node, Reply};
+use super::testing::{Certificates, Manners, Node, Reply};
 use super::{Abandoned, Answer, Handle, Waiting};
 use crate::client::{ClaimOptions, Client};
 use crate::session::{Call, CallId};
 use crate::tls::{self, CertificateFiles, Outgoing};
 use crate::wire::Versions;
 use crate::wire::address::parse_address;
-use crate::wire::error::{Error, ErrorCode, Retry};
+use crate::wire::error::{Cause, Error, ErrorCode, Retry};
 use crate::wire::request::{Claim, Request};
 use crate::wire::response::{Granted, Response};
 use crate::wire::{TaskId, Token};
@@ -64,7 +64,7 @@ async fn an_older_node_is_spoken_to_in_its_version() {
     for newest in [Versions::SPOKEN.oldest, Versions::SPOKEN.newest, Versions::SPOKEN.newest + 1] {
         let certificates = Certificates::new();
         let speaks = Versions { newest, ..Versions::SPOKEN };
-        let node = Node::start_speaking(speaks, &certificates, |_| count(7));
+        let node = Node::start_with(Manners { speaks, ..Manners::default() }, &certificates, |_| count(7));
         let client = certificates.client(&[&node]).await;
         assert_eq!(ask(&client).await, Ok(7), "{speaks}");
         client.close().await;
@@ -149,6 +149,42 @@ async fn a_client_of_another_authority_is_told_why() {
         }
         assert_eq!(node.connections.load(Ordering::SeqCst), 0, "no handshake is complete");
     }
+}
+
+/// Where no node listens.
+fn nowhere(certificates: &Certificates) -> String {
+    Node::start(certificates, |_| Reply::Silence).address()
+}
+
+/// Goal: what one node says for good does not hide that the others cannot be reached. An operator who reads only of a spare node without
+/// a cluster would found a second one.
+#[tokio::test]
+async fn a_node_that_refuses_hides_no_other_that_is_down() {
+    fn unfounded() -> Response {
+        Response::Error(Error::new(ErrorCode::NotReady, "this node waits").because(Cause::Unfounded))
+    }
+    let (certificates, others) = (Certificates::new(), Certificates::new());
+    let spare = Node::start_with(Manners { hello: unfounded, ..Manners::default() }, &certificates, |_| count(7));
+    let alien = Node::start(&others, |_| count(7));
+    for (node, code) in [(&spare, ErrorCode::NotReady), (&alien, ErrorCode::Denied)] {
+        let real = nowhere(&certificates);
+        let client = Client::connect(certificates.config(&[node.address(), real.clone()])).await.unwrap();
+        let error = client.call(Call::Request(Request::Queues), None).await.unwrap_err();
+        assert_eq!(error.code, code, "{error}");
+        for address in [&node.address(), &real] {
+            assert_eq!(error.message.matches(&format!("{address}: ")).count(), 1, "{address}: {error}");
+        }
+    }
+}
+
+/// Goal: a node that has too many connections for a moment is waited for, also where the other one refuses for good.
+#[tokio::test]
+async fn a_node_that_is_busy_is_waited_for_beside_one_that_refuses_for_good() {
+    let (certificates, others) = (Certificates::new(), Certificates::new());
+    let alien = Node::start(&others, |_| count(1));
+    let busy = Node::start_with(Manners { refuses: 3, ..Manners::default() }, &certificates, |_| count(2));
+    let client = Client::connect(certificates.config(&[alien.address(), busy.address()])).await.unwrap();
+    assert_eq!(ask(&client).await, Ok(2));
 }
 
 /// Goal: a client that was served before goes on trying when it is refused for good, and says why.

@@ -41,16 +41,23 @@ pub struct Reason {
     pub text: String,
     /// Another attempt fails as well, until an operator changes something.
     pub lasting: bool,
+    /// A node was heard.
+    pub answered: bool,
 }
 
 impl Reason {
-    /// One that may pass by itself.
+    /// One that may pass by itself. No node was heard.
     pub fn passing(text: impl fmt::Display) -> Reason {
-        Reason { text: text.to_string(), lasting: false }
+        Reason { text: text.to_string(), lasting: false, answered: false }
+    }
+
+    /// One that may pass by itself, where a node was heard.
+    pub fn answered(text: impl fmt::Display) -> Reason {
+        Reason { answered: true, ..Reason::passing(text) }
     }
 
     fn lasting(text: impl Into<String>) -> Reason {
-        Reason { text: text.into(), lasting: true }
+        Reason { text: text.into(), lasting: true, answered: true }
     }
 
     /// Of a connection that failed or ended. The text is the same each time: the libraries' own names the present second.
@@ -58,11 +65,11 @@ impl Reason {
         match error {
             ConnectionError::TransportError(error) => {
                 let alert = u64::from(error.code).wrapping_sub(ALERTS);
-                refusing(alert, shown).map_or_else(|| Reason::passing(error), Reason::lasting)
+                refusing(alert, shown).map_or_else(|| Reason::answered(error), Reason::lasting)
             }
             ConnectionError::ConnectionClosed(close) => {
                 let alert = u64::from(close.error_code).wrapping_sub(ALERTS);
-                refused(alert, shown).map_or_else(|| Reason::passing(error), Reason::lasting)
+                refused(alert, shown).map_or_else(|| Reason::answered(error), Reason::lasting)
             }
             ConnectionError::ApplicationClosed(close)
                 if [CLOSE_IDENTITY, CLOSE_VERSION].map(Into::into).contains(&close.error_code) =>
@@ -70,7 +77,10 @@ impl Reason {
                 Reason::lasting(format!("the node refuses: {}", String::from_utf8_lossy(&close.reason)))
             }
             ConnectionError::TimedOut => Reason::passing("no answer in time"),
-            other => Reason::passing(other),
+            other @ (ConnectionError::LocallyClosed | ConnectionError::CidsExhausted) => Reason::passing(other),
+            other @ (ConnectionError::ApplicationClosed(_)
+            | ConnectionError::VersionMismatch
+            | ConnectionError::Reset) => Reason::answered(other),
         }
     }
 }

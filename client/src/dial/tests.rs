@@ -31,7 +31,7 @@ enum Then {
 async fn run(
     names: &[(&str, Option<&[&str]>)],
     local: IpAddr,
-    within: Duration,
+    within: impl Into<Option<Duration>>,
     then: impl Fn(SocketAddr) -> Then,
 ) -> (Result<SocketAddr, Unreached>, Vec<SocketAddr>) {
     let script: Vec<(String, Option<Vec<SocketAddr>>)> = names
@@ -55,14 +55,14 @@ async fn run(
         async move {
             match then {
                 Then::Good => Ok(()),
-                Then::Bad(text) => Err(Reason { text: text.to_owned(), lasting: text.contains("certificate") }),
+                Then::Bad(text) => Err(Reason { lasting: text.contains("certificate"), ..Reason::answered(text) }),
                 Then::Silent => std::future::pending().await,
             }
         }
     };
     let names: Vec<String> = names.iter().map(|(name, _)| (*name).to_owned()).collect();
     let reach = |remote: SocketAddr| Reach::of(local, remote.ip());
-    let reached = dial_with(lookup, &names, Some(within), reach, attempt).await;
+    let reached = dial_with(lookup, &names, within.into(), reach, attempt).await;
     let made = made.lock().unwrap().clone();
     (reached.map(|(address, ())| address), made)
 }
@@ -135,6 +135,39 @@ async fn one_answer_of_a_kind_does_not_stand_for_all() {
     assert!(reached.unwrap_err().is_silence());
 }
 
+/// A node often listens at one family alone: the other one stays silent, and hides no refusal.
+#[tokio::test]
+async fn a_name_refuses_for_good_where_one_address_does_and_no_other_is_heard() {
+    for silent in [V6, V4] {
+        let then = |at| if at == address(silent) { Then::Silent } else { Then::Bad("bad certificate") };
+        let run = run(&[("name:7400", Some(&[V6, V4]))], ON_BOTH, None, then);
+        let (reached, _) =
+            tokio::time::timeout(LONG, run).await.expect("a silent address is not waited for without end");
+        let unreached = reached.unwrap_err();
+        assert!(unreached.is_refused() && unreached.is_answered() && !unreached.is_lasting(), "{unreached}");
+        assert!(unreached.to_string().contains("bad certificate"), "{unreached}");
+    }
+    let then = |at| if at == address(V4) { Then::Bad("bad certificate") } else { Then::Bad("busy") };
+    let (reached, _) = run(&[("name:7400", Some(&[V6, V4]))], ON_BOTH, None, then).await;
+    assert!(!reached.unwrap_err().is_refused(), "the other one may serve later");
+    let (reached, _) = run(&[("name:7400", Some(&[V6, V4]))], ON_BOTH, HEAD_START, |_| Then::Silent).await;
+    let unreached = reached.unwrap_err();
+    assert!(!unreached.is_refused() && !unreached.is_answered(), "{unreached}");
+}
+
+/// Once an address has refused for good, those that come after it are tried all the same.
+#[tokio::test]
+async fn an_address_that_refuses_for_good_keeps_no_other_from_being_reached() {
+    let names: &[(&str, Option<&[&str]>)] =
+        &[("name:7400", Some(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1", "10.0.0.4:1"]))];
+    let then = |at| match at {
+        at if at == address("10.0.0.1:1") => Then::Bad("bad certificate"),
+        at if at == address("10.0.0.4:1") => Then::Good,
+        _ => Then::Silent,
+    };
+    assert_eq!(run(names, ON_V4, None, then).await.0.unwrap(), address("10.0.0.4:1"));
+}
+
 #[test]
 fn an_address_of_both_families_counts_once() {
     let found = ["[::ffff:10.0.0.1]:1", "10.0.0.1:1", "[::1]:1", "10.0.0.1:1"].map(address).to_vec();
@@ -174,11 +207,14 @@ fn a_reason_that_lasts_reads_the_same_each_time_and_names_the_files() {
     let stranger = Reason::of(&closed(48, "unknown"), Some(&shown));
     assert!(stranger.lasting && stranger.text.contains("authority"), "{stranger}");
     // A node that is out of resources, and one that stops.
-    assert!(!Reason::of(&closed(80, "internal error"), Some(&shown)).lasting);
-    assert!(!Reason::of(&quinn::ConnectionError::TimedOut, None).lasting);
+    let broken = Reason::of(&closed(80, "internal error"), Some(&shown));
+    assert!(!broken.lasting && broken.answered, "{broken:?}");
+    let silent = Reason::of(&quinn::ConnectionError::TimedOut, None);
+    assert!(!silent.lasting && !silent.answered, "{silent:?}");
     let application = |code: u32| {
         let close = quinn::ApplicationClose { error_code: code.into(), reason: b"no name".as_slice().into() };
         Reason::of(&quinn::ConnectionError::ApplicationClosed(close), None)
     };
     assert!(application(CLOSE_IDENTITY).lasting && application(CLOSE_VERSION).lasting && !application(5).lasting);
+    assert!(application(5).answered && early.answered);
 }

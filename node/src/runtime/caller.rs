@@ -51,7 +51,7 @@ impl CallError {
     pub fn is_lasting(&self) -> bool {
         match self {
             CallError::Connection(reason) => reason.lasting,
-            CallError::Unreached(unreached) => unreached.is_lasting(),
+            CallError::Unreached(unreached) => unreached.is_refused(),
             CallError::Tls(_) | CallError::Nonsense(_) => true,
             CallError::Refused(error) => !error.passes(),
             CallError::Socket(_) | CallError::Timeout(_) => false,
@@ -144,7 +144,7 @@ pub fn connecting(
 }
 
 fn misnamed(address: &str) -> Reason {
-    Reason { text: format!("{address:?} is not HOST:PORT"), lasting: true }
+    Reason { lasting: true, ..Reason::passing(format!("{address:?} is not HOST:PORT")) }
 }
 
 /// One call on a connection that is there, with a bound on the time from the first to the last byte of its answer.
