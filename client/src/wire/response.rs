@@ -7,7 +7,7 @@ use crate::wire::membership::{Changed, ClusterView, MemberState, Remnant};
 use crate::wire::schedule::ScheduleView;
 use crate::wire::transaction::Refusal;
 use crate::wire::watch::Watched;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_bytes::ByteBuf;
 use std::fmt;
 use std::str::FromStr;
@@ -146,9 +146,22 @@ pub enum ClaimOutcome {
     Superseded,
     /// Its worker said that the task is invalid.
     GivenUp,
+    /// Of a later version, in an answer. What a node stores it knows, or refuses to read.
+    #[serde(skip_deserializing)]
+    Other,
 }
 
 impl ClaimOutcome {
+    /// All that this version knows.
+    pub const ALL: [ClaimOutcome; 6] = [
+        ClaimOutcome::Done,
+        ClaimOutcome::Failed,
+        ClaimOutcome::Expired,
+        ClaimOutcome::Released,
+        ClaimOutcome::Superseded,
+        ClaimOutcome::GivenUp,
+    ];
+
     /// Its name on the wire and in JSON.
     pub fn name(self) -> &'static str {
         match self {
@@ -158,6 +171,7 @@ impl ClaimOutcome {
             ClaimOutcome::Released => "released",
             ClaimOutcome::Superseded => "superseded",
             ClaimOutcome::GivenUp => "given_up",
+            ClaimOutcome::Other => "other",
         }
     }
 }
@@ -169,7 +183,8 @@ pub struct ClaimEnd {
     pub outcome: ClaimOutcome,
     /// When: the end of the lease of a claim that expired, otherwise when it was said.
     pub at_ms: u64,
-    /// Why, as its worker put it. The end of a long reason is cut off, which `… (cut)` in its place says.
+    /// Why: as its worker put it, or the cluster where its session ended. The end of a long reason is cut off, and of a task with many
+    /// claims the older reasons are, which `… (cut)` in their place says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -191,8 +206,24 @@ pub struct ClaimView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Rejected>,
     /// How it ended; absent of a claim that holds, and of one that ended under a version that did not keep this.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "read_end")]
     pub end: Option<ClaimEnd>,
+}
+
+/// How a claim ended, for a reader: an outcome of a later version makes nothing else unreadable.
+fn read_end<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ClaimEnd>, D::Error> {
+    #[derive(Deserialize)]
+    struct Read {
+        outcome: String,
+        at_ms: u64,
+        #[serde(default)]
+        reason: Option<String>,
+    }
+    let read: Option<Read> = Deserialize::deserialize(deserializer)?;
+    Ok(read.map(|Read { outcome, at_ms, reason }| {
+        let known = ClaimOutcome::ALL.into_iter().find(|known| known.name() == outcome);
+        ClaimEnd { outcome: known.unwrap_or(ClaimOutcome::Other), at_ms, reason }
+    }))
 }
 
 /// A completion that does not count.
@@ -587,4 +618,42 @@ pub enum Response {
     Remnants(Vec<Remnant>),
     /// To anything.
     Error(Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Serialize)]
+    struct Later {
+        token: Token,
+        start_ms: u64,
+        end_ms: Option<u64>,
+        completed_ms: Option<u64>,
+        worker: String,
+        end: LaterEnd,
+    }
+
+    #[derive(Serialize)]
+    struct LaterEnd {
+        outcome: String,
+        at_ms: u64,
+    }
+
+    #[test]
+    fn the_end_of_a_claim_is_read_whatever_its_outcome() {
+        let names = ClaimOutcome::ALL.map(ClaimOutcome::name).into_iter().chain(["moved"]);
+        let outcomes = ClaimOutcome::ALL.into_iter().chain([ClaimOutcome::Other]);
+        for (name, outcome) in names.zip(outcomes) {
+            let token = Token { epoch: 1, number: 2 };
+            let end = LaterEnd { outcome: name.to_owned(), at_ms: 7 };
+            let later = Later { token, start_ms: 5, end_ms: None, completed_ms: None, worker: "w".to_owned(), end };
+            let bytes = rmp_serde::to_vec_named(&later).unwrap();
+            let view: ClaimView = rmp_serde::from_slice(&bytes).unwrap();
+            assert_eq!(view.end, Some(ClaimEnd { outcome, at_ms: 7, reason: None }), "{name}");
+            // What passes it on passes on what can be read.
+            let again: ClaimView = rmp_serde::from_slice(&rmp_serde::to_vec_named(&view).unwrap()).unwrap();
+            assert_eq!(again, view);
+        }
+    }
 }
