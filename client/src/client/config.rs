@@ -19,7 +19,8 @@ pub struct ClientConfig {
     pub name: String,
     /// How long a call may take with all its retries, unless it says otherwise. 10 s by default.
     pub request_timeout: Duration,
-    /// How long a call may find no node that can be connected to; absent: for all its time, as by default.
+    /// How long calls may find no node that can be connected to; absent: for all their time, as by default. It counts from the first
+    /// call that found none, for all that wait with it.
     pub unreached_timeout: Option<Duration>,
 }
 

@@ -1,5 +1,5 @@
-//! What programs read: one JSON object per result. Fields are always there, `null` where there is nothing to say,
-//! and keep their order.
+//! What programs read: one JSON object per result. Fields keep their order and are always there, `null` where there is nothing to say.
+//! Few are left out instead, such as `after_ms` and `cause` of errors, and `uncounted` of a status that counts all.
 
 use crate::wire::error::Cause;
 use crate::wire::group::{GroupView, Grouping, MemberOf};

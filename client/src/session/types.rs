@@ -303,7 +303,8 @@ pub struct Config {
     /// How long an attempt to connect is the only one. After that another endpoint is tried beside it, and the first that answers is
     /// taken.
     pub head_start_ms: u64,
-    /// Calls end once no node has been reached for this long beyond the head starts of all endpoints. Absent: at their deadlines.
+    /// Calls end once no node has been reached for this long beyond the head starts of all endpoints, from the first of the calls on
+    /// that wait. Absent: at their deadlines.
     pub unreached_ms_max: Option<u64>,
     /// First pause before repeating at a node that failed or asked for patience; doubles from time to time.
     pub reconnect_pause_ms_min: u64,
