@@ -134,6 +134,11 @@ impl Ledger {
         account.holds.push(Hold { token: granted.token, asked, from, until: claimed.expires });
     }
 
+    /// Whether some task was handed to a worker twice.
+    pub fn has_repeats(&self) -> bool {
+        self.books().tasks.values().any(|account| account.holds.len() > 1)
+    }
+
     /// A renewal prolongs a claim.
     pub fn renewed(&self, id: TaskId, token: Token, until: Instant) {
         self.with_hold(id, token, |hold| hold.until = hold.until.max(until));

@@ -51,6 +51,9 @@ pub trait Host {
     /// How long anything may take that is expected to happen.
     fn patience(&self) -> Duration;
 
+    /// A time that passes while calls are made, longer where they take longer than on an idle machine.
+    fn scaled(&self, length: Duration) -> Duration;
+
     /// Comes back once all nodes have heard what was set before.
     fn heard(&self) -> impl Future<Output = ()>;
 

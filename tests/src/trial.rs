@@ -319,6 +319,8 @@ impl Trial {
             };
             eventually_or(&format!("{}: worker {worker} gets tasks", self.name), LIVENESS, client_works).await;
         }
+        let repeats = || async { self.workers.ledger.has_repeats().then_some(()).ok_or("none".to_owned()) };
+        eventually_or(&format!("{}: a task is handed out again", self.name), LIVENESS, repeats).await;
         self.producing.store(false, Ordering::Relaxed);
         joined(&mut self.producers).await;
         self.tell("no producer waits", healed);

@@ -56,6 +56,11 @@ fn slowness() -> f64 {
     *most
 }
 
+/// A length of time in which a test gets done what it has to do first, however slow the machine is.
+pub fn scaled(length: Duration) -> Duration {
+    length.mul_f64(slowness())
+}
+
 fn slowness_of(load: &str, cores: usize) -> f64 {
     let running: f64 = load.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0.0);
     (running / cores as f64).clamp(1.0, SLOWNESS_MAX)

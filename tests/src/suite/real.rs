@@ -80,6 +80,10 @@ impl Host for Real {
         wait::PATIENCE
     }
 
+    fn scaled(&self, length: Duration) -> Duration {
+        wait::scaled(length)
+    }
+
     async fn heard(&self) {
         let looks = || async { self.cluster.borrow().have_heard_changes().then_some(()) };
         wait::eventually("all nodes have heard what was set", wait::PATIENCE, looks).await;

@@ -53,6 +53,11 @@ impl<H: Host> Scene<H> {
         self.host.patience()
     }
 
+    /// A time that passes while calls are made, longer where they take longer than on an idle machine.
+    pub fn scaled(&self, length: Duration) -> Duration {
+        self.host.scaled(length)
+    }
+
     /// Comes back after so long.
     pub async fn pass(&self, length: Duration) {
         self.host.pass(length).await;

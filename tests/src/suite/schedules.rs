@@ -1,7 +1,7 @@
 //! What the cluster enqueues by itself.
 
 use super::Host;
-use super::scene::{Scene, is_open};
+use super::scene::{Scene, is_open, millis};
 use norn_client::session::Draft;
 use norn_client::wire::request::Request;
 use norn_client::wire::response::TaskView;
@@ -32,7 +32,9 @@ fn ticks(name: &str, tasks: &[TaskView]) -> BTreeSet<u64> {
 // O26, O27: again and again, and once; whoever sets it however often
 pub(super) async fn a_schedule_makes_one_task_for_each_time<H: Host>(scene: Scene<H>) {
     let model = scene.enqueue(0, Draft::new(scene.queue("models"), "")).await;
-    let at_ms = model.time_ms() + 15_000;
+    // It is still to come when all have set it, and is waited for then.
+    let ahead = scene.scaled(Duration::from_secs(15)).min(scene.patience() / 4 * 3);
+    let at_ms = model.time_ms() + millis(ahead);
     let cron = When::Cron { expression: "* * * * * *".to_owned(), zone: "Europe/Berlin".to_owned() };
     for (word, when) in [("once", When::At(at_ms)), ("often", cron)] {
         let (queue, payload, catch_up) = (scene.queue(word), b"tick".to_vec(), CatchUp::All);

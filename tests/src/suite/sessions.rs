@@ -55,7 +55,7 @@ pub(super) async fn a_session_that_ends_frees_all_at_once<H: Host>(scene: Scene<
 // C4, C7, C8, C9: kept by its heartbeat for longer than it lives; without it all that it held is free, long before their leases end,
 // and it never comes back
 pub(super) async fn a_session_that_is_not_renewed_is_over_for_good<H: Host>(scene: Scene<H>) {
-    let time_to_live = Duration::from_secs(20);
+    let time_to_live = scene.scaled(Duration::from_secs(20)).min(LONG / 4);
     let session = open(&scene, 0, time_to_live).await;
     let ids = hold(&scene, 0, &session).await;
     scene.renew(0, session.id, session.token, None).await.expect("it lives");

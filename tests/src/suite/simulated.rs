@@ -134,6 +134,10 @@ impl Host for Simulated {
         PATIENCE
     }
 
+    fn scaled(&self, length: Duration) -> Duration {
+        length
+    }
+
     async fn heard(&self) {
         let spread = match self.conditions {
             Conditions::Calm => SPREAD_CALM,
