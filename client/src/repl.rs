@@ -84,7 +84,7 @@ pub async fn run(transport: impl Transport, options: ReplOptions) -> anyhow::Res
 async fn greet<T: Transport>(runner: &Runner<T>) -> (Option<String>, String) {
     let request = crate::command::Call::Request(Request::Status);
     let program = concat!("Norn ", env!("CARGO_PKG_VERSION"));
-    match runner.transport.call(request, Some(GREETING_TIMEOUT)).await {
+    match runner.transport.call_quietly(request, Some(GREETING_TIMEOUT)).await {
         Ok(Response::Status(status)) => {
             let (name, (members, alive)) = (clean(&status.name), status.nodes);
             let line =
@@ -148,7 +148,7 @@ async fn next_line<T: Transport>(
     *queues_seen = Some(Instant::now());
     let recent = runner.recent.clone();
     let request = crate::command::Call::Request(Request::Queues);
-    let fetch = runner.transport.call(request, Some(QUEUES_TIMEOUT));
+    let fetch = runner.transport.call_quietly(request, Some(QUEUES_TIMEOUT));
     let line = runner.input.line(Purpose::Command, LINE_BYTES_MAX);
     tokio::pin!(fetch, line);
     tokio::select! {

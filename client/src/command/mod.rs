@@ -91,6 +91,15 @@ pub trait Transport {
     /// Makes one call. The timeout is beside what the call waits on purpose; without one the transport's own holds.
     fn call(&self, call: Call, timeout: Option<Duration>) -> impl Future<Output = Result<Response, Error>> + Send;
 
+    /// The same, in the background of what a person does: nothing is said of it meanwhile.
+    fn call_quietly(
+        &self,
+        call: Call,
+        timeout: Option<Duration>,
+    ) -> impl Future<Output = Result<Response, Error>> + Send {
+        self.call(call, timeout)
+    }
+
     /// The same, with the moment from which leases count that are in the answer; absent, from the question.
     fn call_for_lease(
         &self,
@@ -112,6 +121,14 @@ pub trait Transport {
 impl<T: Transport> Transport for &T {
     fn call(&self, call: Call, timeout: Option<Duration>) -> impl Future<Output = Result<Response, Error>> + Send {
         T::call(self, call, timeout)
+    }
+
+    fn call_quietly(
+        &self,
+        call: Call,
+        timeout: Option<Duration>,
+    ) -> impl Future<Output = Result<Response, Error>> + Send {
+        T::call_quietly(self, call, timeout)
     }
 
     fn call_for_lease(

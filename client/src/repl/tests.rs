@@ -3,6 +3,8 @@
 use super::*;
 use crate::command::tests::{Fake, NOW_MS, Written, acked, bare_task, granted, id, page, queue_counts};
 use crate::wire::State;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 
 /// Runs a script and says what was printed and noted.
 async fn transcript(
@@ -152,4 +154,39 @@ async fn a_reader_that_has_gone_ends_the_session() {
     let mut runner = Runner::new(&fake, Output::new(Gone, Written::default(), false), input, Place::Script);
     serve(&mut runner).await.unwrap();
     assert_eq!(fake.calls().len(), 1);
+}
+
+/// Goal: the greeting and the fetch of the queues write nothing into the line that a person types.
+#[tokio::test]
+async fn what_a_prompt_asks_for_by_itself_is_asked_quietly() {
+    struct Counted {
+        asked: mpsc::Sender<()>,
+        loud: AtomicUsize,
+    }
+    impl Transport for Counted {
+        async fn call(&self, call: crate::command::Call, timeout: Option<Duration>) -> Result<Response, Error> {
+            self.loud.fetch_add(1, Ordering::SeqCst);
+            self.call_quietly(call, timeout).await
+        }
+
+        async fn call_quietly(&self, _: crate::command::Call, _: Option<Duration>) -> Result<Response, Error> {
+            self.asked.send(()).unwrap();
+            Err(Error::unavailable("none"))
+        }
+    }
+    /// Has no line before something was asked.
+    struct After(mpsc::Receiver<()>);
+    impl std::io::Read for After {
+        fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+            self.0.recv().unwrap();
+            Ok(0)
+        }
+    }
+    let (asked, came) = mpsc::channel();
+    let transport = Counted { asked, loud: AtomicUsize::new(0) };
+    let output = Output::new(Written::default(), Written::default(), false);
+    let mut runner = Runner::new(&transport, output, Input::pipe(After(came)), Place::Prompt);
+    serve(&mut runner).await.unwrap();
+    greet(&runner).await;
+    assert_eq!(transport.loud.load(Ordering::SeqCst), 0);
 }

@@ -4,6 +4,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use norn_node::runtime::server::Replaying;
 use norn_node::storage::disk::{Disk, DiskError};
 use std::io::IsTerminal;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What is read faster than this needs no bar.
@@ -32,6 +33,47 @@ pub async fn waiting<T>(watched: bool, work: impl Future<Output = T>, what: impl
         }
     }
     work.await
+}
+
+/// Calls under way at once, of which one alone says what they wait for.
+#[derive(Debug, Default)]
+pub struct Waits(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    calls: usize,
+    is_said: bool,
+}
+
+/// One of these calls. It ends with this.
+#[derive(Debug)]
+pub struct Wait<'a>(&'a Waits);
+
+impl Waits {
+    /// A call begins.
+    pub fn begin(&self) -> Wait<'_> {
+        self.waiting().calls += 1;
+        Wait(self)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wait<'_> {
+    /// Whether nothing was said since calls are under way without a break. From now on it was.
+    pub fn is_first_to_say(&self) -> bool {
+        !std::mem::replace(&mut self.0.waiting().is_said, true)
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.0.waiting();
+        waiting.calls -= 1;
+        waiting.is_said &= waiting.calls > 0;
+    }
 }
 
 /// A bar that draws nothing yet.
@@ -150,5 +192,22 @@ impl<D: Disk> Disk for Watched<D> {
 
     fn sync_directory(&mut self) -> Result<(), DiskError> {
         self.disk.sync_directory()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_calls_at_once_one_says_what_they_wait_for() {
+        let waits = Waits::default();
+        let (first, second) = (waits.begin(), waits.begin());
+        assert!(second.is_first_to_say() && !first.is_first_to_say() && !second.is_first_to_say());
+        drop(second);
+        let third = waits.begin();
+        assert!(!third.is_first_to_say(), "the first one still waits");
+        drop((first, third));
+        assert!(waits.begin().is_first_to_say(), "this is another command");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::failure::{Failure, Outcome};
 use super::interrupts::Interrupts;
+use super::progress::Waits;
 use super::{Arguments, Global, block_on, progress};
 use clap::CommandFactory;
 use norn_client::client::{Client, ClientConfig};
@@ -93,6 +94,7 @@ struct Carrier {
     caller: OnceCell<Caller>,
     /// A person looks on at a terminal.
     is_watched: bool,
+    waits: Waits,
 }
 
 impl Carrier {
@@ -103,12 +105,16 @@ impl Carrier {
         let certificates = read_certificates(files)?;
         let client = Client::connect_with(config, certificates.clone()).await?;
         let is_watched = progress::is_watched(global.json);
-        Ok(Carrier { client, certificates, caller: OnceCell::new(), is_watched })
+        Ok(Carrier { client, certificates, caller: OnceCell::new(), is_watched, waits: Waits::default() })
     }
 
     /// Waits for an answer; says what is in its way if it takes long and no node is connected.
     async fn shown<T>(&self, answer: impl Future<Output = T>) -> T {
-        let what = || self.client.unreached().map(|places| format!("no node has answered yet, trying on: {places}"));
+        let wait = self.waits.begin();
+        let what = || {
+            let places = self.client.unreached()?;
+            wait.is_first_to_say().then(|| format!("no node answers now, trying on: {places}"))
+        };
         progress::waiting(self.is_watched, answer, what).await
     }
 
@@ -128,6 +134,10 @@ impl Carrier {
 impl Transport for Carrier {
     async fn call(&self, call: Call, timeout: Option<Duration>) -> Result<Response, Error> {
         self.shown(self.client.call(call, timeout)).await
+    }
+
+    async fn call_quietly(&self, call: Call, timeout: Option<Duration>) -> Result<Response, Error> {
+        self.client.call(call, timeout).await
     }
 
     async fn call_for_lease(

@@ -76,7 +76,7 @@ fn where_no_node_is_reached_a_command_ends_before_its_time_and_says_what_was_tri
     let shown = cli.run(&["count"]);
     assert!(has(&shown.stderr, &["norn start"]) && !shown.stderr.contains("trying on"), "{shown:?}");
     // A person sees what is waited for.
-    cli.patient().terminal(&["count"]).shows("no node has answered yet, trying on: ");
+    cli.patient().terminal(&["count"]).shows("no node answers now, trying on: ");
 }
 
 /// Certificates of another authority in a directory of their own.
