@@ -519,6 +519,21 @@ fn partition_view() -> PartitionView {
     }
 }
 
+/// The state of a cluster, all of which is counted.
+pub fn status() -> Status {
+    Status {
+        cluster: ClusterId(0xc1),
+        name: "norn".into(),
+        node: NODE,
+        boot: 3,
+        nodes: (3, 2),
+        partitions: (16, 15),
+        counts: [1, 2, 3, 4, 5, 6],
+        counters: vec![("events".into(), 12)],
+        uncounted: 0,
+    }
+}
+
 /// Every answer but the view of nodes, which has got a field since.
 pub fn answers() -> Vec<Response> {
     let acked = Acked { id: id(0), acks: 2, replicas: 3, guarantee: Guarantee::Strict };
@@ -532,17 +547,6 @@ pub fn answers() -> Vec<Response> {
         genesis: Some(Box::new(genesis())),
         serving: true,
     };
-    let status = Status {
-        cluster: ClusterId(0xc1),
-        name: "norn".into(),
-        node: NODE,
-        boot: 3,
-        nodes: (3, 2),
-        partitions: (16, 15),
-        counts: [1, 2, 3, 4, 5, 6],
-        counters: vec![("events".into(), 12)],
-        uncounted: 0,
-    };
     vec![
         Response::Welcome(Welcome { node: NODE, cluster: ClusterId(0xc1), time_ms: AT_MS, minter: 77, refusal: None }),
         Response::Acked(vec![Ok(acked), Err(error.clone())]),
@@ -555,7 +559,7 @@ pub fn answers() -> Vec<Response> {
         Response::Renewed(vec![Ok(30_000), Err(error.clone())]),
         Response::Done,
         Response::Partitions(vec![partition_view()]),
-        Response::Status(Box::new(status)),
+        Response::Status(Box::new(status())),
         Response::Identity(Box::new(identity)),
         Response::Error(error.about(id(0))),
     ]

@@ -4,9 +4,9 @@
 //! it; and the other way round. Whoever adds a message or a field has to say here what becomes of it for the old: see
 //! "Versions" in ARCHITECTURE.md. `version-2.txt` was written by that release, and is never written anew.
 
-use crate::samples::{NODE, OLDEST, answers, heartbeat, hello, messages, requests};
+use crate::samples::{NODE, OLDEST, answers, heartbeat, hello, messages, requests, status};
 use norn_client::wire::codec::{Body, HEADER_BYTES, Kind, decode_body, encode_compact, encode_named, split};
-use norn_client::wire::response::{NodeView, Standing};
+use norn_client::wire::response::{NodeView, Standing, Status};
 use norn_client::wire::{Request, Response, Versions};
 use norn_node::protocol::PeerMessage;
 use norn_node::protocol::peer::Heartbeat;
@@ -224,6 +224,8 @@ fn answers_to_clients_may_have_fields_that_the_old_do_not_know() {
     assert_eq!(read::<Response>(&old), Response::Nodes(vec![view.clone()]));
     let new = Response::Nodes(vec![NodeView { version: Some(3), ..view }]);
     assert_eq!(read::<Response>(&frame(Kind::Response, &new)), new);
+    let partial = Response::Status(Box::new(Status { uncounted: 3, ..status() }));
+    assert_eq!(read::<Response>(&frame(Kind::Response, &partial)), partial);
 }
 
 /// What makes the rule for messages between nodes: the old read no field more than they know.
