@@ -5,7 +5,7 @@ use super::error::{Exit, Failure};
 use super::output::{Output, Style};
 use super::parse::{self, DataArguments, DurabilityArguments};
 use super::runner::{only, unexpected};
-use super::several::SeveralArguments;
+use super::several::{Change, SeveralArguments};
 use super::{Call, Finish, Runner, Transport, children, group, json, text};
 use crate::wire::limits::{
     CLAIM_TASKS_MAX, LEASE_MS_DEFAULT, LEASE_MS_MAX, PAYLOAD_BYTES_MAX, UPDATE_BYTES_MAX, WAIT_MS_MAX,
@@ -329,7 +329,8 @@ impl ReleaseArguments {
                 let token = task.claims.iter().map(|claim| claim.token).max()?;
                 Some(Request::Release { id: task.id, token })
             };
-            return self.several.each(runner, (&[State::Claimed], "released"), request).await;
+            let change = Change { states: &[State::Claimed], done: "released", brings: None };
+            return self.several.each(runner, change, request).await;
         };
         let token = parse::token(token)?;
         let id = runner.resolve_target(id).await?;

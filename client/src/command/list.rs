@@ -10,7 +10,7 @@ use super::runner::unexpected;
 use super::table::Grid;
 use super::{Runner, Transport, json, text};
 use crate::wire::limits::LIST_PAGE_MAX;
-use crate::wire::response::Page;
+use crate::wire::response::{ClaimOutcome, Page};
 use crate::wire::{QueueName, Request, Response, State, TaskId, TaskView};
 use clap::Args;
 use comfy_table::Cell;
@@ -23,7 +23,7 @@ const REASON_CHARACTERS: u16 = 32;
 /// Rows of a table that are printed together.
 const ROWS_MAX: usize = 1_000;
 /// Most tasks that are looked at where most of them may not be wanted.
-const LOOKED_MAX: u64 = 100_000;
+pub(super) const LOOKED_MAX: u64 = 100_000;
 /// Most pages that are looked at then, and whenever the newest come first.
 const PAGES_MAX: u32 = 2_000;
 /// The newest are looked for in stretches of time, which are longer where there are few tasks and shorter where there are many.
@@ -56,15 +56,18 @@ pub struct ListArguments {
     /// Only those enqueued within this time
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms)]
     pub newer: Option<u64>,
-    /// Only those with this key. At most 100000 tasks are looked at for this, --header and --reason; then --after goes on
+    /// Only those with this key. At most 100000 tasks are looked at for this, --header, --reason and --failed-with; then --after goes on
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
     /// Only those with this header; with several, those that have all of them
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = parse::header)]
     pub headers: Vec<(String, String)>,
     /// Only those with this text in the reason of their end
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub reason: Option<String>,
+    /// Only those whose last attempt failed with this text in its reason
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub failed_with: Option<String>,
 }
 
 impl ListArguments {
@@ -101,18 +104,16 @@ impl ListArguments {
         Ok(Exit::Done)
     }
 
-    /// Hands all tasks that are wanted to `take`, the oldest first, for as long as it takes more. Gives whether these were all.
+    /// Hands the tasks that are wanted to `take`, the oldest first. Gives whether these were all.
     pub(super) async fn each<T: Transport>(
         &self,
         runner: &mut Runner<T>,
-        mut take: impl FnMut(&TaskView) -> bool,
+        mut take: impl FnMut(&TaskView),
     ) -> Result<bool, Failure> {
         let mut walk = self.walk(runner).await?;
         walk.bounded = true;
         while let Some(tasks) = walk.on(runner, LIST_PAGE_MAX).await? {
-            if !tasks.iter().filter(|task| self.wants(task)).all(&mut take) {
-                return Ok(false);
-            }
+            tasks.iter().filter(|task| self.wants(task)).for_each(&mut take);
         }
         Ok(!walk.is_spent())
     }
@@ -149,7 +150,7 @@ impl ListArguments {
 
     /// Whether tasks are looked at that may not be wanted.
     fn filters(&self) -> bool {
-        self.key.is_some() || !self.headers.is_empty() || self.reason.is_some()
+        self.key.is_some() || !self.headers.is_empty() || self.reason.is_some() || self.failed_with.is_some()
     }
 
     /// Whether all that it lists may have ended for a reason.
@@ -162,6 +163,10 @@ impl ListArguments {
         self.key.as_ref().is_none_or(|key| task.spec.key.as_ref() == Some(key))
             && self.headers.iter().all(has)
             && self.reason.as_ref().is_none_or(|text| task.reason.as_ref().is_some_and(|reason| reason.contains(text)))
+            && self
+                .failed_with
+                .as_ref()
+                .is_none_or(|text| last_failure(task).is_some_and(|reason| reason.contains(text)))
     }
 
     async fn go<T: Transport>(&self, runner: &mut Runner<T>, walk: &mut Walk, table: &mut Grid) -> Result<(), Failure> {
@@ -216,6 +221,14 @@ impl ListArguments {
         // No more rows are kept than a page has.
         if table.rows() >= ROWS_MAX { runner.output.table_rows(table) } else { Ok(()) }
     }
+}
+
+/// The reason of the last attempt, if that failed. A claim that was given back was none.
+fn last_failure(task: &TaskView) -> Option<&str> {
+    let mut ends = task.claims.iter().rev().filter_map(|claim| claim.end.as_ref());
+    let last = ends.find(|end| end.outcome != ClaimOutcome::Released)?;
+    let failed = matches!(last.outcome, ClaimOutcome::Failed | ClaimOutcome::GivenUp);
+    last.reason.as_deref().filter(|_| failed)
 }
 
 /// How far a list has come.

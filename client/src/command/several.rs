@@ -4,16 +4,14 @@
 //! says that number to confirm the change. What is enqueued meanwhile is not among them.
 
 use super::error::{Exit, Failure};
-use super::list::ListArguments;
+use super::list::{LOOKED_MAX, ListArguments};
 use super::output::Output;
-use super::{Runner, Transport, parse, text};
-use crate::wire::{Error, ErrorCode, Request, State, TaskView};
+use super::{Runner, Transport, parse, tasks, text};
+use crate::wire::{Error, ErrorCode, Request, Response, State, TaskView};
 use clap::Args;
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
 
-/// Most tasks that are changed by one command.
-pub(super) const CHOSEN_MAX: usize = 100_000;
 /// How a change is refused where others have changed the task since it was chosen.
 const OVERTAKEN: [ErrorCode; 4] = [ErrorCode::NotFound, ErrorCode::Conflict, ErrorCode::Superseded, ErrorCode::Ended];
 /// Requests that are under way at once.
@@ -34,6 +32,9 @@ pub struct SeveralArguments {
     /// Of the queue, only those with this header; with several, those that have all of them
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = parse::header, requires = "queue")]
     pub headers: Vec<(String, String)>,
+    /// Of the queue, only those whose last attempt failed with this text in its reason
+    #[arg(long, value_name = "TEXT", requires = "queue", allow_hyphen_values = true)]
+    pub failed_with: Option<String>,
     /// Of the queue, only those enqueued longer ago than this
     #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, requires = "queue")]
     pub older: Option<u64>,
@@ -44,7 +45,7 @@ pub struct SeveralArguments {
     #[arg(long, requires = "queue", conflicts_with = "confirm")]
     pub dry_run: bool,
     /// Changes them if they are this many, as --dry-run says
-    #[arg(long, value_name = "N", value_parser = parse::whole(0, CHOSEN_MAX, 100), requires = "queue")]
+    #[arg(long, value_name = "N", value_parser = parse::whole(0, LOOKED_MAX as usize, 100), requires = "queue")]
     pub confirm: Option<usize>,
 }
 
@@ -55,16 +56,26 @@ struct Outcome {
     changed: usize,
 }
 
+/// What is done to tasks that are chosen.
+pub(super) struct Change {
+    /// States of tasks to which it can be done.
+    pub states: &'static [State],
+    /// What is told of such a task then: `cancelled`.
+    pub done: &'static str,
+    /// The state that only this change brings about, where a node acknowledges it whatever the task is.
+    pub brings: Option<State>,
+}
+
 impl SeveralArguments {
-    /// Makes a request for each task that is chosen, is in one of the `states`, and for which `request` has one. `done` says what
-    /// becomes of such a task: `cancelled`.
+    /// Makes a request for each task that is chosen, and for which `request` has one.
     pub(super) async fn each<T: Transport>(
         &self,
         runner: &mut Runner<T>,
-        (states, done): (&[State], &str),
+        change: Change,
         request: impl Fn(&TaskView) -> Option<Request>,
     ) -> Result<Exit, Failure> {
-        let requests = self.choose(runner, states, request).await?;
+        let done = change.done;
+        let requests = self.choose(runner, change.states, request).await?;
         let chosen = requests.len();
         let are_chosen = text::number(chosen as u64, "task");
         if self.dry_run || chosen == 0 {
@@ -76,7 +87,7 @@ impl SeveralArguments {
                 format!("{are_chosen} chosen, and none {done}: repeat it with --confirm {chosen} if that is right");
             return Err(Error::new(ErrorCode::Conflict, message).into());
         }
-        let changed = carry_out(runner, requests, done).await?;
+        let changed = carry_out(runner, requests, &change).await?;
         let line = match chosen - changed {
             0 => format!("{are_chosen} {done}"),
             left => format!("{changed} of {are_chosen} {done}; {left} had ended or changed hands meanwhile"),
@@ -100,34 +111,36 @@ impl SeveralArguments {
             state: self.state.or(if let [only] = states { Some(*only) } else { None }),
             key: self.key.clone(),
             headers: self.headers.clone(),
+            failed_with: self.failed_with.clone(),
             older: self.older,
             newer: self.newer,
             ..ListArguments::default()
         };
-        let mut take = |task: &TaskView| {
-            chosen.extend(request(task).filter(|_| states.contains(&task.state)));
-            chosen.len() < CHOSEN_MAX
-        };
-        match list.each(runner, &mut take).await? {
-            true => Ok(chosen),
-            false => {
-                let message = format!(
-                    "more than {CHOSEN_MAX} tasks would have to be looked at: choose fewer with --older or --newer"
-                );
-                Err(Failure::invalid(message))
-            }
+        let take = |task: &TaskView| chosen.extend(request(task).filter(|_| states.contains(&task.state)));
+        if !list.each(runner, take).await? {
+            let message = format!(
+                "more than {LOOKED_MAX} tasks would have to be looked at: choose fewer with --older or --newer"
+            );
+            return Err(Failure::invalid(message));
         }
+        Ok(chosen)
     }
 }
 
 /// How many of the requests had an effect. A failure that is not due to one task alone ends it, and says how many had before.
-async fn carry_out<T: Transport>(runner: &Runner<T>, requests: Vec<Request>, done: &str) -> Result<usize, Failure> {
-    let (chosen, mut changed) = (requests.len(), 0);
-    let answers = stream::iter(requests).map(|request| runner.request(request)).buffer_unordered(AT_ONCE);
+async fn carry_out<T: Transport>(
+    runner: &Runner<T>,
+    requests: Vec<Request>,
+    change: &Change,
+) -> Result<usize, Failure> {
+    let (chosen, done, mut changed) = (requests.len(), change.done, 0);
+    let answers =
+        stream::iter(requests).map(|request| carry_out_one(runner, request, change)).buffer_unordered(AT_ONCE);
     let mut answers = std::pin::pin!(answers);
     while let Some(answer) = answers.next().await {
         match answer {
-            Ok(_) => changed += 1,
+            Ok(true) => changed += 1,
+            Ok(false) => {}
             Err(Failure::Call(error)) if OVERTAKEN.contains(&error.code) => {}
             Err(Failure::Call(error)) => {
                 let message = format!("{changed} of {chosen} tasks {done} before this failure: {}", error.message);
@@ -137,6 +150,14 @@ async fn carry_out<T: Transport>(runner: &Runner<T>, requests: Vec<Request>, don
         }
     }
     Ok(changed)
+}
+
+/// Whether a request had an effect. Where that cannot be read, the acknowledgement counts.
+async fn carry_out_one<T: Transport>(runner: &Runner<T>, request: Request, change: &Change) -> Result<bool, Failure> {
+    let Response::AckedOne(acked) = runner.request(request).await? else { return Ok(true) };
+    let Some(brings) = change.brings else { return Ok(true) };
+    let task = tasks::get(runner, acked.id, None).await;
+    Ok(task.map_or(true, |task| task.state == brings))
 }
 
 fn show(output: &mut Output, outcome: Outcome, line: &str) -> Result<Exit, Failure> {

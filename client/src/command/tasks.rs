@@ -5,7 +5,7 @@ use super::error::{Exit, Failure};
 use super::output::Output;
 use super::parse::{self, DurabilityArguments};
 use super::runner::unexpected;
-use super::several::SeveralArguments;
+use super::several::{Change, SeveralArguments};
 use super::{Runner, Transport, group, json, text};
 use crate::wire::limits::WAIT_MS_MAX;
 use crate::wire::response::{ClaimOutcome, ClaimView, LogEntry};
@@ -175,8 +175,9 @@ impl CancelArguments {
         let Some(id) = &self.id else {
             let request =
                 |task: &TaskView| Some(Request::Cancel { id: task.id, reason: self.reason.clone(), at_ms: 0, acks });
-            let states = [State::Waiting, State::Ready, State::Claimed];
-            return self.several.each(runner, (&states, "cancelled"), request).await;
+            let states = &[State::Waiting, State::Ready, State::Claimed];
+            let change = Change { states, done: "cancelled", brings: Some(State::Cancelled) };
+            return self.several.each(runner, change, request).await;
         };
         let id = runner.resolve_target(id).await?;
         let request = Request::Cancel { id, reason: self.reason, at_ms: 0, acks };

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::wire::Acks;
+use crate::wire::response::{ClaimEnd, ClaimOutcome};
 
 /// Tasks of all states, 1 to 6, of which the second and the third have a key.
 fn all_states() -> Result<Response, Error> {
@@ -21,6 +22,10 @@ fn claim_numbered(number: u64) -> ClaimView {
 
 fn cancelled(number: u32) -> Result<Response, Error> {
     Ok(Response::AckedOne(acked(number)))
+}
+
+fn read(number: u32, state: State) -> Result<Response, Error> {
+    Ok(Response::Task(Box::new(bare_task(number, state))))
 }
 
 fn requests(outcome: &Outcome) -> Vec<Request> {
@@ -61,11 +66,12 @@ async fn many_are_cancelled_only_when_their_number_is_confirmed() {
         let told = format!("{}{}", outcome.printed, outcome.noted);
         assert!(told.contains("3 tasks chosen, and none cancelled") && told.contains("--confirm 3"), "{told}");
     }
-    let outcome =
-        run("cancel --queue mail --confirm 3 --reason stop", [all_states(), cancelled(1), cancelled(2), cancelled(3)])
-            .await;
+    let each = (1..=3).flat_map(|number| [cancelled(number), read(number, State::Cancelled)]);
+    let answers = [all_states()].into_iter().chain(each);
+    let outcome = run("cancel --queue mail --confirm 3 --reason stop", answers).await;
     assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, "3 tasks cancelled\n"));
-    assert_eq!(requests(&outcome)[1..], [cancel(1), cancel(2), cancel(3)]);
+    let sent = requests(&outcome);
+    assert_eq!([&sent[1], &sent[3], &sent[5]], [&cancel(1), &cancel(2), &cancel(3)]);
     let outcome = run("cancel --queue mail", [page(0..0, false)]).await;
     assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, "0 tasks chosen\n"));
 }
@@ -75,14 +81,44 @@ async fn many_are_cancelled_only_when_their_number_is_confirmed() {
 async fn what_is_overtaken_is_no_failure_and_what_fails_says_how_far_it_came() {
     let line = "cancel --queue mail --confirm 3";
     let gone = || Err(Error::new(ErrorCode::NotFound, "no such task"));
-    let outcome = run(line, [all_states(), cancelled(1), gone(), cancelled(3)]).await;
-    assert_eq!(outcome.printed, "2 of 3 tasks cancelled; 1 had ended or changed hands meanwhile\n");
+    // The second is gone, and the third was done before it could be cancelled, which is acknowledged all the same.
+    let read_of = |number, state| [cancelled(number), read(number, state)];
+    let answers = [all_states()].into_iter().chain(read_of(1, State::Cancelled)).chain([gone()]);
+    let outcome = run(line, answers.chain(read_of(3, State::Done))).await;
+    assert_eq!(outcome.printed, "1 of 3 tasks cancelled; 2 had ended or changed hands meanwhile\n");
     assert_eq!(outcome.exit, Exit::Done);
     let full = Err(Error::new(ErrorCode::NoSpace, "the disk is full"));
-    let outcome = run(line, [all_states(), cancelled(1), full, cancelled(3)]).await;
+    let answers = [all_states()].into_iter().chain(read_of(1, State::Cancelled)).chain([full]);
+    let outcome = run(line, answers.chain(read_of(3, State::Cancelled))).await;
     assert_eq!(outcome.exit, Exit::Unavailable);
     let told = format!("{}{}", outcome.printed, outcome.noted);
     assert!(told.contains("of 3 tasks cancelled before this failure: the disk is full"), "{told}");
+}
+
+/// Goal: tasks are chosen by what their last attempt failed of, and a claim that was given back was none.
+#[tokio::test]
+async fn what_failed_for_a_reason_is_chosen() {
+    let end = |outcome, reason: &str| Some(ClaimEnd { outcome, at_ms: 1, reason: Some(reason.into()) });
+    let ends = [
+        (ClaimOutcome::Failed, "no route to host"),
+        (ClaimOutcome::Failed, "busy"),
+        (ClaimOutcome::Superseded, "no route"),
+    ];
+    let mut tasks: Vec<TaskView> = (1..=4).map(|number| bare_task(number, State::Waiting)).collect();
+    for (task, (outcome, reason)) in tasks.iter_mut().zip(ends) {
+        task.claims = [1, 2].map(claim_numbered).to_vec();
+        task.claims[0].end = end(outcome, reason);
+        task.claims[1].end = end(ClaimOutcome::Released, "");
+    }
+    let page = || Ok(Response::Page(Page { tasks: tasks.clone(), next: None }));
+    let outcome = run("cancel --queue mail --failed-with 'no route' --dry-run", [page()]).await;
+    assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, "1 task chosen; --confirm 1 does it\n"));
+    let outcome = run("list mail --failed-with 'no route' --json", [page()]).await;
+    assert!(
+        outcome.printed.contains(&id(1).to_string()) && outcome.printed.lines().count() == 1,
+        "{}",
+        outcome.printed
+    );
 }
 
 /// Goal: of what is held, the latest claim is given back.
