@@ -28,12 +28,14 @@ mod groups;
 mod listing;
 mod options;
 mod reading;
+mod redriving;
 mod schedules;
 mod sessions;
 #[cfg(test)]
 mod tests;
 mod transactions;
 mod watching;
+pub(crate) mod why;
 
 use crate::connection::{Answer, Handle};
 use crate::session::{Call, Config, Draft, Finish};
@@ -53,9 +55,11 @@ pub use config::{ClientConfig, ConnectError};
 pub use groups::GroupMember;
 pub use listing::{ListOptions, Listing};
 pub use options::{ClaimOptions, CompleteOptions, FailOptions};
+pub use redriving::{RedriveOptions, Redriving};
 pub use sessions::WorkerSession;
 pub use transactions::TransactError;
 pub use watching::Watch;
+pub use why::{Cause, WHY_TASKS_MAX, Why};
 
 /// A task that this program has claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -350,3 +350,64 @@ fn a_file_of_settings_is_read_relative_to_itself() {
     std::fs::write(&path, format!("{text}timeout = 1\n")).unwrap();
     assert!(ClientConfig::load(&path).unwrap_err().to_string().contains("timeout"));
 }
+
+/// Goal: dead tasks without a copy are redriven, and one whose answer was an error is asked for again, not passed over.
+#[tokio::test]
+async fn the_dead_of_a_queue_are_redriven_each_once() {
+    let failed = std::sync::atomic::AtomicBool::new(false);
+    let (client, requests, _node) = bench(move |request| match request {
+        Request::List { .. } => {
+            let reasons = ["no route to host", "no route to host", "invalid"];
+            let mut tasks: Vec<TaskView> = (1..).zip(reasons).map(|(number, reason)| dead(number, reason)).collect();
+            tasks[0].redriven = vec![TaskId::new(9, 9, 9, 9)];
+            tasks.push(dead(4, "no route"));
+            Reply::Answer(Response::Page(Page { tasks, next: None }))
+        }
+        Request::Redrive { .. } if !failed.swap(true, Ordering::SeqCst) => {
+            Reply::Answer(Response::Error(Error::new(ErrorCode::Conflict, "it is under way")))
+        }
+        Request::Redrive { id, .. } => Reply::Answer(Response::AckedOne(acked_item(*id).unwrap())),
+        other => panic!("{other:?}"),
+    })
+    .await;
+    let mut redriving = client.redrive_queue(RedriveOptions::new(mail()).reason("no route").to(mail()));
+    assert_eq!(redriving.next().await.unwrap_err().code, ErrorCode::Conflict);
+    let mut redriven = Vec::new();
+    while let Some((id, copy)) = redriving.next().await.unwrap() {
+        assert_eq!(id, copy.id);
+        redriven.push(id.time_ms());
+    }
+    assert_eq!(redriven, [2, 4]);
+    let sent = requests.lock().unwrap();
+    let asked = |request: &&Request| matches!(request, Request::Redrive { queue: Some(_), .. });
+    assert_eq!(sent.iter().filter(asked).count(), 3);
+}
+
+fn dead(number: u64, reason: &str) -> TaskView {
+    TaskView { state: State::Dead, reason: Some(reason.to_owned()), ..view(TaskId::new(number, 0, 0, 0)) }
+}
+
+/// Goal: what keeps a task is found through all that it waits for, and that one of them is unknown is an answer.
+#[tokio::test]
+async fn why_a_task_waits_is_told_of_all_that_it_waits_for() {
+    let ids = [1, 2, 3].map(|number| TaskId::new(number, 0, 0, 0));
+    let (client, _, _node) = bench(move |request| match request {
+        Request::Get { id, .. } if *id == ids[0] => {
+            let task = TaskView { state: State::Waiting, waits_for: ids[1..].to_vec(), ..view(ids[0]) };
+            Reply::Answer(Response::Task(Box::new(task)))
+        }
+        Request::Get { id, .. } if *id == ids[1] => Reply::Answer(Response::Task(Box::new(view(ids[1])))),
+        Request::Get { .. } => Reply::Answer(Response::Error(Error::new(ErrorCode::NotFound, "no such task"))),
+        Request::Cluster => {
+            let mut cluster = cluster();
+            cluster.roster.policies.entry(mail()).or_default().paused = true;
+            Reply::Answer(Response::Cluster(Box::new(cluster)))
+        }
+        other => panic!("{other:?}"),
+    })
+    .await;
+    let why = client.why(ids[0]).await.unwrap();
+    assert_eq!(why.ids().collect::<Vec<_>>(), ids);
+    assert_eq!(ids.map(|id| why.cause(id, 0)), [Cause::WaitsFor, Cause::Paused, Cause::Unknown]);
+    assert_eq!(client.why(ids[2]).await.unwrap_err().code, ErrorCode::NotFound);
+}

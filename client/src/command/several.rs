@@ -17,35 +17,36 @@ const OVERTAKEN: [ErrorCode; 4] = [ErrorCode::NotFound, ErrorCode::Conflict, Err
 /// Requests that are under way at once.
 const AT_ONCE: usize = 32;
 
-/// Which tasks of a queue.
+/// Which tasks of a queue. With an id, none of this means anything: `requires` alone does not refuse it, as a queue and an id exclude
+/// each other.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct SeveralArguments {
     /// Those of this queue that have not ended and are as the options say; 100000 at most
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
     /// Of the queue, only those in this state: waiting, ready or claimed
-    #[arg(long, value_name = "STATE", value_parser = parse::state(), hide_possible_values = true, requires = "queue")]
+    #[arg(long, value_name = "STATE", value_parser = parse::state(), hide_possible_values = true, requires = "queue", conflicts_with = "id")]
     pub state: Option<State>,
     /// Of the queue, only those with this key
-    #[arg(long, value_name = "KEY", requires = "queue")]
+    #[arg(long, value_name = "KEY", requires = "queue", conflicts_with = "id")]
     pub key: Option<String>,
     /// Of the queue, only those with this header; with several, those that have all of them
-    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = parse::header, requires = "queue")]
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = parse::header, requires = "queue", conflicts_with = "id")]
     pub headers: Vec<(String, String)>,
     /// Of the queue, only those whose last attempt failed with this text in its reason
-    #[arg(long, value_name = "TEXT", requires = "queue", allow_hyphen_values = true)]
+    #[arg(long, value_name = "TEXT", requires = "queue", conflicts_with = "id", allow_hyphen_values = true)]
     pub failed_with: Option<String>,
     /// Of the queue, only those enqueued longer ago than this
-    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, requires = "queue")]
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, requires = "queue", conflicts_with = "id")]
     pub older: Option<u64>,
     /// Of the queue, only those enqueued within this time
-    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, requires = "queue")]
+    #[arg(long, value_name = "DUR", value_parser = parse::duration_ms, requires = "queue", conflicts_with = "id")]
     pub newer: Option<u64>,
     /// Says how many tasks these are, and changes none
-    #[arg(long, requires = "queue", conflicts_with = "confirm")]
+    #[arg(long, requires = "queue", conflicts_with_all = ["id", "confirm"])]
     pub dry_run: bool,
     /// Changes them if they are this many, as --dry-run says
-    #[arg(long, value_name = "N", value_parser = parse::whole(0, LOOKED_MAX as usize, 100), requires = "queue")]
+    #[arg(long, value_name = "N", value_parser = parse::whole(0, LOOKED_MAX as usize, 100), requires = "queue", conflicts_with = "id")]
     pub confirm: Option<usize>,
 }
 

@@ -1,23 +1,17 @@
 //! `why`: what keeps a task from being claimed or from having ended, through all that it waits for.
-//!
-//! It only reads. A task names those that it still waits for, so asking for each of them in turn leads to those that wait for
-//! no other task, and past a circle, to those that wait for themselves.
 
 use super::error::{Exit, Failure};
 use super::runner::unexpected;
 use super::{Runner, Transport, group, json, text};
+use crate::client::why::{Cause, WHY_TASKS_MAX, Why, is_open};
 use crate::wire::group::MemberOf;
 use crate::wire::limits::GROUP_MEMBERS_MAX;
 use crate::wire::membership::{KeyConcurrency, QueuePolicy};
 use crate::wire::response::ClaimOutcome;
-use crate::wire::{ErrorCode, QueueName, Request, Response, State, TaskId, TaskView};
+use crate::wire::{Request, Response, State, TaskId, TaskView};
 use clap::Args;
 use serde::Serialize;
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-/// Tasks that are looked at.
-const TASKS_MAX: usize = 1_000;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Says what keeps a task from being claimed, or from having ended.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
@@ -25,34 +19,6 @@ pub struct WhyArguments {
     /// Task
     #[arg(value_name = "ID")]
     pub id: String,
-}
-
-/// What keeps a task where it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Cause {
-    /// It has ended.
-    Ended,
-    /// A worker has it.
-    Claimed,
-    /// Nobody has claimed it.
-    Ready,
-    /// Nothing of its queue is granted.
-    Paused,
-    /// Its time has not come.
-    Delayed,
-    /// It waits after a failed attempt.
-    Retry,
-    /// It waits for other tasks.
-    WaitsFor,
-    /// It comes behind a group of which nobody has said how many members it has.
-    GroupOpen,
-    /// It waits for itself, through others or not.
-    Circle,
-    /// Nobody has enqueued it, or it is forgotten.
-    Unknown,
-    /// Too many were looked at already.
-    NotAsked,
 }
 
 #[derive(Serialize)]
@@ -68,19 +34,12 @@ struct WhyLine {
     missing: Vec<u32>,
 }
 
-/// Tasks by their ids, in the order in which they were found; nothing, where there is no such task.
-struct Walk {
-    order: Vec<TaskId>,
-    tasks: BTreeMap<TaskId, Option<TaskView>>,
-    policies: BTreeMap<QueueName, QueuePolicy>,
-}
-
 impl WhyArguments {
     pub(super) async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
         let id = runner.resolve(&self.id).await?;
-        let walk = Walk::from(runner, id).await?;
+        let why = survey(runner, id).await?;
         let now_ms = (runner.clock)();
-        let lines: Vec<WhyLine> = walk.order.iter().map(|id| walk.line(*id, now_ms)).collect();
+        let lines: Vec<WhyLine> = why.ids().map(|id| line(&why, id, now_ms)).collect();
         let output = &mut runner.output;
         if output.json() {
             for line in &lines {
@@ -97,129 +56,91 @@ impl WhyArguments {
     }
 }
 
-impl Walk {
-    /// Asks for a task, for those that it waits for, for those that these wait for, and so on.
-    async fn from<T: Transport>(runner: &Runner<T>, first: TaskId) -> Result<Walk, Failure> {
-        let mut walk = Walk { order: vec![first], tasks: BTreeMap::new(), policies: BTreeMap::new() };
-        let mut seen = BTreeSet::from([first]);
-        let mut open = VecDeque::from([first]);
-        while let Some(id) = open.pop_front().filter(|_| walk.tasks.len() < TASKS_MAX) {
-            let found = look(runner, id, first).await?;
-            let waits_for = found.iter().flat_map(|task| task.waits_for.iter().copied());
-            for other in waits_for.filter(|other| seen.insert(*other)) {
-                walk.order.push(other);
-                open.push_back(other);
-            }
-            walk.tasks.insert(id, found);
-        }
-        let is_ready = |task: &Option<TaskView>| task.as_ref().is_some_and(|task| task.state == State::Ready);
-        // Only of what could be claimed it matters, and only the leader of the root knows.
-        if walk.tasks.values().any(is_ready)
-            && let Ok(Response::Cluster(view)) = runner.request(Request::Cluster).await
-        {
-            walk.policies = view.roster.policies;
-        }
-        Ok(walk)
-    }
-
-    fn line(&self, id: TaskId, now_ms: u64) -> WhyLine {
-        let (state, waits_for, (cause, explanation)) = match self.tasks.get(&id) {
-            Some(Some(task)) => (Some(task.state), &task.waits_for[..], self.explain(task, now_ms)),
-            Some(None) => (None, &[][..], (Cause::Unknown, "nobody has enqueued it, or it is forgotten".to_owned())),
-            None => (None, &[][..], (Cause::NotAsked, format!("{TASKS_MAX} tasks were looked at; ask for this one"))),
-        };
-        let waits_for = waits_for.iter().map(TaskId::to_string).collect();
-        let task = self.tasks.get(&id).and_then(Option::as_ref);
-        let group = task.and_then(|task| task.group.as_ref()).map(json::group);
-        let missing = task.map(numbers).unwrap_or_default();
-        WhyLine { id: id.to_string(), state, cause, explanation, waits_for, group, missing }
-    }
-
-    fn explain(&self, task: &TaskView, now_ms: u64) -> (Cause, String) {
-        match task.state {
-            State::Done => (Cause::Ended, "it has ended".to_owned()),
-            State::Dead | State::Cancelled => {
-                let reason = task.reason.as_deref().filter(|reason| !reason.is_empty());
-                (Cause::Ended, reason.map_or("it has ended".to_owned(), text::clean))
-            }
-            State::Claimed => (Cause::Claimed, held(task, now_ms)),
-            State::Ready if self.policy(task).is_some_and(|policy| policy.paused) => {
-                let queue = text::clean(task.spec.queue.as_str());
-                (Cause::Paused, format!("queue {queue} is paused: `queue set {queue} paused no` lets it go on"))
-            }
-            State::Ready => (Cause::Ready, self.ready(task)),
-            State::Waiting if !task.waits_for.is_empty() => self.waits(task),
-            State::Waiting if is_open(task) => (Cause::GroupOpen, group_open(task)),
-            State::Waiting if task.spec.not_before_ms > now_ms => {
-                (Cause::Delayed, format!("its time comes {}", text::relative(now_ms, task.spec.not_before_ms)))
-            }
-            State::Waiting => (Cause::Retry, retry(task, now_ms)),
+/// Asks for a task, for those that it waits for, for those that these wait for, and so on.
+async fn survey<T: Transport>(runner: &Runner<T>, first: TaskId) -> Result<Why, Failure> {
+    let mut why = Why::of(first);
+    while let Some(id) = why.wanted() {
+        match runner.request(Request::Get { id, minimum: None, minimum_sequence: None }).await {
+            Ok(Response::Task(task)) => why.found(id, Some(*task)),
+            Ok(_) => return Err(unexpected("get")),
+            Err(failure) if failure.error().is_some_and(|error| why.may_miss(id, error.code)) => why.found(id, None),
+            Err(failure) => return Err(failure),
         }
     }
-
-    fn policy(&self, task: &TaskView) -> Option<&QueuePolicy> {
-        self.policies.get(&task.spec.queue)
+    if why.wants_policies()
+        && let Ok(Response::Cluster(view)) = runner.request(Request::Cluster).await
+    {
+        why.set_policies(view.roster.policies);
     }
+    Ok(why)
+}
 
-    /// What may stand between a task and whoever claims, by what is set for its queue.
-    fn ready(&self, task: &TaskView) -> String {
-        let policy = self.policy(task).cloned().unwrap_or_default();
-        let mut limits = Vec::new();
-        if let (Some(key), KeyConcurrency::Most(most)) = (&task.spec.key, policy.key_concurrency) {
-            let tasks = text::number(u64::from(most), "task");
-            limits.push(format!(
-                "when it is its turn: {tasks} with key {} at a time, the oldest first",
-                text::clean(key)
-            ));
-        }
-        if let Some(most) = policy.concurrency {
-            limits.push(format!("while fewer than {most} of the queue are held"));
-        }
-        if policy.rate.is_some() {
-            limits.push("no faster than the queue's rate".to_owned());
-        }
-        let limits: Vec<String> = limits.into_iter().map(|limit| format!(", {limit}")).collect();
-        format!("whoever claims from queue {} gets it{}", task.spec.queue, limits.concat())
-    }
+fn line(why: &Why, id: TaskId, now_ms: u64) -> WhyLine {
+    let (task, cause) = (why.task(id), why.cause(id, now_ms));
+    let explanation = match (task, cause) {
+        (Some(task), cause) => explain(why, task, cause, now_ms),
+        (None, Cause::Unknown) => "nobody has enqueued it, or it is forgotten".to_owned(),
+        (None, _) => format!("{WHY_TASKS_MAX} tasks were looked at; ask for this one"),
+    };
+    let waits_for = task.into_iter().flat_map(|task| &task.waits_for).map(TaskId::to_string).collect();
+    let group = task.and_then(|task| task.group.as_ref()).map(json::group);
+    let missing = task.map(numbers).unwrap_or_default();
+    let state = task.map(|task| task.state);
+    WhyLine { id: id.to_string(), state, cause, explanation, waits_for, group, missing }
+}
 
-    fn waits(&self, task: &TaskView) -> (Cause, String) {
-        if let Some(circle) = self.circle(task.id) {
-            let through: Vec<String> = circle.iter().map(TaskId::to_string).collect();
-            let through = if through.is_empty() { String::new() } else { format!(", through {}", through.join(", ")) };
-            return (Cause::Circle, format!("it waits for itself{through}: cancel one of them"));
+fn explain(why: &Why, task: &TaskView, cause: Cause, now_ms: u64) -> String {
+    match cause {
+        Cause::Ended => {
+            let told = matches!(task.state, State::Dead | State::Cancelled);
+            let reason = task.reason.as_deref().filter(|reason| told && !reason.is_empty());
+            reason.map_or("it has ended".to_owned(), text::clean)
         }
-        let members = missing(task);
-        let names = task.waits_for.iter().filter(|id| !members.contains_key(*id)).map(TaskId::to_string);
-        let names: Vec<String> = names.chain(told(task, &numbers(task))).collect();
-        let open = if is_open(task) { format!("; {}", group_open(task)) } else { String::new() };
-        (Cause::WaitsFor, format!("it waits for {}{open}", names.join(", ")))
-    }
-
-    /// The tasks between one and itself, on the shortest way, if it waits for itself.
-    fn circle(&self, id: TaskId) -> Option<Vec<TaskId>> {
-        let waits_for = |id: TaskId| self.tasks.get(&id).into_iter().flatten().flat_map(|task| task.waits_for.iter());
-        let mut from: BTreeMap<TaskId, TaskId> = BTreeMap::new();
-        let mut open = VecDeque::from([id]);
-        while let Some(here) = open.pop_front() {
-            for other in waits_for(here).copied() {
-                if other == id {
-                    let back = std::iter::successors(Some(here), |place| from.get(place).copied());
-                    let mut way: Vec<TaskId> = back.take_while(|place| *place != id).collect();
-                    way.reverse();
-                    return Some(way);
-                }
-                if let Entry::Vacant(place) = from.entry(other) {
-                    place.insert(here);
-                    open.push_back(other);
-                }
-            }
+        Cause::Claimed => held(task, now_ms),
+        Cause::Paused => {
+            let queue = text::clean(task.spec.queue.as_str());
+            format!("queue {queue} is paused: `queue set {queue} paused no` lets it go on")
         }
-        None
+        Cause::Ready => ready(task, why.policy(&task.spec.queue)),
+        Cause::Circle => circle(&why.circle(task.id).unwrap_or_default()),
+        Cause::WaitsFor => waits(task),
+        Cause::GroupOpen => group_open(task),
+        Cause::Delayed => format!("its time comes {}", text::relative(now_ms, task.spec.not_before_ms)),
+        Cause::Retry | Cause::Unknown | Cause::NotAsked => retry(task, now_ms),
     }
 }
 
-fn is_open(task: &TaskView) -> bool {
-    task.group.is_some_and(|group| group.total.is_none())
+/// What may stand between a task and whoever claims, by what is set for its queue.
+fn ready(task: &TaskView, policy: Option<&QueuePolicy>) -> String {
+    let policy = policy.cloned().unwrap_or_default();
+    let mut limits = Vec::new();
+    if let (Some(key), KeyConcurrency::Most(most)) = (&task.spec.key, policy.key_concurrency) {
+        let (tasks, key) = (text::number(u64::from(most), "task"), text::clean(key));
+        limits.push(format!("when it is its turn: {tasks} with key {key} at a time, the oldest first"));
+    }
+    if let Some(most) = policy.concurrency {
+        limits.push(format!("while fewer than {most} of the queue are held"));
+    }
+    if policy.rate.is_some() {
+        limits.push("no faster than the queue's rate".to_owned());
+    }
+    let limits: Vec<String> = limits.into_iter().map(|limit| format!(", {limit}")).collect();
+    format!("whoever claims from queue {} gets it{}", task.spec.queue, limits.concat())
+}
+
+/// The way from a task to itself.
+fn circle(way: &[TaskId]) -> String {
+    let through: Vec<String> = way.iter().map(TaskId::to_string).collect();
+    let through = if through.is_empty() { String::new() } else { format!(", through {}", through.join(", ")) };
+    format!("it waits for itself{through}: cancel one of them")
+}
+
+fn waits(task: &TaskView) -> String {
+    let members = missing(task);
+    let names = task.waits_for.iter().filter(|id| !members.contains_key(*id)).map(TaskId::to_string);
+    let names: Vec<String> = names.chain(told(task, &numbers(task))).collect();
+    let open = if is_open(task) { format!("; {}", group_open(task)) } else { String::new() };
+    format!("it waits for {}{open}", names.join(", "))
 }
 
 fn group_open(task: &TaskView) -> String {
@@ -259,18 +180,6 @@ fn told(task: &TaskView, numbers: &[u32]) -> Option<String> {
     Some(format!("{noun} {runs}{others} of its group; {}", group::progress(&group)))
 }
 
-/// A task; that there is none is an answer, but for the one that was asked about.
-async fn look<T: Transport>(runner: &Runner<T>, id: TaskId, first: TaskId) -> Result<Option<TaskView>, Failure> {
-    match runner.request(Request::Get { id, minimum: None, minimum_sequence: None }).await {
-        Ok(Response::Task(task)) => Ok(Some(*task)),
-        Ok(_) => Err(unexpected("get")),
-        Err(failure) if id != first && failure.error().is_some_and(|error| error.code == ErrorCode::NotFound) => {
-            Ok(None)
-        }
-        Err(failure) => Err(failure),
-    }
-}
-
 /// How the last attempt of a task ended, and when the next one may begin.
 fn retry(task: &TaskView, now_ms: u64) -> String {
     let end = task.claims.last().and_then(|claim| claim.end.as_ref());
@@ -300,8 +209,8 @@ fn held(task: &TaskView, now_ms: u64) -> String {
 mod tests {
     use super::super::tests::*;
     use super::*;
-    use crate::wire::Error;
     use crate::wire::group::GroupView;
+    use crate::wire::{Error, ErrorCode};
 
     fn waiting(number: u32, on: &[u32]) -> Result<Response, Error> {
         let waits_for = on.iter().copied().map(id).collect();

@@ -141,8 +141,17 @@ async fn a_choice_that_makes_no_sense_is_refused() {
         "cancel --queue mail --dry-run --confirm 1",
         "release --confirm 1",
         "cancel",
+        "cancel ID --dry-run",
+        "cancel ID --confirm 1",
+        "cancel ID --state claimed",
+        "cancel ID --key seven",
+        "cancel ID --header a=b",
+        "cancel ID --failed-with x",
+        "cancel ID --older 1h",
+        "release ID 7.2 --dry-run",
+        "release ID 7.2 --newer 1h",
     ] {
-        let outcome = run(line, []).await;
+        let outcome = run(&line.replace("ID", &id(1).to_string()), []).await;
         assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Usage, 0), "{line}");
     }
 }

@@ -1,0 +1,107 @@
+//! Dead tasks of a queue once more.
+
+use super::{Client, ListOptions, Listing};
+use crate::wire::error::Error;
+use crate::wire::ids::{QueueName, TaskId};
+use crate::wire::request::Acks;
+use crate::wire::response::{Acked, State, TaskView};
+
+/// Which dead tasks to enqueue again, and where.
+///
+/// ```
+/// use norn_client::client::RedriveOptions;
+/// use norn_client::wire::QueueName;
+/// let mail = QueueName::new("mail").unwrap();
+/// let options = RedriveOptions::new(mail).reason("no such address");
+/// # assert_eq!(options.reason.as_deref(), Some("no such address"));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedriveOptions {
+    /// The queue in which they died.
+    pub queue: QueueName,
+    /// Only those with this in the reason of their death.
+    pub reason: Option<String>,
+    /// The queue of the copies; each one's own by default.
+    pub to: Option<QueueName>,
+    /// How safe a copy is before it is acknowledged.
+    pub acks: Acks,
+}
+
+impl RedriveOptions {
+    /// All that are dead in a queue, back into it.
+    pub fn new(queue: QueueName) -> Self {
+        RedriveOptions { queue, reason: None, to: None, acks: Acks::default() }
+    }
+
+    /// Only those with this in the reason of their death.
+    #[must_use]
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.reason = Some(reason.into());
+        self
+    }
+
+    /// To this queue.
+    #[must_use]
+    pub fn to(mut self, queue: QueueName) -> Self {
+        self.to = Some(queue);
+        self
+    }
+
+    /// How safe a copy is before it is acknowledged.
+    #[must_use]
+    pub fn acks(mut self, acks: Acks) -> Self {
+        self.acks = acks;
+        self
+    }
+
+    /// A task with a copy or a letter has been redriven.
+    fn wants(&self, task: &TaskView) -> bool {
+        let reason = task.reason.as_deref().unwrap_or_default();
+        task.redriven.is_empty() && self.reason.as_deref().is_none_or(|wanted| reason.contains(wanted))
+    }
+}
+
+/// Dead tasks that are enqueued again, one after the other, as far as they are asked for. Holds one page of them at most.
+#[derive(Debug)]
+pub struct Redriving {
+    client: Client,
+    options: RedriveOptions,
+    listing: Listing,
+    /// The one that was not acknowledged.
+    open: Option<TaskId>,
+}
+
+impl Client {
+    /// Enqueues the dead tasks of a queue again, those without a copy or a letter, the oldest first: each with the next call of
+    /// [`Redriving::next`]. Tasks that die meanwhile may be among them.
+    ///
+    /// ```no_run
+    /// # use norn_client::client::{Client, RedriveOptions};
+    /// # async fn example(client: Client, mail: norn_client::wire::QueueName) -> Result<(), norn_client::wire::Error> {
+    /// let mut redriving = client.redrive_queue(RedriveOptions::new(mail).reason("timeout"));
+    /// while let Some((dead, copy)) = redriving.next().await? {
+    ///     println!("{dead} goes on as {}", copy.id);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn redrive_queue(&self, options: RedriveOptions) -> Redriving {
+        let dead = ListOptions::new().queue(options.queue.clone()).state(State::Dead);
+        Redriving { client: self.clone(), listing: self.list(dead), options, open: None }
+    }
+}
+
+impl Redriving {
+    /// Enqueues the next one again. Gives its id, and the copy as it is acknowledged; nothing after the last. After an error, asking
+    /// again repeats it, and there is still one copy.
+    pub async fn next(&mut self) -> Result<Option<(TaskId, Acked)>, Error> {
+        while self.open.is_none() {
+            let Some(task) = self.listing.next().await? else { return Ok(None) };
+            self.open = Some(task.id).filter(|_| self.options.wants(&task));
+        }
+        let id = self.open.expect("one was found");
+        let acked = self.client.redrive(id, self.options.to.clone(), self.options.acks).await?;
+        self.open = None;
+        Ok(Some((id, acked)))
+    }
+}

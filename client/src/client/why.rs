@@ -1,0 +1,191 @@
+//! What keeps a task from being claimed or from having ended, through all that it waits for.
+//!
+//! A task names those that it still waits for, so asking for each of them in turn leads to those that wait for no other task,
+//! and past a circle, to those that wait for themselves. It only reads.
+
+use super::{Client, unexpected};
+use crate::wire::error::{Error, ErrorCode};
+use crate::wire::ids::{QueueName, TaskId};
+use crate::wire::membership::QueuePolicy;
+use crate::wire::request::Request;
+use crate::wire::response::{Response, State, TaskView};
+use serde::Serialize;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Most tasks that are looked at.
+pub const WHY_TASKS_MAX: usize = 1_000;
+
+/// What keeps a task where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Cause {
+    /// It has ended.
+    Ended,
+    /// A worker has it.
+    Claimed,
+    /// No worker has claimed it.
+    Ready,
+    /// Nothing of its queue is granted.
+    Paused,
+    /// Its time has not come.
+    Delayed,
+    /// It waits after a failed attempt.
+    Retry,
+    /// It waits for other tasks.
+    WaitsFor,
+    /// It comes behind a group whose number of members is not known yet.
+    GroupOpen,
+    /// It waits for itself, through others or not.
+    Circle,
+    /// It was never enqueued, or it is forgotten.
+    Unknown,
+    /// Too many were looked at already.
+    NotAsked,
+}
+
+/// A task and those that it waits for, in the order in which they were found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Why {
+    first: TaskId,
+    order: Vec<TaskId>,
+    open: VecDeque<TaskId>,
+    seen: BTreeSet<TaskId>,
+    /// Nothing, where there is no such task.
+    tasks: BTreeMap<TaskId, Option<TaskView>>,
+    policies: BTreeMap<QueueName, QueuePolicy>,
+}
+
+impl Client {
+    /// What keeps a task from being claimed, or from having ended: it, and the tasks that it waits for, and those that these wait for,
+    /// [`WHY_TASKS_MAX`] of them at most.
+    ///
+    /// ```no_run
+    /// # async fn example(client: norn_client::client::Client, id: norn_client::wire::TaskId) -> Result<(), norn_client::wire::Error> {
+    /// let why = client.why(id).await?;
+    /// for task in why.ids() {
+    ///     println!("{task}: {:?}", why.cause(task, 0));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn why(&self, id: TaskId) -> Result<Why, Error> {
+        let mut why = Why::of(id);
+        while let Some(next) = why.wanted() {
+            match self.request(Request::Get { id: next, minimum: None, minimum_sequence: None }).await {
+                Ok(Response::Task(task)) => why.found(next, Some(*task)),
+                Ok(_) => return unexpected("get"),
+                Err(error) if why.may_miss(next, error.code) => why.found(next, None),
+                Err(error) => return Err(error),
+            }
+        }
+        if why.wants_policies()
+            && let Ok(Response::Cluster(view)) = self.request(Request::Cluster).await
+        {
+            why.set_policies(view.roster.policies);
+        }
+        Ok(why)
+    }
+}
+
+impl Why {
+    /// Nothing is known yet.
+    pub(crate) fn of(first: TaskId) -> Why {
+        let (order, open, seen) = (vec![first], VecDeque::from([first]), BTreeSet::from([first]));
+        Why { first, order, open, seen, tasks: BTreeMap::new(), policies: BTreeMap::new() }
+    }
+
+    /// The task to be asked for next.
+    pub(crate) fn wanted(&mut self) -> Option<TaskId> {
+        self.open.pop_front().filter(|_| self.tasks.len() < WHY_TASKS_MAX)
+    }
+
+    /// Whether an error says that there is no such task, which is an answer but for the first.
+    pub(crate) fn may_miss(&self, id: TaskId, code: ErrorCode) -> bool {
+        id != self.first && code == ErrorCode::NotFound
+    }
+
+    /// What was wanted, if there is such a task.
+    pub(crate) fn found(&mut self, id: TaskId, task: Option<TaskView>) {
+        for other in task.iter().flat_map(|task| &task.waits_for) {
+            if self.seen.insert(*other) {
+                self.order.push(*other);
+                self.open.push_back(*other);
+            }
+        }
+        self.tasks.insert(id, task);
+    }
+
+    /// Whether a task could be claimed: only then what is set for its queue matters, and only the leader of the root knows.
+    pub(crate) fn wants_policies(&self) -> bool {
+        self.tasks.values().flatten().any(|task| task.state == State::Ready)
+    }
+
+    pub(crate) fn set_policies(&mut self, policies: BTreeMap<QueueName, QueuePolicy>) {
+        self.policies = policies;
+    }
+
+    /// The task that was asked about, and those that it waits for, in the order in which they were found.
+    pub fn ids(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.order.iter().copied()
+    }
+
+    /// What was found of a task.
+    pub fn task(&self, id: TaskId) -> Option<&TaskView> {
+        self.tasks.get(&id)?.as_ref()
+    }
+
+    /// What is set for a queue, where a task of it could be claimed and the leader of the root answered.
+    pub fn policy(&self, queue: &QueueName) -> Option<&QueuePolicy> {
+        self.policies.get(queue)
+    }
+
+    /// What keeps a task where it is. The time is in milliseconds since the Unix epoch.
+    pub fn cause(&self, id: TaskId, now_ms: u64) -> Cause {
+        let task = match self.tasks.get(&id) {
+            Some(Some(task)) => task,
+            Some(None) => return Cause::Unknown,
+            None => return Cause::NotAsked,
+        };
+        let is_paused = || self.policy(&task.spec.queue).is_some_and(|policy| policy.paused);
+        match task.state {
+            State::Done | State::Dead | State::Cancelled => Cause::Ended,
+            State::Claimed => Cause::Claimed,
+            State::Ready if is_paused() => Cause::Paused,
+            State::Ready => Cause::Ready,
+            State::Waiting if !task.waits_for.is_empty() && self.circle(id).is_some() => Cause::Circle,
+            State::Waiting if !task.waits_for.is_empty() => Cause::WaitsFor,
+            State::Waiting if is_open(task) => Cause::GroupOpen,
+            State::Waiting if task.spec.not_before_ms > now_ms => Cause::Delayed,
+            State::Waiting => Cause::Retry,
+        }
+    }
+
+    /// The tasks between one and itself, on the shortest way, if it waits for itself.
+    pub fn circle(&self, id: TaskId) -> Option<Vec<TaskId>> {
+        let waits_for = |id: TaskId| self.task(id).into_iter().flat_map(|task| &task.waits_for);
+        let mut from: BTreeMap<TaskId, TaskId> = BTreeMap::new();
+        let mut open = VecDeque::from([id]);
+        while let Some(here) = open.pop_front() {
+            for other in waits_for(here).copied() {
+                if other == id {
+                    let back = std::iter::successors(Some(here), |place| from.get(place).copied());
+                    let mut way: Vec<TaskId> = back.take_while(|place| *place != id).collect();
+                    way.reverse();
+                    return Some(way);
+                }
+                if let Entry::Vacant(place) = from.entry(other) {
+                    place.insert(here);
+                    open.push_back(other);
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Whether the number of members of its group is not known yet.
+pub(crate) fn is_open(task: &TaskView) -> bool {
+    task.group.is_some_and(|group| group.total.is_none())
+}
