@@ -190,10 +190,19 @@ fn a_start_and_a_verification_agree() {
 fn a_damaged_snapshot_names_what_it_lost() {
     let mut files = sample::log(3, Some(31));
     let name = files.keys().find(|name| name.ends_with(".snapshot")).expect("there is one").clone();
-    let vote = records_of(&files).into_iter().find(|(file, _, ordinal)| *file == name && *ordinal == 5);
-    let (.., offset, _) = vote.expect("there is one");
+    let mut vote = None;
+    let visit = |file: &str, offset: u64, entry| {
+        if let Entry::Record { ordinal, record: Some(Record::Vote { .. }), .. } = entry
+            && file == name
+        {
+            vote.get_or_insert((offset, ordinal));
+        }
+        Ok::<(), DiskError>(())
+    };
+    inspect(&Double::with_files(&files), visit).expect("no fault");
+    let (offset, ordinal) = vote.expect("there is one");
     files.get_mut(&name).expect("there")[offset as usize + 9] ^= 1;
     let found = problems(&files);
     assert_eq!(found.len(), 2, "{found:?}");
-    assert_eq!(found[1].loss.to_string(), "lost: record 5 (1 vote of partition 0)");
+    assert_eq!(found[1].loss.to_string(), format!("lost: record {ordinal} (1 vote of partition 0)"));
 }
