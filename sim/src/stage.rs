@@ -32,7 +32,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// The stage of a seed with so many clients, before anything happened.
+    /// The stage of a seed with so many clients, once its cluster is founded: a client that reaches none at all fails at once.
     pub fn new(seed: u64, conditions: Conditions, clients: usize, keep: Keep, mutant: Option<Mutant>) -> Stage {
         let mut random = Random::new(seed);
         let mut options = Options::of_stage(&mut random.child(), conditions);
@@ -43,7 +43,17 @@ impl Stage {
             world.add_client();
         }
         let down = vec![false; world.nodes.len()];
-        Stage { world, others, down }
+        let mut stage = Stage { world, others, down };
+        while !stage.is_founded() {
+            stage.step();
+        }
+        stage
+    }
+
+    /// Whether each node that runs is of the cluster.
+    fn is_founded(&self) -> bool {
+        let mut running = self.world.nodes.iter().filter_map(|node| node.running.as_ref()).peekable();
+        running.peek().is_some() && running.all(|running| running.core.genesis().is_some())
     }
 
     /// No property is in force any more: whoever plays a known bug wants to know what the script alone finds.
