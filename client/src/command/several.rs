@@ -25,13 +25,19 @@ pub struct SeveralArguments {
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
     /// Of the queue, only those in this state: waiting, ready or claimed
-    #[arg(long, value_name = "STATE", value_parser = parse::state(), hide_possible_values = true, requires = "queue", conflicts_with = "id")]
+    #[arg(
+        long, value_name = "STATE", value_parser = parse::state(),
+        hide_possible_values = true, requires = "queue", conflicts_with = "id"
+    )]
     pub state: Option<State>,
     /// Of the queue, only those with this key
     #[arg(long, value_name = "KEY", requires = "queue", conflicts_with = "id")]
     pub key: Option<String>,
     /// Of the queue, only those with this header; with several, those that have all of them
-    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = parse::header, requires = "queue", conflicts_with = "id")]
+    #[arg(
+        long = "header", value_name = "NAME=VALUE", value_parser = parse::header,
+        requires = "queue", conflicts_with = "id"
+    )]
     pub headers: Vec<(String, String)>,
     /// Of the queue, only those whose last attempt failed with this text in its reason
     #[arg(long, value_name = "TEXT", requires = "queue", conflicts_with = "id", allow_hyphen_values = true)]
@@ -46,7 +52,10 @@ pub struct SeveralArguments {
     #[arg(long, requires = "queue", conflicts_with_all = ["id", "confirm"])]
     pub dry_run: bool,
     /// Changes them if they are this many, as --dry-run says
-    #[arg(long, value_name = "N", value_parser = parse::whole(0, LOOKED_MAX as usize, 100), requires = "queue", conflicts_with = "id")]
+    #[arg(
+        long, value_name = "N", value_parser = parse::whole(0, LOOKED_MAX as usize, 100),
+        requires = "queue", conflicts_with = "id"
+    )]
     pub confirm: Option<usize>,
 }
 
