@@ -254,6 +254,8 @@ pub enum Mutant {
     AgesForgotten,
     /// A start takes leases for as old as the last word before them of how long its node had run.
     AgesFromBefore,
+    /// The table of a new leader makes all leases young.
+    AgesReplaced,
     /// A permit is good for any number of claims.
     PermitsReused,
     /// A leader gives permits at once, and from a full bucket, whatever those before it have given.

@@ -4,7 +4,7 @@ use crate::options::Overrides;
 use norn_node::config::Mutant;
 
 /// All that it catches within a thousand seeds, with their names.
-pub const ALL: [(&str, Mutant); 92] = [
+pub const ALL: [(&str, Mutant); 93] = [
     ("vote-not-durable", Mutant::VoteNotDurable),
     ("grant-before-quorum", Mutant::GrantBeforeQuorum),
     ("merge-drops-update", Mutant::MergeDropsUpdate),
@@ -84,6 +84,7 @@ pub const ALL: [(&str, Mutant); 92] = [
     ("age-ignored", Mutant::AgeIgnored),
     ("ages-forgotten", Mutant::AgesForgotten),
     ("ages-from-before", Mutant::AgesFromBefore),
+    ("ages-replaced", Mutant::AgesReplaced),
     ("permits-reused", Mutant::PermitsReused),
     ("full-bucket", Mutant::FullBucket),
     ("level-forgotten", Mutant::LevelForgotten),
@@ -370,7 +371,7 @@ fn hunting_in_limits(mutant: Mutant, plain: Overrides) -> Overrides {
             ..plain
         },
         // Leases are longer than what a restart may forget.
-        Mutant::AgesForgotten | Mutant::AgesFromBefore => Overrides {
+        Mutant::AgesForgotten | Mutant::AgesFromBefore | Mutant::AgesReplaced => Overrides {
             lease_ms_min: Some(8_000),
             lease_ms_max: Some(20_000),
             crash_mean_ms: Some(1_500),

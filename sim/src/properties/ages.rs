@@ -4,12 +4,13 @@
 
 use super::Property;
 use crate::history::{Happening, History, Moment};
-use norn_client::wire::PartitionId;
+use norn_client::wire::{PartitionId, TaskId};
 use norn_node::protocol::consistent::Viewstamp;
-use norn_node::protocol::consistent::table::Op;
+use norn_node::protocol::consistent::cell::CellState;
+use norn_node::protocol::consistent::table::{Op, Table};
 use norn_node::protocol::record::Record;
 use norn_node::protocol::{ReplicaView, Ticket};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 type Place = (PartitionId, Viewstamp);
 
@@ -47,6 +48,8 @@ struct Life {
     seen_us: u64,
     written: Vec<(Ticket, Place, Noted)>,
     noted: BTreeMap<Place, Noted>,
+    /// Tasks that it has held without a break since they were granted or last renewed, and where that was.
+    held: BTreeMap<(PartitionId, TaskId), Viewstamp>,
 }
 
 impl Life {
@@ -60,6 +63,64 @@ impl Life {
             self.began_us += passed_us;
         }
         self.seen_us = now_us;
+    }
+
+    /// Tasks are held from here on, as an operation says.
+    fn hold(&mut self, (partition, at): Place, tasks: impl Iterator<Item = TaskId>) {
+        let before: Vec<_> = tasks.filter_map(|id| self.held.insert((partition, id), at)).collect();
+        self.forget(partition, &before);
+    }
+
+    /// Their claims end, as far as this node has it: if a later table takes that back, they count anew.
+    fn let_go(&mut self, partition: PartitionId, tasks: impl Iterator<Item = TaskId>) {
+        let before: Vec<_> = tasks.filter_map(|id| self.held.remove(&(partition, id))).collect();
+        self.forget(partition, &before);
+    }
+
+    /// A whole table comes: what is held by it as before goes on.
+    fn install(&mut self, partition: PartitionId, table: &Table) {
+        let ending: BTreeSet<TaskId> =
+            table.ledger.decided().values().flat_map(|decided| decided.freed.iter().map(|(id, ..)| *id)).collect();
+        let goes_on = |id: &TaskId, at: Viewstamp| {
+            let cell = table.cells.get(id).filter(|cell| cell.state == CellState::Held && cell.renewed == at);
+            cell.is_some() && !ending.contains(id)
+        };
+        let here = self.held.range((partition, TaskId::MIN)..=(partition, TaskId::MAX));
+        let gone: Vec<TaskId> = here.filter(|((_, id), at)| !goes_on(id, **at)).map(|((_, id), _)| *id).collect();
+        self.let_go(partition, gone.into_iter());
+    }
+
+    /// Where nothing is held any more without a break, no age is asked.
+    fn forget(&mut self, partition: PartitionId, places: &[Viewstamp]) {
+        for at in places {
+            let mut here = self.held.range((partition, TaskId::MIN)..=(partition, TaskId::MAX));
+            if !here.any(|(_, other)| other == at) {
+                self.noted.remove(&(partition, *at));
+                self.written.retain(|(_, place, _)| *place != (partition, *at));
+            }
+        }
+    }
+
+    /// What it says of a partition is void.
+    fn leave(&mut self, partition: PartitionId) {
+        self.held.retain(|(of, _), _| *of != partition);
+        self.noted.retain(|(of, _), _| *of != partition);
+        self.written.retain(|(_, (of, _), _)| *of != partition);
+    }
+
+    fn apply(&mut self, at: Place, op: &Op) {
+        let partition = at.0;
+        match op {
+            Op::Grant { items, .. } => self.hold(at, items.iter().map(|(id, _)| *id)),
+            Op::Renew { items } => self.hold(at, items.iter().map(|(id, ..)| *id)),
+            Op::Release { id, .. } | Op::Kill { id, .. } | Op::Seal { id, .. } => {
+                self.let_go(partition, std::iter::once(*id));
+            }
+            Op::Void { items } => self.let_go(partition, items.iter().map(|(id, _)| *id)),
+            Op::Drop { items } => self.let_go(partition, items.iter().map(|item| item.id)),
+            Op::Decide { decided, .. } => self.let_go(partition, decided.freed.iter().map(|(id, ..)| *id)),
+            _ => {}
+        }
     }
 }
 
@@ -91,26 +152,27 @@ impl Ages {
             match record {
                 Record::Ops { partition, after, ops } => {
                     for (place, op) in (1..).zip(ops) {
-                        let Some(lease_ms) = lease_ms(op) else { continue };
                         let at = (*partition, Viewstamp { length: after.length + place, ..*after });
+                        life.apply(at, op);
+                        let Some(lease_ms) = lease_ms(op) else { continue };
                         self.began.entry(at).or_insert((now_us, lease_ms));
                         if dated {
                             life.written.push((ticket, at, noted));
                         }
                     }
                 }
-                // What a leader gave back, and had not committed, is held again as the next one installs its table, and counts anew.
-                Record::Left { partition, .. } | Record::Install { partition, table: Some(_), .. } => {
-                    life.noted.retain(|(of, _), _| of != partition);
-                    life.written.retain(|(_, (of, _), _)| of != partition);
-                }
+                Record::Left { partition, .. } => life.leave(*partition),
+                Record::Install { partition, table: Some(table), .. } => life.install(*partition, table),
                 _ => {}
             }
         }
         if self.began.len() > REMEMBERED {
             self.began.retain(|_, (at_us, _)| *at_us + REMEMBERED_US > now_us);
             let began = &self.began;
-            self.lives.values_mut().for_each(|life| life.noted.retain(|at, _| began.contains_key(at)));
+            for life in self.lives.values_mut() {
+                life.noted.retain(|at, _| began.contains_key(at));
+                life.held.retain(|(partition, _), at| began.contains_key(&(*partition, *at)));
+            }
         }
     }
 
@@ -192,27 +254,24 @@ impl Property for Ages {
 mod tests {
     use super::super::check::*;
     use super::*;
-    use norn_client::wire::ClaimId;
+    use norn_client::wire::{ClaimId, Token};
     use std::sync::Arc;
 
     const AT: Viewstamp = Viewstamp { epoch: 1, length: 1 };
+
+    fn grant(id: TaskId) -> Op {
+        let (claim, items) = (ClaimId(1), vec![(id, 1)]);
+        let worker = "w".into();
+        Op::Grant { claim, worker, lease_ms: 10_000, granted_ms: 0, items, session: None, lapsed: false }
+    }
 
     /// A node has written down a lease of ten seconds.
     fn granted() -> Bench<Ages> {
         let mut bench = Bench::new();
         bench.see(Happening::Founded(Terms { even: true, sound: true, ..Terms::default() })).unwrap();
         bench.see(Happening::Replayed { node: 0, records: &[] }).unwrap();
-        let grant = Op::Grant {
-            claim: ClaimId(1),
-            worker: "w".into(),
-            lease_ms: 10_000,
-            granted_ms: 0,
-            items: vec![(id(1), 1)],
-            session: None,
-            lapsed: false,
-        };
         let after = Viewstamp { epoch: 1, length: 0 };
-        let ops = Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(grant)] };
+        let ops = Record::Ops { partition: PartitionId(0), after, ops: vec![Arc::new(grant(id(1)))] };
         let records = [ops, Record::Ran { us: 5 }];
         bench.see(Happening::Appended { node: 0, ticket: Ticket(1), records: &records }).unwrap();
         bench.see(Happening::Synced { node: 0, ticket: Ticket(1) }).unwrap();
@@ -273,6 +332,42 @@ mod tests {
         paused.see(Happening::Crashed { node: 0 }).unwrap();
         paused.see(Happening::Replayed { node: 0, records: &[] }).unwrap();
         tells(&mut paused, 0).unwrap();
+    }
+
+    /// A table of a later epoch comes, in which `held` tasks are as they were granted.
+    fn installs(bench: &mut Bench<Ages>, epoch: u64, held: &[TaskId]) {
+        let mut table = Table::default();
+        for id in held {
+            table.apply(&grant(*id), AT).unwrap();
+        }
+        let viewstamp = Viewstamp { epoch, length: 0 };
+        let records = [Record::Install { partition: PartitionId(0), viewstamp, table: Some(Arc::new(table)) }];
+        bench.see(Happening::Appended { node: 0, ticket: Ticket(epoch), records: &records }).unwrap();
+    }
+
+    #[test]
+    fn a_table_that_makes_leases_young_is_refused_unless_they_were_not_held_meanwhile() {
+        let mut bench = granted();
+        runs(&mut bench, 5_000);
+        installs(&mut bench, 2, &[id(1)]);
+        tells(&mut bench, 4_990).unwrap();
+        assert!(tells(&mut bench, 0).unwrap_err().contains("0 restarts"));
+        installs(&mut bench, 3, &[]);
+        installs(&mut bench, 4, &[id(1)]);
+        tells(&mut bench, 0).unwrap();
+    }
+
+    #[test]
+    fn a_claim_that_a_later_table_takes_back_from_its_end_counts_anew() {
+        let mut bench = granted();
+        runs(&mut bench, 5_000);
+        let token = Token { epoch: 1, number: 1 };
+        let release = Op::Release { id: id(1), token, not_before_ms: 0, at_ms: 0, failed: false, end: None };
+        let records = [Record::Ops { partition: PartitionId(0), after: AT, ops: vec![Arc::new(release)] }];
+        bench.see(Happening::Appended { node: 0, ticket: Ticket(2), records: &records }).unwrap();
+        tells(&mut bench, 0).unwrap();
+        installs(&mut bench, 2, &[id(1)]);
+        tells(&mut bench, 0).unwrap();
     }
 
     #[test]

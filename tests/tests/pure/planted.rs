@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
 /// Whoever changes what the simulator draws has to look for new ones.
-const CAUGHT_FROM: [(Mutant, u64); 92] = [
+const CAUGHT_FROM: [(Mutant, u64); 93] = [
     (Mutant::VoteNotDurable, 1007),
     (Mutant::GrantBeforeQuorum, 2),
     (Mutant::MergeDropsUpdate, 2),
@@ -88,6 +88,7 @@ const CAUGHT_FROM: [(Mutant, u64); 92] = [
     (Mutant::AgeIgnored, 2),
     (Mutant::AgesForgotten, 1002),
     (Mutant::AgesFromBefore, 1),
+    (Mutant::AgesReplaced, 1),
     (Mutant::PermitsReused, 3),
     (Mutant::FullBucket, 1001),
     (Mutant::LevelForgotten, 1),

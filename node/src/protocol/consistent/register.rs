@@ -523,7 +523,7 @@ impl Register {
         }
         self.by_claim.clear();
         for id in &touched {
-            if fresh.contains(id) || !self.still_armed(id) {
+            if fresh.contains(id) || !self.still_armed(id) || mutant!(config, AgesReplaced) {
                 self.arm(*id, now, config);
             }
             if let Some(cell) = self.table.cells.get(id) {
