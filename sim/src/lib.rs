@@ -49,7 +49,7 @@ mod workload;
 mod world;
 
 pub use options::{Conditions, Overrides};
-pub use report::{Report, run};
+pub use report::{Report, run, run_until};
 pub use stage::{Cue, Stage};
 pub use trace::Keep;
 pub use world::{Counters, Violation};

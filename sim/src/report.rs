@@ -51,14 +51,25 @@ fn panic_text(payload: &(dyn Any + Send)) -> String {
 
 /// Runs a seed.
 pub fn run(seed: u64, overrides: &Overrides, keep: Keep) -> Report {
-    let mut random = Random::new(seed);
-    let options = Options::draw(&mut random.child(), overrides);
-    run_options(seed, random, options, overrides, keep)
+    run_until(seed, overrides, keep, u64::MAX)
 }
 
-fn run_options(seed: u64, random: Random, options: Options, overrides: &Overrides, keep: Keep) -> Report {
+/// Runs a seed up to a moment of its virtual time.
+pub fn run_until(seed: u64, overrides: &Overrides, keep: Keep, end_us: u64) -> Report {
+    let mut random = Random::new(seed);
+    let options = Options::draw(&mut random.child(), overrides);
+    run_options(seed, random, options, overrides, (keep, end_us))
+}
+
+fn run_options(
+    seed: u64,
+    random: Random,
+    options: Options,
+    overrides: &Overrides,
+    (keep, end_us): (Keep, u64),
+) -> Report {
     let mut world = World::new(random, options.clone(), keep);
-    if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(|| world.run())) {
+    if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(|| world.run(end_us))) {
         world.fail("panic", panic_text(&*payload));
     }
     let network = world.network.counts;

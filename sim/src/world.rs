@@ -478,9 +478,9 @@ impl World {
         self.schedule(self.options.safety_ms * 1_000, Event::Heal);
     }
 
-    /// Runs to the end or to the first violation.
-    pub fn run(&mut self) {
-        while self.violation.is_none() && self.phase != Phase::Done {
+    /// Runs to the end, to the first violation, or to this moment.
+    pub fn run(&mut self, end_us: u64) {
+        while self.violation.is_none() && self.phase != Phase::Done && self.now_us < end_us {
             self.step();
         }
     }

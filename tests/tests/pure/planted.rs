@@ -3,7 +3,7 @@
 //! `cargo sim -- mutants` looks for all of them from the first seed on; here each is looked for where it is known to be found.
 
 use norn_node::config::Mutant;
-use norn_sim::{Keep, Overrides, Report, mutants, run};
+use norn_sim::{Keep, Overrides, Report, mutants, run, run_until};
 use std::collections::BTreeSet;
 
 /// For each known bug a seed from which on it is caught within [`SEEDS_EACH`] seeds, found by `cargo sim -- mutants`.
@@ -121,9 +121,9 @@ fn are_caught<'a>(mutants: impl Iterator<Item = &'a (Mutant, u64)>) {
         let caught = catch(*mutant, *from);
         assert!(caught.is_some(), "{mutant:?} survives {SEEDS_EACH} seeds from {from}: `cargo sim -- mutants`");
         let report = caught.expect("it is");
-        // The very same run without the bug is right: it is the bug that was caught.
+        // The very same run without the bug is right up to that moment: it is the bug that was caught.
         let healthy = Overrides { mutant: None, ..mutants::hunting(*mutant, &seldom()) };
-        let healthy = run(report.seed, &healthy, Keep::Tail);
+        let healthy = run_until(report.seed, &healthy, Keep::Tail, report.time_us);
         assert_eq!(healthy.violation, None, "{}", healthy.headline());
     }
 }
