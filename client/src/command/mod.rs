@@ -79,6 +79,7 @@ pub use why::WhyArguments;
 use crate::wire::{Error, ErrorCode, Request, Response, TaskView};
 use clap::Subcommand;
 use std::future::Future;
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 /// A task as `get --json` shows it, in one line.
@@ -254,11 +255,15 @@ impl From<ClusterVerb> for Command {
 }
 
 impl Command {
-    /// Runs it.
-    async fn run<T: Transport>(self, runner: &mut Runner<T>) -> Result<Exit, Failure> {
+    /// Runs it. The future is boxed here, so that all verbs are compiled once for a transport and not with each of their callers.
+    #[inline(never)]
+    fn run<'a, T: Transport>(
+        self,
+        runner: &'a mut Runner<T>,
+    ) -> Pin<Box<dyn Future<Output = Result<Exit, Failure>> + 'a>> {
         match self {
-            Command::Verb(verb) => verb.run(runner).await,
-            Command::Cluster(verb) => verb.run(runner).await,
+            Command::Verb(verb) => Box::pin(verb.run(runner)),
+            Command::Cluster(verb) => Box::pin(verb.run(runner)),
         }
     }
 }
