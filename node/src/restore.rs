@@ -223,7 +223,7 @@ fn try_start<D: Disk>(disk: Overlay<'_, D>) -> Result<Tried<'_, D>, String> {
     };
     let mut node = Node::new(founding, 0);
     let (mut restorer, mut losses) = (Restorer::new(&mut node), Vec::new());
-    let replayed = log.replay(|replay| {
+    let replayed = log.read(|replay| {
         if let Replay::Lost { file, offset, loss } = &replay {
             losses.push(Lost { file: file.clone(), offset: *offset, loss: loss.clone() });
         }
@@ -231,6 +231,7 @@ fn try_start<D: Disk>(disk: Overlay<'_, D>) -> Result<Tried<'_, D>, String> {
     });
     let Replayed { cut_bytes, heads_mended, .. } = replayed.map_err(|error| error.to_string())?;
     restorer.finish()?;
+    log.mend().map_err(|error| error.to_string())?;
     let mut steps = Vec::new();
     let last = segment_name(log.stats().segment);
     let mut step = |known| steps.push(Step { file: last.clone(), known });

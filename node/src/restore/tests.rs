@@ -56,6 +56,28 @@ fn a_doubt_names_file_and_place_and_what_is_lost() {
     assert!(refusal.contains("4 other promises"), "{refusal}");
 }
 
+/// Goal: a refused start can be mended by what it advises, a copy of the damaged file. Method: the end of the last segment with
+/// its votes is cut off, its heads are left.
+#[test]
+fn a_copy_of_the_damaged_file_helps_after_a_refusal() {
+    let whole = sample::log(3, None);
+    let (last, bytes) = whole.last_key_value().expect("there is a log");
+    let slots = u32::from_be_bytes(bytes[60..64].try_into().expect("a number")) as usize;
+    let first_record = 512 + 32 * slots;
+    let mut refused = 0;
+    for length in first_record..bytes.len() {
+        let disk = Double::with_files(&whole);
+        disk.put(last, &bytes[..length]);
+        if let Err(refusal) = sample::start_on(&disk) {
+            assert!(refusal.contains("which nothing behind it replaces"), "{refusal}");
+            refused += 1;
+            disk.put(last, bytes);
+            sample::start_on(&disk).expect("the file is whole again");
+        }
+    }
+    assert!(refused > 10, "{refused}");
+}
+
 #[test]
 fn what_a_single_node_lost_is_called_what_it_is() {
     let log = sample::log(1, None);

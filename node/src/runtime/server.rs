@@ -24,7 +24,7 @@ use crate::runtime::tls::{Credentials, TlsError, own_principal};
 use crate::runtime::transport::{CloseCode, bind_first, endpoint};
 use crate::storage::disk::{Disk, DiskError};
 use crate::storage::scrub::{ScrubPace, Scrubbed};
-use crate::storage::{Identity, Log, LogError, Saved, Upkeep, WITHOUT_A_COPY};
+use crate::storage::{Identity, Log, LogError, Replayed, Saved, Upkeep, WITHOUT_A_COPY};
 use norn_client::dial::addresses;
 use norn_client::tls::Renewal;
 use norn_client::wire::response::Identity as NodeIdentity;
@@ -229,7 +229,8 @@ impl Server {
         advertised: String,
         watch: impl FnMut(Replaying) + Send + 'static,
     ) -> Result<Server, StartError> {
-        let (node, log, identity) = open(&settings, advertised.clone(), watch).await?;
+        let (node, log, replayed) = open(&settings, advertised.clone(), watch).await?;
+        let identity = log.identity().node;
         let hints = Hints::of(&settings.peers, settings.peers_are_flags, &node, identity)?;
         let metrics = Arc::new(Metrics::default());
         let (internal, internal_queue) = mpsc::channel(settings.event_queue_max);
@@ -259,6 +260,8 @@ impl Server {
             hints: hints.clone(),
             belonging: belonging_seen,
         });
+        let archive = archive(&settings, inputs.internal.clone())?;
+        let log = mend(&settings, log, replayed).await?;
         let durable = log.synced();
         let (store, loader) = start_threads(log, &settings, &inputs.internal, &metrics)?;
         let (endpoint_of_peers, told) = (endpoint.clone(), inputs.internal.clone());
@@ -266,7 +269,6 @@ impl Server {
         let certificates_read = certificates.renewal().clone();
         let renewing = certificates.run(endpoint.clone(), renewed, Arc::clone(&reload), settings.certificates_interval);
         let peers = Peers::new(endpoint_of_peers, config, speaker, hints, settings.links, told, Arc::clone(&metrics));
-        let archive = archive(&settings, inputs.internal.clone())?;
         let name: Arc<str> = settings.name.into();
         let driver = Driver {
             node,
@@ -487,18 +489,18 @@ fn log_bytes(disk: &FileDisk) -> Result<u64, DiskError> {
     disk.list()?.iter().map(|file| disk.length(file)).sum()
 }
 
-/// Opens and replays the log, which may take a while, away from the async threads.
+/// Opens and reads the log, which may take a while, away from the async threads. Nothing is changed in it.
 async fn open(
     settings: &Settings,
     address: String,
     mut watch: impl FnMut(Replaying) + Send + 'static,
-) -> Result<(Node, Log<FileDisk>, NodeId), StartError> {
+) -> Result<(Node, Log<FileDisk>, Replayed), StartError> {
     let place = settings.data.display().to_string();
     let failed = move |error: &dyn std::fmt::Display| StartError::Log(place.clone(), error.to_string());
     let (data, log_config) = (settings.data.clone(), settings.log.clone());
     let (config, name, zone) = (settings.core.clone(), settings.name.clone(), settings.zone.clone());
     let (certificate, bytes_max) = (name.clone(), settings.disk_bytes_max);
-    let work = move || -> Result<(Node, Log<FileDisk>, NodeId), StartError> {
+    let work = move || -> Result<(Node, Log<FileDisk>, Replayed), StartError> {
         let started = std::time::Instant::now();
         let mut disk = FileDisk::open(&data).map_err(|error| failed(&error))?;
         disk.limit(bytes_max);
@@ -510,7 +512,7 @@ async fn open(
         let mut node = Node::new(founding, rand::random());
         let mut restorer = Restorer::new(&mut node);
         let mut records = 0u64;
-        let replayed = log.replay(|replay| {
+        let replayed = log.read(|replay| {
             records += 1;
             if records.is_multiple_of(REPLAY_REPORT_RECORDS) {
                 let read_bytes = read_bytes.load(Ordering::Relaxed);
@@ -524,20 +526,38 @@ async fn open(
         check_member(&node, &identity, &certificate, &data)?;
         let elapsed_ms = started.elapsed().as_millis();
         tracing::info!(node = %identity.node, ?replayed, elapsed_ms, "log replayed");
-        if replayed.lost_records > 0 {
-            let (records, bytes) = (replayed.lost_records, replayed.damaged_bytes);
-            let said =
-                "records of the log are lost; what they said is fetched from other replicas, see `norn log verify`";
-            tracing::warn!(records, bytes, "{said}");
-        }
-        if replayed.cut_records > 0 {
-            let records = replayed.cut_records;
-            tracing::warn!(records, "the last batch was cut: a crash tore it, unless the disk has damaged it since");
-        }
-        Ok((node, log, identity.node))
+        Ok((node, log, replayed))
     };
+    away(settings, work).await
+}
+
+/// Begins or mends the log, when nothing stands against the start any more.
+async fn mend(settings: &Settings, mut log: Log<FileDisk>, replayed: Replayed) -> Result<Log<FileDisk>, StartError> {
+    let place = settings.data.display().to_string();
+    let work = move || match log.mend() {
+        Ok(()) => Ok(log),
+        Err(error) => Err(StartError::Log(place, error.to_string())),
+    };
+    let log = away(settings, work).await?;
+    if replayed.lost_records > 0 {
+        let (records, bytes) = (replayed.lost_records, replayed.damaged_bytes);
+        let said = "records of the log are lost; what they said is fetched from other replicas, see `norn log verify`";
+        tracing::warn!(records, bytes, "{said}");
+    }
+    if replayed.cut_records > 0 {
+        let records = replayed.cut_records;
+        tracing::warn!(records, "the last batch was cut: a crash tore it, unless the disk has damaged it since");
+    }
+    Ok(log)
+}
+
+/// Works on the log away from the async threads.
+async fn away<T: Send + 'static>(
+    settings: &Settings,
+    work: impl FnOnce() -> Result<T, StartError> + Send + 'static,
+) -> Result<T, StartError> {
     match tokio::task::spawn_blocking(work).await {
-        Ok(opened) => opened,
+        Ok(done) => done,
         Err(error) => Err(StartError::Log(settings.data.display().to_string(), error.to_string())),
     }
 }

@@ -6,7 +6,7 @@ use super::frame::Encoder;
 use super::places;
 use super::policy::{SyncPolicy, Unsynced};
 use super::promises::Promises;
-use super::recovery::{self, OpenError, Position, Replay, Replayed, Survey};
+use super::recovery::{self, Mending, OpenError, Position, Replay, Replayed, Survey};
 use super::scrub::Scrub;
 use super::segment::{self, Header};
 use super::slot::{SLOT_BYTES, Slot};
@@ -74,6 +74,13 @@ pub struct Identity {
     pub incarnation: u64,
 }
 
+impl Identity {
+    fn record(self) -> Record {
+        let Identity { node, incarnation } = self;
+        Record::Identity { node, incarnation }
+    }
+}
+
 /// Why the log stopped. It stays so: every later call returns the same, and the node must stop.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
@@ -109,25 +116,30 @@ pub struct Stats {
 
 #[derive(Debug)]
 enum Phase {
-    /// Nothing replayed yet, or not to the end.
+    /// Nothing read yet, or not to the end.
     Opened,
+    /// All is read, and nothing changed.
+    Read(Mending),
     Ready,
     Poisoned(LogError),
 }
 
 /// The write-ahead log of one node.
 ///
-/// Life: [`Log::open`], [`Log::replay`] once, then [`Log::append`] and [`Log::sync`]. Appending or replaying out of
-/// this order is a mistake of the caller and panics.
+/// Life: [`Log::open`], [`Log::read`] and [`Log::mend`] once, or [`Log::replay`] for both, then [`Log::append`] and
+/// [`Log::sync`]. Calls out of this order are a mistake of the caller and panic. No byte of the files is changed before
+/// [`Log::mend`], so that a start which is refused until then leaves them as they are.
 #[derive(Debug)]
 pub struct Log<D> {
     disk: D,
     config: LogConfig,
     identity: Identity,
+    /// There was no log, or none that was ever finished: the identity was drawn.
+    is_new: bool,
     phase: Phase,
     /// What was there when the log was opened.
     survey: Survey,
-    /// Before the replay, only its segment is true.
+    /// Before the log is read, only its segment is true.
     position: Position,
     /// Something was written since the last sync.
     unsynced: bool,
@@ -150,8 +162,8 @@ pub struct Log<D> {
 
 impl<D: Disk> Log<D> {
     /// Opens the directory of a node. Where no log is, or only one whose very first write was cut short, it draws an
-    /// identity and makes it durable. What is there is made durable too, before anything of it is trusted: the process
-    /// before may have ended before it could.
+    /// identity. What is there is made durable, before anything of it is trusted: the process before may have ended
+    /// before it could.
     pub fn open(disk: D, config: LogConfig, draw: impl FnOnce() -> Identity) -> Result<Log<D>, OpenError> {
         let survey = recovery::survey(&disk)?;
         let (segments, found) = (survey.last, recovery::read_identity(&disk, &survey)?);
@@ -162,6 +174,7 @@ impl<D: Disk> Log<D> {
             disk,
             config,
             identity: found.unwrap_or_else(draw),
+            is_new: found.is_none(),
             phase: Phase::Opened,
             compaction: Compaction::default(),
             survey,
@@ -175,20 +188,10 @@ impl<D: Disk> Log<D> {
             heads: Vec::new(),
             stats: Stats { segment: segments.max(1), ..Stats::default() },
         };
-        if found.is_none() {
-            if segments > 0 {
-                log.disk.remove(&segment::name(1))?;
-                log.disk.sync_directory()?;
-            }
-            log.position.segment = 0;
-            log.begin_segment()?;
-            (log.survey.first, log.survey.last, log.survey.segments) = (1, 1, vec![1]);
-            let Identity { node, incarnation } = log.identity;
-            log.encode(&Record::Identity { node, incarnation }).expect("an identity is small");
-            log.write()?;
+        if !log.is_new {
+            log.sync_file()?;
+            log.disk.sync_directory()?;
         }
-        log.sync_file()?;
-        log.disk.sync_directory()?;
         Ok(log)
     }
 
@@ -198,21 +201,66 @@ impl<D: Disk> Log<D> {
     }
 
     /// Gives every record to `visit`, in order, the identity first; one at a time, however long the log is; and in its
-    /// place whatever is lost, which `visit` must refuse if the node cannot be without it. Then mends a torn end. Must be
-    /// called once, before the first append; after an error the log is of no further use.
-    pub fn replay(&mut self, visit: impl FnMut(Replay) -> Result<(), String>) -> Result<Replayed, OpenError> {
-        assert!(matches!(self.phase, Phase::Opened), "a log is replayed once");
-        let promises = &mut self.promises;
-        let (position, replayed) = recovery::replay(&mut self.disk, self.identity, &mut self.survey, promises, visit)?;
-        self.compaction = Compaction::new(std::mem::take(&mut self.survey.obsolete));
+    /// place whatever is lost, which `visit` must refuse if the node cannot be without it. Must be called once; after an
+    /// error the log is of no further use. What is said to be cut or mended is so after [`Log::mend`].
+    pub fn read(&mut self, mut visit: impl FnMut(Replay) -> Result<(), String>) -> Result<Replayed, OpenError> {
+        assert!(matches!(self.phase, Phase::Opened), "a log is read once");
+        if self.is_new {
+            let (file, record, mut frame) = (segment::name(1), self.identity.record(), Vec::new());
+            self.encoder.encode(1, 0, &record, &mut frame).expect("an identity is small");
+            let bytes = frame.len() as u64;
+            let visited = visit(Replay::Record { record, covered: false, again: false, place: None });
+            visited.map_err(|cause| OpenError::Refused { file, offset: 0, ordinal: 1, cause })?;
+            self.phase = Phase::Read(Mending::default());
+            return Ok(Replayed { records: 1, segments: 1, bytes, ..Replayed::default() });
+        }
+        let (survey, promises) = (&self.survey, &mut self.promises);
+        let (position, replayed, mending) = recovery::replay(&self.disk, self.identity, survey, promises, visit)?;
         self.stats.history_bytes = replayed.bytes;
         self.stats.snapshot_bytes = replayed.snapshot_bytes;
-        // What was found was made durable when the log was opened, and what was mended since then.
-        self.synced = position.next_ordinal - 1;
         self.position = position;
         self.stats.segment = self.position.segment;
-        self.phase = Phase::Ready;
+        self.phase = Phase::Read(mending);
         Ok(replayed)
+    }
+
+    /// Begins the log, or mends a torn end and what else a start does, durably. Must be called once, when nothing stands against
+    /// the start, and before anything that was read is answered; after an error the log is of no further use.
+    pub fn mend(&mut self) -> Result<(), OpenError> {
+        let Phase::Read(mending) = std::mem::replace(&mut self.phase, Phase::Opened) else {
+            panic!("a log is read before it is mended, and mended once");
+        };
+        if self.is_new {
+            self.begin()?;
+        }
+        mending.make(&mut self.disk, &mut self.survey.obsolete)?;
+        self.compaction = Compaction::new(std::mem::take(&mut self.survey.obsolete));
+        // What was found was made durable when the log was opened, and what was mended since then.
+        self.synced = self.position.next_ordinal - 1;
+        self.phase = Phase::Ready;
+        Ok(())
+    }
+
+    /// Reads and mends at once, where nothing but `visit` has a say.
+    pub fn replay(&mut self, visit: impl FnMut(Replay) -> Result<(), String>) -> Result<Replayed, OpenError> {
+        let replayed = self.read(visit)?;
+        self.mend()?;
+        Ok(replayed)
+    }
+
+    /// Makes the identity durable that was drawn.
+    fn begin(&mut self) -> Result<(), DiskError> {
+        if self.survey.last > 0 {
+            self.disk.remove(&segment::name(1))?;
+            self.disk.sync_directory()?;
+        }
+        self.position.segment = 0;
+        self.begin_segment()?;
+        let record = self.identity.record();
+        self.encode(&record).expect("an identity is small");
+        self.pass(&record);
+        self.write()?;
+        self.sync_file()
     }
 
     /// Writes records at the end, in one piece unless a segment is full, and their heads in another. They are durable
@@ -292,7 +340,7 @@ impl<D: Disk> Log<D> {
         match &self.phase {
             Phase::Ready => Ok(()),
             Phase::Poisoned(error) => Err(error.clone()),
-            Phase::Opened => panic!("a log is replayed before it is written to"),
+            Phase::Opened | Phase::Read(_) => panic!("a log is replayed before it is written to"),
         }
     }
 

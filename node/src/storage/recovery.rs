@@ -8,6 +8,8 @@
 //!
 //! What is kept but not known to have been durable is written once more, and synced, before anybody relies on it.
 //!
+//! Nothing is mended before all is read and nothing stands against the start (`mending.rs`).
+//!
 //! A snapshot stands for all segments before the one that its name says: of those nothing is looked at.
 //!
 //! A segment in the middle that is not there, is another one, or of which neither header nor first record can be used is
@@ -19,13 +21,12 @@
 //! whether the sync had ended, as the only thing that happened after it was that others were told. It is taken for a
 //! crash, because crashes are common and must not need an operator.
 
-use super::ahead::find_space;
 use super::disk::{Disk, DiskError};
-use super::examine::{Loss, examine, read_heads, read_region};
+use super::examine::{Loss, examine};
 use super::frame::Fault;
 use super::log::Identity;
 use super::promises::Promises;
-use super::reader::{Frame, Next, READ_BYTES, Reader};
+use super::reader::{Frame, Next, Reader};
 use super::segment::{self, FORMAT_VERSION, FORMAT_VERSION_MIN, HEADER_BYTES, Header, HeaderFault};
 use super::sequence::Turn;
 use super::slot::{SLOT_BYTES, Slot};
@@ -35,11 +36,14 @@ use crate::protocol::task::Place;
 use norn_client::wire::{ClusterId, NodeId};
 
 mod error;
+mod mending;
 mod reading;
 mod survey;
 
 pub use error::OpenError;
 pub use error::WITHOUT_A_COPY;
+use mending::End;
+pub(crate) use mending::{Mending, mend_heads};
 use reading::{Durable, Reading};
 pub(crate) use survey::{Survey, survey};
 
@@ -108,6 +112,13 @@ impl Position {
         {
             self.cluster = genesis.cluster;
         }
+    }
+
+    /// Where a log goes on that ends with records that are lost: in the next segment.
+    fn behind(&self) -> Position {
+        let (segment, cluster, first_ordinal) = (self.segment + 1, self.cluster, self.next_ordinal);
+        let header = Header { segment, cluster, first_ordinal, ..self.header };
+        Position { segment, header, length: header.records_offset(), promised_bytes: 0, begun: true, ..self.clone() }
     }
 }
 
@@ -234,17 +245,18 @@ impl Replay {
     }
 }
 
-/// Visits every record of the snapshot and of the segments, and whatever is lost of them; then mends what a crash may have
-/// left at the end.
+/// Visits every record of the snapshot and of the segments, and whatever is lost of them, and says what is to be mended: of
+/// what a crash may have left at the end, and of headers. Changes nothing. `position` is where the log goes on afterwards.
 pub(crate) fn replay<D: Disk>(
-    disk: &mut D,
+    disk: &D,
     identity: Identity,
-    survey: &mut Survey,
+    survey: &Survey,
     promises: &mut Promises,
     mut visit: impl FnMut(Replay) -> Result<(), String>,
-) -> Result<(Position, Replayed), OpenError> {
+) -> Result<(Position, Replayed, Mending), OpenError> {
     let mut position = Position::default();
     let mut replayed = Replayed::default();
+    let mut mending = Mending::default();
     let mut covered = 0;
     // The first file of those that are not there, or not to be used, and why.
     let mut gap: Option<(String, String)> = None;
@@ -261,8 +273,8 @@ pub(crate) fn replay<D: Disk>(
             replayed.lost_segments += number - before - 1;
             gap.get_or_insert((segment::name(before + 1), "the segment is missing".into()));
         }
-        let header = match usable_header(disk, number, identity.node, &position, number == last)? {
-            Ok(header) => header,
+        let (header, is_anew) = match usable_header(disk, number, identity.node, &position, number == last)? {
+            Ok(usable) => usable,
             Err(known) => {
                 replayed.lost_segments += 1;
                 gap.get_or_insert((file, known));
@@ -281,6 +293,7 @@ pub(crate) fn replay<D: Disk>(
         }
         check_first_ordinal(&header, &file, &position)?;
         position.header = header;
+        mending.headers.extend(is_anew.then_some(header));
         let durable = match segments.get(place + 1) {
             Some(next) if *next == number + 1 => match read_first_ordinal(disk, *next)? {
                 Some(first_ordinal) => Durable::Until(first_ordinal),
@@ -297,23 +310,23 @@ pub(crate) fn replay<D: Disk>(
         replayed.segments += 1;
         replayed.lost_records = replayed.lost_records.saturating_add(lost_records);
         replayed.records += records;
-        // What says that the last records were durable may go with the rest of the end: it must be said anew before.
-        let behind = if ends_lost { Some(begin_behind(disk, &position, &mut survey.obsolete)?) } else { None };
         if number == last {
-            mend_end(disk, &position, &heads, torn, synced, &mut replayed)?;
+            mending.end = Some(End::find(disk, &position, &heads, torn, synced, &mut replayed)?);
         } else {
             replayed.damaged_bytes += damaged_bytes;
         }
         replayed.bytes += position.length - position.header.records_offset();
-        if let Some(header) = behind {
-            let (segment, length) = (header.segment, header.records_offset());
-            position = Position { segment, header, length, promised_bytes: 0, begun: true, ..position };
+        if ends_lost {
+            // That all before a segment was durable is known from its header, whatever becomes of anything else.
+            position = position.behind();
+            mending.behind = Some(position.header);
             promises.begin();
             replayed.segments += 1;
         }
     }
     if torn && position.segment == last {
-        replayed.cut_bytes += remove_begun(disk, survey.last)?;
+        replayed.cut_bytes += disk.length(&segment::name(survey.last))?;
+        mending.begun = Some(survey.last);
     }
     if position.next_ordinal <= covered {
         let (file, offset) = (segment::name(position.segment), position.length);
@@ -321,7 +334,7 @@ pub(crate) fn replay<D: Disk>(
             format!("the log ends before record {}, and the snapshot knows of record {covered}", position.next_ordinal);
         return Err(damaged(&file, offset, &known));
     }
-    Ok((position, replayed))
+    Ok((position, replayed, mending))
 }
 
 /// Visits the records of the snapshot; up to which ordinal of the log it may have all.
@@ -346,35 +359,25 @@ fn read_snapshot<D: Disk>(
     Ok(summary.covered)
 }
 
-/// Removes a segment that was begun, and nothing more: the records come after the header is durable, so there are none. Its
-/// bytes.
-fn remove_begun<D: Disk>(disk: &mut D, number: u64) -> Result<u64, DiskError> {
-    let file = segment::name(number);
-    let length = disk.length(&file)?;
-    disk.remove(&file)?;
-    disk.sync_directory()?;
-    Ok(length)
-}
-
-/// The header of a segment, written anew if that can be done. A reason, if nothing of the segment can be used and it is not
+/// The header of a segment, and whether it must be written anew. A reason, if nothing of the segment can be used and it is not
 /// the last one: the next one says how much is lost with it.
 fn usable_header<D: Disk>(
-    disk: &mut D,
+    disk: &D,
     number: u64,
     node: NodeId,
     position: &Position,
     last: bool,
-) -> Result<Result<Header, String>, OpenError> {
+) -> Result<Result<(Header, bool), String>, OpenError> {
     let file = segment::name(number);
     match read_header(disk, &file)? {
         // Of another place in this very log.
         Ok(header) if header.segment != number && header.node == node && !last => {
             Ok(Err(format!("the header is whole, but it is that of segment {}", header.segment)))
         }
-        Ok(header) => Ok(Ok(header)),
-        Err(fault) => match mend_header(disk, number, node, position, fault) {
+        Ok(header) => Ok(Ok((header, false))),
+        Err(fault) => match find_header(disk, number, node, position, fault) {
             Err(OpenError::Damaged { known, .. }) if !last => Ok(Err(known)),
-            mended => mended.map(Ok),
+            found => found.map(|header| Ok((header, true))),
         },
     }
 }
@@ -403,21 +406,6 @@ fn pass_gap(
     Ok(first - next)
 }
 
-/// Begins the next segment behind records that are lost: that all before a segment was durable is known from its header,
-/// whatever becomes of anything else. What a start left that died here becomes that segment, and is no file to remove.
-fn begin_behind<D: Disk>(disk: &mut D, position: &Position, obsolete: &mut Vec<String>) -> Result<Header, DiskError> {
-    let (segment, cluster, first_ordinal) = (position.segment + 1, position.cluster, position.next_ordinal);
-    let header = Header { segment, cluster, first_ordinal, ..position.header };
-    // A part of a header would say more: that the rest of the segment before was durable, too.
-    let (file, partial) = (segment::name(segment), segment::partial_name(segment));
-    disk.write(&partial, 0, &header.encode())?;
-    disk.sync(&partial)?;
-    disk.rename(&partial, &file)?;
-    disk.sync_directory()?;
-    obsolete.retain(|left| *left != partial);
-    Ok(header)
-}
-
 /// Whether a segment was begun, and nothing more.
 fn is_torn_header<D: Disk>(disk: &D, number: u64) -> Result<bool, DiskError> {
     let file = segment::name(number);
@@ -429,20 +417,6 @@ fn is_torn_header<D: Disk>(disk: &D, number: u64) -> Result<bool, DiskError> {
 fn read_first_ordinal<D: Disk>(disk: &D, number: u64) -> Result<Option<u64>, DiskError> {
     let header = read_header(disk, &segment::name(number))?;
     Ok(header.ok().filter(|header| header.segment == number).map(|header| header.first_ordinal))
-}
-
-/// Writes a damaged header anew.
-fn mend_header<D: Disk>(
-    disk: &mut D,
-    number: u64,
-    node: NodeId,
-    position: &Position,
-    fault: HeaderFault,
-) -> Result<Header, OpenError> {
-    let (file, header) = (segment::name(number), find_header(disk, number, node, position, fault)?);
-    disk.write(&file, 0, &header.encode())?;
-    disk.sync(&file)?;
-    Ok(header)
 }
 
 /// Finds out what a damaged header said: all of it stands elsewhere too, if the first record and its head are whole.
@@ -475,98 +449,6 @@ pub(crate) fn find_header<D: Disk>(
         return Err(header_error(&file, fault));
     }
     Ok(header)
-}
-
-/// Cuts what a crash left behind the last record, and makes the heads agree with the records.
-fn mend_end<D: Disk>(
-    disk: &mut D,
-    position: &Position,
-    heads: &[Option<Slot>],
-    all_durable: bool,
-    synced: u64,
-    replayed: &mut Replayed,
-) -> Result<(), OpenError> {
-    let (file, header) = (segment::name(position.segment), &position.header);
-    let found = read_heads(disk, &file, header)?;
-    let cut_heads = found.iter().flatten().filter(|head| head.ordinal >= position.next_ordinal).count();
-    // Space stays: zeroes are what the next records want.
-    let cut_bytes = find_space(disk, &file, position.length, disk.length(&file)?)? - position.length;
-    assert!(!all_durable || cut_heads == 0, "all of which there is a trace was durable, so it is there or lost");
-    replayed.cut_records = cut_heads as u64;
-    if cut_bytes > 0 {
-        disk.truncate(&file, position.length)?;
-        replayed.cut_bytes += cut_bytes;
-    }
-    replayed.heads_mended = mend_heads(disk, &file, header, heads)?;
-    let synced = if all_durable { position.next_ordinal - 1 } else { synced };
-    let anew = write_anew(disk, &file, position, heads, synced)?;
-    if cut_bytes > 0 || replayed.heads_mended > 0 || anew {
-        disk.sync(&file)?;
-    }
-    Ok(())
-}
-
-/// Writes once more what nothing in the log says was durable; whether there is any. Its sync may have failed under the
-/// process before: then the system can show bytes that are on no disk, and that no further sync brings there.
-fn write_anew<D: Disk>(
-    disk: &mut D,
-    file: &str,
-    position: &Position,
-    heads: &[Option<Slot>],
-    synced: u64,
-) -> Result<bool, DiskError> {
-    let (header, next) = (&position.header, position.next_ordinal);
-    let first = header.first_ordinal.max(synced + 1);
-    let mut ranges = Vec::new();
-    if synced < header.first_ordinal {
-        ranges.push(0..HEADER_BYTES as u64);
-    }
-    if first < next {
-        let place = |ordinal: u64| (ordinal - header.first_ordinal) as usize;
-        ranges.push(header.slot_offset(first)..header.slot_offset(next - 1) + SLOT_BYTES as u64);
-        let offset = heads[place(first)..].iter().flatten().next().map_or(position.length, |head| head.offset.into());
-        ranges.push(offset..position.length);
-    }
-    for range in &ranges {
-        let mut offset = range.start;
-        while offset < range.end {
-            let bytes = disk.read(file, offset, READ_BYTES.min((range.end - offset) as usize))?;
-            if bytes.is_empty() {
-                break;
-            }
-            disk.write(file, offset, &bytes)?;
-            offset += bytes.len() as u64;
-        }
-    }
-    Ok(!ranges.is_empty())
-}
-
-/// Writes the heads of a segment anew where they are not what they should be; how many are not. Those of records that are
-/// lost stay as they are, those behind all records are taken back.
-pub(crate) fn mend_heads<D: Disk>(
-    disk: &mut D,
-    file: &str,
-    header: &Header,
-    heads: &[Option<Slot>],
-) -> Result<u64, DiskError> {
-    let found = read_region(disk, file, header)?;
-    let as_found = |place: usize| {
-        let bytes = found.get(place * SLOT_BYTES..(place + 1) * SLOT_BYTES).and_then(|bytes| bytes.first_chunk());
-        bytes.copied().unwrap_or([0; SLOT_BYTES])
-    };
-    let right = heads.iter().enumerate().flat_map(|(place, head)| head.as_ref().map_or(as_found(place), Slot::encode));
-    let mut right: Vec<u8> = right.collect();
-    right.resize(right.len().max(found.len()), 0);
-    let differs = |place: &usize| {
-        let bytes = place * SLOT_BYTES..((place + 1) * SLOT_BYTES).min(right.len());
-        found.get(bytes.clone()) != Some(&right[bytes])
-    };
-    let wrong: Vec<usize> = (0..right.len().div_ceil(SLOT_BYTES)).filter(differs).collect();
-    if let (Some(first), Some(last)) = (wrong.first(), wrong.last()) {
-        let bytes = &right[first * SLOT_BYTES..((last + 1) * SLOT_BYTES).min(right.len())];
-        disk.write(file, (HEADER_BYTES + first * SLOT_BYTES) as u64, bytes)?;
-    }
-    Ok(wrong.len() as u64)
 }
 
 /// Checks that a segment begins where the one before it ends. `position` is still the end of that one.

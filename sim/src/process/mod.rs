@@ -188,11 +188,10 @@ impl World {
         if self.nodes[node].identity.is_some_and(|known| known.node != identity.node) && self.operator.knows(node) {
             return Err("it has another identity than it told".into());
         }
-        self.nodes[node].identity = Some(identity);
         let mut core = Core::new(self.founding(node, identity), seed);
         let mut restorer = Restorer::new(&mut core);
         let mut records = Vec::new();
-        let replayed = log.replay(|replay| {
+        let replayed = log.read(|replay| {
             if let log::Replay::Record { record, .. } = &replay {
                 records.push(record.clone());
             }
@@ -200,6 +199,8 @@ impl World {
         });
         let replayed = replayed.map_err(|error| error.to_string())?;
         restorer.finish()?;
+        log.mend().map_err(|error| error.to_string())?;
+        self.nodes[node].identity = Some(identity);
         if replayed.snapshot_records > 0 {
             self.count("sometimes: start from a snapshot");
         }

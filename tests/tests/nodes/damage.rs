@@ -570,6 +570,12 @@ async fn what_nobody_gives_back_is_refused_while_the_others_serve() {
         refused(&cluster, &[&format!("{kind} of {owner}")]);
         log.restore(&whole);
     }
+    // The end is gone, and comes back with a copy of that file alone.
+    let Entry { file, offset, .. } = last(&entries, "vote");
+    fs::write(log.path(&file), &whole[&file][..offset]).expect("it can be written");
+    refused(&cluster, &["which nothing behind it replaces", "restore the damaged file from a copy"]);
+    fs::write(log.path(&file), &whole[&file]).expect("it can be written");
+    assert!(log.save() == whole, "nothing else has to be made good");
     // Behind the last segment there is none that says what is lost with it.
     let (before, end) = (&segments[segments.len() - 2], segments.last().expect("there is one"));
     let first = entries.iter().find(|entry| entry.file == *end).expect("it has records");

@@ -103,14 +103,22 @@ pub(crate) fn node() -> Node {
 
 /// Starts the node on these files, up to where it would serve.
 pub(crate) fn start(files: &Files) -> Result<(Node, Replayed), String> {
+    let disk = Double::with_files(files);
+    let started = start_on(&disk);
+    assert!(started.is_ok() || disk.files() == *files, "a start that is refused changes nothing");
+    started
+}
+
+pub(crate) fn start_on(disk: &Double) -> Result<(Node, Replayed), String> {
     let draw = || Identity { node: NodeId(99), incarnation: 99 };
-    let mut log = Log::open(Double::with_files(files), CONFIG, draw).map_err(|error| error.to_string())?;
+    let mut log = Log::open(disk.clone(), CONFIG, draw).map_err(|error| error.to_string())?;
     let mut node = node();
     if log.identity() != IDENTITY {
         return Err("another node".into());
     }
     let mut restorer = Restorer::new(&mut node);
-    let replayed = log.replay(|replay| restorer.take(replay)).map_err(|error| error.to_string())?;
+    let replayed = log.read(|replay| restorer.take(replay)).map_err(|error| error.to_string())?;
     restorer.finish()?;
+    log.mend().map_err(|error| error.to_string())?;
     Ok((node, replayed))
 }

@@ -78,13 +78,13 @@ fn compact(log: &mut Log<Double>, appended: &[Record]) -> Option<()> {
 /// Starts on a disk that nothing was lost from: all is read, and from then on durable.
 fn reopen(disk: &Double, config: &LogConfig, outcome: &mut Outcome) -> Option<Log<Double>> {
     let mut log = Log::open(disk.clone(), config.clone(), || identity(1)).ok()?;
-    outcome.identity = Some(log.identity());
     let mut records = Vec::new();
     let visit = |replay: Replay| {
         records.extend(replay.whole()?);
         Ok(())
     };
     log.replay(visit).ok()?;
+    outcome.identity = Some(log.identity());
     assert_eq!(records[1..], outcome.appended);
     outcome.synced = outcome.appended.len();
     Some(log)

@@ -108,9 +108,9 @@ impl Explorer {
             Ok(())
         };
         let ended = opened.is_some_and(|mut log| log.replay(count).is_ok());
-        outcome.identity = outcome.identity.or(identity);
         if ended {
             // Others may be told of it.
+            outcome.identity = outcome.identity.or(identity);
             assert!(read > outcome.synced, "the identity and all that was synced");
             outcome.synced = read - 1;
         }
