@@ -320,6 +320,8 @@ fn the_visitor_can_refuse() {
         seen += 1;
         if seen == 3 { Err("no".into()) } else { Ok(()) }
     });
+    let text = error.as_ref().expect_err("refused").to_string();
+    assert!(!text.contains("restore"), "an older copy of the directory is worse than none: {text}");
     let Err(OpenError::Refused { ordinal, cause, .. }) = error else { panic!("refused") };
     assert_eq!((seen, ordinal, cause.as_str()), (3, 3, "no"));
 }

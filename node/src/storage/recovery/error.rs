@@ -3,9 +3,10 @@
 use super::super::disk::DiskError;
 use super::super::examine::Loss;
 
-/// What to do where no copy of a file is left. Members cannot be replaced yet, and an empty directory is another node.
+/// What to do where no copy of a file is left. An empty directory is another node.
 pub const WITHOUT_A_COPY: &str = "without one, see what `norn log repair` can do; if it refuses, keep the data \
-     directory and leave this node stopped: its partitions go on with their replicas on other nodes";
+     directory and leave this node stopped: its partitions go on with their replicas on other nodes, and `norn cluster \
+     replace` puts a new node in its place";
 
 /// Why a log is not opened. Whole records are all where they were.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -62,8 +63,9 @@ pub enum OpenError {
     },
     /// The node did not accept a whole record.
     #[error(
-        "{file} at byte {offset}: record {ordinal} is whole, but the node refuses it: {cause}; report it with the data \
-         directory, and restore that from a copy; {WITHOUT_A_COPY}"
+        "{file} at byte {offset}: record {ordinal} is whole, but the node refuses it: {cause}; keep the data directory, \
+         never start an older copy of it in its place, and leave this node stopped: its partitions go on with their replicas on \
+         other nodes, and `norn cluster replace` puts a new node in its place"
     )]
     Refused {
         /// The segment.
