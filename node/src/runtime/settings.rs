@@ -3,6 +3,7 @@
 //! [`DEFINITIONS`] is the only list of settings: names, limits, defaults, descriptions.
 
 use crate::config::{Config, ConfigError, Retention};
+use crate::protocol::root::check_address;
 use crate::runtime::certificates::{CertificateError, CertificateFiles, find_node};
 use crate::runtime::hints::{PeerAddress, parse_peers};
 use crate::runtime::listener::ListenerBounds;
@@ -258,6 +259,14 @@ pub enum SettingsError {
         /// What is wrong.
         why: String,
     },
+    /// No address of a member.
+    #[error("advertise ({origin}): {why}")]
+    Advertise {
+        /// Where it was said.
+        origin: Source,
+        /// What is wrong.
+        why: String,
+    },
     /// Not an invitation.
     #[error("join ({origin}): {error}; `norn cluster token` prints a token")]
     Join {
@@ -396,7 +405,7 @@ impl Effective {
         let data = PathBuf::from(self.text("data"));
         let asked = Some(self.text("name")).filter(|name| !name.is_empty());
         let (name, certificates) = find_node(Path::new(self.text("certs")), asked, &data)?;
-        let advertise = Some(self.text("advertise").to_owned()).filter(|address| !address.is_empty());
+        let advertise = self.advertise()?;
         Ok(Settings {
             data,
             name,
@@ -440,6 +449,16 @@ impl Effective {
             return Ok(None);
         }
         value.parse().map(Some).map_err(|error| SettingsError::Join { origin: origin.clone(), error })
+    }
+
+    /// Where others reach the node. Whoever added it to a cluster later would have to find out that it has said nonsense.
+    fn advertise(&self) -> Result<Option<String>, SettingsError> {
+        let (value, origin) = &self.values["advertise"];
+        if value.is_empty() {
+            return Ok(None);
+        }
+        check_address(value).map_err(|why| SettingsError::Advertise { origin: origin.clone(), why })?;
+        Ok(Some(value.clone()))
     }
 
     fn peers(&self) -> Result<Vec<PeerAddress>, SettingsError> {
@@ -587,6 +606,22 @@ mod tests {
         assert_eq!((of("mail/out"), of("audit"), of("other"), read.of(None)), (3_600_000, 0, 604_800_000, 604_800_000));
         for wrong in ["", "week", "7d, mail", "7d, =1h", "7d, a b=1h", "7d, q=1h, q=2h"] {
             assert!(retention(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_leads_nobody_here_is_refused_by_name() {
+        let advertise = |value: &str| {
+            let effective = Effective::gather(None, pairs(&[]), pairs(&[("advertise", value)])).unwrap();
+            effective.advertise().map_err(|error| error.to_string())
+        };
+        assert_eq!(advertise(""), Ok(None));
+        for right in ["alpha.example.com:7400", "10.0.0.1:7400", "[2001:db8::1]:7400"] {
+            assert_eq!(advertise(right), Ok(Some(right.to_owned())));
+        }
+        for wrong in ["foo", "foo:", ":7400", "foo:0", "foo:70000", "::1:7400", "a b:1", "0.0.0.0:7704", "[::]:7704"] {
+            let refusal = advertise(wrong).unwrap_err();
+            assert!(refusal.starts_with("advertise (flag): ") && refusal.contains(&format!("{wrong:?}")), "{refusal}");
         }
     }
 

@@ -30,6 +30,12 @@ use serde::{Deserialize, Serialize};
 pub(in crate::protocol) use settings::check_policies;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Whether others can be given this as the address of a member; why not. So a node learns it before it has a cluster.
+#[cfg(feature = "runtime")]
+pub(crate) fn check_address(address: &str) -> Result<(), String> {
+    members::check_address(address).map_err(|reason| reason.to_string())
+}
+
 /// Who should hold which partition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {

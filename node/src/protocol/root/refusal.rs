@@ -67,7 +67,7 @@ pub enum Reason {
     #[error("{zone:?} is no zone: it has control characters")]
     Zone { zone: String },
     /// Not `HOST:PORT`.
-    #[error("{address:?} is not HOST:PORT: {wrong}")]
+    #[error("the address of a member is HOST:PORT, and {address:?} is not: {wrong}")]
     Address { address: String, wrong: &'static str },
     /// A text above its bound.
     #[error("the {what} has {bytes} bytes, at most {most} are possible")]
