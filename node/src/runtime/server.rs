@@ -45,8 +45,12 @@ const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(3);
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long connections may take to close.
 const GOOD_BYE_TIMEOUT: Duration = Duration::from_millis(100);
-/// Between looks at whether the node serves.
-const READY_INTERVAL: Duration = Duration::from_millis(20);
+/// Between the first looks at whether the node serves.
+const READY_INTERVAL_MIN: Duration = Duration::from_millis(20);
+/// Between later ones: a node that does not serve for minutes waits for something, and is not kept busy with it.
+const READY_INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// The longer it has taken, the rarer the looks: a tenth of it later at most is it seen.
+const READY_INTERVAL_PART: u32 = 10;
 /// Records between two words on how far a replay has come.
 const REPLAY_REPORT_RECORDS: u64 = 1_000;
 /// Between reports of all counters in the log.
@@ -342,13 +346,16 @@ impl Server {
 
     /// Asks the node who it is until the answer is good.
     async fn watch<T>(&self, mut judge: impl FnMut(&NodeIdentity) -> Option<T>) -> Option<T> {
+        let mut waited = Duration::ZERO;
         loop {
             if let Response::Identity(identity) = self.ask(Request::Identify).await?
                 && let Some(judged) = judge(&identity)
             {
                 return Some(judged);
             }
-            tokio::time::sleep(READY_INTERVAL).await;
+            let interval = ready_interval(waited);
+            waited += interval;
+            tokio::time::sleep(interval).await;
         }
     }
 
@@ -403,6 +410,11 @@ impl Server {
         }
         close(&self.endpoint).await;
     }
+}
+
+/// How long after the last look a node is asked again whether it serves.
+pub(in crate::runtime) fn ready_interval(waited: Duration) -> Duration {
+    (waited / READY_INTERVAL_PART).clamp(READY_INTERVAL_MIN, READY_INTERVAL_MAX)
 }
 
 /// Starts the threads that write and read the log.

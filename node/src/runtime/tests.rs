@@ -12,7 +12,7 @@ use crate::runtime::certificates::{
 };
 use crate::runtime::metrics::Counter;
 use crate::runtime::peers::{FEATURES, PeerHello};
-use crate::runtime::server::{Readiness, Server, StartError};
+use crate::runtime::server::{Readiness, Server, StartError, ready_interval};
 use crate::runtime::settings::{Effective, Settings};
 use crate::runtime::tls::{Credentials, load, own_principal};
 use crate::runtime::transport::{CloseCode, client_config, endpoint};
@@ -30,6 +30,18 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 mod copies;
+
+/// A node that waits for minutes is asked less and less often, and one that is ready soon is seen so at once.
+#[test]
+fn a_node_that_is_not_ready_is_asked_ever_less_often() {
+    let (mut waited, mut looks) = (Duration::ZERO, 0);
+    while waited < Duration::from_secs(600) {
+        let interval = ready_interval(waited);
+        assert!(interval <= Duration::from_millis(20).max(waited / 10).min(Duration::from_secs(1)));
+        (waited, looks) = (waited + interval, looks + 1);
+    }
+    assert!(looks < 700, "{looks}");
+}
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// At what comes out otherwise when the machine stands still for seconds.
