@@ -281,11 +281,16 @@ impl Cluster {
 
     /// Where a node that does not run listens from now on, and is reached by its settings; the cluster is to be told.
     pub fn relocate(&mut self, index: usize, address: &str) {
+        self.rebind(index, address);
+        // Only what is said so has the cluster follow.
+        self.nodes[index].settings.push(format!("advertise={address}"));
+    }
+
+    /// Where a node that does not run listens from now on. Its settings do not say that it is reached there.
+    pub fn rebind(&mut self, index: usize, address: &str) {
         let node = &mut self.nodes[index];
         assert!(node.running.is_none(), "{} runs", node.name);
         (node.listen, node.address) = (address.to_owned(), address.to_owned());
-        // Only what is said so has the cluster follow.
-        node.settings.push(format!("advertise={address}"));
     }
 
     /// Where all others reach a node that does not run from now on, though it listens as before.

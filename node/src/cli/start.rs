@@ -35,7 +35,7 @@ pub struct Options {
     /// Address and UDP port to bind.
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// Where others reach this node, if not at the address bound.
+    /// Where others reach this node, if not at the address bound, and whenever a member moves.
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Option<String>,
     /// A cluster to join, if the node has none: a token of `norn cluster token`, or HOST:PORT,... of members.

@@ -1,4 +1,4 @@
-//! A node that has moved has its cluster know its new address.
+//! A node that has moved has its cluster know its new address, once an operator has said so.
 //!
 //! Peers reach a node where the member list says. A node that finds at its start that it is not there, but is where an operator
 //! says (`second.rs`), asks members to have the list changed, one after the other, over connections of its own: it reaches
@@ -6,6 +6,13 @@
 //!
 //! The own log may be older than the list, and an operator may have set another address while the node was down. So a member is
 //! first asked for the list that a majority of the root confirms, and nothing is changed unless the node is listed there as before.
+//!
+//! **A member that is bound elsewhere, and has no `advertise`**, has moved, or is reached at a translated address that does not lead
+//! back from inside, or runs on a copy of the data directory of a member that is down. Nothing tells these from each other. In the
+//! first case peers do not reach it, in the second a new address would cut it off. In the third peers would take the copy for the
+//! latest start of the member, so that the original retires when it comes back (`protocol/membership/copy.rs`). So the start is
+//! refused before it says a word to any peer ([`Unsaid`]), unless the member list of now has the address bound: an operator has set
+//! it. A cluster of one has no peers, and goes on.
 
 use crate::runtime::caller::{CallError, ask, connecting};
 use crate::runtime::certificates::NODE_SUFFIX;
@@ -15,9 +22,12 @@ use norn_client::dial::{Reach, dial};
 use norn_client::wire::membership::{ClusterChange, Member, Roster};
 use norn_client::wire::{ClusterId, NodeId, Request, Response};
 use quinn::{ClientConfig, Connection, Endpoint};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// Between two rounds of asking.
 const ROUND_INTERVAL: Duration = Duration::from_secs(1);
@@ -25,6 +35,10 @@ const ROUND_INTERVAL: Duration = Duration::from_secs(1);
 const REFUSED_INTERVAL: Duration = Duration::from_secs(15);
 /// How long one member may take to answer: it asks the leader of the root, and waits for a majority.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a start may look for a member that knows the list: the root may be about to elect a leader.
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Members that a start asks at a time for the list.
+const ASKED_MAX: usize = 16;
 
 /// A node is no longer where its cluster reaches it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,8 +80,7 @@ enum Outcome {
 impl Moved {
     /// The end of the request, if a member list says that there is nothing to be changed any more.
     fn outcome(&self, roster: &Roster, node: NodeId) -> Option<Outcome> {
-        let mut present = roster.members.values().filter(|member| member.state.is_present());
-        match present.find(|member| member.node == node).map(|member| &member.address) {
+        match address_of(roster, node) {
             Some(listed) if *listed == self.from => None,
             Some(listed) if *listed == self.to => Some(Outcome::Known),
             _ => Some(Outcome::Superseded),
@@ -135,20 +148,12 @@ impl Relocation {
     }
 
     async fn ask(&self, cluster: ClusterId, member: &Member) -> Result<Outcome, CallError> {
-        let name = format!("{}{NODE_SUFFIX}", member.name);
         // Each attempt shows the certificate that is in use by then.
         let config = self.config.borrow().clone();
-        let attempt = |address| connecting(&self.endpoint, &config, address, &name, None);
-        let reach = |address| Reach::from(&self.endpoint, address);
-        let (_, connection) = dial(&self.hints.addresses(member), Some(self.connect_timeout), reach, attempt).await?;
-        let view = match answer(&connection, &Request::Cluster).await? {
-            Response::Cluster(view) if view.cluster == cluster => view,
-            Response::Cluster(view) => {
-                return Err(CallError::Nonsense(format!("it belongs to another cluster, {:?}", view.name)));
-            }
-            other => return Err(CallError::Nonsense(format!("{other:?}"))),
-        };
-        if let Some(outcome) = self.moved.outcome(&view.roster, self.node) {
+        let (endpoint, hints) = (self.endpoint.clone(), self.hints.clone());
+        let way = Way { endpoint, config, connect_timeout: self.connect_timeout, hints };
+        let (connection, roster) = way.list(cluster, member).await?;
+        if let Some(outcome) = self.moved.outcome(&roster, self.node) {
             return Ok(outcome);
         }
         let change = Box::new(ClusterChange::Address { node: self.node, address: self.moved.to.clone() });
@@ -157,6 +162,138 @@ impl Relocation {
             other => Err(CallError::Nonsense(format!("{other:?}"))),
         }
     }
+}
+
+/// How members are asked: over connections of the node's own.
+#[derive(Debug, Clone)]
+pub struct Way {
+    /// The node's own.
+    pub endpoint: Endpoint,
+    /// As for links to peers.
+    pub config: ClientConfig,
+    /// How long an attempt to connect may take.
+    pub connect_timeout: Duration,
+    /// Where peers are, by an operator's word.
+    pub hints: Hints,
+}
+
+impl Way {
+    /// The member list that a majority of the root confirms, and the connection to the member that says so.
+    async fn list(&self, cluster: ClusterId, member: &Member) -> Result<(Connection, Roster), CallError> {
+        let name = format!("{}{NODE_SUFFIX}", member.name);
+        let attempt = |address| connecting(&self.endpoint, &self.config, address, &name, None);
+        let reach = |address| Reach::from(&self.endpoint, address);
+        let (_, connection) = dial(&self.hints.addresses(member), Some(self.connect_timeout), reach, attempt).await?;
+        match answer(&connection, &Request::Cluster).await? {
+            Response::Cluster(view) if view.cluster == cluster => Ok((connection, view.roster)),
+            Response::Cluster(view) => {
+                Err(CallError::Nonsense(format!("it belongs to another cluster, {:?}", view.name)))
+            }
+            other => Err(CallError::Nonsense(format!("{other:?}"))),
+        }
+    }
+}
+
+/// A member that is bound elsewhere than its own log says that its cluster reaches it. No operator has said that others reach it there.
+#[derive(Debug)]
+pub struct Unsaid {
+    /// From the listed address to the one bound.
+    pub moved: Moved,
+    /// Identity of the node.
+    pub node: NodeId,
+    /// Its name.
+    pub name: String,
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// For people.
+    pub cluster_name: String,
+    /// The member list in the own log.
+    pub roster: Roster,
+    /// What the node is started on.
+    pub data: PathBuf,
+}
+
+/// The refusal of such a start.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "node {name:?} of cluster {cluster:?} is bound at {bound}, while its peers look for it at {listed}{unknown}. If it has moved, \
+     start it with --advertise {bound}, or where else others reach it, and the member list follows. If others reach it at \
+     {listed}, as at a translated address, start it with --advertise {listed}. If the data directory {data} is a copy, never start \
+     it while the node may come back: its peers would go on with the copy, and the node would stop for ever",
+    data = .data.display()
+)]
+pub struct Elsewhere {
+    name: String,
+    cluster: String,
+    bound: String,
+    listed: String,
+    /// Why the list may be older than what an operator has set; empty if it is the list of now.
+    unknown: String,
+    data: PathBuf,
+}
+
+impl Unsaid {
+    /// Refuses the start, unless the member list of now has the address bound, or there are no peers.
+    pub async fn confirm(self, way: Way) -> Result<(), Box<Elsewhere>> {
+        let others =
+            self.roster.members.values().filter(|member| member.state.is_present() && member.node != self.node);
+        let others: Vec<Member> = others.cloned().collect();
+        let Moved { from, to } = &self.moved;
+        if others.is_empty() {
+            let advice = "start the node with --advertise and the HOST:PORT where clients reach it";
+            tracing::warn!(listed = %from, bound = %to, advice, "the node is not where its member list has it");
+            return Ok(());
+        }
+        let (listed, unknown) = match list_of(Arc::new(way), self.cluster, others).await {
+            Ok(roster) => match self.moved.outcome(&roster, self.node) {
+                Some(Outcome::Known) => {
+                    tracing::info!(address = %to, "an operator has set the address bound in the member list");
+                    return Ok(());
+                }
+                Some(Outcome::Superseded) => match address_of(&roster, self.node) {
+                    Some(listed) => (listed.to_owned(), String::new()),
+                    // Its peers say that it is no member any more, and what to do.
+                    None => return Ok(()),
+                },
+                None => (from.clone(), String::new()),
+            },
+            Err(failure) => (from.clone(), format!(" (no member says whether an operator has set another: {failure})")),
+        };
+        let Unsaid { moved, name, cluster_name: cluster, data, .. } = self;
+        Err(Box::new(Elsewhere { name, cluster, bound: moved.to, listed, unknown, data }))
+    }
+}
+
+/// The member list of now, by the first member that knows it; the last failures, if none does.
+async fn list_of(way: Arc<Way>, cluster: ClusterId, others: Vec<Member>) -> Result<Roster, String> {
+    let deadline = Instant::now() + LIST_TIMEOUT;
+    let mut failures = Vec::new();
+    for round in others.chunks(ASKED_MAX).cycle() {
+        let mut asked = JoinSet::new();
+        for member in round.iter().cloned() {
+            let way = Arc::clone(&way);
+            asked.spawn(async move { (way.list(cluster, &member).await.map(|(_, roster)| roster), member.name) });
+        }
+        failures.clear();
+        while let Ok(Some(answer)) = tokio::time::timeout_at(deadline, asked.join_next()).await {
+            match answer {
+                Ok((Ok(roster), _)) => return Ok(roster),
+                Ok((Err(error), name)) => failures.push(format!("{name}: {error}")),
+                Err(error) => failures.push(error.to_string()),
+            }
+        }
+        if Instant::now() + ROUND_INTERVAL >= deadline {
+            break;
+        }
+        tokio::time::sleep(ROUND_INTERVAL).await;
+    }
+    if failures.is_empty() { Err(format!("no answer within {LIST_TIMEOUT:?}")) } else { Err(failures.join("; ")) }
+}
+
+/// Where a list has a node that is a member.
+fn address_of(roster: &Roster, node: NodeId) -> Option<&str> {
+    let mut present = roster.members.values().filter(|member| member.state.is_present());
+    present.find(|member| member.node == node).map(|member| member.address.as_str())
 }
 
 async fn answer(connection: &Connection, request: &Request) -> Result<Response, CallError> {

@@ -11,10 +11,11 @@
 //!   over a proxy or a translated address.
 //! - Whoever is there says that it is this very node (`Identify`), and the hello was not heard here: another process is the
 //!   node, and this one ends with [`Second`]. The own driver does not run yet, so it is not this process that has answered.
-//! - Nobody is there, or somebody else: the node was moved, its address has passed on, or leads elsewhere from here. The start
-//!   goes on. If an operator has said where the node is reached (`advertise`) and the node meets itself there, it has the
-//!   cluster's list changed (`moved.rs`). An address that it merely listens on, a listed name that cannot be resolved, and a
-//!   loopback address in the place of another one say nothing of the kind.
+//! - No process is there, or another node: the node was moved, its address has passed on, or leads elsewhere from here. If an operator
+//!   has said where the node is reached (`advertise`) and the node meets itself there, the start goes on and the cluster's list is
+//!   changed (`moved.rs`). A loopback address in the place of another one says nothing of the kind. If the node is merely bound
+//!   elsewhere, and meets itself there, the start is refused until an operator has said what that means (`moved.rs`, too). Where a
+//!   listed name cannot be resolved, or the node does not meet itself anywhere, the start goes on with a warning.
 //!
 //! Hello and question are what any node takes, so one of an older release is found as well.
 //!
@@ -26,7 +27,6 @@
 use crate::protocol::Node;
 use crate::runtime::caller::{CallError, ask, connecting};
 use crate::runtime::certificates::NODE_SUFFIX;
-use crate::runtime::moved::Moved;
 use crate::runtime::peers::{PeerHello, Speaker};
 use crate::runtime::transport::CloseCode;
 use norn_client::dial::{Reach, Reason, addresses};
@@ -73,11 +73,14 @@ pub struct Second {
 /// Where a cluster reaches a node, as the node's own log says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Whereabouts {
-    cluster: ClusterId,
-    cluster_name: String,
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// For people.
+    pub cluster_name: String,
     /// Of the node.
-    name: String,
-    address: String,
+    pub name: String,
+    /// `HOST:PORT` in the member list.
+    pub address: String,
 }
 
 impl Whereabouts {
@@ -122,10 +125,23 @@ enum Met {
     Nobody(String),
 }
 
+/// Where a node has met itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// Where its cluster reaches it.
+    Listed,
+    /// Only where an operator says that others reach it.
+    Said,
+    /// Only where it is bound.
+    Bound,
+    /// The calls say nothing.
+    Unclear,
+}
+
 impl OwnCalls {
-    /// Refuses the start on a directory if another process is this node, and says whether the node has moved. `met`: which
+    /// Refuses the start on a directory if another process is this node, and says where the node has met itself. `met`: which
     /// calls of this process the own listener has heard, one bit each.
-    pub async fn refuse_second(self, data: &Path, met: watch::Receiver<u64>) -> Result<Option<Moved>, Second> {
+    pub async fn refuse_second(self, data: &Path, met: watch::Receiver<u64>) -> Result<Found, Second> {
         let (listed, own) = (self.whereabouts.address.clone(), self.advertised.clone());
         let (listed_at, own_at) = match own == listed {
             true => (resolve(&listed).await, None),
@@ -160,12 +176,18 @@ impl OwnCalls {
             }
         }
         if listed_at.iter().flatten().any(|address| itself.contains(address)) {
-            return Ok(None);
+            return Ok(Found::Listed);
         }
-        let reason = reasons.join("; ");
-        tracing::info!(address = listed, reason, "the node does not reach itself where its cluster reaches it");
-        let has_moved = this.is_said && has_moved(listed_at.as_deref(), own_at.as_deref(), &itself);
-        Ok(has_moved.then_some(Moved { from: listed, to: own }))
+        let place = judge(listed_at.as_deref(), own_at.as_deref(), &itself, this.is_said);
+        let (reason, message) = (reasons.join("; "), "the node does not reach itself where its cluster reaches it");
+        if place == Found::Unclear && own != listed {
+            let advice = "if other nodes do not reach it there either, start it with --advertise and the HOST:PORT where they do, or \
+                          have the list changed by `norn cluster set address`";
+            tracing::warn!(address = listed, own, reason, advice, "{message}");
+        } else {
+            tracing::info!(address = listed, reason, "{message}");
+        }
+        Ok(place)
     }
 
     async fn call(&self, number: usize, address: SocketAddr, met: watch::Receiver<u64>) -> Met {
@@ -221,12 +243,27 @@ async fn resolve(name: &str) -> Option<Vec<SocketAddr>> {
     found.inspect_err(|error| tracing::info!(name, %error, "the own address cannot be resolved")).ok()
 }
 
-/// Whether a node that does not meet itself at the address that its cluster has is at its own address, for others as well.
-fn has_moved(listed_at: Option<&[SocketAddr]>, own_at: Option<&[SocketAddr]>, itself: &[SocketAddr]) -> bool {
-    let (Some(listed_at), Some(own_at)) = (listed_at, own_at) else { return false };
+/// Where a node has met itself that does not do so at the address that its cluster has. `is_said`: the own address is by the word of
+/// an operator.
+fn judge(
+    listed_at: Option<&[SocketAddr]>,
+    own_at: Option<&[SocketAddr]>,
+    itself: &[SocketAddr],
+    is_said: bool,
+) -> Found {
+    let (Some(listed_at), Some(own_at)) = (listed_at, own_at) else { return Found::Unclear };
+    let met: Vec<IpAddr> = own_at.iter().filter(|address| itself.contains(address)).map(SocketAddr::ip).collect();
     let is_local = listed_at.iter().all(|address| address.ip().is_loopback());
-    let is_for_others = |ip: IpAddr| !ip.is_unspecified() && (is_local || !ip.is_loopback());
-    own_at.iter().any(|address| itself.contains(address) && is_for_others(address.ip()))
+    let is_for_others = |ip: &IpAddr| !ip.is_unspecified() && (is_local || !ip.is_loopback());
+    if met.is_empty() {
+        Found::Unclear
+    } else if !is_said {
+        Found::Bound
+    } else if met.iter().any(is_for_others) {
+        Found::Said
+    } else {
+        Found::Unclear
+    }
 }
 
 /// Which call of a process to itself a hello is, if it is one.
@@ -237,7 +274,7 @@ pub fn own_call(speaker: &Speaker, hello: &PeerHello) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::has_moved;
+    use super::{Found, judge};
     use std::net::SocketAddr;
 
     const FAR: &str = "192.0.2.1:7400";
@@ -247,11 +284,17 @@ mod tests {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     }
 
+    fn place(listed_at: Option<&[&str]>, own_at: Option<&[&str]>, itself: &[&str], is_said: bool) -> Found {
+        let (listed_at, own_at) = (listed_at.map(addresses), own_at.map(addresses));
+        judge(listed_at.as_deref(), own_at.as_deref(), &addresses(itself), is_said)
+    }
+
     #[test]
     fn a_node_has_moved_only_where_it_meets_itself_and_others_can_reach_it() {
         let moved = |listed_at: Option<&[&str]>, own_at: Option<&[&str]>, itself: &[&str]| {
-            let (listed_at, own_at) = (listed_at.map(addresses), own_at.map(addresses));
-            has_moved(listed_at.as_deref(), own_at.as_deref(), &addresses(itself))
+            let place = place(listed_at, own_at, itself, true);
+            assert!(matches!(place, Found::Said | Found::Unclear), "{place:?}");
+            place == Found::Said
         };
         let other = "192.0.2.2:7400";
         assert!(moved(Some(&[FAR]), Some(&[other]), &[other]));
@@ -264,5 +307,19 @@ mod tests {
         assert!(!moved(Some(&[NEAR]), Some(&[every]), &[every]), "a wildcard is for listening");
         assert!(moved(Some(&["127.0.0.1:7401"]), Some(&[NEAR]), &[NEAR]), "all is on one machine");
         assert!(moved(Some(&[NEAR]), Some(&[other]), &[other]));
+    }
+
+    /// It may be a copy, or be reached at a translated address.
+    #[test]
+    fn an_address_that_is_merely_bound_is_no_word_of_an_operator() {
+        let place = |listed_at: Option<&[&str]>, own_at: Option<&[&str]>, itself: &[&str]| {
+            place(listed_at, own_at, itself, false)
+        };
+        for bound in ["192.0.2.2:7400", "10.0.0.1:7400", NEAR, "[fd00::1]:7400"] {
+            assert_eq!(place(Some(&[FAR]), Some(&[bound]), &[bound]), Found::Bound, "{bound}");
+            assert_eq!(place(Some(&[FAR]), Some(&[bound]), &[]), Found::Unclear, "calls do not arrive at all");
+            assert_eq!(place(None, Some(&[bound]), &[bound]), Found::Unclear, "no resolver answers");
+        }
+        assert_eq!(place(Some(&[NEAR]), None, &[]), Found::Unclear, "it is bound where it is listed");
     }
 }

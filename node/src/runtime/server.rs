@@ -14,10 +14,10 @@ use crate::runtime::hints::{HintError, Hints};
 use crate::runtime::listener::{CLIENT_FIRST, Listener};
 use crate::runtime::loader::Loader;
 use crate::runtime::metrics::Metrics;
-use crate::runtime::moved::Relocation;
+use crate::runtime::moved::{Elsewhere, Moved, Relocation, Unsaid, Way};
 use crate::runtime::peers::{Peers, Speaker};
 use crate::runtime::renewing::Opened;
-use crate::runtime::second::{OwnCalls, Second, Whereabouts};
+use crate::runtime::second::{Found, OwnCalls, Second, Whereabouts};
 use crate::runtime::settings::Settings;
 use crate::runtime::store::{Journal, Store};
 use crate::runtime::tls::{Credentials, TlsError, own_principal};
@@ -27,6 +27,7 @@ use crate::storage::scrub::{ScrubPace, Scrubbed};
 use crate::storage::{Identity, Log, LogError, Replayed, Saved, Upkeep, WITHOUT_A_COPY};
 use norn_client::dial::addresses;
 use norn_client::tls::Renewal;
+use norn_client::wire::membership::Roster;
 use norn_client::wire::response::Identity as NodeIdentity;
 use norn_client::wire::{NodeId, Request, Response, Versions};
 use quinn::{Endpoint, ServerConfig};
@@ -105,6 +106,9 @@ pub enum StartError {
     /// The node runs already, and the data directory is a copy.
     #[error(transparent)]
     Second(#[from] Second),
+    /// The node is bound elsewhere than its cluster reaches it, and an operator has to say why.
+    #[error(transparent)]
+    Elsewhere(#[from] Box<Elsewhere>),
     /// What was said of peers does not fit the cluster.
     #[error(transparent)]
     Hint(#[from] HintError),
@@ -252,7 +256,7 @@ impl Server {
             let (endpoint, config) = (endpoint.clone(), config.clone());
             let is_said = settings.advertise.is_some();
             let calls = OwnCalls { endpoint, config, speaker, whereabouts, advertised, is_said };
-            moved = calls.refuse_second(&settings.data, listener.meets_itself()).await?;
+            moved = find_place(calls, listener.meets_itself(), &settings, hints.clone(), node.roster()).await?;
         }
         let (renewed, config) = watch::channel(config);
         let relocation = moved.map(|moved| Relocation {
@@ -415,6 +419,30 @@ impl Server {
 /// How long after the last look a node is asked again whether it serves.
 pub(in crate::runtime) fn ready_interval(waited: Duration) -> Duration {
     (waited / READY_INTERVAL_PART).clamp(READY_INTERVAL_MIN, READY_INTERVAL_MAX)
+}
+
+/// Whether an operator says that the node has moved. Refuses a start that may not be the node's.
+async fn find_place(
+    calls: OwnCalls,
+    met: watch::Receiver<u64>,
+    settings: &Settings,
+    hints: Hints,
+    roster: &Roster,
+) -> Result<Option<Moved>, StartError> {
+    let Whereabouts { cluster, cluster_name, name, address } = calls.whereabouts.clone();
+    let (node, moved) = (calls.speaker.node, Moved { from: address, to: calls.advertised.clone() });
+    let (endpoint, config) = (calls.endpoint.clone(), calls.config.clone());
+    match calls.refuse_second(&settings.data, met).await? {
+        Found::Listed | Found::Unclear => Ok(None),
+        Found::Said => Ok(Some(moved)),
+        Found::Bound => {
+            let (data, roster) = (settings.data.clone(), roster.clone());
+            let unsaid = Unsaid { moved, node, name, cluster, cluster_name, roster, data };
+            let way = Way { endpoint, config, connect_timeout: settings.links.connect_timeout, hints };
+            unsaid.confirm(way).await?;
+            Ok(None)
+        }
+    }
 }
 
 /// Starts the threads that write and read the log.

@@ -55,7 +55,11 @@ pub const DEFINITIONS: &[Definition] = &[
     text("certs", "", "directory with ca.crt, node-NAME.crt and node-NAME.key"),
     text("name", "", "which node-NAME.crt; by default the only one, else the one named as the data directory"),
     text("listen", "127.0.0.1:7400", "address and UDP port to bind"),
-    text("advertise", "", "HOST:PORT where others reach this node; by default the address bound"),
+    text(
+        "advertise",
+        "",
+        "HOST:PORT where others reach this node; by default the address bound; wanted when a member moves",
+    ),
     text("zone", "", "failure domain: replicas are spread over zones"),
     text(
         "join",
@@ -451,7 +455,7 @@ impl Effective {
         value.parse().map(Some).map_err(|error| SettingsError::Join { origin: origin.clone(), error })
     }
 
-    /// Where others reach the node. Whoever added it to a cluster later would have to find out that it has said nonsense.
+    /// Where others reach the node. Without this check a useless address would come to light when the node is added to a cluster.
     fn advertise(&self) -> Result<Option<String>, SettingsError> {
         let (value, origin) = &self.values["advertise"];
         if value.is_empty() {
@@ -610,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_leads_nobody_here_is_refused_by_name() {
+    fn an_advertised_address_that_no_cluster_takes_is_refused_by_name() {
         let advertise = |value: &str| {
             let effective = Effective::gather(None, pairs(&[]), pairs(&[("advertise", value)])).unwrap();
             effective.advertise().map_err(|error| error.to_string())

@@ -165,6 +165,46 @@ async fn a_node_that_has_moved_leaves_an_address_that_an_operator_has_set_meanwh
     assert!(listed.contains(&("n2".to_owned(), set.clone())), "{set}: {listed:?}");
 }
 
+/// Goal: neither does a member stay where no peer looks for it, nor does a copy take the place of a member that is down, unless an
+/// operator says so. Method: starts at a new address without a word of where others reach it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_bound_elsewhere_is_refused_until_an_operator_says_where_it_is() {
+    let mut cluster = Cluster::start();
+    let (before, after) = (cluster.address(1).to_owned(), elsewhere());
+    cluster.wait_heard_changes();
+    cluster.terminate(1);
+    copy(&cluster.data(1), &cluster.directory().join("copied"));
+    cluster.rebind(1, &after);
+    for data in ["copied", "n2"] {
+        let answer = cluster.fails_to_start_on(1, data, &after);
+        assert_eq!(answer.code, Some(1), "{answer:?}");
+        let told = [format!("--advertise {after}"), format!("--advertise {before}"), format!("{data} is a copy")];
+        for words in told.iter().map(String::as_str).chain(["\"n2\"", "has moved", "stop for ever"]) {
+            assert!(answer.stderr.contains(words), "no {words:?} in {answer:?}");
+        }
+    }
+    // No peer has heard of those starts: the member goes on where it was.
+    cluster.rebind(1, &before);
+    cluster.restart(1);
+    cluster.wait_ready(1);
+    cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;
+    works(&cluster, "back");
+
+    // The list is an operator's word as well, though the member's own log does not have it yet.
+    cluster.terminate(1);
+    cluster.rebind(1, &after);
+    let cli = cluster.cli_at(0);
+    let change =
+        || Some(cli.json(&["cluster", "set", "address", "n2", &after])).filter(|answer| answer.code == Some(0));
+    found("the address is set", change);
+    cluster.restart(1);
+    cluster.wait_ready(1);
+    assert!(cluster.log(1).contains("an operator has set the address bound"), "{}", cluster.log(1));
+    cluster.wait_led(&[0, 1, 2], &[0, 1, 2]).await;
+    wait_listed(&cluster);
+    works(&cluster, "moved");
+}
+
 /// What names no peer ends the start at once, and says what is wrong.
 #[test]
 fn what_names_no_peer_is_refused_at_the_start() {
