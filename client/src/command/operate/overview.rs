@@ -9,7 +9,7 @@ use crate::wire::NodeId;
 use crate::wire::membership::{Member, MemberState, Share};
 use crate::wire::response::{PartitionView, Status};
 use comfy_table::{Attribute, Cell, Color};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most partitions under way that are shown.
 const SHOWN_MAX: usize = 20;
@@ -96,10 +96,10 @@ fn partitions(output: &mut Output, survey: &Survey) -> Result<(), Failure> {
     if open > 0 {
         states += &format!(", {} moving", view.moving.len());
     }
-    let is_left = |view: &&PartitionView| Phase::of(view) == Phase::Leaving && !survey.is_under_way(view);
-    let left = survey.partitions.iter().filter(is_left).count();
-    if left > 0 {
-        states += &format!(", {left} not handed over by nodes that are down");
+    let left: Vec<&PartitionView> = survey.partitions.iter().filter(|view| survey.phase(view) == Phase::Left).collect();
+    if !left.is_empty() {
+        let by: BTreeSet<&NodeId> = left.iter().flat_map(|view| &view.leaving).collect();
+        states += &format!(", {} left by nodes that are down ({})", left.len(), survey.names(by));
     }
     if view.unknown > 0 {
         states += &format!(", {} not known to the root", view.unknown);
@@ -160,7 +160,7 @@ fn state(survey: &Survey, member: &Member) -> Cell {
 }
 
 fn under_way(output: &mut Output, survey: &Survey, shown_max: usize) -> Result<(), Failure> {
-    let views: Vec<&PartitionView> = survey.partitions.iter().filter(|view| Phase::of(view) != Phase::Stable).collect();
+    let views: Vec<&PartitionView> = survey.partitions.iter().filter(|view| survey.is_under_way(view)).collect();
     if views.is_empty() {
         return Ok(());
     }
@@ -170,7 +170,7 @@ fn under_way(output: &mut Output, survey: &Survey, shown_max: usize) -> Result<(
         let leaves = view.cohort.iter().filter(|node| !view.next.is_empty() && !view.next.contains(node));
         table.add_row([
             Cell::new(view.partition),
-            Cell::new(rows::phase_name(Phase::of(view))),
+            Cell::new(rows::phase_name(survey.phase(view))),
             view.leader.map_or_else(|| Cell::new("none").fg(Color::Red), |leader| Cell::new(survey.name(leader))),
             Cell::new(survey.names(&view.cohort)),
             Cell::new(survey.names(comers(view, &view.next))),

@@ -83,6 +83,7 @@ struct LayoutLine {
     stable: usize,
     moving: usize,
     leaving: usize,
+    left: usize,
     open: u32,
     unknown: u32,
 }
@@ -136,10 +137,10 @@ struct WayLine {
     leaving: Vec<String>,
 }
 
-fn way(view: &PartitionView) -> WayLine {
+fn way(survey: &Survey, view: &PartitionView) -> WayLine {
     WayLine {
         partition: view.partition,
-        state: phase_name(Phase::of(view)),
+        state: phase_name(survey.phase(view)),
         cohort: ids(&view.cohort),
         next: ids(&view.next),
         comes: ids(comers(view, &view.next)),
@@ -153,6 +154,7 @@ pub fn phase_name(phase: Phase) -> &'static str {
         Phase::Stable => "stable",
         Phase::Moving => "moving",
         Phase::Leaving => "leaving",
+        Phase::Left => "left",
     }
 }
 
@@ -171,9 +173,8 @@ pub struct OverviewLine<'a> {
 /// Of a look.
 pub fn overview<'a>(status: &'a Status, survey: &'a Survey) -> OverviewLine<'a> {
     let ClusterView { roster, voters, leader, replicas, settings, layout, stale, open, unknown, .. } = &survey.view;
-    let count = |phase| survey.partitions.iter().filter(|view| Phase::of(view) == phase).count();
-    // The dead are not waited for.
-    let is_left = |view: &&PartitionView| view.next.is_empty() && survey.leavers(view).next().is_some();
+    let count = |phase| survey.partitions.iter().filter(|view| survey.phase(view) == phase).count();
+    let under_way = survey.partitions.iter().filter(|view| survey.is_under_way(view));
     let (leads, shown) = (survey.leads(), shown(survey));
     let Settings { heal_after_ms, moves_at_once, moves_at_once_each } = *settings;
     OverviewLine {
@@ -186,12 +187,13 @@ pub fn overview<'a>(status: &'a Status, survey: &'a Survey) -> OverviewLine<'a> 
             replicas: *replicas,
             stable: count(Phase::Stable),
             moving: count(Phase::Moving),
-            leaving: survey.partitions.iter().filter(is_left).count(),
+            leaving: count(Phase::Leaving),
+            left: count(Phase::Left),
             open: *open,
             unknown: *unknown,
         },
         members: shown.map(|(number, one)| member(survey, &leads, number, one)).collect(),
-        under_way: survey.partitions.iter().filter(|view| Phase::of(view) != Phase::Stable).map(way).collect(),
+        under_way: under_way.map(|view| way(survey, view)).collect(),
     }
 }
 

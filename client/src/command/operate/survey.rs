@@ -28,19 +28,10 @@ pub enum Phase {
     Stable,
     /// Other members are named.
     Moving,
-    /// Its members are what they shall be; some that left have not handed over yet what only they may have.
+    /// Its members are what they shall be; some that left are alive, and have not handed over yet what only they may have.
     Leaving,
-}
-
-impl Phase {
-    /// Of a partition.
-    pub fn of(partition: &PartitionView) -> Phase {
-        match (partition.next.is_empty(), partition.leaving.is_empty()) {
-            (false, _) => Phase::Moving,
-            (true, false) => Phase::Leaving,
-            (true, true) => Phase::Stable,
-        }
-    }
+    /// The same, but all of these are down. Nothing is under way: what they have comes if they come back, and is given up in the end.
+    Left,
 }
 
 impl Survey {
@@ -130,9 +121,22 @@ impl Survey {
         partition.leaving.iter().copied().filter(|node| self.is_alive(*node))
     }
 
+    /// How far a partition is.
+    pub fn phase(&self, partition: &PartitionView) -> Phase {
+        if !partition.next.is_empty() {
+            Phase::Moving
+        } else if self.leavers(partition).next().is_some() {
+            Phase::Leaving
+        } else if !partition.leaving.is_empty() {
+            Phase::Left
+        } else {
+            Phase::Stable
+        }
+    }
+
     /// Whether something is on its way with a partition, apart from what only the dead can do.
     pub fn is_under_way(&self, partition: &PartitionView) -> bool {
-        !partition.next.is_empty() || self.leavers(partition).next().is_some()
+        matches!(self.phase(partition), Phase::Moving | Phase::Leaving)
     }
 
     /// Partitions that are not where they shall be, or are still being left, as far as both sides know.
