@@ -393,7 +393,8 @@ impl Client {
         }
     }
 
-    /// Ends a task that nobody should run any more.
+    /// Ends a task that nobody should run any more. A death or an earlier cancellation gives way to it, with its reason: where that is
+    /// to stay, look first.
     pub async fn cancel(&self, id: TaskId, reason: impl Into<String>, acks: Acks) -> Result<Acked, Error> {
         match self.request(Request::Cancel { id, reason: reason.into(), at_ms: 0, acks }).await? {
             Response::AckedOne(acked) => Ok(acked),

@@ -96,17 +96,21 @@ pub fn acked(acked: &Acked) -> AckedLine {
     AckedLine { id: acked.id, acks: acked.acks, replicas: acked.replicas, guarantee: acked.guarantee }
 }
 
-/// A cancellation, and how the task has ended; `null` where that could not be read.
+/// A cancellation, and how the task has ended; `null` where that could not be read. How safe it is is `null` where nothing was sent.
 #[derive(Serialize)]
 pub struct CancelledLine {
-    #[serde(flatten)]
-    acked: AckedLine,
+    #[serde(serialize_with = "text")]
+    id: TaskId,
+    acks: Option<u32>,
+    replicas: Option<u32>,
+    guarantee: Option<Guarantee>,
     state: Option<State>,
 }
 
 /// Of cancel.
-pub fn cancelled(one: &Acked, state: Option<State>) -> CancelledLine {
-    CancelledLine { acked: acked(one), state }
+pub fn cancelled(id: TaskId, sent: Option<&Acked>, state: Option<State>) -> CancelledLine {
+    let (acks, replicas) = (sent.map(|acked| acked.acks), sent.map(|acked| acked.replicas));
+    CancelledLine { id, acks, replicas, guarantee: sent.map(|acked| acked.guarantee), state }
 }
 
 /// A task that is the only one with its key, and whether it was there already.

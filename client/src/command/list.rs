@@ -42,7 +42,7 @@ pub struct ListArguments {
     #[arg(long, value_name = "STATE", value_parser = parse::state(), hide_possible_values = true)]
     pub state: Option<State>,
     /// At most this many; for people 100 if left out, with --json all of them
-    #[arg(long, value_name = "N", value_parser = parse::whole(0, u64::MAX, 1_000))]
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, u64::MAX, 1_000))]
     pub limit: Option<u64>,
     /// The newest first instead of the oldest
     #[arg(long)]

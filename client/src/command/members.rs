@@ -27,7 +27,7 @@ pub struct MembersArguments {
     #[arg(value_name = "ID")]
     pub id: String,
     /// At most this many; for people 100 if left out, with --json all of them
-    #[arg(long, value_name = "N", value_parser = parse::whole(0, u64::MAX, 1_000))]
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, u64::MAX, 1_000))]
     pub limit: Option<u64>,
 }
 

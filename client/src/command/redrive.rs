@@ -37,7 +37,7 @@ pub struct RedriveArguments {
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["ids", "letters"])]
     pub reason: Option<String>,
     /// At most this many
-    #[arg(long, value_name = "N", value_parser = parse::whole(0, u64::MAX, 100), conflicts_with = "ids")]
+    #[arg(long, value_name = "N", value_parser = parse::whole(1, u64::MAX, 100), conflicts_with = "ids")]
     pub limit: Option<u64>,
     /// To this queue
     #[arg(long, value_name = "QUEUE")]

@@ -24,7 +24,7 @@ pub struct SeveralArguments {
     /// Those of this queue that have not ended and are as the options say; 100000 at most
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
-    /// Of the queue, only those in this state: waiting, ready or claimed
+    /// Of the queue, only those waiting, ready or claimed; `release` takes claimed
     #[arg(
         long, value_name = "STATE", value_parser = parse::state(),
         hide_possible_values = true, requires = "queue", conflicts_with = "id"
@@ -88,7 +88,7 @@ impl SeveralArguments {
         let requests = self.choose(runner, change.states, request).await?;
         let chosen = requests.len();
         let are_chosen = text::number(chosen as u64, "task");
-        if self.dry_run || chosen == 0 {
+        if self.dry_run || chosen == 0 && self.confirm.unwrap_or(0) == 0 {
             let repeat = if chosen == 0 { String::new() } else { format!("; --confirm {chosen} does it") };
             return show(&mut runner.output, Outcome { chosen, changed: 0 }, &format!("{are_chosen} chosen{repeat}"));
         }
@@ -164,10 +164,15 @@ async fn carry_out<T: Transport>(
 
 /// Whether a request had an effect. Where that cannot be read, the acknowledgement counts.
 async fn carry_out_one<T: Transport>(runner: &Runner<T>, request: Request, change: &Change) -> Result<bool, Failure> {
+    // The task may have ended since it was chosen.
+    if let Request::Cancel { id, .. } = request
+        && tasks::seen_ended(runner, id).await.is_some()
+    {
+        return Ok(false);
+    }
     let Response::AckedOne(acked) = runner.request(request).await? else { return Ok(true) };
     let Some(brings) = change.brings else { return Ok(true) };
-    let task = tasks::get(runner, acked.id, None).await;
-    Ok(task.map_or(true, |task| task.state == brings))
+    Ok(tasks::seen_ended(runner, acked.id).await.is_none_or(|state| state == brings))
 }
 
 fn show(output: &mut Output, outcome: Outcome, line: &str) -> Result<Exit, Failure> {

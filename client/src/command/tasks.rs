@@ -9,15 +9,16 @@ use super::several::{Change, SeveralArguments};
 use super::{Runner, Transport, group, json, text};
 use crate::wire::limits::WAIT_MS_MAX;
 use crate::wire::response::{ClaimOutcome, ClaimView, LogEntry};
-use crate::wire::{ErrorCode, Request, Response, State, TaskId, TaskView};
+use crate::wire::{Acked, Cause, ErrorCode, Request, Response, State, TaskId, TaskView};
 use clap::Args;
 use comfy_table::Cell;
+use std::pin::pin;
 use std::time::Duration;
 
 /// One round of an unlimited wait.
 const WAIT_ROUND_MS: u64 = 60_000;
-/// How long a cancellation looks whether the task had ended before.
-const AFTERMATH: Duration = Duration::from_secs(1);
+/// How long a cancellation looks, before it and after it, whether the task has ended.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
 const _: () = assert!(WAIT_ROUND_MS <= WAIT_MS_MAX);
 
@@ -180,30 +181,67 @@ impl CancelArguments {
             return self.several.each(runner, change, request).await;
         };
         let id = runner.resolve_target(id).await?;
-        let request = Request::Cancel { id, reason: self.reason, at_ms: 0, acks };
-        let Response::AckedOne(acked) = runner.request(request).await? else {
-            return Err(unexpected("cancel"));
-        };
-        // A cancellation is acknowledged whatever the task is, and changes nothing where it had ended before. Only a read tells.
-        let look = tokio::time::timeout(AFTERMATH, get(runner, id, None)).await;
-        let state = look.ok().and_then(Result::ok).map(|task| task.state).filter(|state| has_ended(*state));
-        let exit = match state {
-            None | Some(State::Cancelled) => Exit::Done,
-            Some(_) => Exit::AlreadyEnded,
-        };
-        if runner.output.json() {
-            runner.output.object(&json::cancelled(&acked, state))?;
-            return Ok(exit);
-        }
-        match state {
-            Some(state) if exit == Exit::AlreadyEnded => {
-                let state = runner.output.state(state);
-                runner.output.line(&format!("not cancelled: {id} is {state}, and stays so"))?;
+        let (sent, state) = {
+            let runner = &*runner;
+            // It goes on where it takes long, so that a command that reaches no node ends as soon as its first call does.
+            let mut before = pin!(ended(runner, id));
+            match tokio::time::timeout(LOOK_TIMEOUT, &mut before).await {
+                Ok(Err(failure)) if !may_be_for_want_of_a_majority(&failure) => return Err(failure),
+                Ok(Ok(Some(state))) => (None, Some(state)),
+                // A queue of mode `any` is served where there is no majority to read from.
+                Ok(_) | Err(_) => {
+                    let request = Request::Cancel { id, reason: self.reason, at_ms: 0, acks };
+                    let Response::AckedOne(acked) = runner.request(request).await? else {
+                        return Err(unexpected("cancel"));
+                    };
+                    // The acknowledgement says nothing of what had ended meanwhile.
+                    (Some(acked), seen_ended(runner, id).await)
+                }
             }
-            _ => print_acked(&mut runner.output, "cancelled", &acked)?,
-        }
-        Ok(exit)
+        };
+        conclude_cancellation(&mut runner.output, id, sent.as_ref(), state)
     }
+}
+
+/// How a task has ended, if it has. To a node, a cancellation stands over a death and over an earlier cancellation, whose reasons it
+/// replaces: so the client looks first.
+async fn ended<T: Transport>(runner: &Runner<T>, id: TaskId) -> Result<Option<State>, Failure> {
+    Ok(Some(get(runner, id, None).await?.state).filter(|state| has_ended(*state)))
+}
+
+/// The same, and none where no majority answers soon.
+pub(super) async fn seen_ended<T: Transport>(runner: &Runner<T>, id: TaskId) -> Option<State> {
+    tokio::time::timeout(LOOK_TIMEOUT, ended(runner, id)).await.ok()?.ok()?
+}
+
+/// Whether a cancellation may be taken where the task could not be read. One that is not known to a majority may lie elsewhere.
+fn may_be_for_want_of_a_majority(failure: &Failure) -> bool {
+    let Failure::Call(error) = failure else { return false };
+    error.code == ErrorCode::NotFound || error.passes() && error.cause != Some(Cause::Unreached)
+}
+
+/// Says what came of a cancellation that was acknowledged, or not even `sent`, of a task that is in this state if it has ended.
+fn conclude_cancellation(
+    output: &mut Output,
+    id: TaskId,
+    sent: Option<&Acked>,
+    state: Option<State>,
+) -> Result<Exit, Failure> {
+    let is_cancelled = state.is_none_or(|state| state == State::Cancelled);
+    let exit = if sent.is_some() && is_cancelled { Exit::Done } else { Exit::AlreadyEnded };
+    if output.json() {
+        output.object(&json::cancelled(id, sent, state))?;
+        return Ok(exit);
+    }
+    match (sent, state) {
+        (Some(acked), _) if is_cancelled => print_acked(output, "cancelled", acked)?,
+        (None, Some(State::Cancelled)) => output.line(&format!("nothing changed: {id} is cancelled already"))?,
+        (_, state) => {
+            let state = state.map_or_else(String::new, |state| output.state(state));
+            output.line(&format!("not cancelled: {id} is {state}, and stays so"))?;
+        }
+    }
+    Ok(exit)
 }
 
 /// Counts tasks.

@@ -112,6 +112,10 @@ async fn values_of_the_domain_end_in_1_and_flags_in_2() {
         "enqueue mail x --nonsense",
         "claim mail --max 0",
         "list --state gone",
+        "list --limit 0",
+        "members ID --limit 0",
+        "redrive --queue mail --limit 0",
+        "watch mail --limit 0",
         "dance",
         "status --watch=0s",
     ];
@@ -147,10 +151,10 @@ async fn a_malformed_value_names_what_is_taken_with_an_example() {
         ("update ID 7.42 one x", whole(0, to, 0)),
         ("complete ID 7.42 --seq x", whole(0, to, 3)),
         ("get ID --min-seq x", whole(0, to, 3)),
-        ("list --limit all", whole(0, far, 1_000)),
-        ("members ID --limit 1k", whole(0, far, 1_000)),
-        ("watch mail --limit 1k", whole(0, far, 1_000)),
-        ("redrive --queue mail --limit x", whole(0, far, 100)),
+        ("list --limit all", whole(1, far, 1_000)),
+        ("members ID --limit 1k", whole(1, far, 1_000)),
+        ("watch mail --limit 1k", whole(1, far, 1_000)),
+        ("redrive --queue mail --limit x", whole(1, far, 100)),
         ("enqueue mail x --delay 10", duration.to_owned()),
         ("claim mail --lease soon", duration.to_owned()),
         ("fail ID 7.42 --retry-in 1x", duration.to_owned()),
@@ -359,7 +363,7 @@ async fn what_took_effect_is_said_where_the_result_cannot_be_written() {
     let single = || Response::AckedOne(acked(1));
     let unique = |existing| Response::AckedUnique { acked: acked(1), existing };
     let claimed = Response::Claimed { tasks: vec![granted()], unavailable: 0 };
-    let unended = || Ok(Response::Task(Box::new(bare_task(1, State::Dead))));
+    let read = |state| Ok(Response::Task(Box::new(bare_task(1, state))));
     type Case = (String, Vec<Result<Response, Error>>, String);
     let cases: Vec<Case> = vec![
         ("enqueue mail x".into(), vec![Ok(many())], format!("stored {one}")),
@@ -370,8 +374,12 @@ async fn what_took_effect_is_said_where_the_result_cannot_be_written() {
         (format!("complete {one} 7.42"), vec![Ok(many())], format!("completed {one}")),
         (format!("fail {two} 7.42"), vec![Ok(Response::Done)], format!("failed {two}")),
         (format!("release {two} 7.42"), vec![Ok(Response::Done)], format!("given back {two}")),
-        (format!("cancel {one}"), vec![Ok(single())], format!("acknowledged the cancellation of {one}")),
-        (format!("redrive {one}"), vec![unended(), Ok(single())], format!("redriven as {one}")),
+        (
+            format!("cancel {one}"),
+            vec![read(State::Ready), Ok(single())],
+            format!("acknowledged the cancellation of {one}"),
+        ),
+        (format!("redrive {one}"), vec![read(State::Dead), Ok(single())], format!("redriven as {one}")),
     ];
     for (line, answers, effect) in cases {
         let effect = format!("; it took effect all the same: {effect}\n");

@@ -245,9 +245,10 @@ async fn verbs_that_look_at_tasks() {
     assert_eq!(outcome.calls[0].1, Some(Duration::from_secs(10)), "what the flag says is how long to wait");
     let cancel = |reason: &str| Request::Cancel { id, reason: reason.into(), at_ms: 0, acks: Acks::Quorum };
     let line = format!("cancel {id} --reason stop --json");
-    let outcome = run(&line, [Ok(Response::AckedOne(acked(1))), Ok(task())]).await;
+    let ready = Response::Task(Box::new(bare_task(1, State::Ready)));
+    let outcome = run(&line, [Ok(ready), Ok(Response::AckedOne(acked(1))), Ok(task())]).await;
     let calls: Vec<_> = outcome.calls.into_iter().map(|(call, _)| call).collect();
-    assert_eq!(calls, [Call::Request(cancel("stop")), Call::Request(get(None))]);
+    assert_eq!(calls, [get(None), cancel("stop"), get(None)].map(Call::Request));
     let count = |queue, state| Request::Count { queue, state };
     assert_eq!(request("count", Response::Count(1)).await, count(None, None));
     let line = "count mail --state ready";

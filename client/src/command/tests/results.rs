@@ -1,6 +1,7 @@
 //! What is printed, to the byte: JSON is a contract with programs.
 
 use super::*;
+use crate::wire::Cause;
 use crate::wire::response::{ClaimEnd, ClaimOutcome};
 
 async fn printed(line: &str, answer: Response) -> String {
@@ -287,16 +288,50 @@ async fn a_cancellation_that_comes_too_late_is_told() {
         (Some(State::Ready), 0, done.clone(), "null"),
         (None, 0, done, "null"),
     ] {
-        let answers = || {
-            let task = state.map(|state| Response::Task(Box::new(bare_task(1, state))));
-            [Ok(Response::AckedOne(acked(1))), task.ok_or_else(|| Error::unavailable("no majority"))]
-        };
+        // It ends between the first read and the cancellation.
+        let answers = || [read(Some(State::Ready)), Ok(Response::AckedOne(acked(1))), read(state)];
         let outcome = run(&named("cancel ID1"), answers()).await;
         assert_eq!((outcome.exit.code(), outcome.printed, outcome.noted.as_str()), (exit, text, ""));
         let outcome = run(&named("cancel ID1 --json"), answers()).await;
         let line = format!(r#"{{"id":"ID1","acks":3,"replicas":3,"guarantee":"strict","state":{json}}}"#);
         assert_eq!((outcome.exit.code(), outcome.printed.trim_end()), (exit, named(&line).as_str()));
     }
+}
+
+/// A task in this state, or none that can be read.
+fn read(state: Option<State>) -> Result<Response, Error> {
+    let task = state.map(|state| Response::Task(Box::new(bare_task(1, state))));
+    task.ok_or_else(|| Error::unavailable("no majority"))
+}
+
+/// Goal: a death and its reason outlive a cancellation that comes later, and so does an earlier cancellation. Nothing is sent, as
+/// to a node the cancellation would stand over both.
+#[tokio::test]
+async fn what_has_ended_is_not_cancelled() {
+    for (state, text) in [
+        (State::Done, "not cancelled: ID1 is done, and stays so\n"),
+        (State::Dead, "not cancelled: ID1 is dead, and stays so\n"),
+        (State::Cancelled, "nothing changed: ID1 is cancelled already\n"),
+    ] {
+        let answers = || [read(Some(state)), Ok(Response::AckedOne(acked(1)))];
+        let outcome = run(&named("cancel ID1 --reason late"), answers()).await;
+        assert_eq!((outcome.exit.code(), outcome.printed.as_str()), (5, named(text).as_str()));
+        assert!(matches!(outcome.request(), Request::Get { .. }), "{:?}", outcome.calls);
+        let outcome = run(&named("cancel ID1 --json"), answers()).await;
+        let line = format!(r#"{{"id":"ID1","acks":null,"replicas":null,"guarantee":null,"state":"{state}"}}"#);
+        assert_eq!((outcome.exit.code(), outcome.printed.trim_end()), (5, named(&line).as_str()));
+    }
+}
+
+/// Goal: where no majority answers, a queue of mode `any` takes a cancellation all the same, and where no node is reached the
+/// command ends with the first call.
+#[tokio::test]
+async fn a_cancellation_waits_for_no_majority_to_look() {
+    let outcome = run(&named("cancel ID1"), [read(None), Ok(Response::AckedOne(acked(1))), read(None)]).await;
+    assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Done, 3), "{}", outcome.noted);
+    let unreached = Error { cause: Some(Cause::Unreached), ..Error::unavailable("no node was reached") };
+    let outcome = run(&named("cancel ID1"), [Err(unreached), Ok(Response::AckedOne(acked(1)))]).await;
+    assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Unavailable, 1), "{}", outcome.printed);
 }
 
 /// Goal: only a lease that holds is shown as one that will end.
@@ -382,8 +417,8 @@ async fn a_cancellation_that_a_completion_overrules_is_shown() {
         assert!(printed.contains(&format!("{json}{overruled},")), "{printed}");
     }
     // A cancellation without words of its own has a reason to be shown as well.
-    let outcome = run(&named("cancel ID1"), [Ok(Response::AckedOne(acked(1)))]).await;
-    let Call::Request(Request::Cancel { reason, .. }) = &outcome.calls[0].0 else { panic!("{:?}", outcome.calls) };
+    let outcome = run(&named("cancel ID1"), [read(None), Ok(Response::AckedOne(acked(1)))]).await;
+    let Call::Request(Request::Cancel { reason, .. }) = &outcome.calls[1].0 else { panic!("{:?}", outcome.calls) };
     assert_eq!(reason, "cancelled");
 }
 

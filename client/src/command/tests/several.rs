@@ -66,14 +66,20 @@ async fn many_are_cancelled_only_when_their_number_is_confirmed() {
         let told = format!("{}{}", outcome.printed, outcome.noted);
         assert!(told.contains("3 tasks chosen, and none cancelled") && told.contains("--confirm 3"), "{told}");
     }
-    let each = (1..=3).flat_map(|number| [cancelled(number), read(number, State::Cancelled)]);
+    let each =
+        (1..=3).flat_map(|number| [read(number, State::Ready), cancelled(number), read(number, State::Cancelled)]);
     let answers = [all_states()].into_iter().chain(each);
     let outcome = run("cancel --queue mail --confirm 3 --reason stop", answers).await;
     assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, "3 tasks cancelled\n"));
     let sent = requests(&outcome);
-    assert_eq!([&sent[1], &sent[3], &sent[5]], [&cancel(1), &cancel(2), &cancel(3)]);
-    let outcome = run("cancel --queue mail", [page(0..0, false)]).await;
-    assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, "0 tasks chosen\n"));
+    assert_eq!([&sent[2], &sent[5], &sent[8]], [&cancel(1), &cancel(2), &cancel(3)]);
+    for line in ["cancel --queue mail", "cancel --queue mail --confirm 0"] {
+        let outcome = run(line, [page(0..0, false)]).await;
+        assert_eq!((outcome.exit, &outcome.printed[..]), (Exit::Done, "0 tasks chosen\n"), "{line}");
+    }
+    let outcome = run("cancel --queue mail --confirm 1", [page(0..0, false)]).await;
+    assert_eq!(outcome.exit, Exit::Refused, "{}", outcome.printed);
+    assert!(outcome.noted.contains("0 tasks chosen, and none cancelled"), "{}", outcome.noted);
 }
 
 /// Goal: what others changed meanwhile is counted apart, and any other failure says how far it came.
@@ -82,17 +88,54 @@ async fn what_is_overtaken_is_no_failure_and_what_fails_says_how_far_it_came() {
     let line = "cancel --queue mail --confirm 3";
     let gone = || Err(Error::new(ErrorCode::NotFound, "no such task"));
     // The second is gone, and the third was done before it could be cancelled, which is acknowledged all the same.
-    let read_of = |number, state| [cancelled(number), read(number, state)];
-    let answers = [all_states()].into_iter().chain(read_of(1, State::Cancelled)).chain([gone()]);
+    let read_of = |number, state| [read(number, State::Ready), cancelled(number), read(number, state)];
+    let answers = [all_states()].into_iter().chain(read_of(1, State::Cancelled)).chain([gone(), gone()]);
     let outcome = run(line, answers.chain(read_of(3, State::Done))).await;
     assert_eq!(outcome.printed, "1 of 3 tasks cancelled; 2 had ended or changed hands meanwhile\n");
     assert_eq!(outcome.exit, Exit::Done);
     let full = Err(Error::new(ErrorCode::NoSpace, "the disk is full"));
-    let answers = [all_states()].into_iter().chain(read_of(1, State::Cancelled)).chain([full]);
+    let answers = [all_states()].into_iter().chain(read_of(1, State::Cancelled)).chain([read(2, State::Ready), full]);
     let outcome = run(line, answers.chain(read_of(3, State::Cancelled))).await;
     assert_eq!(outcome.exit, Exit::Unavailable);
     let told = format!("{}{}", outcome.printed, outcome.noted);
     assert!(told.contains("of 3 tasks cancelled before this failure: the disk is full"), "{told}");
+}
+
+/// Goal: what has died since it was chosen keeps its reason.
+#[tokio::test]
+async fn what_ended_since_it_was_chosen_is_not_cancelled() {
+    let answers = [all_states(), read(1, State::Dead), read(2, State::Cancelled), read(3, State::Done)];
+    let outcome = run("cancel --queue mail --confirm 3", answers).await;
+    assert_eq!(outcome.printed, "0 of 3 tasks cancelled; 3 had ended or changed hands meanwhile\n");
+    assert!(
+        requests(&outcome)[1..].iter().all(|request| matches!(request, Request::Get { .. })),
+        "{:?}",
+        outcome.calls
+    );
+}
+
+/// Has three tasks and takes cancellations, but has no majority to read from.
+struct Cut;
+
+impl Transport for Cut {
+    async fn call(&self, call: Call, _: Option<Duration>) -> Result<Response, Error> {
+        match call {
+            Call::Request(Request::List { .. }) => all_states(),
+            Call::Request(Request::Cancel { id, .. }) => Ok(Response::AckedOne(Acked { id, ..acked(1) })),
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+/// Goal: where no majority answers, the look at each task holds its cancellation up for no longer than at one task alone.
+#[tokio::test]
+async fn many_are_cancelled_where_no_majority_can_be_read_from() {
+    let printed = Written::default();
+    let output = Output::new(printed.clone(), Written::default(), false);
+    let mut runner = Runner::new(Cut, output, Input::pipe(&b""[..]), Place::CommandLine);
+    let command = CommandLine::try_parse_from("cancel --queue mail --confirm 3".split(' ')).unwrap();
+    let exit = tokio::time::timeout(Duration::from_secs(60), runner.run(command.verb)).await.expect("it ends");
+    assert_eq!((exit, printed.text().as_str()), (Exit::Done, "3 tasks cancelled\n"));
 }
 
 /// Goal: tasks are chosen by what their last attempt failed of, and a claim that was given back was none.

@@ -107,7 +107,9 @@ async fn a_task_is_changed_only_if_no_other_is_meant() {
     let outcome = run_after(&[], &format!("cancel {}", &text[26..]), [none_begins_so(), cancelled()]).await;
     assert_eq!((outcome.exit, outcome.calls.len()), (Exit::Refused, 1), "{}", outcome.noted);
     assert!(outcome.noted.contains("no task begins with"), "{}", outcome.noted);
-    let outcome = run_after(&[known], &format!("cancel {}", &text[26..]), [none_begins_so(), cancelled()]).await;
+    let ready = Ok(Response::Task(Box::new(bare_task(1, State::Ready))));
+    let answers = [none_begins_so(), ready, cancelled()];
+    let outcome = run_after(&[known], &format!("cancel {}", &text[26..]), answers).await;
     assert_eq!(outcome.exit, Exit::Done, "{}", outcome.noted);
     assert!(outcome.noted.starts_with(&format!("{} is {text}\n", &text[26..])), "{}", outcome.noted);
 }
