@@ -17,7 +17,7 @@ use crate::session::{Call, CallId, Config, Input, Output, Session};
 use crate::tls::Outgoing;
 use crate::wire::address::Address;
 use crate::wire::codec::{self, Kind};
-use crate::wire::error::{Cause, Error, ErrorCode};
+use crate::wire::error::{Error, ErrorCode};
 use crate::wire::request::Request;
 use crate::wire::response::Response;
 use link::{Event, Happening, Outbox};
@@ -435,10 +435,10 @@ impl Driver {
         }
     }
 
-    /// Of several nodes, says which one has no cluster: its message is of "this node".
+    /// Of several nodes, says which one is of no cluster: its message is of "this node".
     fn name_unfounded(&self, endpoint: usize, response: &mut Response) {
         if let Response::Error(error) = response
-            && error.cause == Some(Cause::Unfounded)
+            && error.is_of_no_member()
             && self.addresses.len() > 1
         {
             error.message = format!("{}: {}", self.addresses[endpoint], error.message);
@@ -489,6 +489,6 @@ impl Driver {
 /// Whether a call failed for want of a node that serves it, so that each way to one matters. What a node says of a call that was
 /// sent stands for itself.
 fn is_of_reach(error: &Error, unsent: bool) -> bool {
-    let is_refusal = error.code == ErrorCode::Denied || error.cause == Some(Cause::Unfounded);
+    let is_refusal = error.code == ErrorCode::Denied || error.is_of_no_member();
     matches!(error.code, ErrorCode::Unavailable | ErrorCode::Unknown) || unsent && is_refusal
 }

@@ -304,9 +304,9 @@ impl Session {
             }
             // The node may yet become ready, and answers early calls until then: the connection is worth keeping.
             Response::Error(error) if call::is_retryable(&error) => {
-                let failure = match error.cause {
-                    Some(Cause::Unfounded) => Failure::Lasting(error.clone()),
-                    _ => Failure::Passing,
+                let failure = match error.is_of_no_member() {
+                    true => Failure::Lasting(error.clone()),
+                    false => Failure::Passing,
                 };
                 let state = self.links.get_mut(endpoint);
                 state.link = Link::Refused;

@@ -121,7 +121,7 @@ pub fn advice(error: &Error) -> Option<String> {
             None => "it may have taken effect; the same call under the same id is safe to repeat".to_owned(),
         }),
         // Its message says it.
-        _ if error.cause == Some(Cause::Unfounded) => None,
+        _ if error.is_of_no_member() => None,
         _ if error.cause == Some(Cause::Unreached) => Some(
             "see that the nodes run and listen at these addresses: `norn dev` starts a cluster here, `norn start` a node".to_owned(),
         ),

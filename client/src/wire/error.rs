@@ -61,6 +61,8 @@ pub enum Retry {
 pub enum Cause {
     /// The node has no cluster: an operator has yet to found one, or to add the node to one.
     Unfounded,
+    /// The node was removed from its cluster: other nodes serve it.
+    Removed,
     /// No node was reached. Said by sessions alone.
     Unreached,
     /// Of a later version.
@@ -122,6 +124,11 @@ impl Error {
     /// An error with the retry advice that fits its code.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Error { code, message: message.into(), retry: code.retry(), id: None, after_ms: None, cause: None }
+    }
+
+    /// Whether the node that says it serves no client before an operator changes something.
+    pub fn is_of_no_member(&self) -> bool {
+        matches!(self.cause, Some(Cause::Unfounded | Cause::Removed))
     }
 
     /// Whether repeating the call can help.

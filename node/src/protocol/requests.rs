@@ -68,7 +68,7 @@ impl Node {
         let reads = matches!(request, Request::Nodes | Request::Ring | Request::Partitions);
         if !reads && self.roster.version > 0 && !self.is_member(self.me) {
             let message = "this node was removed from its cluster; ask another one";
-            return Err(Error::new(ErrorCode::NotReady, message));
+            return Err(Error::new(ErrorCode::NotReady, message).because(Cause::Removed));
         }
         self.admit_feature(request)?;
         self.admit_growth(request)?;

@@ -308,6 +308,17 @@ fn before_there_is_a_cluster_calls_fail_at_once_and_early_ones_are_answered() {
     assert_eq!(sent(&bench.answer(0, hello, welcome(SERVER_MS, 5))).len(), 1);
 }
 
+/// Goal: a client that knows only a node that was removed hears so at once, and not that it is to try again.
+#[test]
+fn a_node_that_was_removed_is_not_waited_for() {
+    let mut bench = Bench::new(1);
+    bench.submit(1, enqueue(1), 20 * SECOND_US);
+    let hello = sent(&bench.step(Input::Connected { endpoint: 0, version: OLD }))[0].1;
+    let removed = Error::new(ErrorCode::NotReady, "ask another one").because(Cause::Removed);
+    let error = failed(&bench.answer(0, hello, Response::Error(removed)));
+    assert_eq!((error.code, error.cause), (ErrorCode::NotReady, Some(Cause::Removed)));
+}
+
 #[test]
 fn a_node_that_is_starting_is_waited_for() {
     let mut bench = Bench::new(2);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::limits::ROSTER_STEP_MAX;
-use norn_client::wire::Versions;
+use norn_client::wire::{Cause, Versions};
 
 impl Cluster {
     fn root_leader(&self) -> usize {
@@ -54,6 +54,20 @@ fn a_roster_from_far_ahead_is_refused() {
     let far = known.version + ROSTER_STEP_MAX + 1;
     assert_eq!([far, u64::MAX].map(|version| told(&mut cluster, version)), [known.version; 2]);
     assert_eq!(told(&mut cluster, known.version + 1), known.version + 1);
+}
+
+/// Goal: a node that was removed says so to its clients, which wait for it in vain.
+#[test]
+fn a_removed_node_tells_its_clients_so() {
+    let mut cluster = Cluster::new(3);
+    let mut roster = cluster.nodes[2].roster().clone();
+    roster.version += 1;
+    roster.members.retain(|_, member| member.node != NodeId(3));
+    let message = peer::PeerMessage::Roster { roster: Arc::new(roster) };
+    cluster.queue.push_back((2, Event::Peer { from: NodeId(1), message }));
+    cluster.drain();
+    let Response::Error(error) = cluster.ask(2, Request::Status) else { panic!("it serves on") };
+    assert_eq!((error.code, error.cause), (ErrorCode::NotReady, Some(Cause::Removed)));
 }
 
 /// Goal: a member with an old program, which could never be ready to vote in the root, is not admitted to its cohort. Method: one of five
